@@ -1,0 +1,19 @@
+/* The compiler's attributes under our names. The only place that spells them out. */
+#ifndef BASE_COMPILER_H
+#define BASE_COMPILER_H
+
+#if defined(__GNUC__)
+#define MUST_USE __attribute__((warn_unused_result))
+#define PRINTF_LIKE(format_index, first_arg) \
+    __attribute__((format(printf, format_index, first_arg)))
+#define NORETURN __attribute__((noreturn))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define CACHE_ALIGNED __attribute__((aligned(64)))
+#else
+#error "nanovllm needs GCC or Clang"
+#endif
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+#endif

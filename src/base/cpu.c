@@ -1,0 +1,72 @@
+#include "base/cpu.h"
+
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct cpu_features cpu_features(void) {
+    struct cpu_features features = {0};
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    // GCC's and Clang's run-time library asks XGETBV too, so "supports" includes the OS's consent.
+    features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+    features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
+    features.amx_bf16 = false; // an AMX kernel is not there yet
+#endif
+    return features;
+}
+
+int cpu_count(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int count = CPU_COUNT(&set);
+    return count > 0 ? count : 1;
+}
+
+// Reads one number from a small file; false when the file or the number is not there.
+static bool read_number(const char *path, uint64_t *value) {
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    char text[64];
+    bool ok = fgets(text, sizeof text, file) != NULL;
+    fclose(file);
+    if (!ok) return false;
+    char *end = NULL;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (end == text) return false; // cgroup v2 says "max" for no limit
+    *value = number;
+    return true;
+}
+
+size_t cpu_memory_available_bytes(void) {
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (!file) return 0;
+    char line[256];
+    uint64_t available = 0;
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "MemAvailable:", 13) == 0) {
+            available = strtoull(line + 13, NULL, 10) * 1024;
+            break;
+        }
+    }
+    fclose(file);
+    uint64_t limit, used;
+    if (read_number("/sys/fs/cgroup/memory.max", &limit) &&
+        read_number("/sys/fs/cgroup/memory.current", &used)) {
+        uint64_t left = limit > used ? limit - used : 0;
+        if (left < available) available = left;
+    }
+    return (size_t)available;
+}
+
+size_t cpu_peak_rss_bytes(void) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+    return (size_t)usage.ru_maxrss * 1024;
+}

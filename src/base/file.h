@@ -1,0 +1,27 @@
+/* Files: whole-file read-only mappings and path joining. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct file_map {
+    const char *data; // [size]; never NULL after open, also for an empty file
+    size_t size;      // bytes
+};
+
+// Maps a regular file. A folder, a missing or unreadable file is ERR_IO naming the path and reason.
+MUST_USE enum status file_map_open(struct file_map *map, const char *path, struct err *err);
+void file_map_close(struct file_map *map); // a zeroed map is fine
+
+bool file_exists(const char *path); // a regular file (or a link to one)
+bool file_is_folder(const char *path);
+// "<folder>/<name>" into `out`; ERR_INVALID when it does not fit.
+MUST_USE enum status file_join(char *out, size_t out_size, const char *folder, const char *name,
+                               struct err *err);
+
+enum { FILE_PATH_MAX = 4096 };
+
+#endif

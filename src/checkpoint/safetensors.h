@@ -1,0 +1,38 @@
+/* One safetensors file, mapped read-only, every rule of the format checked before anything is used.
+ * Format: https://github.com/huggingface/safetensors (README, "Format"): 8 bytes little-endian header
+ * length, a JSON object {name: {dtype, shape, data_offsets}}, then the data. */
+#ifndef CHECKPOINT_SAFETENSORS_H
+#define CHECKPOINT_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/err.h"
+
+enum { SAFETENSORS_RANK_MAX = 8 };
+
+struct safetensors_tensor {
+    const char *name; // NUL-terminated, owned by the file
+    enum dtype dtype;
+    uint32_t rank;
+    uint64_t shape[SAFETENSORS_RANK_MAX]; // [rank]
+    const void *data; // in the mapping, any alignment
+    size_t size_bytes;
+};
+
+struct safetensors;
+
+// Maps and checks a file. Errors name the path, and the tensor where one is at fault.
+MUST_USE enum status safetensors_open(struct safetensors **out, const char *path, struct err *err);
+// The same over bytes the caller keeps alive; `what` names them in errors.
+MUST_USE enum status safetensors_parse(struct safetensors **out, const void *bytes, size_t size,
+                                       const char *what, struct err *err);
+void safetensors_close(struct safetensors *file); // NULL is fine
+
+size_t safetensors_count(const struct safetensors *file);
+const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+const char *safetensors_path(const struct safetensors *file);
+
+#endif

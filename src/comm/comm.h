@@ -1,0 +1,22 @@
+/* Where ranks of a tensor-parallel group meet. With one rank every function is a no-op.
+ * Buffers are device memory of `backend`, in its activation type unless said otherwise; the
+ * operations are ordered with the ops on the backend's stream. */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+
+struct comm {
+    uint32_t rank;
+    uint32_t world_size;
+};
+
+// The group of one.
+struct comm comm_single(void);
+// buffer[i] = sum over ranks of buffer[i], i < count.
+void comm_all_reduce(const struct comm *comm, struct backend *backend, void *buffer, size_t count);
+
+#endif

@@ -1,0 +1,33 @@
+/* From generated tokens to the text a user sees: incremental detokenizing, and stop strings that never
+ * leak, not even in part: text that could be the start of a stop string is held back until it is decided.
+ * Allocates only in init. */
+#ifndef ENGINE_OUTPUT_TEXT_H
+#define ENGINE_OUTPUT_TEXT_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "text/detokenizer.h"
+
+struct output_text {
+    struct detokenizer detokenizer;
+    char **stops; // [num_stops], copies, one allocation
+    size_t *stop_lens;
+    size_t num_stops;
+    struct buf held; // decoded and not yet handed out
+};
+
+// tokenizer may be NULL (no text then; num_stops must be 0).
+MUST_USE enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
+                                      const char *const *stops, size_t num_stops, struct err *err);
+void output_text_fini(struct output_text *text);
+// Bytes that one push or finish can hand out at most: what `out` must have reserved.
+size_t output_text_max_piece(const struct output_text *text, const struct tokenizer *tokenizer);
+// Feeds a token (special tokens add no text). Appends to `out` what is certain. Returns the index of the stop string that is now
+// complete, earliest in the text (the text before it is handed out, the rest dropped), or -1.
+int output_text_push(struct output_text *text, const struct tokenizer *tokenizer, int32_t token_id,
+                     struct buf *out);
+// The end without a stop string: hands out everything held back.
+void output_text_finish(struct output_text *text, struct buf *out);
+
+#endif

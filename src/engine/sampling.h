@@ -1,0 +1,33 @@
+/* A request's sampling parameters once resolved: checked, defaults filled in, lists copied; and the
+ * running counts that penalties need. Allocates only in init. */
+#ifndef ENGINE_SAMPLING_H
+#define ENGINE_SAMPLING_H
+
+#include "backend/backend.h"
+#include "base/map.h"
+#include "checkpoint/model_config.h"
+#include "nanovllm.h"
+
+struct sampling {
+    struct nvllm_sampling_params params; // every field set; lists are this struct's own
+    struct sample_row row;               // template: all but draw, adjust_start, adjust_count
+    int32_t *stop_token_ids;             // [params.num_stop_token_ids]
+    char **stops;                        // [params.num_stop]
+    struct sample_adjust *adjusts;       // [num_adjusts], room for every id that can still come
+    uint32_t num_adjusts, num_adjusts_max;
+    struct u64map adjust_of; // token id -> index in adjusts
+    bool track_outputs;      // penalties are on: generated tokens are counted
+};
+
+// Fills *out (all fields, also lists, are copies) from params (NULL: all defaults) and the model's
+// defaults. Refuses values out of the parameter table's ranges, ids out of the vocabulary, naming the
+// field. seed: the request's own when params leave it unset.
+MUST_USE enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
+                                   const struct generation_config *model_defaults,
+                                   uint32_t vocab_size, uint64_t seed, const int32_t *prompt,
+                                   uint32_t num_prompt_tokens, struct err *err);
+void sampling_fini(struct sampling *sampling); // all-zero is fine
+void sampling_count_output(struct sampling *sampling, int32_t token_id);
+bool sampling_is_stop_token(const struct sampling *sampling, int32_t token_id);
+
+#endif

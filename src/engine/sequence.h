@@ -1,0 +1,54 @@
+/* One request inside the engine: its tokens, its KV blocks, where it is in its life.
+ *
+ * Everything it will ever need is allocated when it is created, so that the step loop never allocates:
+ * token_ids for prompt + max_tokens, block_table and block_hashes for as many blocks as that fills.
+ *
+ *   token_ids:  [ prompt ........ | generated ...... | room ]
+ *                                 ^num_prompt_tokens ^num_tokens   ^num_tokens_max
+ *   KV computed: [0, num_computed_tokens); this step computes num_scheduled_tokens more. */
+#ifndef ENGINE_SEQUENCE_H
+#define ENGINE_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
+
+struct sequence {
+    uint64_t id; // also the order of arrival
+    enum sequence_status status;
+    struct sequence *prev, *next; // in the scheduler's queue that holds it; NULL outside
+
+    int32_t *token_ids;           // [num_tokens_max]
+    uint32_t num_tokens;
+    uint32_t num_prompt_tokens;
+    uint32_t num_tokens_max;      // num_prompt_tokens + tokens it may generate
+    uint32_t num_computed_tokens; // whose KV is in the cache
+    uint32_t num_scheduled_tokens; // in the step being run; 0 outside
+    uint32_t num_cached_tokens;   // prefix-cache hit of its first admission; for statistics and users
+    bool was_scheduled;           // num_cached_tokens is final
+
+    uint32_t *block_table;  // [num_blocks_max] block ids
+    uint64_t *block_hashes; // [num_blocks_max] chain hash of each full block, [0, num_hashes) known
+    uint32_t num_blocks;    // held now
+    uint32_t num_hashes;
+    uint32_t num_published; // leading blocks of block_table that are in the prefix cache (or duplicates)
+    uint32_t num_blocks_max;
+    uint64_t cache_salt; // starts the hash chain; 0: the common salt
+
+    void *user; // the engine's per-request data; the scheduler never looks
+};
+
+// Copies the prompt. num_prompt_tokens >= 1, max_new_tokens >= 1, block_size >= 1.
+MUST_USE enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *prompt,
+                                     uint32_t num_prompt_tokens, uint32_t max_new_tokens,
+                                     uint32_t block_size, uint64_t cache_salt, struct err *err);
+void sequence_destroy(struct sequence *seq); // NULL is fine; must hold no blocks and be in no queue
+
+static inline uint32_t sequence_num_generated(const struct sequence *seq) {
+    return seq->num_tokens - seq->num_prompt_tokens;
+}
+
+#endif

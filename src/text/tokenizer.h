@@ -1,0 +1,45 @@
+/* tokenizer.json as Hugging Face tokenizers runs it: added tokens, NFC, Split regex and ByteLevel
+ * pre-tokenizers, byte-level BPE, ByteLevel decoder, and a post-processor that adds special tokens.
+ * A component that is not supported is named in the error. Read-only after opening: shareable between
+ * threads, with one `struct tokenizer_scratch` each. */
+#ifndef TEXT_TOKENIZER_H
+#define TEXT_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct tokenizer;
+
+struct token_list {
+    int32_t *ids; // [len]
+    size_t len, capacity;
+};
+void token_list_fini(struct token_list *list);
+
+MUST_USE enum status tokenizer_open(struct tokenizer **out, const char *path, struct err *err);
+// From text (fuzzing and tests); `what` names it in errors.
+MUST_USE enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len,
+                                     const char *what, struct err *err);
+void tokenizer_close(struct tokenizer *tokenizer); // NULL is fine
+
+// Appends the ids of `text` to `out`. Invalid UTF-8 is read as U+FFFD. Thread-safe.
+MUST_USE enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
+                                      size_t len, bool add_special_tokens, struct token_list *out,
+                                      struct err *err);
+// Appends the text of ids. Bytes that are not UTF-8 become U+FFFD. An id without a token is an error.
+MUST_USE enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,
+                                      size_t num_ids, bool skip_special, struct buf *out,
+                                      struct err *err);
+
+uint32_t tokenizer_num_tokens(const struct tokenizer *tokenizer); // largest id + 1
+// The raw bytes of one token ([*len], borrowed), NULL for an id without a token.
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *len);
+bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id);
+bool tokenizer_find(const struct tokenizer *tokenizer, const char *content, size_t len, int32_t *id);
+size_t tokenizer_max_token_bytes(const struct tokenizer *tokenizer); // longest token's bytes
+
+#endif
