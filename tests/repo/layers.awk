@@ -1,0 +1,148 @@
+# The rules behind check_layers, over all C files given as arguments.
+# A file's layer is the folder below src/; "public" is include/, "tests" is tests/ and examples/.
+
+BEGIN {
+    # layer -> the layers it may include beside itself
+    allowed["public"] = ""
+    allowed["base"] = ""
+    allowed["text"] = "base"
+    allowed["checkpoint"] = "base"
+    allowed["backend"] = "base"
+    allowed["comm"] = "backend base"
+    allowed["model"] = "backend comm checkpoint base"
+    allowed["engine"] = "model backend comm checkpoint text base public"
+    allowed["api"] = "engine text base public"
+    allowed["server"] = "api text base public"
+    allowed["cmd"] = "api text base public"
+    num_faults = 0
+}
+
+function fault(sentence) {
+    printf "%s:%d: %s\n", FILENAME, FNR, sentence
+    num_faults++
+}
+
+function layer_of_path(path,    parts) {
+    split(path, parts, "/")
+    if (parts[1] == "include") return "public"
+    if (parts[1] == "src") return parts[2]
+    return "tests"
+}
+
+function may_include(from, to) {
+    if (from == "tests" || from == to) return 1
+    return index(" " allowed[from] " ", " " to " ") > 0
+}
+
+function check_include(target,    parts, to) {
+    if (target == "nanovllm.h") to = "public"
+    else if (split(target, parts, "/") < 2) {
+        if (layer != "tests") fault("\"" target "\" is included without its folder")
+        return
+    } else to = parts[1]
+    if (layer != "tests" && to != "public" && !(to in allowed)) {
+        fault("\"" target "\" is not in a known layer")
+    } else if (!may_include(layer, to)) {
+        fault(layer " may not include " to " (\"" target "\")")
+    }
+    # A backend's inside is for its own files and for select.c, which lists the backends.
+    if (target ~ /^backend\/[^\/]+\// && layer != "tests") {
+        if (index(FILENAME, "src/backend/" parts[2] "/") != 1 && FILENAME != "src/backend/select.c")
+            fault("\"" target "\" is private to its backend")
+    }
+    # Scheduling is pure: nothing of devices, models or text.
+    if (FILENAME ~ /^src\/engine\/(scheduler|block_manager)[^\/]*$/ && to != "base" && to != "engine")
+        fault("the scheduler and the block manager may include only base and engine")
+}
+
+function check_conditional(line) {
+    if (layer == "tests" || layer == "base" || FILENAME ~ /^src\/backend\/cuda\//) return
+    if (line ~ /^#[ \t]*ifndef [A-Z0-9_]+_H$/) return
+    if (layer == "public" && line ~ /__cplusplus|__GNUC__/) return
+    fault("#if belongs in base/")
+}
+
+# The code of a line: without strings, character constants and comments.
+function code_of(line,    code, i) {
+    gsub(/\\./, "", line)
+    gsub(/"[^"]*"/, "\"\"", line)
+    gsub(/'[^']*'/, "0", line)
+    code = ""
+    while (line != "") {
+        if (in_comment) {
+            i = index(line, "*/")
+            if (!i) return code
+            line = substr(line, i + 2)
+            in_comment = 0
+        } else {
+            i = match(line, /\/\*|\/\//)
+            if (!i) return code line
+            code = code substr(line, 1, i - 1)
+            if (substr(line, i, 2) == "//") return code
+            line = substr(line, i + 2)
+            in_comment = 1
+        }
+    }
+    return code
+}
+
+function end_of_file() {
+    if (num_lines > 600) {
+        printf "%s: %d lines, at most 600: split the file\n", file, num_lines
+        num_faults++
+    }
+}
+
+FNR == 1 {
+    if (NR > 1) end_of_file()
+    file = FILENAME
+    layer = layer_of_path(FILENAME)
+    in_comment = 0
+    function_start = 0
+    if (layer != "tests" && !(layer in allowed)) fault("src/" layer " is not a known layer")
+}
+
+{ num_lines = FNR }
+
+/TO[D]O|FIX[M]E|XX[X]/ { fault("left open: do it, or say in doc/ what is not there") }
+
+/^#[ \t]*include "/ {
+    split($0, quoted, "\"")
+    check_include(quoted[2])
+    next
+}
+
+/^#[ \t]*(if|ifdef|ifndef|elif)/ { check_conditional($0) }
+
+{
+    code = code_of($0)
+    sub(/[ \t]+$/, "", code)
+    if (layer != "tests" && layer != "cmd") {
+        if (code ~ /(^|[^A-Za-z0-9_])(getenv|secure_getenv)[ \t]*\(/) fault("getenv belongs in cmd/")
+        if (code ~ /(^|[^A-Za-z0-9_])(exit|_exit|_Exit|quick_exit)[ \t]*\(/) fault("exit belongs in cmd/")
+        if (code ~ /(^|[^A-Za-z0-9_])abort[ \t]*\(/ && FILENAME != "src/base/check.c")
+            fault("abort belongs in CHECK (base/check.h)")
+        if (code ~ /(^|[^A-Za-z0-9_])(printf|puts|putchar|vprintf|perror)[ \t]*\(/ || code ~ /(^|[^A-Za-z0-9_])stdout([^A-Za-z0-9_]|$)/)
+            fault("only cmd/ prints")
+        if (code ~ /(^|[^A-Za-z0-9_])stderr([^A-Za-z0-9_]|$)/ && FILENAME !~ /^src\/base\/(log|check)\.c$/)
+            fault("only cmd/ prints; the library logs through base/log.h")
+    }
+    # clang-format puts a function's braces in these places.
+    if (code ~ /^[A-Za-z_].*\{$/ || (code ~ /^ .*\) ?\{$/ && !function_start && depth_zero)) {
+        function_start = FNR
+    }
+    depth_zero = (code ~ /^[A-Za-z_]/ || (depth_zero && code ~ /^ /)) && code !~ /[;{}]$/
+    if (code ~ /^\}/) {
+        if (function_start && code ~ /^\}$/ && FNR - function_start + 1 > 100)
+            fault("a function of " (FNR - function_start + 1) " lines, at most 100")
+        function_start = 0
+    }
+}
+
+END {
+    end_of_file()
+    if (num_faults) {
+        printf "%d rule%s broken\n", num_faults, num_faults == 1 ? "" : "s"
+        exit 1
+    }
+}
