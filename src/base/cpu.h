@@ -17,4 +17,13 @@ int cpu_count(void);                    // cores in this process's affinity mask
 size_t cpu_memory_available_bytes(void); // free + reclaimable now, within a cgroup limit; 0: unknown
 size_t cpu_peak_rss_bytes(void);         // this process's peak resident set
 
+// One turn of a spin loop: tells the core that another one is waited for.
+static inline void cpu_relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #endif

@@ -1,0 +1,213 @@
+#include "backend/cpu/thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+
+// Longer than the gap between two ops or two steps, shorter than anything a person would notice.
+#define SPIN_SECONDS 200e-6
+
+struct worker {
+    struct thread_pool *pool;
+    pthread_t handle;
+    uint32_t thread; // 1 .. num_threads-1
+};
+
+/* A loop's life: the caller fills the plain fields, opens the gate, bumps `epoch` (waking
+ * sleepers), takes items itself, closes the gate and waits until the workers inside have left. A
+ * worker may enter only through the open gate, so the fields never change while one reads them. */
+struct thread_pool {
+    uint32_t num_threads;
+    uint32_t num_started; // workers whose thread exists
+    double spin_seconds;
+    struct worker *workers; // [num_threads - 1]
+
+    void (*fn)(void *arg, uint32_t item, uint32_t thread);
+    void *arg;
+    uint32_t num_items;
+
+    CACHE_ALIGNED atomic_uint next; // the next item to take
+    CACHE_ALIGNED atomic_uint gate; // bit 0: open; above: the number of workers inside
+    CACHE_ALIGNED atomic_uint epoch; // futex: counts loops
+    atomic_uint num_sleeping; // workers in, or on their way into, futex wait on epoch
+    atomic_bool caller_sleeping; // the caller waits, or is about to, on gate
+    atomic_bool stop;
+};
+
+enum { GATE_OPEN = 1, GATE_WORKER = 2 };
+
+static void futex_wait(atomic_uint *word, unsigned expected) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word, uint32_t count) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+// Spins until *word, masked, differs from `value` or the time is over; true when it differs.
+static bool spin_while(atomic_uint *word, unsigned value, double seconds) {
+    if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
+    if (seconds <= 0) return false;
+    double deadline = clock_seconds() + seconds;
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
+            cpu_relax();
+        }
+    } while (clock_seconds() < deadline);
+    return false;
+}
+
+static void take_items(struct thread_pool *pool, uint32_t thread) {
+    for (;;) {
+        uint32_t item = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (item >= pool->num_items) return;
+        pool->fn(pool->arg, item, thread);
+    }
+}
+
+static bool enter_gate(struct thread_pool *pool) {
+    unsigned gate = atomic_load_explicit(&pool->gate, memory_order_relaxed);
+    while (gate & GATE_OPEN) {
+        if (atomic_compare_exchange_weak_explicit(&pool->gate, &gate, gate + GATE_WORKER,
+                                                  memory_order_acquire, memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void leave_gate(struct thread_pool *pool) {
+    unsigned gate = atomic_fetch_sub(&pool->gate, GATE_WORKER) - GATE_WORKER;
+    if (gate == 0 && atomic_load(&pool->caller_sleeping)) futex_wake(&pool->gate, 1);
+}
+
+// Returns the epoch that replaced `seen`.
+static unsigned wait_epoch(struct thread_pool *pool, unsigned seen) {
+    while (!spin_while(&pool->epoch, seen, pool->spin_seconds)) {
+        // Announced before the kernel compares epoch, while the caller bumps epoch before it reads
+        // the count: one of the two sees the other, so no wake-up is lost.
+        atomic_fetch_add(&pool->num_sleeping, 1);
+        futex_wait(&pool->epoch, seen);
+        atomic_fetch_sub(&pool->num_sleeping, 1);
+    }
+    return atomic_load(&pool->epoch);
+}
+
+static void *worker_main(void *arg) {
+    struct worker *worker = arg;
+    struct thread_pool *pool = worker->pool;
+    unsigned seen = 0;
+    for (;;) {
+        seen = wait_epoch(pool, seen);
+        if (atomic_load(&pool->stop)) return NULL;
+        if (!enter_gate(pool)) continue; // woken too late: the others have done it all
+        take_items(pool, worker->thread);
+        leave_gate(pool);
+    }
+}
+
+static void bump_epoch(struct thread_pool *pool, uint32_t num_wanted) {
+    atomic_fetch_add(&pool->epoch, 1);
+    uint32_t num_sleeping = atomic_load(&pool->num_sleeping);
+    if (num_sleeping == 0) return;
+    futex_wake(&pool->epoch, num_sleeping < num_wanted ? num_sleeping : num_wanted);
+}
+
+static void wait_gate(struct thread_pool *pool) {
+    unsigned gate;
+    while ((gate = atomic_load(&pool->gate)) != 0) {
+        if (spin_while(&pool->gate, gate, pool->spin_seconds)) continue;
+        atomic_store(&pool->caller_sleeping, true);
+        futex_wait(&pool->gate, gate); // returns at once when a worker left meanwhile
+        atomic_store(&pool->caller_sleeping, false);
+    }
+}
+
+void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
+                     void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg) {
+    if (pool->num_started == 0 || num_items <= 1) {
+        for (uint32_t item = 0; item < num_items; item++) fn(arg, item, 0);
+        return;
+    }
+    CHECK(atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0,
+          "a loop is already running, num_items=%u", num_items);
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->num_items = num_items;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store(&pool->gate, GATE_OPEN);
+    bump_epoch(pool, num_items - 1);
+    take_items(pool, 0);
+    atomic_fetch_and(&pool->gate, ~(unsigned)GATE_OPEN);
+    wait_gate(pool);
+}
+
+uint32_t thread_pool_num_threads(const struct thread_pool *pool) {
+    return pool->num_threads;
+}
+
+uint32_t thread_pool_grain(const struct thread_pool *pool, uint32_t count, uint32_t min_units) {
+    uint32_t num_items = pool->num_threads * 8;
+    uint32_t grain = count / num_items + (count % num_items != 0);
+    if (pool->num_threads == 1) grain = count;
+    if (grain < min_units) grain = min_units;
+    return grain ? grain : 1;
+}
+
+// Workers take no signals: the program's handlers run on the program's own threads.
+static enum status start_workers(struct thread_pool *pool, struct err *err) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = 0;
+    while (!failed && pool->num_started + 1 < pool->num_threads) {
+        struct worker *worker = &pool->workers[pool->num_started];
+        *worker = (struct worker){.pool = pool, .thread = pool->num_started + 1};
+        failed = pthread_create(&worker->handle, NULL, worker_main, worker);
+        if (!failed) pool->num_started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed) return OK;
+    return err_set(err, ERR_NOMEM, "thread %u of %u could not be started", pool->num_started + 1,
+                   pool->num_threads);
+}
+
+enum status thread_pool_create(struct thread_pool **out, uint32_t num_threads, struct err *err) {
+    CHECK(num_threads >= 1 && num_threads <= THREAD_POOL_THREADS_MAX, "num_threads=%u",
+          num_threads);
+    // CACHE_ALIGNED members: malloc's 16 bytes would not do. The size is a multiple of 64.
+    struct thread_pool *pool = aligned_alloc(_Alignof(struct thread_pool), sizeof *pool);
+    if (!pool) return err_nomem(err, "thread pool");
+    *pool = (struct thread_pool){.num_threads = num_threads};
+    pool->spin_seconds = num_threads <= (uint32_t)cpu_count() ? SPIN_SECONDS : 0;
+    enum status status = OK;
+    if (num_threads > 1) {
+        pool->workers = calloc(num_threads - 1, sizeof *pool->workers);
+        status = pool->workers ? start_workers(pool, err) : err_nomem(err, "thread pool");
+    }
+    if (status != OK) {
+        thread_pool_destroy(pool);
+        return status;
+    }
+    *out = pool;
+    return OK;
+}
+
+void thread_pool_destroy(struct thread_pool *pool) {
+    if (!pool) return;
+    atomic_store(&pool->stop, true);
+    bump_epoch(pool, UINT32_MAX >> 1);
+    for (uint32_t i = 0; i < pool->num_started; i++) pthread_join(pool->workers[i].handle, NULL);
+    free(pool->workers);
+    free(pool);
+}

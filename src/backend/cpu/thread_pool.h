@@ -1,0 +1,41 @@
+/* A persistent pool of threads that share the items of one parallel loop at a time.
+ *
+ * Items are taken one by one from a counter, so a thread that the system holds back delays a loop
+ * by one item at most, and a thread that wakes up late finds the loop closed and is not waited for.
+ * Hence there is no static partition: an item's result must not depend on which thread runs it.
+ * Waiting threads spin briefly (ops follow each other within microseconds) and then sleep in the
+ * kernel; with more threads than cores they sleep at once.
+ *
+ * Threads are not pinned: the caller is one of them and its placement is not ours to decide, and a
+ * worker pinned to the caller's core would wait behind it while another core idles. */
+#ifndef BACKEND_CPU_THREAD_POOL_H
+#define BACKEND_CPU_THREAD_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "base/err.h"
+
+struct thread_pool;
+
+enum { THREAD_POOL_THREADS_MAX = 1024 };
+
+// `num_threads` counts the caller: 1 makes no thread at all. 1 .. THREAD_POOL_THREADS_MAX.
+MUST_USE enum status thread_pool_create(struct thread_pool **out, uint32_t num_threads,
+                                        struct err *err);
+void thread_pool_destroy(struct thread_pool *pool); // NULL is fine; no loop may be running
+
+uint32_t thread_pool_num_threads(const struct thread_pool *pool);
+
+// Calls fn(arg, item, thread) exactly once for each item of 0 .. num_items-1, begun in that order,
+// and returns when all are done. `thread` < num_threads tells apart what runs at the same time
+// (scratch memory); 0 is the caller. One loop at a time per pool; fn must not start another.
+void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
+                     void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
+
+// How many units (rows, blocks) an item should have so that `count` units become enough items for
+// all threads to end together (8 each), but no item has fewer than `min_units`. >= 1.
+uint32_t thread_pool_grain(const struct thread_pool *pool, uint32_t count, uint32_t min_units);
+
+#endif
