@@ -1,0 +1,243 @@
+/* The public C API over the engine: sizes of structs, errors and ownership at the border. No logic.
+ */
+#include "nanovllm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/convert.h"
+#include "base/file.h"
+#include "engine/engine_plan.h"
+#include "engine/llm_engine.h"
+#include "engine/params.h"
+#include "text/tokenizer.h"
+
+_Static_assert(sizeof(struct nvllm_error) == sizeof(struct err), "nvllm_error is err's layout");
+_Static_assert((int)NVLLM_ERR_DEVICE == (int)ERR_DEVICE, "nvllm_status is status's values");
+
+#define TEXT_OF(x) #x
+#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+
+const char *nvllm_version(void) {
+    return VERSION_TEXT(NVLLM_VERSION_MAJOR, NVLLM_VERSION_MINOR, NVLLM_VERSION_PATCH);
+}
+
+enum nvllm_status api_error(struct nvllm_error *out, enum status status, const struct err *err) {
+    if (out && status) {
+        out->status = (enum nvllm_status)status;
+        memcpy(out->message, err->message, sizeof out->message);
+    }
+    return (enum nvllm_status)status;
+}
+
+// The caller's struct may be an older, shorter one: what it lacks keeps its default. A longer one
+// comes from a newer header than this library's and cannot be honoured in full.
+static enum status copy_struct(void *full, size_t full_size, const void *given, const char *what,
+                               struct err *err) {
+    size_t given_size;
+    memcpy(&given_size, given, sizeof given_size);
+    if (given_size < sizeof given_size || given_size > full_size) {
+        return err_set(err, ERR_INVALID,
+                       "%s: struct_size is %zu, this library knows up to %zu (was it set by its "
+                       "_INIT macro?)",
+                       what, given_size, full_size);
+    }
+    memcpy(full, given, given_size);
+    memcpy(full, &full_size, sizeof full_size);
+    return OK;
+}
+
+const struct nvllm_param *nvllm_sampling_param(size_t index) {
+    return params_sampling(index);
+}
+
+const struct nvllm_param *nvllm_engine_option(size_t index) {
+    return params_engine_option(index);
+}
+
+enum nvllm_status nvllm_sampling_params_set(struct nvllm_sampling_params *params, const char *name,
+                                            const char *value, struct nvllm_error *error) {
+    struct err err = {0};
+    return api_error(error, params_set_sampling(params, name, value, &err), &err);
+}
+
+void nvllm_sampling_params_fini(struct nvllm_sampling_params *params) {
+    params_fini_sampling(params);
+}
+
+enum nvllm_status nvllm_engine_options_set(struct nvllm_engine_options *options, const char *name,
+                                           const char *value, struct nvllm_error *error) {
+    struct err err = {0};
+    return api_error(error, params_set_engine_option(options, name, value, &err), &err);
+}
+
+static const struct tokenizer *tokenizer_of(const struct nvllm_tokenizer *handle) {
+    return (const struct tokenizer *)handle;
+}
+
+enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char *model,
+                                       struct nvllm_error *error) {
+    struct err err = {0};
+    *out = NULL;
+    enum status status = model ? OK : err_set(&err, ERR_INVALID, "no model given");
+    char path[FILE_PATH_MAX];
+    if (!status && file_is_folder(model)) {
+        status = file_join(path, sizeof path, model, "tokenizer.json", &err);
+        model = path;
+    }
+    struct tokenizer *tokenizer = NULL;
+    if (!status) status = tokenizer_open(&tokenizer, model, &err);
+    *out = (struct nvllm_tokenizer *)tokenizer;
+    return api_error(error, status, &err);
+}
+
+void nvllm_tokenizer_close(struct nvllm_tokenizer *tokenizer) {
+    tokenizer_close((struct tokenizer *)tokenizer);
+}
+
+enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer *tokenizer, const char *text,
+                                         size_t text_len, int add_special_tokens, int32_t **ids,
+                                         size_t *num_ids, struct nvllm_error *error) {
+    struct err err = {0};
+    struct token_list list = {0};
+    enum status status = tokenizer_encode(tokenizer_of(tokenizer), text, text_len,
+                                          add_special_tokens != 0, &list, &err);
+    if (!status && !list.ids) { // never NULL on success, also for no tokens
+        list.ids = malloc(sizeof *list.ids);
+        if (!list.ids) status = err_nomem(&err, "token ids");
+    }
+    if (status) token_list_fini(&list);
+    *ids = list.ids;
+    *num_ids = list.len;
+    return api_error(error, status, &err);
+}
+
+enum nvllm_status nvllm_tokenizer_decode(const struct nvllm_tokenizer *tokenizer,
+                                         const int32_t *ids, size_t num_ids,
+                                         int skip_special_tokens, char **text, size_t *text_len,
+                                         struct nvllm_error *error) {
+    struct err err = {0};
+    struct buf out = {0};
+    enum status status = buf_reserve(&out, 0, &err);
+    if (!status) {
+        status = tokenizer_decode(tokenizer_of(tokenizer), ids, num_ids, skip_special_tokens != 0,
+                                  &out, &err);
+    }
+    if (status) buf_fini(&out);
+    *text = out.data;
+    *text_len = out.len;
+    return api_error(error, status, &err);
+}
+
+void nvllm_free(void *p) {
+    free(p);
+}
+
+const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason) {
+    switch (reason) {
+    case NVLLM_FINISH_NONE:
+        return "none";
+    case NVLLM_FINISH_STOP:
+        return "stop";
+    case NVLLM_FINISH_LENGTH:
+        return "length";
+    case NVLLM_FINISH_ABORT:
+        return "abort";
+    case NVLLM_FINISH_ERROR:
+        return "error";
+    }
+    return "unknown";
+}
+
+static struct llm_engine *engine_of(struct nvllm_engine *handle) {
+    return (struct llm_engine *)handle;
+}
+
+static const struct llm_engine *const_engine_of(const struct nvllm_engine *handle) {
+    return (const struct llm_engine *)handle;
+}
+
+// Options in full, with their names, ranges and required fields checked.
+static enum status read_options(struct nvllm_engine_options *out,
+                                const struct nvllm_engine_options *given, struct err *err) {
+    *out = (struct nvllm_engine_options)NVLLM_ENGINE_OPTIONS_INIT;
+    if (!given) return err_set(err, ERR_INVALID, "no engine options given");
+    enum status status = copy_struct(out, sizeof *out, given, "nvllm_engine_options", err);
+    if (status) return status;
+    if (!out->model || !out->model[0]) return err_set(err, ERR_INVALID, "no model given");
+    return params_check_engine_options(out, err);
+}
+
+enum nvllm_status nvllm_engine_create(struct nvllm_engine **out,
+                                      const struct nvllm_engine_options *options,
+                                      struct nvllm_error *error) {
+    struct err err = {0};
+    struct nvllm_engine_options full;
+    struct llm_engine *engine = NULL;
+    enum status status = read_options(&full, options, &err);
+    if (!status) status = llm_engine_create(&engine, &full, &err);
+    *out = (struct nvllm_engine *)engine;
+    return api_error(error, status, &err);
+}
+
+void nvllm_engine_destroy(struct nvllm_engine *engine) {
+    llm_engine_destroy(engine_of(engine));
+}
+
+enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
+                                           const struct nvllm_request *request,
+                                           uint64_t *request_id, struct nvllm_error *error) {
+    struct err err = {0};
+    struct nvllm_request full = NVLLM_REQUEST_INIT;
+    struct nvllm_sampling_params sampling = NVLLM_SAMPLING_PARAMS_INIT;
+    uint64_t id = 0;
+    enum status status = copy_struct(&full, sizeof full, request, "nvllm_request", &err);
+    if (!status && full.sampling) {
+        status =
+            copy_struct(&sampling, sizeof sampling, full.sampling, "nvllm_sampling_params", &err);
+        full.sampling = &sampling;
+    }
+    if (!status) status = llm_engine_add_request(engine_of(engine), &full, &id, &err);
+    if (request_id) *request_id = id;
+    return api_error(error, status, &err);
+}
+
+enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine, struct nvllm_error *error) {
+    struct err err = {0};
+    return api_error(error, llm_engine_step(engine_of(engine), &err), &err);
+}
+
+int nvllm_engine_has_unfinished(const struct nvllm_engine *engine) {
+    return llm_engine_has_unfinished(const_engine_of(engine));
+}
+
+int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id) {
+    return llm_engine_abort(engine_of(engine), request_id);
+}
+
+const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *engine) {
+    return (const struct nvllm_tokenizer *)llm_engine_tokenizer(const_engine_of(engine));
+}
+
+void nvllm_engine_stats(const struct nvllm_engine *engine, struct nvllm_stats *stats) {
+    struct nvllm_stats full;
+    llm_engine_stats(const_engine_of(engine), &full);
+    size_t size =
+        stats->struct_size && stats->struct_size < sizeof full ? stats->struct_size : sizeof full;
+    full.struct_size = size;
+    memcpy(stats, &full, size);
+}
+
+enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char **json,
+                                struct nvllm_error *error) {
+    struct err err = {0};
+    struct nvllm_engine_options full;
+    struct engine_plan plan = {0};
+    *json = NULL;
+    enum status status = read_options(&full, options, &err);
+    if (!status) status = engine_plan_make(&plan, &full, &err);
+    if (!status) status = engine_plan_json(&plan, json, &err);
+    engine_plan_fini(&plan);
+    return api_error(error, status, &err);
+}

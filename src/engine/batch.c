@@ -1,0 +1,126 @@
+#include "engine/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+// Every array is made of 4-byte words, so none needs padding.
+static void *take(char *base, size_t *offset, size_t count, size_t element_size) {
+    void *p = base + *offset;
+    *offset += count * element_size;
+    return p;
+}
+
+struct batch_arrays batch_bind(const struct batch_header *h, void *base) {
+    struct batch_arrays a = {0};
+    size_t at = 0;
+    a.header = take(base, &at, 1, sizeof *a.header);
+    a.tokens = take(base, &at, h->num_tokens, sizeof *a.tokens);
+    a.positions = take(base, &at, h->num_tokens, sizeof *a.positions);
+    a.slot_mapping = take(base, &at, h->num_tokens, sizeof *a.slot_mapping);
+    a.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *a.query_start);
+    a.context_len = take(base, &at, h->num_seqs, sizeof *a.context_len);
+    a.block_tables =
+        take(base, &at, (size_t)h->num_seqs * h->block_table_stride, sizeof *a.block_tables);
+    a.logit_index = take(base, &at, h->num_logits, sizeof *a.logit_index);
+    a.rows = take(base, &at, h->num_logits, sizeof *a.rows);
+    a.adjusts = take(base, &at, h->num_adjusts, sizeof *a.adjusts);
+    a.size_bytes = at;
+    return a;
+}
+
+size_t batch_capacity_bytes(const struct batch_limits *limits) {
+    size_t tokens = limits->max_num_tokens, seqs = limits->max_num_seqs;
+    return sizeof(struct batch_header) + 3 * tokens * sizeof(int32_t) +
+           (2 * seqs + 1 + seqs * limits->max_blocks_per_seq + seqs) * sizeof(int32_t) +
+           seqs * sizeof(struct sample_row) + limits->max_adjusts * sizeof(struct sample_adjust);
+}
+
+enum status batch_init(struct batch *batch, const struct batch_limits *limits, struct err *err) {
+    *batch = (struct batch){.capacity_bytes = batch_capacity_bytes(limits)};
+    batch->block = malloc(batch->capacity_bytes);
+    return batch->block ? OK : err_nomem(err, "batch");
+}
+
+void batch_fini(struct batch *batch) {
+    free(batch->block);
+    *batch = (struct batch){0};
+}
+
+static struct batch_header count_schedule(const struct schedule *schedule, uint32_t block_size,
+                                          batch_sampling_fn sampling_of) {
+    struct batch_header h = {0};
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        if (!item->seq) continue;
+        uint32_t context_len = item->seq->num_computed_tokens + item->num_tokens;
+        uint32_t num_blocks = (context_len + block_size - 1) / block_size;
+        h.num_seqs++;
+        h.num_tokens += item->num_tokens;
+        if (item->num_tokens > h.max_query_len) h.max_query_len = item->num_tokens;
+        if (context_len > h.max_context_len) h.max_context_len = context_len;
+        if (num_blocks > h.block_table_stride) h.block_table_stride = num_blocks;
+        if (!item->needs_token) continue;
+        h.num_logits++;
+        h.num_adjusts += sampling_of(item->seq)->num_adjusts;
+    }
+    return h;
+}
+
+// Tokens, positions, slots and the block table of one sequence.
+static void fill_sequence(const struct batch_arrays *a, uint32_t row, uint32_t first_token,
+                          const struct scheduled *item, uint32_t block_size) {
+    const struct sequence *seq = item->seq;
+    uint32_t start = seq->num_computed_tokens;
+    memcpy(a->tokens + first_token, seq->token_ids + start, item->num_tokens * sizeof *a->tokens);
+    for (uint32_t i = 0; i < item->num_tokens; i++) {
+        uint32_t position = start + i;
+        uint32_t block = seq->block_table[position / block_size];
+        a->positions[first_token + i] = (int32_t)position;
+        a->slot_mapping[first_token + i] = (int32_t)(block * block_size + position % block_size);
+    }
+    uint32_t context_len = start + item->num_tokens;
+    uint32_t num_blocks = (context_len + block_size - 1) / block_size;
+    int32_t *table = a->block_tables + (size_t)row * a->header->block_table_stride;
+    for (uint32_t i = 0; i < a->header->block_table_stride; i++) {
+        table[i] = i < num_blocks ? (int32_t)seq->block_table[i] : -1;
+    }
+    a->context_len[row] = (int32_t)context_len;
+}
+
+static void fill_row(const struct batch_arrays *a, uint32_t row, uint32_t first_adjust,
+                     const struct sequence *seq, const struct sampling *sampling) {
+    a->rows[row] = sampling->row;
+    a->rows[row].draw = sequence_num_generated(seq);
+    a->rows[row].adjust_start = first_adjust;
+    a->rows[row].adjust_count = sampling->num_adjusts;
+    if (!sampling->num_adjusts) return; // memcpy wants pointers even for nothing
+    memcpy(a->adjusts + first_adjust, sampling->adjusts,
+           sampling->num_adjusts * sizeof *a->adjusts);
+}
+
+void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
+                 batch_sampling_fn sampling_of) {
+    struct batch_header header = count_schedule(schedule, block_size, sampling_of);
+    struct batch_arrays a = batch_bind(&header, batch->block);
+    CHECK(a.size_bytes <= batch->capacity_bytes, "%zu > %zu", a.size_bytes, batch->capacity_bytes);
+    header.size_bytes = (uint32_t)a.size_bytes;
+    *a.header = header;
+
+    uint32_t row = 0, token = 0, logit = 0, adjust = 0;
+    a.query_start[0] = 0;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        if (!item->seq) continue;
+        fill_sequence(&a, row, token, item, block_size);
+        token += item->num_tokens;
+        a.query_start[++row] = (int32_t)token;
+        if (!item->needs_token) continue;
+        const struct sampling *sampling = sampling_of(item->seq);
+        a.logit_index[logit] = (int32_t)token - 1;
+        fill_row(&a, logit++, adjust, item->seq, sampling);
+        adjust += sampling->num_adjusts;
+    }
+    batch->arrays = a;
+}

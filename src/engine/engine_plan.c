@@ -1,0 +1,243 @@
+#include "engine/engine_plan.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+
+enum { DEFAULT_MODEL_LEN_MAX = 4096, LOGIT_BIAS_MAX = 1024 };
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+static const double default_kv_gib_max = 4.0;
+
+static enum status choose_backend(struct engine_plan *plan,
+                                  const struct nvllm_engine_options *options, struct err *err) {
+    const struct backend_options backend_options = {
+        .device = options->device,
+        .cpu_isa = options->cpu_isa,
+        .threads = options->threads,
+        .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
+    };
+    return backend_create(&plan->backend, &backend_options, err);
+}
+
+// YaRN stretches the trained context; the other scalings already say so in max_position_embeddings.
+static uint32_t model_len_max(const struct model_config *config) {
+    double stretched = 0;
+    if (config->rope.type == ROPE_YARN) {
+        stretched = config->rope.factor * config->rope.original_max_position_embeddings;
+    }
+    return stretched > config->max_position_embeddings ? (uint32_t)stretched
+                                                       : config->max_position_embeddings;
+}
+
+static enum status choose_lengths(struct engine_plan *plan,
+                                  const struct nvllm_engine_options *options, struct err *err) {
+    uint32_t model_max = model_len_max(&plan->config);
+    uint32_t wanted = (uint32_t)options->max_model_len;
+    if (wanted > model_max) {
+        return err_set(err, ERR_INVALID, "max_model_len is %u, but the model's maximum is %u",
+                       wanted, model_max);
+    }
+    if (!wanted) wanted = model_max < DEFAULT_MODEL_LEN_MAX ? model_max : DEFAULT_MODEL_LEN_MAX;
+    plan->max_model_len = wanted;
+
+    uint32_t max_num_tokens = (uint32_t)options->max_num_batched_tokens;
+    uint32_t max_num_seqs = (uint32_t)options->max_num_seqs;
+    if (max_num_seqs > max_num_tokens) max_num_seqs = max_num_tokens; // each needs a token a step
+    uint32_t block_size = (uint32_t)options->block_size;
+    plan->scheduler = (struct scheduler_config){
+        .policy = strcmp(options->schedule, "prefill-first") == 0 ? SCHEDULE_PREFILL_FIRST
+                                                                  : SCHEDULE_MIXED,
+        .max_num_seqs = max_num_seqs,
+        .max_num_batched_tokens = max_num_tokens,
+        .block_size = block_size,
+        .enable_prefix_caching = options->enable_prefix_caching != 0,
+    };
+    uint64_t adjusts = (uint64_t)max_num_seqs * (wanted + LOGIT_BIAS_MAX);
+    plan->batch = (struct batch_limits){
+        .max_num_tokens = max_num_tokens,
+        .max_num_seqs = max_num_seqs,
+        .max_blocks_per_seq = (wanted + block_size - 1) / block_size,
+        .max_adjusts = adjusts < UINT32_MAX ? (uint32_t)adjusts : UINT32_MAX,
+    };
+    if (batch_capacity_bytes(&plan->batch) > UINT32_MAX) {
+        return err_set(err, ERR_INVALID,
+                       "max_num_seqs %u with max_model_len %u is more than one batch can describe",
+                       max_num_seqs, wanted);
+    }
+    return OK;
+}
+
+static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequence_bytes) {
+    size_t fixed = plan->weights_bytes + plan->workspace_bytes;
+    size_t available = plan->memory_available_bytes;
+    size_t left = available > fixed ? available - fixed : 0;
+    size_t bytes = left / 4;
+    if (bytes > (size_t)(default_kv_gib_max * gib)) bytes = (size_t)(default_kv_gib_max * gib);
+    // More than every active sequence at full length can never be used.
+    size_t useful = sequence_bytes * plan->scheduler.max_num_seqs;
+    if (bytes > useful) bytes = useful;
+    return bytes > sequence_bytes ? bytes : sequence_bytes;
+}
+
+static enum status choose_kv_cache(struct engine_plan *plan,
+                                   const struct nvllm_engine_options *options, struct err *err) {
+    uint32_t block_size = plan->scheduler.block_size;
+    struct kv_cache_spec spec = {
+        .num_layers = plan->config.num_layers,
+        .block_size = block_size,
+        .num_kv_heads = plan->shape.num_kv_heads,
+        .head_dim = plan->config.head_dim,
+    };
+    plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
+    size_t sequence_bytes = plan->kv_block_bytes * plan->batch.max_blocks_per_seq;
+    uint64_t num_blocks = (uint64_t)options->num_kvcache_blocks;
+    if (!num_blocks && options->kv_cache_gib > 0) {
+        num_blocks = (uint64_t)(options->kv_cache_gib * gib / (double)plan->kv_block_bytes);
+        if (num_blocks < plan->batch.max_blocks_per_seq) {
+            return err_set(
+                err, ERR_INVALID,
+                "kv_cache_gib %g holds %llu tokens, fewer than max_model_len %u; it takes %.3f",
+                options->kv_cache_gib, (unsigned long long)(num_blocks * block_size),
+                plan->max_model_len, (double)sequence_bytes / gib);
+        }
+    }
+    if (!num_blocks) {
+        num_blocks = kv_bytes_by_default(plan, sequence_bytes) / plan->kv_block_bytes;
+    }
+    uint64_t most = (uint64_t)INT32_MAX / block_size; // slots are int32_t
+    if (num_blocks > most) num_blocks = most;
+    spec.num_blocks = (uint32_t)num_blocks;
+    plan->scheduler.num_blocks = spec.num_blocks;
+    plan->runner.kv_cache = spec;
+    return OK;
+}
+
+static enum status check_memory(const struct engine_plan *plan, struct err *err) {
+    size_t needed = engine_plan_total_bytes(plan);
+    size_t available = plan->memory_available_bytes;
+    if (!available || needed <= available) return OK;
+    return err_set(
+        err, ERR_NOMEM, "needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), has %.2f",
+        (double)needed / gib, (double)plan->weights_bytes / gib,
+        (double)plan->workspace_bytes / gib,
+        (double)(plan->kv_block_bytes * plan->scheduler.num_blocks) / gib, (double)available / gib);
+}
+
+enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
+                             struct err *err) {
+    *plan = (struct engine_plan){0};
+    enum status status = model_config_load(&plan->config, &plan->generation, options->model, err);
+    if (status) goto fail;
+    if ((status = family_resolve(&plan->traits, &plan->config, err))) goto fail;
+    const struct comm comm = comm_single();
+    if ((status = decoder_shape_of(&plan->shape, &plan->config, &comm, err))) goto fail;
+    if ((status = choose_backend(plan, options, err))) goto fail;
+    plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
+    plan->seed = (uint64_t)options->seed;
+    if ((status = choose_lengths(plan, options, err))) goto fail;
+
+    plan->runner.decoder = (struct decoder_limits){
+        .max_num_tokens = plan->batch.max_num_tokens,
+        .max_num_logits = plan->batch.max_num_seqs,
+        .max_positions = plan->max_model_len,
+    };
+    plan->runner.batch_bytes = batch_capacity_bytes(&plan->batch);
+    plan->memory_available_bytes = cpu_memory_available_bytes();
+    plan->weights_bytes =
+        decoder_weights_bytes(&plan->config, &plan->traits, &plan->shape, plan->backend);
+    plan->workspace_bytes =
+        model_runner_workspace_bytes(&plan->config, &plan->shape, &plan->runner, plan->backend);
+    if ((status = choose_kv_cache(plan, options, err))) goto fail;
+    if ((status = check_memory(plan, err))) goto fail;
+    return OK;
+fail:
+    engine_plan_fini(plan);
+    return status;
+}
+
+void engine_plan_fini(struct engine_plan *plan) {
+    backend_destroy(plan->backend);
+    model_config_fini(&plan->config);
+    *plan = (struct engine_plan){0};
+}
+
+size_t engine_plan_total_bytes(const struct engine_plan *plan) {
+    return plan->weights_bytes + plan->workspace_bytes +
+           plan->kv_block_bytes * plan->scheduler.num_blocks;
+}
+
+static const char *rope_name(enum rope_type type) {
+    static const char *const names[] = {
+        [ROPE_DEFAULT] = "default",
+        [ROPE_LINEAR] = "linear",
+        [ROPE_LLAMA3] = "llama3",
+        [ROPE_YARN] = "yarn",
+    };
+    return names[type];
+}
+
+static json_t *sampling_defaults_json(const struct generation_config *g) {
+    json_t *defaults = json_object();
+    if (!defaults) return NULL;
+    int failed = 0;
+    if (g->has_temperature) {
+        failed |= json_object_set_new(defaults, "temperature", json_real((double)g->temperature));
+    }
+    if (g->has_top_p) failed |= json_object_set_new(defaults, "top_p", json_real((double)g->top_p));
+    if (g->has_top_k) failed |= json_object_set_new(defaults, "top_k", json_integer(g->top_k));
+    if (g->has_min_p) failed |= json_object_set_new(defaults, "min_p", json_real((double)g->min_p));
+    if (g->has_repetition_penalty) {
+        failed |= json_object_set_new(defaults, "repetition_penalty",
+                                      json_real((double)g->repetition_penalty));
+    }
+    if (!failed) return defaults;
+    json_decref(defaults);
+    return NULL;
+}
+
+static json_t *eos_json(const struct model_config *config) {
+    json_t *list = json_array();
+    for (uint32_t i = 0; list && i < config->num_eos_token_ids; i++) {
+        if (json_array_append_new(list, json_integer(config->eos_token_ids[i])) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static json_t *memory_json(const struct engine_plan *plan) {
+    uint64_t blocks = plan->scheduler.num_blocks;
+    return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "weights_bytes",
+                     (json_int_t)plan->weights_bytes, "workspace_bytes",
+                     (json_int_t)plan->workspace_bytes, "kv_block_bytes",
+                     (json_int_t)plan->kv_block_bytes, "num_kv_blocks", (json_int_t)blocks,
+                     "block_size", (json_int_t)plan->scheduler.block_size, "kv_cache_bytes",
+                     (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens",
+                     (json_int_t)(blocks * plan->scheduler.block_size), "total_bytes",
+                     (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
+                     (json_int_t)plan->memory_available_bytes);
+}
+
+enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err) {
+    const struct model_config *c = &plan->config;
+    json_t *root = json_pack(
+        "{s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
+        "architecture", c->architecture, "dtype", dtype_name(c->dtype), "weight_dtype",
+        dtype_name(plan->backend->weight_dtype), "num_parameters",
+        (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
+        (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",
+        (json_int_t)c->intermediate_size, "num_layers", (json_int_t)c->num_layers, "num_heads",
+        (json_int_t)c->num_heads, "num_kv_heads", (json_int_t)c->num_kv_heads, "head_dim",
+        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_position_embeddings,
+        "max_model_len", (json_int_t)plan->max_model_len, "tie_word_embeddings",
+        (int)c->tie_word_embeddings, "rope_type", rope_name(c->rope.type), "rope_theta",
+        c->rope.theta, "eos_token_ids", eos_json(c), "sampling_defaults",
+        sampling_defaults_json(&plan->generation), "device", plan->backend->description, "plan",
+        memory_json(plan));
+    *json = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    return *json ? OK : err_nomem(err, "model description");
+}

@@ -1,0 +1,44 @@
+/* What an engine will be, decided before any weight is loaded: the options checked and resolved
+ * against the model and the machine, and the memory plan (weights + workspace + KV cache) that must
+ * fit. */
+#ifndef ENGINE_ENGINE_PLAN_H
+#define ENGINE_ENGINE_PLAN_H
+
+#include "backend/backend.h"
+#include "checkpoint/model_config.h"
+#include "engine/batch.h"
+#include "engine/model_runner.h"
+#include "engine/scheduler.h"
+#include "model/decoder.h"
+#include "model/family.h"
+#include "nanovllm.h"
+
+struct engine_plan {
+    struct model_config config;
+    struct generation_config generation;
+    struct family_traits traits;
+    struct decoder_shape shape;
+    struct backend *backend; // the plan's own
+    bool dummy_weights;
+    uint32_t max_model_len;
+    uint64_t seed;
+    struct scheduler_config scheduler; // hash_seed left 0
+    struct batch_limits batch;
+    struct model_runner_limits runner;
+
+    size_t weights_bytes;
+    size_t workspace_bytes;
+    size_t kv_block_bytes;
+    size_t memory_available_bytes; // when the plan was made; 0: unknown
+};
+
+// `options` checked by the parameter table already. ERR_NOMEM says what is needed and what there
+// is.
+MUST_USE enum status engine_plan_make(struct engine_plan *plan,
+                                      const struct nvllm_engine_options *options, struct err *err);
+void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
+size_t engine_plan_total_bytes(const struct engine_plan *plan);
+// nvllm_inspect's JSON; *json is the caller's (free).
+MUST_USE enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err);
+
+#endif

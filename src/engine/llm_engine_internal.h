@@ -1,0 +1,32 @@
+/* The engine's own struct, shared by llm_engine.c (life, step) and llm_engine_output.c (events). */
+#ifndef ENGINE_LLM_ENGINE_INTERNAL_H
+#define ENGINE_LLM_ENGINE_INTERNAL_H
+
+#include "engine/engine_plan.h"
+#include "engine/llm_engine.h"
+#include "engine/request_table.h"
+
+struct llm_engine {
+    struct engine_plan plan;
+    struct tokenizer *tokenizer; // NULL with skip_tokenizer_init
+    struct model_runner *runner;
+    struct scheduler *scheduler;
+    struct batch batch;
+    struct request_table requests;
+    struct buf piece; // text of one event, reserved when requests are added
+    uint64_t next_id;
+    bool in_callback; // an event is being delivered
+    struct request *aborted; // by that callback, linked through next_aborted
+    bool failed; // the device is gone: nothing more can run
+    struct nvllm_stats stats; // what the scheduler does not count itself
+};
+
+// One generated token of a request: appended, checked for its end, delivered. Frees the request at
+// its end.
+void llm_engine_take_token(struct llm_engine *engine, struct request *request,
+                           const struct sample_result *result);
+// Ends a request without a token, delivers the event and frees it.
+void llm_engine_end_request(struct llm_engine *engine, struct request *request,
+                            enum nvllm_finish_reason reason);
+
+#endif

@@ -1,0 +1,54 @@
+/* The decoder's own struct, shared by decoder.c (the pass) and decoder_load.c (building it). */
+#ifndef MODEL_DECODER_INTERNAL_H
+#define MODEL_DECODER_INTERNAL_H
+
+#include "model/decoder.h"
+
+struct decoder_layer {
+    float *input_norm; // dev [hidden]
+    float *attention_norm; // dev [hidden], before the MLP
+    float *q_norm, *k_norm; // dev [head_dim], NULL where the family has none
+    struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]
+    struct linear *o; // [hidden][num_heads head_dim]
+    struct linear *gate_up; // [2 intermediate][hidden]
+    struct linear *down; // [hidden][intermediate]
+};
+
+// Activations of one pass, inside one allocation; T = max_num_tokens, R = max_num_logits.
+struct decoder_workspace {
+    void *residual; // dev [T][hidden]
+    void *hidden; // dev [T][hidden] output of a norm
+    void *projected; // dev [T][hidden] output of o or down
+    void *qkv; // dev [T][(num_heads + 2 num_kv_heads) head_dim]; shares memory with gate_up
+    void *attended; // dev [T][num_heads head_dim]
+    void *gate_up; // dev [T][2 intermediate]
+    void *activated; // dev [T][intermediate]
+    void *last_residual, *last_projected, *last_hidden; // dev [R][hidden]
+    float *logits; // dev [R][vocab]
+    size_t size_bytes;
+};
+
+struct decoder {
+    const struct model_config *config;
+    struct backend *backend;
+    const struct comm *comm;
+    struct family_traits traits;
+    struct decoder_shape shape;
+    struct decoder_limits limits;
+
+    struct linear *embedding; // [vocab of this rank][hidden]
+    struct linear *lm_head; // the embedding when tied
+    float *final_norm; // dev [hidden]
+    float *rope; // dev [max_positions][head_dim]
+    struct decoder_layer *layers; // [num_layers]
+
+    void *workspace_memory; // dev
+    struct decoder_workspace workspace;
+};
+
+// Offsets from `base` (may be NULL, for the size alone).
+void decoder_workspace_layout(struct decoder_workspace *out, char *base,
+                              const struct model_config *config, const struct decoder_shape *shape,
+                              const struct decoder_limits *limits, const struct backend *backend);
+
+#endif

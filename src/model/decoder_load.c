@@ -1,0 +1,306 @@
+/* Building a decoder: this rank's slices of the checkpoint's tensors become the backend's linears,
+ * and the memory plan's formulas. Every tensor is taken by name with the shape the config implies.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "model/decoder_internal.h"
+#include "model/rope.h"
+
+enum { NAME_BYTES = 128, PARTS_MAX = 3 };
+
+// State of one load: what every step of it needs.
+struct loader {
+    struct decoder *decoder;
+    struct weights *weights;
+    struct err *err;
+};
+
+// Rows [start, start + count) of a tensor [rows][cols] and, where has_bias, of its bias [rows].
+struct row_part {
+    const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
+    uint32_t rows, start, count;
+};
+
+static void layer_name(char *out, uint32_t layer, const char *module, const char *suffix) {
+    snprintf(out, NAME_BYTES, "model.layers.%u.%s%s", layer, module, suffix);
+}
+
+static enum status take_matrix(struct loader *l, const char *name, uint32_t rows, uint32_t cols,
+                               struct weight *out) {
+    const uint64_t shape[2] = {rows, cols};
+    return weights_take(l->weights, name, 2, shape, out, l->err);
+}
+
+static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, uint32_t count) {
+    uint64_t cols = weight->rank == 2 ? weight->shape[1] : 1;
+    return (struct matrix_slice){
+        .data = (const char *)weight->data + start * cols * dtype_size(weight->dtype),
+        .dtype = weight->dtype,
+        .rows = count,
+        .cols = (uint32_t)cols,
+        .row_stride = cols,
+    };
+}
+
+// A bias [n] is one row of n columns.
+static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, uint32_t count) {
+    return (struct matrix_slice){
+        .data = (const char *)weight->data + start * dtype_size(weight->dtype),
+        .dtype = weight->dtype,
+        .rows = 1,
+        .cols = count,
+        .row_stride = count,
+    };
+}
+
+// Column-parallel: the parts' rows of this rank stacked into one linear, so that q, k and v (or
+// gate and up) are one matrix product.
+static enum status load_rows(struct loader *l, uint32_t layer, const struct row_part *parts,
+                             uint32_t num_parts, uint32_t cols, bool has_bias,
+                             struct linear **out) {
+    struct matrix_slice slices[PARTS_MAX], biases[PARTS_MAX];
+    CHECK(num_parts <= PARTS_MAX, "num_parts=%u", num_parts);
+    for (uint32_t i = 0; i < num_parts; i++) {
+        char name[NAME_BYTES];
+        struct weight weight;
+        layer_name(name, layer, parts[i].module, ".weight");
+        enum status status = take_matrix(l, name, parts[i].rows, cols, &weight);
+        if (status) return status;
+        slices[i] = rows_of(&weight, parts[i].start, parts[i].count);
+        if (!has_bias) continue;
+        layer_name(name, layer, parts[i].module, ".bias");
+        const uint64_t shape[1] = {parts[i].rows};
+        status = weights_take(l->weights, name, 1, shape, &weight, l->err);
+        if (status) return status;
+        biases[i] = bias_of(&weight, parts[i].start, parts[i].count);
+    }
+    struct backend *backend = l->decoder->backend;
+    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts};
+    return backend->ops->linear_create(backend, &spec, out, l->err);
+}
+
+// Row-parallel: columns [start, start + count) of this rank. The bias belongs to the sum over
+// ranks, so only rank 0 adds it.
+static enum status load_cols(struct loader *l, uint32_t layer, const char *module, uint32_t rows,
+                             uint32_t cols, uint32_t start, uint32_t count, bool has_bias,
+                             struct linear **out) {
+    char name[NAME_BYTES];
+    struct weight weight, bias;
+    layer_name(name, layer, module, ".weight");
+    enum status status = take_matrix(l, name, rows, cols, &weight);
+    if (status) return status;
+    struct matrix_slice slice = {
+        .data = (const char *)weight.data + start * dtype_size(weight.dtype),
+        .dtype = weight.dtype,
+        .rows = rows,
+        .cols = count,
+        .row_stride = cols,
+    };
+    struct matrix_slice bias_slice;
+    if (has_bias) {
+        const uint64_t shape[1] = {rows};
+        layer_name(name, layer, module, ".bias");
+        status = weights_take(l->weights, name, 1, shape, &bias, l->err);
+        if (status) return status;
+        bias_slice = bias_of(&bias, 0, rows);
+    }
+    struct backend *backend = l->decoder->backend;
+    bool adds_bias = has_bias && l->decoder->comm->rank == 0;
+    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1};
+    return backend->ops->linear_create(backend, &spec, out, l->err);
+}
+
+static float element(const struct weight *weight, size_t i) {
+    const char *p = (const char *)weight->data + i * dtype_size(weight->dtype);
+    uint16_t half;
+    float value;
+    switch (weight->dtype) {
+    case DTYPE_BF16:
+        memcpy(&half, p, sizeof half);
+        return bf16_to_f32(half);
+    case DTYPE_F16:
+        memcpy(&half, p, sizeof half);
+        return f16_to_f32(half);
+    default:
+        memcpy(&value, p, sizeof value);
+        return value;
+    }
+}
+
+// Copies host floats to new device memory.
+static enum status to_device(struct decoder *d, const float *values, size_t count, float **out,
+                             struct err *err) {
+    void *dev = NULL;
+    enum status status = d->backend->ops->alloc(d->backend, count * sizeof *values, &dev, err);
+    if (status) return status;
+    *out = dev; // the decoder's own from here on, also on failure
+    d->backend->ops->upload(d->backend, d->backend->stream, dev, values, count * sizeof *values);
+    return d->backend->ops->synchronize(d->backend, d->backend->stream, err);
+}
+
+static enum status load_vector(struct loader *l, const char *name, uint32_t count, float **out) {
+    const uint64_t shape[1] = {count};
+    struct weight weight;
+    enum status status = weights_take(l->weights, name, 1, shape, &weight, l->err);
+    if (status) return status;
+    float *values = malloc(count * sizeof *values);
+    if (!values) return err_nomem(l->err, name);
+    for (uint32_t i = 0; i < count; i++) values[i] = element(&weight, i);
+    status = to_device(l->decoder, values, count, out, l->err);
+    free(values);
+    return status;
+}
+
+static enum status load_layer_vector(struct loader *l, uint32_t layer, const char *module,
+                                     uint32_t count, float **out) {
+    char name[NAME_BYTES];
+    layer_name(name, layer, module, ".weight");
+    return load_vector(l, name, count, out);
+}
+
+static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct model_config *c = l->decoder->config;
+    enum status status;
+    if ((status = load_layer_vector(l, i, "input_layernorm", c->hidden_size, &layer->input_norm)))
+        return status;
+    if ((status = load_layer_vector(l, i, "post_attention_layernorm", c->hidden_size,
+                                    &layer->attention_norm)))
+        return status;
+    if (!l->decoder->traits.qk_norm) return OK;
+    if ((status = load_layer_vector(l, i, "self_attn.q_norm", c->head_dim, &layer->q_norm)))
+        return status;
+    return load_layer_vector(l, i, "self_attn.k_norm", c->head_dim, &layer->k_norm);
+}
+
+static enum status load_layer(struct loader *l, uint32_t i) {
+    const struct decoder *d = l->decoder;
+    const struct model_config *c = d->config;
+    const struct decoder_shape *s = &d->shape;
+    struct decoder_layer *layer = &l->decoder->layers[i];
+    uint32_t dim = c->head_dim;
+    const struct row_part qkv[] = {
+        {"self_attn.q_proj", c->num_heads * dim, s->head_start * dim, s->num_heads * dim},
+        {"self_attn.k_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim},
+        {"self_attn.v_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim},
+    };
+    const struct row_part gate_up[] = {
+        {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
+        {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
+    };
+    enum status status;
+    if ((status = load_norms(l, i, layer))) return status;
+    if ((status = load_rows(l, i, qkv, 3, c->hidden_size, d->traits.qkv_bias, &layer->qkv)))
+        return status;
+    if ((status = load_cols(l, i, "self_attn.o_proj", c->hidden_size, c->num_heads * dim,
+                            s->head_start * dim, s->num_heads * dim, d->traits.o_bias, &layer->o)))
+        return status;
+    if ((status = load_rows(l, i, gate_up, 2, c->hidden_size, false, &layer->gate_up)))
+        return status;
+    return load_cols(l, i, "mlp.down_proj", c->hidden_size, c->intermediate_size,
+                     s->intermediate_start, s->intermediate_size, false, &layer->down);
+}
+
+static enum status load_vocabulary(struct loader *l, const char *name, struct linear **out) {
+    const struct decoder *d = l->decoder;
+    struct weight weight;
+    enum status status =
+        take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
+    if (status) return status;
+    struct matrix_slice slice = rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
+    const struct linear_spec spec = {&slice, NULL, 1};
+    return d->backend->ops->linear_create(d->backend, &spec, out, l->err);
+}
+
+static enum status load_ends(struct loader *l) {
+    struct decoder *d = l->decoder;
+    enum status status = load_vocabulary(l, "model.embed_tokens.weight", &d->embedding);
+    if (status) return status;
+    if (d->config->tie_word_embeddings) {
+        // Some checkpoints repeat the embedding under this name; it is the same matrix.
+        const uint64_t shape[2] = {d->config->vocab_size, d->config->hidden_size};
+        status = weights_ignore(l->weights, "lm_head.weight", 2, shape, l->err);
+        d->lm_head = d->embedding;
+    } else {
+        status = load_vocabulary(l, "lm_head.weight", &d->lm_head);
+    }
+    if (status) return status;
+    return load_vector(l, "model.norm.weight", d->config->hidden_size, &d->final_norm);
+}
+
+static enum status make_rope(struct decoder *d, struct err *err) {
+    size_t count = (size_t)d->limits.max_positions * d->config->head_dim;
+    float *table = malloc(count * sizeof *table);
+    if (!table) return err_nomem(err, "rotary embedding table");
+    rope_fill_table(&d->config->rope, d->config->head_dim, d->config->max_position_embeddings,
+                    d->limits.max_positions, table);
+    enum status status = to_device(d, table, count, &d->rope, err);
+    free(table);
+    return status;
+}
+
+static enum status make_workspace(struct decoder *d, struct err *err) {
+    decoder_workspace_layout(&d->workspace, NULL, d->config, &d->shape, &d->limits, d->backend);
+    enum status status =
+        d->backend->ops->alloc(d->backend, d->workspace.size_bytes, &d->workspace_memory, err);
+    if (status) return status;
+    decoder_workspace_layout(&d->workspace, d->workspace_memory, d->config, &d->shape, &d->limits,
+                             d->backend);
+    return OK;
+}
+
+enum status decoder_create(struct decoder **out, const struct model_config *config,
+                           struct weights *weights, struct backend *backend,
+                           const struct comm *comm, const struct decoder_limits *limits,
+                           struct err *err) {
+    *out = NULL;
+    struct decoder *d = calloc(1, sizeof *d);
+    if (!d) return err_nomem(err, "decoder");
+    *d = (struct decoder){.config = config, .backend = backend, .comm = comm, .limits = *limits};
+    struct loader loader = {d, weights, err};
+    enum status status = family_resolve(&d->traits, config, err);
+    if (status) goto fail;
+    if ((status = decoder_shape_of(&d->shape, config, comm, err))) goto fail;
+    d->layers = calloc(config->num_layers, sizeof *d->layers);
+    if (!d->layers) {
+        status = err_nomem(err, "decoder layers");
+        goto fail;
+    }
+    if ((status = load_ends(&loader))) goto fail;
+    for (uint32_t i = 0; i < config->num_layers; i++) {
+        if ((status = load_layer(&loader, i))) goto fail;
+    }
+    if ((status = weights_finish(weights, err))) goto fail;
+    if ((status = make_rope(d, err))) goto fail;
+    if ((status = make_workspace(d, err))) goto fail;
+    *out = d;
+    return OK;
+fail:
+    decoder_destroy(d);
+    return status;
+}
+
+void decoder_destroy(struct decoder *d) {
+    if (!d) return;
+    const struct backend_ops *ops = d->backend->ops;
+    for (uint32_t i = 0; d->layers && i < d->config->num_layers; i++) {
+        struct decoder_layer *layer = &d->layers[i];
+        ops->linear_destroy(d->backend, layer->qkv);
+        ops->linear_destroy(d->backend, layer->o);
+        ops->linear_destroy(d->backend, layer->gate_up);
+        ops->linear_destroy(d->backend, layer->down);
+        ops->release(d->backend, layer->input_norm);
+        ops->release(d->backend, layer->attention_norm);
+        ops->release(d->backend, layer->q_norm);
+        ops->release(d->backend, layer->k_norm);
+    }
+    if (d->lm_head != d->embedding) ops->linear_destroy(d->backend, d->lm_head);
+    ops->linear_destroy(d->backend, d->embedding);
+    ops->release(d->backend, d->final_norm);
+    ops->release(d->backend, d->rope);
+    ops->release(d->backend, d->workspace_memory);
+    free(d->layers);
+    free(d);
+}

@@ -1,0 +1,102 @@
+/* What a decoder needs before anything is loaded: a rank's shapes, bytes and parameter counts. */
+#include "base/check.h"
+#include "model/decoder_internal.h"
+
+// This rank's contiguous share of `total`: [*start, *start + share).
+static uint32_t share_of(uint32_t total, const struct comm *comm, uint32_t *start) {
+    uint64_t begin = (uint64_t)total * comm->rank / comm->world_size;
+    uint64_t end = (uint64_t)total * (comm->rank + 1) / comm->world_size;
+    *start = (uint32_t)begin;
+    return (uint32_t)(end - begin);
+}
+
+enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
+                             const struct comm *comm, struct err *err) {
+    if (config->head_dim % 16 != 0 || config->head_dim > 512) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "head_dim %u is not supported (a multiple of 16 up to 512)",
+                       config->head_dim);
+    }
+    if (config->num_kv_heads % comm->world_size != 0) {
+        return err_set(err, ERR_UNSUPPORTED, "%u key/value heads cannot be shared by %u ranks",
+                       config->num_kv_heads, comm->world_size);
+    }
+    struct decoder_shape shape = {0};
+    shape.num_kv_heads = share_of(config->num_kv_heads, comm, &shape.kv_head_start);
+    uint32_t group = config->num_heads / config->num_kv_heads;
+    shape.num_heads = shape.num_kv_heads * group;
+    shape.head_start = shape.kv_head_start * group;
+    shape.intermediate_size = share_of(config->intermediate_size, comm, &shape.intermediate_start);
+    shape.vocab_size = share_of(config->vocab_size, comm, &shape.vocab_start);
+    *out = shape;
+    return OK;
+}
+
+static uint32_t qkv_size(const struct model_config *config, const struct decoder_shape *shape) {
+    return (shape->num_heads + 2 * shape->num_kv_heads) * config->head_dim;
+}
+
+size_t decoder_weights_bytes(const struct model_config *c, const struct family_traits *traits,
+                             const struct decoder_shape *s, const struct backend *b) {
+    size_t (*bytes)(const struct backend *, uint32_t, uint32_t, bool) = b->ops->linear_bytes;
+    uint32_t attended = s->num_heads * c->head_dim;
+    size_t layer = bytes(b, qkv_size(c, s), c->hidden_size, traits->qkv_bias) +
+                   bytes(b, c->hidden_size, attended, traits->o_bias) +
+                   bytes(b, 2 * s->intermediate_size, c->hidden_size, false) +
+                   bytes(b, c->hidden_size, s->intermediate_size, false) +
+                   (2 * (size_t)c->hidden_size + (traits->qk_norm ? 2 * (size_t)c->head_dim : 0)) *
+                       sizeof(float);
+    size_t vocabulary = bytes(b, s->vocab_size, c->hidden_size, false);
+    return layer * c->num_layers + vocabulary * (c->tie_word_embeddings ? 1 : 2) +
+           c->hidden_size * sizeof(float);
+}
+
+uint64_t decoder_num_parameters(const struct model_config *c, const struct family_traits *traits) {
+    uint64_t hidden = c->hidden_size, inter = c->intermediate_size;
+    uint64_t q = (uint64_t)c->num_heads * c->head_dim, kv = (uint64_t)c->num_kv_heads * c->head_dim;
+    uint64_t layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * inter + 2 * hidden;
+    if (traits->qkv_bias) layer += q + 2 * kv;
+    if (traits->o_bias) layer += hidden;
+    if (traits->qk_norm) layer += 2 * (uint64_t)c->head_dim;
+    uint64_t vocabulary = hidden * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
+    return layer * c->num_layers + vocabulary + hidden;
+}
+
+// Hands out [rows][cols] elements, 64-byte aligned, of the region that starts at `base`.
+static void *take(char *base, size_t *offset, size_t rows, size_t cols, size_t element_size) {
+    void *p = base ? base + *offset : NULL;
+    *offset += (rows * cols * element_size + 63) & ~(size_t)63;
+    return p;
+}
+
+void decoder_workspace_layout(struct decoder_workspace *out, char *base,
+                              const struct model_config *c, const struct decoder_shape *s,
+                              const struct decoder_limits *limits, const struct backend *b) {
+    size_t T = limits->max_num_tokens, R = limits->max_num_logits;
+    size_t element_size = dtype_size(b->activation_dtype);
+    struct decoder_workspace w = {0};
+    size_t at = 0;
+    w.residual = take(base, &at, T, c->hidden_size, element_size);
+    w.hidden = take(base, &at, T, c->hidden_size, element_size);
+    w.projected = take(base, &at, T, c->hidden_size, element_size);
+    // Attention's and the MLP's intermediates are never alive together: one region, two layouts.
+    size_t attention_at = at, mlp_at = at;
+    w.qkv = take(base, &attention_at, T, qkv_size(c, s), element_size);
+    w.attended = take(base, &attention_at, T, (size_t)s->num_heads * c->head_dim, element_size);
+    w.gate_up = take(base, &mlp_at, T, 2 * (size_t)s->intermediate_size, element_size);
+    w.activated = take(base, &mlp_at, T, s->intermediate_size, element_size);
+    at = attention_at > mlp_at ? attention_at : mlp_at;
+    w.last_residual = take(base, &at, R, c->hidden_size, element_size);
+    w.last_projected = take(base, &at, R, c->hidden_size, element_size);
+    w.last_hidden = take(base, &at, R, c->hidden_size, element_size);
+    w.logits = take(base, &at, R, s->vocab_size, sizeof(float));
+    w.size_bytes = at;
+    *out = w;
+}
+
+size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
+                               const struct decoder_limits *limits, const struct backend *backend) {
+    struct decoder_workspace workspace;
+    decoder_workspace_layout(&workspace, NULL, config, shape, limits, backend);
+    return workspace.size_bytes;
+}

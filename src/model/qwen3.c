@@ -1,0 +1,10 @@
+/* Qwen3 (dense): grouped-query attention with per-head q and k norms, SwiGLU, pre-norm.
+ * Source: Qwen3 Technical Report, arXiv 2505.09388, and the published config.json files. */
+#include "model/family.h"
+
+const struct model_family family_qwen3 = {
+    .architecture = "Qwen3ForCausalLM",
+    .qk_norm = true,
+    .qkv_bias = BIAS_BY_CONFIG,
+    .o_bias = BIAS_BY_CONFIG,
+};

@@ -1,0 +1,102 @@
+#include "model/rope.h"
+
+#include <math.h>
+
+#include "base/check.h"
+
+static const double pi = 3.14159265358979323846;
+
+// The original wavelength stays where it is short, is stretched by `factor` where it is long, and
+// changes smoothly between.
+static double llama3_frequency(const struct rope_config *rope, double frequency) {
+    double wavelength = 2 * pi / frequency;
+    double original = rope->original_max_position_embeddings;
+    if (wavelength < original / rope->high_freq_factor) return frequency;
+    if (wavelength > original / rope->low_freq_factor) return frequency / rope->factor;
+    double smooth = (original / wavelength - rope->low_freq_factor) /
+                    (rope->high_freq_factor - rope->low_freq_factor);
+    return (1 - smooth) * frequency / rope->factor + smooth * frequency;
+}
+
+// YaRN's equation for the (fractional) dimension that makes `rotations` turns over the context.
+static double yarn_dimension(double rotations, double head_dim, double theta, double context) {
+    return head_dim * log(context / (rotations * 2 * pi)) / (2 * log(theta));
+}
+
+static double yarn_mscale(double factor, double mscale) {
+    return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
+}
+
+static double yarn_attention_factor(const struct rope_config *rope) {
+    if (rope->attention_factor > 0) return rope->attention_factor;
+    if (rope->mscale > 0 && rope->mscale_all_dim > 0) {
+        return yarn_mscale(rope->factor, rope->mscale) /
+               yarn_mscale(rope->factor, rope->mscale_all_dim);
+    }
+    return yarn_mscale(rope->factor, 1);
+}
+
+struct yarn_ramp {
+    double low, high; // dimensions below low keep their frequency, above high are interpolated
+};
+
+static struct yarn_ramp yarn_ramp_of(const struct rope_config *rope, uint32_t head_dim,
+                                     uint32_t max_position_embeddings) {
+    double context = rope->original_max_position_embeddings > 0
+                         ? rope->original_max_position_embeddings
+                         : max_position_embeddings;
+    double low = yarn_dimension(rope->beta_fast, head_dim, rope->theta, context);
+    double high = yarn_dimension(rope->beta_slow, head_dim, rope->theta, context);
+    if (rope->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)head_dim - 1);
+    if (low == high) high += 0.001; // no division by zero
+    return (struct yarn_ramp){low, high};
+}
+
+float rope_frequencies(const struct rope_config *rope, uint32_t head_dim,
+                       uint32_t max_position_embeddings, float *inv_freq) {
+    struct yarn_ramp ramp = {0, 0};
+    if (rope->type == ROPE_YARN) ramp = yarn_ramp_of(rope, head_dim, max_position_embeddings);
+    for (uint32_t i = 0; i < head_dim / 2; i++) {
+        double frequency = pow(rope->theta, -2.0 * i / head_dim);
+        switch (rope->type) {
+        case ROPE_DEFAULT:
+            break;
+        case ROPE_LINEAR:
+            frequency /= rope->factor;
+            break;
+        case ROPE_LLAMA3:
+            frequency = llama3_frequency(rope, frequency);
+            break;
+        case ROPE_YARN: {
+            double interpolated = (i - ramp.low) / (ramp.high - ramp.low);
+            interpolated = fmin(fmax(interpolated, 0), 1);
+            frequency *= interpolated / rope->factor + (1 - interpolated);
+            break;
+        }
+        }
+        inv_freq[i] = (float)frequency;
+    }
+    return rope->type == ROPE_YARN ? (float)yarn_attention_factor(rope) : 1.0f;
+}
+
+void rope_fill_table(const struct rope_config *rope, uint32_t head_dim,
+                     uint32_t max_position_embeddings, uint32_t num_positions, float *table) {
+    CHECK(head_dim <= ROPE_HEAD_DIM_MAX, "head_dim=%u", head_dim);
+    float inv_freq[ROPE_HEAD_DIM_MAX / 2];
+    float scale = rope_frequencies(rope, head_dim, max_position_embeddings, inv_freq);
+    uint32_t half = head_dim / 2;
+    for (uint32_t position = 0; position < num_positions; position++) {
+        float *row = table + (size_t)position * head_dim;
+        for (uint32_t i = 0; i < half; i++) {
+            // Rounded to float32 as the models were trained with.
+            float angle = (float)position * inv_freq[i];
+            row[i] = cosf(angle) * scale;
+            row[half + i] = sinf(angle) * scale;
+        }
+    }
+}

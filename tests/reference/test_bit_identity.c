@@ -1,0 +1,187 @@
+/* A request's logits are the same bytes whatever happens around it: alone, among others, chunked,
+ * with a cached prefix, after preemptions, with more threads, other block sizes, the other policy;
+ * on each ISA. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cpu.h"
+#include "support/mini_engine.h"
+
+enum { NUM_PROMPT = 150, NUM_NEW = 20, NUM_OTHERS = 64, OTHER_TOKENS_MAX = 200 };
+
+static const char *const models[] = {"models/tiny-qwen3", "tests/reference/data/qwen3"};
+
+struct fixture {
+    uint32_t vocab;
+    int32_t prompt[NUM_PROMPT];
+    int32_t others[NUM_OTHERS][OTHER_TOKENS_MAX];
+    struct mini_request requests[NUM_OTHERS + 1]; // the watched one is in the middle of the batch
+    float *want, *got; // [NUM_NEW][vocab]
+};
+
+static uint32_t next_random(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static void make_fixture(struct fixture *f, uint32_t vocab) {
+    uint32_t random = 7;
+    f->vocab = vocab;
+    for (int i = 0; i < NUM_PROMPT; i++) f->prompt[i] = (int32_t)(next_random(&random) % vocab);
+    for (int r = 0; r < NUM_OTHERS; r++) {
+        for (int i = 0; i < OTHER_TOKENS_MAX; i++) {
+            f->others[r][i] = (int32_t)(next_random(&random) % vocab);
+        }
+    }
+    size_t bytes = (size_t)NUM_NEW * vocab * sizeof(float);
+    f->want = malloc(bytes);
+    f->got = malloc(bytes);
+    assert_true(f->want && f->got);
+}
+
+static void free_fixture(struct fixture *f) {
+    free(f->want);
+    free(f->got);
+}
+
+static struct mini_request watched(const struct fixture *f, float *logits) {
+    return (struct mini_request){
+        .prompt = f->prompt, .num_prompt = NUM_PROMPT, .max_new = NUM_NEW, .logits = logits};
+}
+
+static void run_alone(struct fixture *f, const struct nvllm_engine_options *options,
+                      float *logits) {
+    struct mini_engine engine;
+    mini_open(&engine, options);
+    struct mini_request request = watched(f, logits);
+    mini_run(&engine, &request, 1);
+    mini_close(&engine);
+}
+
+// Returns how many preemptions there were.
+static uint64_t run_among_others(struct fixture *f, const struct nvllm_engine_options *options) {
+    struct mini_engine engine;
+    mini_open(&engine, options);
+    uint32_t random = 3;
+    for (int i = 0; i < NUM_OTHERS + 1; i++) {
+        if (i == NUM_OTHERS / 2) {
+            f->requests[i] = watched(f, f->got);
+            continue;
+        }
+        f->requests[i] = (struct mini_request){
+            .prompt = f->others[i > NUM_OTHERS / 2 ? i - 1 : i],
+            .num_prompt = 1 + next_random(&random) % OTHER_TOKENS_MAX,
+            .max_new = 1 + next_random(&random) % 30,
+        };
+    }
+    mini_run(&engine, f->requests, NUM_OTHERS + 1);
+    uint64_t preemptions = scheduler_num_preemptions(engine.scheduler);
+    mini_close(&engine);
+    return preemptions;
+}
+
+static void expect_same(const struct fixture *f, const char *what) {
+    for (uint32_t i = 0; i < NUM_NEW; i++) {
+        const float *want = f->want + (size_t)i * f->vocab, *got = f->got + (size_t)i * f->vocab;
+        if (memcmp(want, got, f->vocab * sizeof *want) == 0) continue;
+        uint32_t at = 0;
+        while (memcmp(&want[at], &got[at], sizeof *want) == 0) at++;
+        fail_msg("%s: logits of token %u differ first at id %u: %.9g, want %.9g", what, i, at,
+                 (double)got[at], (double)want[at]);
+    }
+}
+
+static void check_cached_prefix(struct fixture *f, const struct nvllm_engine_options *options) {
+    struct mini_engine engine;
+    mini_open(&engine, options);
+    struct mini_request first = watched(f, NULL), second = watched(f, f->got);
+    mini_run(&engine, &first, 1);
+    uint64_t before = scheduler_num_cached_tokens(engine.scheduler);
+    mini_run(&engine, &second, 1);
+    assert_true(scheduler_num_cached_tokens(engine.scheduler) > before);
+    mini_close(&engine);
+    expect_same(f, "cached prefix");
+}
+
+static void check_model(const char *model, const char *isa) {
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    struct nvllm_engine_options base = mini_options(model);
+    base.cpu_isa = isa;
+    struct mini_engine probe;
+    mini_open(&probe, &base);
+    make_fixture(f, probe.plan.config.vocab_size);
+    mini_close(&probe);
+    run_alone(f, &base, f->want);
+
+    struct nvllm_engine_options options = base;
+    run_among_others(f, &options);
+    expect_same(f, "among 64 others");
+    options.max_num_batched_tokens = 16;
+    options.max_num_seqs = 16;
+    run_alone(f, &options, f->got);
+    expect_same(f, "chunked at 16 tokens");
+    check_cached_prefix(f, &base);
+
+    options = base;
+    options.num_kvcache_blocks = 24; // one full sequence and little more
+    assert_true(run_among_others(f, &options) > 0);
+    expect_same(f, "after preemptions");
+    options.schedule = "prefill-first";
+    assert_true(run_among_others(f, &options) > 0);
+    expect_same(f, "prefill-first, after preemptions");
+
+    options = base;
+    options.threads = 2;
+    run_among_others(f, &options);
+    expect_same(f, "two threads");
+    options.block_size = 64;
+    options.enable_prefix_caching = 0;
+    run_alone(f, &options, f->got);
+    expect_same(f, "blocks of 64, no prefix cache");
+    free_fixture(f);
+    free(f);
+}
+
+static void check_isa(const char *isa) {
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) check_model(models[i], isa);
+}
+
+static void test_scalar(void **state) {
+    (void)state;
+    check_isa("scalar");
+}
+
+static void test_avx2(void **state) {
+    (void)state;
+    if (!cpu_features().avx2) {
+        print_message("skipped: this CPU has no AVX2\n");
+        skip();
+    }
+    check_isa("avx2");
+}
+
+static void test_avx512(void **state) {
+    (void)state;
+    if (!cpu_features().avx512) {
+        print_message("skipped: this CPU has no AVX-512\n");
+        skip();
+    }
+    check_isa("avx512");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scalar),
+        cmocka_unit_test(test_avx2),
+        cmocka_unit_test(test_avx512),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,123 @@
+/* The bundled model against transformers in float32: 24 greedy conversations, ids and
+ * log-probabilities. */
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cpu.h"
+#include "base/jread.h"
+#include "checkpoint/safetensors.h"
+#include "support/mini_engine.h"
+
+enum { TOKENS_MAX = 512 };
+static const double margin_rule = 0.5; // below it a rounding may decide which token is best
+
+static uint32_t read_ids(const json_t *list, int32_t *out) {
+    size_t count = json_array_size(list);
+    assert_true(count > 0 && count <= TOKENS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (int32_t)json_integer_value(json_array_get(list, i));
+    }
+    return (uint32_t)count;
+}
+
+static float log_probability(const float *logits, uint32_t vocab, int32_t token) {
+    double largest = (double)logits[0], sum = 0;
+    for (uint32_t i = 0; i < vocab; i++) largest = fmax(largest, (double)logits[i]);
+    for (uint32_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - largest);
+    return (float)((double)logits[token] - largest - log(sum));
+}
+
+static void check_case(struct mini_engine *engine, const json_t *item, size_t index,
+                       const struct safetensors *expected, float *logits) {
+    uint32_t vocab = engine->plan.config.vocab_size;
+    int32_t prompt[TOKENS_MAX], want[TOKENS_MAX];
+    uint32_t num_prompt = read_ids(json_object_get(item, "prompt_token_ids"), prompt);
+    uint32_t num_want = read_ids(json_object_get(item, "completion_token_ids"), want);
+    double margin = json_number_value(json_object_get(item, "min_top2_margin"));
+    struct mini_request request = {
+        .prompt = prompt, .num_prompt = num_prompt, .max_new = num_want, .logits = logits};
+    // Where the choice is that close, follow the reference so that the log-probabilities compare.
+    if (margin < margin_rule) request.forced = want;
+    mini_run(engine, &request, 1);
+    char key[64];
+    snprintf(key, sizeof key, "case%zu.completion_logprobs", index);
+    const struct safetensors_tensor *t = safetensors_find(expected, key);
+    assert_non_null(t);
+    float logprobs[TOKENS_MAX];
+    memcpy(logprobs, t->data, t->size_bytes);
+    for (uint32_t i = 0; i < num_want; i++) {
+        if (request.tokens[i] != want[i]) {
+            fail_msg("case %zu, token %u: %d, want %d", index, i, request.tokens[i], want[i]);
+        }
+        float got = log_probability(logits + (size_t)i * vocab, vocab, want[i]);
+        if (!(fabsf(got - logprobs[i]) <= 1e-3f)) {
+            fail_msg("case %zu, token %u: log-probability %g, want %g", index, i, (double)got,
+                     (double)logprobs[i]);
+        }
+    }
+}
+
+static void check_isa(const char *isa) {
+    struct err err = {0};
+    json_t *cases = NULL;
+    struct safetensors *expected = NULL;
+    if (jread_file(&cases, "tests/reference/data/greedy.json", &err)) fail_msg("%s", err.message);
+    if (safetensors_open(&expected, "tests/reference/data/greedy.safetensors", &err)) {
+        fail_msg("%s", err.message);
+    }
+    struct nvllm_engine_options options = mini_options("models/tiny-qwen3");
+    options.cpu_isa = isa;
+    struct mini_engine engine;
+    mini_open(&engine, &options);
+    float *logits = malloc((size_t)TOKENS_MAX * engine.plan.config.vocab_size * sizeof *logits);
+    assert_non_null(logits);
+    assert_int_equal(json_array_size(cases), 24);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        check_case(&engine, json_array_get(cases, i), i, expected, logits);
+    }
+    free(logits);
+    mini_close(&engine);
+    safetensors_close(expected);
+    json_decref(cases);
+}
+
+static void test_scalar(void **state) {
+    (void)state;
+    check_isa("scalar");
+}
+
+static void test_avx2(void **state) {
+    (void)state;
+    if (!cpu_features().avx2) {
+        print_message("skipped: this CPU has no AVX2\n");
+        skip();
+    }
+    check_isa("avx2");
+}
+
+static void test_avx512(void **state) {
+    (void)state;
+    if (!cpu_features().avx512) {
+        print_message("skipped: this CPU has no AVX-512\n");
+        skip();
+    }
+    check_isa("avx512");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scalar),
+        cmocka_unit_test(test_avx2),
+        cmocka_unit_test(test_avx512),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,122 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/mini_engine.h"
+
+static void check(enum status status, const struct err *err) {
+    if (status) fail_msg("%s: %s", status_name(status), err->message);
+}
+
+struct nvllm_engine_options mini_options(const char *model) {
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    options.model = model;
+    options.threads = 1;
+    options.num_kvcache_blocks = 512;
+    options.max_num_seqs = 80;
+    options.max_num_batched_tokens = 512;
+    return options;
+}
+
+void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options) {
+    *e = (struct mini_engine){0};
+    struct err err = {0};
+    check(engine_plan_make(&e->plan, options, &err), &err);
+    struct weights *weights = NULL;
+    check(weights_open(&weights, options->model, &err), &err);
+    check(model_runner_create(&e->runner, &e->plan.config, weights, e->plan.backend,
+                              &e->plan.runner, &err),
+          &err);
+    weights_close(weights);
+    check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
+    check(batch_init(&e->batch, &e->plan.batch, &err), &err);
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    params.temperature = 0;
+    params.repetition_penalty = 1;
+    const int32_t prompt[] = {0};
+    check(sampling_init(&e->greedy, &params, &e->plan.generation, e->plan.config.vocab_size, 0,
+                        prompt, 1, &err),
+          &err);
+    size_t floats = (size_t)e->plan.batch.max_num_seqs * e->plan.config.vocab_size;
+    e->step_logits = malloc(floats * sizeof(float));
+    assert_non_null(e->step_logits);
+}
+
+static const struct sampling *greedy_of(const struct sequence *seq) {
+    const struct sampling *const *greedy = seq->user;
+    return *greedy;
+}
+
+// What sequences point to: the shared sampling first, so that greedy_of finds it.
+struct mini_user {
+    const struct sampling *greedy;
+    struct mini_request *request;
+};
+
+static void take_row(struct mini_engine *e, struct sequence *seq, uint32_t row, int32_t sampled) {
+    const struct mini_user *user = seq->user;
+    struct mini_request *request = user->request;
+    uint32_t vocab = e->plan.config.vocab_size;
+    uint32_t i = request->num_tokens++;
+    if (request->logits) {
+        memcpy(request->logits + (size_t)i * vocab, e->step_logits + (size_t)row * vocab,
+               vocab * sizeof(float));
+    }
+    request->tokens[i] = request->forced ? request->forced[i] : sampled;
+    scheduler_append_token(e->scheduler, seq, request->tokens[i]);
+    if (request->num_tokens == request->max_new) scheduler_finish(e->scheduler, seq);
+}
+
+static void step(struct mini_engine *e) {
+    struct err err = {0};
+    const struct schedule *schedule = scheduler_schedule(e->scheduler);
+    assert_true(schedule->num_items > 0);
+    batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of);
+    const struct sample_result *results = NULL;
+    struct model_runner_times times = {0};
+    check(model_runner_execute(e->runner, &e->batch.arrays, &results, &times, &err), &err);
+    uint32_t num_logits = e->batch.arrays.header->num_logits;
+    if (num_logits) {
+        check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);
+    }
+    scheduler_advance(e->scheduler);
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        if (!schedule->items[i].needs_token) continue;
+        take_row(e, schedule->items[i].seq, row, results[row].token_id);
+        row++;
+    }
+}
+
+void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num_requests) {
+    struct err err = {0};
+    struct mini_user *users = calloc(num_requests, sizeof *users);
+    assert_non_null(users);
+    for (uint32_t i = 0; i < num_requests; i++) {
+        struct mini_request *request = &requests[i];
+        request->num_tokens = 0;
+        check(sequence_create(&request->seq, i + 1, request->prompt, request->num_prompt,
+                              request->max_new, e->plan.scheduler.block_size, 0, &err),
+              &err);
+        users[i] = (struct mini_user){&e->greedy, request};
+        request->seq->user = &users[i];
+        check(scheduler_add(e->scheduler, request->seq, &err), &err);
+    }
+    while (scheduler_has_unfinished(e->scheduler)) step(e);
+    for (uint32_t i = 0; i < num_requests; i++) sequence_destroy(requests[i].seq);
+    free(users);
+}
+
+void mini_close(struct mini_engine *e) {
+    free(e->step_logits);
+    sampling_fini(&e->greedy);
+    batch_fini(&e->batch);
+    scheduler_destroy(e->scheduler);
+    model_runner_destroy(e->runner);
+    engine_plan_fini(&e->plan);
+}

@@ -1,0 +1,37 @@
+/* The engine below llm_engine, for tests that compare logits: scheduler, batch and model runner
+ * over a checkpoint, greedy, without text. Every row of logits that a request saw is kept. */
+#ifndef TESTS_SUPPORT_MINI_ENGINE_H
+#define TESTS_SUPPORT_MINI_ENGINE_H
+
+#include "engine/engine_plan.h"
+#include "engine/model_runner.h"
+#include "engine/scheduler.h"
+#include "nanovllm.h"
+
+struct mini_engine {
+    struct engine_plan plan;
+    struct model_runner *runner;
+    struct scheduler *scheduler;
+    struct batch batch;
+    struct sampling greedy;
+    float *step_logits; // [max_num_seqs][vocab]
+};
+
+struct mini_request {
+    const int32_t *prompt; // [num_prompt]
+    uint32_t num_prompt;
+    uint32_t max_new;
+    const int32_t *forced; // [max_new] tokens to append instead of the argmax; NULL: the argmax
+    float *logits; // [max_new][vocab], filled; NULL: not wanted
+    int32_t tokens[512]; // generated
+    uint32_t num_tokens;
+    struct sequence *seq;
+};
+
+struct nvllm_engine_options mini_options(const char *model);
+// Fails the running test on any error.
+void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);
+void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num_requests);
+void mini_close(struct mini_engine *e);
+
+#endif
