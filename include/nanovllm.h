@@ -71,13 +71,13 @@ enum { NVLLM_LOGPROBS_MAX = 20 };
 
 struct nvllm_logit_bias {
     int32_t token_id;
-    float bias; // added to the logit; -INFINITY bans the token
+    float bias; // [-100, 100], added to the logit; -INFINITY bans the token
 };
 
 // Fields, defaults and ranges are one table in the library (nvllm_sampling_param).
 struct nvllm_sampling_params {
     size_t struct_size;
-    float temperature;        // 0 = greedy; unset: model's, else 1
+    float temperature;        // [0, 100], below 1e-5 = greedy; unset: model's, else 1
     float top_p;              // (0, 1]; unset: model's, else 1 = off
     float min_p;              // [0, 1]; unset: model's, else 0 = off
     int32_t top_k;            // 0 or -1 = off; unset: model's, else off
@@ -89,12 +89,13 @@ struct nvllm_sampling_params {
     int32_t logprobs;         // -1 = none; 0..20 = of the chosen token and of that many best ones
     int64_t seed;             // -1 = from the engine's seed and the request's number; else >= 0
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
-    size_t num_stop_token_ids;
+    size_t num_stop_token_ids; // at most 1024
     const char *const *stop; // [num_stop] NUL-terminated strings, not part of the output; borrowed
     size_t num_stop;         // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias;                     // at most 1024
-    void *owned; // memory behind the three lists when nvllm_sampling_params_set made them
+    void *owned; // memory behind the three lists when nvllm_sampling_params_set made them. It moves
+                 // with the struct; a copy with owned = NULL borrows the lists and may set its own
 };
 
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \

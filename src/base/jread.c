@@ -9,13 +9,18 @@
 enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
                        struct err *err) {
     *out = NULL;
-    json_error_t fault;
+    json_error_t fault = {0};
+    errno = 0;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &fault);
-    if (root) {
+    // Where its own allocations fail, jansson says nothing at all, calls it a syntax error, or drops a
+    // character of a long string and goes on. errno is what tells.
+    bool out_of_memory = errno == ENOMEM || (!root && !fault.text[0]);
+    if (root && !out_of_memory) {
         *out = root;
         return OK;
     }
-    if (json_error_code(&fault) == json_error_out_of_memory) return err_nomem(err, what);
+    json_decref(root);
+    if (out_of_memory) return err_nomem(err, what);
     return err_set(err, ERR_FORMAT, "%s is not valid JSON: %s at line %d, column %d", what,
                    fault.text, fault.line, fault.column);
 }

@@ -1,23 +1,41 @@
-/* The one table of names, types, ranges and help behind the C structs, the command line and JSON. */
+/* The one table of names, types, ranges and help behind the C structs, the command line and JSON.
+ *
+ * Setters take JSON text: numbers and integers exactly as JSON writes them, booleans as true,
+ * false, 1 or 0, lists and maps as JSON. null puts the field back to its default. Where a string is
+ * wanted (stop), text that is not JSON is the string itself; text that looks like a broken list,
+ * map or quoted string is refused. String options are taken as they are, unquoted, and borrowed.
+ *
+ * Lists made by a setter live behind params->owned: they move with the struct and are freed by fini
+ * or by the next set of the same list. A copy of the struct with owned = NULL borrows them. */
 #ifndef ENGINE_PARAMS_H
 #define ENGINE_PARAMS_H
 
 #include "base/err.h"
 #include "nanovllm.h"
 
-const struct nvllm_param *params_sampling(size_t index);       // NULL past the end
-const struct nvllm_param *params_engine_option(size_t index);  // NULL past the end
+enum {
+    PARAMS_STOP_MAX = 16,
+    PARAMS_STOP_TOKEN_IDS_MAX = 1024,
+    PARAMS_LOGIT_BIAS_MAX = 1024,
+};
 
-// nvllm_sampling_params_set and nvllm_engine_options_set, with our err.
+const struct nvllm_param *params_sampling(size_t index); // NULL past the end
+const struct nvllm_param *params_engine_option(size_t index); // NULL past the end
+
+// nvllm_sampling_params_set and nvllm_engine_options_set, with our err. On failure nothing is
+// changed.
 MUST_USE enum status params_set_sampling(struct nvllm_sampling_params *params, const char *name,
                                          const char *value, struct err *err);
 MUST_USE enum status params_set_engine_option(struct nvllm_engine_options *options,
                                               const char *name, const char *value, struct err *err);
 void params_fini_sampling(struct nvllm_sampling_params *params);
 
-// Ranges, choices and list lengths of every field of a struct; unset values pass.
+// Ranges, choices and list lengths of every field of a struct; a field at its default (so also an
+// unset one) passes, and so does a NULL string that has choices: it means the default.
 MUST_USE enum status params_check_sampling(const struct nvllm_sampling_params *params,
                                            struct err *err);
+// Also what the table cannot say: a model is named, block_size is a multiple of 16, and every slot
+// of num_kvcache_blocks has a number that fits in 31 bits.
 MUST_USE enum status params_check_engine_options(const struct nvllm_engine_options *options,
                                                  struct err *err);
 

@@ -1,0 +1,340 @@
+/* The parameter tables and everything that reads them: setting a field by name from JSON text, and
+ * checking a whole struct. A rule that a table cannot hold (a multiple, two fields together) is a
+ * function below it. The lists of the sampling parameters are parsed in params_list.c. */
+#include "engine/params.h"
+
+#include <float.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jread.h"
+#include "base/suggest.h"
+#include "engine/params_list.h"
+
+enum { BLOCK_SIZE_MULTIPLE = 16, SENTENCE_MAX = 160 };
+
+// The top of int64_t as a double: 2^63, which no int64_t exceeds.
+#define INT64_TOP 0x1p63
+
+#define SAMPLING(field) offsetof(struct nvllm_sampling_params, field)
+
+// A minimum of FLT_MIN stands for an open range: "above 0".
+static const struct nvllm_param sampling_table[] = {
+    {"temperature", NVLLM_PARAM_FLOAT, SAMPLING(temperature), 0, 100, NULL,
+     "randomness of sampling, 0 is greedy; default: the model's, else 1"},
+    {"top_p", NVLLM_PARAM_FLOAT, SAMPLING(top_p), (double)FLT_MIN, 1, NULL,
+     "sample from the most likely tokens that hold this much probability; default: the model's, "
+     "else 1 (off)"},
+    {"min_p", NVLLM_PARAM_FLOAT, SAMPLING(min_p), 0, 1, NULL,
+     "drop tokens less likely than this share of the likeliest one; default: the model's, else 0 "
+     "(off)"},
+    {"top_k", NVLLM_PARAM_INT, SAMPLING(top_k), -1, INT32_MAX, NULL,
+     "sample from this many most likely tokens, 0 or -1 is off; default: the model's, else off"},
+    {"repetition_penalty", NVLLM_PARAM_FLOAT, SAMPLING(repetition_penalty), (double)FLT_MIN, 10,
+     NULL,
+     "above 1 discourages tokens of the prompt and the output; default: the model's, else 1 (off)"},
+    {"presence_penalty", NVLLM_PARAM_FLOAT, SAMPLING(presence_penalty), -2, 2, NULL,
+     "subtracted from the logit of every token generated before; default 0"},
+    {"frequency_penalty", NVLLM_PARAM_FLOAT, SAMPLING(frequency_penalty), -2, 2, NULL,
+     "subtracted from a token's logit for each time it was generated; default 0"},
+    {"max_tokens", NVLLM_PARAM_INT, SAMPLING(max_tokens), 1, INT32_MAX, NULL,
+     "tokens to generate at most; default 256"},
+    {"ignore_eos", NVLLM_PARAM_BOOL, SAMPLING(ignore_eos), 0, 1, NULL,
+     "go on after the model's end-of-sequence token; default false"},
+    {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
+     "log-probabilities of each token and of this many best ones, -1 is none; default -1"},
+    {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
+     "of the random numbers, -1 is from the engine's seed and the request's number; default -1"},
+    {"stop_token_ids", NVLLM_PARAM_IDS, SAMPLING(stop_token_ids), 0, INT32_MAX, NULL,
+     "list of at most 1024 token ids that end the output; default none"},
+    {"stop", NVLLM_PARAM_STRINGS, SAMPLING(stop), 0, 0, NULL,
+     "string or list of at most 16 strings that end the output and are left out; default none"},
+    {"logit_bias", NVLLM_PARAM_BIASES, SAMPLING(logit_bias), -100, 100, NULL,
+     "map of at most 1024 token ids to what is added to their logits, \"-inf\" bans; default none"},
+};
+
+#define OPTION(field) offsetof(struct nvllm_engine_options, field)
+
+static const struct nvllm_param option_table[] = {
+    {"model", NVLLM_PARAM_STRING, OPTION(model), 0, 0, NULL,
+     "folder with config.json, *.safetensors and tokenizer.json; required"},
+    {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cpu",
+     "what the model runs on; default auto"},
+    {"dtype", NVLLM_PARAM_STRING, OPTION(dtype), 0, 0, "auto|bfloat16|float32",
+     "how weights are kept, auto is bfloat16; default auto"},
+    {"load_format", NVLLM_PARAM_STRING, OPTION(load_format), 0, 0, "auto|dummy",
+     "dummy makes random weights and reads config.json only; default auto"},
+    {"schedule", NVLLM_PARAM_STRING, OPTION(schedule), 0, 0, "mixed|prefill-first",
+     "mixed runs prompts beside decodes, prefill-first runs them before; default mixed"},
+    {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0, "auto|scalar|avx2|avx512",
+     "instruction set of the CPU kernels; default auto"},
+    {"threads", NVLLM_PARAM_INT, OPTION(threads), 0, 1024, NULL,
+     "CPU threads, 0 is the cores this process may use; default 0"},
+    {"max_num_seqs", NVLLM_PARAM_INT, OPTION(max_num_seqs), 1, 65536, NULL,
+     "active sequences at most; default 256"},
+    {"max_num_batched_tokens", NVLLM_PARAM_INT, OPTION(max_num_batched_tokens), 1, 1 << 20, NULL,
+     "tokens of one step at most; default 2048"},
+    {"max_model_len", NVLLM_PARAM_INT, OPTION(max_model_len), 0, 1 << 24, NULL,
+     "tokens of prompt and output at most, 0 is 4096 or the model's maximum; default 0"},
+    {"block_size", NVLLM_PARAM_INT, OPTION(block_size), 16, 4096, NULL,
+     "tokens of a KV cache block, a multiple of 16; default 16"},
+    {"num_kvcache_blocks", NVLLM_PARAM_INT, OPTION(num_kvcache_blocks), 0, 1 << 27, NULL,
+     "blocks of the KV cache, 0 is as many as kv_cache_gib holds; default 0"},
+    {"kv_cache_gib", NVLLM_PARAM_DOUBLE, OPTION(kv_cache_gib), 0, 65536, NULL,
+     "memory of the KV cache in GiB, 0 is a quarter of the free memory, at most 4; default 0"},
+    {"enable_prefix_caching", NVLLM_PARAM_BOOL, OPTION(enable_prefix_caching), 0, 1, NULL,
+     "reuse the KV of prompts that begin alike; default true"},
+    {"skip_tokenizer_init", NVLLM_PARAM_BOOL, OPTION(skip_tokenizer_init), 0, 1, NULL,
+     "run without tokenizer.json, prompts are token ids; default false"},
+    {"seed", NVLLM_PARAM_INT64, OPTION(seed), 0, INT64_TOP, NULL,
+     "of the random numbers of requests without their own; default 0"},
+};
+
+static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;
+static const struct nvllm_engine_options option_defaults = NVLLM_ENGINE_OPTIONS_INIT;
+
+const struct nvllm_param *params_sampling(size_t index) {
+    return index < ARRAY_LEN(sampling_table) ? &sampling_table[index] : NULL;
+}
+
+const struct nvllm_param *params_engine_option(size_t index) {
+    return index < ARRAY_LEN(option_table) ? &option_table[index] : NULL;
+}
+
+static const struct nvllm_param *find_param(const struct nvllm_param *table, size_t num_params,
+                                            const char *name, const char *kind, struct err *err) {
+    const char *names[ARRAY_LEN(sampling_table) + ARRAY_LEN(option_table)];
+    if (!name) name = "";
+    for (size_t i = 0; i < num_params; i++) {
+        if (strcmp(table[i].name, name) == 0) return &table[i];
+        names[i] = table[i].name;
+    }
+    char excerpt[PARAMS_EXCERPT_MAX];
+    params_excerpt(excerpt, name);
+    const char *nearest = suggest_nearest(name, names, num_params);
+    if (nearest) {
+        err_set(err, ERR_INVALID, "unknown %s \"%s\", did you mean \"%s\"?", kind, excerpt,
+                nearest);
+    } else {
+        err_set(err, ERR_INVALID, "unknown %s \"%s\"", kind, excerpt);
+    }
+    return NULL;
+}
+
+static size_t field_size(enum nvllm_param_type type) {
+    switch (type) {
+    case NVLLM_PARAM_INT:
+    case NVLLM_PARAM_BOOL:
+        return sizeof(int32_t);
+    case NVLLM_PARAM_INT64:
+        return sizeof(int64_t);
+    case NVLLM_PARAM_FLOAT:
+        return sizeof(float);
+    case NVLLM_PARAM_DOUBLE:
+        return sizeof(double);
+    case NVLLM_PARAM_STRING:
+    case NVLLM_PARAM_STRINGS:
+    case NVLLM_PARAM_IDS:
+    case NVLLM_PARAM_BIASES:
+        break;
+    }
+    return sizeof(void *);
+}
+
+// "an integer from 1 to 20": what a field wants, for the end of a sentence.
+static void describe_range(char out[SENTENCE_MAX], const struct nvllm_param *param) {
+    if (param->choices) {
+        size_t len = 0;
+        for (const char *p = param->choices; *p && len + 4 < SENTENCE_MAX; p++) {
+            if (*p != '|') {
+                out[len++] = *p;
+                continue;
+            }
+            const char *joint = strchr(p + 1, '|') ? ", " : " or ";
+            len += (size_t)snprintf(out + len, SENTENCE_MAX - len, "%s", joint);
+        }
+        out[len] = '\0';
+    } else if (param->type == NVLLM_PARAM_BOOL) {
+        snprintf(out, SENTENCE_MAX, "true or false");
+    } else if (param->type == NVLLM_PARAM_STRING) {
+        snprintf(out, SENTENCE_MAX, "a string");
+    } else if (param->type == NVLLM_PARAM_INT || param->type == NVLLM_PARAM_INT64) {
+        long long max = param->max >= INT64_TOP ? INT64_MAX : (long long)param->max;
+        snprintf(out, SENTENCE_MAX, "an integer from %lld to %lld", (long long)param->min, max);
+    } else if (param->min == (double)FLT_MIN) {
+        snprintf(out, SENTENCE_MAX, "a number above 0 and at most %.10g", param->max);
+    } else {
+        snprintf(out, SENTENCE_MAX, "a number from %.10g to %.10g", param->min, param->max);
+    }
+}
+
+static enum status refuse(const struct nvllm_param *param, const char *value, struct err *err) {
+    char excerpt[PARAMS_EXCERPT_MAX], want[SENTENCE_MAX];
+    params_excerpt(excerpt, value);
+    describe_range(want, param);
+    return err_set(err, ERR_INVALID, "%s is %s, want %s", param->name, excerpt, want);
+}
+
+static bool is_choice(const char *choices, const char *value) {
+    size_t len = strlen(value);
+    for (const char *p = choices;;) {
+        size_t choice_len = strcspn(p, "|");
+        if (choice_len == len && memcmp(p, value, len) == 0) return true;
+        if (!p[choice_len]) return false;
+        p += choice_len + 1;
+    }
+}
+
+static enum status set_number(void *field, const struct nvllm_param *param, const char *value,
+                              struct err *err) {
+    json_t *json = NULL;
+    enum status status = jread_text(&json, value, strlen(value), param->name, err);
+    if (status == ERR_NOMEM) return status;
+    bool whole = param->type != NVLLM_PARAM_FLOAT && param->type != NVLLM_PARAM_DOUBLE;
+    bool good = !status && (whole ? json_is_integer(json) : json_is_number(json));
+    if (param->type == NVLLM_PARAM_BOOL && json_is_boolean(json)) good = true;
+    double number = json_is_boolean(json) ? json_is_true(json) : json_number_value(json);
+    int64_t integer = json_is_boolean(json) ? json_is_true(json) : json_integer_value(json);
+    json_decref(json);
+    if (!good || !(number >= param->min && number <= param->max)) return refuse(param, value, err);
+    if (param->type == NVLLM_PARAM_FLOAT) {
+        float narrow = (float)number;
+        memcpy(field, &narrow, sizeof narrow);
+    } else if (param->type == NVLLM_PARAM_DOUBLE) {
+        memcpy(field, &number, sizeof number);
+    } else if (param->type == NVLLM_PARAM_INT64) {
+        memcpy(field, &integer, sizeof integer);
+    } else {
+        int32_t narrow = (int32_t)integer;
+        memcpy(field, &narrow, sizeof narrow);
+    }
+    return OK;
+}
+
+enum status params_set_sampling(struct nvllm_sampling_params *params, const char *name,
+                                const char *value, struct err *err) {
+    const struct nvllm_param *param =
+        find_param(sampling_table, ARRAY_LEN(sampling_table), name, "sampling parameter", err);
+    if (!param) return ERR_INVALID;
+    if (!value) return err_set(err, ERR_INVALID, "%s has no value", param->name);
+    if (param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
+        param->type == NVLLM_PARAM_BIASES) {
+        return params_list_set(params, param, value, err);
+    }
+    void *field = (char *)params + param->offset;
+    if (params_is_null(value)) {
+        memcpy(field, (const char *)&sampling_defaults + param->offset, field_size(param->type));
+        return OK;
+    }
+    return set_number(field, param, value, err);
+}
+
+static enum status check_block_size(int32_t block_size, struct err *err) {
+    if (block_size % BLOCK_SIZE_MULTIPLE == 0) return OK;
+    return err_set(err, ERR_INVALID, "block_size is %d, want a multiple of %d", block_size,
+                   BLOCK_SIZE_MULTIPLE);
+}
+
+enum status params_set_engine_option(struct nvllm_engine_options *options, const char *name,
+                                     const char *value, struct err *err) {
+    const struct nvllm_param *param =
+        find_param(option_table, ARRAY_LEN(option_table), name, "engine option", err);
+    if (!param) return ERR_INVALID;
+    if (!value) return err_set(err, ERR_INVALID, "%s has no value", param->name);
+    struct nvllm_engine_options changed = *options;
+    void *field = (char *)&changed + param->offset;
+    enum status status = OK;
+    if (params_is_null(value)) {
+        memcpy(field, (const char *)&option_defaults + param->offset, field_size(param->type));
+    } else if (param->type == NVLLM_PARAM_STRING) {
+        if (param->choices && !is_choice(param->choices, value)) return refuse(param, value, err);
+        memcpy(field, &value, sizeof value);
+    } else {
+        status = set_number(field, param, value, err);
+    }
+    if (!status && param->offset == OPTION(block_size)) {
+        status = check_block_size(changed.block_size, err);
+    }
+    if (!status) *options = changed;
+    return status;
+}
+
+void params_fini_sampling(struct nvllm_sampling_params *params) {
+    if (!params) return;
+    params_list_free_owned(params->owned);
+    *params = sampling_defaults;
+}
+
+static enum status check_number(const struct nvllm_param *param, const void *field,
+                                struct err *err) {
+    double number = 0;
+    char text[48];
+    if (param->type == NVLLM_PARAM_FLOAT) {
+        float value;
+        memcpy(&value, field, sizeof value);
+        number = (double)value;
+        snprintf(text, sizeof text, "%.9g", number);
+    } else if (param->type == NVLLM_PARAM_DOUBLE) {
+        memcpy(&number, field, sizeof number);
+        snprintf(text, sizeof text, "%.17g", number);
+    } else if (param->type == NVLLM_PARAM_INT64) {
+        int64_t value;
+        memcpy(&value, field, sizeof value);
+        number = (double)value;
+        snprintf(text, sizeof text, "%lld", (long long)value);
+    } else {
+        int32_t value;
+        memcpy(&value, field, sizeof value);
+        number = value;
+        snprintf(text, sizeof text, "%d", value);
+    }
+    if (number >= param->min && number <= param->max) return OK; // NaN is neither
+    return refuse(param, text, err);
+}
+
+static enum status check_string(const struct nvllm_param *param, const void *field,
+                                struct err *err) {
+    const char *value;
+    memcpy(&value, field, sizeof value);
+    if (!value || !param->choices || is_choice(param->choices, value)) return OK;
+    return refuse(param, value, err);
+}
+
+enum status params_check_sampling(const struct nvllm_sampling_params *params, struct err *err) {
+    for (size_t i = 0; i < ARRAY_LEN(sampling_table); i++) {
+        const struct nvllm_param *param = &sampling_table[i];
+        const char *field = (const char *)params + param->offset;
+        const char *unset = (const char *)&sampling_defaults + param->offset;
+        bool is_list = param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
+                       param->type == NVLLM_PARAM_BIASES;
+        if (!is_list && memcmp(field, unset, field_size(param->type)) == 0) continue;
+        enum status status =
+            is_list ? params_list_check(params, param, err) : check_number(param, field, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+enum status params_check_engine_options(const struct nvllm_engine_options *options,
+                                        struct err *err) {
+    for (size_t i = 0; i < ARRAY_LEN(option_table); i++) {
+        const struct nvllm_param *param = &option_table[i];
+        const char *field = (const char *)options + param->offset;
+        enum status status = param->type == NVLLM_PARAM_STRING ? check_string(param, field, err)
+                                                               : check_number(param, field, err);
+        if (status) return status;
+    }
+    if (!options->model || !options->model[0]) {
+        return err_set(err, ERR_INVALID, "model is not set, want the folder of a checkpoint");
+    }
+    enum status status = check_block_size(options->block_size, err);
+    if (status) return status;
+    if (options->num_kvcache_blocks > INT32_MAX / options->block_size) {
+        return err_set(
+            err, ERR_INVALID, "num_kvcache_blocks is %d, want at most %d with a block_size of %d",
+            options->num_kvcache_blocks, INT32_MAX / options->block_size, options->block_size);
+    }
+    return OK;
+}

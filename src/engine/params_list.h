@@ -1,0 +1,26 @@
+/* The list-valued sampling parameters (stop, stop_token_ids, logit_bias): from JSON text to memory
+ * behind params->owned, and their checks. Used by params.c only. */
+#ifndef ENGINE_PARAMS_LIST_H
+#define ENGINE_PARAMS_LIST_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "nanovllm.h"
+
+enum { PARAMS_EXCERPT_MAX = 64 };
+
+// The start of `text` for an error sentence: whole characters, "..." where it was cut.
+void params_excerpt(char out[PARAMS_EXCERPT_MAX], const char *text);
+// "null", with JSON's white space around it.
+bool params_is_null(const char *value);
+
+// Sets the list that `param` describes. On failure nothing is changed.
+MUST_USE enum status params_list_set(struct nvllm_sampling_params *params,
+                                     const struct nvllm_param *param, const char *value,
+                                     struct err *err);
+MUST_USE enum status params_list_check(const struct nvllm_sampling_params *params,
+                                       const struct nvllm_param *param, struct err *err);
+void params_list_free_owned(void *owned); // NULL is fine
+
+#endif

@@ -1,0 +1,229 @@
+/* Resolving is done in one place, before anything is allocated: user's value, model's default,
+ * library's default. The adjust list is the penalties' whole state: one entry per token id that any
+ * of them or logit_bias touches, found by id through a map sized for everything that can still be
+ * generated. */
+#include "engine/sampling.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "engine/params.h"
+
+// vLLM's bound: below it, dividing by the temperature only loses precision.
+#define TEMPERATURE_MIN 1e-5f
+
+// splitmix64's finaliser: the map wants keys whose low bits are mixed, ids are often neighbours.
+static uint64_t mix_id(int32_t token_id) {
+    uint64_t x = (uint64_t)token_id + 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static void resolve_float(float *field, bool has_default, float model_default, float fallback) {
+    if (*field == NVLLM_UNSET_FLOAT) *field = has_default ? model_default : fallback;
+}
+
+static enum status resolve(struct nvllm_sampling_params *params,
+                           const struct generation_config *defaults, struct err *err) {
+    enum status status = params_check_sampling(params, err);
+    if (status) return status;
+    resolve_float(&params->temperature, defaults->has_temperature, defaults->temperature, 1.0f);
+    resolve_float(&params->top_p, defaults->has_top_p, defaults->top_p, 1.0f);
+    resolve_float(&params->min_p, defaults->has_min_p, defaults->min_p, 0.0f);
+    resolve_float(&params->repetition_penalty, defaults->has_repetition_penalty,
+                  defaults->repetition_penalty, 1.0f);
+    if (params->top_k == NVLLM_UNSET_INT) params->top_k = defaults->has_top_k ? defaults->top_k : 0;
+    // What the user gave has passed: a fault now is in the model's defaults.
+    status = params_check_sampling(params, err);
+    if (status) return err_prefix(err, status, "default of the model");
+    return OK;
+}
+
+static enum status check_id(int32_t token_id, uint32_t vocab_size, const char *what,
+                            struct err *err) {
+    if (token_id >= 0 && (uint32_t)token_id < vocab_size) return OK;
+    return err_set(err, ERR_INVALID, "%s has token id %d, the vocabulary ends at %u", what,
+                   token_id, vocab_size - 1);
+}
+
+static enum status check_ids(const struct nvllm_sampling_params *params, uint32_t vocab_size,
+                             const int32_t *prompt, uint32_t num_prompt_tokens, struct err *err) {
+    enum status status = OK;
+    for (size_t i = 0; !status && i < params->num_stop_token_ids; i++) {
+        status = check_id(params->stop_token_ids[i], vocab_size, "stop_token_ids", err);
+    }
+    for (size_t i = 0; !status && i < params->num_logit_bias; i++) {
+        status = check_id(params->logit_bias[i].token_id, vocab_size, "logit_bias", err);
+    }
+    for (uint32_t i = 0; !status && i < num_prompt_tokens; i++) {
+        status = check_id(prompt[i], vocab_size, "the prompt", err);
+    }
+    return status;
+}
+
+// A copy of `bytes` bytes, NULL in *out for none.
+static enum status copy_list(void *out, const void *list, size_t bytes, const char *what,
+                             struct err *err) {
+    void *copy = NULL;
+    if (bytes) {
+        copy = malloc(bytes);
+        if (!copy) return err_nomem(err, what);
+        memcpy(copy, list, bytes);
+    }
+    memcpy(out, &copy, sizeof copy);
+    return OK;
+}
+
+static enum status copy_stops(struct sampling *out, const char *const *stops, size_t num_stops,
+                              struct err *err) {
+    if (!num_stops) return OK;
+    size_t bytes = num_stops * sizeof(char *);
+    for (size_t i = 0; i < num_stops; i++) bytes += strlen(stops[i]) + 1;
+    out->stops = malloc(bytes);
+    if (!out->stops) return err_nomem(err, "stop");
+    char *at = (char *)(out->stops + num_stops);
+    for (size_t i = 0; i < num_stops; i++) {
+        size_t size = strlen(stops[i]) + 1;
+        out->stops[i] = memcpy(at, stops[i], size);
+        at += size;
+    }
+    return OK;
+}
+
+// Makes the struct's own copies and lets `out->params` point to them.
+static enum status copy_lists(struct sampling *out, struct err *err) {
+    struct nvllm_sampling_params given = out->params;
+    struct nvllm_sampling_params *params = &out->params;
+    enum status status =
+        copy_list(&out->stop_token_ids, given.stop_token_ids,
+                  given.num_stop_token_ids * sizeof *given.stop_token_ids, "stop_token_ids", err);
+    if (!status) {
+        status = copy_list(&out->logit_bias, given.logit_bias,
+                           given.num_logit_bias * sizeof *given.logit_bias, "logit_bias", err);
+    }
+    if (!status) status = copy_stops(out, given.stop, given.num_stop, err);
+    params->stop_token_ids = out->stop_token_ids;
+    params->logit_bias = out->logit_bias;
+    params->stop = (const char *const *)out->stops;
+    params->owned = NULL;
+    return status;
+}
+
+static void fill_row(struct sampling *out, uint32_t vocab_size, uint64_t seed) {
+    struct nvllm_sampling_params *params = &out->params;
+    if (params->temperature < TEMPERATURE_MIN) params->temperature = 0.0f;
+    if (params->top_k < 0) params->top_k = 0;
+    if ((uint32_t)params->top_k >= vocab_size) params->top_k = 0;
+    if (params->logprobs >= 0 && (uint32_t)params->logprobs > vocab_size) {
+        params->logprobs = (int32_t)vocab_size;
+    }
+    if (params->seed >= 0) seed = (uint64_t)params->seed;
+    out->row = (struct sample_row){
+        .temperature = params->temperature,
+        .top_p = params->top_p,
+        .min_p = params->min_p,
+        .top_k = params->top_k,
+        .seed_low = (uint32_t)seed,
+        .seed_high = (uint32_t)(seed >> 32),
+        .num_top = params->logprobs,
+        .repetition_penalty = params->repetition_penalty,
+        .presence_penalty = params->presence_penalty,
+        .frequency_penalty = params->frequency_penalty,
+    };
+}
+
+// The entry of an id, made when it is new; there is room for it.
+static struct sample_adjust *adjust_entry(struct sampling *sampling, int32_t token_id,
+                                          bool *existed) {
+    uint64_t key = mix_id(token_id);
+    uint32_t index;
+    *existed = u64map_get(&sampling->adjust_of, key, &index);
+    if (*existed) return &sampling->adjusts[index];
+    CHECK(sampling->num_adjusts < sampling->num_adjusts_max, "num_adjusts=%u max=%u",
+          sampling->num_adjusts, sampling->num_adjusts_max);
+    index = sampling->num_adjusts++;
+    u64map_put(&sampling->adjust_of, key, index);
+    sampling->adjusts[index] = (struct sample_adjust){.token_id = token_id};
+    return &sampling->adjusts[index];
+}
+
+// penalised_prompt: the prompt when the repetition penalty is on, else of length 0.
+static enum status init_adjusts(struct sampling *out, uint32_t vocab_size,
+                                const int32_t *penalised_prompt, uint32_t num_penalised,
+                                struct err *err) {
+    const struct nvllm_sampling_params *params = &out->params;
+    uint64_t room = params->num_logit_bias + (uint64_t)num_penalised;
+    if (out->track_outputs) room += (uint64_t)params->max_tokens;
+    if (room > vocab_size) room = vocab_size;
+    if (!room) return OK;
+    out->num_adjusts_max = (uint32_t)room;
+    out->adjusts = malloc((size_t)room * sizeof *out->adjusts);
+    if (!out->adjusts) return err_nomem(err, "logit adjustments");
+    enum status status = u64map_init(&out->adjust_of, (size_t)room, err);
+    if (status) return status;
+    bool existed;
+    for (size_t i = 0; i < params->num_logit_bias; i++) {
+        int32_t token_id = params->logit_bias[i].token_id;
+        adjust_entry(out, token_id, &existed)->bias = params->logit_bias[i].bias;
+        if (existed) {
+            return err_set(err, ERR_INVALID, "logit_bias names token %d twice", token_id);
+        }
+    }
+    for (uint32_t i = 0; i < num_penalised; i++) {
+        adjust_entry(out, penalised_prompt[i], &existed)->in_prompt = 1;
+    }
+    return OK;
+}
+
+enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
+                          const struct generation_config *model_defaults, uint32_t vocab_size,
+                          uint64_t seed, const int32_t *prompt, uint32_t num_prompt_tokens,
+                          struct err *err) {
+    static const struct nvllm_sampling_params unset = NVLLM_SAMPLING_PARAMS_INIT;
+    static const struct generation_config no_defaults;
+    *out = (struct sampling){0};
+    struct nvllm_sampling_params resolved = params ? *params : unset;
+    enum status status = resolve(&resolved, model_defaults ? model_defaults : &no_defaults, err);
+    if (status) return status;
+    status = check_ids(&resolved, vocab_size, prompt, num_prompt_tokens, err);
+    if (status) return status;
+    out->params = resolved;
+    status = copy_lists(out, err);
+    if (status) goto fail;
+    fill_row(out, vocab_size, seed);
+    bool repetition = out->params.repetition_penalty != 1.0f;
+    out->track_outputs =
+        repetition || out->params.presence_penalty != 0.0f || out->params.frequency_penalty != 0.0f;
+    status = init_adjusts(out, vocab_size, prompt, repetition ? num_prompt_tokens : 0, err);
+    if (status) goto fail;
+    return OK;
+
+fail:
+    sampling_fini(out);
+    return status;
+}
+
+void sampling_fini(struct sampling *sampling) {
+    if (!sampling) return;
+    free(sampling->stop_token_ids);
+    free(sampling->stops);
+    free(sampling->logit_bias);
+    free(sampling->adjusts);
+    u64map_fini(&sampling->adjust_of);
+    *sampling = (struct sampling){0};
+}
+
+void sampling_count_output(struct sampling *sampling, int32_t token_id) {
+    if (!sampling->track_outputs) return;
+    bool existed;
+    adjust_entry(sampling, token_id, &existed)->output_count++;
+}
+
+bool sampling_is_stop_token(const struct sampling *sampling, int32_t token_id) {
+    for (size_t i = 0; i < sampling->params.num_stop_token_ids; i++) {
+        if (sampling->stop_token_ids[i] == token_id) return true;
+    }
+    return false;
+}
