@@ -2,25 +2,104 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 
+// The longest run of bytes that the parser may collect as one token: an upper bound.
+static size_t longest_token(const char *text, size_t len) {
+    size_t longest = 0, start = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < len; i++) {
+        if (in_string) {
+            if (text[i] == '\\')
+                i++;
+            else if (text[i] == '"')
+                in_string = false;
+            continue;
+        }
+        switch (text[i]) {
+        case '"':
+            in_string = true;
+            break;
+        case ',':
+        case ':':
+        case '[':
+        case ']':
+        case '{':
+        case '}':
+        case ' ':
+        case '\n':
+            if (i - start > longest) longest = i - start;
+            start = i + 1;
+            break;
+        default:
+            break;
+        }
+    }
+    return len > start && len - start > longest ? len - start : longest;
+}
+
+// Whether a parse that failed did so for want of memory, which jansson also reports as a syntax
+// error or not at all.
+static bool parse_ran_out_of_memory(const json_t *root, const json_error_t *fault) {
+    if (root) return false;
+    return errno == ENOMEM || !fault->text[0] || json_error_code(fault) == json_error_out_of_memory;
+}
+
+/* jansson collects each token in a buffer that it grows on demand, and where that allocation fails
+ * it drops a character and goes on (2.14, lex_save): out of memory would read as other text. So the
+ * document is parsed as the second element of ["xxx...", document], where the first is as long as
+ * the longest token: what comes back of it shows whether the buffer grew, and after it the buffer
+ * never grows again. */
+static enum status load_guarded(json_t **out, const char *text, size_t len, const char *what,
+                                struct err *err) {
+    size_t guard_len = longest_token(text, len) + 16;
+    char *wrapped = guard_len < SIZE_MAX / 4 ? malloc(guard_len + len + 8) : NULL;
+    if (!wrapped) return err_nomem(err, what);
+    size_t pos = 0;
+    memcpy(wrapped, "[\"", 2);
+    pos += 2;
+    memset(wrapped + pos, 'x', guard_len);
+    pos += guard_len;
+    memcpy(wrapped + pos, "\",", 2);
+    pos += 2;
+    if (len) memcpy(wrapped + pos, text, len);
+    pos += len;
+    wrapped[pos++] = ']';
+    json_error_t fault = {0};
+    errno = 0;
+    json_t *pair = json_loadb(wrapped, pos, JSON_REJECT_DUPLICATES, &fault);
+    bool out_of_memory = parse_ran_out_of_memory(pair, &fault) ||
+                         (pair && json_string_length(json_array_get(pair, 0)) != guard_len);
+    free(wrapped);
+    enum status status = OK;
+    if (out_of_memory) {
+        status = err_nomem(err, what);
+    } else if (json_array_size(pair) == 2) {
+        *out = json_incref(json_array_get(pair, 1));
+    } else { // no JSON, or several values
+        status = err_set(err, ERR_FORMAT, "%s is not valid JSON", what);
+    }
+    json_decref(pair);
+    return status;
+}
+
 enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
                        struct err *err) {
     *out = NULL;
+    enum status status = load_guarded(out, text, len, what, err);
+    if (status != ERR_FORMAT) return status;
+    // Again as it is, for a message whose positions and words are the document's own.
     json_error_t fault = {0};
     errno = 0;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &fault);
-    // Where its own allocations fail, jansson says nothing at all, calls it a syntax error, or drops a
-    // character of a long string and goes on. errno is what tells.
-    bool out_of_memory = errno == ENOMEM || (!root && !fault.text[0]);
-    if (root && !out_of_memory) {
-        *out = root;
-        return OK;
+    if (root) { // the guard's own level of nesting was the one too many
+        json_decref(root);
+        return err_set(err, ERR_FORMAT, "%s is nested too deep", what);
     }
-    json_decref(root);
-    if (out_of_memory) return err_nomem(err, what);
+    if (parse_ran_out_of_memory(root, &fault)) return err_nomem(err, what);
     return err_set(err, ERR_FORMAT, "%s is not valid JSON: %s at line %d, column %d", what,
                    fault.text, fault.line, fault.column);
 }
@@ -43,14 +122,21 @@ json_t *jread_get(const json_t *object, const char *key) {
 const char *jread_type_name(const json_t *value) {
     if (!value) return "missing";
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "a list";
-    case JSON_STRING: return "a string";
-    case JSON_INTEGER: return "an integer";
-    case JSON_REAL: return "a real number";
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "a list";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a real number";
     case JSON_TRUE:
-    case JSON_FALSE: return "a boolean";
-    case JSON_NULL: return "null";
+    case JSON_FALSE:
+        return "a boolean";
+    case JSON_NULL:
+        return "null";
     }
     return "unknown";
 }

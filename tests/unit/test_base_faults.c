@@ -1,0 +1,138 @@
+// Every allocation of the base module failing in turn: ERR_NOMEM with a sentence, nothing leaked.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/jread.h"
+#include "base/map.h"
+#include "support/alloc_hook.h"
+#include "support/cmocka_all.h"
+
+static enum status grow_buf(void *context, struct err *err) {
+    (void)context;
+    struct buf buf = {0};
+    enum status status = buf_reserve(&buf, 10, err);
+    for (int i = 0; i < 200 && !status; i++) {
+        status = buf_append_str(&buf, "a few bytes more, ", err);
+        if (!status) status = buf_appendf(&buf, err, "%d and formatted ones, ", i);
+    }
+    buf_fini(&buf);
+    return status;
+}
+
+static enum status grow_strmap(void *context, struct err *err) {
+    (void)context;
+    static char keys[300][8];
+    struct strmap map = {0};
+    enum status status = strmap_reserve(&map, 5, err);
+    for (uint32_t i = 0; i < 300 && !status; i++) {
+        int len = snprintf(keys[i], sizeof keys[i], "key%u", i);
+        status = strmap_put(&map, keys[i], (size_t)len, i, NULL, err);
+    }
+    uint32_t value = 0;
+    if (!status && (!strmap_get(&map, "key299", 6, &value) || value != 299)) status = ERR_INVALID;
+    strmap_fini(&map);
+    return status;
+}
+
+static enum status fill_u64map(void *context, struct err *err) {
+    (void)context;
+    struct u64map map = {0};
+    enum status status = u64map_init(&map, 100, err);
+    for (uint32_t i = 0; i < 100 && !status; i++) u64map_put(&map, i * 0x9e3779b97f4a7c15u, i);
+    u64map_fini(&map);
+    return status;
+}
+
+static enum status fill_arena(void *context, struct err *err) {
+    (void)context;
+    struct arena arena = {0};
+    enum status status = OK;
+    for (int i = 0; i < 20 && !status; i++) {
+        if (!arena_strndup(&arena, "text", 4)) status = err_nomem(err, "arena");
+        if (!status && !arena_alloc(&arena, 40000)) status = err_nomem(err, "arena");
+    }
+    arena_fini(&arena);
+    return status;
+}
+
+static enum status read_json_text(void *context, struct err *err) {
+    (void)context;
+    static const char text[] =
+        "{\"a\": [1, 2.5, \"text\", {\"deep\": null}], \"name\": \"\\u00e9\","
+        " \"flag\": true, \"n\": 12}";
+    json_t *root = NULL;
+    enum status status = jread_text(&root, text, sizeof text - 1, "the text", err);
+    int64_t n = 0;
+    if (!status) status = jread_int(root, "n", 0, 100, &n, "the text", err);
+    const char *name = NULL;
+    if (!status) status = jread_string(root, "name", &name, "the text", err);
+    json_decref(root);
+    return status;
+}
+
+static enum status read_json_file(void *context, struct err *err) {
+    json_t *root = NULL;
+    enum status status = jread_file(&root, context, err);
+    json_decref(root);
+    return status;
+}
+
+static enum status map_file(void *context, struct err *err) {
+    struct file_map map;
+    enum status status = file_map_open(&map, context, err);
+    file_map_close(&map);
+    return status;
+}
+
+static void sweep(alloc_sweep_fn work, void *context) {
+    size_t num_allocations = alloc_sweep_run(&(struct alloc_sweep){work, context, 0, false});
+    assert_true(num_allocations > 0); // the hook is in place and the work allocates
+}
+
+static void test_buf(void **state) {
+    (void)state;
+    sweep(grow_buf, NULL);
+}
+
+static void test_strmap(void **state) {
+    (void)state;
+    sweep(grow_strmap, NULL);
+}
+
+static void test_u64map(void **state) {
+    (void)state;
+    sweep(fill_u64map, NULL);
+}
+
+static void test_arena(void **state) {
+    (void)state;
+    sweep(fill_arena, NULL);
+}
+
+static void test_json_text(void **state) {
+    (void)state;
+    sweep(read_json_text, NULL);
+}
+
+static void test_json_file(void **state) {
+    (void)state;
+    sweep(read_json_file, (void *)(uintptr_t) "models/tiny-qwen3/config.json");
+}
+
+static void test_file_map(void **state) {
+    (void)state;
+    sweep(map_file, (void *)(uintptr_t) "models/tiny-qwen3/config.json");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buf),       cmocka_unit_test(test_strmap),
+        cmocka_unit_test(test_u64map),    cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_json_text), cmocka_unit_test(test_json_file),
+        cmocka_unit_test(test_file_map),
+    };
+    return cmocka_run_group_tests_name("base_faults", tests, NULL, NULL);
+}
