@@ -1,12 +1,20 @@
 /* Continuous batching: which sequences run in the next step and with how many tokens, under
- * max_num_batched_tokens and max_num_seqs. Pure: no I/O, no clock, no device, no allocation after create.
+ * max_num_batched_tokens and max_num_seqs. Pure: no I/O, no clock, no device, no allocation after
+ * create.
  *
- * Policies. mixed: one token for every running sequence that decodes, then prefill chunks of running and
- * waiting ones fill the token budget. prefill-first: the original nano-vllm's policy (a step is all
- * prefill or all decode, prefill wins). Out of blocks: the last arrived running sequence is preempted by
- * recompute and goes to the front of waiting.
+ * Policies. mixed: one token for every running sequence that decodes, then prefill chunks of
+ * running and waiting ones fill the token budget; blocks are allocated as chunks need them.
+ * prefill-first: the original nano-vllm's policy (a step is all prefill or all decode, prefill
+ * wins; only a batch's first prompt is cut into chunks, its blocks are allocated at once). Out of
+ * blocks: the last arrived running sequence is preempted by recompute and goes to the front of
+ * waiting; nothing is admitted in that step.
  *
- * A step: scheduler_schedule -> run the model -> scheduler_advance (KV is there, full blocks are published)
+ * Both queues are in order of arrival and admission is first come, first served, with one
+ * exception: a sequence whose next uncached block is being computed by another one in this step
+ * waits until it can share it, and lets others pass meanwhile.
+ *
+ * A step: scheduler_schedule -> run the model -> scheduler_advance (KV is there, full blocks are
+ * published)
  * -> per item with needs_token: scheduler_append_token, and scheduler_finish for those that end. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
@@ -15,16 +23,18 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/block_manager.h"
 #include "engine/sequence.h"
 
 enum schedule_policy { SCHEDULE_MIXED, SCHEDULE_PREFILL_FIRST };
 
 struct scheduler_config {
     enum schedule_policy policy;
-    uint32_t max_num_seqs;           // cap on active sequences: those that hold KV blocks
+    uint32_t max_num_seqs; // cap on active sequences: those that hold KV blocks; never
+                           // more are active than max_num_batched_tokens can decode
     uint32_t max_num_batched_tokens; // cap on tokens of one step
-    uint32_t num_blocks;             // of the KV cache
-    uint32_t block_size;             // tokens
+    uint32_t num_blocks; // of the KV cache
+    uint32_t block_size; // tokens
     bool enable_prefix_caching;
     uint64_t hash_seed; // per process: cached prefixes cannot be forged from outside
 };
@@ -32,35 +42,42 @@ struct scheduler_config {
 struct scheduled {
     struct sequence *seq; // runs tokens [num_computed_tokens, + num_tokens)
     uint32_t num_tokens;
-    bool needs_token; // the last token's logits are wanted: the sequence's known tokens are all computed
+    bool needs_token; // the last token's logits are wanted: the sequence's known tokens are all
+                      // computed
 };
 
 struct schedule {
-    struct scheduled *items; // [num_items], decodes (num_tokens == 1) first
+    struct scheduled *items; // [num_items], the first num_decode_tokens of them are decodes
     uint32_t num_items;
-    uint32_t num_tokens;         // sum over items
-    uint32_t num_decode_tokens;  // of items that compute their newest generated token only
+    uint32_t num_tokens; // sum over items; aborts leave the sums as they are
+    uint32_t num_decode_tokens; // of items whose prefill was done before: the newest token only
     uint32_t num_prefill_tokens; // the rest
 };
 
 struct scheduler;
 
+// Every number of the config must be at least 1, else ERR_INVALID.
 MUST_USE enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
                                       struct err *err);
-void scheduler_destroy(struct scheduler *scheduler); // NULL is fine; sequences are the caller's
+// NULL is fine. Sequences are the caller's; those still queued are finished first.
+void scheduler_destroy(struct scheduler *scheduler);
 
-// Queues a sequence. ERR_INVALID with a sentence when it could never run to its end: its blocks at
-// num_tokens_max exceed the whole cache.
+// Queues a new sequence. ERR_INVALID with a sentence when it could never run to its end: its blocks
+// at num_tokens_max exceed the whole cache; or when it was made for another block size.
 MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence *seq,
                                    struct err *err);
-// Picks the next step's work, allocates its blocks, preempts where it must. Empty (num_items 0) only
-// when nothing is unfinished. Valid until the next call.
+// Picks the next step's work, allocates its blocks, preempts where it must. Empty (num_items 0)
+// only when nothing is unfinished; such a step need not be advanced. Valid until the next call.
 const struct schedule *scheduler_schedule(struct scheduler *scheduler);
-// After the step ran: every item's tokens are computed; full blocks become visible to the prefix cache.
+// After the step ran: every item's tokens are computed; full blocks become visible to the prefix
+// cache.
 void scheduler_advance(struct scheduler *scheduler);
+// Once for every item with needs_token, after advance and before the next schedule, unless it is
+// finished.
 void scheduler_append_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
-// Takes a sequence out, from whatever queue, frees its blocks, marks it FINISHED. Also the abort; legal at
-// any time, also between schedule and advance (the item's seq then becomes NULL).
+// Takes a sequence out, from whatever queue, frees its blocks, marks it FINISHED. Also the abort;
+// legal at any time, also between schedule and advance. If it is in the current schedule, its
+// item's seq becomes NULL.
 void scheduler_finish(struct scheduler *scheduler, struct sequence *seq);
 
 bool scheduler_has_unfinished(const struct scheduler *scheduler);
@@ -72,5 +89,7 @@ uint32_t scheduler_num_blocks_used(const struct scheduler *scheduler);
 uint32_t scheduler_num_blocks_peak(const struct scheduler *scheduler);
 // Oldest unfinished first; NULL at the end. For aborting everything.
 struct sequence *scheduler_first(const struct scheduler *scheduler);
+// For tests and counters.
+const struct block_manager *scheduler_blocks(const struct scheduler *scheduler);
 
 #endif

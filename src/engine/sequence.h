@@ -1,7 +1,8 @@
 /* One request inside the engine: its tokens, its KV blocks, where it is in its life.
  *
- * Everything it will ever need is allocated when it is created, so that the step loop never allocates:
- * token_ids for prompt + max_tokens, block_table and block_hashes for as many blocks as that fills.
+ * Everything it will ever need is allocated when it is created, so that the step loop never
+ * allocates: token_ids for prompt + max_tokens, block_table and block_hashes for as many blocks as
+ * that fills.
  *
  *   token_ids:  [ prompt ........ | generated ...... | room ]
  *                                 ^num_prompt_tokens ^num_tokens   ^num_tokens_max
@@ -16,32 +17,48 @@
 
 enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 
-struct sequence {
-    uint64_t id; // also the order of arrival
-    enum sequence_status status;
-    struct sequence *prev, *next; // in the scheduler's queue that holds it; NULL outside
+#define SEQUENCE_UNSCHEDULED UINT32_MAX
 
-    int32_t *token_ids;           // [num_tokens_max]
+struct sequence {
+    uint64_t id; // the engine's name for it
+    uint64_t
+        arrival; // order of scheduler_add, written there; decides who is served and preempted first
+    enum sequence_status status;
+    bool queued; // a scheduler has it, in waiting or running as status says
+    struct sequence *prev, *next; // in that queue; NULL outside
+
+    int32_t *token_ids; // [num_tokens_max]
     uint32_t num_tokens;
     uint32_t num_prompt_tokens;
-    uint32_t num_tokens_max;      // num_prompt_tokens + tokens it may generate
+    uint32_t num_tokens_max; // num_prompt_tokens + tokens it may generate
     uint32_t num_computed_tokens; // whose KV is in the cache
     uint32_t num_scheduled_tokens; // in the step being run; 0 outside
-    uint32_t num_cached_tokens;   // prefix-cache hit of its first admission; for statistics and users
-    bool was_scheduled;           // num_cached_tokens is final
+    uint32_t num_cached_tokens; // prefix-cache hit of its first admission; for statistics and users
+    bool was_scheduled; // num_cached_tokens is final
+    bool is_prefilled; // since its admission all known tokens were computed: it decodes
+    uint32_t schedule_index; // of its item in the current schedule, or SEQUENCE_UNSCHEDULED
+    uint32_t num_deferrals; // steps it waited for a block that another sequence was computing
 
-    uint32_t *block_table;  // [num_blocks_max] block ids
+    // A full block's id may change once, in the scheduler_advance after it filled up: a duplicate
+    // of a block that is already cached is given back and the cached one is shared instead.
+    uint32_t *block_table; // [num_blocks_max] block ids, [0, num_blocks) held
     uint64_t *block_hashes; // [num_blocks_max] chain hash of each full block, [0, num_hashes) known
-    uint32_t num_blocks;    // held now
+    uint32_t num_blocks; // held now
     uint32_t num_hashes;
-    uint32_t num_published; // leading blocks of block_table that are in the prefix cache (or duplicates)
+    uint32_t num_published; // leading blocks of block_table that are in the prefix cache
     uint32_t num_blocks_max;
     uint64_t cache_salt; // starts the hash chain; 0: the common salt
+
+    // While it holds no blocks: block_table[0, num_matched) is the cached prefix found at the last
+    // look. It is still there if its last block's publication number is still match_serial.
+    uint32_t num_matched;
+    uint64_t match_serial;
 
     void *user; // the engine's per-request data; the scheduler never looks
 };
 
-// Copies the prompt. num_prompt_tokens >= 1, max_new_tokens >= 1, block_size >= 1.
+// Copies the prompt. num_prompt_tokens >= 1, max_new_tokens >= 1, block_size >= 1, else
+// ERR_INVALID.
 MUST_USE enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *prompt,
                                      uint32_t num_prompt_tokens, uint32_t max_new_tokens,
                                      uint32_t block_size, uint64_t cache_salt, struct err *err);
@@ -49,6 +66,11 @@ void sequence_destroy(struct sequence *seq); // NULL is fine; must hold no block
 
 static inline uint32_t sequence_num_generated(const struct sequence *seq) {
     return seq->num_tokens - seq->num_prompt_tokens;
+}
+
+// Known tokens whose KV is not in the cache.
+static inline uint32_t sequence_num_uncomputed(const struct sequence *seq) {
+    return seq->num_tokens - seq->num_computed_tokens;
 }
 
 #endif

@@ -1,0 +1,448 @@
+#include "engine/scheduler.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/map.h"
+
+struct sequence_queue { // by arrival, oldest at the head
+    struct sequence *head, *tail;
+    uint32_t count;
+};
+
+struct scheduler {
+    struct scheduler_config config;
+    uint32_t max_num_active;
+    struct block_manager blocks;
+    struct sequence_queue waiting; // hold no blocks
+    struct sequence_queue running; // hold blocks: the active ones
+    struct sequence
+        *partial; // prefill-first: the one running sequence whose prefill goes on, or NULL
+
+    struct schedule schedule; // items[max_num_active]
+    uint32_t num_in_flight; // live items of a schedule that is not advanced yet
+
+    // Chain hashes of the full blocks that this step's items compute in whole or in part.
+    struct u64map pending; // -> 0
+    uint64_t *pending_hashes; // [num_blocks], those in the map
+    uint32_t num_pending;
+
+    uint64_t num_added;
+    uint64_t num_preemptions;
+    uint64_t num_cached_tokens;
+};
+
+static void queue_insert_after(struct sequence_queue *queue, struct sequence *prev,
+                               struct sequence *seq) {
+    struct sequence *next = prev ? prev->next : queue->head;
+    seq->prev = prev;
+    seq->next = next;
+    *(prev ? &prev->next : &queue->head) = seq;
+    *(next ? &next->prev : &queue->tail) = seq;
+    queue->count++;
+}
+
+// The two ends that sequences belong near to: only those overtaken by a deferral are passed on the
+// way.
+static void queue_insert_near_tail(struct sequence_queue *queue, struct sequence *seq) {
+    struct sequence *prev = queue->tail;
+    while (prev && prev->arrival > seq->arrival) prev = prev->prev;
+    queue_insert_after(queue, prev, seq);
+}
+
+static void queue_insert_near_head(struct sequence_queue *queue, struct sequence *seq) {
+    struct sequence *prev = NULL, *next = queue->head;
+    for (; next && next->arrival < seq->arrival; next = next->next) prev = next;
+    queue_insert_after(queue, prev, seq);
+}
+
+static void queue_remove(struct sequence_queue *queue, struct sequence *seq) {
+    *(seq->prev ? &seq->prev->next : &queue->head) = seq->next;
+    *(seq->next ? &seq->next->prev : &queue->tail) = seq->prev;
+    seq->prev = seq->next = NULL;
+    queue->count--;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
+                             struct err *err) {
+    *out = NULL;
+    if (config->max_num_seqs == 0) return err_set(err, ERR_INVALID, "max_num_seqs is 0");
+    if (config->max_num_batched_tokens == 0) {
+        return err_set(err, ERR_INVALID, "max_num_batched_tokens is 0");
+    }
+    struct scheduler *s = calloc(1, sizeof *s);
+    if (!s) return err_nomem(err, "scheduler");
+    s->config = *config;
+    // More active sequences than tokens in a step could only hold blocks without running.
+    s->max_num_active = min_u32(config->max_num_seqs, config->max_num_batched_tokens);
+    enum status status = block_manager_init(&s->blocks, config->num_blocks, config->block_size,
+                                            config->enable_prefix_caching, config->hash_seed, err);
+    if (status) goto fail;
+    s->max_num_active = min_u32(s->max_num_active, config->num_blocks);
+    s->schedule.items = calloc(s->max_num_active, sizeof *s->schedule.items);
+    if (!s->schedule.items) {
+        status = err_nomem(err, "schedule");
+        goto fail;
+    }
+    if (config->enable_prefix_caching) {
+        s->pending_hashes = calloc(config->num_blocks, sizeof *s->pending_hashes);
+        if (!s->pending_hashes) {
+            status = err_nomem(err, "schedule");
+            goto fail;
+        }
+        status = u64map_init(&s->pending, config->num_blocks, err);
+        if (status) goto fail;
+    }
+    *out = s;
+    return OK;
+
+fail:
+    scheduler_destroy(s);
+    return status;
+}
+
+void scheduler_destroy(struct scheduler *s) {
+    if (!s) return;
+    for (struct sequence *seq; (seq = scheduler_first(s));) scheduler_finish(s, seq);
+    u64map_fini(&s->pending);
+    free(s->pending_hashes);
+    free(s->schedule.items);
+    block_manager_fini(&s->blocks);
+    free(s);
+}
+
+enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err *err) {
+    CHECK(seq->status == SEQUENCE_WAITING && !seq->queued, "sequence %" PRIu64 " is not new",
+          seq->id);
+    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, seq->num_tokens_max);
+    if (num_blocks != seq->num_blocks_max) {
+        return err_set(err, ERR_INVALID, "the request has room for %u blocks, want %u of %u tokens",
+                       seq->num_blocks_max, num_blocks, s->config.block_size);
+    }
+    if (num_blocks > s->config.num_blocks) {
+        return err_set(err, ERR_INVALID,
+                       "%u prompt tokens and up to %u generated ones need %u KV blocks of %u "
+                       "tokens, the whole cache has %u",
+                       seq->num_prompt_tokens, seq->num_tokens_max - seq->num_prompt_tokens,
+                       num_blocks, s->config.block_size, s->config.num_blocks);
+    }
+    seq->arrival = s->num_added++;
+    seq->queued = true;
+    queue_insert_near_tail(&s->waiting, seq);
+    return OK;
+}
+
+static uint32_t budget_left(const struct scheduler *s) {
+    return s->config.max_num_batched_tokens - s->schedule.num_tokens;
+}
+
+static void place_item(struct schedule *schedule, uint32_t index, struct scheduled item) {
+    schedule->items[index] = item;
+    item.seq->schedule_index = index;
+}
+
+static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
+    struct schedule *schedule = &s->schedule;
+    uint32_t uncomputed = sequence_num_uncomputed(seq);
+    CHECK(num_tokens > 0 && num_tokens <= uncomputed && num_tokens <= budget_left(s),
+          "%u tokens of %u, budget %u", num_tokens, uncomputed, budget_left(s));
+    CHECK(schedule->num_items < s->max_num_active, "%u items", schedule->num_items);
+    struct scheduled item = {
+        .seq = seq, .num_tokens = num_tokens, .needs_token = num_tokens == uncomputed};
+    uint32_t index = schedule->num_items++;
+    if (seq->is_prefilled) {
+        uint32_t first_prefill = schedule->num_decode_tokens++;
+        if (first_prefill != index) place_item(schedule, index, schedule->items[first_prefill]);
+        index = first_prefill;
+    } else {
+        schedule->num_prefill_tokens += num_tokens;
+    }
+    place_item(schedule, index, item);
+    schedule->num_tokens += num_tokens;
+    seq->num_scheduled_tokens = num_tokens;
+}
+
+// Takes an item out again, keeping the decodes in front.
+static void remove_item(struct schedule *schedule, struct sequence *seq) {
+    uint32_t hole = seq->schedule_index, num_tokens = schedule->items[hole].num_tokens;
+    schedule->num_tokens -= num_tokens;
+    if (hole < schedule->num_decode_tokens) {
+        uint32_t last_decode = --schedule->num_decode_tokens;
+        if (hole != last_decode) place_item(schedule, hole, schedule->items[last_decode]);
+        hole = last_decode;
+    } else {
+        schedule->num_prefill_tokens -= num_tokens;
+    }
+    uint32_t last = --schedule->num_items;
+    if (hole != last) place_item(schedule, hole, schedule->items[last]);
+    seq->schedule_index = SEQUENCE_UNSCHEDULED;
+    seq->num_scheduled_tokens = 0;
+}
+
+static void reset_schedule(struct scheduler *s) {
+    struct schedule *schedule = &s->schedule;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        if (schedule->items[i].seq) schedule->items[i].seq->schedule_index = SEQUENCE_UNSCHEDULED;
+    }
+    *schedule = (struct schedule){.items = schedule->items};
+    for (uint32_t i = 0; i < s->num_pending; i++) {
+        u64map_remove(&s->pending, s->pending_hashes[i]);
+    }
+    s->num_pending = 0;
+}
+
+// Recompute: its blocks go, its tokens stay. They remain cached until the blocks are used, so that
+// often only the last ones are really computed again.
+static void preempt(struct scheduler *s, struct sequence *seq) {
+    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_item(&s->schedule, seq);
+    block_manager_release(&s->blocks, seq);
+    queue_remove(&s->running, seq);
+    seq->status = SEQUENCE_WAITING;
+    queue_insert_near_head(&s->waiting, seq);
+    s->num_preemptions++;
+}
+
+// Gives a running sequence blocks for num_tokens tokens, at the expense of those that arrived last.
+// False: that was the sequence itself, it is waiting now. The oldest running sequence always
+// succeeds, for scheduler_add saw to it that it fits alone.
+static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
+    while (!block_manager_grow(&s->blocks, seq, num_tokens)) {
+        struct sequence *victim = s->running.tail;
+        preempt(s, victim);
+        if (victim == seq) return false;
+    }
+    return true;
+}
+
+static void schedule_decodes(struct scheduler *s) {
+    for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
+        if (!seq->is_prefilled) continue;
+        if (!make_room(s, seq, seq->num_tokens)) return; // it was the last
+        add_item(s, seq, 1);
+    }
+}
+
+// Mixed: the running sequences whose prefill is not finished.
+static void schedule_chunks(struct scheduler *s) {
+    uint32_t block_size = s->config.block_size;
+    for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
+        if (budget_left(s) == 0) return;
+        if (seq->schedule_index != SEQUENCE_UNSCHEDULED) continue;
+        // One token's room is worth a preemption, a longer chunk is not: it takes what is free.
+        uint32_t start = seq->num_computed_tokens;
+        if (!make_room(s, seq, start + 1)) return;
+        uint64_t room = ((uint64_t)seq->num_blocks + s->blocks.num_free) * block_size - start;
+        uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
+        if (num_tokens > room) num_tokens = (uint32_t)room;
+        bool has_grown = block_manager_grow(&s->blocks, seq, start + num_tokens);
+        CHECK(has_grown, "%u tokens", num_tokens);
+        add_item(s, seq, num_tokens);
+    }
+}
+
+static void mark_pending(struct scheduler *s, struct sequence *seq) {
+    if (!s->config.enable_prefix_caching) return;
+    uint32_t block_size = s->config.block_size;
+    uint32_t index = seq->num_computed_tokens / block_size;
+    uint32_t end =
+        block_manager_blocks_for(&s->blocks, seq->num_computed_tokens + seq->num_scheduled_tokens);
+    end = min_u32(end, seq->num_tokens / block_size);
+    for (; index < end; index++) {
+        uint64_t hash = block_manager_hash(&s->blocks, seq, index);
+        // Each is a block that only this sequence holds, so there are at most num_blocks.
+        s->pending_hashes[s->num_pending++] = hash;
+        u64map_put(&s->pending, hash, 0);
+    }
+}
+
+// Whether another sequence is computing the next block that this one misses. Every such step brings
+// at least one token of its prefix nearer; more deferrals than tokens mean that what was computed
+// is evicted again before this one's turn comes, and then it computes by itself.
+static bool is_deferred(struct scheduler *s, struct sequence *seq) {
+    uint64_t hash;
+    uint32_t unused;
+    if (s->num_pending == 0 || seq->num_deferrals >= seq->num_tokens) return false;
+    if (!block_manager_first_miss(&s->blocks, seq, &hash)) return false;
+    return u64map_get(&s->pending, hash, &unused);
+}
+
+// Blocks a sequence is going to need soon: for all its known tokens, and in mixed one more to
+// decode into.
+static uint32_t num_blocks_soon(const struct scheduler *s, const struct sequence *seq) {
+    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, seq->num_tokens);
+    if (s->config.policy == SCHEDULE_PREFILL_FIRST) return num_blocks;
+    return min_u32(num_blocks + 1, seq->num_blocks_max);
+}
+
+// Free blocks that admission has to leave. Mixed: what the running sequences are going to need
+// soon. Within block_size steps each decoding sequence takes exactly one block, so for about that
+// long an admission causes no preemption. prefill-first reserves nothing, like the original.
+static uint64_t num_reserved(const struct scheduler *s) {
+    uint64_t reserved = 0;
+    if (s->config.policy == SCHEDULE_PREFILL_FIRST) return 0;
+    for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
+        reserved += num_blocks_soon(s, seq) - seq->num_blocks;
+    }
+    return reserved;
+}
+
+// Makes a waiting sequence, matched just now, an active one that runs num_tokens tokens in this
+// step.
+static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
+    block_manager_admit(&s->blocks, seq);
+    bool is_mixed = s->config.policy == SCHEDULE_MIXED;
+    uint32_t end = is_mixed ? seq->num_computed_tokens + num_tokens : seq->num_tokens;
+    bool has_grown = block_manager_grow(&s->blocks, seq, end);
+    CHECK(has_grown, "%u tokens", end);
+    if (!seq->was_scheduled) {
+        seq->was_scheduled = true;
+        seq->num_cached_tokens = seq->num_computed_tokens;
+        s->num_cached_tokens += seq->num_cached_tokens;
+    }
+    queue_remove(&s->waiting, seq);
+    seq->status = SEQUENCE_RUNNING;
+    seq->num_deferrals = 0;
+    queue_insert_near_tail(&s->running, seq);
+    add_item(s, seq, num_tokens);
+    mark_pending(s, seq);
+    if (!is_mixed && num_tokens < sequence_num_uncomputed(seq)) s->partial = seq;
+}
+
+static void admit_waiting(struct scheduler *s) {
+    bool is_mixed = s->config.policy == SCHEDULE_MIXED;
+    uint64_t reserved = num_reserved(s);
+    uint32_t num_deferred = 0; // they keep their seats, which also bounds how many are looked at
+    for (uint32_t i = 0; i < s->schedule.num_items; i++) mark_pending(s, s->schedule.items[i].seq);
+
+    struct sequence *next;
+    for (struct sequence *seq = s->waiting.head; seq; seq = next) {
+        next = seq->next;
+        if (budget_left(s) == 0 || s->running.count + num_deferred >= s->max_num_active) return;
+        block_manager_match(&s->blocks, seq);
+        if (is_deferred(s, seq)) {
+            seq->num_deferrals++;
+            num_deferred++;
+            continue;
+        }
+        uint32_t num_taken = block_manager_num_taken(&s->blocks, seq, num_blocks_soon(s, seq));
+        if (num_taken + reserved > s->blocks.num_free) return;
+        uint32_t uncomputed = seq->num_tokens - seq->num_matched * s->config.block_size;
+        uint32_t num_tokens = min_u32(uncomputed, budget_left(s));
+        if (!is_mixed && num_tokens < uncomputed && s->schedule.num_items > 0) return;
+        admit(s, seq, num_tokens);
+        if (is_mixed) reserved += num_blocks_soon(s, seq) - seq->num_blocks;
+    }
+}
+
+static void schedule_mixed(struct scheduler *s) {
+    uint64_t num_preemptions = s->num_preemptions;
+    schedule_decodes(s);
+    schedule_chunks(s);
+    // What was just preempted must not come back in the same step, nor anyone in its place.
+    if (s->num_preemptions == num_preemptions) admit_waiting(s);
+}
+
+static void schedule_prefill_first(struct scheduler *s) {
+    if (s->partial) {
+        struct sequence *seq = s->partial;
+        uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
+        if (num_tokens == sequence_num_uncomputed(seq)) s->partial = NULL;
+        add_item(s, seq, num_tokens);
+    }
+    admit_waiting(s);
+    if (s->schedule.num_items == 0) schedule_decodes(s);
+}
+
+const struct schedule *scheduler_schedule(struct scheduler *s) {
+    CHECK(s->num_in_flight == 0, "the last schedule has %u items in flight", s->num_in_flight);
+    reset_schedule(s);
+    if (s->config.policy == SCHEDULE_MIXED) {
+        schedule_mixed(s);
+    } else {
+        schedule_prefill_first(s);
+    }
+    CHECK(s->schedule.num_items > 0 || !scheduler_has_unfinished(s), "%u waiting, %u running",
+          s->waiting.count, s->running.count);
+    s->num_in_flight = s->schedule.num_items;
+    return &s->schedule;
+}
+
+void scheduler_advance(struct scheduler *s) {
+    if (s->num_in_flight == 0) return;
+    for (uint32_t i = 0; i < s->schedule.num_items; i++) {
+        struct sequence *seq = s->schedule.items[i].seq;
+        if (!seq) continue;
+        seq->num_computed_tokens += seq->num_scheduled_tokens;
+        seq->num_scheduled_tokens = 0;
+        seq->is_prefilled = sequence_num_uncomputed(seq) == 0;
+        block_manager_publish(&s->blocks, seq);
+    }
+    s->num_in_flight = 0;
+}
+
+void scheduler_append_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    CHECK(s->num_in_flight == 0 && seq->status == SEQUENCE_RUNNING, "sequence %" PRIu64, seq->id);
+    CHECK(seq->num_computed_tokens == seq->num_tokens && seq->num_tokens < seq->num_tokens_max,
+          "%u computed of %u, at most %u", seq->num_computed_tokens, seq->num_tokens,
+          seq->num_tokens_max);
+    seq->token_ids[seq->num_tokens++] = token_id;
+}
+
+void scheduler_finish(struct scheduler *s, struct sequence *seq) {
+    if (seq->queued) {
+        if (seq->schedule_index != SEQUENCE_UNSCHEDULED) {
+            s->schedule.items[seq->schedule_index].seq = NULL;
+            seq->schedule_index = SEQUENCE_UNSCHEDULED;
+            seq->num_scheduled_tokens = 0;
+            if (s->num_in_flight > 0) s->num_in_flight--;
+        }
+        if (s->partial == seq) s->partial = NULL;
+        queue_remove(seq->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, seq);
+        block_manager_release(&s->blocks, seq);
+        seq->queued = false;
+    }
+    seq->status = SEQUENCE_FINISHED;
+}
+
+bool scheduler_has_unfinished(const struct scheduler *s) {
+    return s->waiting.count > 0 || s->running.count > 0;
+}
+
+uint32_t scheduler_num_waiting(const struct scheduler *s) {
+    return s->waiting.count;
+}
+
+uint32_t scheduler_num_running(const struct scheduler *s) {
+    return s->running.count;
+}
+
+uint64_t scheduler_num_preemptions(const struct scheduler *s) {
+    return s->num_preemptions;
+}
+
+uint64_t scheduler_num_cached_tokens(const struct scheduler *s) {
+    return s->num_cached_tokens;
+}
+
+uint32_t scheduler_num_blocks_used(const struct scheduler *s) {
+    return s->config.num_blocks - s->blocks.num_free;
+}
+
+uint32_t scheduler_num_blocks_peak(const struct scheduler *s) {
+    return s->blocks.stats.num_used_peak;
+}
+
+struct sequence *scheduler_first(const struct scheduler *s) {
+    struct sequence *a = s->waiting.head, *b = s->running.head;
+    if (!a || !b) return a ? a : b;
+    return a->arrival < b->arrival ? a : b;
+}
+
+const struct block_manager *scheduler_blocks(const struct scheduler *s) {
+    return &s->blocks;
+}
