@@ -1,6 +1,15 @@
-/* What config.json says, validated. Accepts the published form (rope_theta, rope_scaling, torch_dtype)
- * and transformers 5's (rope_parameters, dtype). A key that would change the computation and that we do
- * not run is an error that names it, never ignored. */
+/* What config.json says, validated. Accepts the published form (rope_theta, rope_scaling,
+ * torch_dtype) and transformers 5's (rope_parameters, dtype). A key that would change the
+ * computation and that we do not run is an error that names it, never ignored. Families are matched
+ * elsewhere: any architecture name parses, and keys of mixture-of-experts models are left to them.
+ *
+ * A missing (or null) key has transformers' default: head_dim hidden_size / num_attention_heads,
+ * num_key_value_heads num_attention_heads, rms_norm_eps 1e-6, hidden_act silu (the only one we
+ * run), tie_word_embeddings false, rope_theta 10000, dtype float32 (what counts is the weights' own
+ * type). The other sizes and `architectures` are required.
+ *
+ * generation_config.json adds EOS ids and sampling defaults. Its values are used as they stand, as
+ * vLLM does; but "do_sample": false, spelled out, means greedy, as transformers does. */
 #ifndef CHECKPOINT_MODEL_CONFIG_H
 #define CHECKPOINT_MODEL_CONFIG_H
 
@@ -12,21 +21,22 @@
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
+// A field of another type is 0.
 struct rope_config {
     enum rope_type type;
     double theta;
-    double factor;                         // linear, llama3, yarn
+    double factor; // linear, llama3, yarn; >= 1
     double original_max_position_embeddings; // llama3, yarn
-    double low_freq_factor, high_freq_factor; // llama3
-    double beta_fast, beta_slow;           // yarn; 32 and 1 by default
-    double attention_factor;               // yarn; 0: from factor (and mscale, mscale_all_dim)
-    double mscale, mscale_all_dim;         // yarn; 0: absent
-    bool truncate;                         // yarn; true by default
+    double low_freq_factor, high_freq_factor; // llama3; low < high
+    double beta_fast, beta_slow; // yarn; 32 and 1 by default
+    double attention_factor; // yarn; 0: from factor (and mscale, mscale_all_dim)
+    double mscale, mscale_all_dim; // yarn; 0: absent
+    bool truncate; // yarn; true by default
 };
 
 struct model_config {
     char architecture[64]; // "Qwen3ForCausalLM"
-    enum dtype dtype;      // as declared: BF16, F16, F32
+    enum dtype dtype; // as declared: BF16, F16, F32
     uint32_t vocab_size;
     uint32_t hidden_size;
     uint32_t intermediate_size;
@@ -34,39 +44,42 @@ struct model_config {
     uint32_t num_heads;
     uint32_t num_kv_heads;
     uint32_t head_dim;
-    uint32_t max_position_embeddings;
+    uint32_t max_position_embeddings; // yarn: as far as it extends, if that is more than declared
     float rms_norm_eps;
     bool tie_word_embeddings;
     bool attention_bias; // q, k, v (and o where the family says so); as config.json or, if absent,
                          // left to the family: see has_attention_bias
     bool has_attention_bias;
     bool mlp_bias;
-    bool use_sliding_window;
-    uint32_t sliding_window; // 0: none
+    bool use_sliding_window; // effectively on, in every layer
+    uint32_t sliding_window; // tokens a query sees, itself included; 0: all
     struct rope_config rope;
     int32_t bos_token_id; // -1: none
-    int32_t *eos_token_ids; // [num_eos_token_ids] config.json's and generation_config.json's, no duplicates
+    int32_t
+        *eos_token_ids; // [num_eos_token_ids] config.json's, then generation_config.json's others
     uint32_t num_eos_token_ids;
 };
 
 // generation_config.json's sampling defaults. A field is meaningful only where has_* is set.
 struct generation_config {
     bool has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty;
-    float temperature; // 0 when do_sample is false
-    float top_p;
-    float min_p;
-    float repetition_penalty;
-    int32_t top_k;
+    float temperature; // >= 0; 0 when do_sample is false
+    float top_p; // (0, 1]
+    float min_p; // [0, 1]
+    float repetition_penalty; // (0, 10]
+    int32_t top_k; // -1 or 0: off
 };
 
-// Reads <folder>/config.json and, where present, <folder>/generation_config.json.
+// Reads <folder>/config.json and, where present, <folder>/generation_config.json. After an error
+// *config is empty, here and below in model_config_parse.
 MUST_USE enum status model_config_load(struct model_config *config,
                                        struct generation_config *generation, const char *folder,
                                        struct err *err);
 // From JSON text (fuzzing and tests); `what` names it in errors.
 MUST_USE enum status model_config_parse(struct model_config *config, const char *text, size_t len,
                                         const char *what, struct err *err);
-// Adds generation_config.json's text: EOS ids to `config`, sampling defaults to `generation`.
+// Adds generation_config.json's text: EOS ids to `config`, sampling defaults to `generation`, which
+// is overwritten.
 MUST_USE enum status generation_config_parse(struct model_config *config,
                                              struct generation_config *generation, const char *text,
                                              size_t len, const char *what, struct err *err);

@@ -1,6 +1,12 @@
 /* One safetensors file, mapped read-only, every rule of the format checked before anything is used.
- * Format: https://github.com/huggingface/safetensors (README, "Format"): 8 bytes little-endian header
- * length, a JSON object {name: {dtype, shape, data_offsets}}, then the data. */
+ * Format: https://github.com/huggingface/safetensors (README, "Format"): 8 bytes little-endian
+ * header length, a JSON object {name: {dtype, shape, data_offsets}}, then the data.
+ *
+ * Checked: the header fits the file and 100 MB and begins with '{'; it is valid JSON without
+ * duplicate names; __metadata__ maps strings to strings; dtypes are known; shapes and sizes agree
+ * without overflow; the tensors cover the data from its first to its last byte without hole or
+ * overlap. Data may be unaligned, tensors may be empty or of rank 0; further keys of a tensor are
+ * ignored, as the reference implementation does. Opening reads only the header. */
 #ifndef CHECKPOINT_SAFETENSORS_H
 #define CHECKPOINT_SAFETENSORS_H
 
@@ -31,8 +37,13 @@ MUST_USE enum status safetensors_parse(struct safetensors **out, const void *byt
 void safetensors_close(struct safetensors *file); // NULL is fine
 
 size_t safetensors_count(const struct safetensors *file);
+// Tensors are numbered in the order of their data.
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
-const char *safetensors_path(const struct safetensors *file);
+const char *safetensors_path(const struct safetensors *file); // or `what`
+
+// Tells the system that a tensor of an opened file is about to be read, so that reading it from
+// disk starts now and in large pieces. Only a hint.
+void safetensors_prefetch(const struct safetensors_tensor *tensor);
 
 #endif

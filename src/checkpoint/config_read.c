@@ -1,0 +1,90 @@
+/* Helpers shared by config.json's, its rope section's and generation_config.json's readers. */
+#include "checkpoint/config_read.h"
+
+#include <stdlib.h>
+
+#include "base/jread.h"
+#include "checkpoint/model_config.h"
+
+enum status config_read_u32(const json_t *object, const char *key, uint32_t min, uint32_t max,
+                            uint32_t *out, const char *what, struct err *err) {
+    int64_t value = *out;
+    enum status status = jread_int(object, key, min, max, &value, what, err);
+    if (!status) *out = (uint32_t)value;
+    return status;
+}
+
+enum status config_require_u32(const json_t *object, const char *key, uint32_t min, uint32_t max,
+                               uint32_t *out, const char *what, struct err *err) {
+    if (!jread_get(object, key)) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is missing, want an integer from %u to %u",
+                       what, key, min, max);
+    }
+    return config_read_u32(object, key, min, max, out, what, err);
+}
+
+enum status config_read_double(const json_t *object, const char *key, double min, double max,
+                               double *out, const char *what, struct err *err) {
+    double value = *out;
+    if (!jread_get(object, key)) return OK;
+    enum status status = jread_number(object, key, &value, what, err);
+    if (status) return status;
+    if (value < min || value > max) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %g, want %g to %g", what, key, value, min,
+                       max);
+    }
+    *out = value;
+    return OK;
+}
+
+static enum status add_eos(struct model_config *config, const json_t *value, const char *what,
+                           struct err *err) {
+    if (!json_is_integer(value)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"eos_token_id\" is or has %s, want an integer or a list of integers",
+                       what, jread_type_name(value));
+    }
+    json_int_t id = json_integer_value(value);
+    json_int_t limit = config->vocab_size ? (json_int_t)config->vocab_size : INT32_MAX;
+    if (id < 0 || id >= limit) {
+        return err_set(err, ERR_FORMAT, "%s: \"eos_token_id\" is or has %lld, want 0 to %lld", what,
+                       (long long)id, (long long)limit - 1);
+    }
+    for (uint32_t i = 0; i < config->num_eos_token_ids; i++) {
+        if (config->eos_token_ids[i] == id) return OK;
+    }
+    size_t count = config->num_eos_token_ids + 1u;
+    int32_t *grown = realloc(config->eos_token_ids, count * sizeof *grown);
+    if (!grown) return err_nomem(err, "EOS ids");
+    grown[count - 1] = (int32_t)id;
+    config->eos_token_ids = grown;
+    config->num_eos_token_ids = (uint32_t)count;
+    return OK;
+}
+
+enum status config_read_eos(const json_t *object, struct model_config *config, const char *what,
+                            struct err *err) {
+    enum { EOS_IDS_MAX = 1024 }; // of one list; adding is quadratic
+    const json_t *value = jread_get(object, "eos_token_id");
+    if (!value) return OK;
+    if (!json_is_array(value)) return add_eos(config, value, what, err);
+    if (json_array_size(value) > EOS_IDS_MAX) {
+        return err_set(err, ERR_FORMAT, "%s: \"eos_token_id\" has %zu ids, want at most %d", what,
+                       json_array_size(value), EOS_IDS_MAX);
+    }
+    enum status status = OK;
+    for (size_t i = 0; i < json_array_size(value) && !status; i++) {
+        status = add_eos(config, json_array_get(value, i), what, err);
+    }
+    return status;
+}
+
+enum status config_read_object(json_t **out, const char *text, size_t len, const char *what,
+                               struct err *err) {
+    enum status status = jread_text(out, text, len, what, err);
+    if (status || json_is_object(*out)) return status;
+    status = err_set(err, ERR_FORMAT, "%s is %s, want an object", what, jread_type_name(*out));
+    json_decref(*out);
+    *out = NULL;
+    return status;
+}

@@ -1,0 +1,32 @@
+/* Reading a configuration's values with their ranges: what jread has not, as one sentence per
+ * fault. Where a value is missing or null, *out keeps its default unless the function says
+ * "required". */
+#ifndef CHECKPOINT_CONFIG_READ_H
+#define CHECKPOINT_CONFIG_READ_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct model_config;
+
+// An integer in [min, max].
+MUST_USE enum status config_read_u32(const json_t *object, const char *key, uint32_t min,
+                                     uint32_t max, uint32_t *out, const char *what,
+                                     struct err *err);
+// The same; required.
+MUST_USE enum status config_require_u32(const json_t *object, const char *key, uint32_t min,
+                                        uint32_t max, uint32_t *out, const char *what,
+                                        struct err *err);
+// A number with min <= value <= max.
+MUST_USE enum status config_read_double(const json_t *object, const char *key, double min,
+                                        double max, double *out, const char *what, struct err *err);
+// "eos_token_id": an id, a list of ids, null or missing. Adds those that config does not have yet.
+MUST_USE enum status config_read_eos(const json_t *object, struct model_config *config,
+                                     const char *what, struct err *err);
+// Parses `text`, which must be one JSON object.
+MUST_USE enum status config_read_object(json_t **out, const char *text, size_t len,
+                                        const char *what, struct err *err);
+
+#endif

@@ -1,0 +1,381 @@
+/* One pass over config.json's object: refuse what we do not run, read the sizes with bounds that
+ * keep every product of them far from overflow, then check what must hold between them. */
+#include "checkpoint/model_config.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/jread.h"
+#include "checkpoint/config_read.h"
+#include "checkpoint/rope_config.h"
+
+// Several times what the largest published models have. vocab_size * hidden_size, and heads *
+// head_dim * hidden_size, times 8 bytes stay below 2^51.
+enum {
+    VOCAB_MAX = 1 << 24,
+    HIDDEN_MAX = 1 << 18,
+    INTERMEDIATE_MAX = 1 << 21,
+    LAYERS_MAX = 1 << 12,
+    HEADS_MAX = 1 << 12,
+    HEAD_DIM_MAX = 1 << 12,
+    POSITIONS_MAX = 1 << 30,
+};
+
+enum neutral_kind { NEUTRAL_ABSENT, NEUTRAL_FALSE, NEUTRAL_TRUE, NEUTRAL_ONE };
+
+// A key that changes the computation in a way that we do not run, and the value with which it does
+// not.
+struct neutral_key {
+    const char *key;
+    enum neutral_kind neutral;
+};
+
+static const struct neutral_key neutral_keys[] = {
+    {"text_config", NEUTRAL_ABSENT}, // several models in one
+    {"vision_config", NEUTRAL_ABSENT},
+    {"audio_config", NEUTRAL_ABSENT},
+    {"is_encoder_decoder", NEUTRAL_FALSE},
+    {"add_cross_attention", NEUTRAL_FALSE},
+    {"is_causal", NEUTRAL_TRUE}, // attention
+    {"use_bidirectional_attention", NEUTRAL_FALSE},
+    {"attention_chunk_size", NEUTRAL_ABSENT},
+    {"attn_temperature_tuning", NEUTRAL_FALSE},
+    {"attn_logit_softcapping", NEUTRAL_ABSENT},
+    {"query_pre_attn_scalar", NEUTRAL_ABSENT},
+    {"attention_multiplier", NEUTRAL_ABSENT},
+    {"dual_chunk_attention_config", NEUTRAL_ABSENT},
+    {"clip_qkv", NEUTRAL_ABSENT},
+    {"kv_lora_rank", NEUTRAL_ABSENT},
+    {"q_lora_rank", NEUTRAL_ABSENT},
+    {"alibi", NEUTRAL_FALSE},
+    {"use_alibi", NEUTRAL_FALSE},
+    {"parallel_attn", NEUTRAL_FALSE}, // the residual stream
+    {"use_parallel_residual", NEUTRAL_FALSE},
+    {"residual_multiplier", NEUTRAL_ONE},
+    {"scale_depth", NEUTRAL_ABSENT},
+    {"embedding_multiplier", NEUTRAL_ONE}, // embedding and logits
+    {"scale_emb", NEUTRAL_ONE},
+    {"dim_model_base", NEUTRAL_ABSENT},
+    {"logits_scaling", NEUTRAL_ONE},
+    {"logit_scale", NEUTRAL_ONE},
+    {"final_logit_softcapping", NEUTRAL_ABSENT},
+    {"partial_rotary_factor", NEUTRAL_ONE}, // rope
+    {"rotary_pct", NEUTRAL_ONE},
+    {"rope_interleave", NEUTRAL_FALSE},
+    {"rope_interleaved", NEUTRAL_FALSE},
+    {"rope_local_base_freq", NEUTRAL_ABSENT},
+    {"use_mrope", NEUTRAL_FALSE},
+    {"no_rope_layers", NEUTRAL_ABSENT},
+    {"no_rope_layer_interval", NEUTRAL_ABSENT},
+    {"pretraining_tp", NEUTRAL_ONE}, // how products were summed in training
+};
+
+static bool is_neutral(const json_t *value, enum neutral_kind neutral) {
+    switch (neutral) {
+    case NEUTRAL_ABSENT:
+        return false;
+    case NEUTRAL_FALSE:
+        return json_is_false(value);
+    case NEUTRAL_TRUE:
+        return json_is_true(value);
+    case NEUTRAL_ONE:
+        return json_is_number(value) && json_number_value(value) == 1;
+    }
+    return false;
+}
+
+static enum status check_unsupported(const json_t *root, const char *what, struct err *err) {
+    static const char *const wants[] = {[NEUTRAL_ABSENT] = "absent or null",
+                                        [NEUTRAL_FALSE] = "false",
+                                        [NEUTRAL_TRUE] = "true",
+                                        [NEUTRAL_ONE] = "1"};
+    for (size_t i = 0; i < ARRAY_LEN(neutral_keys); i++) {
+        const json_t *value = jread_get(root, neutral_keys[i].key);
+        if (!value || is_neutral(value, neutral_keys[i].neutral)) continue;
+        char found[64];
+        if (json_is_number(value)) {
+            snprintf(found, sizeof found, "%g", json_number_value(value));
+        } else {
+            const char *flag = json_is_true(value) ? "true" : "false";
+            snprintf(found, sizeof found, "%s",
+                     json_is_boolean(value) ? flag : jread_type_name(value));
+        }
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s, which is not supported, want it %s",
+                       what, neutral_keys[i].key, found, wants[neutral_keys[i].neutral]);
+    }
+    static const char *const quantized[] = {"quantization_config", "compression_config"};
+    for (size_t i = 0; i < ARRAY_LEN(quantized); i++) {
+        const json_t *value = jread_get(root, quantized[i]);
+        if (!value) continue;
+        const char *method = json_string_value(json_object_get(value, "quant_method"));
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" says that the weights are quantized (%.60s), which is not "
+                       "supported; want BF16, F16 or F32 weights",
+                       what, quantized[i], method ? method : "no \"quant_method\"");
+    }
+    return OK;
+}
+
+static enum status read_architecture(struct model_config *config, const json_t *root,
+                                     const char *what, struct err *err) {
+    const json_t *list = jread_get(root, "architectures");
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (json_array_size(list) != 1 || !name) {
+        return err_set(err, ERR_FORMAT, "%s: \"architectures\" is %s, want a list of one string",
+                       what, json_is_array(list) ? "another list" : jread_type_name(list));
+    }
+    size_t len = strlen(name);
+    bool plain = len > 0 && len < sizeof config->architecture;
+    for (size_t i = 0; i < len && plain; i++)
+        plain = isalnum((unsigned char)name[i]) || name[i] == '_';
+    if (!plain) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"architectures\" has \"%.80s\", want a name of 1 to %zu letters and "
+                       "digits",
+                       what, name, sizeof config->architecture - 1);
+    }
+    memcpy(config->architecture, name, len + 1);
+    return OK;
+}
+
+static enum status read_dtype(struct model_config *config, const json_t *root, const char *what,
+                              struct err *err) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } names[] = {{"bfloat16", DTYPE_BF16}, {"float16", DTYPE_F16}, {"float32", DTYPE_F32}};
+    config->dtype = DTYPE_F32;
+    const char *key = jread_get(root, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = NULL;
+    enum status status = jread_string(root, key, &name, what, err);
+    if (status || !name) return status;
+    if (strncmp(name, "torch.", 6) == 0) name += 6;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i].name) != 0) continue;
+        config->dtype = names[i].dtype;
+        return OK;
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" is \"%.40s\", want bfloat16, float16 or float32", what, key, name);
+}
+
+static enum status read_sizes(struct model_config *config, const json_t *root, const char *what,
+                              struct err *err) {
+    const struct {
+        const char *key;
+        uint32_t max;
+        uint32_t *out;
+    } sizes[] = {
+        {"vocab_size", VOCAB_MAX, &config->vocab_size},
+        {"hidden_size", HIDDEN_MAX, &config->hidden_size},
+        {"intermediate_size", INTERMEDIATE_MAX, &config->intermediate_size},
+        {"num_hidden_layers", LAYERS_MAX, &config->num_layers},
+        {"num_attention_heads", HEADS_MAX, &config->num_heads},
+        {"max_position_embeddings", POSITIONS_MAX, &config->max_position_embeddings},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        enum status status =
+            config_require_u32(root, sizes[i].key, 1, sizes[i].max, sizes[i].out, what, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+static enum status read_heads(struct model_config *config, const json_t *root, const char *what,
+                              struct err *err) {
+    uint32_t num_heads = config->num_heads;
+    config->num_kv_heads = num_heads;
+    enum status status = config_read_u32(root, "num_key_value_heads", 1, num_heads,
+                                         &config->num_kv_heads, what, err);
+    if (status) return status;
+    if (num_heads % config->num_kv_heads) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"num_attention_heads\" is %u, want a multiple of "
+                       "\"num_key_value_heads\", %u",
+                       what, num_heads, config->num_kv_heads);
+    }
+    if (!jread_get(root, "head_dim")) {
+        if (config->hidden_size % num_heads || config->hidden_size / num_heads > HEAD_DIM_MAX) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: \"head_dim\" is missing and \"hidden_size\", %u, is not a multiple "
+                           "(at most %d times) of \"num_attention_heads\", %u",
+                           what, config->hidden_size, HEAD_DIM_MAX, num_heads);
+        }
+        config->head_dim = config->hidden_size / num_heads;
+    }
+    status = config_read_u32(root, "head_dim", 1, HEAD_DIM_MAX, &config->head_dim, what, err);
+    if (status || config->head_dim % 2 == 0) return status;
+    return err_set(err, ERR_FORMAT, "%s: \"head_dim\" is %u, want an even number", what,
+                   config->head_dim);
+}
+
+static enum status read_activation(const json_t *root, const char *what, struct err *err) {
+    static const char *const keys[] = {"hidden_act", "hidden_activation"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const char *name = "silu";
+        enum status status = jread_string(root, keys[i], &name, what, err);
+        if (status) return status;
+        if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) continue; // two names for it
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", only silu is supported",
+                       what, keys[i], name);
+    }
+    return OK;
+}
+
+// Every entry must name a kind of layer; *all_full tells whether each attends to everything. Where
+// windows are off, a sliding layer is a full one.
+static enum status read_layer_types(const struct model_config *config, const json_t *root,
+                                    bool *all_full, const char *what, struct err *err) {
+    const json_t *types = jread_get(root, "layer_types");
+    *all_full = types != NULL;
+    if (!types) return OK;
+    if (!json_is_array(types)) {
+        return err_set(err, ERR_FORMAT, "%s: \"layer_types\" is %s, want a list of strings", what,
+                       jread_type_name(types));
+    }
+    if (json_array_size(types) != config->num_layers) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"layer_types\" has %zu entries, want one for each of the %u layers",
+                       what, json_array_size(types), config->num_layers);
+    }
+    for (size_t i = 0; i < config->num_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type) {
+            return err_set(err, ERR_FORMAT, "%s: \"layer_types\" has %s at %zu, want a string",
+                           what, jread_type_name(json_array_get(types, i)), i);
+        }
+        if (strcmp(type, "full_attention") == 0) continue;
+        if (strcmp(type, "sliding_attention") != 0 || config->use_sliding_window) {
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s: \"layer_types\" has \"%.60s\" at %zu, only full_attention is "
+                           "supported",
+                           what, type, i);
+        }
+        *all_full = false;
+    }
+    return OK;
+}
+
+static enum status read_sliding_window(struct model_config *config, const json_t *root,
+                                       const char *what, struct err *err) {
+    // Qwen's configurations name a window that is off unless they say otherwise; Mistral's have
+    // only the window.
+    uint32_t window = 0;
+    bool use = strncmp(config->architecture, "Qwen", 4) != 0;
+    bool has_switch = jread_get(root, "use_sliding_window") != NULL;
+    enum status status = config_read_u32(root, "sliding_window", 1, INT32_MAX, &window, what, err);
+    if (!status) status = jread_bool(root, "use_sliding_window", &use, what, err);
+    uint32_t first = 0; // the first layer with a window
+    if (!status)
+        status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
+    if (status) return status;
+    if (!has_switch) first = 0; // the key belongs to the switch
+    config->use_sliding_window = use && window && first < config->num_layers;
+    bool all_full;
+    status = read_layer_types(config, root, &all_full, what, err);
+    if (status) return status;
+    if (all_full) config->use_sliding_window = false; // the later, explicit key decides
+    if (config->use_sliding_window && first > 0) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"max_window_layers\" is %u: a sliding window in some of the layers is "
+                       "not supported",
+                       what, first);
+    }
+    config->sliding_window = config->use_sliding_window ? window : 0;
+    return OK;
+}
+
+static enum status read_tokens(struct model_config *config, const json_t *root, const char *what,
+                               struct err *err) {
+    int64_t bos = -1;
+    enum status status =
+        jread_int(root, "bos_token_id", -1, (int64_t)config->vocab_size - 1, &bos, what, err);
+    config->bos_token_id = (int32_t)bos;
+    return status ? status : config_read_eos(root, config, what, err);
+}
+
+static enum status read_flags(struct model_config *config, const json_t *root, const char *what,
+                              struct err *err) {
+    double eps = 1e-6;
+    enum status status = config_read_double(root, "rms_norm_eps", 1e-30, 1, &eps, what, err);
+    config->rms_norm_eps = (float)eps;
+    config->has_attention_bias = jread_get(root, "attention_bias") != NULL;
+    if (!status) status = jread_bool(root, "attention_bias", &config->attention_bias, what, err);
+    if (!status) status = jread_bool(root, "mlp_bias", &config->mlp_bias, what, err);
+    if (status) return status;
+    return jread_bool(root, "tie_word_embeddings", &config->tie_word_embeddings, what, err);
+}
+
+static enum status read_rope(struct model_config *config, const json_t *root, const char *what,
+                             struct err *err) {
+    enum status status =
+        rope_config_read(&config->rope, root, config->max_position_embeddings, what, err);
+    if (status || config->rope.type != ROPE_YARN) return status;
+    // Whoever adds yarn to a configuration means the longer context, and the published recipe
+    // leaves max_position_embeddings as it was.
+    double extended = config->rope.original_max_position_embeddings * config->rope.factor;
+    if (extended > POSITIONS_MAX) extended = POSITIONS_MAX;
+    if (extended > config->max_position_embeddings) {
+        config->max_position_embeddings = (uint32_t)extended;
+    }
+    return OK;
+}
+
+static enum status read_config(struct model_config *config, const json_t *root, const char *what,
+                               struct err *err) {
+    enum status status = read_architecture(config, root, what, err);
+    if (!status) status = check_unsupported(root, what, err);
+    if (!status) status = read_dtype(config, root, what, err);
+    if (!status) status = read_sizes(config, root, what, err);
+    if (!status) status = read_heads(config, root, what, err);
+    if (!status) status = read_activation(root, what, err);
+    if (!status) status = read_flags(config, root, what, err);
+    if (!status) status = read_sliding_window(config, root, what, err);
+    if (!status) status = read_rope(config, root, what, err);
+    if (!status) status = read_tokens(config, root, what, err);
+    return status;
+}
+
+enum status model_config_parse(struct model_config *config, const char *text, size_t len,
+                               const char *what, struct err *err) {
+    *config = (struct model_config){0};
+    json_t *root = NULL;
+    enum status status = config_read_object(&root, text, len, what, err);
+    if (status) return status;
+    status = read_config(config, root, what, err);
+    json_decref(root);
+    if (status) model_config_fini(config);
+    return status;
+}
+
+enum status model_config_load(struct model_config *config, struct generation_config *generation,
+                              const char *folder, struct err *err) {
+    *config = (struct model_config){0};
+    *generation = (struct generation_config){0};
+    if (!file_is_folder(folder)) {
+        return err_set(err, ERR_IO, "%s is not a folder (want one with a config.json)", folder);
+    }
+    char path[FILE_PATH_MAX];
+    struct file_map map = {0};
+    enum status status = file_join(path, sizeof path, folder, "config.json", err);
+    if (!status) status = file_map_open(&map, path, err);
+    if (!status) status = model_config_parse(config, map.data, map.size, path, err);
+    file_map_close(&map);
+    if (!status) status = file_join(path, sizeof path, folder, "generation_config.json", err);
+    if (status || !file_exists(path)) goto done;
+    status = file_map_open(&map, path, err);
+    if (!status)
+        status = generation_config_parse(config, generation, map.data, map.size, path, err);
+    file_map_close(&map);
+done:
+    if (status) model_config_fini(config);
+    return status;
+}
+
+void model_config_fini(struct model_config *config) {
+    free(config->eos_token_ids);
+    *config = (struct model_config){0};
+}

@@ -1,0 +1,248 @@
+/* One section has one grammar in both forms: a type, the numbers that type needs, perhaps a theta.
+ * A key that we do not know is refused, since whatever it means, it is about the rotation. */
+#include "checkpoint/rope_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/jread.h"
+#include "checkpoint/config_read.h"
+
+static const double theta_default = 10000.0; // transformers' for the families we run
+static const double factor_max = 1e6;
+static const double position_max = 1 << 30;
+
+// The section being read.
+struct section {
+    const json_t *object;
+    const json_t *root;
+    const char *key; // "rope_parameters" or "rope_scaling"
+    char what[FILE_PATH_MAX + 32]; // "<file>: <key>"
+    uint32_t max_position_embeddings;
+};
+
+static enum status check_keys(const struct section *section, struct err *err) {
+    static const char *const known[] = {
+        "rope_type",
+        "type",
+        "rope_theta",
+        "factor",
+        "original_max_position_embeddings",
+        "low_freq_factor",
+        "high_freq_factor",
+        "beta_fast",
+        "beta_slow",
+        "attention_factor",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+        "partial_rotary_factor",
+        "finetuned", // says how the checkpoint was made
+    };
+    const char *key;
+    json_t *value;
+    json_object_foreach(section->object, key, value) {
+        bool found = json_is_null(value);
+        for (size_t i = 0; i < ARRAY_LEN(known) && !found; i++) found = !strcmp(key, known[i]);
+        if (found) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%.100s\" is not supported", section->what, key);
+    }
+    double partial = 1;
+    enum status status =
+        jread_number(section->object, "partial_rotary_factor", &partial, section->what, err);
+    if (status || partial == 1) return status;
+    return err_set(err, ERR_UNSUPPORTED, "%s: \"partial_rotary_factor\" is %g, only 1 is supported",
+                   section->what, partial);
+}
+
+static enum status read_type(const struct section *section, enum rope_type *type, struct err *err) {
+    static const char *const names[] = {[ROPE_DEFAULT] = "default",
+                                        [ROPE_LINEAR] = "linear",
+                                        [ROPE_LLAMA3] = "llama3",
+                                        [ROPE_YARN] = "yarn"};
+    const char *name = NULL;
+    const char *old_name = NULL;
+    enum status status = jread_string(section->object, "rope_type", &name, section->what, err);
+    if (!status) status = jread_string(section->object, "type", &old_name, section->what, err);
+    if (status) return status;
+    if (name && old_name && strcmp(name, old_name) != 0) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"rope_type\" is \"%.40s\" but \"type\" is \"%.40s\"; want one type",
+                       section->what, name, old_name);
+    }
+    if (!name) name = old_name;
+    if (!name && jread_get(section->object, "factor")) {
+        return err_set(
+            err, ERR_FORMAT,
+            "%s: \"factor\" is there but \"rope_type\" is missing, want default, linear, "
+            "llama3 or yarn",
+            section->what);
+    }
+    if (!name) name = names[ROPE_DEFAULT];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        *type = (enum rope_type)i;
+        return OK;
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"rope_type\" is \"%.40s\", only default, linear, llama3 and yarn are "
+                   "supported",
+                   section->what, name);
+}
+
+static enum status require(const struct section *section, const char *key, double min, double max,
+                           double *out, struct err *err) {
+    if (!jread_get(section->object, key)) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is missing, want a number from %g to %g",
+                       section->what, key, min, max);
+    }
+    return config_read_double(section->object, key, min, max, out, section->what, err);
+}
+
+static enum status read_original(const struct section *section, struct rope_config *rope,
+                                 struct err *err) {
+    static const char key[] = "original_max_position_embeddings";
+    double *out = &rope->original_max_position_embeddings;
+    *out = section->max_position_embeddings;
+    const json_t *object = jread_get(section->object, key) ? section->object : section->root;
+    return config_read_double(object, key, 1, position_max, out, section->what, err);
+}
+
+static enum status read_llama3(const struct section *section, struct rope_config *rope,
+                               struct err *err) {
+    enum status status = require(section, "factor", 1, factor_max, &rope->factor, err);
+    if (!status) {
+        status = require(section, "low_freq_factor", 1e-6, factor_max, &rope->low_freq_factor, err);
+    }
+    if (!status) {
+        status =
+            require(section, "high_freq_factor", 1e-6, factor_max, &rope->high_freq_factor, err);
+    }
+    if (!status) status = read_original(section, rope, err);
+    if (status || rope->high_freq_factor > rope->low_freq_factor) return status;
+    return err_set(err, ERR_FORMAT,
+                   "%s: \"high_freq_factor\" is %g, want more than \"low_freq_factor\", %g",
+                   section->what, rope->high_freq_factor, rope->low_freq_factor);
+}
+
+static enum status read_yarn_factor(const struct section *section, struct rope_config *rope,
+                                    struct err *err) {
+    double ratio = section->max_position_embeddings / rope->original_max_position_embeddings;
+    if (jread_get(section->object, "factor") || ratio <= 1) {
+        return require(section, "factor", 1, factor_max, &rope->factor, err);
+    }
+    rope->factor = ratio; // as transformers does where only the lengths are given
+    return OK;
+}
+
+static enum status read_yarn(const struct section *section, struct rope_config *rope,
+                             struct err *err) {
+    const json_t *object = section->object;
+    const char *what = section->what;
+    enum status status = read_original(section, rope, err);
+    if (!status) status = read_yarn_factor(section, rope, err);
+    rope->beta_fast = 32;
+    rope->beta_slow = 1;
+    rope->truncate = true;
+    const struct {
+        const char *key;
+        double *out;
+    } numbers[] = {{"beta_fast", &rope->beta_fast},
+                   {"beta_slow", &rope->beta_slow},
+                   {"attention_factor", &rope->attention_factor},
+                   {"mscale", &rope->mscale},
+                   {"mscale_all_dim", &rope->mscale_all_dim}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers) && !status; i++) {
+        double min = i < 3 ? 1e-6 : 0; // an mscale of 0 is none
+        status =
+            config_read_double(object, numbers[i].key, min, factor_max, numbers[i].out, what, err);
+    }
+    if (!status) status = jread_bool(object, "truncate", &rope->truncate, what, err);
+    if (status || rope->beta_fast >= rope->beta_slow) return status;
+    return err_set(err, ERR_FORMAT, "%s: \"beta_fast\" is %g, want at least \"beta_slow\", %g",
+                   what, rope->beta_fast, rope->beta_slow);
+}
+
+// `theta` is what the other keys say so far; 0: nothing.
+static enum status read_section(struct section *section, double theta, struct rope_config *rope,
+                                struct err *err) {
+    *rope = (struct rope_config){.theta = theta};
+    enum status status = check_keys(section, err);
+    if (!status) status = read_type(section, &rope->type, err);
+    if (!status) {
+        status = config_read_double(section->object, "rope_theta", 1, 1e12, &rope->theta,
+                                    section->what, err);
+    }
+    if (status) return status;
+    if (theta != 0 && rope->theta != theta) {
+        return err_set(err, ERR_FORMAT, "%s: \"rope_theta\" is %g here and %g elsewhere",
+                       section->what, rope->theta, theta);
+    }
+    if (rope->theta == 0) rope->theta = theta_default;
+    switch (rope->type) {
+    case ROPE_DEFAULT:
+        return OK;
+    case ROPE_LINEAR:
+        return require(section, "factor", 1, factor_max, &rope->factor, err);
+    case ROPE_LLAMA3:
+        return read_llama3(section, rope, err);
+    case ROPE_YARN:
+        return read_yarn(section, rope, err);
+    }
+    return OK;
+}
+
+// *found: whether root has the section.
+static enum status read_key(const json_t *root, const char *key, double theta,
+                            uint32_t max_position_embeddings, struct rope_config *rope, bool *found,
+                            const char *what, struct err *err) {
+    struct section section = {.object = jread_get(root, key),
+                              .root = root,
+                              .max_position_embeddings = max_position_embeddings};
+    *found = section.object != NULL;
+    if (!*found) return OK;
+    if (!json_is_object(section.object)) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want an object or null", what, key,
+                       jread_type_name(section.object));
+    }
+    snprintf(section.what, sizeof section.what, "%s: %s", what, key);
+    return read_section(&section, theta, rope, err);
+}
+
+static bool rope_equal(const struct rope_config *a, const struct rope_config *b) {
+    return a->type == b->type && a->theta == b->theta && a->factor == b->factor &&
+           a->original_max_position_embeddings == b->original_max_position_embeddings &&
+           a->low_freq_factor == b->low_freq_factor && a->high_freq_factor == b->high_freq_factor &&
+           a->beta_fast == b->beta_fast && a->beta_slow == b->beta_slow &&
+           a->attention_factor == b->attention_factor && a->mscale == b->mscale &&
+           a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate;
+}
+
+enum status rope_config_read(struct rope_config *rope, const json_t *root,
+                             uint32_t max_position_embeddings, const char *what, struct err *err) {
+    double theta = 0;
+    struct rope_config scaled = {0};
+    bool has_parameters = false;
+    bool has_scaling = false;
+    enum status status = config_read_double(root, "rope_theta", 1, 1e12, &theta, what, err);
+    if (!status) {
+        status = read_key(root, "rope_parameters", theta, max_position_embeddings, rope,
+                          &has_parameters, what, err);
+    }
+    if (!status) {
+        double known = has_parameters ? rope->theta : theta;
+        status = read_key(root, "rope_scaling", known, max_position_embeddings, &scaled,
+                          &has_scaling, what, err);
+    }
+    if (status) return status;
+    if (has_parameters && has_scaling && !rope_equal(rope, &scaled)) {
+        return err_set(err, ERR_FORMAT, "%s: \"rope_parameters\" and \"rope_scaling\" disagree",
+                       what);
+    }
+    if (has_scaling) *rope = scaled;
+    if (!has_parameters && !has_scaling) {
+        *rope = (struct rope_config){.theta = theta != 0 ? theta : theta_default};
+    }
+    return OK;
+}

@@ -1,0 +1,18 @@
+/* The rope section of config.json, in both forms it is written in. */
+#ifndef CHECKPOINT_ROPE_CONFIG_H
+#define CHECKPOINT_ROPE_CONFIG_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "checkpoint/model_config.h"
+
+// Reads rope_parameters (transformers 5), or rope_theta and rope_scaling (before), from
+// config.json's object. Both may be there if they agree. `max_position_embeddings` is the default
+// of original_max_position_embeddings.
+MUST_USE enum status rope_config_read(struct rope_config *rope, const json_t *root,
+                                      uint32_t max_position_embeddings, const char *what,
+                                      struct err *err);
+
+#endif

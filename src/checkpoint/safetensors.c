@@ -1,0 +1,343 @@
+/* The file is trusted in nothing: the header is parsed into a table sorted by data offset, and one
+ * walk over that table proves that the tensors tile the data exactly. Only then is a pointer handed
+ * out.
+ *
+ * Everything is linear in the header but the sort; names are found by hash. */
+#include "checkpoint/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/jread.h"
+#include "base/map.h"
+
+enum { HEADER_BYTES_MAX = 100 * 1000 * 1000, LENGTH_BYTES = 8 };
+
+struct safetensors {
+    struct file_map map; // zero when the bytes are the caller's
+    struct arena arena; // path and names
+    const char *path;
+    struct safetensors_tensor *tensors; // [count], sorted by position, empty ones first
+    size_t count;
+    struct strmap by_name; // -> index into tensors
+};
+
+// The data section while tensors are read.
+struct section {
+    const unsigned char *data;
+    size_t size; // bytes
+};
+
+static enum status tensor_fault(const struct safetensors *file, const char *name, const char *fault,
+                                struct err *err) {
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.200s\" %s", file->path, name, fault);
+}
+
+static enum status read_dtype(const struct safetensors *file, const char *name, const json_t *entry,
+                              enum dtype *dtype, struct err *err) {
+    const json_t *value = json_object_get(entry, "dtype");
+    if (!json_is_string(value)) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.200s\": \"dtype\" is %s, want a string",
+                       file->path, name, jread_type_name(value));
+    }
+    *dtype = dtype_from_name(json_string_value(value));
+    if (*dtype != DTYPE_NONE) return OK;
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.200s\" has the unknown dtype \"%.40s\"",
+                   file->path, name, json_string_value(value));
+}
+
+// Fills rank and shape; *size is the bytes that shape and dtype ask for.
+static enum status read_shape(const struct safetensors *file, const json_t *entry,
+                              struct safetensors_tensor *tensor, size_t *size, struct err *err) {
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape)) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.200s\": \"shape\" is %s, want a list",
+                       file->path, tensor->name, jread_type_name(shape));
+    }
+    size_t rank = json_array_size(shape);
+    if (rank > SAFETENSORS_RANK_MAX) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: tensor \"%.200s\" has %zu dimensions, want at most %d", file->path,
+                       tensor->name, rank, SAFETENSORS_RANK_MAX);
+    }
+    uint64_t product = 1;
+    for (size_t i = 0; i < rank; i++) {
+        const json_t *dim = json_array_get(shape, i);
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0) {
+            return tensor_fault(file, tensor->name,
+                                "has a shape that is not a list of integers >= 0", err);
+        }
+        tensor->shape[i] = (uint64_t)json_integer_value(dim);
+        if (__builtin_mul_overflow(product, tensor->shape[i], &product)) {
+            return tensor_fault(file, tensor->name, "has a shape whose product overflows", err);
+        }
+    }
+    tensor->rank = (uint32_t)rank;
+    if (__builtin_mul_overflow(product, dtype_size(tensor->dtype), size)) {
+        return tensor_fault(file, tensor->name, "has a shape whose size in bytes overflows", err);
+    }
+    return OK;
+}
+
+// Checks "data_offsets" against the data section and against `size`, and fills data and size_bytes.
+static enum status read_offsets(const struct safetensors *file, const json_t *entry,
+                                const struct section *section, size_t size,
+                                struct safetensors_tensor *tensor, struct err *err) {
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0);
+    const json_t *second = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second)) {
+        return tensor_fault(file, tensor->name,
+                            "has \"data_offsets\" that are not a list of two integers", err);
+    }
+    long long begin = json_integer_value(first);
+    long long end = json_integer_value(second);
+    if (begin < 0 || end < begin) {
+        return err_set(
+            err, ERR_FORMAT,
+            "%s: tensor \"%.200s\" has data_offsets [%lld, %lld], want 0 <= begin <= end",
+            file->path, tensor->name, begin, end);
+    }
+    if ((unsigned long long)end > section->size) {
+        return err_set(err, ERR_FORMAT,
+                       "%s is truncated: tensor \"%.200s\" ends at byte %lld of the data, the file "
+                       "has %zu",
+                       file->path, tensor->name, end, section->size);
+    }
+    if ((size_t)(end - begin) != size) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: tensor \"%.200s\" has %lld bytes of data, its shape and dtype want %zu",
+                       file->path, tensor->name, end - begin, size);
+    }
+    tensor->data = section->data + begin;
+    tensor->size_bytes = size;
+    return OK;
+}
+
+static enum status read_tensor(struct safetensors *file, const char *name, const json_t *entry,
+                               const struct section *section, struct err *err) {
+    if (!json_is_object(entry)) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.200s\" is %s, want an object", file->path,
+                       name, jread_type_name(entry));
+    }
+    struct safetensors_tensor *tensor = &file->tensors[file->count];
+    tensor->name = arena_strndup(&file->arena, name, strlen(name));
+    if (!tensor->name) return err_nomem(err, "tensor names");
+    size_t size = 0;
+    enum status status = read_dtype(file, name, entry, &tensor->dtype, err);
+    if (!status) status = read_shape(file, entry, tensor, &size, err);
+    if (!status) status = read_offsets(file, entry, section, size, tensor, err);
+    if (!status) file->count++;
+    return status;
+}
+
+static enum status check_metadata(const struct safetensors *file, json_t *metadata,
+                                  struct err *err) {
+    if (!json_is_object(metadata)) {
+        return err_set(err, ERR_FORMAT, "%s: \"__metadata__\" is %s, want an object of strings",
+                       file->path, jread_type_name(metadata));
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(metadata, key, value) {
+        if (json_is_string(value)) continue;
+        return err_set(err, ERR_FORMAT, "%s: \"__metadata__\": \"%.200s\" is %s, want a string",
+                       file->path, key, jread_type_name(value));
+    }
+    return OK;
+}
+
+static enum status read_entries(struct safetensors *file, json_t *root,
+                                const struct section *section, struct err *err) {
+    size_t capacity = json_object_size(root);
+    file->tensors = calloc(capacity ? capacity : 1, sizeof *file->tensors);
+    if (!file->tensors) return err_nomem(err, "tensor table");
+    const char *name;
+    json_t *entry;
+    json_object_foreach(root, name, entry) {
+        enum status status = strcmp(name, "__metadata__") == 0
+                                 ? check_metadata(file, entry, err)
+                                 : read_tensor(file, name, entry, section, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+// By position; an empty tensor comes before the one that begins where it lies.
+static int compare_position(const void *left, const void *right) {
+    const struct safetensors_tensor *a = left;
+    const struct safetensors_tensor *b = right;
+    uintptr_t a_begin = (uintptr_t)a->data;
+    uintptr_t b_begin = (uintptr_t)b->data;
+    if (a_begin != b_begin) return a_begin < b_begin ? -1 : 1;
+    if (a->size_bytes != b->size_bytes) return a->size_bytes < b->size_bytes ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+// Sorts the table and proves that it tiles the section.
+static enum status check_tiling(struct safetensors *file, const struct section *section,
+                                struct err *err) {
+    qsort(file->tensors, file->count, sizeof *file->tensors, compare_position);
+    size_t end = 0; // of the tensors so far
+    for (size_t i = 0; i < file->count; i++) {
+        const struct safetensors_tensor *tensor = &file->tensors[i];
+        size_t begin = (size_t)((const unsigned char *)tensor->data - section->data);
+        if (begin > end) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: %zu bytes before tensor \"%.200s\" belong to no tensor", file->path,
+                           begin - end, tensor->name);
+        }
+        if (begin < end) {
+            return err_set(err, ERR_FORMAT, "%s: tensors \"%.150s\" and \"%.150s\" overlap",
+                           file->path, file->tensors[i - 1].name, tensor->name);
+        }
+        end = begin + tensor->size_bytes;
+    }
+    if (end == section->size) return OK;
+    return err_set(err, ERR_FORMAT, "%s: the last %zu bytes of the file belong to no tensor",
+                   file->path, section->size - end);
+}
+
+static enum status index_names(struct safetensors *file, struct err *err) {
+    enum status status = strmap_reserve(&file->by_name, file->count, err);
+    for (size_t i = 0; i < file->count && !status; i++) {
+        const char *name = file->tensors[i].name;
+        status = strmap_put(&file->by_name, name, strlen(name), (uint32_t)i, NULL, err);
+    }
+    return status;
+}
+
+// The header's length, checked against the file; *header_bytes is set on success.
+static enum status read_length(const struct safetensors *file, const unsigned char *bytes,
+                               size_t size, size_t *header_bytes, struct err *err) {
+    static const char lfs[] = "version https://git-lfs";
+    if (size >= sizeof lfs - 1 && memcmp(bytes, lfs, sizeof lfs - 1) == 0) {
+        return err_set(
+            err, ERR_FORMAT,
+            "%s is a Git LFS pointer, not the file itself; fetch it with \"git lfs pull\"",
+            file->path);
+    }
+    if (size < LENGTH_BYTES) {
+        return err_set(err, ERR_FORMAT,
+                       "%s is not a safetensors file: it has %zu bytes, the header length alone "
+                       "takes 8",
+                       file->path, size);
+    }
+    uint64_t length = 0;
+    for (int i = 0; i < LENGTH_BYTES; i++) length |= (uint64_t)bytes[i] << (8 * i);
+    if (length > HEADER_BYTES_MAX) {
+        return err_set(err, ERR_FORMAT,
+                       "%s is not a safetensors file: its header would be %llu bytes, the format "
+                       "allows %d",
+                       file->path, (unsigned long long)length, HEADER_BYTES_MAX);
+    }
+    if (length > size - LENGTH_BYTES) {
+        return err_set(err, ERR_FORMAT,
+                       "%s is truncated: its header is %llu bytes, the file has %zu after its "
+                       "length",
+                       file->path, (unsigned long long)length, size - LENGTH_BYTES);
+    }
+    if (length == 0 || bytes[LENGTH_BYTES] != '{') {
+        return err_set(err, ERR_FORMAT,
+                       "%s is not a safetensors file: its header does not begin with '{'",
+                       file->path);
+    }
+    *header_bytes = (size_t)length;
+    return OK;
+}
+
+static enum status parse_into(struct safetensors *file, const unsigned char *bytes, size_t size,
+                              struct err *err) {
+    size_t header_bytes = 0;
+    enum status status = read_length(file, bytes, size, &header_bytes, err);
+    if (status) return status;
+    json_t *root = NULL;
+    status = jread_text(&root, (const char *)bytes + LENGTH_BYTES, header_bytes, file->path, err);
+    if (status) return status;
+    struct section section = {.data = bytes + LENGTH_BYTES + header_bytes,
+                              .size = size - LENGTH_BYTES - header_bytes};
+    status = read_entries(file, root, &section, err); // beginning with '{', root is an object
+    json_decref(root);
+    if (!status) status = check_tiling(file, &section, err);
+    if (!status) status = index_names(file, err);
+    return status;
+}
+
+static enum status create(struct safetensors **out, const char *path, struct err *err) {
+    *out = calloc(1, sizeof **out);
+    if (!*out) return err_nomem(err, "safetensors file");
+    (*out)->path = arena_strndup(&(*out)->arena, path, strlen(path));
+    return (*out)->path ? OK : err_nomem(err, "safetensors path");
+}
+
+enum status safetensors_parse(struct safetensors **out, const void *bytes, size_t size,
+                              const char *what, struct err *err) {
+    struct safetensors *file = NULL;
+    *out = NULL;
+    enum status status = create(&file, what, err);
+    if (!status) status = parse_into(file, bytes, size, err);
+    if (status) {
+        safetensors_close(file);
+        return status;
+    }
+    *out = file;
+    return OK;
+}
+
+enum status safetensors_open(struct safetensors **out, const char *path, struct err *err) {
+    struct safetensors *file = NULL;
+    *out = NULL;
+    enum status status = create(&file, path, err);
+    if (!status) status = file_map_open(&file->map, path, err);
+    if (!status) {
+        status = parse_into(file, (const unsigned char *)file->map.data, file->map.size, err);
+    }
+    if (status) {
+        safetensors_close(file);
+        return status;
+    }
+    *out = file;
+    return OK;
+}
+
+void safetensors_close(struct safetensors *file) {
+    if (!file) return;
+    strmap_fini(&file->by_name);
+    free(file->tensors);
+    arena_fini(&file->arena);
+    file_map_close(&file->map);
+    free(file);
+}
+
+size_t safetensors_count(const struct safetensors *file) {
+    return file->count;
+}
+
+const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index) {
+    CHECK(index < file->count, "index=%zu count=%zu", index, file->count);
+    return &file->tensors[index];
+}
+
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file,
+                                                  const char *name) {
+    uint32_t index;
+    if (!strmap_get(&file->by_name, name, strlen(name), &index)) return NULL;
+    return &file->tensors[index];
+}
+
+const char *safetensors_path(const struct safetensors *file) {
+    return file->path;
+}
+
+void safetensors_prefetch(const struct safetensors_tensor *tensor) {
+    if (!tensor->size_bytes) return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)tensor->data / page * page;
+    size_t length = (uintptr_t)tensor->data + tensor->size_bytes - begin;
+    madvise((void *)begin, length, MADV_WILLNEED);
+}

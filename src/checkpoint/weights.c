@@ -1,0 +1,401 @@
+/* Opening makes one table of all tensors of all files, found by name through one hash map; taking
+ * only compares shapes and sets a flag. The index file is read, checked against the shards and
+ * forgotten. */
+#include "checkpoint/weights.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/jread.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/weights_dummy.h"
+
+#define SINGLE_NAME "model.safetensors"
+#define INDEX_NAME "model.safetensors.index.json"
+
+enum { SHAPE_TEXT_MAX = 200 };
+
+struct entry {
+    const struct safetensors_tensor *tensor;
+    const struct safetensors *file;
+    bool used; // taken or ignored
+};
+
+struct weights {
+    char *folder;
+    struct safetensors **files; // [num_files]
+    size_t num_files;
+    struct entry *entries; // [num_entries], file by file in the order of their data
+    size_t num_entries;
+    struct strmap by_name; // -> index into entries
+    size_t total_bytes;
+    struct weights_dummy *dummy; // NULL: a real checkpoint
+};
+
+// The index file while the shards are opened.
+struct shard_index {
+    char path[FILE_PATH_MAX];
+    json_t *root;
+    json_t *weight_map; // {tensor: shard}, in root
+    struct strmap by_shard; // shard's name -> index into weights.files
+};
+
+// "[1024, 3072]"
+static const char *shape_text(char text[SHAPE_TEXT_MAX], uint32_t rank, const uint64_t *shape) {
+    int used = snprintf(text, SHAPE_TEXT_MAX, "[");
+    for (uint32_t i = 0; i < rank; i++) { // 8 dimensions of 20 digits fit
+        used += snprintf(text + used, (size_t)(SHAPE_TEXT_MAX - used), "%s%llu", i ? ", " : "",
+                         (unsigned long long)shape[i]);
+    }
+    snprintf(text + used, (size_t)(SHAPE_TEXT_MAX - used), "]");
+    return text;
+}
+
+// A shard is a file of this folder: an index that came with a download names no other place.
+static bool is_plain_file_name(const char *name) {
+    return name[0] && !strpbrk(name, "/\\") && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+static enum status open_single(struct weights *weights, const char *path, struct err *err) {
+    weights->files = calloc(1, sizeof(struct safetensors *));
+    if (!weights->files) return err_nomem(err, "checkpoint files");
+    enum status status = safetensors_open(&weights->files[0], path, err);
+    if (!status) weights->num_files = 1;
+    return status;
+}
+
+static enum status read_index(struct shard_index *index, struct err *err) {
+    enum status status = jread_file(&index->root, index->path, err);
+    if (status) return status;
+    if (!json_is_object(index->root)) {
+        return err_set(err, ERR_FORMAT, "%s is %s, want an object with \"weight_map\"", index->path,
+                       jread_type_name(index->root));
+    }
+    index->weight_map = json_object_get(index->root, "weight_map");
+    if (!json_is_object(index->weight_map)) {
+        return err_set(err, ERR_FORMAT, "%s: \"weight_map\" is %s, want an object", index->path,
+                       jread_type_name(index->weight_map));
+    }
+    if (json_object_size(index->weight_map)) return OK;
+    return err_set(err, ERR_FORMAT, "%s: \"weight_map\" is empty", index->path);
+}
+
+// Opens the shard that `tensor` is said to be in, unless it is open.
+static enum status open_shard(struct weights *weights, struct shard_index *index,
+                              const char *tensor, const json_t *value, struct err *err) {
+    const char *shard = json_string_value(value);
+    if (!shard || !is_plain_file_name(shard)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: the shard of tensor \"%.150s\" is %s%.100s, want the name of a file in "
+                       "the same folder",
+                       index->path, tensor, shard ? "" : jread_type_name(value),
+                       shard ? shard : "");
+    }
+    uint32_t known;
+    if (strmap_get(&index->by_shard, shard, strlen(shard), &known)) return OK;
+    char path[FILE_PATH_MAX];
+    enum status status = file_join(path, sizeof path, weights->folder, shard, err);
+    if (status) return status;
+    if (!file_exists(path)) {
+        return err_set(err, ERR_IO, "shard %s is missing: %s places tensor \"%.150s\" in it", path,
+                       INDEX_NAME, tensor);
+    }
+    size_t number = weights->num_files;
+    status = strmap_put(&index->by_shard, shard, strlen(shard), (uint32_t)number, NULL, err);
+    if (!status) status = safetensors_open(&weights->files[number], path, err);
+    if (!status) weights->num_files++;
+    return status;
+}
+
+// Both ways: each tensor of a shard is listed as being there, each listed tensor is there.
+static enum status check_index(const struct weights *weights, const struct shard_index *index,
+                               struct err *err) {
+    for (size_t i = 0; i < weights->num_files; i++) {
+        const struct safetensors *file = weights->files[i];
+        for (size_t k = 0; k < safetensors_count(file); k++) {
+            const char *name = safetensors_at(file, k)->name;
+            const char *shard = json_string_value(json_object_get(index->weight_map, name));
+            uint32_t number;
+            if (!shard) {
+                return err_set(err, ERR_FORMAT,
+                               "%s has the tensor \"%.200s\", which %s does not list",
+                               safetensors_path(file), name, INDEX_NAME);
+            }
+            if (strmap_get(&index->by_shard, shard, strlen(shard), &number) && number == i)
+                continue;
+            return err_set(err, ERR_FORMAT,
+                           "%s has the tensor \"%.150s\", which %s places in %.100s",
+                           safetensors_path(file), name, INDEX_NAME, shard);
+        }
+    }
+    const char *name;
+    json_t *value;
+    json_object_foreach(index->weight_map, name, value) {
+        const char *shard = json_string_value(value);
+        uint32_t number = 0;
+        bool known = strmap_get(&index->by_shard, shard, strlen(shard), &number);
+        CHECK(known, "shard=%s", shard);
+        if (safetensors_find(weights->files[number], name)) continue;
+        return err_set(err, ERR_FORMAT,
+                       "%s does not have the tensor \"%.200s\", which %s places in it",
+                       safetensors_path(weights->files[number]), name, INDEX_NAME);
+    }
+    return OK;
+}
+
+static enum status open_shards(struct weights *weights, struct shard_index *index,
+                               struct err *err) {
+    enum status status = read_index(index, err);
+    if (status) return status;
+    // There cannot be more shards than tensors.
+    weights->files = calloc(json_object_size(index->weight_map), sizeof(struct safetensors *));
+    if (!weights->files) return err_nomem(err, "checkpoint files");
+    const char *name;
+    json_t *value;
+    json_object_foreach(index->weight_map, name, value) {
+        status = open_shard(weights, index, name, value, err);
+        if (status) return status;
+    }
+    return check_index(weights, index, err);
+}
+
+static bool has_suffix(const char *name, const char *suffix) {
+    size_t len = strlen(name);
+    size_t suffix_len = strlen(suffix);
+    return len >= suffix_len && strcmp(name + len - suffix_len, suffix) == 0;
+}
+
+// Neither file is there: says what is there instead, since that is what the user has to act on.
+static enum status explain_no_weights(const char *folder, struct err *err) {
+    static const struct {
+        const char *suffix;
+        const char *advice;
+    } others[] = {
+        {".safetensors", "but no " INDEX_NAME " that says which tensor is in which file"},
+        {".bin", "which is PyTorch's format: convert the checkpoint to safetensors"},
+        {".pth", "which is PyTorch's format: convert the checkpoint to safetensors"},
+        {".gguf", "which is llama.cpp's format: get the safetensors checkpoint"},
+    };
+    char found[256] = "";
+    size_t best = ARRAY_LEN(others);
+    DIR *dir = opendir(folder);
+    for (struct dirent *item; dir && (item = readdir(dir));) {
+        for (size_t i = 0; i < best; i++) {
+            if (!has_suffix(item->d_name, others[i].suffix)) continue;
+            best = i;
+            snprintf(found, sizeof found, "%s", item->d_name);
+        }
+    }
+    if (dir) closedir(dir);
+    if (best == ARRAY_LEN(others)) {
+        return err_set(err, ERR_IO, "%s has no weights: neither %s nor %s is there", folder,
+                       SINGLE_NAME, INDEX_NAME);
+    }
+    return err_set(err, best ? ERR_UNSUPPORTED : ERR_IO, "%s has no %s; it has %s, %s", folder,
+                   SINGLE_NAME, found, others[best].advice);
+}
+
+static enum status open_files(struct weights *weights, struct err *err) {
+    if (!file_is_folder(weights->folder)) {
+        return err_set(err, ERR_IO, "%s is not a folder", weights->folder);
+    }
+    char path[FILE_PATH_MAX];
+    struct shard_index index = {0};
+    enum status status = file_join(path, sizeof path, weights->folder, SINGLE_NAME, err);
+    if (!status) {
+        status = file_join(index.path, sizeof index.path, weights->folder, INDEX_NAME, err);
+    }
+    if (status) return status;
+    if (file_exists(path)) {
+        if (file_exists(index.path)) log_info("%s is used, %s is not read", path, INDEX_NAME);
+        return open_single(weights, path, err);
+    }
+    if (!file_exists(index.path)) return explain_no_weights(weights->folder, err);
+    status = open_shards(weights, &index, err);
+    strmap_fini(&index.by_shard);
+    json_decref(index.root);
+    return status;
+}
+
+static enum status list_entries(struct weights *weights, struct err *err) {
+    size_t count = 0;
+    for (size_t i = 0; i < weights->num_files; i++) count += safetensors_count(weights->files[i]);
+    weights->entries = calloc(count ? count : 1, sizeof *weights->entries);
+    if (!weights->entries) return err_nomem(err, "tensor list");
+    enum status status = strmap_reserve(&weights->by_name, count, err);
+    for (size_t i = 0; i < weights->num_files && !status; i++) {
+        const struct safetensors *file = weights->files[i];
+        for (size_t k = 0; k < safetensors_count(file) && !status; k++) {
+            const struct safetensors_tensor *tensor = safetensors_at(file, k);
+            size_t number = weights->num_entries++;
+            weights->entries[number] = (struct entry){.tensor = tensor, .file = file};
+            weights->total_bytes += tensor->size_bytes;
+            status = strmap_put(&weights->by_name, tensor->name, strlen(tensor->name),
+                                (uint32_t)number, NULL, err);
+        }
+    }
+    return status;
+}
+
+enum status weights_open(struct weights **out, const char *folder, struct err *err) {
+    *out = NULL;
+    struct weights *weights = calloc(1, sizeof *weights);
+    if (!weights) return err_nomem(err, "weights");
+    enum status status = OK;
+    weights->folder = strdup(folder);
+    if (!weights->folder) status = err_nomem(err, "weights");
+    if (!status) status = open_files(weights, err);
+    if (!status) status = list_entries(weights, err);
+    if (status) {
+        weights_close(weights);
+        return status;
+    }
+    *out = weights;
+    return OK;
+}
+
+enum status weights_open_dummy(struct weights **out, struct err *err) {
+    *out = NULL;
+    struct weights *weights = calloc(1, sizeof *weights);
+    if (!weights) return err_nomem(err, "weights");
+    enum status status = weights_dummy_create(&weights->dummy, err);
+    if (status) {
+        weights_close(weights);
+        return status;
+    }
+    *out = weights;
+    return OK;
+}
+
+void weights_close(struct weights *weights) {
+    if (!weights) return;
+    strmap_fini(&weights->by_name);
+    free(weights->entries);
+    for (size_t i = 0; i < weights->num_files; i++) safetensors_close(weights->files[i]);
+    free(weights->files);
+    weights_dummy_destroy(weights->dummy);
+    free(weights->folder);
+    free(weights);
+}
+
+static struct entry *find_entry(const struct weights *weights, const char *name) {
+    uint32_t index;
+    if (!strmap_get(&weights->by_name, name, strlen(name), &index)) return NULL;
+    return &weights->entries[index];
+}
+
+bool weights_has(const struct weights *weights, const char *name) {
+    return weights->dummy || find_entry(weights, name);
+}
+
+// Where a missing tensor should have been.
+static const char *place(const struct weights *weights) {
+    return weights->num_files == 1 ? safetensors_path(weights->files[0]) : weights->folder;
+}
+
+static enum status check_shape(const struct entry *entry, uint32_t rank, const uint64_t *shape,
+                               struct err *err) {
+    const struct safetensors_tensor *tensor = entry->tensor;
+    bool equal = tensor->rank == rank;
+    for (uint32_t i = 0; i < rank && equal; i++) equal = tensor->shape[i] == shape[i];
+    if (equal) return OK;
+    char found[SHAPE_TEXT_MAX];
+    char want[SHAPE_TEXT_MAX];
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has the shape %s, the model wants %s",
+                   safetensors_path(entry->file), tensor->name,
+                   shape_text(found, tensor->rank, tensor->shape), shape_text(want, rank, shape));
+}
+
+static enum status mark_used(struct entry *entry, struct err *err) {
+    if (entry->used) {
+        return err_set(err, ERR_INVALID, "%s: tensor \"%.200s\" is asked for twice",
+                       safetensors_path(entry->file), entry->tensor->name);
+    }
+    entry->used = true;
+    return OK;
+}
+
+static enum status take_dummy(struct weights *weights, const char *name, struct weight *out,
+                              struct err *err) {
+    if (out->rank == 1) {
+        return weights_dummy_vector(weights->dummy, has_suffix(name, "norm.weight"), out->shape[0],
+                                    &out->data, err);
+    }
+    uint64_t count;
+    if (__builtin_mul_overflow(out->shape[0], out->shape[1], &count)) {
+        return err_nomem(err, "dummy weights");
+    }
+    return weights_dummy_matrix(weights->dummy, name, count, &out->data, err);
+}
+
+enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
+                         const uint64_t *shape, struct weight *out, struct err *err) {
+    CHECK(rank == 1 || rank == 2, "rank=%u", rank);
+    *out = (struct weight){.dtype = DTYPE_BF16, .rank = rank};
+    memcpy(out->shape, shape, rank * sizeof *shape);
+    if (weights->dummy) return take_dummy(weights, name, out, err);
+    struct entry *entry = find_entry(weights, name);
+    if (!entry) {
+        char want[SHAPE_TEXT_MAX];
+        return err_set(err, ERR_FORMAT,
+                       "%s does not have the tensor \"%.200s\" of shape %s, which the model needs",
+                       place(weights), name, shape_text(want, rank, shape));
+    }
+    const struct safetensors_tensor *tensor = entry->tensor;
+    enum dtype dtype = tensor->dtype;
+    if (dtype != DTYPE_BF16 && dtype != DTYPE_F16 && dtype != DTYPE_F32) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
+                       safetensors_path(entry->file), name, dtype_name(dtype));
+    }
+    enum status status = check_shape(entry, rank, shape, err);
+    if (!status) status = mark_used(entry, err);
+    if (status) return status;
+    safetensors_prefetch(tensor);
+    out->data = tensor->data;
+    out->dtype = dtype;
+    return OK;
+}
+
+enum status weights_ignore(struct weights *weights, const char *name, uint32_t rank,
+                           const uint64_t *shape, struct err *err) {
+    CHECK(rank == 1 || rank == 2, "rank=%u", rank);
+    struct entry *entry = weights->dummy ? NULL : find_entry(weights, name);
+    if (!entry) return OK;
+    enum status status = check_shape(entry, rank, shape, err);
+    return status ? status : mark_used(entry, err);
+}
+
+// Tables that old versions of transformers saved and new ones compute from the configuration.
+static bool is_derived_buffer(const char *name) {
+    return has_suffix(name, ".rotary_emb.inv_freq") || has_suffix(name, ".rotary_emb.cos_cached") ||
+           has_suffix(name, ".rotary_emb.sin_cached");
+}
+
+enum status weights_finish(const struct weights *weights, struct err *err) {
+    const struct entry *first = NULL;
+    size_t more = 0;
+    for (size_t i = 0; i < weights->num_entries; i++) {
+        const struct entry *entry = &weights->entries[i];
+        if (entry->used || is_derived_buffer(entry->tensor->name)) continue;
+        if (first) more++;
+        if (!first) first = entry;
+    }
+    if (!first) return OK;
+    char text[SHAPE_TEXT_MAX];
+    char others[64] = "";
+    if (more) snprintf(others, sizeof others, " (and %zu more)", more);
+    return err_set(err, ERR_FORMAT,
+                   "%s has the tensor \"%.150s\" of shape %s%s, which the model does not use",
+                   safetensors_path(first->file), first->tensor->name,
+                   shape_text(text, first->tensor->rank, first->tensor->shape), others);
+}
+
+size_t weights_total_bytes(const struct weights *weights) {
+    return weights->total_bytes;
+}

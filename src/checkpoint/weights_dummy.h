@@ -1,0 +1,26 @@
+/* Made-up weights for measuring: about a megabyte of pseudo-random BF16 in an anonymous file,
+ * mapped back to back into address space as long as the largest matrix asked for, so that a model
+ * of any size loads without a checkpoint and without memory for one. Each name begins elsewhere in
+ * the pattern. Deterministic; what is handed out lives until weights_dummy_destroy. */
+#ifndef CHECKPOINT_WEIGHTS_DUMMY_H
+#define CHECKPOINT_WEIGHTS_DUMMY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct weights_dummy;
+
+MUST_USE enum status weights_dummy_create(struct weights_dummy **out, struct err *err);
+void weights_dummy_destroy(struct weights_dummy *dummy); // NULL is fine
+
+// A row-major matrix of `count` BF16 elements, standard deviation 0.02.
+MUST_USE enum status weights_dummy_matrix(struct weights_dummy *dummy, const char *name,
+                                          uint64_t count, const void **data, struct err *err);
+// `count` BF16 elements, all 1 or all 0.
+MUST_USE enum status weights_dummy_vector(struct weights_dummy *dummy, bool ones, uint64_t count,
+                                          const void **data, struct err *err);
+
+#endif
