@@ -106,7 +106,8 @@ static enum status check_unsupported(const json_t *root, const char *what, struc
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s, which is not supported, want it %s",
                        what, neutral_keys[i].key, found, wants[neutral_keys[i].neutral]);
     }
-    static const char *const quantized[] = {"quantization_config", "compression_config"};
+    static const char *const quantized[] = {"quantization_config", "compression_config",
+                                            "quantization"};
     for (size_t i = 0; i < ARRAY_LEN(quantized); i++) {
         const json_t *value = jread_get(root, quantized[i]);
         if (!value) continue;
@@ -225,13 +226,10 @@ static enum status read_activation(const json_t *root, const char *what, struct 
     return OK;
 }
 
-// Every entry must name a kind of layer; *all_full tells whether each attends to everything. Where
-// windows are off, a sliding layer is a full one.
-static enum status read_layer_types(const struct model_config *config, const json_t *root,
-                                    bool *all_full, const char *what, struct err *err) {
-    const json_t *types = jread_get(root, "layer_types");
-    *all_full = types != NULL;
-    if (!types) return OK;
+// Every entry must be a layer without a window; `sliding` says whether windows are on. Where they
+// are off, a sliding layer is a full one.
+static enum status check_layer_types(const struct model_config *config, const json_t *types,
+                                     bool sliding, const char *what, struct err *err) {
     if (!json_is_array(types)) {
         return err_set(err, ERR_FORMAT, "%s: \"layer_types\" is %s, want a list of strings", what,
                        jread_type_name(types));
@@ -248,43 +246,41 @@ static enum status read_layer_types(const struct model_config *config, const jso
                            what, jread_type_name(json_array_get(types, i)), i);
         }
         if (strcmp(type, "full_attention") == 0) continue;
-        if (strcmp(type, "sliding_attention") != 0 || config->use_sliding_window) {
-            return err_set(err, ERR_UNSUPPORTED,
-                           "%s: \"layer_types\" has \"%.60s\" at %zu, only full_attention is "
-                           "supported",
-                           what, type, i);
-        }
-        *all_full = false;
+        if (strcmp(type, "sliding_attention") == 0 && !sliding) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"layer_types\" has \"%.60s\" at %zu, only full_attention is supported",
+                       what, type, i);
     }
     return OK;
 }
 
+// layer_types, where given, says which layers have a window; else max_window_layers says from which
+// one on, if the configuration has the switch use_sliding_window; else all have it.
 static enum status read_sliding_window(struct model_config *config, const json_t *root,
                                        const char *what, struct err *err) {
     // Qwen's configurations name a window that is off unless they say otherwise; Mistral's have
     // only the window.
-    uint32_t window = 0;
     bool use = strncmp(config->architecture, "Qwen", 4) != 0;
-    bool has_switch = jread_get(root, "use_sliding_window") != NULL;
+    uint32_t window = 0;
+    uint32_t first = 0; // the first layer with a window
     enum status status = config_read_u32(root, "sliding_window", 1, INT32_MAX, &window, what, err);
     if (!status) status = jread_bool(root, "use_sliding_window", &use, what, err);
-    uint32_t first = 0; // the first layer with a window
     if (!status)
         status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
     if (status) return status;
-    if (!has_switch) first = 0; // the key belongs to the switch
-    config->use_sliding_window = use && window && first < config->num_layers;
-    bool all_full;
-    status = read_layer_types(config, root, &all_full, what, err);
-    if (status) return status;
-    if (all_full) config->use_sliding_window = false; // the later, explicit key decides
-    if (config->use_sliding_window && first > 0) {
+    bool sliding = use && window;
+    const json_t *types = jread_get(root, "layer_types");
+    if (types) return check_layer_types(config, types, sliding, what, err);
+    if (!jread_get(root, "use_sliding_window")) first = 0;
+    if (!sliding || first >= config->num_layers) return OK;
+    if (first > 0) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"max_window_layers\" is %u: a sliding window in some of the layers is "
                        "not supported",
                        what, first);
     }
-    config->sliding_window = config->use_sliding_window ? window : 0;
+    config->use_sliding_window = true;
+    config->sliding_window = window;
     return OK;
 }
 

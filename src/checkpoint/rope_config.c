@@ -15,9 +15,8 @@ static const double position_max = 1 << 30;
 
 // The section being read.
 struct section {
-    const json_t *object;
-    const json_t *root;
-    const char *key; // "rope_parameters" or "rope_scaling"
+    json_t *object;
+    const json_t *root; // config.json's object
     char what[FILE_PATH_MAX + 32]; // "<file>: <key>"
     uint32_t max_position_embeddings;
 };
