@@ -1,0 +1,193 @@
+"""Reference outputs by transformers, the data under tests/reference/data.
+
+1. greedy.json, greedy.safetensors: 24 conversations with the trained model, arithmetic in float32.
+2. tokenizer.json: texts, their ids and decodings.
+3. <family>/: small checkpoints with random weights, and their logits at five lengths.
+Needs torch (CPU is enough), transformers and safetensors.
+"""
+import argparse
+import json
+import os
+import random
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tiny-model"))
+import tiny_data
+
+LENGTHS = [1, 2, 17, 257, 300]
+FIXED_TEXTS = [
+    "", " ", "  ", "\n", "\n\n \n", "Hello, world!", "I'm you'RE he'll WE'D",
+    "   leading and trailing   ", "tabs\tand\r\nCRLF", "12345 3.14 1,000,000", "你好,世界!谢谢",
+    "naïve café — “quotes” …", "e\u0301 vs \u00e9 (NFC)", "\u1e9b\u0323 \u212b Å",
+    "🙂👩‍👩‍👧‍👦🇫🇷", "مرحبا بالعالم", "हिन्दी पाठ", "<|im_start|>user\nhi<|im_end|>", "<|im_start|",
+    "<think>\nx\n</think>", "a<|endoftext|>b", "def f(x):\n    return x**2  # sq\n",
+    "\u00a0nbsp\u2003em\u3000ideographic", "ZWJ\u200dZWNJ\u200c\ufeffBOM", "\x00\x01\x7f",
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 ⅷ ²³ ½", "x" * 300, "ab " * 100, "!?!?!?...", "don't DON'T Don'T ’s",
+    "\U0010ffff\ue000",
+]
+RANGES = [(32, 126), (32, 126), (0xa0, 0x24f), (0x370, 0x5ff), (0x900, 0x97f), (0x3040, 0x30ff),
+          (0x4e00, 0x4fff), (0xac00, 0xad00), (0x1f300, 0x1f640)]
+OTHERS = [10, 32, 32, 9, 0x301]
+
+
+def greedy_messages(r, index):
+    if index >= 18:  # long notes
+        notes = tiny_data.retrieval(r, [8, 20, 30, 40, 40, 40][index - 18])
+        question, _, _ = map(tiny_data.an, notes)
+        return [{"role": "user", "content": question}]
+    if index == 0:
+        return [{"role": "user", "content": "introduce yourself"}]
+    return [{"role": m["role"], "content": m["content"]} for m in tiny_data.conversation(r)[:-1]]
+
+
+def write_greedy(out, model, tokenizer, r):
+    cases, tensors = [], {}
+    for i in range(24):
+        # The drawn conversation of the later cases is dropped, which keeps the random order.
+        if i >= 18:
+            tiny_data.conversation(r)
+        messages = greedy_messages(r, i)
+        thinking = r.random() < 0.3
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True,
+                                             enable_thinking=thinking)
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+        n = len(ids)
+        with torch.no_grad():
+            prompt = torch.tensor([ids])
+            all_ids = model.generate(prompt, attention_mask=torch.ones_like(prompt),
+                                     max_new_tokens=96, do_sample=False, temperature=None,
+                                     top_p=None, top_k=None)[0].tolist()
+            logits = model(torch.tensor([all_ids])).logits[0]
+        completion = all_ids[n:]
+        predicting = logits[n - 1:len(all_ids) - 1]
+        best = predicting.topk(2).values
+        chosen = predicting.log_softmax(-1).gather(1, torch.tensor(completion)[:, None])[:, 0]
+        tensors[f"case{i}.last_prompt_logits"] = logits[n - 1].clone()
+        tensors[f"case{i}.completion_logprobs"] = chosen.clone()
+        cases.append({
+            "messages": messages, "enable_thinking": thinking, "prompt": text,
+            "prompt_token_ids": ids, "completion_token_ids": completion,
+            "completion_text": tokenizer.decode(completion, skip_special_tokens=True),
+            "min_top2_margin": (best[:, 0] - best[:, 1]).min().item(),
+        })
+    with open(f"{out}/greedy.json", "w", encoding="utf-8") as file:
+        json.dump(cases, file, ensure_ascii=False, indent=0)
+    save_file(tensors, f"{out}/greedy.safetensors")
+
+
+def write_tokenizer_vectors(out, tokenizer, r):
+    texts = list(FIXED_TEXTS)
+    for _ in range(150):
+        length = r.randint(1, 60)
+        texts.append("".join(
+            chr(r.choice([r.randint(*pair) for pair in RANGES] + OTHERS)) for _ in range(length)))
+    for _ in range(60):
+        texts.append(" ".join(m["content"] for m in tiny_data.conversation(r)))
+    vectors = []
+    for text in texts:
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+        vectors.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids),
+                        "decoded_skip_special": tokenizer.decode(ids, skip_special_tokens=True)})
+    with open(f"{out}/tokenizer.json", "w", encoding="utf-8") as file:
+        json.dump(vectors, file, ensure_ascii=True, indent=0)
+
+
+def families(vocab_size):
+    """{name: (model class, config)}"""
+    import transformers as t
+    base = dict(hidden_size=128, intermediate_size=320, num_hidden_layers=3, num_attention_heads=4,
+                num_key_value_heads=2, max_position_embeddings=2048, rms_norm_eps=1e-6,
+                vocab_size=vocab_size, bos_token_id=0, eos_token_id=1)
+    yarn = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0,
+            "original_max_position_embeddings": 512}
+    llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0, "original_max_position_embeddings": 512}
+    qwen3 = (t.Qwen3ForCausalLM, t.Qwen3Config)
+    llama = (t.LlamaForCausalLM, t.LlamaConfig)
+    table = {
+        "qwen3": (*qwen3, dict(head_dim=128, rope_theta=1e6, tie_word_embeddings=False)),
+        "qwen3-tied-bias": (*qwen3, dict(head_dim=64, rope_theta=1e6, tie_word_embeddings=True,
+                                         attention_bias=True)),
+        "qwen3-yarn": (*qwen3, dict(head_dim=64, rope_theta=1e6, tie_word_embeddings=False,
+                                    rope_scaling=yarn)),
+        "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config,
+                  dict(rope_theta=1e6, tie_word_embeddings=True)),
+        "llama3-rope": (*llama, dict(head_dim=64, tie_word_embeddings=False, rope_scaling=llama3)),
+        "llama-mha": (*llama, dict(num_key_value_heads=4, tie_word_embeddings=False)),
+        "mistral": (t.MistralForCausalLM, t.MistralConfig,
+                    dict(head_dim=64, sliding_window=None, tie_word_embeddings=False)),
+        "qwen3-moe": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig,
+                      dict(head_dim=64, num_experts=8, num_experts_per_tok=2,
+                           moe_intermediate_size=96, decoder_sparse_step=1, norm_topk_prob=True,
+                           tie_word_embeddings=False, mlp_only_layers=[])),
+    }
+    return {name: (model, config(**{**base, **own}))
+            for name, (model, config, own) in table.items()}
+
+
+def write_published_config(folder):
+    """The same configuration as published checkpoints write it, beside transformers 5's form."""
+    with open(f"{folder}/config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+    config["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else rope
+    if "num_local_experts" in config:
+        config["num_experts"] = config.pop("num_local_experts")
+    with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2)
+
+
+def write_family(out, name, model_class, config, seed):
+    config.initializer_range = 0.08
+    torch.manual_seed(seed * 31 + len(name))
+    model = model_class(config)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if "norm" in parameter_name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif parameter_name.endswith("bias"):
+                parameter.copy_(torch.randn_like(parameter) * 0.3)
+    folder = f"{out}/{name}"
+    model.to(torch.bfloat16).save_pretrained(folder)
+    # Loaded again: a model that was cast keeps rotary frequencies rounded to bf16.
+    model = model_class.from_pretrained(folder, dtype=torch.float32).eval()
+    write_published_config(folder)
+    tensors = {}
+    for k, length in enumerate(LENGTHS):
+        ids = torch.randint(2, config.vocab_size, (length,))
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0]
+        tensors[f"seq{k}.input_ids"] = ids.to(torch.int32)
+        tensors[f"seq{k}.last_logits"] = logits[-1].clone()
+        tensors[f"seq{k}.argmax"] = logits.argmax(-1).to(torch.int32)
+    save_file(tensors, f"{folder}/expected.safetensors")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="the tiny model's folder")
+    parser.add_argument("out", help="folder to write")
+    parser.add_argument("--seed", type=int, required=True)
+    args = parser.parse_args()
+    os.makedirs(args.out, exist_ok=True)
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    torch.manual_seed(args.seed)
+    r = random.Random(args.seed)
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    write_greedy(args.out, model, tokenizer, r)
+    write_tokenizer_vectors(args.out, tokenizer, r)
+    for name, (model_class, config) in families(1003 + args.seed % 7).items():
+        write_family(args.out, name, model_class, config, args.seed)
+    print("wrote", args.out)
+
+
+if __name__ == "__main__":
+    main()
