@@ -10,8 +10,16 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define CACHE_ALIGNED __attribute__((aligned(64)))
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 #else
 #error "nanovllm needs GCC or Clang"
+#endif
+
+// Before a loop of a constant number of turns, at most 16, whose arrays are to stay in registers.
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

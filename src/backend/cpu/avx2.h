@@ -1,0 +1,62 @@
+/* The AVX2 + FMA kernels, gathered into cpu_kernels_avx2 by avx2_rows.c. A group of 16 lanes is two
+ * registers. Contracts in kernels.h. */
+#ifndef BACKEND_CPU_AVX2_H
+#define BACKEND_CPU_AVX2_H
+
+#include <immintrin.h>
+
+#include "backend/cpu/kernels.h"
+
+enum { HALF = 8 }; // floats of a register
+
+void avx2_linear_bf16(const struct linear_tile *tile);
+void avx2_linear_f32(const struct linear_tile *tile);
+void avx2_attention(const struct attention_tile *tile);
+
+// The first `left` of 8 lanes (all when more): a mask for maskload and maskstore.
+static inline __m256i avx2_tail_mask(uint32_t left) {
+    static const int32_t table[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return _mm256_loadu_si256((const void *)(table + HALF - (left < HALF ? left : HALF)));
+}
+
+// e^x within 2 ulp; -inf and anything below -150 give 0, large x inf, NaN NaN.
+static inline __m256 avx2_exp(__m256 x) {
+    // The second operand is returned when one is NaN.
+    x = _mm256_max_ps(_mm256_set1_ps(-150.0f), x);
+    x = _mm256_min_ps(_mm256_set1_ps(100.0f), x);
+    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)),
+                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    // x - n ln 2, with ln 2 in two parts of which the first times n is exact.
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e400p-1f), x);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
+    // e^r on [-ln2/2, ln2/2]: interpolated at the Chebyshev points, error < 1e-8.
+    __m256 p = _mm256_set1_ps(0x1.6d1106p-10f);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.120b6cp-7f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.55551ap-5f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.5554dcp-3f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
+    // 2^n as a product of two, for n beyond a float's exponent: -217 .. 145.
+    __m256i whole = _mm256_cvtps_epi32(n);
+    __m256i first = _mm256_srai_epi32(whole, 1);
+    __m256i second = _mm256_sub_epi32(whole, first);
+    const __m256i bias = _mm256_set1_epi32(127);
+    first = _mm256_slli_epi32(_mm256_add_epi32(first, bias), 23);
+    second = _mm256_slli_epi32(_mm256_add_epi32(second, bias), 23);
+    return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+}
+
+static inline float avx2_reduce_add(__m256 v) {
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+
+static inline float avx2_reduce_max(__m256 v) {
+    __m128 top = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    top = _mm_max_ps(top, _mm_movehl_ps(top, top));
+    return _mm_cvtss_f32(_mm_max_ss(top, _mm_movehdup_ps(top)));
+}
+
+#endif

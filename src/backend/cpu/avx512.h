@@ -1,0 +1,35 @@
+/* The AVX-512 kernels (F, BW, DQ, VL), gathered into cpu_kernels_avx512 by avx512_rows.c. Contracts
+ * in kernels.h. */
+#ifndef BACKEND_CPU_AVX512_H
+#define BACKEND_CPU_AVX512_H
+
+#include <immintrin.h>
+
+#include "backend/cpu/kernels.h"
+
+void avx512_linear_bf16(const struct linear_tile *tile);
+void avx512_linear_f32(const struct linear_tile *tile);
+void avx512_attention(const struct attention_tile *tile);
+
+// e^x within 2 ulp; -inf and anything below -150 give 0, large x inf, NaN NaN.
+static inline __m512 avx512_exp(__m512 x) {
+    // The second operand is returned when one is NaN.
+    x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x);
+    x = _mm512_min_ps(_mm512_set1_ps(100.0f), x);
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    // x - n ln 2, with ln 2 in two parts of which the first times n is exact.
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e400p-1f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
+    // e^r on [-ln2/2, ln2/2]: interpolated at the Chebyshev points, error < 1e-8.
+    __m512 p = _mm512_set1_ps(0x1.6d1106p-10f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.120b6cp-7f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.55551ap-5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.5554dcp-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* y = x W^T in registers of 16 outputs: `rows` x `blocks` accumulators, each one chain over k, one
+ * multiply-add per k. A pair of bf16 is one 32-bit lane: shifted left it is the even k's float,
+ * with its low half cleared the odd k's.
+ *
+ * Few rows want many blocks in flight (memory streams, and 8 chains to fill two 4-cycle FMA units);
+ * many rows want each weight converted once per 12 rows. The rows and blocks are compile-time
+ * numbers of every specialisation in the switches below. */
+#include "backend/cpu/avx512.h"
+#include "base/compiler.h"
+
+// The real outputs of a block as a mask: all but in the last one.
+static ALWAYS_INLINE __mmask16 block_mask(const struct linear_tile *tile, uint32_t block) {
+    uint32_t left = tile->cols - block * LANES;
+    return left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+}
+
+static ALWAYS_INLINE void load_start(const struct linear_tile *tile, uint32_t block, uint32_t rows,
+                                     uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][8]) {
+    UNROLL for (uint32_t b = 0; b < blocks; b++) {
+        size_t col = (size_t)(block + b) * LANES;
+        __mmask16 mask = block_mask(tile, block + b);
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            const float *from = tile->start ? tile->start : tile->out + r * tile->out_stride;
+            acc[r][b] = _mm512_maskz_loadu_ps(mask, from + col);
+        }
+    }
+}
+
+static ALWAYS_INLINE void store_out(const struct linear_tile *tile, uint32_t block, uint32_t rows,
+                                    uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][8]) {
+    UNROLL for (uint32_t b = 0; b < blocks; b++) {
+        size_t col = (size_t)(block + b) * LANES;
+        __mmask16 mask = block_mask(tile, block + b);
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            _mm512_mask_storeu_ps(tile->out + r * tile->out_stride + col, mask, acc[r][b]);
+        }
+    }
+}
+
+static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t block, uint32_t rows,
+                                     uint32_t blocks) {
+    __m512 acc[PANEL_ROWS_MAX][8];
+    load_start(tile, block, rows, blocks, acc);
+    const __m512i odd = _mm512_set1_epi32((int)0xffff0000);
+    const char *w = (const char *)tile->weights + block * tile->block_bytes;
+    const float *x = tile->x;
+    for (uint32_t k = 0; k < tile->depth; k += 2, w += 64, x += (size_t)rows * 2) {
+        __m512 even_k[8], odd_k[8];
+        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+            __m512i pair = _mm512_loadu_si512(w + b * tile->block_bytes);
+            even_k[b] = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
+            odd_k[b] = _mm512_castsi512_ps(_mm512_and_si512(pair, odd));
+        }
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            __m512 x0 = _mm512_set1_ps(x[r]);
+            UNROLL for (uint32_t b = 0; b < blocks; b++) {
+                acc[r][b] = _mm512_fmadd_ps(even_k[b], x0, acc[r][b]);
+            }
+        }
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            __m512 x1 = _mm512_set1_ps(x[rows + r]);
+            UNROLL for (uint32_t b = 0; b < blocks; b++) {
+                acc[r][b] = _mm512_fmadd_ps(odd_k[b], x1, acc[r][b]);
+            }
+        }
+    }
+    store_out(tile, block, rows, blocks, acc);
+}
+
+static ALWAYS_INLINE void group_f32(const struct linear_tile *tile, uint32_t block, uint32_t rows,
+                                    uint32_t blocks) {
+    __m512 acc[PANEL_ROWS_MAX][8];
+    load_start(tile, block, rows, blocks, acc);
+    const char *w = (const char *)tile->weights + block * tile->block_bytes;
+    const float *x = tile->x;
+    for (uint32_t k = 0; k < tile->depth; k++, w += 64, x += rows) {
+        __m512 weight[8];
+        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+            weight[b] = _mm512_loadu_ps(w + b * tile->block_bytes);
+        }
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            __m512 x0 = _mm512_set1_ps(x[r]);
+            UNROLL for (uint32_t b = 0; b < blocks; b++) {
+                acc[r][b] = _mm512_fmadd_ps(weight[b], x0, acc[r][b]);
+            }
+        }
+    }
+    store_out(tile, block, rows, blocks, acc);
+}
+
+// All blocks of the tile in groups of `most`, the rest in groups of 4, 2, 1.
+static ALWAYS_INLINE void run(const struct linear_tile *tile, uint32_t rows, uint32_t most,
+                              int bf16) {
+    uint32_t block = 0, count = tile->num_blocks;
+    if (bf16) {
+        for (; count - block >= most; block += most) group_bf16(tile, block, rows, most);
+        if (most > 4 && count - block >= 4) group_bf16(tile, block, rows, 4), block += 4;
+        if (most > 2 && count - block >= 2) group_bf16(tile, block, rows, 2), block += 2;
+        if (block < count) group_bf16(tile, block, rows, 1);
+    } else {
+        for (; count - block >= most; block += most) group_f32(tile, block, rows, most);
+        if (most > 4 && count - block >= 4) group_f32(tile, block, rows, 4), block += 4;
+        if (most > 2 && count - block >= 2) group_f32(tile, block, rows, 2), block += 2;
+        if (block < count) group_f32(tile, block, rows, 1);
+    }
+}
+
+static ALWAYS_INLINE void run_rows(const struct linear_tile *tile, int bf16) {
+    switch (tile->rows) {
+    case 1:
+        run(tile, 1, 8, bf16);
+        break;
+    case 2:
+        run(tile, 2, 8, bf16);
+        break;
+    case 3:
+        run(tile, 3, 4, bf16);
+        break;
+    case 4:
+        run(tile, 4, 4, bf16);
+        break;
+    case 5:
+        run(tile, 5, 4, bf16);
+        break;
+    case 6:
+        run(tile, 6, 4, bf16);
+        break;
+    case 7:
+        run(tile, 7, 2, bf16);
+        break;
+    case 8:
+        run(tile, 8, 2, bf16);
+        break;
+    case 9:
+        run(tile, 9, 2, bf16);
+        break;
+    case 10:
+        run(tile, 10, 2, bf16);
+        break;
+    case 11:
+        run(tile, 11, 2, bf16);
+        break;
+    case 12:
+        run(tile, 12, 2, bf16);
+        break;
+    }
+}
+
+void avx512_linear_bf16(const struct linear_tile *tile) {
+    run_rows(tile, 1);
+}
+
+void avx512_linear_f32(const struct linear_tile *tile) {
+    run_rows(tile, 0);
+}

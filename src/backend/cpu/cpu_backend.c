@@ -1,0 +1,144 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_memory.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/ops.h"
+#include "base/cpu.h"
+#include "base/suggest.h"
+
+static void cpu_destroy(struct backend *backend) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    thread_pool_destroy(cpu->pool);
+    cpu_memory_free(cpu->linear_scratch);
+    cpu_memory_free(cpu->attention_scratch);
+    free(cpu);
+}
+
+static enum status cpu_alloc(struct backend *backend, size_t bytes, void **dev, struct err *err) {
+    (void)backend;
+    *dev = cpu_memory_alloc(bytes);
+    return *dev ? OK : err_set(err, ERR_NOMEM, "out of memory: %zu bytes", bytes);
+}
+
+static void cpu_release(struct backend *backend, void *dev) {
+    (void)backend;
+    cpu_memory_free(dev);
+}
+
+static void cpu_upload(struct backend *backend, struct backend_stream *stream, void *dev,
+                       const void *host, size_t bytes) {
+    (void)backend, (void)stream;
+    if (bytes) memcpy(dev, host, bytes);
+}
+
+static void cpu_download(struct backend *backend, struct backend_stream *stream, void *host,
+                         const void *dev, size_t bytes) {
+    (void)backend, (void)stream;
+    if (bytes) memcpy(host, dev, bytes);
+}
+
+static enum status cpu_synchronize(struct backend *backend, struct backend_stream *stream,
+                                   struct err *err) {
+    (void)backend, (void)stream, (void)err;
+    return OK; // ops run to their end
+}
+
+static const struct backend_ops cpu_ops = {
+    .destroy = cpu_destroy,
+    .alloc = cpu_alloc,
+    .release = cpu_release,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .synchronize = cpu_synchronize,
+    .linear_create = cpu_linear_create,
+    .linear_destroy = cpu_linear_destroy,
+    .linear_bytes = cpu_linear_bytes,
+    .kv_cache_create = cpu_kv_cache_create,
+    .kv_cache_destroy = cpu_kv_cache_destroy,
+    .kv_cache_block_bytes = cpu_kv_cache_block_bytes,
+    .embed = cpu_embed,
+    .rms_norm = cpu_rms_norm,
+    .linear = cpu_linear,
+    .logits = cpu_logits,
+    .attention_prepare = cpu_attention_prepare,
+    .attention = cpu_attention,
+    .silu_mul = cpu_silu_mul,
+    .gather_rows = cpu_gather_rows,
+};
+
+// "scalar, avx2" of what can run here.
+static void list_isas(const struct cpu_isa table[CPU_ISA_COUNT], char *out, size_t out_size) {
+    size_t len = 0;
+    out[0] = 0;
+    for (int i = 0; i < CPU_ISA_COUNT; i++) {
+        if (!table[i].kernels) continue;
+        int written = snprintf(out + len, out_size - len, "%s%s", len ? ", " : "", table[i].name);
+        len += (size_t)written; // the names are known to fit
+    }
+}
+
+static enum status select_kernels(const char *isa, const struct cpu_kernels **out,
+                                  struct err *err) {
+    struct cpu_isa table[CPU_ISA_COUNT];
+    const char *names[CPU_ISA_COUNT + 1] = {"auto"};
+    char available[64];
+    cpu_isa_table(table);
+    list_isas(table, available, sizeof available);
+    bool is_auto = !isa || strcmp(isa, "auto") == 0;
+    bool is_known = is_auto;
+    *out = NULL;
+    for (int i = 0; i < CPU_ISA_COUNT; i++) {
+        bool wanted = is_auto || strcmp(isa, table[i].name) == 0;
+        names[i + 1] = table[i].name;
+        is_known = is_known || wanted;
+        if (wanted && table[i].kernels) *out = table[i].kernels; // the last is the fastest
+    }
+    if (*out) return OK;
+    if (is_known) {
+        return err_set(err, ERR_UNSUPPORTED, "this machine cannot run cpu isa \"%s\" (it has: %s)",
+                       isa, available);
+    }
+    const char *nearest = suggest_nearest(isa, names, CPU_ISA_COUNT + 1);
+    return err_set(err, ERR_INVALID, "unknown cpu isa \"%s\" (auto, %s)%s%s%s", isa, available,
+                   nearest ? ", did you mean \"" : "", nearest ? nearest : "",
+                   nearest ? "\"?" : "");
+}
+
+enum status cpu_backend_create(struct backend **out, const struct backend_options *options,
+                               struct err *err) {
+    const struct cpu_kernels *kernels;
+    enum status status = select_kernels(options->cpu_isa, &kernels, err);
+    if (status != OK) return status;
+    int threads = options->threads ? options->threads : cpu_count();
+    if (threads < 0 || options->threads > THREAD_POOL_THREADS_MAX) {
+        return err_set(err, ERR_INVALID, "threads is %d, want 0 (all cores) to %d", threads,
+                       THREAD_POOL_THREADS_MAX);
+    }
+    if (threads > THREAD_POOL_THREADS_MAX) threads = THREAD_POOL_THREADS_MAX;
+    if (options->weight_dtype != DTYPE_BF16 && options->weight_dtype != DTYPE_F32) {
+        return err_set(err, ERR_UNSUPPORTED, "weights kept as %s, want BF16 or F32",
+                       dtype_name(options->weight_dtype));
+    }
+    struct cpu_backend *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return err_nomem(err, "CPU backend");
+    cpu->base = (struct backend){
+        .ops = &cpu_ops,
+        .name = "cpu",
+        .activation_dtype = DTYPE_F32,
+        .weight_dtype = options->weight_dtype,
+    };
+    cpu->kernels = kernels;
+    snprintf(cpu->base.description, sizeof cpu->base.description, "cpu %s, %d thread%s",
+             kernels->isa, threads, threads == 1 ? "" : "s");
+    status = thread_pool_create(&cpu->pool, (uint32_t)threads, err);
+    if (status != OK) {
+        cpu_destroy(&cpu->base);
+        return status;
+    }
+    *out = &cpu->base;
+    return OK;
+}

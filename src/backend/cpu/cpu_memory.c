@@ -1,0 +1,60 @@
+#include "backend/cpu/cpu_memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20, BIG = 1 << 20, ALIGNMENT = 64 };
+
+// In the 64 bytes in front of the memory.
+struct header {
+    void *base;
+    size_t mapped_bytes; // 0: base is malloc's
+};
+
+static void *with_header(void *base, size_t mapped_bytes) {
+    struct header header = {base, mapped_bytes};
+    memcpy(base, &header, sizeof header);
+    return (char *)base + ALIGNMENT;
+}
+
+// Starts at a multiple of the huge page, or the kernel could not use one for the first and last
+// part.
+static void *map_big(size_t bytes) {
+    size_t reserved = bytes + HUGE_PAGE;
+    char *start = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - ((uintptr_t)start & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
+    char *base = start + before;
+    if (before) munmap(start, before);
+    if (reserved - before > bytes) munmap(base + bytes, reserved - before - bytes);
+    madvise(base, bytes, MADV_HUGEPAGE); // refused where the system has none: slower, not wrong
+    return base;
+}
+
+void *cpu_memory_alloc(size_t bytes) {
+    if (bytes > SIZE_MAX / 2) return NULL;
+    size_t total = bytes + ALIGNMENT;
+    if (total < BIG) {
+        total = (total + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        void *base = aligned_alloc(ALIGNMENT, total);
+        if (!base) return NULL;
+        memset(base, 0, total);
+        return with_header(base, 0);
+    }
+    total = (total + 4095) / 4096 * 4096;
+    void *base = map_big(total);
+    return base ? with_header(base, total) : NULL;
+}
+
+void cpu_memory_free(void *memory) {
+    if (!memory) return;
+    struct header header;
+    memcpy(&header, (char *)memory - ALIGNMENT, sizeof header);
+    if (header.mapped_bytes) {
+        munmap(header.base, header.mapped_bytes);
+    } else {
+        free(header.base);
+    }
+}

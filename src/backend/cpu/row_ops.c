@@ -1,0 +1,102 @@
+/* Ops whose rows are independent and cheap: norms, SiLU, gathering. A few rows run on the caller.
+ */
+#include <string.h>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/ops.h"
+
+// Floats that are worth handing to another thread.
+enum { ITEM_FLOATS = 8192 };
+
+static uint32_t rows_per_item(const struct cpu_backend *cpu, uint32_t rows, uint32_t cols) {
+    return thread_pool_grain(cpu->pool, rows, ITEM_FLOATS / (cols ? cols : 1) + 1);
+}
+
+struct row_range {
+    uint32_t begin, end;
+};
+
+static struct row_range item_rows(uint32_t item, uint32_t per_item, uint32_t rows) {
+    uint32_t begin = item * per_item;
+    uint32_t left = rows - begin;
+    return (struct row_range){begin, begin + (left < per_item ? left : per_item)};
+}
+
+struct rms_norm_job {
+    const struct cpu_kernels *kernels;
+    const struct rms_norm_args *args;
+    uint32_t per_item;
+};
+
+static void rms_norm_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct rms_norm_job *job = arg;
+    const struct rms_norm_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        size_t at = (size_t)row * args->cols;
+        job->kernels->rms_norm((const float *)args->x + at,
+                               args->residual ? (float *)args->residual + at : NULL, args->weight,
+                               (float *)args->out + at, args->cols, args->eps);
+    }
+}
+
+void cpu_rms_norm(struct backend *backend, struct backend_stream *stream,
+                  const struct rms_norm_args *args) {
+    (void)stream;
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct rms_norm_job job = {cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
+    thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, rms_norm_item, &job);
+}
+
+struct silu_mul_job {
+    const struct cpu_kernels *kernels;
+    const struct silu_mul_args *args;
+    uint32_t per_item;
+};
+
+static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct silu_mul_job *job = arg;
+    const struct silu_mul_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        const float *gate = (const float *)args->gate_up + (size_t)row * 2 * args->cols;
+        job->kernels->silu_mul(gate, gate + args->cols,
+                               (float *)args->out + (size_t)row * args->cols, args->cols);
+    }
+}
+
+void cpu_silu_mul(struct backend *backend, struct backend_stream *stream,
+                  const struct silu_mul_args *args) {
+    (void)stream;
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct silu_mul_job job = {cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
+    thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, silu_mul_item, &job);
+}
+
+struct gather_rows_job {
+    const struct gather_rows_args *args;
+    uint32_t per_item;
+};
+
+static void gather_rows_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct gather_rows_job *job = arg;
+    const struct gather_rows_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        memcpy((float *)args->out + (size_t)row * args->cols,
+               (const float *)args->x + (size_t)args->index[row] * args->cols,
+               args->cols * sizeof(float));
+    }
+}
+
+void cpu_gather_rows(struct backend *backend, struct backend_stream *stream,
+                     const struct gather_rows_args *args) {
+    (void)stream;
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct gather_rows_job job = {args, rows_per_item(cpu, args->rows, args->cols)};
+    thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, gather_rows_item,
+                    &job);
+}
