@@ -88,7 +88,8 @@ EXPORTED void *mmap(void *address, size_t length, int protection, int flags, int
     if (begin_allocation()) return MAP_FAILED;
     long result = syscall(SYS_mmap, address, length, protection, flags, fd, offset);
     if (result == -1) return MAP_FAILED;
-    atomic_fetch_add(&num_live, 1);
+    // A fixed mapping replaces part of another, and goes with it.
+    if (!(flags & MAP_FIXED)) atomic_fetch_add(&num_live, 1);
     return (void *)(uintptr_t)result;
 }
 
