@@ -1,0 +1,73 @@
+#include "cmd/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
+    // The public codes are ours under another name, in the same order.
+    if (status == NVLLM_OK) return OK;
+    return err_set(err, (enum status)status, "%s", error->message);
+}
+
+static enum status set_engine_option(void *target, const char *name, const char *value,
+                                     struct err *err) {
+    struct nvllm_error error = {0};
+    return cli_status(nvllm_engine_options_set(target, name, value, &error), &error, err);
+}
+
+static enum status set_sampling_param(void *target, const char *name, const char *value,
+                                      struct err *err) {
+    struct nvllm_error error = {0};
+    return cli_status(nvllm_sampling_params_set(target, name, value, &error), &error, err);
+}
+
+struct option_group cli_engine_group(struct nvllm_engine_options *options) {
+    return (struct option_group){
+        .title = "Engine", .row = nvllm_engine_option, .set = set_engine_option, .target = options};
+}
+
+struct option_group cli_sampling_group(struct nvllm_sampling_params *params) {
+    return (struct option_group){.title = "Sampling",
+                                 .row = nvllm_sampling_param,
+                                 .set = set_sampling_param,
+                                 .target = params,
+                                 .hidden = "seed"};
+}
+
+int cli_usage_error(const struct options *options, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "nanovllm %s: ", options->command);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\nTry 'nanovllm %s --help'.\n", options->command);
+    va_end(args);
+    return CLI_USAGE;
+}
+
+int cli_error(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("nanovllm: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return CLI_FAILED;
+}
+
+bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
+    struct err err = {0};
+    enum status status = options_parse(options, argc, argv, &err);
+    if (status == ERR_NOMEM) {
+        *exit_code = cli_error("%s", err.message);
+        return false;
+    }
+    if (status) {
+        *exit_code = cli_usage_error(options, "%s", err.message);
+        return false;
+    }
+    if (!options->help) return true;
+    options_print_help(options, stdout);
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    *exit_code = written ? CLI_OK : cli_error("cannot write standard output");
+    return false;
+}

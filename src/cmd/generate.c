@@ -1,0 +1,199 @@
+/* `nanovllm generate`: options, files and the engine around the loop in generate_run.c. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cmd/cli.h"
+#include "cmd/generate_run.h"
+#include "cmd/interrupt.h"
+#include "cmd/stats_json.h"
+
+struct generate {
+    struct nvllm_engine_options engine_options;
+    struct nvllm_sampling_params sampling;
+    const char *input, *output, *stats; // paths; NULL: not given
+    struct prompt_source source;
+    struct output_file results, stats_file;
+    struct progress progress;
+    struct nvllm_engine *engine;
+};
+
+static const struct nvllm_param *own_option(size_t index) {
+    static const struct nvllm_param rows[] = {
+        {"input", NVLLM_PARAM_STRING, offsetof(struct generate, input), 0, 0, NULL,
+         "read requests from a JSONL file, one object per line; - is standard input"},
+        {"output", NVLLM_PARAM_STRING, offsetof(struct generate, output), 0, 0, NULL,
+         "write results to a JSONL file, one object per line in input order; - is standard output"},
+        {"stats", NVLLM_PARAM_STRING, offsetof(struct generate, stats), 0, 0, NULL,
+         "write the engine's counters to a JSON file at the end; - is standard output"},
+    };
+    return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
+}
+
+static const char details[] =
+    "Completes each PROMPT. Without prompts and --input, standard input is the prompt, whole and\n"
+    "exactly as it is (printf leaves out the newline that echo adds). Prompts are plain text: "
+    "special\n"
+    "tokens written in them, such as <|im_start|>, are recognised.\n"
+    "\n"
+    "One prompt: the completion is printed as it is generated. Several: for each, in order, a "
+    "line\n"
+    "Prompt: and a line Completion:, both quoted as in JSON.\n";
+
+static const char epilogue[] =
+    "--stop, --stop-token-ids and --logit-bias may be given several times. Booleans also take\n"
+    "--no-NAME. --seed makes a run repeatable; a line's own \"seed\" fixes that request alone.\n"
+    "\n"
+    "Input lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and any of\n"
+    "temperature, max_tokens, stop, seed, ... as above (with _ for -), which overrides the flag "
+    "for\n"
+    "this request; also \"cache_salt\". Blank lines are skipped. A line that cannot be used gets "
+    "a\n"
+    "result with finish_reason \"error\" and the reason in \"error\"; the others run.\n"
+    "\n"
+    "Output lines: index (of the request, from 0), prompt_token_ids, token_ids, text, "
+    "finish_reason\n"
+    "(\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id or string that "
+    "stopped\n"
+    "it, else null), num_cached_tokens, logprobs (null, or per generated token {\"token_id\",\n"
+    "\"logprob\", \"top\": [[id, logprob], ...]}), and error where there is one.\n"
+    "\n"
+    "Ctrl-C stops the run: what is done is written, unfinished requests end with \"abort\".\n"
+    "\n"
+    "Exit status: 0 all requests were completed; 1 the run failed or was interrupted, or a "
+    "request\n"
+    "was refused; 2 the command line is wrong.\n";
+
+static enum status open_source(struct generate *g, const struct options *options, struct err *err) {
+    enum status status = OK;
+    if (g->input) {
+        status = prompt_source_from_file(&g->source, g->input, isatty(STDERR_FILENO), err);
+    } else if (options->num_args == 0 ||
+               (options->num_args == 1 && strcmp(options->args[0], "-") == 0)) {
+        status = prompt_source_from_stdin(&g->source, err);
+    } else {
+        prompt_source_from_args(&g->source, options->args, options->num_args);
+    }
+    g->source.defaults = &g->sampling;
+    return status;
+}
+
+static enum status open_files(struct generate *g, struct err *err) {
+    int input_fd = g->source.fd;
+    enum status status = output_file_open(&g->results, g->output ? g->output : "-", input_fd, err);
+    if (!status && g->stats) status = output_file_open(&g->stats_file, g->stats, input_fd, err);
+    return status;
+}
+
+static enum status write_stats(struct generate *g, const struct generate_run *run, double seconds,
+                               struct err *err) {
+    if (!g->stats) return OK;
+    struct nvllm_stats stats = {.struct_size = sizeof stats};
+    nvllm_engine_stats(g->engine, &stats);
+    struct buf out = {0};
+    enum status status =
+        buf_appendf(&out, err, "{\n  \"num_requests\": %llu,\n  \"num_requests_refused\": %llu,\n",
+                    (unsigned long long)run->num_requests, (unsigned long long)run->num_refused);
+    if (!status) status = stats_json_members(&out, &stats, seconds, 2, err);
+    if (!status) status = buf_append_str(&out, "\n}\n", err);
+    if (!status) status = output_file_write(&g->stats_file, out.data, out.len, err);
+    buf_fini(&out);
+    return status;
+}
+
+// One sentence for a run that went through but not as asked.
+static int report(const struct generate_run *run) {
+    if (run->interrupted) {
+        return cli_error("interrupted: %llu finished, %llu aborted",
+                         (unsigned long long)run->num_finished,
+                         (unsigned long long)run->num_aborted);
+    }
+    if (!run->num_refused) return CLI_OK;
+    if (run->num_requests == 1) return cli_error("%s", run->last_refusal);
+    return cli_error("%llu of %llu requests were refused, the last one because: %s",
+                     (unsigned long long)run->num_refused, (unsigned long long)run->num_requests,
+                     run->last_refusal);
+}
+
+static int run_requests(struct generate *g, bool only_one) {
+    struct generate_run run = {
+        .engine = g->engine,
+        .source = &g->source,
+        .output = &g->results,
+        .progress = &g->progress,
+        .format = g->output  ? GENERATE_JSONL
+                  : only_one ? GENERATE_STREAM
+                             : GENERATE_LABELS,
+        // The engine always has somebody waiting for the next free place.
+        .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
+    };
+    bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
+    progress_init(&g->progress, !stream_on_terminal, g->source.total);
+    interrupt_install();
+    double start = clock_seconds();
+    struct err err = {0};
+    enum status status = generate_run_execute(&run, &err);
+    if (!status) status = write_stats(g, &run, clock_seconds() - start, &err);
+    struct err close_err = {0};
+    enum status close_status = output_file_close(&g->results, &close_err);
+    if (!status && (status = close_status)) err = close_err;
+    close_status = output_file_close(&g->stats_file, &close_err);
+    if (!status && (status = close_status)) err = close_err;
+    return status ? cli_error("%s", err.message) : report(&run);
+}
+
+static int check_usage(const struct generate *g, const struct options *options) {
+    if (!g->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
+    if (g->input && options->num_args) {
+        return cli_usage_error(options, "prompts come from the command line or from --input, not "
+                                        "both");
+    }
+    if (!g->input && !options->num_args && isatty(STDIN_FILENO)) {
+        return cli_usage_error(options, "no prompt given");
+    }
+    bool shared = g->stats && g->output && strcmp(g->stats, g->output) == 0;
+    if (shared) return cli_usage_error(options, "--output and --stats are the same file");
+    return CLI_OK;
+}
+
+static int generate(struct generate *g, const struct options *options) {
+    int exit_code = check_usage(g, options);
+    if (exit_code) return exit_code;
+    struct err err = {0};
+    enum status status = open_source(g, options, &err);
+    if (!status) status = open_files(g, &err);
+    if (status) return cli_error("%s", err.message);
+    struct nvllm_error error = {0};
+    if (nvllm_engine_create(&g->engine, &g->engine_options, &error)) {
+        return cli_error("%s", error.message);
+    }
+    return run_requests(g, !g->input && g->source.total == 1);
+}
+
+int cmd_generate(int argc, char **argv) {
+    struct generate g = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT,
+                         .sampling = NVLLM_SAMPLING_PARAMS_INIT,
+                         .source.fd = -1,
+                         .results.fd = -1,
+                         .stats_file.fd = -1};
+    const struct option_group groups[] = {
+        {.title = "Input and output", .row = own_option, .target = &g},
+        cli_sampling_group(&g.sampling),
+        cli_engine_group(&g.engine_options),
+    };
+    struct options options = {.command = "generate",
+                              .synopsis = "-m DIR [options] [PROMPT...]",
+                              .details = details,
+                              .epilogue = epilogue,
+                              .groups = groups,
+                              .num_groups = ARRAY_LEN(groups)};
+    int exit_code;
+    if (cli_parse(&options, argc, argv, &exit_code)) exit_code = generate(&g, &options);
+    nvllm_engine_destroy(g.engine);
+    prompt_source_close(&g.source);
+    output_file_abandon(&g.results);
+    output_file_abandon(&g.stats_file);
+    nvllm_sampling_params_fini(&g.sampling);
+    return exit_code;
+}

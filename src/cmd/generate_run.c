@@ -1,0 +1,358 @@
+#include "cmd/generate_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cmd/cli.h"
+#include "cmd/interrupt.h"
+#include "cmd/json_text.h"
+
+enum { HELD_BYTES_MAX = 64 << 20 };
+
+struct generate_task {
+    struct generate_task *next;
+    struct generate_run *run;
+    struct result result;
+    char *prompt; // [prompt_len] for GENERATE_LABELS; NULL: it was given as ids
+    size_t prompt_len;
+    uint64_t request_id;
+    bool finished;
+    size_t held_bytes; // counted in the run's
+};
+
+static void fail(struct generate_run *run, enum status status, const struct err *err) {
+    if (!status || run->status) return; // the first fault is the reason
+    run->status = status;
+    run->err = *err;
+}
+
+static void task_destroy(struct generate_task *task) {
+    if (!task) return;
+    result_fini(&task->result);
+    free(task->prompt);
+    free(task);
+}
+
+static void count_held(struct generate_task *task) {
+    size_t bytes = sizeof *task + task->prompt_len + result_bytes(&task->result);
+    task->run->held_bytes += bytes - task->held_bytes;
+    task->held_bytes = bytes;
+}
+
+// A copy with at least one byte, so that it is never NULL when memory is there.
+static void *copy_bytes(const void *from, size_t size) {
+    char *copy = malloc(size ? size : 1);
+    if (copy && size) memcpy(copy, from, size);
+    return copy;
+}
+
+static void take_error(struct generate_run *run, struct generate_task *task, const char *message) {
+    struct result *result = &task->result;
+    result->finish_reason = NVLLM_FINISH_ERROR;
+    result->error = strdup(message);
+    task->finished = true;
+    run->num_refused++;
+    memcpy(run->last_refusal, message, strlen(message) + 1);
+    struct err err;
+    if (!result->error) fail(run, err_nomem(&err, "result"), &err);
+}
+
+static enum status take_end(struct generate_run *run, struct generate_task *task,
+                            const struct nvllm_event *event, struct err *err) {
+    struct result *result = &task->result;
+    task->finished = true;
+    run->num_unfinished--;
+    result->finish_reason = event->finish_reason;
+    result->stop_token_id = event->stop_token_id;
+    result->num_cached_tokens = event->num_cached_tokens;
+    if (event->finish_reason == NVLLM_FINISH_ABORT) {
+        run->num_aborted++;
+    } else if (event->finish_reason != NVLLM_FINISH_ERROR) {
+        run->num_finished++;
+    }
+    size_t bytes = event->num_generated_tokens * sizeof *result->token_ids;
+    result->token_ids = copy_bytes(event->token_ids, bytes);
+    if (!result->token_ids) return err_nomem(err, "result");
+    result->num_tokens = event->num_generated_tokens;
+    if (event->stop_string) {
+        result->stop_string = strdup(event->stop_string);
+        if (!result->stop_string) return err_nomem(err, "result");
+    }
+    count_held(task);
+    return OK;
+}
+
+static void on_event(const struct nvllm_event *event, void *user_data) {
+    struct generate_task *task = user_data;
+    struct generate_run *run = task->run;
+    struct result *result = &task->result;
+    struct err err = {0};
+    enum status status = OK;
+    if (event->chosen && event->token_id >= 0) {
+        status = result_add_logprobs(result, event->chosen, event->top, event->num_top, &err);
+    }
+    if (!status && event->text_len) {
+        status = run->format == GENERATE_STREAM
+                     ? output_file_write(run->output, event->text, event->text_len, &err)
+                     : buf_append(&result->text, event->text, event->text_len, &err);
+    }
+    fail(run, status, &err);
+    if (event->finish_reason) fail(run, take_end(run, task, event, &err), &err);
+}
+
+static enum status append_prompt(struct buf *out, const struct generate_task *task,
+                                 struct err *err) {
+    enum status status = buf_append_str(out, "Prompt: ", err);
+    if (status) return status;
+    if (task->prompt) return json_text_string(out, task->prompt, task->prompt_len, err);
+    return json_text_ids(out, task->result.prompt_ids, task->result.num_prompt_ids, err);
+}
+
+// The completion as text, or as ids where there is no tokenizer to make text.
+static enum status append_completion(struct generate_run *run, const struct result *result,
+                                     struct err *err) {
+    struct buf *out = &run->line;
+    if (!nvllm_engine_tokenizer(run->engine)) {
+        return json_text_ids(out, result->token_ids, result->num_tokens, err);
+    }
+    return json_text_string(out, result->text.data, result->text.len, err);
+}
+
+static enum status format_labels(struct generate_run *run, const struct generate_task *task,
+                                 struct err *err) {
+    struct buf *out = &run->line;
+    const struct result *result = &task->result;
+    enum status status = result->index ? buf_append_str(out, "\n", err) : OK;
+    if (!status) status = append_prompt(out, task, err);
+    if (result->error) {
+        return status ? status : buf_appendf(out, err, "\nError: %s\n", result->error);
+    }
+    if (!status) status = buf_append_str(out, "\nCompletion: ", err);
+    if (!status) status = append_completion(run, result, err);
+    return status ? status : buf_append_str(out, "\n", err);
+}
+
+// What is left to write of the only request: its text has been streamed.
+static enum status format_stream_end(struct generate_run *run, const struct generate_task *task,
+                                     struct err *err) {
+    const struct result *result = &task->result;
+    if (result->error) return OK;
+    enum status status = OK;
+    if (!nvllm_engine_tokenizer(run->engine)) {
+        status = json_text_ids(&run->line, result->token_ids, result->num_tokens, err);
+    }
+    return status ? status : buf_append_str(&run->line, "\n", err);
+}
+
+static enum status write_task(struct generate_run *run, struct generate_task *task,
+                              struct err *err) {
+    struct result *result = &task->result;
+    if (result->finish_reason == NVLLM_FINISH_ERROR && !result->error) {
+        take_error(run, task, run->err.message); // the engine failed under it
+    }
+    buf_clear(&run->line);
+    enum status status = OK;
+    switch (run->format) {
+    case GENERATE_JSONL:
+        status = result_line_format(&run->line, result, err);
+        break;
+    case GENERATE_LABELS:
+        status = format_labels(run, task, err);
+        break;
+    case GENERATE_STREAM:
+        status = format_stream_end(run, task, err);
+        break;
+    }
+    if (status || !run->line.len) return status;
+    if (run->output->is_stdout) progress_clear(run->progress);
+    return output_file_write(run->output, run->line.data, run->line.len, err);
+}
+
+// Writes and frees the finished tasks at the front.
+static void write_finished(struct generate_run *run) {
+    while (run->first && run->first->finished) {
+        struct generate_task *task = run->first;
+        struct err err = {0};
+        if (!run->output->failed) fail(run, write_task(run, task, &err), &err);
+        run->first = task->next;
+        if (!run->first) run->last = NULL;
+        run->held_bytes -= task->held_bytes;
+        task_destroy(task);
+    }
+}
+
+static struct generate_task *append_task(struct generate_run *run) {
+    struct generate_task *task = calloc(1, sizeof *task);
+    if (!task) return NULL;
+    task->run = run;
+    task->result.index = run->num_requests++;
+    task->result.stop_token_id = -1;
+    task->result.num_top = -1;
+    if (run->last) {
+        run->last->next = task;
+    } else {
+        run->first = task;
+    }
+    run->last = task;
+    return task;
+}
+
+// The prompt's ids, kept for the result. The tokenizer is asked here and not in the engine because
+// the result line holds them.
+static enum status take_prompt(struct generate_run *run, struct generate_task *task,
+                               struct request_line *line, struct err *err) {
+    struct result *result = &task->result;
+    if (line->prompt_token_ids) {
+        result->prompt_ids = line->prompt_token_ids;
+        result->num_prompt_ids = line->num_prompt_token_ids;
+        line->prompt_token_ids = NULL;
+        return OK;
+    }
+    if (run->format == GENERATE_LABELS) {
+        task->prompt = copy_bytes(line->prompt, line->prompt_len);
+        if (!task->prompt) return err_nomem(err, "prompt");
+        task->prompt_len = line->prompt_len;
+    }
+    const struct nvllm_tokenizer *tokenizer = nvllm_engine_tokenizer(run->engine);
+    if (!tokenizer) {
+        return err_set(err, ERR_INVALID,
+                       "a text prompt needs the tokenizer, which --skip-tokenizer-init left out");
+    }
+    struct nvllm_error error = {0};
+    int32_t *ids = NULL;
+    size_t num_ids = 0;
+    enum status status =
+        cli_status(nvllm_tokenizer_encode(tokenizer, line->prompt, line->prompt_len, 1, &ids,
+                                          &num_ids, &error),
+                   &error, err);
+    if (status) return status;
+    result->prompt_ids = copy_bytes(ids, num_ids * sizeof *ids);
+    nvllm_free(ids);
+    if (!result->prompt_ids) return err_nomem(err, "prompt");
+    result->num_prompt_ids = num_ids;
+    return OK;
+}
+
+static enum status add_request(struct generate_run *run, struct generate_task *task,
+                               const struct request_line *line, struct err *err) {
+    struct nvllm_request request = NVLLM_REQUEST_INIT;
+    request.prompt_token_ids = task->result.prompt_ids;
+    request.num_prompt_token_ids = task->result.num_prompt_ids;
+    request.sampling = &line->sampling;
+    request.cache_salt = line->cache_salt;
+    request.on_event = on_event;
+    request.user_data = task;
+    task->result.num_top = line->sampling.logprobs;
+    struct nvllm_error error = {0};
+    return cli_status(nvllm_engine_add_request(run->engine, &request, &task->request_id, &error),
+                      &error, err);
+}
+
+static void admit(struct generate_run *run, struct request_line *line) {
+    struct err err = {0};
+    struct generate_task *task = append_task(run);
+    if (!task) {
+        fail(run, err_nomem(&err, "request"), &err);
+        return;
+    }
+    enum status status = take_prompt(run, task, line, &err);
+    if (!status) status = add_request(run, task, line, &err);
+    if (status == ERR_DEVICE) fail(run, status, &err);
+    if (status) {
+        task->result.num_top = -1;
+        take_error(run, task, err.message);
+    } else {
+        run->num_unfinished++;
+    }
+    count_held(task);
+}
+
+static void refuse(struct generate_run *run, const struct err *why) {
+    struct generate_task *task = append_task(run);
+    struct err err;
+    if (!task) {
+        fail(run, err_nomem(&err, "request"), &err);
+        return;
+    }
+    take_error(run, task, why->message);
+    count_held(task);
+}
+
+static bool has_room(const struct generate_run *run) {
+    if (run->num_unfinished == 0) return run->first == NULL; // what is done is written first
+    return run->num_unfinished < run->unfinished_max && run->held_bytes < HELD_BYTES_MAX;
+}
+
+// Fills the engine up. Blocks for input only when the engine has nothing to do.
+static void admit_requests(struct generate_run *run) {
+    while (!run->source_ended && !run->status && !interrupt_requested() && has_room(run)) {
+        struct request_line line = {0};
+        struct err err = {0};
+        enum source_state state = SOURCE_END;
+        bool may_wait = run->num_unfinished == 0;
+        enum status status = prompt_source_next(run->source, may_wait, &state, &line, &err);
+        if (status) {
+            fail(run, status, &err);
+            return;
+        }
+        switch (state) {
+        case SOURCE_REQUEST:
+            admit(run, &line);
+            break;
+        case SOURCE_REFUSED:
+            refuse(run, &err);
+            break;
+        case SOURCE_END:
+            run->source_ended = true;
+            break;
+        case SOURCE_WAIT:
+            return;
+        }
+        request_line_fini(&line);
+    }
+}
+
+static void step(struct generate_run *run) {
+    struct nvllm_stats before = {.struct_size = sizeof before};
+    struct nvllm_stats after = {.struct_size = sizeof after};
+    nvllm_engine_stats(run->engine, &before);
+    double start = clock_seconds();
+    struct nvllm_error error = {0};
+    struct err err = {0};
+    fail(run, cli_status(nvllm_engine_step(run->engine, &error), &error, &err), &err);
+    nvllm_engine_stats(run->engine, &after);
+    progress_step(run->progress, run->num_finished + run->num_refused,
+                  after.num_prefill_tokens - before.num_prefill_tokens,
+                  after.num_decode_tokens - before.num_decode_tokens, clock_seconds() - start);
+}
+
+// Ends what is unfinished; each delivers its last event.
+static void abort_unfinished(struct generate_run *run) {
+    for (struct generate_task *task = run->first; task; task = task->next) {
+        if (!task->finished) nvllm_engine_abort(run->engine, task->request_id);
+    }
+}
+
+enum status generate_run_execute(struct generate_run *run, struct err *err) {
+    while (!run->status) {
+        if (interrupt_requested()) {
+            run->interrupted = true;
+            break;
+        }
+        admit_requests(run);
+        write_finished(run);
+        if (run->num_unfinished) {
+            step(run);
+            write_finished(run);
+        } else if (run->source_ended) {
+            break;
+        }
+    }
+    abort_unfinished(run);
+    write_finished(run);
+    progress_finish(run->progress, run->num_finished + run->num_refused);
+    buf_fini(&run->line);
+    if (run->status && err) *err = run->err;
+    return run->status;
+}

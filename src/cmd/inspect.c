@@ -1,0 +1,217 @@
+/* `nanovllm inspect`: what an engine with these options would be, without loading weights. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "cmd/cli.h"
+#include "cmd/model_info.h"
+#include "cmd/output_file.h"
+
+struct inspect {
+    struct nvllm_engine_options engine_options;
+    int32_t json;
+};
+
+static const struct nvllm_param *own_option(size_t index) {
+    static const struct nvllm_param rows[] = {
+        {"json", NVLLM_PARAM_BOOL, offsetof(struct inspect, json), 0, 1, NULL,
+         "print the whole description as one JSON object"},
+    };
+    return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
+}
+
+static const char details[] =
+    "Shows a model's architecture, number of parameters and the memory that an engine with these\n"
+    "options would take. Reads config.json and generation_config.json; loads no weights.\n";
+
+// "1.23 GiB", in the unit that leaves a number of at least 1.
+static void format_bytes(char *out, size_t size, json_int_t bytes) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < ARRAY_LEN(units)) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, size, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+}
+
+// "751,632,384": digits in groups of three.
+static void format_count(char *out, size_t size, json_int_t count) {
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)count);
+    size_t used = 0;
+    for (int i = 0; i < len && used + 2 < size; i++) {
+        if (i && (len - i) % 3 == 0) out[used++] = ',';
+        out[used++] = digits[i];
+    }
+    out[used] = '\0';
+}
+
+static enum status add_row(struct buf *out, const char *name, const char *value, struct err *err) {
+    return buf_appendf(out, err, "%-24s%s\n", name, value);
+}
+
+static enum status add_value(struct buf *out, const char *label, const json_t *value,
+                             struct err *err) {
+    char text[64];
+    if (json_is_string(value)) return add_row(out, label, json_string_value(value), err);
+    if (json_is_boolean(value)) {
+        return add_row(out, label, json_is_true(value) ? "yes" : "no", err);
+    }
+    if (json_is_real(value)) {
+        snprintf(text, sizeof text, "%g", json_real_value(value));
+    } else {
+        format_count(text, sizeof text, json_integer_value(value));
+    }
+    return add_row(out, label, text, err);
+}
+
+static enum status add_bytes(struct buf *out, const char *label, const json_t *value,
+                             struct err *err) {
+    char text[64];
+    format_bytes(text, sizeof text, json_integer_value(value));
+    return add_row(out, label, text, err);
+}
+
+// Lists and maps of numbers on one line: "4091 4089", "temperature 0.6, top_k 20".
+static enum status add_list(struct buf *out, const char *label, const json_t *values,
+                            struct err *err) {
+    enum status status = buf_appendf(out, err, "%-24s", label);
+    size_t num_values = json_is_array(values) ? json_array_size(values) : json_object_size(values);
+    if (!status && num_values == 0) status = buf_append_str(out, "none", err);
+    for (size_t i = 0; i < json_array_size(values) && !status; i++) {
+        status = buf_appendf(out, err, i ? " %lld" : "%lld",
+                             (long long)json_integer_value(json_array_get(values, i)));
+    }
+    const char *key, *separator = "";
+    const json_t *value;
+    void *iterator = json_object_iter((json_t *)(uintptr_t)values);
+    for (; iterator && !status;
+         iterator = json_object_iter_next((json_t *)(uintptr_t)values, iterator)) {
+        key = json_object_iter_key(iterator);
+        value = json_object_iter_value(iterator);
+        status = buf_appendf(out, err, "%s%s %g", separator, key, json_number_value(value));
+        separator = ", ";
+    }
+    return status ? status : buf_append_str(out, "\n", err);
+}
+
+enum row_kind { ROW_VALUE, ROW_BYTES, ROW_LIST };
+
+struct row {
+    const char *key, *label;
+    enum row_kind kind;
+};
+
+static const struct row model_rows[] = {
+    {"architecture", "Architecture", ROW_VALUE},
+    {"num_parameters", "Parameters", ROW_VALUE},
+    {"dtype", "Checkpoint dtype", ROW_VALUE},
+    {"weight_dtype", "Weights kept as", ROW_VALUE},
+    {"num_layers", "Layers", ROW_VALUE},
+    {"hidden_size", "Hidden size", ROW_VALUE},
+    {"intermediate_size", "Intermediate size", ROW_VALUE},
+    {"num_heads", "Attention heads", ROW_VALUE},
+    {"num_kv_heads", "KV heads", ROW_VALUE},
+    {"head_dim", "Head dimension", ROW_VALUE},
+    {"vocab_size", "Vocabulary", ROW_VALUE},
+    {"tie_word_embeddings", "Tied embeddings", ROW_VALUE},
+    {"rope_type", "RoPE", ROW_VALUE},
+    {"rope_theta", "RoPE theta", ROW_VALUE},
+    {"max_position_embeddings", "Positions of the model", ROW_VALUE},
+    {"max_model_len", "Longest sequence", ROW_VALUE},
+    {"eos_token_ids", "EOS token ids", ROW_LIST},
+    {"sampling_defaults", "Sampling defaults", ROW_LIST},
+    {"device", "Device", ROW_VALUE},
+};
+
+static const struct row plan_rows[] = {
+    {"weights_bytes", "Weights", ROW_BYTES},
+    {"workspace_bytes", "Workspace", ROW_BYTES},
+    {"kv_cache_bytes", "KV cache", ROW_BYTES},
+    {"total_bytes", "Total", ROW_BYTES},
+    {"memory_available_bytes", "Available now", ROW_BYTES},
+    {"block_size", "Tokens per KV block", ROW_VALUE},
+    {"kv_block_bytes", "Bytes per KV block", ROW_BYTES},
+    {"num_kv_blocks", "KV blocks", ROW_VALUE},
+    {"kv_cache_tokens", "KV cache tokens", ROW_VALUE},
+};
+
+static enum status add_rows(struct buf *out, const json_t *object, const struct row *rows,
+                            size_t num_rows, struct err *err) {
+    enum status status = OK;
+    for (size_t i = 0; i < num_rows && !status; i++) {
+        const json_t *value = json_object_get(object, rows[i].key);
+        if (!value) continue;
+        switch (rows[i].kind) {
+        case ROW_VALUE:
+            status = add_value(out, rows[i].label, value, err);
+            break;
+        case ROW_BYTES:
+            status = add_bytes(out, rows[i].label, value, err);
+            break;
+        case ROW_LIST:
+            status = add_list(out, rows[i].label, value, err);
+            break;
+        }
+    }
+    return status;
+}
+
+static enum status describe(struct buf *out, const json_t *info, struct err *err) {
+    enum status status = add_rows(out, info, model_rows, ARRAY_LEN(model_rows), err);
+    if (!status) status = buf_append_str(out, "\nMemory plan\n", err);
+    if (status) return status;
+    return add_rows(out, json_object_get(info, "plan"), plan_rows, ARRAY_LEN(plan_rows), err);
+}
+
+// The library's own text for --json, so that no member is lost.
+static enum status print_json(const struct inspect *inspect, struct buf *out, struct err *err) {
+    struct nvllm_error error = {0};
+    char *text = NULL;
+    enum status status =
+        cli_status(nvllm_inspect(&inspect->engine_options, &text, &error), &error, err);
+    if (!status) status = buf_appendf(out, err, "%s\n", text);
+    nvllm_free(text);
+    return status;
+}
+
+static enum status print_text(const struct inspect *inspect, struct buf *out, struct err *err) {
+    json_t *info = NULL;
+    enum status status = model_info_open(&info, &inspect->engine_options, err);
+    if (!status) status = describe(out, info, err);
+    json_decref(info);
+    return status;
+}
+
+int cmd_inspect(int argc, char **argv) {
+    struct inspect inspect = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT};
+    const struct option_group groups[] = {
+        {.title = "Output", .row = own_option, .target = &inspect},
+        cli_engine_group(&inspect.engine_options),
+    };
+    struct options options = {.command = "inspect",
+                              .synopsis = "-m DIR [options]",
+                              .details = details,
+                              .groups = groups,
+                              .num_groups = ARRAY_LEN(groups)};
+    int exit_code;
+    if (!cli_parse(&options, argc, argv, &exit_code)) return exit_code;
+    if (!inspect.engine_options.model) {
+        return cli_usage_error(&options, "no model given: use -m DIR");
+    }
+    if (options.num_args) {
+        return cli_usage_error(&options, "unexpected argument %s", options.args[0]);
+    }
+    struct err err = {0};
+    struct buf out = {0};
+    struct output_file file;
+    enum status status =
+        inspect.json ? print_json(&inspect, &out, &err) : print_text(&inspect, &out, &err);
+    if (!status) status = output_file_open(&file, "-", -1, &err);
+    if (!status) status = output_file_write(&file, out.data, out.len, &err);
+    buf_fini(&out);
+    return status ? cli_error("%s", err.message) : CLI_OK;
+}

@@ -1,0 +1,10 @@
+/* Ctrl-C and SIGTERM: the first asks the run to stop, the second ends the process at once. */
+#ifndef CMD_INTERRUPT_H
+#define CMD_INTERRUPT_H
+
+#include <stdbool.h>
+
+void interrupt_install(void);
+bool interrupt_requested(void);
+
+#endif

@@ -1,0 +1,89 @@
+#include "cmd/json_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// Bytes of the valid UTF-8 character at `text`, 0 when there is none.
+static size_t utf8_len(const unsigned char *text, size_t len) {
+    unsigned char c = text[0];
+    if (c < 0x80) return 1;
+    size_t need = c >= 0xc2 && c < 0xe0   ? 2
+                  : c >= 0xe0 && c < 0xf0 ? 3
+                  : c >= 0xf0 && c < 0xf5 ? 4
+                                          : 0;
+    if (!need || need > len) return 0;
+    for (size_t i = 1; i < need; i++) {
+        if ((text[i] & 0xc0) != 0x80) return 0;
+    }
+    // Over-long forms, surrogates, beyond U+10FFFF.
+    if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] >= 0xa0)) return 0;
+    if ((c == 0xf0 && text[1] < 0x90) || (c == 0xf4 && text[1] >= 0x90)) return 0;
+    return need;
+}
+
+// The escape of a byte that may not stand in a string as it is; NULL: it may.
+static const char *escape(unsigned char c, char *scratch, size_t size) {
+    switch (c) {
+    case '"':
+        return "\\\"";
+    case '\\':
+        return "\\\\";
+    case '\n':
+        return "\\n";
+    case '\r':
+        return "\\r";
+    case '\t':
+        return "\\t";
+    default:
+        break;
+    }
+    if (c >= 0x20 && c != 0x7f) return NULL;
+    snprintf(scratch, size, "\\u%04x", c);
+    return scratch;
+}
+
+enum status json_text_string(struct buf *out, const char *text, size_t len, struct err *err) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    enum status status = buf_append(out, "\"", 1, err);
+    size_t run = 0; // bytes [run, i) are written as they are
+    size_t i = 0;
+    while (i < len && !status) {
+        char scratch[8];
+        size_t char_len = utf8_len(bytes + i, len - i);
+        const char *instead = char_len ? escape(bytes[i], scratch, sizeof scratch) : "\xef\xbf\xbd";
+        if (!instead) {
+            i += char_len;
+            continue;
+        }
+        status = buf_append(out, text + run, i - run, err);
+        if (!status) status = buf_append_str(out, instead, err);
+        run = ++i;
+    }
+    if (!status && len > run) status = buf_append(out, text + run, len - run, err);
+    return status ? status : buf_append(out, "\"", 1, err);
+}
+
+enum status json_text_ids(struct buf *out, const int32_t *ids, size_t num_ids, struct err *err) {
+    enum status status = buf_reserve(out, num_ids * 12 + 2, err);
+    if (!status) status = buf_append(out, "[", 1, err);
+    for (size_t i = 0; i < num_ids && !status; i++) {
+        status = buf_appendf(out, err, i ? ",%d" : "%d", ids[i]);
+    }
+    return status ? status : buf_append(out, "]", 1, err);
+}
+
+enum status json_text_float(struct buf *out, float value, struct err *err) {
+    if (!isfinite(value)) return buf_append_str(out, "null", err);
+    char text[32];
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) break;
+    }
+    return buf_append_str(out, text, err);
+}
+
+enum status json_text_double(struct buf *out, double value, struct err *err) {
+    if (!isfinite(value)) return buf_append_str(out, "null", err);
+    return buf_appendf(out, err, "%.6f", value);
+}

@@ -1,0 +1,82 @@
+/* The nanovllm command: picks one of the commands and returns its exit code. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/suggest.h"
+#include "cmd/cli.h"
+
+static const struct cli_command commands[] = {
+    {"generate", "complete prompts with a model", cmd_generate},
+    {"bench", "measure a model's speed on a fixed workload", cmd_bench},
+    {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},
+    {"tokenize", "text to token ids", cmd_tokenize},
+    {"detokenize", "token ids to text", cmd_detokenize},
+};
+enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int finish_stdout(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return CLI_OK;
+    return cli_error("cannot write standard output");
+}
+
+static void print_overview(FILE *out) {
+    fprintf(out, "nanovllm runs large language models: paged KV cache, prefix caching, continuous "
+                 "batching.\n\nUsage: nanovllm COMMAND [options]\n\nCommands:\n");
+    for (size_t i = 0; i < NUM_COMMANDS; i++) {
+        fprintf(out, "  %-12s%s\n", commands[i].name, commands[i].summary);
+    }
+    fprintf(out, "  %-12s%s\n  %-12s%s\n", "version", "print the version", "help",
+            "help on a command: nanovllm help COMMAND");
+    fprintf(out, "\nExample:\n  nanovllm generate -m models/tiny-qwen3 \"Once upon a time\"\n"
+                 "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n");
+}
+
+static const struct cli_command *find_command(const char *name) {
+    for (size_t i = 0; i < NUM_COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name) {
+    const char *names[NUM_COMMANDS + 2] = {"version", "help"};
+    for (size_t i = 0; i < NUM_COMMANDS; i++) names[i + 2] = commands[i].name;
+    const char *nearest = suggest_nearest(name, names, NUM_COMMANDS + 2);
+    fprintf(stderr, "nanovllm: unknown command %s", name);
+    if (nearest) fprintf(stderr, "; did you mean %s?", nearest);
+    fputs("\nTry 'nanovllm help'.\n", stderr);
+    return CLI_USAGE;
+}
+
+static int print_help(int argc, char **argv) {
+    if (argc == 0) {
+        print_overview(stdout);
+        return finish_stdout();
+    }
+    const struct cli_command *command = find_command(argv[0]);
+    if (!command) return unknown_command(argv[0]);
+    char flag[] = "--help";
+    char *help[] = {flag, NULL};
+    return command->run(1, help);
+}
+
+int main(int argc, char **argv) {
+    // A reader that went away is an error of that write, not the end of the process: results in
+    // other files are still closed properly.
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        print_overview(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        return print_help(argc - 2, argv + 2);
+    }
+    if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        printf("nanovllm %s\n", nvllm_version());
+        return finish_stdout();
+    }
+    const struct cli_command *command = find_command(name);
+    return command ? command->run(argc - 2, argv + 2) : unknown_command(name);
+}

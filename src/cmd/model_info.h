@@ -1,0 +1,15 @@
+/* What nvllm_inspect says about a model, as values. */
+#ifndef CMD_MODEL_INFO_H
+#define CMD_MODEL_INFO_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "nanovllm.h"
+
+// The library's JSON, parsed; the caller's (json_decref).
+MUST_USE enum status model_info_open(json_t **info, const struct nvllm_engine_options *options,
+                                     struct err *err);
+json_int_t model_info_int(const json_t *info, const char *key); // 0 when absent
+
+#endif

@@ -1,0 +1,324 @@
+/* Parsing flags. Help text is in options_help.c. */
+#include "cmd/options.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/suggest.h"
+
+enum { FLAG_LEN_MAX = 80, FLAGS_MAX = 256 };
+
+struct flag_match {
+    const struct option_group *group; // NULL: no such flag
+    const struct nvllm_param *row;
+    bool negated; // --no-x, --disable-x
+};
+
+static bool is_hidden(const struct option_group *group, const struct nvllm_param *row) {
+    return group->hidden && strcmp(group->hidden, row->name) == 0;
+}
+
+// Whether the flag's text is the row's name, with '-' for '_'.
+static bool name_matches(const char *text, size_t len, const char *name) {
+    if (strlen(name) != len) return false;
+    for (size_t i = 0; i < len; i++) {
+        char a = text[i] == '_' ? '-' : text[i];
+        char b = name[i] == '_' ? '-' : name[i];
+        if (a != b) return false;
+    }
+    return true;
+}
+
+static bool has_prefix(const char *text, size_t len, const char *prefix) {
+    size_t prefix_len = strlen(prefix);
+    return len > prefix_len && memcmp(text, prefix, prefix_len) == 0;
+}
+
+static bool row_matches(const struct nvllm_param *row, const char *text, size_t len,
+                        bool *negated) {
+    *negated = false;
+    if (name_matches(text, len, row->name)) return true;
+    if (row->type != NVLLM_PARAM_BOOL) return false;
+    *negated = true;
+    if (has_prefix(text, len, "no-") && name_matches(text + 3, len - 3, row->name)) return true;
+    return strncmp(row->name, "enable_", 7) == 0 && has_prefix(text, len, "disable-") &&
+           name_matches(text + 8, len - 8, row->name + 7);
+}
+
+static struct flag_match find_flag(const struct options *options, const char *text, size_t len) {
+    struct flag_match match = {0};
+    for (size_t g = 0; g < options->num_groups; g++) {
+        const struct option_group *group = &options->groups[g];
+        const struct nvllm_param *row;
+        for (size_t i = 0; (row = group->row(i)); i++) {
+            if (is_hidden(group, row)) continue;
+            if (!row_matches(row, text, len, &match.negated)) continue;
+            match.group = group;
+            match.row = row;
+            return match;
+        }
+    }
+    return match;
+}
+
+static size_t add_candidate(char (*flags)[FLAG_LEN_MAX], size_t num_flags, const char *prefix,
+                            const char *name) {
+    if (num_flags == FLAGS_MAX) return num_flags;
+    char *flag = flags[num_flags];
+    snprintf(flag, FLAG_LEN_MAX, "--%s%s", prefix, name);
+    for (char *c = flag; *c; c++) {
+        if (*c == '_') *c = '-';
+    }
+    return num_flags + 1;
+}
+
+static enum status unknown_flag(const struct options *options, const char *arg, size_t len,
+                                struct err *err) {
+    char flags[FLAGS_MAX][FLAG_LEN_MAX];
+    const char *candidates[FLAGS_MAX];
+    size_t num_flags = add_candidate(flags, 0, "", "help");
+    for (size_t g = 0; g < options->num_groups; g++) {
+        const struct nvllm_param *row;
+        for (size_t i = 0; (row = options->groups[g].row(i)); i++) {
+            if (is_hidden(&options->groups[g], row)) continue;
+            num_flags = add_candidate(flags, num_flags, "", row->name);
+            if (row->type != NVLLM_PARAM_BOOL) continue;
+            num_flags = add_candidate(flags, num_flags, "no-", row->name);
+            if (strncmp(row->name, "enable_", 7) != 0) continue;
+            num_flags = add_candidate(flags, num_flags, "disable-", row->name + 7);
+        }
+    }
+    for (size_t i = 0; i < num_flags; i++) candidates[i] = flags[i];
+    char name[FLAG_LEN_MAX];
+    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), arg);
+    const char *nearest = suggest_nearest(name, candidates, num_flags);
+    if (nearest) {
+        return err_set(err, ERR_INVALID, "unknown option %s; did you mean %s?", name, nearest);
+    }
+    return err_set(err, ERR_INVALID, "unknown option %s", name);
+}
+
+static enum status set_int(const struct nvllm_param *row, int32_t *field, const char *value,
+                           struct err *err) {
+    char *end = NULL;
+    errno = 0;
+    long number = strtol(value, &end, 10);
+    if (end == value || *end || errno || (double)number < row->min || (double)number > row->max) {
+        return err_set(err, ERR_INVALID, "\"%s\" is not an integer from %.0f to %.0f", value,
+                       row->min, row->max);
+    }
+    *field = (int32_t)number;
+    return OK;
+}
+
+static enum status set_double(const struct nvllm_param *row, double *field, const char *value,
+                              struct err *err) {
+    char *end = NULL;
+    double number = strtod(value, &end);
+    if (end == value || *end || !isfinite(number) || number < row->min || number > row->max) {
+        return err_set(err, ERR_INVALID, "\"%s\" is not a number from %g to %g", value, row->min,
+                       row->max);
+    }
+    *field = number;
+    return OK;
+}
+
+static bool choice_allowed(const char *choices, const char *value) {
+    size_t len = strlen(value);
+    while (choices) {
+        const char *bar = strchr(choices, '|');
+        size_t choice_len = bar ? (size_t)(bar - choices) : strlen(choices);
+        if (choice_len == len && memcmp(choices, value, len) == 0) return true;
+        choices = bar ? bar + 1 : NULL;
+    }
+    return false;
+}
+
+// A command's own rows: the field is at the row's offset in `target`.
+static enum status set_field(const struct nvllm_param *row, void *target, const char *value,
+                             struct err *err) {
+    void *field = (char *)target + row->offset;
+    switch (row->type) {
+    case NVLLM_PARAM_INT:
+        return set_int(row, field, value, err);
+    case NVLLM_PARAM_DOUBLE:
+        return set_double(row, field, value, err);
+    case NVLLM_PARAM_BOOL:
+        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
+            return err_set(err, ERR_INVALID, "\"%s\" is not true or false", value);
+        }
+        *(int32_t *)field = value[0] == 't';
+        return OK;
+    case NVLLM_PARAM_STRING:
+        if (row->choices && !choice_allowed(row->choices, value)) {
+            return err_set(err, ERR_INVALID, "\"%s\" is not one of %s", value, row->choices);
+        }
+        *(const char **)field = value;
+        return OK;
+    default:
+        return err_set(err, ERR_INVALID, "%s has no setter", row->name);
+    }
+}
+
+static enum status set_row(const struct flag_match *match, const char *value, struct err *err) {
+    const struct option_group *group = match->group;
+    if (!group->set) return set_field(match->row, group->target, value, err);
+    return group->set(group->target, match->row->name, value, err);
+}
+
+static bool is_list(const struct nvllm_param *row) {
+    return row->type == NVLLM_PARAM_STRINGS || row->type == NVLLM_PARAM_IDS ||
+           row->type == NVLLM_PARAM_BIASES;
+}
+
+// "1,2,3" onto a JSON list.
+static enum status append_ids(json_t *list, const char *value, struct err *err) {
+    const char *at = value;
+    for (;;) {
+        char *end = NULL;
+        errno = 0;
+        long long id = strtoll(at, &end, 10);
+        if (end == at || errno || (*end && *end != ',')) {
+            return err_set(err, ERR_INVALID, "\"%s\" is not a list of token ids like 1,2,3", value);
+        }
+        if (json_array_append_new(list, json_integer(id)) != 0) return err_nomem(err, "options");
+        if (!*end) return OK;
+        at = end + 1;
+    }
+}
+
+// "17=-100,4=2.5" into a JSON map.
+static enum status append_biases(json_t *map, const char *value, struct err *err) {
+    const char *at = value;
+    for (;;) {
+        char *end = NULL, key[24];
+        errno = 0;
+        long long id = strtoll(at, &end, 10);
+        const char *number = end + 1;
+        bool ok = end != at && !errno && *end == '=';
+        double bias = ok ? strtod(number, &end) : 0;
+        bool ban = isinf(bias) && bias < 0; // JSON has no infinity: the table's "-inf"
+        if (!ok || end == number || (!isfinite(bias) && !ban) || (*end && *end != ',')) {
+            return err_set(err, ERR_INVALID, "\"%s\" is not a list of biases like 17=-100,4=2.5",
+                           value);
+        }
+        snprintf(key, sizeof key, "%lld", id);
+        json_t *json = ban ? json_string("-inf") : json_real(bias);
+        if (json_object_set_new(map, key, json) != 0) return err_nomem(err, "options");
+        if (!*end) return OK;
+        at = end + 1;
+    }
+}
+
+// One more value of a list flag, kept in `lists` (row name -> JSON) until all are known.
+static enum status collect(json_t *lists, const struct nvllm_param *row, const char *value,
+                           struct err *err) {
+    json_t *list = json_object_get(lists, row->name);
+    if (!list) {
+        list = row->type == NVLLM_PARAM_BIASES ? json_object() : json_array();
+        if (json_object_set_new(lists, row->name, list) != 0) return err_nomem(err, "options");
+    }
+    if (row->type == NVLLM_PARAM_STRINGS) {
+        json_t *string = json_string(value);
+        if (!string) return err_set(err, ERR_INVALID, "the text is not valid UTF-8");
+        return json_array_append_new(list, string) ? err_nomem(err, "options") : OK;
+    }
+    if (value[0] == '[' || value[0] == '{') {
+        json_error_t fault;
+        json_t *more = json_loads(value, JSON_REJECT_DUPLICATES, &fault);
+        if (!more) return err_set(err, ERR_INVALID, "not valid JSON: %s", fault.text);
+        int failed =
+            json_is_array(list) ? json_array_extend(list, more) : json_object_update(list, more);
+        json_decref(more);
+        return failed ? err_set(err, ERR_INVALID, "%s is not the right kind of JSON", value) : OK;
+    }
+    return row->type == NVLLM_PARAM_IDS ? append_ids(list, value, err)
+                                        : append_biases(list, value, err);
+}
+
+// The rows' own setters want the whole list.
+static enum status set_lists(const struct options *options, json_t *lists, struct err *err) {
+    const char *name;
+    json_t *list;
+    json_object_foreach(lists, name, list) {
+        struct flag_match match = find_flag(options, name, strlen(name));
+        char *text = json_dumps(list, JSON_COMPACT);
+        if (!text) return err_nomem(err, "options");
+        enum status status = set_row(&match, text, err);
+        free(text);
+        if (status) return status;
+    }
+    return OK;
+}
+
+// The value of a boolean flag, from --x, --no-x, --x=true or --x=false.
+static enum status bool_value(const struct flag_match *match, const char *given, const char **value,
+                              struct err *err) {
+    *value = match->negated ? "false" : "true";
+    if (!given) return OK;
+    if (match->negated || (strcmp(given, "true") != 0 && strcmp(given, "false") != 0)) {
+        return err_set(err, ERR_INVALID, "it takes no value");
+    }
+    *value = given;
+    return OK;
+}
+
+// One flag at argv[*at]; moves *at to the last argument it used.
+static enum status parse_flag(const struct options *options, int argc, char **argv, int *at,
+                              json_t *lists, struct err *err) {
+    const char *arg = strcmp(argv[*at], "-m") == 0 ? "--model" : argv[*at];
+    const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
+    struct flag_match match = {0};
+    if (arg[1] == '-') match = find_flag(options, arg + 2, len - 2);
+    if (!match.group) return unknown_flag(options, arg, len, err);
+    const char *value = equals ? equals + 1 : NULL;
+    enum status status = OK;
+    if (match.row->type == NVLLM_PARAM_BOOL) {
+        status = bool_value(&match, value, &value, err);
+    } else if (!value) {
+        if (*at + 1 >= argc) return err_set(err, ERR_INVALID, "%s needs a value", argv[*at]);
+        value = argv[++*at];
+    }
+    if (!status) {
+        status = is_list(match.row) ? collect(lists, match.row, value, err)
+                                    : set_row(&match, value, err);
+    }
+    // The library's sentences name the parameter themselves.
+    bool named = match.group->set && !is_list(match.row) && match.row->type != NVLLM_PARAM_BOOL;
+    return status && !named ? err_prefix(err, status, "%.*s", (int)len, arg) : status;
+}
+
+static bool asks_for_help(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    }
+    return false;
+}
+
+enum status options_parse(struct options *options, int argc, char **argv, struct err *err) {
+    options->args = argv;
+    options->num_args = 0;
+    options->help = asks_for_help(argc, argv);
+    if (options->help) return OK;
+    json_t *lists = json_object();
+    if (!lists) return err_nomem(err, "options");
+    enum status status = OK;
+    bool flags_ended = false;
+    for (int i = 0; i < argc && !status; i++) {
+        if (!flags_ended && strcmp(argv[i], "--") == 0) {
+            flags_ended = true;
+        } else if (!flags_ended && argv[i][0] == '-' && argv[i][1]) {
+            status = parse_flag(options, argc, argv, &i, lists, err);
+        } else {
+            argv[options->num_args++] = argv[i];
+        }
+    }
+    if (!status) status = set_lists(options, lists, err);
+    json_decref(lists);
+    return status;
+}

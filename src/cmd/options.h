@@ -1,0 +1,46 @@
+/* Command-line flags made from parameter tables: the library's two, and each command's own rows.
+ *
+ * A row `max_tokens` is the flag --max-tokens. Booleans are --x and --no-x (for enable_x also
+ * --disable-x) and take no value unless written --x=false. Values are `--flag value` or
+ * `--flag=value`; `--` ends the flags. Lists (STRINGS, IDS, BIASES) may be given several times:
+ * stop strings are taken literally, ids are "1,2,3", biases "id=bias,...", or either as JSON. Pure:
+ * knows no command and no engine. */
+#ifndef CMD_OPTIONS_H
+#define CMD_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "nanovllm.h"
+
+struct option_group {
+    const char *title; // heading in the help
+    const struct nvllm_param *(*row)(size_t index); // NULL past the end
+    // Sets a row from JSON text. NULL: `target` is written through the rows' offsets, which may be
+    // INT, DOUBLE, BOOL and STRING only.
+    enum status (*set)(void *target, const char *name, const char *value, struct err *err);
+    void *target;
+    const char *hidden; // a row that is not offered as a flag; NULL: none
+};
+
+struct options {
+    const char *command; // "generate"
+    const char *synopsis; // what follows the name in the usage line
+    const char *details; // paragraphs above the flags; NULL: none
+    const char *epilogue; // below the flags; NULL: none
+    const struct option_group *groups; // [num_groups]
+    size_t num_groups;
+    // Filled by options_parse.
+    char **args; // [num_args] what is not a flag, in order; the front of argv
+    size_t num_args;
+    bool help; // -h or --help was given; nothing else is checked then
+};
+
+// Reorders argv. ERR_INVALID with a sentence for an unknown flag (with a suggestion), a missing or
+// superfluous value, or a value that its row refuses.
+MUST_USE enum status options_parse(struct options *options, int argc, char **argv, struct err *err);
+void options_print_help(const struct options *options, FILE *out);
+
+#endif

@@ -1,0 +1,151 @@
+#include "cmd/request_line.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jread.h"
+#include "base/suggest.h"
+#include "cmd/cli.h"
+
+static const char *const request_keys[] = {"prompt", "prompt_token_ids", "cache_salt"};
+enum { NUM_REQUEST_KEYS = sizeof request_keys / sizeof request_keys[0], KEYS_MAX = 64 };
+
+static bool is_sampling_param(const char *name) {
+    const struct nvllm_param *row;
+    for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
+        if (strcmp(row->name, name) == 0) return true;
+    }
+    return false;
+}
+
+static enum status unknown_key(const char *key, struct err *err) {
+    const char *names[KEYS_MAX];
+    size_t num_names = 0;
+    for (; num_names < NUM_REQUEST_KEYS; num_names++) names[num_names] = request_keys[num_names];
+    const struct nvllm_param *row;
+    for (size_t i = 0; (row = nvllm_sampling_param(i)) && num_names < KEYS_MAX; i++) {
+        names[num_names++] = row->name;
+    }
+    const char *nearest = suggest_nearest(key, names, num_names);
+    if (nearest) {
+        return err_set(err, ERR_INVALID, "unknown key \"%.60s\"; did you mean \"%s\"?", key,
+                       nearest);
+    }
+    return err_set(err, ERR_INVALID, "unknown key \"%.60s\"", key);
+}
+
+static enum status read_ids(struct request_line *line, const json_t *value, struct err *err) {
+    if (!json_is_array(value)) {
+        return err_set(err, ERR_FORMAT, "\"prompt_token_ids\" is %s, want a list of token ids",
+                       jread_type_name(value));
+    }
+    size_t num_ids = json_array_size(value);
+    line->prompt_token_ids = malloc((num_ids ? num_ids : 1) * sizeof *line->prompt_token_ids);
+    if (!line->prompt_token_ids) return err_nomem(err, "prompt_token_ids");
+    line->num_prompt_token_ids = num_ids;
+    for (size_t i = 0; i < num_ids; i++) {
+        const json_t *id = json_array_get(value, i);
+        if (!json_is_integer(id)) {
+            return err_set(err, ERR_FORMAT, "\"prompt_token_ids\"[%zu] is %s, want an integer", i,
+                           jread_type_name(id));
+        }
+        json_int_t number = json_integer_value(id);
+        if (number < 0 || number > INT32_MAX) {
+            return err_set(err, ERR_FORMAT, "\"prompt_token_ids\"[%zu] is %lld, not a token id", i,
+                           (long long)number);
+        }
+        line->prompt_token_ids[i] = (int32_t)number;
+    }
+    return OK;
+}
+
+static enum status set_sampling(struct request_line *line, const char *key, const json_t *value,
+                                struct err *err) {
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) return err_nomem(err, "request");
+    struct nvllm_error error = {0};
+    enum status status =
+        cli_status(nvllm_sampling_params_set(&line->sampling, key, text, &error), &error, err);
+    free(text);
+    return status;
+}
+
+static enum status set_key(struct request_line *line, const char *key, const json_t *value,
+                           struct err *err) {
+    if (strcmp(key, "messages") == 0) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "\"messages\" needs chat templates, which this version does not have; give "
+                       "the rendered text as \"prompt\"");
+    }
+    if (strcmp(key, "prompt_token_ids") == 0) {
+        return json_is_null(value) ? OK : read_ids(line, value, err);
+    }
+    bool prompt = strcmp(key, "prompt") == 0;
+    if (prompt || strcmp(key, "cache_salt") == 0) {
+        if (json_is_null(value)) return OK;
+        if (!json_is_string(value)) {
+            return err_set(err, ERR_FORMAT, "\"%s\" is %s, want a string", key,
+                           jread_type_name(value));
+        }
+        if (prompt) {
+            line->prompt = json_string_value(value);
+            line->prompt_len = json_string_length(value);
+            return OK;
+        }
+        line->cache_salt = json_string_value(value);
+        if (strlen(line->cache_salt) != json_string_length(value)) {
+            return err_set(err, ERR_FORMAT, "\"cache_salt\" contains a NUL character");
+        }
+        return OK;
+    }
+    if (!is_sampling_param(key)) return unknown_key(key, err);
+    return json_is_null(value) ? OK : set_sampling(line, key, value, err);
+}
+
+static enum status check_prompt(const struct request_line *line, struct err *err) {
+    if (line->prompt && line->prompt_token_ids) {
+        return err_set(err, ERR_INVALID,
+                       "both \"prompt\" and \"prompt_token_ids\" are given, want one");
+    }
+    if (line->prompt || line->prompt_token_ids) return OK;
+    return err_set(err, ERR_INVALID, "neither \"prompt\" nor \"prompt_token_ids\" is given");
+}
+
+static enum status parse(struct request_line *line, const char *text, size_t len, struct err *err) {
+    json_error_t fault;
+    // NUL is a character like others in a prompt; jread_text would refuse it.
+    line->root =
+        json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &fault);
+    if (!line->root) {
+        if (json_error_code(&fault) == json_error_out_of_memory) return err_nomem(err, "request");
+        return err_set(err, ERR_FORMAT, "not valid JSON: %s at column %d", fault.text,
+                       fault.column);
+    }
+    if (!json_is_object(line->root)) {
+        return err_set(err, ERR_FORMAT, "the line is %s, want an object",
+                       jread_type_name(line->root));
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(line->root, key, value) {
+        enum status status = set_key(line, key, value, err);
+        if (status) return status;
+    }
+    return check_prompt(line, err);
+}
+
+enum status request_line_parse(struct request_line *line, const char *text, size_t len,
+                               const struct nvllm_sampling_params *defaults, struct err *err) {
+    *line = (struct request_line){.sampling = *defaults};
+    line->sampling.owned = NULL; // what it points to stays the defaults'
+    enum status status = parse(line, text, len, err);
+    if (status) request_line_fini(line);
+    return status;
+}
+
+void request_line_fini(struct request_line *line) {
+    json_decref(line->root);
+    free(line->prompt_token_ids);
+    if (line->sampling.owned) nvllm_sampling_params_fini(&line->sampling);
+    *line = (struct request_line){0};
+}

@@ -1,0 +1,29 @@
+/* One line of --input: a JSON object with `prompt` or `prompt_token_ids`, an optional `cache_salt`,
+ * and any sampling field by its table name, which overrides the flags. null means "not given". */
+#ifndef CMD_REQUEST_LINE_H
+#define CMD_REQUEST_LINE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "nanovllm.h"
+
+struct request_line {
+    json_t *root; // the parsed line, which the strings below borrow from
+    const char *prompt; // [prompt_len] or NULL; may contain NUL bytes
+    size_t prompt_len;
+    int32_t *prompt_token_ids; // [num_prompt_token_ids] or NULL
+    size_t num_prompt_token_ids;
+    const char *cache_salt; // or NULL
+    // The defaults overridden; lists that the line does not set are borrowed from the defaults.
+    struct nvllm_sampling_params sampling;
+};
+
+// A fault is one sentence without the line's number. *line is empty then.
+MUST_USE enum status request_line_parse(struct request_line *line, const char *text, size_t len,
+                                        const struct nvllm_sampling_params *defaults,
+                                        struct err *err);
+void request_line_fini(struct request_line *line); // all-zero is fine
+
+#endif

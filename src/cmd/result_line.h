@@ -1,0 +1,36 @@
+/* What became of one request, and its line of --output. */
+#ifndef CMD_RESULT_LINE_H
+#define CMD_RESULT_LINE_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "nanovllm.h"
+
+struct result {
+    uint64_t index; // of the request among all, from 0
+    int32_t *prompt_ids; // [num_prompt_ids]
+    size_t num_prompt_ids;
+    int32_t *token_ids; // [num_tokens] generated
+    size_t num_tokens;
+    struct buf text;
+    enum nvllm_finish_reason finish_reason;
+    int32_t stop_token_id; // -1: none
+    char *stop_string; // NULL: none
+    uint32_t num_cached_tokens;
+    int32_t num_top; // alternatives per token; -1: no logprobs were asked for
+    struct buf logprobs; // the JSON of the list so far, without its brackets
+    char *error; // NULL: none
+};
+
+void result_fini(struct result *result); // all-zero is fine
+size_t result_bytes(const struct result *result); // memory it holds, roughly
+// Adds one generated token's element to result->logprobs.
+MUST_USE enum status result_add_logprobs(struct result *result, const struct nvllm_logprob *chosen,
+                                         const struct nvllm_logprob *top, size_t num_top,
+                                         struct err *err);
+// Appends the line with its newline.
+MUST_USE enum status result_line_format(struct buf *out, const struct result *result,
+                                        struct err *err);
+
+#endif

@@ -1,0 +1,15 @@
+/* The engine's counters as a JSON object, for --stats and bench --json. */
+#ifndef CMD_STATS_JSON_H
+#define CMD_STATS_JSON_H
+
+#include "base/buf.h"
+#include "nanovllm.h"
+
+// What `after` counted since `before`; peaks and sizes are those of `after`. All-zero `before`:
+// all.
+struct nvllm_stats stats_since(const struct nvllm_stats *before, const struct nvllm_stats *after);
+// Appends the members, one per line with `indent` spaces, without braces or a last comma.
+MUST_USE enum status stats_json_members(struct buf *out, const struct nvllm_stats *stats,
+                                        double total_seconds, int indent, struct err *err);
+
+#endif
