@@ -1,0 +1,457 @@
+#include "engine/scheduler_sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/block_checks.h"
+
+enum { REQUESTS_MAX = 24, BASES_MAX = 4, PROMPT_MAX = 96, NEW_MAX = 40, EOS = 0 };
+enum abort_phase { ABORT_BEFORE, ABORT_MIDSTEP, ABORT_AFTER_RUN, ABORT_AMONG_OUTPUTS, NUM_PHASES };
+
+struct sim_request {
+    struct sequence *seq; // NULL before it is added and after it ended
+    int32_t tokens[PROMPT_MAX + NEW_MAX]; // [num_tokens] prompt, then what it generates alone
+    uint64_t prefix[PROMPT_MAX + NEW_MAX]; // [num_tokens] what the slot of each position must hold
+    uint32_t num_prompt, num_tokens, num_tokens_max;
+    uint64_t salt;
+    bool ignore_eos;
+    uint64_t arrival_step, abort_step; // abort_step counts from its arrival; UINT64_MAX: never
+    enum abort_phase abort_phase;
+    bool was_running; // before this step's schedule
+    uint32_t num_deferrals; // before this step's schedule
+    bool ended;
+};
+
+struct sim {
+    uint64_t random;
+    struct scheduler_config config;
+    struct scheduler *scheduler;
+    const struct schedule *schedule;
+    struct sim_request requests[REQUESTS_MAX];
+    struct sequence *seqs[REQUESTS_MAX]; // those that are in the scheduler, else NULL
+    uint32_t num_requests, num_ended;
+    uint64_t *slots; // [num_blocks * block_size] the KV cache
+    uint64_t *written_at; // [num_blocks * block_size] step that wrote the slot
+    uint64_t step;
+    uint64_t num_preemptions; // before this step's schedule
+    struct sim_totals *totals;
+    char fault[256]; // empty: none so far
+};
+
+static void fail(struct sim *sim, const char *format, ...) {
+    if (sim->fault[0]) return;
+    va_list args;
+    va_start(args, format);
+    int len = snprintf(sim->fault, sizeof sim->fault, "step %llu: ", (unsigned long long)sim->step);
+    vsnprintf(sim->fault + len, sizeof sim->fault - (size_t)len, format, args);
+    va_end(args);
+}
+
+static uint64_t mix(uint64_t a, uint64_t b) {
+    uint64_t x = (a ^ (b * 0x9E3779B97F4A7C15u)) + 0xD1B54A32D192ED03u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static uint32_t below(struct sim *sim, uint32_t n) {
+    sim->random++;
+    return (uint32_t)(mix(sim->random, 1) % n);
+}
+
+static uint32_t between(struct sim *sim, uint32_t low, uint32_t high) {
+    return low + below(sim, high - low + 1);
+}
+
+static bool one_in(struct sim *sim, uint32_t n) {
+    return below(sim, n) == 0;
+}
+
+// What a position's slot holds: the prefix before it and its own token.
+static uint64_t slot_content(uint64_t before, int32_t token) {
+    return mix(before, (uint64_t)token + 17);
+}
+
+// The model: the next token from the last position's slot. Few different tokens, so that contents
+// repeat.
+static int32_t next_token(uint64_t content) {
+    uint64_t logits = mix(content, 99);
+    if (logits % 29 == 0) return EOS;
+    return 1 + (int32_t)((logits >> 32) % 3);
+}
+
+static void make_alone(struct sim_request *request) {
+    uint64_t before = mix(request->salt, 5);
+    request->num_tokens = request->num_prompt;
+    for (uint32_t i = 0; i < request->num_tokens; i++) {
+        before = request->prefix[i] = slot_content(before, request->tokens[i]);
+        if (i + 1 < request->num_tokens || request->num_tokens == request->num_tokens_max) continue;
+        int32_t token = next_token(before);
+        request->tokens[request->num_tokens++] = token;
+        if (token == EOS && !request->ignore_eos) return;
+    }
+}
+
+static void make_config(struct sim *sim, enum schedule_policy policy, bool enable_prefix_caching) {
+    static const uint32_t block_sizes[] = {1, 2, 3, 4, 4, 5, 7, 8, 16};
+    uint32_t block_size = block_sizes[below(sim, ARRAY_LEN(block_sizes))];
+    // Mostly caches that a few of the requests fill.
+    uint32_t num_blocks_max = one_in(sim, 4) ? 64 : 5 + 100 / block_size;
+    sim->config = (struct scheduler_config){
+        .policy = policy,
+        .max_num_seqs = one_in(sim, 2) ? between(sim, 1, 8) : between(sim, 1, 64),
+        .max_num_batched_tokens = one_in(sim, 2) ? between(sim, 3, 16) : between(sim, 3, 64),
+        .num_blocks = between(sim, 5, num_blocks_max < 64 ? num_blocks_max : 64),
+        .block_size = block_size,
+        .enable_prefix_caching = enable_prefix_caching,
+        .hash_seed = sim->random,
+    };
+}
+
+static void make_requests(struct sim *sim) {
+    int32_t bases[BASES_MAX][PROMPT_MAX];
+    uint32_t num_bases = between(sim, 1, BASES_MAX), num_salts = one_in(sim, 4) ? 3 : 1;
+    uint32_t vocab = between(sim, 1, 4), gap = one_in(sim, 3) ? 0 : between(sim, 1, 12);
+    for (uint32_t i = 0; i < num_bases; i++) {
+        for (uint32_t j = 0; j < PROMPT_MAX; j++) bases[i][j] = 1 + (int32_t)below(sim, vocab);
+    }
+    uint32_t cache_tokens = sim->config.num_blocks * sim->config.block_size;
+    sim->num_requests = between(sim, 1, REQUESTS_MAX);
+    uint64_t arrival = 0;
+    for (uint32_t i = 0; i < sim->num_requests; i++) {
+        struct sim_request *request = &sim->requests[i];
+        uint32_t most = cache_tokens < PROMPT_MAX ? cache_tokens : PROMPT_MAX;
+        request->num_prompt = between(sim, 1, one_in(sim, 8) ? most : (most + 1) / 2);
+        uint32_t num_new = one_in(sim, 4) ? between(sim, 1, 12) : between(sim, 1, NEW_MAX);
+        bool must_fit = !one_in(sim, 20);
+        if (must_fit && request->num_prompt + num_new > cache_tokens) {
+            request->num_prompt = (request->num_prompt + 1) / 2;
+            num_new = below(sim, cache_tokens - request->num_prompt) + 1;
+            if (num_new > NEW_MAX) num_new = NEW_MAX;
+        }
+        request->num_tokens_max = request->num_prompt + num_new;
+        uint32_t num_shared =
+            one_in(sim, 3) ? request->num_prompt : between(sim, 0, request->num_prompt);
+        memcpy(request->tokens, bases[below(sim, num_bases)], sizeof bases[0]);
+        for (uint32_t j = num_shared; j < request->num_prompt; j++) {
+            request->tokens[j] = 1 + (int32_t)below(sim, 3);
+        }
+        request->salt = below(sim, num_salts);
+        request->ignore_eos = one_in(sim, 2);
+        if (gap) arrival += below(sim, gap);
+        request->arrival_step = arrival;
+        request->abort_step = one_in(sim, 8) ? below(sim, 30) : UINT64_MAX;
+        request->abort_phase = (enum abort_phase)below(sim, NUM_PHASES);
+        make_alone(request);
+    }
+}
+
+static void check_blocks(struct sim *sim) {
+    const char *fault =
+        block_checks_run(scheduler_blocks(sim->scheduler), sim->seqs, sim->num_requests);
+    if (fault) fail(sim, "%s", fault);
+}
+
+static void end_request(struct sim *sim, struct sim_request *request) {
+    scheduler_finish(sim->scheduler, request->seq);
+    if (request->seq->status != SEQUENCE_FINISHED) fail(sim, "finish left a status");
+    sequence_destroy(request->seq);
+    request->seq = NULL;
+    sim->seqs[request - sim->requests] = NULL;
+    request->ended = true;
+    sim->num_ended++;
+}
+
+static void abort_due(struct sim *sim, enum abort_phase phase) {
+    for (uint32_t i = 0; i < sim->num_requests; i++) {
+        struct sim_request *request = &sim->requests[i];
+        if (!request->seq || request->abort_phase != phase) continue;
+        if (request->abort_step == UINT64_MAX) continue;
+        if (sim->step < request->arrival_step + request->abort_step) continue;
+        sim->totals->num_aborts++;
+        if (request->seq->num_scheduled_tokens > 0) sim->totals->num_midstep_aborts++;
+        end_request(sim, request);
+    }
+}
+
+static void add_due(struct sim *sim) {
+    for (uint32_t i = 0; i < sim->num_requests; i++) {
+        struct sim_request *request = &sim->requests[i];
+        if (request->seq || request->ended || request->arrival_step > sim->step) continue;
+        struct err err = {0};
+        if (sequence_create(&request->seq, i, request->tokens, request->num_prompt,
+                            request->num_tokens_max - request->num_prompt, sim->config.block_size,
+                            request->salt, &err)) {
+            fail(sim, "sequence_create: %s", err.message);
+            return;
+        }
+        request->seq->user = request;
+        sim->seqs[i] = request->seq;
+        bool fits = request->seq->num_blocks_max <= sim->config.num_blocks;
+        enum status status = scheduler_add(sim->scheduler, request->seq, &err);
+        if (status != (fits ? OK : ERR_INVALID)) fail(sim, "scheduler_add returned %d", status);
+        sim->totals->num_requests++;
+        if (status) {
+            sim->totals->num_refused++;
+            end_request(sim, request);
+        }
+    }
+}
+
+static void check_item(struct sim *sim, uint32_t index) {
+    const struct scheduled *item = &sim->schedule->items[index];
+    const struct sequence *seq = item->seq;
+    if (!seq) {
+        fail(sim, "item %u has no sequence", index);
+        return;
+    }
+    uint32_t end = seq->num_computed_tokens + item->num_tokens;
+    if (seq->status != SEQUENCE_RUNNING) fail(sim, "item %u is not running", index);
+    if (seq->schedule_index != index) fail(sim, "item %u is scheduled twice", index);
+    if (item->num_tokens == 0 || item->num_tokens != seq->num_scheduled_tokens) {
+        fail(sim, "item %u has %u tokens", index, item->num_tokens);
+    }
+    if (end > seq->num_tokens) fail(sim, "item %u runs unknown tokens", index);
+    if (item->needs_token != (end == seq->num_tokens)) fail(sim, "B24: needs_token is wrong");
+    if (seq->num_blocks * sim->config.block_size < end) fail(sim, "item %u lacks blocks", index);
+    bool is_decode = index < sim->schedule->num_decode_tokens;
+    if (is_decode != seq->is_prefilled) fail(sim, "decodes are not first");
+    if (is_decode && (item->num_tokens != 1 || sequence_num_generated(seq) == 0)) {
+        fail(sim, "a decode is not the newest generated token");
+    }
+}
+
+static void check_schedule(struct sim *sim) {
+    const struct schedule *schedule = sim->schedule;
+    uint32_t num_tokens = 0, num_prefills = 0, num_cut = 0;
+    for (uint32_t i = 0; i < schedule->num_items && !sim->fault[0]; i++) {
+        check_item(sim, i);
+        num_tokens += schedule->items[i].num_tokens;
+        num_prefills += i >= schedule->num_decode_tokens;
+        num_cut += !schedule->items[i].needs_token;
+    }
+    uint32_t sum = schedule->num_decode_tokens + schedule->num_prefill_tokens;
+    if (num_tokens != schedule->num_tokens || sum != num_tokens) fail(sim, "sums are wrong");
+    if (num_tokens > sim->config.max_num_batched_tokens) fail(sim, "over the token budget");
+    uint32_t num_running = scheduler_num_running(sim->scheduler);
+    if (num_running > sim->config.max_num_seqs) fail(sim, "B4: %u are active", num_running);
+    bool has_unfinished = scheduler_has_unfinished(sim->scheduler);
+    if ((schedule->num_items > 0) != has_unfinished) fail(sim, "B1: empty with work left");
+    bool is_mixed = sim->config.policy == SCHEDULE_MIXED;
+    if (!is_mixed && num_prefills && schedule->num_decode_tokens) fail(sim, "prefill met decode");
+    if (!is_mixed && num_cut > (schedule->num_items == 1)) fail(sim, "a later prompt is cut");
+}
+
+// Whether another item computes the block that `seq` is about to begin, and came first.
+static bool is_computed_by_another(const struct sim *sim, const struct sequence *seq) {
+    uint32_t block_size = sim->config.block_size;
+    uint32_t index = seq->num_computed_tokens / block_size, end = (index + 1) * block_size;
+    const struct sim_request *request = seq->user;
+    if (end > seq->num_tokens - 1) return false; // would have to be computed in any case
+    for (uint32_t i = 0; i < sim->schedule->num_items; i++) {
+        const struct sequence *other = sim->schedule->items[i].seq;
+        const struct sim_request *theirs = other->user;
+        if (other == seq || end > other->num_tokens) continue;
+        if (!theirs->was_running && other->arrival > seq->arrival) continue;
+        uint32_t their_end = other->num_computed_tokens + other->num_scheduled_tokens;
+        if (other->num_computed_tokens / block_size > index || their_end <= index * block_size) {
+            continue;
+        }
+        if (theirs->prefix[end - 1] == request->prefix[end - 1]) return true;
+    }
+    return false;
+}
+
+static bool was_deferred(const struct sim_request *request) {
+    return request->seq && request->seq->num_deferrals > request->num_deferrals;
+}
+
+// Who was let in, who had to wait, and who should have run.
+static void check_fairness(struct sim *sim) {
+    bool is_mixed = sim->config.policy == SCHEDULE_MIXED;
+    uint64_t num_preemptions = scheduler_num_preemptions(sim->scheduler);
+    uint64_t last_admitted = 0;
+    const struct sequence *oldest = NULL;
+    for (uint32_t i = 0; i < sim->num_requests; i++) {
+        const struct sequence *seq = sim->seqs[i];
+        const struct sim_request *request = &sim->requests[i];
+        if (!seq || seq->status != SEQUENCE_RUNNING) continue;
+        bool is_scheduled = seq->num_scheduled_tokens > 0;
+        bool must_decode = is_mixed || sim->schedule->num_decode_tokens > 0;
+        if (seq->is_prefilled && must_decode && !is_scheduled) fail(sim, "B5: a decode waits");
+        if (!oldest || seq->arrival < oldest->arrival) oldest = seq;
+        if (request->was_running) continue;
+        if (num_preemptions > sim->num_preemptions) fail(sim, "2.6: preempted and admitted");
+        if (seq->arrival > last_admitted) last_admitted = seq->arrival;
+        if (sim->config.enable_prefix_caching && request->num_deferrals < seq->num_tokens &&
+            is_computed_by_another(sim, seq)) {
+            fail(sim, "B18: a block is computed twice in a step");
+        }
+    }
+    if (is_mixed && oldest && oldest->num_scheduled_tokens == 0) fail(sim, "the oldest waits");
+    for (uint32_t i = 0; i < sim->num_requests; i++) {
+        const struct sequence *seq = sim->seqs[i];
+        if (!seq || seq->status != SEQUENCE_WAITING) continue;
+        if (seq->num_blocks > 0) fail(sim, "a waiting sequence holds blocks");
+        sim->totals->num_deferrals += was_deferred(&sim->requests[i]);
+        if (seq->arrival < last_admitted && !was_deferred(&sim->requests[i])) {
+            fail(sim, "a later one was admitted first");
+        }
+    }
+}
+
+static uint64_t *slot_of(struct sim *sim, uint64_t *array, const struct sequence *seq,
+                         uint32_t position) {
+    uint32_t block_size = sim->config.block_size;
+    return &array[seq->block_table[position / block_size] * block_size + position % block_size];
+}
+
+// Everything that counts as computed reads what this sequence alone would have written.
+static void check_reads(struct sim *sim, const struct sequence *seq, uint32_t end) {
+    const struct sim_request *request = seq->user;
+    for (uint32_t i = 0; i < end; i++) {
+        if (*slot_of(sim, sim->slots, seq, i) == request->prefix[i]) continue;
+        fail(sim, "request %llu reads another prefix at position %u", (unsigned long long)seq->id,
+             i);
+        return;
+    }
+}
+
+static void run_item(struct sim *sim, const struct scheduled *item) {
+    const struct sequence *seq = item->seq;
+    const struct sim_request *request = seq->user;
+    uint32_t start = seq->num_computed_tokens;
+    uint64_t before = start ? *slot_of(sim, sim->slots, seq, start - 1) : mix(request->salt, 5);
+    for (uint32_t i = start; i < start + item->num_tokens; i++) {
+        uint32_t id = seq->block_table[i / sim->config.block_size];
+        const struct block *block = &scheduler_blocks(sim->scheduler)->blocks[id];
+        if (block->ref_count != 1 || block->serial) fail(sim, "writes to a shared block");
+        uint64_t *written_at = slot_of(sim, sim->written_at, seq, i);
+        if (*written_at == sim->step + 1) fail(sim, "two items write to one slot");
+        *written_at = sim->step + 1;
+        before = slot_content(before, seq->token_ids[i]);
+        *slot_of(sim, sim->slots, seq, i) = before;
+    }
+}
+
+static void run_model(struct sim *sim) {
+    const struct schedule *schedule = sim->schedule;
+    // Before the writes: nothing may count on KV that only this step computes.
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct sequence *seq = schedule->items[i].seq;
+        if (seq) check_reads(sim, seq, seq->num_computed_tokens);
+    }
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        if (!schedule->items[i].seq) continue;
+        run_item(sim, &schedule->items[i]);
+        sim->totals->num_tokens += schedule->items[i].num_tokens;
+    }
+}
+
+static void take_output(struct sim *sim, struct sequence *seq) {
+    struct sim_request *request = seq->user;
+    int32_t token = next_token(*slot_of(sim, sim->slots, seq, seq->num_tokens - 1));
+    if (token != request->tokens[seq->num_tokens]) {
+        fail(sim, "request %llu generates another token than alone", (unsigned long long)seq->id);
+    }
+    scheduler_append_token(sim->scheduler, seq, token);
+    bool is_stopped = token == EOS && !request->ignore_eos;
+    if (!is_stopped && seq->num_tokens < seq->num_tokens_max) return;
+    if (seq->num_tokens != request->num_tokens) fail(sim, "a request is shorter than alone");
+    if (memcmp(seq->token_ids, request->tokens, seq->num_tokens * sizeof token) != 0) {
+        fail(sim, "a request's tokens are others than alone");
+    }
+    sim->totals->num_finished++;
+    end_request(sim, request);
+}
+
+static void run_step(struct sim *sim) {
+    add_due(sim);
+    abort_due(sim, ABORT_BEFORE);
+    for (uint32_t i = 0; i < sim->num_requests; i++) {
+        const struct sequence *seq = sim->seqs[i];
+        sim->requests[i].was_running = seq && seq->status == SEQUENCE_RUNNING;
+        sim->requests[i].num_deferrals = seq ? seq->num_deferrals : 0;
+    }
+    sim->num_preemptions = scheduler_num_preemptions(sim->scheduler);
+    sim->schedule = scheduler_schedule(sim->scheduler);
+    check_schedule(sim);
+    check_fairness(sim);
+    check_blocks(sim);
+    if (sim->fault[0] || sim->schedule->num_items == 0) return;
+    sim->totals->num_steps++;
+
+    abort_due(sim, ABORT_MIDSTEP);
+    run_model(sim);
+    abort_due(sim, ABORT_AFTER_RUN);
+    check_blocks(sim);
+    scheduler_advance(sim->scheduler);
+    check_blocks(sim);
+    for (uint32_t i = 0; i < sim->num_requests; i++) {
+        const struct sequence *seq = sim->seqs[i];
+        if (seq) check_reads(sim, seq, seq->num_computed_tokens);
+    }
+    for (uint32_t i = 0; i < sim->schedule->num_items && !sim->fault[0]; i++) {
+        const struct scheduled *item = &sim->schedule->items[i];
+        if (item->seq && item->needs_token) take_output(sim, item->seq);
+        if (i == 0) abort_due(sim, ABORT_AMONG_OUTPUTS);
+    }
+    check_blocks(sim);
+}
+
+// Tokens of all requests, which alone would be about the steps that a budget of 1 takes.
+static uint64_t total_tokens(const struct sim *sim) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < sim->num_requests; i++) sum += sim->requests[i].num_tokens;
+    return sum;
+}
+
+static void run_case(struct sim *sim) {
+    uint64_t num_tokens = total_tokens(sim), first_steps = sim->totals->num_steps;
+    uint64_t last_arrival = sim->requests[sim->num_requests - 1].arrival_step;
+    while (sim->num_ended < sim->num_requests && !sim->fault[0]) {
+        run_step(sim);
+        sim->step++;
+        // With some tokens computed per step, only recomputing for ever takes longer.
+        if (sim->step > last_arrival + 2 * num_tokens + 100) fail(sim, "livelock or starvation");
+    }
+    const struct block_manager *blocks = scheduler_blocks(sim->scheduler);
+    if (!sim->fault[0]) {
+        check_blocks(sim);
+        if (blocks->num_free != blocks->num_blocks) fail(sim, "blocks leaked");
+        if (scheduler_num_blocks_used(sim->scheduler) != 0) fail(sim, "blocks are still used");
+        if (scheduler_num_blocks_peak(sim->scheduler) > blocks->num_blocks) fail(sim, "peak");
+        if (scheduler_first(sim->scheduler)) fail(sim, "a queue is not empty");
+    }
+    struct sim_totals *totals = sim->totals;
+    totals->num_cases++;
+    totals->num_preemptions += scheduler_num_preemptions(sim->scheduler);
+    totals->num_cached_tokens += scheduler_num_cached_tokens(sim->scheduler);
+    totals->num_duplicates += blocks->stats.num_duplicates;
+    totals->num_evictions += blocks->stats.num_evicted;
+    double ratio = (double)(totals->num_steps - first_steps) / (double)num_tokens;
+    if (ratio > totals->worst_step_ratio) totals->worst_step_ratio = ratio;
+}
+
+const char *scheduler_sim_run(uint64_t seed, enum schedule_policy policy,
+                              bool enable_prefix_caching, struct sim_totals *totals) {
+    static struct sim sim;
+    sim = (struct sim){.random = mix(seed, 3), .totals = totals};
+    make_config(&sim, policy, enable_prefix_caching);
+    make_requests(&sim);
+    size_t num_slots = (size_t)sim.config.num_blocks * sim.config.block_size;
+    sim.slots = calloc(num_slots, 2 * sizeof *sim.slots);
+    sim.written_at = sim.slots + num_slots;
+    struct err err = {0};
+    if (!sim.slots || scheduler_create(&sim.scheduler, &sim.config, &err)) {
+        fail(&sim, "scheduler_create: %s", err.message);
+    } else {
+        run_case(&sim);
+    }
+    scheduler_destroy(sim.scheduler);
+    for (uint32_t i = 0; i < sim.num_requests; i++) sequence_destroy(sim.seqs[i]);
+    free(sim.slots);
+    return sim.fault[0] ? sim.fault : NULL;
+}

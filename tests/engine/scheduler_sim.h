@@ -1,0 +1,28 @@
+/* A simulated engine around the scheduler: a KV cache in which each slot remembers the whole prefix
+ * that wrote it, and a model whose next token depends on that prefix alone, so that what a request
+ * generates when it runs alone is known beforehand. Everything is made from one seed.
+ *
+ * Every step checks: the schedule against its limits and its policy, the block invariants, that
+ * each position below num_computed_tokens of every running sequence reads what that sequence's own
+ * prefix would have written, and that nothing writes to a block that others can see. */
+#ifndef ENGINE_SCHEDULER_SIM_H
+#define ENGINE_SCHEDULER_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/scheduler.h"
+
+struct sim_totals { // what a run of cases has met, to show that it met everything
+    uint64_t num_cases, num_steps, num_requests;
+    uint64_t num_tokens; // run through the model
+    uint64_t num_preemptions, num_cached_tokens, num_deferrals, num_duplicates, num_evictions;
+    uint64_t num_aborts, num_midstep_aborts, num_refused, num_finished;
+    double worst_step_ratio; // of a case: steps / tokens of its requests
+};
+
+// Runs one case to its end. NULL, or what went wrong (static storage, valid until the next call).
+const char *scheduler_sim_run(uint64_t seed, enum schedule_policy policy,
+                              bool enable_prefix_caching, struct sim_totals *totals);
+
+#endif

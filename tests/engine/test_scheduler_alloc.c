@@ -1,0 +1,83 @@
+// The scheduler allocates at its creation and a sequence's; each failure there is ERR_NOMEM without
+// a leak, and steps allocate nothing.
+#include <string.h>
+
+#include "engine/scheduler.h"
+#include "support/alloc_hook.h"
+#include "support/cmocka_all.h"
+
+enum { NUM_SEQS = 12, BLOCK_SIZE = 4 };
+
+static const struct scheduler_config config = {
+    .max_num_seqs = 8,
+    .max_num_batched_tokens = 32,
+    .num_blocks = 20,
+    .block_size = BLOCK_SIZE,
+    .enable_prefix_caching = true,
+};
+
+static enum status create_sequence(struct sequence **out, uint64_t id, struct err *err) {
+    int32_t prompt[24];
+    for (int32_t i = 0; i < 24; i++) prompt[i] = i < 12 ? i : i + (int32_t)id;
+    return sequence_create(out, id, prompt, 24, 20, BLOCK_SIZE, 0, err);
+}
+
+static enum status create_and_add(void *context, struct err *err) {
+    (void)context;
+    struct scheduler *scheduler;
+    enum status status = scheduler_create(&scheduler, &config, err);
+    if (status) return status;
+    struct sequence *seq;
+    status = create_sequence(&seq, 0, err);
+    if (!status) status = scheduler_add(scheduler, seq, err);
+    if (!status) scheduler_schedule(scheduler);
+    scheduler_destroy(scheduler);
+    sequence_destroy(seq);
+    return status;
+}
+
+static void test_each_allocation_may_fail(void **state) {
+    (void)state;
+    struct alloc_sweep sweep = {.work = create_and_add};
+    assert_int_equal(alloc_sweep_run(&sweep), 8);
+}
+
+static void test_steps_do_not_allocate(void **state) {
+    (void)state;
+    struct err err;
+    struct scheduler *scheduler;
+    struct sequence *seqs[NUM_SEQS];
+    assert_int_equal(scheduler_create(&scheduler, &config, &err), OK);
+    for (uint64_t i = 0; i < NUM_SEQS; i++) {
+        assert_int_equal(create_sequence(&seqs[i], i / 2, &err), OK);
+    }
+    alloc_hook_reset();
+    for (size_t i = 0; i < NUM_SEQS; i++) {
+        assert_int_equal(scheduler_add(scheduler, seqs[i], &err), OK);
+    }
+    while (scheduler_has_unfinished(scheduler)) {
+        const struct schedule *schedule = scheduler_schedule(scheduler);
+        scheduler_advance(scheduler);
+        for (uint32_t i = 0; i < schedule->num_items; i++) {
+            struct sequence *seq = schedule->items[i].seq;
+            if (!schedule->items[i].needs_token) continue;
+            scheduler_append_token(scheduler, seq, 7);
+            if (seq->num_tokens == seq->num_tokens_max) scheduler_finish(scheduler, seq);
+        }
+    }
+    assert_int_equal(alloc_hook_count(), 0);
+    // It was a run with everything in it.
+    const struct block_manager_stats *stats = &scheduler_blocks(scheduler)->stats;
+    assert_true(scheduler_num_preemptions(scheduler) > 0 && stats->num_evicted > 0);
+    assert_true(stats->num_hits > 0 && stats->num_duplicates > 0);
+    scheduler_destroy(scheduler);
+    for (size_t i = 0; i < NUM_SEQS; i++) sequence_destroy(seqs[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_allocation_may_fail),
+        cmocka_unit_test(test_steps_do_not_allocate),
+    };
+    return cmocka_run_group_tests_name("scheduler_alloc", tests, NULL, NULL);
+}

@@ -1,0 +1,235 @@
+/* What each policy puts into a step, number by number. Bug ids as in test_scheduler.c. */
+#include "engine/scheduler_fixture.h"
+#include "support/cmocka_all.h"
+
+static void test_mixed_step_is_decodes_then_chunks_then_waiting(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.max_num_batched_tokens = 16});
+    struct sequence *a = fixture_add(&f, 0, 4, 20), *b = fixture_add(&f, 100, 5, 20);
+    fixture_step(&f);
+    struct sequence *c = fixture_add(&f, 200, 18, 4), *d = fixture_add(&f, 300, 20, 4);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule->num_decode_tokens, 2);
+    assert_ptr_equal(f.schedule->items[0].seq, a);
+    assert_ptr_equal(f.schedule->items[1].seq, b);
+    assert_ptr_equal(f.schedule->items[2].seq, c);
+    assert_int_equal(f.schedule->items[2].num_tokens, 14);
+    assert_int_equal(f.schedule->num_items, 3);
+    fixture_complete(&f);
+    fixture_schedule(&f);
+    assert_int_equal(c->num_scheduled_tokens, 4); // its rest first
+    assert_int_equal(d->num_scheduled_tokens, 10);
+    assert_int_equal(f.schedule->num_decode_tokens, 2);
+    assert_int_equal(f.schedule->num_prefill_tokens, 14);
+    assert_int_equal(f.schedule->num_tokens, 16);
+    fixture_complete(&f);
+    fixture_run(&f, 100);
+    fixture_fini(&f);
+}
+
+static void test_b5_mixed_decodes_go_on_while_prompts_arrive(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.max_num_batched_tokens = 16});
+    struct sequence *seq = fixture_add(&f, 0, 4, 12);
+    fixture_step(&f);
+    for (int32_t i = 1; i < 12; i++) {
+        fixture_add(&f, 100 * i, 16, 1); // a budget's worth of prefill every step
+        fixture_step(&f);
+        assert_int_equal(sequence_num_generated(seq), i + 1);
+    }
+    fixture_fini(&f);
+}
+
+static void test_mixed_allocates_blocks_as_chunks_need_them(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.max_num_batched_tokens = 6});
+    struct sequence *seq = fixture_add(&f, 0, 20, 2);
+    static const uint32_t want[] = {2, 3, 5, 5};
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        fixture_step(&f);
+        assert_int_equal(seq->num_blocks, want[i]);
+    }
+    fixture_fini(&f);
+}
+
+static void test_mixed_admission_leaves_running_sequences_their_next_block(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.num_blocks = 8});
+    fixture_add(&f, 0, 8, 8); // 3 blocks with its first decode, 4 at its end
+    fixture_step(&f);
+    fixture_step(&f);
+    struct sequence *b = fixture_add(&f, 100, 16, 4); // 4 blocks and 1 to decode into
+    fixture_step(&f);
+    assert_int_equal(b->status, SEQUENCE_WAITING); // 5 are free, 1 of them is spoken for
+    fixture_run(&f, 100);
+    assert_int_equal(scheduler_num_preemptions(f.scheduler), 0);
+    fixture_fini(&f);
+
+    fixture_init(&f, (struct scheduler_config){.num_blocks = 9});
+    fixture_add(&f, 0, 8, 8);
+    fixture_step(&f);
+    fixture_step(&f);
+    b = fixture_add(&f, 100, 16, 4);
+    fixture_step(&f);
+    assert_int_equal(b->status, SEQUENCE_RUNNING);
+    fixture_run(&f, 100);
+    assert_int_equal(scheduler_num_preemptions(f.scheduler), 0);
+    fixture_fini(&f);
+}
+
+static void test_mixed_admission_counts_what_partial_prefills_still_need(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.num_blocks = 12, .max_num_batched_tokens = 8});
+    fixture_add(&f, 0, 34, 2); // 9 blocks, in chunks
+    struct sequence *b = fixture_add(&f, 100, 12, 2);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(b->status, SEQUENCE_WAITING); // though most blocks are free at first
+        fixture_step(&f);
+    }
+    fixture_run(&f, 100);
+    assert_int_equal(scheduler_num_preemptions(f.scheduler), 0);
+    fixture_fini(&f);
+}
+
+// An older sequence in prefill (overtaken by a younger one while it was deferred) takes back the
+// blocks of the younger one, which may be in the schedule already.
+static void test_mixed_preempting_a_scheduled_decode_takes_it_out(void **state) {
+    (void)state;
+    uint32_t num_taken_out = 0;
+    for (uint32_t num_blocks = 34; num_blocks < 44; num_blocks++) {
+        struct fixture f;
+        fixture_init(&f, (struct scheduler_config){.max_num_batched_tokens = 4,
+                                                   .num_blocks = num_blocks,
+                                                   .block_size = 2,
+                                                   .enable_prefix_caching = true});
+        fixture_add(&f, 0, 3, 1);
+        struct sequence *old = fixture_add(&f, 0, 62, 4), *young = fixture_add(&f, 1000, 1, 60);
+        fixture_step(&f);
+        assert_int_equal(young->status, SEQUENCE_RUNNING);
+        assert_int_equal(old->num_deferrals, 1);
+        while (young->status == SEQUENCE_RUNNING) {
+            // With room in its last block it decodes without asking for one.
+            bool had_room = young->num_tokens <= young->num_blocks * 2;
+            fixture_schedule(&f);
+            if (young->status == SEQUENCE_WAITING && had_room && !old->is_prefilled) {
+                assert_int_equal(f.schedule->num_decode_tokens, 0);
+                assert_int_equal(f.schedule->num_items, 1);
+                assert_ptr_equal(f.schedule->items[0].seq, old);
+                assert_int_equal(f.schedule->num_tokens, f.schedule->items[0].num_tokens);
+                assert_int_equal(young->num_scheduled_tokens, 0);
+                num_taken_out++;
+            }
+            fixture_complete(&f);
+        }
+        fixture_run(&f, 200);
+        assert_int_equal(young->num_tokens, 61);
+        assert_int_equal(old->num_tokens, 66);
+        fixture_fini(&f);
+    }
+    assert_true(num_taken_out > 0);
+}
+
+static void test_prefill_first_prefill_wins_and_is_never_mixed(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.policy = SCHEDULE_PREFILL_FIRST});
+    fixture_add(&f, 0, 4, 4);
+    fixture_step(&f);
+    fixture_add(&f, 100, 5, 4);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule->num_decode_tokens, 0);
+    assert_int_equal(f.schedule->num_prefill_tokens, 5);
+    fixture_complete(&f);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule->num_decode_tokens, 2);
+    assert_int_equal(f.schedule->num_prefill_tokens, 0);
+    assert_ptr_equal(f.schedule->items[0].seq, f.seqs[0]);
+    fixture_complete(&f);
+    fixture_fini(&f);
+}
+
+static void test_prefill_first_cuts_only_the_first_prompt_of_a_batch(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.policy = SCHEDULE_PREFILL_FIRST,
+                                               .max_num_batched_tokens = 15});
+    struct sequence *a = fixture_add(&f, 0, 10, 2), *b = fixture_add(&f, 100, 20, 2);
+    struct sequence *c = fixture_add(&f, 200, 10, 2), *d = fixture_add(&f, 300, 1, 2);
+    fixture_schedule(&f);
+    assert_int_equal(a->num_scheduled_tokens, 10); // b would have to be cut, so it is alone
+    assert_int_equal(f.schedule->num_items, 1);
+    fixture_complete(&f);
+    fixture_schedule(&f);
+    assert_int_equal(b->num_scheduled_tokens, 15);
+    assert_int_equal(f.schedule->num_items, 1);
+    assert_int_equal(b->num_blocks, 5); // the whole prompt's, at once
+    fixture_complete(&f);
+    fixture_schedule(&f);
+    assert_int_equal(b->num_scheduled_tokens, 5);
+    assert_int_equal(c->num_scheduled_tokens, 10); // fits exactly; then the budget is used up
+    assert_int_equal(d->num_scheduled_tokens, 0);
+    fixture_complete(&f);
+    fixture_schedule(&f);
+    assert_int_equal(d->num_scheduled_tokens, 1);
+    assert_int_equal(f.schedule->num_items, 1);
+    fixture_complete(&f);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule->num_decode_tokens, 4);
+    fixture_complete(&f);
+    assert_false(scheduler_has_unfinished(f.scheduler));
+    fixture_fini(&f);
+}
+
+static void test_prefill_first_abort_of_a_cut_prompt(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.policy = SCHEDULE_PREFILL_FIRST,
+                                               .max_num_batched_tokens = 15});
+    fixture_add(&f, 0, 40, 2);
+    struct sequence *b = fixture_add(&f, 100, 20, 2);
+    fixture_schedule(&f);
+    scheduler_finish(f.scheduler, f.seqs[0]);
+    fixture_complete(&f);
+    fixture_schedule(&f);
+    assert_int_equal(b->num_scheduled_tokens, 15);
+    fixture_complete(&f);
+    scheduler_finish(f.scheduler, b);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule->num_items, 0);
+    fixture_fini(&f);
+}
+
+static void test_prefill_first_reserves_nothing(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.policy = SCHEDULE_PREFILL_FIRST, .num_blocks = 8});
+    fixture_add(&f, 0, 8, 8);
+    fixture_step(&f);
+    fixture_step(&f);
+    struct sequence *b = fixture_add(&f, 100, 16, 4);
+    fixture_step(&f);
+    assert_int_equal(b->status, SEQUENCE_RUNNING);
+    fixture_run(&f, 100);
+    fixture_fini(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mixed_step_is_decodes_then_chunks_then_waiting),
+        cmocka_unit_test(test_b5_mixed_decodes_go_on_while_prompts_arrive),
+        cmocka_unit_test(test_mixed_allocates_blocks_as_chunks_need_them),
+        cmocka_unit_test(test_mixed_admission_leaves_running_sequences_their_next_block),
+        cmocka_unit_test(test_mixed_admission_counts_what_partial_prefills_still_need),
+        cmocka_unit_test(test_mixed_preempting_a_scheduled_decode_takes_it_out),
+        cmocka_unit_test(test_prefill_first_prefill_wins_and_is_never_mixed),
+        cmocka_unit_test(test_prefill_first_cuts_only_the_first_prompt_of_a_batch),
+        cmocka_unit_test(test_prefill_first_abort_of_a_cut_prompt),
+        cmocka_unit_test(test_prefill_first_reserves_nothing),
+    };
+    return cmocka_run_group_tests_name("scheduler_policy", tests, NULL, NULL);
+}
