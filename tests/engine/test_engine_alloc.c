@@ -1,0 +1,164 @@
+/* Memory of the whole engine: the step loop never allocates; every allocation of load, add, step
+ * and generate may fail without a crash or a leak; a long life with aborts leaves nothing behind.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/alloc_hook.h"
+#include "support/engine_fixture.h"
+
+static struct nvllm_sampling_params busy_params(uint32_t i) {
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    params.temperature = i % 3 ? 0.8f : 0.0f;
+    params.repetition_penalty = i % 2 ? 1.1f : 1.0f;
+    params.presence_penalty = i % 4 ? 0.0f : 0.5f;
+    params.logprobs = i % 5 ? -1 : 4;
+    params.ignore_eos = 1;
+    params.max_tokens = (int32_t)(5 + i % 40);
+    return params;
+}
+
+static void count_events(const struct nvllm_event *event, void *user_data) {
+    (void)event;
+    ++*(uint64_t *)user_data;
+}
+
+static uint64_t add(struct nvllm_engine *engine, uint32_t i, uint64_t *events) {
+    int32_t ids[120];
+    for (uint32_t k = 0; k < 120; k++) ids[k] = (int32_t)((k < 40 ? k : k * (i + 3)) % 4089);
+    static const char *const stops[] = {"never", "the end of it"};
+    struct nvllm_sampling_params params = busy_params(i);
+    params.stop = stops;
+    params.num_stop = 2;
+    struct nvllm_request request = ids_request(ids, 10 + i * 7 % 110, &params);
+    request.on_event = count_events;
+    request.user_data = events;
+    uint64_t id = 0;
+    struct nvllm_error error = {0};
+    if (nvllm_engine_add_request(engine, &request, &id, &error)) fail_msg("%s", error.message);
+    return id;
+}
+
+static void test_step_loop_does_not_allocate(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.num_kvcache_blocks = 40; // preemptions too
+    options.threads = 2;
+    struct nvllm_engine *engine = open_engine(&options);
+    uint64_t events = 0;
+    for (uint32_t i = 0; i < 40; i++) add(engine, i, &events);
+    alloc_hook_reset();
+    while (nvllm_engine_has_unfinished(engine)) {
+        if (nvllm_engine_step(engine, NULL)) fail();
+    }
+    size_t count = alloc_hook_count();
+    struct nvllm_stats stats;
+    stats.struct_size = sizeof stats;
+    nvllm_engine_stats(engine, &stats);
+    nvllm_engine_destroy(engine);
+    assert_true(events > 800);
+    assert_true(stats.num_preemptions > 0);
+    assert_int_equal(count, 0);
+}
+
+static long resident_kib(void) {
+    long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld %ld", &pages, &resident), 2);
+    fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+// 100 requests, a third of them aborted somewhere on the way.
+static void churn(struct nvllm_engine *engine, uint64_t *events) {
+    uint64_t ids[100];
+    for (uint32_t i = 0; i < 100; i++) {
+        ids[i] = add(engine, i, events);
+        if (i % 3 == 0) nvllm_engine_abort(engine, ids[i / 2]);
+        if (nvllm_engine_step(engine, NULL)) fail();
+    }
+    while (nvllm_engine_has_unfinished(engine)) {
+        if (nvllm_engine_step(engine, NULL)) fail();
+    }
+}
+
+static void test_1000_requests_with_aborts_leave_nothing_behind(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine *engine = open_engine(&options);
+    uint64_t events = 0;
+    churn(engine, &events); // buffers reach their size
+    long live = alloc_hook_live(), resident = resident_kib();
+    for (int round = 0; round < 10; round++) churn(engine, &events);
+    struct nvllm_stats stats;
+    stats.struct_size = sizeof stats;
+    nvllm_engine_stats(engine, &stats);
+    assert_int_equal(stats.num_requests_finished, 1100);
+    assert_int_equal(stats.num_kv_blocks_used, 0);
+    assert_int_equal(stats.num_running + stats.num_waiting, 0);
+    assert_int_equal(alloc_hook_live(), live);
+    long grown = resident_kib() - resident;
+    if (grown > 256) fail_msg("resident memory grew by %ld KiB", grown);
+    nvllm_engine_destroy(engine);
+}
+
+static enum status to_err(const struct nvllm_error *error, enum nvllm_status status,
+                          struct err *err) {
+    if (!status) return OK;
+    return err_set(err, (enum status)status, "%s", error->message);
+}
+
+// Create an engine, generate a little with everything switched on, destroy it.
+static enum status load_and_generate(void *context, struct err *err) {
+    (void)context;
+    struct nvllm_engine_options options = small_options();
+    options.threads = 2;
+    struct nvllm_error error = {0};
+    struct nvllm_engine *engine = NULL;
+    enum nvllm_status status = nvllm_engine_create(&engine, &options, &error);
+    if (status) return to_err(&error, status, err);
+    static const char *const stops[] = {"xyz"};
+    struct nvllm_sampling_params params = busy_params(0);
+    params.repetition_penalty = 1.2f;
+    params.max_tokens = 3;
+    params.stop = stops;
+    params.num_stop = 1;
+    struct nvllm_request requests[2] = {text_request(QUESTION, &params), text_request("hi", NULL)};
+    struct nvllm_sampling_params shorter = greedy_params(2);
+    requests[1].sampling = &shorter;
+    struct nvllm_result *results = NULL;
+    status = nvllm_engine_generate(engine, requests, 2, &results, NULL, &error);
+    nvllm_results_free(results, 2);
+    nvllm_engine_destroy(engine);
+    return to_err(&error, status, err);
+}
+
+static void test_every_allocation_may_fail(void **state) {
+    (void)state;
+    // Loading the tokenizer and config makes tens of thousands of small allocations; each module
+    // has its own full sweep. Here the distance grows, and the later, different ones are all
+    // reached.
+    const struct alloc_sweep sweep = {
+        .work = load_and_generate, .stride = 200, .may_survive = true};
+    size_t count = alloc_sweep_run(&sweep);
+    print_message("%zu allocations\n", count);
+    assert_true(count > 100);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_step_loop_does_not_allocate),
+        cmocka_unit_test(test_1000_requests_with_aborts_leave_nothing_behind),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,192 @@
+/* Events, aborts and the life of engines through the public API on the bundled model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/engine_fixture.h"
+
+struct record {
+    struct nvllm_engine *engine;
+    uint64_t abort_id; // abort this request from the first event; 0: none
+    int abort_answer;
+    enum nvllm_status nested_step;
+    char text[1024];
+    size_t text_len;
+    int num_tokens, num_ends;
+    enum nvllm_finish_reason reason;
+};
+
+static void on_event(const struct nvllm_event *event, void *user_data) {
+    struct record *r = user_data;
+    assert_int_equal(r->num_ends, 0); // nothing after the end
+    assert_true(r->text_len + event->text_len < sizeof r->text);
+    memcpy(r->text + r->text_len, event->text, event->text_len);
+    r->text_len += event->text_len;
+    r->text[r->text_len] = '\0';
+    if (event->token_id >= 0) {
+        r->num_tokens++;
+        assert_int_equal(event->num_generated_tokens, r->num_tokens);
+        assert_int_equal(event->token_ids[r->num_tokens - 1], event->token_id);
+    }
+    if (event->finish_reason) r->num_ends++;
+    r->reason = event->finish_reason;
+    if (!r->abort_id) return;
+    r->abort_answer = nvllm_engine_abort(r->engine, r->abort_id);
+    r->nested_step = nvllm_engine_step(r->engine, NULL);
+    r->abort_id = 0;
+}
+
+static uint64_t add(struct nvllm_engine *engine, struct nvllm_request request, struct record *r) {
+    struct nvllm_error error = {0};
+    uint64_t id = 0;
+    r->engine = engine;
+    request.on_event = on_event;
+    request.user_data = r;
+    if (nvllm_engine_add_request(engine, &request, &id, &error)) fail_msg("%s", error.message);
+    return id;
+}
+
+static void run(struct nvllm_engine *engine) {
+    struct nvllm_error error = {0};
+    for (int i = 0; nvllm_engine_has_unfinished(engine); i++) {
+        assert_true(i < 10000);
+        if (nvllm_engine_step(engine, &error)) fail_msg("%s", error.message);
+    }
+}
+
+static void test_streamed_text_is_the_result(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    struct record r = {0};
+    add(*state, text_request(QUESTION, &params), &r);
+    run(*state);
+    assert_string_equal(r.text, "37 + 58 = 95.");
+    assert_int_equal(r.num_ends, 1);
+    assert_int_equal(r.reason, NVLLM_FINISH_STOP);
+}
+
+static void test_abort_between_steps_delivers_one_event(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    struct record r = {0};
+    uint64_t id = add(*state, text_request(QUESTION, &params), &r);
+    assert_int_equal(nvllm_engine_step(*state, NULL), NVLLM_OK);
+    assert_int_equal(nvllm_engine_abort(*state, id), 1);
+    assert_int_equal(r.num_ends, 1);
+    assert_int_equal(r.reason, NVLLM_FINISH_ABORT);
+    assert_int_equal(nvllm_engine_abort(*state, id), 0);
+    assert_int_equal(nvllm_engine_abort(*state, 987654), 0);
+    assert_false(nvllm_engine_has_unfinished(*state));
+}
+
+static void test_request_may_abort_itself_in_its_event(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    struct record r = {0};
+    r.abort_id = add(*state, text_request(QUESTION, &params), &r);
+    run(*state);
+    assert_int_equal(r.abort_answer, 1);
+    assert_int_equal(r.nested_step, NVLLM_ERR_INVALID);
+    assert_int_equal(r.num_tokens, 1);
+    assert_int_equal(r.reason, NVLLM_FINISH_ABORT);
+}
+
+static void test_event_may_abort_a_request_further_on_in_the_step(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    struct record first = {0}, second = {0}, third = {0};
+    add(*state, text_request(QUESTION, &params), &first);
+    first.abort_id = add(*state, text_request(QUESTION, &params), &second);
+    add(*state, text_request("hello", &params), &third);
+    run(*state);
+    assert_int_equal(second.reason, NVLLM_FINISH_ABORT);
+    assert_string_equal(first.text, "37 + 58 = 95.");
+    assert_int_equal(third.num_ends, 1);
+}
+
+static void test_destroy_ends_unfinished_requests(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine *engine = open_engine(&options);
+    struct record running = {0}, waiting = {0};
+    add(engine, text_request(QUESTION, NULL), &running);
+    assert_int_equal(nvllm_engine_step(engine, NULL), NVLLM_OK);
+    add(engine, text_request("later", NULL), &waiting);
+    nvllm_engine_destroy(engine);
+    assert_int_equal(running.reason, NVLLM_FINISH_ABORT);
+    assert_int_equal(waiting.reason, NVLLM_FINISH_ABORT);
+    nvllm_engine_destroy(NULL);
+}
+
+static void test_two_engines_in_one_process_b11_b23(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine *engines[2];
+    for (int i = 0; i < 2; i++) {
+        options.block_size = i ? 64 : 16; // B10: a block size belongs to its engine
+        engines[i] = open_engine(&options);
+    }
+    struct nvllm_sampling_params params = greedy_params(60);
+    struct record r[2] = {0};
+    for (int i = 0; i < 2; i++) add(engines[i], text_request(QUESTION, &params), &r[i]);
+    while (nvllm_engine_has_unfinished(engines[0]) || nvllm_engine_has_unfinished(engines[1])) {
+        for (int i = 0; i < 2; i++) assert_int_equal(nvllm_engine_step(engines[i], NULL), NVLLM_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(r[i].text, "37 + 58 = 95.");
+        nvllm_engine_destroy(engines[i]);
+    }
+}
+
+static void test_step_with_nothing_to_do_is_fine(void **state) {
+    assert_int_equal(nvllm_engine_step(*state, NULL), NVLLM_OK);
+}
+
+static void test_max_num_seqs_caps_active_requests_b4(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.max_num_seqs = 2;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_sampling_params params = greedy_params(20);
+    struct record r[6] = {0};
+    for (int i = 0; i < 6; i++) add(engine, text_request(QUESTION, &params), &r[i]);
+    while (nvllm_engine_has_unfinished(engine)) {
+        assert_int_equal(nvllm_engine_step(engine, NULL), NVLLM_OK);
+        struct nvllm_stats stats;
+        stats.struct_size = sizeof stats;
+        nvllm_engine_stats(engine, &stats);
+        assert_true(stats.num_running <= 2);
+    }
+    for (int i = 0; i < 6; i++) assert_string_equal(r[i].text, "37 + 58 = 95.");
+    nvllm_engine_destroy(engine);
+}
+
+static void test_older_struct_sizes_are_honoured(void **state) {
+    struct nvllm_sampling_params params = greedy_params(3);
+    params.struct_size = offsetof(struct nvllm_sampling_params, ignore_eos); // a header without it
+    params.ignore_eos = 12345; // must not be read
+    struct nvllm_request request = text_request(QUESTION, &params);
+    struct nvllm_result *result = generate_one(*state, &request);
+    assert_int_equal(result->num_tokens, 3);
+    nvllm_results_free(result, 1);
+    params.struct_size = sizeof params + 8;
+    expect_refused(*state, &request, "struct_size");
+    params.struct_size = 0;
+    expect_refused(*state, &request, "struct_size");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_streamed_text_is_the_result),
+        cmocka_unit_test(test_abort_between_steps_delivers_one_event),
+        cmocka_unit_test(test_request_may_abort_itself_in_its_event),
+        cmocka_unit_test(test_event_may_abort_a_request_further_on_in_the_step),
+        cmocka_unit_test(test_destroy_ends_unfinished_requests),
+        cmocka_unit_test(test_two_engines_in_one_process_b11_b23),
+        cmocka_unit_test(test_step_with_nothing_to_do_is_fine),
+        cmocka_unit_test(test_max_num_seqs_caps_active_requests_b4),
+        cmocka_unit_test(test_older_struct_sizes_are_honoured),
+    };
+    return cmocka_run_group_tests(tests, open_shared_engine, close_shared_engine);
+}
