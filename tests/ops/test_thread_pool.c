@@ -1,0 +1,126 @@
+// The thread pool: every item exactly once, loops one after the other, more threads than cores,
+// several pools at a time.
+#include "backend/cpu/thread_pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/cmocka_all.h"
+
+enum { ITEMS = 1000, THREADS_MAX = 9 };
+
+struct tally {
+    atomic_uint runs[ITEMS];
+    atomic_uint busy[THREADS_MAX]; // items inside, by thread: never above 1
+    atomic_uint overlaps, bad_threads;
+    uint32_t num_threads;
+};
+
+static void tally_item(void *arg, uint32_t item, uint32_t thread) {
+    struct tally *tally = arg;
+    if (thread >= tally->num_threads) {
+        atomic_fetch_add(&tally->bad_threads, 1);
+        return;
+    }
+    if (atomic_fetch_add(&tally->busy[thread], 1)) atomic_fetch_add(&tally->overlaps, 1);
+    atomic_fetch_add(&tally->runs[item], 1);
+    atomic_fetch_sub(&tally->busy[thread], 1);
+}
+
+static struct thread_pool *pool_of(uint32_t num_threads) {
+    struct thread_pool *pool = NULL;
+    struct err err = {0};
+    if (thread_pool_create(&pool, num_threads, &err) != OK) fail_msg("%s", err.message);
+    return pool;
+}
+
+static void check_loops(struct thread_pool *pool, uint32_t num_loops, uint32_t num_items) {
+    struct tally *tally = calloc(1, sizeof *tally);
+    tally->num_threads = thread_pool_num_threads(pool);
+    for (uint32_t loop = 0; loop < num_loops; loop++) {
+        thread_pool_for(pool, num_items, tally_item, tally);
+        for (uint32_t i = 0; i < num_items; i++) {
+            if (atomic_load(&tally->runs[i]) != loop + 1) {
+                fail_msg("item %u ran %u times in %u loops", i, atomic_load(&tally->runs[i]),
+                         loop + 1);
+            }
+        }
+    }
+    assert_int_equal(atomic_load(&tally->overlaps), 0);
+    assert_int_equal(atomic_load(&tally->bad_threads), 0);
+    free(tally);
+}
+
+static void test_every_item_once(void **state) {
+    (void)state;
+    for (uint32_t threads = 1; threads <= THREADS_MAX; threads++) {
+        struct thread_pool *pool = pool_of(threads);
+        assert_int_equal(thread_pool_num_threads(pool), threads);
+        check_loops(pool, 30, 0);
+        check_loops(pool, 30, 1);
+        check_loops(pool, 100, 2);
+        check_loops(pool, 30, ITEMS);
+        thread_pool_destroy(pool);
+    }
+    thread_pool_destroy(NULL);
+}
+
+// Loops after a pause find sleeping workers.
+static void test_wakes_sleepers(void **state) {
+    (void)state;
+    struct thread_pool *pool = pool_of(3);
+    for (int i = 0; i < 20; i++) {
+        usleep(1000);
+        check_loops(pool, 2, 64);
+    }
+    thread_pool_destroy(pool);
+}
+
+static void test_created_and_destroyed_idle(void **state) {
+    (void)state;
+    for (int i = 0; i < 50; i++) thread_pool_destroy(pool_of(4));
+}
+
+static void *run_own_pool(void *arg) {
+    (void)arg;
+    struct thread_pool *pool = pool_of(3);
+    check_loops(pool, 200, 50);
+    thread_pool_destroy(pool);
+    return NULL;
+}
+
+static void test_several_pools(void **state) {
+    (void)state;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run_own_pool, NULL), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+}
+
+// The items of a grain cover the units, and no item is smaller than asked for.
+static void test_grain(void **state) {
+    (void)state;
+    struct thread_pool *pool = pool_of(2);
+    assert_int_equal(thread_pool_grain(pool, 160, 1), 10);
+    assert_int_equal(thread_pool_grain(pool, 161, 1), 11);
+    assert_int_equal(thread_pool_grain(pool, 160, 32), 32);
+    assert_int_equal(thread_pool_grain(pool, 0, 0), 1);
+    assert_int_equal(thread_pool_grain(pool, 1, 0), 1);
+    thread_pool_destroy(pool);
+    pool = pool_of(1);
+    assert_int_equal(thread_pool_grain(pool, 160, 1), 160);
+    thread_pool_destroy(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_item_once),
+        cmocka_unit_test(test_wakes_sleepers),
+        cmocka_unit_test(test_created_and_destroyed_idle),
+        cmocka_unit_test(test_several_pools),
+        cmocka_unit_test(test_grain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
