@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "backend/cpu/avx2.h"
+#include "backend/cpu/sample_weigh.h"
 #include "base/compiler.h"
 
 // 1 / sqrt(mean(x^2) + eps); four chains of 8 lanes, added in a fixed tree.
@@ -117,4 +118,5 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .rope_head = avx2_rope_head,
     .silu_mul = avx2_silu_mul,
     .pack_bf16 = avx2_pack_bf16,
+    .sample_weigh = sample_weigh_avx2,
 };

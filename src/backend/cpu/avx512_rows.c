@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "backend/cpu/avx512.h"
+#include "backend/cpu/sample_weigh.h"
 #include "base/compiler.h"
 
 static ALWAYS_INLINE __mmask16 tail_mask(uint32_t left) {
@@ -124,4 +125,5 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .rope_head = avx512_rope_head,
     .silu_mul = avx512_silu_mul,
     .pack_bf16 = avx512_pack_bf16,
+    .sample_weigh = sample_weigh_avx512,
 };

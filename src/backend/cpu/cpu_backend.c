@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_memory.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/sample.h"
 #include "base/cpu.h"
 #include "base/suggest.h"
 
@@ -68,6 +69,8 @@ static const struct backend_ops cpu_ops = {
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
     .gather_rows = cpu_gather_rows,
+    .sample = cpu_sample,
+    .sample_scratch_floats = cpu_sample_scratch_floats,
 };
 
 // "scalar, avx2" of what can run here.

@@ -47,6 +47,8 @@ struct attention_tile {
     uint32_t head_dim; // a multiple of 16
 };
 
+struct sample_weigh;
+
 struct cpu_kernels {
     const char *isa;
     uint32_t panel_rows; // rows of a full panel, <= PANEL_ROWS_MAX
@@ -64,6 +66,9 @@ struct cpu_kernels {
     // Interleaves 16 rows of `count` bf16, a multiple of 32, into [count/2][16][2]. Rows have any
     // alignment, `out` has 64 bytes.
     void (*pack_bf16)(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
+    // sample_weigh.h; the same bits from every instruction set.
+    double (*sample_weigh)(const float *logits, float *weights, uint32_t count,
+                           const struct sample_weigh *how);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;

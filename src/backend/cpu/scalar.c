@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/sample_weigh.h"
 #include "base/dtype.h"
 
 static void load_start(const struct linear_tile *tile, uint32_t row, uint32_t block, uint32_t cols,
@@ -152,4 +153,5 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .rope_head = scalar_rope_head,
     .silu_mul = scalar_silu_mul,
     .pack_bf16 = scalar_pack_bf16,
+    .sample_weigh = sample_weigh_scalar,
 };

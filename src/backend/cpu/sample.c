@@ -1,0 +1,410 @@
+/* Weights are exp((logit - largest) / temperature): the largest is 1, so min_p is a plain threshold
+ * and nothing overflows.
+ *
+ * top_k starts from the maxima of the chunks: the k-th largest of them is no larger than the k-th
+ * largest logit, and few other logits reach it. top_p starts from a weight so small that all tokens
+ * below it together hold less than 1 - top_p. What is left, the candidates, is decided exactly. */
+#include "backend/cpu/sample.h"
+
+#include <math.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/philox.h"
+#include "backend/cpu/sample_select.h"
+#include "backend/cpu/sample_weigh.h"
+#include "base/check.h"
+
+enum {
+    CHUNK = 512, // logits of one step of a pass
+    SUM_LANES = 16, // partial sums of a chunk
+    TASK_CHUNKS_MIN = 8, // that are worth waking a thread for
+};
+
+// One thread's scratch memory.
+struct space {
+    float *adjusted; // [vocab_size] logits after penalties and bias
+    float *weights; // [vocab_size]
+    uint64_t *keys; // [vocab_size] candidates, ascending ids
+    uint64_t *spare; // [vocab_size]
+    double *chunk_sum; // [num_chunks] of weights
+    float *chunk_max; // [num_chunks] of clean logits
+};
+
+// One row being sampled.
+struct work {
+    const struct sample_row *row;
+    const float *logits; // [vocab_size] of the current pass
+    uint32_t vocab_size, num_chunks;
+    struct space space;
+    struct thread_pool *pool; // shares this row's passes; NULL: this thread alone
+    void (*pass)(struct work *work, uint32_t chunk);
+    uint32_t task_chunks; // chunks of an item
+    float max; // of the clean logits
+    struct sample_weigh how; // logits become weights
+    double (*weigh)(const float *, float *, uint32_t, const struct sample_weigh *);
+};
+
+static uint32_t chunks_of(uint32_t vocab_size) {
+    return (vocab_size + CHUNK - 1) / CHUNK;
+}
+
+// Of every part of a space, so that each starts on a cache line.
+static size_t round_floats(size_t floats) {
+    return (floats + 15) & ~(size_t)15;
+}
+
+static size_t space_floats(uint32_t vocab_size) {
+    size_t num_chunks = chunks_of(vocab_size);
+    return 2 * round_floats(vocab_size) + 2 * round_floats((size_t)vocab_size * 2) +
+           round_floats(num_chunks * 2) + round_floats(num_chunks);
+}
+
+static struct space space_at(float *scratch, uint32_t vocab_size) {
+    size_t num_chunks = chunks_of(vocab_size);
+    struct space space;
+    space.adjusted = scratch;
+    space.weights = space.adjusted + round_floats(vocab_size);
+    float *at = space.weights + round_floats(vocab_size);
+    space.keys = (uint64_t *)(void *)at;
+    at += round_floats((size_t)vocab_size * 2);
+    space.spare = (uint64_t *)(void *)at;
+    at += round_floats((size_t)vocab_size * 2);
+    space.chunk_sum = (double *)(void *)at;
+    space.chunk_max = at + round_floats(num_chunks * 2);
+    return space;
+}
+
+size_t cpu_sample_scratch_floats(const struct backend *backend, uint32_t vocab_size,
+                                 uint32_t num_rows) {
+    uint32_t num_threads = thread_pool_num_threads(cpu_backend_of_const(backend)->pool);
+    return space_floats(vocab_size) * (num_rows < num_threads ? 1 : num_threads);
+}
+
+static uint32_t chunk_end(const struct work *work, uint32_t chunk) {
+    uint32_t rest = work->vocab_size - chunk * CHUNK;
+    return chunk * CHUNK + (rest < CHUNK ? rest : CHUNK);
+}
+
+static void pass_max(struct work *work, uint32_t chunk) {
+    const float *logits = work->logits;
+    uint32_t i = chunk * CHUNK, end = chunk_end(work, chunk);
+    float lanes[SUM_LANES];
+    for (int lane = 0; lane < SUM_LANES; lane++) lanes[lane] = -INFINITY;
+    for (; i + SUM_LANES <= end; i += SUM_LANES) {
+        for (int lane = 0; lane < SUM_LANES; lane++) {
+            float logit = logits[i + (uint32_t)lane];
+            lanes[lane] = logit > lanes[lane] ? logit : lanes[lane]; // false for NaN
+        }
+    }
+    float max = -INFINITY;
+    for (; i < end; i++) max = logits[i] > max ? logits[i] : max;
+    for (int lane = 0; lane < SUM_LANES; lane++) max = lanes[lane] > max ? lanes[lane] : max;
+    work->space.chunk_max[chunk] = sample_clean(max);
+}
+
+static void pass_weigh(struct work *work, uint32_t chunk) {
+    uint32_t start = chunk * CHUNK;
+    work->space.chunk_sum[chunk] = work->weigh(work->logits + start, work->space.weights + start,
+                                               chunk_end(work, chunk) - start, &work->how);
+}
+
+static void pass_copy(struct work *work, uint32_t chunk) {
+    uint32_t start = chunk * CHUNK;
+    memcpy(work->space.adjusted + start, work->logits + start,
+           (chunk_end(work, chunk) - start) * sizeof(float));
+}
+
+static void run_task(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    struct work *work = arg;
+    uint32_t start = item * work->task_chunks, end = start + work->task_chunks;
+    if (end > work->num_chunks) end = work->num_chunks;
+    for (uint32_t chunk = start; chunk < end; chunk++) work->pass(work, chunk);
+}
+
+static void run_pass(struct work *work, void (*pass)(struct work *, uint32_t)) {
+    work->pass = pass;
+    if (!work->pool) {
+        for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) pass(work, chunk);
+        return;
+    }
+    work->task_chunks = thread_pool_grain(work->pool, work->num_chunks, TASK_CHUNKS_MIN);
+    uint32_t num_tasks = (work->num_chunks + work->task_chunks - 1) / work->task_chunks;
+    thread_pool_for(work->pool, num_tasks, run_task, work);
+}
+
+static void find_max(struct work *work) {
+    run_pass(work, pass_max);
+    work->max = -INFINITY;
+    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
+        float max = work->space.chunk_max[chunk];
+        if (max > work->max) work->max = max;
+    }
+}
+
+static double weigh_all(struct work *work) {
+    run_pass(work, pass_weigh);
+    double sum = 0;
+    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) sum += work->space.chunk_sum[chunk];
+    return sum;
+}
+
+// The best tokens, best first; needs chunk_max. A chunk or logit that only equals the worst of a
+// full list is passed over: its ids are larger.
+static void list_top(const struct work *work, uint32_t num_top, double log_sum,
+                     struct sample_result *result) {
+    uint64_t best[SAMPLE_TOP_MAX];
+    uint32_t count = 0;
+    float worst = -INFINITY;
+    for (uint32_t chunk = 0; chunk < work->num_chunks && num_top; chunk++) {
+        if (count == num_top && !(work->space.chunk_max[chunk] > worst)) continue;
+        for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
+            if (count == num_top && !(work->logits[i] > worst)) continue;
+            uint64_t key = sample_key(sample_clean(work->logits[i]), i);
+            uint32_t at = count < num_top ? count++ : num_top - 1;
+            for (; at > 0 && best[at - 1] > key; at--) best[at] = best[at - 1];
+            best[at] = key;
+            worst = sample_key_logit(best[count - 1]);
+        }
+    }
+    for (uint32_t i = 0; i < num_top; i++) {
+        bool there = i < count;
+        double logit = there ? (double)sample_key_logit(best[i]) : -(double)INFINITY;
+        result->top_id[i] = there ? (int32_t)sample_key_id(best[i]) : -1;
+        result->top_logprob[i] =
+            logit > -(double)INFINITY ? (float)(logit - (double)work->max - log_sum) : -INFINITY;
+    }
+}
+
+// Leaves log(sum of exp(logit - max)) of the raw logits in *log_sum, and their chunk maxima and
+// max.
+static void raw_logprobs(struct work *work, double *log_sum, struct sample_result *result) {
+    find_max(work);
+    work->how = (struct sample_weigh){work->max, 1.0f, SAMPLE_WEIGHT_MIN};
+    *log_sum = log(weigh_all(work));
+    uint32_t num_top = (uint32_t)work->row->num_top;
+    list_top(work, num_top < SAMPLE_TOP_MAX ? num_top : SAMPLE_TOP_MAX, *log_sum, result);
+}
+
+static float adjust_logit(const struct sample_row *row, const struct sample_adjust *adjust,
+                          float logit) {
+    if (adjust->in_prompt || adjust->output_count) {
+        logit = logit > 0 ? logit / row->repetition_penalty : logit * row->repetition_penalty;
+    }
+    if (adjust->output_count) {
+        logit -= row->presence_penalty + row->frequency_penalty * (float)adjust->output_count;
+    }
+    return logit + adjust->bias;
+}
+
+static void apply_adjusts(struct work *work, const struct sample_adjust *adjusts) {
+    run_pass(work, pass_copy);
+    for (uint32_t i = 0; i < work->row->adjust_count; i++) {
+        uint32_t id = (uint32_t)adjusts[i].token_id;
+        CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
+        work->space.adjusted[id] = adjust_logit(work->row, &adjusts[i], work->logits[id]);
+    }
+    work->logits = work->space.adjusted;
+}
+
+static uint32_t first_largest(const struct work *work) {
+    uint32_t chunk = 0;
+    while (work->space.chunk_max[chunk] < work->max) chunk++;
+    uint32_t i = chunk * CHUNK;
+    while (!(work->logits[i] >= work->max)) i++;
+    return i;
+}
+
+// The token where the running sum of all weights passes `uniform` of `total`.
+static uint32_t draw_from_all(const struct work *work, double total, double uniform) {
+    const float *weights = work->space.weights;
+    double target = uniform * total, sum = 0;
+    uint32_t chunk = 0, last = 0; // last: the last chunk so far that has any weight
+    for (; chunk < work->num_chunks; chunk++) {
+        double chunk_sum = work->space.chunk_sum[chunk];
+        if (chunk_sum > 0) last = chunk;
+        if (sum + chunk_sum > target) break;
+        sum += chunk_sum;
+    }
+    uint32_t token = last * CHUNK;
+    for (uint32_t i = last * CHUNK; i < chunk_end(work, last); i++) {
+        if (!(weights[i] > 0)) continue;
+        token = i;
+        sum += (double)weights[i];
+        if (chunk < work->num_chunks && sum > target) break;
+    }
+    return token; // where rounding left a rest, the last token that has any weight
+}
+
+// Adds the tokens of a chunk whose weight is at least `bound` to the n candidates; without a
+// branch, which would be mispredicted often.
+static uint32_t collect_chunk(struct work *work, uint32_t chunk, float bound, uint32_t n) {
+    const float *weights = work->space.weights;
+    uint64_t *keys = work->space.keys;
+    for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
+        keys[n] = sample_key(sample_clean(work->logits[i]), i); // n <= i
+        n += weights[i] >= bound;
+    }
+    return n;
+}
+
+static uint32_t collect_all(struct work *work, float bound) {
+    uint32_t n = 0;
+    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
+        // A sum below the bound has no weight that reaches it.
+        if (work->space.chunk_sum[chunk] < (double)bound) continue;
+        n = collect_chunk(work, chunk, bound, n);
+    }
+    return n;
+}
+
+// Candidates for top_k, with their weights; min_p has dropped what has none.
+static uint32_t collect_top_k(struct work *work, uint32_t top_k) {
+    struct space *space = &work->space;
+    if (top_k >= work->num_chunks) {
+        weigh_all(work);
+        return collect_all(work, work->how.weight_min);
+    }
+    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
+        space->keys[chunk] = sample_key(space->chunk_max[chunk], chunk);
+    }
+    uint64_t end = sample_prefix_end(space->keys, space->spare, work->num_chunks, NULL, top_k);
+    float bound = sample_key_logit(end);
+    uint32_t n = 0;
+    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
+        if (space->chunk_max[chunk] < bound) continue;
+        for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
+            if (!(work->logits[i] >= bound)) continue;
+            work->weigh(work->logits + i, space->weights + i, 1, &work->how);
+            if (!(space->weights[i] > 0)) continue;
+            space->keys[n++] = sample_key(sample_clean(work->logits[i]), i);
+        }
+    }
+    return n;
+}
+
+static uint32_t collect_top_p(struct work *work, double *mass) {
+    *mass = weigh_all(work);
+    // Half of what is allowed: sums are rounded.
+    float bound = (float)(0.5 * (1.0 - (double)work->row->top_p) * *mass / work->vocab_size);
+    return collect_all(work, bound > SAMPLE_WEIGHT_MIN ? bound : SAMPLE_WEIGHT_MIN);
+}
+
+// Keeps the candidates up to the key `end`, in the order of their ids.
+static uint32_t keep_until(struct space *space, uint32_t n, uint64_t end) {
+    uint32_t num_kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (space->keys[i] <= end) space->keys[num_kept++] = space->keys[i];
+    }
+    return num_kept;
+}
+
+static double candidates_mass(const struct space *space, uint32_t n) {
+    double mass = 0;
+    for (uint32_t i = 0; i < n; i++) mass += (double)space->weights[sample_key_id(space->keys[i])];
+    return mass;
+}
+
+static uint32_t draw_filtered(struct work *work, double uniform) {
+    struct space *space = &work->space;
+    const struct sample_row *row = work->row;
+    uint32_t n;
+    double mass;
+    if (row->top_k > 0) {
+        n = collect_top_k(work, (uint32_t)row->top_k);
+        if (n > (uint32_t)row->top_k) {
+            n = keep_until(space, n,
+                           sample_prefix_end(space->keys, space->spare, n, NULL, row->top_k));
+        }
+        mass = candidates_mass(space, n);
+    } else {
+        n = collect_top_p(work, &mass);
+    }
+    if (row->top_p < 1.0f) {
+        double target = (double)row->top_p * mass;
+        n = keep_until(space, n,
+                       sample_prefix_end(space->keys, space->spare, n, space->weights, target));
+        mass = candidates_mass(space, n);
+    }
+    double target = uniform * mass, sum = 0;
+    uint32_t i = 0;
+    for (; i + 1 < n; i++) { // rounding may leave a rest: the last one takes it
+        sum += (double)space->weights[sample_key_id(space->keys[i])];
+        if (sum > target) break;
+    }
+    return sample_key_id(space->keys[i]);
+}
+
+static uint32_t draw_token(struct work *work) {
+    const struct sample_row *row = work->row;
+    if (!(work->max > -INFINITY)) return 0;
+    if (!(row->temperature > 0)) return first_largest(work);
+    double uniform = philox_uniform(row->seed_low, row->seed_high, row->draw);
+    work->how = (struct sample_weigh){
+        .max = work->max,
+        .inverse_temperature = 1.0f / row->temperature,
+        .weight_min = row->min_p > SAMPLE_WEIGHT_MIN ? row->min_p : SAMPLE_WEIGHT_MIN,
+    };
+    if (row->top_k > 0 || row->top_p < 1.0f) return draw_filtered(work, uniform);
+    double total = weigh_all(work);
+    return draw_from_all(work, total, uniform);
+}
+
+static void sample_one(const struct cpu_backend *cpu, const struct sample_args *args, uint32_t row,
+                       float *scratch, struct thread_pool *pool) {
+    const float *raw = args->logits + (size_t)row * args->vocab_size;
+    struct sample_result *result = &args->results[row];
+    struct work work = {
+        .row = &args->rows[row],
+        .logits = raw,
+        .vocab_size = args->vocab_size,
+        .num_chunks = chunks_of(args->vocab_size),
+        .space = space_at(scratch, args->vocab_size),
+        .pool = pool,
+        .weigh = cpu->kernels->sample_weigh,
+    };
+    double log_sum = 0;
+    float raw_max = 0;
+    bool logprobs = work.row->num_top >= 0;
+    if (logprobs) {
+        raw_logprobs(&work, &log_sum, result);
+        raw_max = work.max;
+    }
+    if (work.row->adjust_count) apply_adjusts(&work, args->adjusts + work.row->adjust_start);
+    if (work.row->adjust_count || !logprobs) find_max(&work);
+    uint32_t token = draw_token(&work);
+    result->token_id = (int32_t)token;
+    result->logprob = 0.0f;
+    if (logprobs) {
+        float logit = sample_clean(raw[token]);
+        result->logprob =
+            logit > -INFINITY ? (float)((double)logit - (double)raw_max - log_sum) : -INFINITY;
+    }
+}
+
+struct rows_work {
+    const struct cpu_backend *cpu;
+    const struct sample_args *args;
+    size_t space_floats;
+};
+
+static void sample_row_item(void *arg, uint32_t item, uint32_t thread) {
+    const struct rows_work *work = arg;
+    float *scratch = work->args->scratch + thread * work->space_floats;
+    sample_one(work->cpu, work->args, item, scratch, NULL);
+}
+
+void cpu_sample(struct backend *backend, struct backend_stream *stream,
+                const struct sample_args *args) {
+    (void)stream;
+    const struct cpu_backend *cpu = cpu_backend_of(backend);
+    if (args->num_rows < thread_pool_num_threads(cpu->pool)) {
+        for (uint32_t row = 0; row < args->num_rows; row++) {
+            sample_one(cpu, args, row, args->scratch, cpu->pool);
+        }
+        return;
+    }
+    struct rows_work work = {cpu, args, space_floats(args->vocab_size)};
+    thread_pool_for(cpu->pool, args->num_rows, sample_row_item, &work);
+}

@@ -1,0 +1,21 @@
+/* The CPU's `sample` op: from rows of logits to tokens and log-probabilities (backend.h says what,
+ * in which order). One pass for greedy, two for temperature, no sorting for top_k and top_p.
+ *
+ * A row is processed in chunks of fixed size whose results are combined in order, by one thread or
+ * by many, with explicit lanes and no fused multiply-adds: tokens and log-probabilities have the
+ * same bits for any number of threads, rows beside it, and instruction set.
+ *
+ * No logits make it fail: NaN counts as -inf, +inf as the largest float, and a row without any
+ * logit above -inf gives token 0. */
+#ifndef BACKEND_CPU_SAMPLE_H
+#define BACKEND_CPU_SAMPLE_H
+
+#include "backend/backend.h"
+
+// Slots of struct backend_ops. top_id beyond the vocabulary is -1 with log-probability -inf.
+void cpu_sample(struct backend *backend, struct backend_stream *stream,
+                const struct sample_args *args);
+size_t cpu_sample_scratch_floats(const struct backend *backend, uint32_t vocab_size,
+                                 uint32_t num_rows);
+
+#endif

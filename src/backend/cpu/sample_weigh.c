@@ -1,0 +1,54 @@
+#include "backend/cpu/sample_weigh.h"
+
+#include <string.h>
+
+// exp(x): x > 0 counts as 0, NaN and what is below EXP_LOWEST as EXP_LOWEST.
+static float exp_negative(float x) {
+    float clamped = x > EXP_LOWEST ? x : EXP_LOWEST;
+    clamped = clamped < 0.0f ? clamped : 0.0f;
+    float shifted = clamped * EXP_LOG2E + EXP_ROUND;
+    float n = shifted - EXP_ROUND;
+    float r = clamped - n * EXP_LN2_HIGH;
+    r = r - n * EXP_LN2_LOW;
+    float p = EXP_P0;
+    p = p * r + EXP_P1;
+    p = p * r + EXP_P2;
+    p = p * r + EXP_P3;
+    p = p * r + EXP_P4;
+    p = p * r + EXP_P5;
+    p = p * (r * r) + r + 1.0f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127u) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+}
+
+static float weigh_one(float logit, const struct sample_weigh *how) {
+    float weight = exp_negative((logit - how->max) * how->inverse_temperature);
+    return weight >= how->weight_min ? weight : 0.0f;
+}
+
+double sample_weigh_rest(const float lanes[SAMPLE_WEIGH_LANES], const float *logits, float *weights,
+                         uint32_t count, const struct sample_weigh *how) {
+    double sum = 0;
+    for (int lane = 0; lane < SAMPLE_WEIGH_LANES; lane++) sum += (double)lanes[lane];
+    for (uint32_t i = 0; i < count; i++) {
+        weights[i] = weigh_one(logits[i], how);
+        sum += (double)weights[i];
+    }
+    return sum;
+}
+
+double sample_weigh_scalar(const float *logits, float *weights, uint32_t count,
+                           const struct sample_weigh *how) {
+    float lanes[SAMPLE_WEIGH_LANES] = {0};
+    uint32_t whole = count / SAMPLE_WEIGH_LANES * SAMPLE_WEIGH_LANES;
+    for (uint32_t i = 0; i < whole; i++) {
+        float weight = weigh_one(logits[i], how);
+        weights[i] = weight;
+        lanes[i % SAMPLE_WEIGH_LANES] += weight;
+    }
+    return sample_weigh_rest(lanes, logits + whole, weights + whole, count - whole, how);
+}
