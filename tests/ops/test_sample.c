@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/philox.h"
 #include "base/compiler.h"
+#include "ops/sample_oracle.h"
 #include "support/cmocka_all.h"
 
 enum { GUARD_FLOATS = 16, GUARD_BYTE = 0xa5 };
@@ -79,112 +80,6 @@ static int32_t run_one(struct backend *backend, const float *logits, uint32_t vo
     return result.token_id;
 }
 
-struct entry {
-    uint32_t id;
-    double logit, weight;
-};
-
-struct oracle {
-    struct entry *entries; // [vocab_size] best first
-    uint32_t num_kept; // leading entries
-    double mass; // of the kept ones
-    bool close; // a rule was decided by less than rounding may change
-};
-
-static int compare_entries(const void *a, const void *b) {
-    const struct entry *x = a, *y = b;
-    if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-static bool is_close(double a, double b) {
-    return fabs(a - b) < 1e-6 * fabs(b);
-}
-
-static struct oracle make_oracle(const float *logits, uint32_t vocab_size, struct sample_row row) {
-    struct oracle oracle = {.entries = malloc(vocab_size * sizeof *oracle.entries)};
-    assert_non_null(oracle.entries);
-    for (uint32_t i = 0; i < vocab_size; i++) {
-        oracle.entries[i] = (struct entry){.id = i, .logit = (double)logits[i]};
-    }
-    qsort(oracle.entries, vocab_size, sizeof *oracle.entries, compare_entries);
-    struct entry *e = oracle.entries;
-    uint32_t n = vocab_size;
-    for (uint32_t i = 0; i < n; i++) {
-        e[i].weight = exp((e[i].logit - e[0].logit) / (double)row.temperature);
-        if (row.min_p > 0 && i && is_close(e[i].weight, (double)row.min_p)) oracle.close = true;
-    }
-    while (n > 1 && e[n - 1].weight < (double)row.min_p) n--;
-    if (row.top_k > 0 && (uint32_t)row.top_k < n) n = (uint32_t)row.top_k;
-    for (uint32_t i = 0; i < n; i++) oracle.mass += e[i].weight;
-    if (row.top_p < 1) {
-        double target = (double)row.top_p * oracle.mass, sum = 0;
-        uint32_t kept = 0;
-        while (kept < n && sum < target) sum += e[kept++].weight;
-        oracle.close |= is_close(sum, target) || is_close(sum - e[kept - 1].weight, target);
-        n = kept;
-        oracle.mass = sum;
-    }
-    oracle.num_kept = n;
-    return oracle;
-}
-
-static int compare_ids(const void *a, const void *b) {
-    const struct entry *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-// Leaves the kept entries in the order of their ids.
-static uint32_t oracle_draw(struct oracle *oracle, double uniform) {
-    qsort(oracle->entries, oracle->num_kept, sizeof *oracle->entries, compare_ids);
-    double sum = 0;
-    for (uint32_t i = 0; i < oracle->num_kept; i++) {
-        sum += oracle->entries[i].weight / oracle->mass;
-        if (fabs(sum - uniform) < 1e-6) oracle->close = true;
-        if (sum > uniform) return oracle->entries[i].id;
-    }
-    return oracle->entries[oracle->num_kept - 1].id;
-}
-
-static void test_philox_known_answers(void **state) {
-    (void)state;
-    static const struct {
-        uint32_t counter[4], key[2], out[4];
-    } cases[] = {
-        // The authors' known answers (Random123, kat_vectors).
-        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-         {0xffffffff, 0xffffffff},
-         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-         {0xa4093822, 0x299f31d0},
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        uint32_t out[4];
-        philox4x32_10(cases[i].counter, cases[i].key, out);
-        assert_memory_equal(out, cases[i].out, sizeof out);
-    }
-}
-
-static void test_philox_uniform_is_open_and_even(void **state) {
-    (void)state;
-    enum { DRAWS = 100000, BINS = 100 };
-    uint32_t counts[BINS] = {0};
-    for (uint32_t draw = 0; draw < DRAWS; draw++) {
-        double u = philox_uniform(5, 7, draw);
-        assert_true(u > 0 && u < 1);
-        counts[(int)(u * BINS)]++;
-    }
-    double chi2 = 0, expected = (double)DRAWS / BINS;
-    for (int i = 0; i < BINS; i++) {
-        chi2 += (counts[i] - expected) * (counts[i] - expected) / expected;
-    }
-    assert_true(chi2 < 150); // 99 degrees of freedom: 1 in 2000
-    assert_true(philox_uniform(5, 7, 1) != philox_uniform(7, 5, 1));
-    assert_true(philox_uniform(5, 7, 1) != philox_uniform(5, 8, 1));
-}
-
 static void test_greedy_takes_the_first_largest(void **state) {
     struct backend *backend = *state;
     static const uint32_t sizes[] = {1, 2, 15, 16, 17, 511, 512, 513, 1000, 4096, 4097, 151936};
@@ -243,7 +138,7 @@ static void test_rules_agree_with_the_oracle(void **state) {
             row.repetition_penalty = 1;
             row.num_top = -1;
             row.seed_low = (uint32_t)r;
-            struct oracle oracle = make_oracle(logits, n, row);
+            struct oracle oracle = oracle_make(logits, n, row);
             bool close = oracle.close;
             for (row.draw = 0; row.draw < 20; row.draw++) {
                 oracle.close = close;
@@ -257,7 +152,7 @@ static void test_rules_agree_with_the_oracle(void **state) {
                     fail_msg("vocab %u, rule %zu, draw %u: %d, want %u", n, r, row.draw, got, want);
                 }
             }
-            free(oracle.entries);
+            oracle_fini(&oracle);
             free(logits);
         }
     }
@@ -278,11 +173,11 @@ static void test_rules_hold_for_sorted_logits(void **state) {
             row.repetition_penalty = 1;
             row.num_top = -1;
             row.draw = (uint32_t)r;
-            struct oracle oracle = make_oracle(logits, SIZE, row);
+            struct oracle oracle = oracle_make(logits, SIZE, row);
             uint32_t want = oracle_draw(&oracle, philox_uniform(0, 0, row.draw));
             int32_t got = run_one(backend, logits, SIZE, row);
             if (!oracle.close) assert_int_equal(got, want);
-            free(oracle.entries);
+            oracle_fini(&oracle);
         }
     }
     free(logits);
@@ -341,7 +236,7 @@ static void test_draws_follow_the_distribution(void **state) {
             run(backend, copies, SIZE, rows, DRAWS / 10, NULL, results);
             for (uint32_t i = 0; i < DRAWS / 10; i++) counts[results[i].token_id]++;
         }
-        struct oracle oracle = make_oracle(logits, SIZE, rule_rows[r]);
+        struct oracle oracle = oracle_make(logits, SIZE, rule_rows[r]);
         double chi2 = 0;
         uint32_t num_inside = 0, degrees = 0;
         for (uint32_t i = 0; i < oracle.num_kept; i++) {
@@ -356,7 +251,7 @@ static void test_draws_follow_the_distribution(void **state) {
         if (chi2 > degrees + 4 * sqrt(2.0 * degrees)) {
             fail_msg("rule %zu: chi2 %.1f of %u degrees", r, chi2, degrees);
         }
-        free(oracle.entries);
+        oracle_fini(&oracle);
         free(rows);
         free(results);
         free(copies);
@@ -443,7 +338,7 @@ static void test_logprobs_agree_with_the_oracle(void **state) {
         random_state = 1000 + n;
         float *logits = random_logits(1, n, 3);
         for (uint32_t i = 0; i < n; i += 3) logits[i] = roundf(logits[i]); // many ties
-        struct oracle oracle = make_oracle(logits, n, plain_row);
+        struct oracle oracle = oracle_make(logits, n, plain_row);
         double log_mass = log(oracle.mass) + oracle.entries[0].logit;
         for (int32_t num_top = 0; num_top <= SAMPLE_TOP_MAX; num_top += 5) {
             struct sample_row row = plain_row;
@@ -468,7 +363,7 @@ static void test_logprobs_agree_with_the_oracle(void **state) {
                 assert_true(fabs((double)result.top_logprob[i] - want) < 1e-5);
             }
         }
-        free(oracle.entries);
+        oracle_fini(&oracle);
         free(logits);
     }
 }
@@ -626,8 +521,6 @@ static int close_default(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_philox_uniform_is_open_and_even),
         cmocka_unit_test(test_greedy_takes_the_first_largest),
         cmocka_unit_test(test_rules_agree_with_the_oracle),
         cmocka_unit_test(test_rules_hold_for_sorted_logits),

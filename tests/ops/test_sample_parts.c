@@ -1,11 +1,12 @@
-// What sampling is made of: the weights of each ISA have the same bits and are near exp, and the
-// selection finds the boundary that a sort finds.
+// What sampling is made of: the random numbers are Philox's, the weights of each ISA have the same
+// bits and are near exp, and the selection finds the boundary that a sort finds.
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/philox.h"
 #include "backend/cpu/sample_select.h"
 #include "backend/cpu/sample_weigh.h"
 #include "base/compiler.h"
@@ -16,6 +17,45 @@ enum { SIZE_MAX_TESTED = 6000 };
 static uint32_t random_bits(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*state >> 32);
+}
+
+static void test_philox_known_answers(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
+    } cases[] = {
+        // The authors' known answers (Random123, kat_vectors).
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        uint32_t out[4];
+        philox4x32_10(cases[i].counter, cases[i].key, out);
+        assert_memory_equal(out, cases[i].out, sizeof out);
+    }
+}
+
+static void test_philox_uniform_is_open_and_even(void **state) {
+    (void)state;
+    enum { DRAWS = 100000, BINS = 100 };
+    uint32_t counts[BINS] = {0};
+    for (uint32_t draw = 0; draw < DRAWS; draw++) {
+        double u = philox_uniform(5, 7, draw);
+        assert_true(u > 0 && u < 1);
+        counts[(int)(u * BINS)]++;
+    }
+    double chi2 = 0, expected = (double)DRAWS / BINS;
+    for (int i = 0; i < BINS; i++) {
+        chi2 += (counts[i] - expected) * (counts[i] - expected) / expected;
+    }
+    assert_true(chi2 < 150); // 99 degrees of freedom: 1 in 2000
+    assert_true(philox_uniform(5, 7, 1) != philox_uniform(7, 5, 1));
+    assert_true(philox_uniform(5, 7, 1) != philox_uniform(5, 8, 1));
 }
 
 static void test_weights_are_near_exp(void **state) {
@@ -163,6 +203,8 @@ static void test_selection_agrees_with_sorting(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_philox_known_answers),
+        cmocka_unit_test(test_philox_uniform_is_open_and_even),
         cmocka_unit_test(test_weights_are_near_exp),
         cmocka_unit_test(test_weights_of_odd_logits),
         cmocka_unit_test(test_every_isa_weighs_alike),
