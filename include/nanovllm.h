@@ -15,10 +15,10 @@
  * Threads: an engine and everything borrowed from it belong to one thread at a time; several
  * engines may live in one process, each with its own thread. A tokenizer is read-only after
  * opening and may be shared. Nothing here exits, prints, or reads the environment.
- * Errors: functions that can fail return enum nvllm_status and, where `error` is not NULL, write one
- * sentence to it. Structs with a `struct_size` field must be initialised with their _INIT macro; that
- * is what lets a program run with a newer library.
- * Text is UTF-8; token ids are int32_t. */
+ * Errors: functions that can fail return enum nvllm_status and, where `error` is not NULL, write
+ * one sentence to it. Structs with a `struct_size` field must be initialised with their _INIT
+ * macro; that is what lets a program run with a newer library. Text is UTF-8; token ids are
+ * int32_t. */
 #ifndef NANOVLLM_H
 #define NANOVLLM_H
 
@@ -46,13 +46,13 @@ NVLLM_API const char *nvllm_version(void);
 
 enum nvllm_status {
     NVLLM_OK = 0,
-    NVLLM_ERR_INVALID,     // an argument or request that can never be served
-    NVLLM_ERR_FORMAT,      // a file or text that breaks its format's rules
-    NVLLM_ERR_IO,          // the operating system refused
-    NVLLM_ERR_NOMEM,       // host or device memory did not suffice
-    NVLLM_ERR_CAPACITY,    // a bounded resource is full now; retry later
+    NVLLM_ERR_INVALID, // an argument or request that can never be served
+    NVLLM_ERR_FORMAT, // a file or text that breaks its format's rules
+    NVLLM_ERR_IO, // the operating system refused
+    NVLLM_ERR_NOMEM, // host or device memory did not suffice
+    NVLLM_ERR_CAPACITY, // a bounded resource is full now; retry later
     NVLLM_ERR_UNSUPPORTED, // valid input that this version cannot run
-    NVLLM_ERR_DEVICE,      // the accelerator or a worker failed; the engine is lost
+    NVLLM_ERR_DEVICE, // the accelerator or a worker failed; the engine is lost
 };
 
 struct nvllm_error {
@@ -77,23 +77,23 @@ struct nvllm_logit_bias {
 // Fields, defaults and ranges are one table in the library (nvllm_sampling_param).
 struct nvllm_sampling_params {
     size_t struct_size;
-    float temperature;        // [0, 100], below 1e-5 = greedy; unset: model's, else 1
-    float top_p;              // (0, 1]; unset: model's, else 1 = off
-    float min_p;              // [0, 1]; unset: model's, else 0 = off
-    int32_t top_k;            // 0 or -1 = off; unset: model's, else off
+    float temperature; // [0, 100], below 1e-5 = greedy; unset: model's, else 1
+    float top_p; // (0, 1]; unset: model's, else 1 = off
+    float min_p; // [0, 1]; unset: model's, else 0 = off
+    int32_t top_k; // 0 or -1 = off; unset: model's, else off
     float repetition_penalty; // (0, 10]; unset: model's, else 1 = off
-    float presence_penalty;   // [-2, 2]; default 0
-    float frequency_penalty;  // [-2, 2]; default 0
-    int32_t max_tokens;       // >= 1 generated tokens; default 256
-    int32_t ignore_eos;       // 1: only max_tokens, stop strings and stop_token_ids end the request
-    int32_t logprobs;         // -1 = none; 0..20 = of the chosen token and of that many best ones
-    int64_t seed;             // -1 = from the engine's seed and the request's number; else >= 0
+    float presence_penalty; // [-2, 2]; default 0
+    float frequency_penalty; // [-2, 2]; default 0
+    int32_t max_tokens; // >= 1 generated tokens; default 256
+    int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
+    int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
+    int64_t seed; // -1 = from the engine's seed and the request's number; else >= 0
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
     const char *const *stop; // [num_stop] NUL-terminated strings, not part of the output; borrowed
-    size_t num_stop;         // at most 16
+    size_t num_stop; // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
-    size_t num_logit_bias;                     // at most 1024
+    size_t num_logit_bias; // at most 1024
     void *owned; // memory behind the three lists when nvllm_sampling_params_set made them. It moves
                  // with the struct; a copy with owned = NULL borrows the lists and may set its own
 };
@@ -109,23 +109,23 @@ struct nvllm_sampling_params {
 
 struct nvllm_engine_options {
     size_t struct_size;
-    const char *model;       // folder with config.json, *.safetensors, tokenizer.json; required
-    const char *device;      // "auto" (default), "cpu"
-    const char *dtype;       // weights: "auto" (default; bfloat16), "bfloat16", "float32"
+    const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
+    const char *device; // "auto" (default), "cpu"
+    const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
-    const char *schedule;    // "mixed" (default), "prefill-first"
-    const char *cpu_isa;     // "auto" (default), "scalar", "avx2", "avx512"
-    int32_t threads;         // CPU threads; 0 (default) = the cores this process may use
-    int32_t max_num_seqs;    // active sequences at most; default 256
+    const char *schedule; // "mixed" (default), "prefill-first"
+    const char *cpu_isa; // "auto" (default), "scalar", "avx2", "avx512"
+    int32_t threads; // CPU threads; 0 (default) = the cores this process may use
+    int32_t max_num_seqs; // active sequences at most; default 256
     int32_t max_num_batched_tokens; // tokens of one step at most; default 2048
-    int32_t max_model_len;   // prompt + generated at most; 0 (default) = 4096 or the model's maximum
-    int32_t block_size;      // tokens of a KV block, a multiple of 16; default 16
+    int32_t max_model_len; // prompt + generated at most; 0 (default) = 4096 or the model's maximum
+    int32_t block_size; // tokens of a KV block, a multiple of 16; default 16
     int32_t num_kvcache_blocks; // 0 (default) = from kv_cache_gib
-    double kv_cache_gib;     // 0 (default) = a quarter of the free memory, at most 4 GiB, at least
-                             // one sequence of max_model_len
+    double kv_cache_gib; // 0 (default) = a quarter of the free memory, at most 4 GiB, at least
+                         // one sequence of max_model_len
     int32_t enable_prefix_caching; // default 1
-    int32_t skip_tokenizer_init;   // 1: no tokenizer.json needed, prompts are token ids only
-    int64_t seed;                  // >= 0; default 0
+    int32_t skip_tokenizer_init; // 1: no tokenizer.json needed, prompts are token ids only
+    int64_t seed; // >= 0; default 0
 };
 
 #define NVLLM_ENGINE_OPTIONS_INIT                                                                  \
@@ -137,24 +137,24 @@ struct nvllm_engine_options {
 // ---- the parameter table: one source for C, command line, JSON and other languages ----
 
 enum nvllm_param_type {
-    NVLLM_PARAM_INT,     // int32_t
-    NVLLM_PARAM_INT64,   // int64_t
-    NVLLM_PARAM_FLOAT,   // float
-    NVLLM_PARAM_DOUBLE,  // double
-    NVLLM_PARAM_BOOL,    // int32_t, 0 or 1
-    NVLLM_PARAM_STRING,  // const char *, one of `choices` where given
+    NVLLM_PARAM_INT, // int32_t
+    NVLLM_PARAM_INT64, // int64_t
+    NVLLM_PARAM_FLOAT, // float
+    NVLLM_PARAM_DOUBLE, // double
+    NVLLM_PARAM_BOOL, // int32_t, 0 or 1
+    NVLLM_PARAM_STRING, // const char *, one of `choices` where given
     NVLLM_PARAM_STRINGS, // list of strings
-    NVLLM_PARAM_IDS,     // list of token ids
-    NVLLM_PARAM_BIASES,  // map of token id -> bias
+    NVLLM_PARAM_IDS, // list of token ids
+    NVLLM_PARAM_BIASES, // map of token id -> bias
 };
 
 struct nvllm_param {
     const char *name; // as in JSON: "max_tokens"
     enum nvllm_param_type type;
-    size_t offset;       // of the field in its struct, bytes
-    double min, max;     // numbers: the closed range of accepted values
+    size_t offset; // of the field in its struct, bytes
+    double min, max; // numbers: the closed range of accepted values
     const char *choices; // strings: "auto|cpu"; NULL: any
-    const char *help;    // one line, lower case, with unit and default
+    const char *help; // one line, lower case, with unit and default
 };
 
 // The i-th parameter of each struct, NULL past the end.
@@ -187,7 +187,8 @@ NVLLM_API enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer 
                                                    const char *text, size_t text_len,
                                                    int add_special_tokens, int32_t **ids,
                                                    size_t *num_ids, struct nvllm_error *error);
-// *text [*text_len], NUL-terminated, is the caller's (nvllm_free). Ids without a token are an error.
+// *text [*text_len], NUL-terminated, is the caller's (nvllm_free). Ids without a token are an
+// error.
 NVLLM_API enum nvllm_status nvllm_tokenizer_decode(const struct nvllm_tokenizer *tokenizer,
                                                    const int32_t *ids, size_t num_ids,
                                                    int skip_special_tokens, char **text,
@@ -198,33 +199,36 @@ NVLLM_API void nvllm_free(void *p);
 
 enum nvllm_finish_reason {
     NVLLM_FINISH_NONE = 0, // still running
-    NVLLM_FINISH_STOP,     // EOS, a stop token or a stop string
-    NVLLM_FINISH_LENGTH,   // max_tokens or max_model_len
-    NVLLM_FINISH_ABORT,    // nvllm_engine_abort, or the engine was destroyed
-    NVLLM_FINISH_ERROR,    // refused (nvllm_engine_generate only) or the device failed
+    NVLLM_FINISH_STOP, // EOS, a stop token or a stop string
+    NVLLM_FINISH_LENGTH, // max_tokens or max_model_len
+    NVLLM_FINISH_ABORT, // nvllm_engine_abort, or the engine was destroyed
+    NVLLM_FINISH_ERROR, // refused (nvllm_engine_generate only) or the device failed
 };
 NVLLM_API const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason); // "stop", ...
 
 struct nvllm_logprob {
     int32_t token_id;
-    float logprob; // natural logarithm, of the model's distribution before temperature and penalties
+    // Natural logarithm, of the model's distribution before temperature and penalties.
+    float logprob;
 };
 
 // What happened to a request: one generated token, its end, or both. Everything is borrowed and
 // valid during the callback only.
 struct nvllm_event {
     uint64_t request_id;
-    int32_t token_id;     // the token generated now; -1: none (an abort, or text held back until the end)
-    const char *text;     // [text_len] new text, whole characters; NUL-terminated, may be empty
-    size_t text_len;      // a token may add none: half a character or a possible stop string waits
+    // The token generated now; -1: none (an abort, or text held back until the end).
+    int32_t token_id;
+    const char *text; // [text_len] new text, whole characters; NUL-terminated, may be empty
+    size_t text_len; // a token may add none: half a character or a possible stop string waits
     const struct nvllm_logprob *chosen; // the token's own logprob; NULL when not asked for
-    const struct nvllm_logprob *top;    // [num_top] best first
+    const struct nvllm_logprob *top; // [num_top] best first
     size_t num_top;
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: more to come
-    int32_t stop_token_id;                  // which EOS or stop token ended it; -1: none
-    const char *stop_string;                // which stop string ended it; NULL: none
+    int32_t stop_token_id; // which EOS or stop token ended it; -1: none
+    const char *stop_string; // which stop string ended it; NULL: none
     uint32_t num_prompt_tokens;
-    uint32_t num_cached_tokens; // prompt tokens found in the prefix cache when it was first scheduled
+    // Prompt tokens found in the prefix cache when it was first scheduled.
+    uint32_t num_cached_tokens;
     uint32_t num_generated_tokens;
     const int32_t *token_ids; // [num_generated_tokens] all of them so far
 };
@@ -235,20 +239,19 @@ typedef void (*nvllm_event_fn)(const struct nvllm_event *event, void *user_data)
 
 struct nvllm_request {
     size_t struct_size;
-    const char *prompt;              // [prompt_len] text, or NULL when ids are given
-    size_t prompt_len;               // bytes
+    const char *prompt; // [prompt_len] text, or NULL when ids are given
+    size_t prompt_len; // bytes
     const int32_t *prompt_token_ids; // [num_prompt_token_ids], or NULL when text is given
     size_t num_prompt_token_ids;
     const struct nvllm_sampling_params *sampling; // NULL: all defaults
-    const char *cache_salt; // requests share cached prefixes only within one salt; NULL: the common one
+    // Requests share cached prefixes only within one salt; NULL: the common one.
+    const char *cache_salt;
     nvllm_event_fn on_event; // NULL: none
     void *user_data;
 };
 
 #define NVLLM_REQUEST_INIT                                                                         \
-    {                                                                                              \
-        sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, NULL, NULL, NULL                     \
-    }
+    { sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, NULL, NULL, NULL }
 
 // ---- engine ----
 
@@ -260,8 +263,8 @@ NVLLM_API enum nvllm_status nvllm_engine_create(struct nvllm_engine **out,
 // Unfinished requests end with NVLLM_FINISH_ABORT first. NULL is fine.
 NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 
-// Copies everything in `request`. A request that can never run (empty, too long for max_model_len or
-// for the whole KV cache, a bad parameter or token id) is refused here with a sentence.
+// Copies everything in `request`. A request that can never run (empty, too long for max_model_len
+// or for the whole KV cache, a bad parameter or token id) is refused here with a sentence.
 NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
                                                      const struct nvllm_request *request,
                                                      uint64_t *request_id,
@@ -274,13 +277,12 @@ NVLLM_API int nvllm_engine_has_unfinished(const struct nvllm_engine *engine);
 // 1 when the request was unfinished and is aborted now (its event is delivered), else 0.
 NVLLM_API int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id);
 // The engine's tokenizer, borrowed; NULL with skip_tokenizer_init.
-NVLLM_API const struct nvllm_tokenizer *
-nvllm_engine_tokenizer(const struct nvllm_engine *engine);
+NVLLM_API const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *engine);
 
 struct nvllm_result {
     enum nvllm_finish_reason finish_reason;
-    int32_t stop_token_id;   // -1: none
-    char *stop_string;       // NULL: none
+    int32_t stop_token_id; // -1: none
+    char *stop_string; // NULL: none
     int32_t *prompt_token_ids; // [num_prompt_tokens]
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
@@ -288,21 +290,19 @@ struct nvllm_result {
     char *text; // [text_len] NUL-terminated; special tokens left out, stop strings too
     size_t text_len;
     uint32_t num_cached_tokens;
-    int32_t num_top;                // alternatives per token; -1: no logprobs were asked for
+    int32_t num_top; // alternatives per token; -1: no logprobs were asked for
     struct nvllm_logprob *logprobs; // [num_tokens][1 + num_top]: the chosen one, then the best ones
-    struct nvllm_error error;       // why, with NVLLM_FINISH_ERROR
+    struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
 };
 
-// Runs a list to its end, others of the engine along with it. *results [num_requests], in input order,
-// is the caller's (nvllm_results_free). on_event and user_data of the requests work as usual.
-// A refused request has FINISH_ERROR and does not stop the others. `interrupt` (may be NULL) is read
-// between steps: once it is not 0, what is unfinished is aborted and the results so far are returned.
-NVLLM_API enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
-                                                  const struct nvllm_request *requests,
-                                                  size_t num_requests,
-                                                  struct nvllm_result **results,
-                                                  const volatile int *interrupt,
-                                                  struct nvllm_error *error);
+// Runs a list to its end, others of the engine along with it. *results [num_requests], in input
+// order, is the caller's (nvllm_results_free). on_event and user_data of the requests work as
+// usual. A refused request has FINISH_ERROR and does not stop the others. `interrupt` (may be NULL)
+// is read between steps: once it is not 0, what is unfinished is aborted and the results so far are
+// returned.
+NVLLM_API enum nvllm_status nvllm_engine_generate(
+    struct nvllm_engine *engine, const struct nvllm_request *requests, size_t num_requests,
+    struct nvllm_result **results, const volatile int *interrupt, struct nvllm_error *error);
 NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_results);
 
 // Counters since the engine was created.
@@ -310,21 +310,21 @@ struct nvllm_stats {
     size_t struct_size;
     uint64_t num_steps;
     uint64_t num_prefill_tokens; // prompt (or recomputed) tokens run through the model
-    uint64_t num_decode_tokens;  // generated tokens run through the model
+    uint64_t num_decode_tokens; // generated tokens run through the model
     uint64_t num_generated_tokens;
-    uint64_t num_cached_tokens;  // prompt tokens that the prefix cache saved
+    uint64_t num_cached_tokens; // prompt tokens that the prefix cache saved
     uint64_t num_preemptions;
     uint64_t num_requests_added;
     uint64_t num_requests_finished; // aborted ones too
-    uint32_t num_running;           // now
-    uint32_t num_waiting;           // now
+    uint32_t num_running; // now
+    uint32_t num_waiting; // now
     uint32_t num_kv_blocks;
     uint32_t num_kv_blocks_used; // now, by running requests
     uint32_t num_kv_blocks_peak;
     uint32_t block_size; // tokens
     double load_seconds;
     double schedule_seconds; // scheduling and batch building
-    double forward_seconds;  // the model
+    double forward_seconds; // the model
     double sample_seconds;
     double output_seconds; // detokenizing, stops, callbacks
     uint64_t peak_rss_bytes;

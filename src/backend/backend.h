@@ -2,11 +2,11 @@
  * and the ops of a transformer on flat arrays.
  *
  * A backend knows tensors, slots and block tables; never sequences, models or text. Every pointer
- * marked `dev` is device memory from `alloc` and is never dereferenced by the caller; everything else
- * is host memory. Ops are enqueued in order on the backend's stream and return at once (the CPU's run
- * to their end); they cannot fail by themselves: a device fault is sticky and surfaces at
- * `synchronize`. Activations have ONE type per backend, `activation_dtype` (F32 on the CPU), rows are
- * contiguous: x[row][col] at row * cols + col.
+ * marked `dev` is device memory from `alloc` and is never dereferenced by the caller; everything
+ * else is host memory. Ops are enqueued in order on the backend's stream and return at once (the
+ * CPU's run to their end); they cannot fail by themselves: a device fault is sticky and surfaces at
+ * `synchronize`. Activations have ONE type per backend, `activation_dtype` (F32 on the CPU), rows
+ * are contiguous: x[row][col] at row * cols + col.
  *
  * A row's result never depends on which other rows are in the call: engines rely on that for
  * bit-identical logits under batching, chunking and prefix caching. */
@@ -22,25 +22,26 @@
 
 struct backend;
 struct backend_stream;
-struct linear;   // packed weights of y = x W^T + b; made and owned through the backend
+struct linear; // packed weights of y = x W^T + b; made and owned through the backend
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
 
 struct backend_options {
-    const char *device;       // "auto", "cpu"
-    const char *cpu_isa;      // "auto", "scalar", "avx2", "avx512"
-    int threads;              // 0: all cores of the affinity mask
-    enum dtype weight_dtype;  // DTYPE_BF16 or DTYPE_F32: how linears keep their weights
+    const char *device; // "auto", "cpu"
+    const char *cpu_isa; // "auto", "scalar", "avx2", "avx512"
+    int threads; // 0: all cores of the affinity mask
+    enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: how linears keep their weights
 };
 
 // A rectangle of a checkpoint tensor in host memory; borrowed during the call.
 struct matrix_slice {
-    const void *data;  // element [0][0] of the slice; any alignment
-    enum dtype dtype;  // DTYPE_BF16, DTYPE_F16 or DTYPE_F32
+    const void *data; // element [0][0] of the slice; any alignment
+    enum dtype dtype; // DTYPE_BF16, DTYPE_F16 or DTYPE_F32
     uint32_t rows, cols;
     size_t row_stride; // elements between rows
 };
 
-// W is the parts stacked along the outputs: [sum of rows][in]. A rank's share is chosen by the slices.
+// W is the parts stacked along the outputs: [sum of rows][in]. A rank's share is chosen by the
+// slices.
 struct linear_spec {
     const struct matrix_slice *parts; // [num_parts], all with the same cols = in
     const struct matrix_slice *biases; // [num_parts] of [1][rows of the part], or NULL for no bias
@@ -52,32 +53,32 @@ struct kv_cache_spec {
     uint32_t num_blocks;
     uint32_t block_size; // tokens, a multiple of 16
     uint32_t num_kv_heads;
-    uint32_t head_dim;   // a multiple of 16
+    uint32_t head_dim; // a multiple of 16
 };
 
 struct embed_args {
     const struct linear *table; // [vocab rows of this rank][hidden]
-    const int32_t *tokens;      // dev [num_tokens]
+    const int32_t *tokens; // dev [num_tokens]
     uint32_t num_tokens;
-    int32_t vocab_start;        // id of the table's first row; rows of other ranks become zeros
-    void *out;                  // dev [num_tokens][hidden]
+    int32_t vocab_start; // id of the table's first row; rows of other ranks become zeros
+    void *out; // dev [num_tokens][hidden]
 };
 
 // out = rms_norm(x) * weight; with `residual`: residual += x first, and the norm of that sum.
 // rms_norm(v) = v / sqrt(mean(v^2) + eps).
 struct rms_norm_args {
-    const void *x;        // dev [rows][cols]
-    void *residual;       // dev [rows][cols] in/out, or NULL
-    const float *weight;  // dev [cols]
-    void *out;            // dev [rows][cols]; may be x when residual is NULL
+    const void *x; // dev [rows][cols]
+    void *residual; // dev [rows][cols] in/out, or NULL
+    const float *weight; // dev [cols]
+    void *out; // dev [rows][cols]; may be x when residual is NULL
     uint32_t rows, cols;
     float eps;
 };
 
 struct linear_args {
     const struct linear *linear; // [out][in]
-    const void *x;               // dev [rows][in]
-    void *out;                   // dev [rows][out], not overlapping x
+    const void *x; // dev [rows][in]
+    void *out; // dev [rows][out], not overlapping x
     uint32_t rows;
 };
 
@@ -85,18 +86,18 @@ struct linear_args {
 struct logits_args {
     const struct linear *linear;
     const void *x; // dev [rows][in]
-    float *out;    // dev [rows][out]
+    float *out; // dev [rows][out]
     uint32_t rows;
 };
 
-// Per token: optional per-head RMS norm of q and k, rotary embedding (half-split, "NeoX" form) of q and
-// k at `positions`, k and v written to the cache at `slot_mapping`; q stays in qkv.
+// Per token: optional per-head RMS norm of q and k, rotary embedding (half-split, "NeoX" form) of q
+// and k at `positions`, k and v written to the cache at `slot_mapping`; q stays in qkv.
 struct attention_prepare_args {
-    void *qkv;                   // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
-    const float *q_norm;         // dev [head_dim] or NULL
-    const float *k_norm;         // dev [head_dim] or NULL
-    const float *rope;           // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
-    const int32_t *positions;    // dev [num_tokens]
+    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
+    const float *q_norm; // dev [head_dim] or NULL
+    const float *k_norm; // dev [head_dim] or NULL
+    const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
+    const int32_t *positions; // dev [num_tokens]
     const int32_t *slot_mapping; // dev [num_tokens]: block * block_size + offset; -1 writes nothing
     struct kv_cache *cache;
     uint32_t layer;
@@ -105,15 +106,15 @@ struct attention_prepare_args {
 };
 
 // Causal grouped-query attention over the paged cache. The queries of sequence s are the tokens
-// query_start[s] .. query_start[s+1]-1, the last of them at position context_len[s]-1; each sees every
-// position up to its own. softmax(scale * q k^T) v.
+// query_start[s] .. query_start[s+1]-1, the last of them at position context_len[s]-1; each sees
+// every position up to its own. softmax(scale * q k^T) v.
 struct attention_args {
-    const void *qkv;             // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]: q is read
+    const void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]: q is read
     const struct kv_cache *cache;
-    const int32_t *query_start;  // dev [num_seqs + 1]
-    const int32_t *context_len;  // dev [num_seqs]
+    const int32_t *query_start; // dev [num_seqs + 1]
+    const int32_t *context_len; // dev [num_seqs]
     const int32_t *block_tables; // dev [num_seqs][block_table_stride]
-    void *out;                   // dev [num_tokens][num_heads * head_dim]
+    void *out; // dev [num_tokens][num_heads * head_dim]
     uint32_t layer;
     uint32_t num_tokens, num_seqs, num_heads, num_kv_heads, head_dim;
     uint32_t block_table_stride;
@@ -124,34 +125,34 @@ struct attention_args {
 // out = silu(gate) * up, silu(v) = v / (1 + exp(-v)).
 struct silu_mul_args {
     const void *gate_up; // dev [rows][2 * cols]: gate, then up
-    void *out;           // dev [rows][cols]
+    void *out; // dev [rows][cols]
     uint32_t rows, cols;
 };
 
 struct gather_rows_args {
-    const void *x;        // dev [any][cols]
+    const void *x; // dev [any][cols]
     const int32_t *index; // dev [rows]
-    void *out;            // dev [rows][cols]
+    void *out; // dev [rows][cols]
     uint32_t rows, cols;
 };
 
 enum { SAMPLE_TOP_MAX = 20 };
 
-// How one row of logits is turned into a token. All fields 32 bits, so that the struct can be part of
-// the flat batch. Order of application: repetition, presence and frequency penalty and logit bias (the
-// adjusts), temperature, min_p, top_k, top_p, then the draw. Greedy (temperature 0) takes the first
-// largest adjusted logit.
+// How one row of logits is turned into a token. All fields 32 bits, so that the struct can be part
+// of the flat batch. Order of application: repetition, presence and frequency penalty and logit
+// bias (the adjusts), temperature, min_p, top_k, top_p, then the draw. Greedy (temperature 0) takes
+// the first largest adjusted logit.
 struct sample_row {
-    float temperature;          // 0: greedy
-    float top_p;                // 1: off
-    float min_p;                // 0: off
-    int32_t top_k;              // 0: off
+    float temperature; // 0: greedy
+    float top_p; // 1: off
+    float min_p; // 0: off
+    int32_t top_k; // 0: off
     uint32_t seed_low, seed_high;
-    uint32_t draw;              // which draw of this seed: the index of the token to generate
-    int32_t num_top;            // -1: no logprobs; else how many best tokens to report
-    float repetition_penalty;   // 1: off; seen tokens: positive logits / it, negative * it
-    float presence_penalty;     // minus this for tokens generated before
-    float frequency_penalty;    // minus this x how often the token was generated
+    uint32_t draw; // which draw of this seed: the index of the token to generate
+    int32_t num_top; // -1: no logprobs; else how many best tokens to report
+    float repetition_penalty; // 1: off; seen tokens: positive logits / it, negative * it
+    float presence_penalty; // minus this for tokens generated before
+    float frequency_penalty; // minus this x how often the token was generated
     uint32_t adjust_start, adjust_count; // this row's part of `adjusts`
 };
 
@@ -159,23 +160,23 @@ struct sample_row {
 struct sample_adjust {
     int32_t token_id;
     uint32_t output_count; // times generated so far
-    uint32_t in_prompt;    // 1: occurs in the prompt
-    float bias;            // logit_bias
+    uint32_t in_prompt; // 1: occurs in the prompt
+    float bias; // logit_bias
 };
 
 // Raw log-probabilities: log_softmax of the logits as the model gave them.
 struct sample_result {
     int32_t token_id;
-    float logprob;                      // of token_id; 0 when num_top < 0
-    int32_t top_id[SAMPLE_TOP_MAX];     // [num_top] best first; ties: the smaller id first
+    float logprob; // of token_id; 0 when num_top < 0
+    int32_t top_id[SAMPLE_TOP_MAX]; // [num_top] best first; ties: the smaller id first
     float top_logprob[SAMPLE_TOP_MAX];
 };
 
 struct sample_args {
-    const float *logits;                  // dev [num_rows][vocab_size]
-    const struct sample_row *rows;        // dev [num_rows]
-    const struct sample_adjust *adjusts;  // dev [num_adjusts]
-    struct sample_result *results;        // dev [num_rows]
+    const float *logits; // dev [num_rows][vocab_size]
+    const struct sample_row *rows; // dev [num_rows]
+    const struct sample_adjust *adjusts; // dev [num_adjusts]
+    struct sample_result *results; // dev [num_rows]
     uint32_t num_rows, vocab_size;
     float *scratch; // dev [sample_scratch_floats(vocab_size, num_rows)]
 };
@@ -224,8 +225,8 @@ struct backend_ops {
 struct backend {
     const struct backend_ops *ops;
     struct backend_stream *stream; // the one stream; NULL on the CPU
-    const char *name;              // "cpu"
-    char description[128];         // for people: "cpu avx512, 2 threads"
+    const char *name; // "cpu"
+    char description[128]; // for people: "cpu avx512, 2 threads"
     enum dtype activation_dtype;
     enum dtype weight_dtype;
 };

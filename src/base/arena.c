@@ -9,7 +9,7 @@ enum { CHUNK_BYTES = 64 * 1024 };
 
 struct arena_chunk {
     struct arena_chunk *next;
-    size_t used;     // bytes of `data` handed out
+    size_t used; // bytes of `data` handed out
     size_t capacity; // bytes of `data`
     alignas(16) unsigned char data[];
 };

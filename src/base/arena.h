@@ -13,7 +13,8 @@ struct arena {
     struct arena_chunk *chunks; // newest first
 };
 
-// `size` bytes, 16-byte aligned, uninitialised; NULL when memory is out. size 0 gives a valid pointer.
+// `size` bytes, 16-byte aligned, uninitialised; NULL when memory is out. size 0 gives a valid
+// pointer.
 MUST_USE void *arena_alloc(struct arena *arena, size_t size);
 // A NUL-terminated copy of `len` bytes; NULL when memory is out.
 MUST_USE char *arena_strndup(struct arena *arena, const char *str, size_t len);

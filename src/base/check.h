@@ -9,9 +9,9 @@ NORETURN void check_failed(const char *file, int line, const char *condition, co
                            ...) PRINTF_LIKE(4, 5);
 
 // CHECK(i < n, "i=%u n=%u", i, n)
-#define CHECK(condition, ...) \
-    do { \
-        if (UNLIKELY(!(condition))) check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__); \
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (UNLIKELY(!(condition))) check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);     \
     } while (0)
 
 #endif

@@ -4,7 +4,7 @@
 
 #if defined(__GNUC__)
 #define MUST_USE __attribute__((warn_unused_result))
-#define PRINTF_LIKE(format_index, first_arg) \
+#define PRINTF_LIKE(format_index, first_arg)                                                       \
     __attribute__((format(printf, format_index, first_arg)))
 #define NORETURN __attribute__((noreturn))
 #define LIKELY(x) __builtin_expect(!!(x), 1)

@@ -6,16 +6,17 @@
 #include <stddef.h>
 
 struct cpu_features {
-    bool avx2;        // AVX2 + FMA + F16C, enabled by the operating system
-    bool avx512;      // AVX-512 F, BW, DQ, VL
+    bool avx2; // AVX2 + FMA + F16C, enabled by the operating system
+    bool avx512; // AVX-512 F, BW, DQ, VL
     bool avx512_bf16; // dot products on bf16 pairs
-    bool amx_bf16;    // tiles; the operating system's permission is asked for separately
+    bool amx_bf16; // tiles; the operating system's permission is asked for separately
 };
 
 struct cpu_features cpu_features(void); // all false where not x86-64
-int cpu_count(void);                    // cores in this process's affinity mask, >= 1
-size_t cpu_memory_available_bytes(void); // free + reclaimable now, within a cgroup limit; 0: unknown
-size_t cpu_peak_rss_bytes(void);         // this process's peak resident set
+int cpu_count(void); // cores in this process's affinity mask, >= 1
+// Free + reclaimable now, within a cgroup limit; 0: unknown.
+size_t cpu_memory_available_bytes(void);
+size_t cpu_peak_rss_bytes(void); // this process's peak resident set
 
 // One turn of a spin loop: tells the core that another one is waited for.
 static inline void cpu_relax(void) {

@@ -29,8 +29,8 @@ enum dtype {
     DTYPE_C64,
 };
 
-size_t dtype_size(enum dtype dtype);        // bytes of one element; 0 for DTYPE_NONE
-const char *dtype_name(enum dtype dtype);   // "BF16", ...
+size_t dtype_size(enum dtype dtype); // bytes of one element; 0 for DTYPE_NONE
+const char *dtype_name(enum dtype dtype); // "BF16", ...
 enum dtype dtype_from_name(const char *name); // DTYPE_NONE when unknown
 
 static inline float bf16_to_f32(uint16_t bits) {

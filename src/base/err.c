@@ -41,14 +41,22 @@ enum status err_nomem(struct err *err, const char *what) {
 
 const char *status_name(enum status status) {
     switch (status) {
-    case OK: return "ok";
-    case ERR_INVALID: return "invalid";
-    case ERR_FORMAT: return "format";
-    case ERR_IO: return "io";
-    case ERR_NOMEM: return "nomem";
-    case ERR_CAPACITY: return "capacity";
-    case ERR_UNSUPPORTED: return "unsupported";
-    case ERR_DEVICE: return "device";
+    case OK:
+        return "ok";
+    case ERR_INVALID:
+        return "invalid";
+    case ERR_FORMAT:
+        return "format";
+    case ERR_IO:
+        return "io";
+    case ERR_NOMEM:
+        return "nomem";
+    case ERR_CAPACITY:
+        return "capacity";
+    case ERR_UNSUPPORTED:
+        return "unsupported";
+    case ERR_DEVICE:
+        return "device";
     }
     return "unknown";
 }

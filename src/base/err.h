@@ -10,13 +10,13 @@
 
 enum status {
     OK = 0,
-    ERR_INVALID,     // an argument or request that can never be served
-    ERR_FORMAT,      // a file or text that breaks its format's rules
-    ERR_IO,          // the operating system refused: open, read, map, write
-    ERR_NOMEM,       // host or device memory did not suffice
-    ERR_CAPACITY,    // a bounded resource is full now; normal flow, retry later
+    ERR_INVALID, // an argument or request that can never be served
+    ERR_FORMAT, // a file or text that breaks its format's rules
+    ERR_IO, // the operating system refused: open, read, map, write
+    ERR_NOMEM, // host or device memory did not suffice
+    ERR_CAPACITY, // a bounded resource is full now; normal flow, retry later
     ERR_UNSUPPORTED, // valid input that this build or version cannot run
-    ERR_DEVICE,      // the accelerator or a worker failed; sticky
+    ERR_DEVICE, // the accelerator or a worker failed; sticky
 };
 
 struct err {
@@ -26,8 +26,7 @@ struct err {
 
 // Writes the message (truncated at the buffer's end) and returns `status`, so that a fault reads
 // `return err_set(err, ERR_FORMAT, "tensor %s is %s, want %s", ...)`.
-enum status err_set(struct err *err, enum status status, const char *format, ...)
-    PRINTF_LIKE(3, 4);
+enum status err_set(struct err *err, enum status status, const char *format, ...) PRINTF_LIKE(3, 4);
 
 // Puts "<formatted>: " in front of the message that is already there; returns err's status as
 // given in `status`.

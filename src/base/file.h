@@ -9,7 +9,7 @@
 
 struct file_map {
     const char *data; // [size]; never NULL after open, also for an empty file
-    size_t size;      // bytes
+    size_t size; // bytes
 };
 
 // Maps a regular file. A folder, a missing or unreadable file is ERR_IO naming the path and reason.

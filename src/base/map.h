@@ -22,7 +22,7 @@ struct strmap_entry {
 
 struct strmap {
     struct strmap_entry *entries; // [capacity]
-    size_t capacity;              // a power of two, or 0
+    size_t capacity; // a power of two, or 0
     size_t count;
 };
 
@@ -41,7 +41,7 @@ struct u64map_entry {
 
 struct u64map {
     struct u64map_entry *entries; // [capacity]
-    size_t capacity;              // a power of two, or 0
+    size_t capacity; // a power of two, or 0
     size_t count;
 };
 
