@@ -1,0 +1,49 @@
+/* Arbitrary text as config.json and as generation_config.json. What is accepted must keep the
+ * promises that the rest of the program computes with. */
+#include <stdint.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "checkpoint/model_config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_config(const struct model_config *c) {
+    CHECK(c->architecture[0] && memchr(c->architecture, 0, sizeof c->architecture), "%s", "name");
+    CHECK(c->vocab_size && c->hidden_size && c->intermediate_size && c->num_layers, "%s", "sizes");
+    CHECK(c->num_kv_heads && c->num_heads % c->num_kv_heads == 0, "heads=%u", c->num_heads);
+    CHECK(c->head_dim && c->head_dim % 2 == 0 && c->head_dim <= 4096, "head_dim=%u", c->head_dim);
+    CHECK((uint64_t)c->num_heads * c->head_dim < UINT32_MAX, "heads=%u", c->num_heads);
+    CHECK(c->max_position_embeddings && c->max_position_embeddings <= 1u << 30, "positions=%u",
+          c->max_position_embeddings);
+    CHECK(c->rms_norm_eps > 0 && c->rms_norm_eps <= 1, "eps=%g", (double)c->rms_norm_eps);
+    CHECK(c->rope.theta >= 1, "theta=%g", c->rope.theta);
+    CHECK(c->rope.type == ROPE_DEFAULT || c->rope.factor >= 1, "factor=%g", c->rope.factor);
+    CHECK(c->use_sliding_window == (c->sliding_window > 0), "window=%u", c->sliding_window);
+    for (uint32_t i = 0; i < c->num_eos_token_ids; i++) {
+        int32_t id = c->eos_token_ids[i];
+        CHECK(id >= 0 && (uint32_t)id < c->vocab_size, "id=%d", id);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const char *text = (const char *)data;
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    if (model_config_parse(&config, text, size, "config.json", &err) == OK) {
+        check_config(&config);
+    } else {
+        CHECK(err.message[0], "%s", "no message");
+        config = (struct model_config){.vocab_size = 1000};
+    }
+    err.message[0] = '\0';
+    if (generation_config_parse(&config, &generation, text, size, "generation", &err) == OK) {
+        CHECK(!generation.has_temperature || generation.temperature >= 0, "%s", "temperature");
+        CHECK(!generation.has_top_p || (generation.top_p > 0 && generation.top_p <= 1), "%s", "p");
+    } else {
+        CHECK(err.message[0], "%s", "no message");
+    }
+    model_config_fini(&config);
+    return 0;
+}
