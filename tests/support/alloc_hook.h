@@ -38,8 +38,8 @@ struct alloc_sweep {
     // 0: every allocation fails in turn. Else the distance grows by 1 in `stride` allocations: for
     // work of thousands of allocations that differ little.
     size_t stride;
-    // A failed allocation may also be survived (an optimisation that is left out) or reported with
-    // another status than ERR_NOMEM. Without it the status must be ERR_NOMEM.
+    // A failed allocation may also be survived: an optimisation that is left out. Without it the
+    // status must be ERR_NOMEM whenever an allocation failed.
     bool may_survive;
 };
 
