@@ -42,8 +42,4 @@ const struct safetensors_tensor *safetensors_at(const struct safetensors *file, 
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 const char *safetensors_path(const struct safetensors *file); // or `what`
 
-// Tells the system that a tensor of an opened file is about to be read, so that reading it from
-// disk starts now and in large pieces. Only a hint.
-void safetensors_prefetch(const struct safetensors_tensor *tensor);
-
 #endif

@@ -356,7 +356,6 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     enum status status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
     if (status) return status;
-    safetensors_prefetch(tensor);
     out->data = tensor->data;
     out->dtype = dtype;
     return OK;
