@@ -6,10 +6,10 @@
 
 #include "base/buf.h"
 #include "text/tokenizer.h"
+#include "text/unicode.h"
 
 struct detokenizer {
-    unsigned char pending[4]; // the start of a character whose end has not come yet
-    uint32_t num_pending;
+    struct utf8_pending pending; // the start of a character whose end has not come yet
 };
 
 // Appends the characters that token `id` completes to `out`: at most

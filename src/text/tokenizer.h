@@ -1,7 +1,7 @@
 /* tokenizer.json as Hugging Face tokenizers runs it: added tokens, NFC, Split regex and ByteLevel
  * pre-tokenizers, byte-level BPE, ByteLevel decoder, and a post-processor that adds special tokens.
- * A component that is not supported is named in the error. Read-only after opening: shareable between
- * threads, with one `struct tokenizer_scratch` each. */
+ * A component that is not supported is named in the error. Read-only after opening: shareable
+ * between threads. What an encoding works with, a word cache among it, is kept in a pool inside. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -30,7 +30,8 @@ void tokenizer_close(struct tokenizer *tokenizer); // NULL is fine
 MUST_USE enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
                                       size_t len, bool add_special_tokens, struct token_list *out,
                                       struct err *err);
-// Appends the text of ids. Bytes that are not UTF-8 become U+FFFD. An id without a token is an error.
+// Appends the text of ids. Bytes that are not UTF-8 become U+FFFD. An id without a token is an
+// error.
 MUST_USE enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,
                                       size_t num_ids, bool skip_special, struct buf *out,
                                       struct err *err);
@@ -39,7 +40,8 @@ uint32_t tokenizer_num_tokens(const struct tokenizer *tokenizer); // largest id 
 // The raw bytes of one token ([*len], borrowed), NULL for an id without a token.
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *len);
 bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id);
-bool tokenizer_find(const struct tokenizer *tokenizer, const char *content, size_t len, int32_t *id);
+bool tokenizer_find(const struct tokenizer *tokenizer, const char *content, size_t len,
+                    int32_t *id);
 size_t tokenizer_max_token_bytes(const struct tokenizer *tokenizer); // longest token's bytes
 
 #endif

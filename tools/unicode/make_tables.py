@@ -46,6 +46,7 @@ for c in characters:
     if len(first) == 1 and nfc(first + second) == chr(c):
         flags[ord(first)] |= NFC_FIRST
         flags[ord(second)] |= NFC_CHECK
+        flags[c] |= NFC_FIRST  # a mark of a lower class goes between its parts
 
 ranges = []
 for c, value in flags.items():
@@ -63,7 +64,7 @@ print("// clang-format off")
 print("const struct unicode_range unicode_ranges[] = {")
 line = "   "
 for first, last, value in ranges:
-    item = " {0x%x, 0x%x, %d}," % (first, last, value)
+    item = " {0x%x,0x%x,%d}," % (first, last, value)
     if len(line) + len(item) > 100:
         print(line)
         line = "   "

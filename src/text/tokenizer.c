@@ -1,0 +1,354 @@
+/* Encoding and decoding. A text goes through the stages piece by piece, from the text to the ids of
+ * its last word: nothing is collected between the stages. */
+#include "text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer_parts.h"
+
+enum {
+    SCRATCH_BYTES_KEPT = 1 << 20, // larger buffers of an idle scratch are freed
+    TEXT_BYTES_MAX = INT32_MAX, // positions in a word are 32 bits
+};
+
+void tokenizer_scratch_destroy(struct tokenizer_scratch *scratch) {
+    if (!scratch) return;
+    bpe_scratch_fini(&scratch->bpe);
+    pattern_scratch_fini(&scratch->pattern);
+    unicode_nfc_scratch_fini(&scratch->nfc);
+    buf_fini(&scratch->repaired);
+    buf_fini(&scratch->normalized);
+    buf_fini(&scratch->prefixed);
+    free(scratch);
+}
+
+void tokenizer_close(struct tokenizer *tokenizer) {
+    if (!tokenizer) return;
+    while (tokenizer->idle) {
+        struct tokenizer_scratch *next = tokenizer->idle->next;
+        tokenizer_scratch_destroy(tokenizer->idle);
+        tokenizer->idle = next;
+    }
+    for (size_t i = 0; i < tokenizer->num_splits; i++) pattern_fini(&tokenizer->splits[i].pattern);
+    added_set_fini(&tokenizer->raw);
+    added_set_fini(&tokenizer->normalized);
+    bpe_fini(&tokenizer->bpe);
+    free(tokenizer->flags);
+    pthread_mutex_destroy(&tokenizer->lock);
+    free(tokenizer);
+}
+
+// The pool is not part of what a const tokenizer promises to keep.
+static struct tokenizer *pool_of(const struct tokenizer *tokenizer) {
+    return (struct tokenizer *)(uintptr_t)tokenizer;
+}
+
+static struct tokenizer_scratch *scratch_take(const struct tokenizer *tokenizer, struct err *err) {
+    struct tokenizer *pool = pool_of(tokenizer);
+    pthread_mutex_lock(&pool->lock);
+    struct tokenizer_scratch *scratch = pool->idle;
+    if (scratch) {
+        pool->idle = scratch->next;
+        pool->num_idle--;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!scratch) scratch = calloc(1, sizeof *scratch);
+    if (!scratch) (void)err_nomem(err, "tokenizer");
+    return scratch;
+}
+
+static void shrink(struct buf *buf) {
+    if (buf->capacity > SCRATCH_BYTES_KEPT) buf_fini(buf);
+}
+
+static void scratch_give(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch) {
+    shrink(&scratch->repaired);
+    shrink(&scratch->normalized);
+    shrink(&scratch->prefixed);
+    if (scratch->nfc.points.capacity * sizeof(int32_t) > SCRATCH_BYTES_KEPT) {
+        unicode_nfc_scratch_fini(&scratch->nfc);
+    }
+    struct tokenizer *pool = pool_of(tokenizer);
+    pthread_mutex_lock(&pool->lock);
+    bool kept = pool->num_idle < SCRATCHES_KEPT;
+    if (kept) {
+        scratch->next = pool->idle;
+        pool->idle = scratch;
+        pool->num_idle++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!kept) tokenizer_scratch_destroy(scratch);
+}
+
+enum status tokenizer_normalize(const struct tokenizer *tokenizer,
+                                struct tokenizer_scratch *scratch, const char **text, size_t *len,
+                                struct err *err) {
+    if (!tokenizer->nfc) return OK;
+    bool changed;
+    enum status status = unicode_nfc(tokenizer->flags, *text, *len, &scratch->nfc,
+                                     &scratch->normalized, &changed, err);
+    if (status || !changed) return status;
+    *text = scratch->normalized.data;
+    *len = scratch->normalized.len;
+    return OK;
+}
+
+struct encoding {
+    const struct tokenizer *tokenizer;
+    struct tokenizer_scratch *scratch;
+    struct token_list *out;
+    struct err *err;
+};
+
+static enum status encode_piece(struct encoding *encoding, size_t stage, const char *text,
+                                size_t len);
+
+// The published patterns match everything: each match is a word.
+static enum status encode_scanned(struct encoding *encoding, const struct split *split,
+                                  size_t stage, const char *text, size_t len) {
+    const unsigned char *p = (const unsigned char *)text, *end = p + len;
+    bool last = stage + 1 == encoding->tokenizer->num_splits;
+    while (p < end) {
+        size_t word = pattern_scan(&split->pattern, p, end);
+        enum status status =
+            last ? bpe_encode_word(&encoding->tokenizer->bpe, &encoding->scratch->bpe, p, word,
+                                   (size_t)(end - p), encoding->out, encoding->err)
+                 : encode_piece(encoding, stage + 1, (const char *)p, word);
+        if (status) return status;
+        p += word;
+    }
+    return OK;
+}
+
+// The parts between delimiters, one at a time, as the behavior joins them. A delimiter may be
+// empty; an empty part goes no further.
+struct splitter {
+    const struct split *split;
+    size_t start, end; // the part that is not handed on yet
+    bool holds; // there is one
+    bool was_delimiter; // the last one taken was a delimiter
+};
+
+static enum status hand_on(struct encoding *encoding, struct splitter *splitter, size_t stage,
+                           const char *text) {
+    if (!splitter->holds || splitter->start == splitter->end) return OK;
+    return encode_piece(encoding, stage + 1, text + splitter->start,
+                        splitter->end - splitter->start);
+}
+
+static enum status take_part(struct encoding *encoding, struct splitter *splitter, size_t stage,
+                             const char *text, size_t start, size_t end, bool is_match) {
+    bool delimiter = is_match != splitter->split->invert;
+    bool was = splitter->was_delimiter;
+    splitter->was_delimiter = delimiter;
+    bool join = false;
+    switch (splitter->split->behavior) {
+    case SPLIT_ISOLATED:
+        break;
+    case SPLIT_REMOVED:
+        if (delimiter) return OK;
+        break;
+    case SPLIT_CONTIGUOUS:
+        join = delimiter == was;
+        break;
+    case SPLIT_MERGED_WITH_PREVIOUS:
+        join = delimiter && !was;
+        break;
+    case SPLIT_MERGED_WITH_NEXT:
+        join = !delimiter && was;
+        break;
+    }
+    if (join && splitter->holds) {
+        splitter->end = end;
+        return OK;
+    }
+    enum status status = hand_on(encoding, splitter, stage, text);
+    splitter->start = start;
+    splitter->end = end;
+    splitter->holds = true;
+    return status;
+}
+
+static enum status encode_split(struct encoding *encoding, const struct split *split, size_t stage,
+                                const char *text, size_t len) {
+    struct pattern_cursor cursor = {.text = text, .len = len, .last_end = SIZE_MAX};
+    struct splitter splitter = {.split = split};
+    size_t done = 0;
+    for (;;) {
+        bool found;
+        enum status status = pattern_next(&split->pattern, &cursor, &encoding->scratch->pattern,
+                                          &found, encoding->err);
+        if (status) return status;
+        if (!found) break;
+        if (cursor.start > done) {
+            status = take_part(encoding, &splitter, stage, text, done, cursor.start, false);
+        }
+        done = cursor.end;
+        if (!status) {
+            status = take_part(encoding, &splitter, stage, text, cursor.start, cursor.end, true);
+        }
+        if (status) return status;
+    }
+    if (done < len) {
+        enum status status = take_part(encoding, &splitter, stage, text, done, len, false);
+        if (status) return status;
+    }
+    return hand_on(encoding, &splitter, stage, text);
+}
+
+static enum status encode_prefixed(struct encoding *encoding, size_t stage, const char *text,
+                                   size_t len) {
+    if (text[0] == ' ') return encode_piece(encoding, stage + 1, text, len);
+    struct buf *prefixed = &encoding->scratch->prefixed;
+    buf_clear(prefixed);
+    enum status status = buf_append(prefixed, " ", 1, encoding->err);
+    if (!status) status = buf_append(prefixed, text, len, encoding->err);
+    return status ? status : encode_piece(encoding, stage + 1, prefixed->data, prefixed->len);
+}
+
+// One piece, not empty, from stage `stage` of the pre-tokenizer on. Recursion is as deep as there
+// are stages.
+static enum status encode_piece(struct encoding *encoding, size_t stage, const char *text,
+                                size_t len) {
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+    if (stage == tokenizer->num_splits) {
+        return bpe_encode_word(&tokenizer->bpe, &encoding->scratch->bpe,
+                               (const unsigned char *)text, len, len, encoding->out, encoding->err);
+    }
+    const struct split *split = &tokenizer->splits[stage];
+    if (split->prefix_space) return encode_prefixed(encoding, stage, text, len);
+    bool whole =
+        (split->behavior == SPLIT_ISOLATED) || (split->behavior == SPLIT_REMOVED && split->invert);
+    if (whole && pattern_is_scanned(&split->pattern)) {
+        return encode_scanned(encoding, split, stage, text, len);
+    }
+    return encode_split(encoding, split, stage, text, len);
+}
+
+static enum status append_id(struct encoding *encoding, int32_t id) {
+    enum status status = token_list_reserve(encoding->out, 1, encoding->err);
+    if (status) return status;
+    encoding->out->ids[encoding->out->len++] = id;
+    return OK;
+}
+
+// A piece between two added tokens of the first set: normalised, then cut at those of the second.
+static enum status encode_raw_piece(struct encoding *encoding, const char *text, size_t len) {
+    enum status status =
+        tokenizer_normalize(encoding->tokenizer, encoding->scratch, &text, &len, encoding->err);
+    struct added_cursor cursor = {.text = text, .len = len};
+    while (!status && added_next(&encoding->tokenizer->normalized, &cursor)) {
+        if (cursor.id >= 0) {
+            status = append_id(encoding, cursor.id);
+        } else if (cursor.end > cursor.start) {
+            status = encode_piece(encoding, 0, text + cursor.start, cursor.end - cursor.start);
+        }
+    }
+    return status;
+}
+
+static enum status encode_text(struct encoding *encoding, const char *text, size_t len) {
+    struct added_cursor cursor = {.text = text, .len = len};
+    enum status status = OK;
+    while (!status && added_next(&encoding->tokenizer->raw, &cursor)) {
+        if (cursor.id >= 0) {
+            status = append_id(encoding, cursor.id);
+        } else if (cursor.end > cursor.start) {
+            status = encode_raw_piece(encoding, text + cursor.start, cursor.end - cursor.start);
+        }
+    }
+    return status;
+}
+
+static enum status encode_valid(struct encoding *encoding, const char *text, size_t len,
+                                bool add_special_tokens) {
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+    enum status status = OK;
+    size_t num_prefix = add_special_tokens ? tokenizer->num_prefix : 0;
+    size_t num_suffix = add_special_tokens ? tokenizer->num_suffix : 0;
+    for (size_t i = 0; i < num_prefix && !status; i++) {
+        status = append_id(encoding, tokenizer->prefix[i]);
+    }
+    if (!status) status = encode_text(encoding, text, len);
+    for (size_t i = 0; i < num_suffix && !status; i++) {
+        status = append_id(encoding, tokenizer->suffix[i]);
+    }
+    return status;
+}
+
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t len,
+                             bool add_special_tokens, struct token_list *out, struct err *err) {
+    if (len > TEXT_BYTES_MAX / 3) { // a repaired text is up to three times as long
+        return err_set(err, ERR_INVALID, "the text has %zu bytes, at most %d can be encoded", len,
+                       TEXT_BYTES_MAX / 3);
+    }
+    struct tokenizer_scratch *scratch = scratch_take(tokenizer, err);
+    if (!scratch) return ERR_NOMEM;
+    struct encoding encoding = {.tokenizer = tokenizer, .scratch = scratch, .out = out, .err = err};
+    size_t first = out->len;
+    enum status status = OK;
+    if (utf8_valid_prefix(text, len) != len) {
+        struct utf8_pending pending = {0};
+        buf_clear(&scratch->repaired);
+        status = utf8_append_lossy(&pending, text, len, &scratch->repaired, err);
+        if (!status) status = utf8_append_end(&pending, &scratch->repaired, err);
+        text = scratch->repaired.data;
+        len = scratch->repaired.len;
+    }
+    if (!status) status = encode_valid(&encoding, text, len, add_special_tokens);
+    if (status) out->len = first;
+    scratch_give(tokenizer, scratch);
+    return status;
+}
+
+enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t num_ids,
+                             bool skip_special, struct buf *out, struct err *err) {
+    const struct vocab *vocab = &tokenizer->bpe.vocab;
+    struct utf8_pending pending = {0};
+    size_t first = out->len;
+    enum status status = OK;
+    for (size_t i = 0; i < num_ids && !status; i++) {
+        const struct vocab_token *token = vocab_token(vocab, ids[i]);
+        if (!token) {
+            status = err_set(err, ERR_INVALID, "token id %d has no token, ids are 0 to %zu", ids[i],
+                             vocab->num_ids - 1);
+        } else if (!(skip_special && token->flags & TOKEN_SPECIAL)) {
+            status = utf8_append_lossy(&pending, vocab->data.data + token->bytes, token->bytes_len,
+                                       out, err);
+        }
+    }
+    if (!status) status = utf8_append_end(&pending, out, err);
+    if (status && out->data) {
+        out->len = first;
+        out->data[first] = '\0';
+    }
+    return status;
+}
+
+uint32_t tokenizer_num_tokens(const struct tokenizer *tokenizer) {
+    return (uint32_t)tokenizer->bpe.vocab.num_ids;
+}
+
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *len) {
+    const struct vocab_token *token = vocab_token(&tokenizer->bpe.vocab, id);
+    *len = token ? token->bytes_len : 0;
+    return token ? tokenizer->bpe.vocab.data.data + token->bytes : NULL;
+}
+
+bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id) {
+    const struct vocab_token *token = vocab_token(&tokenizer->bpe.vocab, id);
+    return token && token->flags & TOKEN_SPECIAL;
+}
+
+bool tokenizer_find(const struct tokenizer *tokenizer, const char *content, size_t len,
+                    int32_t *id) {
+    uint32_t found;
+    if (!vocab_find(&tokenizer->bpe.vocab, content, len, &found)) return false;
+    *id = (int32_t)found;
+    return true;
+}
+
+size_t tokenizer_max_token_bytes(const struct tokenizer *tokenizer) {
+    return tokenizer->bpe.vocab.max_token_bytes;
+}

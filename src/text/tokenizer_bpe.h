@@ -1,0 +1,89 @@
+/* Byte pair encoding of one word: from its bytes, the pair of neighbours with the lowest rank is
+ * joined, the leftmost first, until no pair has a rank. Words of up to 64 bytes are joined in place
+ * with a scan per step; longer ones keep positions sorted by rank, so that a word of millions of
+ * bytes takes n log n. Results of short words are remembered in the scratch. */
+#ifndef TEXT_TOKENIZER_BPE_H
+#define TEXT_TOKENIZER_BPE_H
+
+#include "text/tokenizer.h"
+#include "text/tokenizer_vocab.h"
+
+struct bpe_merge {
+    uint64_t pair; // left id << 32 | right id; UINT64_MAX: empty
+    uint32_t rank, new_id;
+};
+
+struct bpe {
+    struct vocab vocab;
+    struct bpe_merge *merges; // [num_slots], open addressing by pair
+    size_t num_slots; // a power of two
+    unsigned shift; // 64 - log2(num_slots)
+    size_t num_merges; // ranks are below this
+    int32_t byte_ids[256]; // the token of each single byte, -1 where there is none
+    int32_t unk_id; // stands for bytes without a token; -1: they are left out
+    bool fuse_unk; // ... a row of them by one
+    bool ignore_merges; // a word that is a token is that token
+};
+
+// Room for `num_merges`; all-zero before.
+MUST_USE enum status bpe_reserve_merges(struct bpe *bpe, size_t num_merges, struct err *err);
+// The next rank. A pair that comes again takes the later rank.
+void bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t new_id);
+void bpe_fini(struct bpe *bpe);
+
+static inline const struct bpe_merge *bpe_find_merge(const struct bpe *bpe, uint32_t left,
+                                                     uint32_t right) {
+    uint64_t pair = (uint64_t)left << 32 | right;
+    size_t i = (size_t)((pair * 0x9e3779b97f4a7c15u) >> bpe->shift);
+    while (bpe->merges[i].pair != pair) {
+        if (bpe->merges[i].pair == UINT64_MAX) return NULL;
+        i = (i + 1) & (bpe->num_slots - 1);
+    }
+    return &bpe->merges[i];
+}
+
+enum { BPE_CACHED_BYTES = 23, BPE_CACHED_IDS = 9, BPE_CACHE_BITS = 15 };
+
+struct bpe_cached_word {
+    uint64_t key[3]; // the word's bytes, zeros, and its length in the last byte; all 0: empty
+    int32_t ids[BPE_CACHED_IDS];
+    uint32_t num_ids;
+};
+
+// Positions whose pair has one rank, waiting to be joined.
+struct bpe_bucket {
+    uint32_t left, right, new_id, rank;
+    uint32_t *positions; // [len], done before `next`
+    size_t len, capacity, next;
+    bool unsorted, queued;
+};
+
+struct bpe_symbol {
+    uint32_t id; // UINT32_MAX: joined to the one before
+    uint32_t previous, next;
+};
+
+struct bpe_scratch {
+    struct bpe_cached_word *cache; // [1 << BPE_CACHE_BITS], made on first use
+    struct buf spelled;
+    // For long words, freed after each.
+    struct bpe_symbol *symbols;
+    uint32_t *bucket_of_rank; // [num_merges]: index + 1, 0: none
+    struct bpe_bucket *buckets;
+    size_t num_buckets, buckets_capacity;
+    uint32_t *queue; // [num_queued], a heap of the ranks whose buckets are not done
+    size_t num_queued, queue_capacity;
+};
+void bpe_scratch_fini(struct bpe_scratch *scratch);
+
+// Appends the ids of one word of `len` > 0 bytes; `available` >= len bytes may be read.
+MUST_USE enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
+                                     const unsigned char *word, size_t len, size_t available,
+                                     struct token_list *out, struct err *err);
+// The same for a word that is not short: joins ids[0, *num_ids) in place.
+MUST_USE enum status bpe_join_long(const struct bpe *bpe, struct bpe_scratch *scratch, int32_t *ids,
+                                   size_t *num_ids, struct err *err);
+
+MUST_USE enum status token_list_reserve(struct token_list *list, size_t extra, struct err *err);
+
+#endif

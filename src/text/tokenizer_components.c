@@ -1,0 +1,289 @@
+/* The components of tokenizer.json around the model: normalizer, pre_tokenizer, post_processor,
+ * decoder. What is not here is refused by its name: a tokenizer that runs almost as meant gives
+ * wrong answers that nobody sees. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jread.h"
+#include "text/tokenizer_parts.h"
+
+// The "type" of a component, which must be an object.
+static enum status component_type(const json_t *component, const char *role, const char **type,
+                                  const char *what, struct err *err) {
+    *type = NULL;
+    if (!json_is_object(component)) {
+        return err_set(err, ERR_FORMAT, "%s: %s is %s, want an object", what, role,
+                       jread_type_name(component));
+    }
+    enum status status = jread_string(component, "type", type, what, err);
+    if (status) return status;
+    return *type ? OK : err_set(err, ERR_FORMAT, "%s: %s has no \"type\"", what, role);
+}
+
+static enum status unsupported(const char *role, const char *type, const char *what,
+                               struct err *err) {
+    return err_set(err, ERR_UNSUPPORTED, "%s: %s of type \"%.80s\" is not supported", what, role,
+                   type);
+}
+
+// Lists the components: the members of a Sequence named `key`, a single one, or none. Sequences
+// within sequences are not published anywhere.
+struct component_list {
+    const json_t *items[SPLITS_MAX];
+    const char *types[SPLITS_MAX];
+    size_t len;
+};
+
+static enum status list_components(const json_t *root, const char *role, const char *key,
+                                   struct component_list *list, const char *what, struct err *err) {
+    *list = (struct component_list){0};
+    const json_t *top = jread_get(root, role);
+    if (!top) return OK;
+    enum status status = component_type(top, role, &list->types[0], what, err);
+    if (status) return status;
+    if (strcmp(list->types[0], "Sequence") != 0) {
+        list->items[0] = top;
+        list->len = 1;
+        return OK;
+    }
+    const json_t *items = json_object_get(top, key);
+    if (!json_is_array(items)) {
+        return err_set(err, ERR_FORMAT, "%s: %s: \"%s\" is %s, want a list", what, role, key,
+                       jread_type_name(items));
+    }
+    if (json_array_size(items) > SPLITS_MAX) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: %s has %zu components, at most %d are supported",
+                       what, role, json_array_size(items), SPLITS_MAX);
+    }
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        list->items[i] = json_array_get(items, i);
+        status = component_type(list->items[i], role, &list->types[i], what, err);
+        if (status) return status;
+        list->len++;
+    }
+    return OK;
+}
+
+enum status tokenizer_load_normalizer(struct tokenizer *tokenizer, const json_t *root,
+                                      const char *what, struct err *err) {
+    struct component_list list;
+    enum status status = list_components(root, "normalizer", "normalizers", &list, what, err);
+    for (size_t i = 0; i < list.len && !status; i++) {
+        if (strcmp(list.types[i], "NFC") != 0) {
+            return unsupported("normalizer", list.types[i], what, err);
+        }
+        tokenizer->nfc = true;
+    }
+    return status;
+}
+
+static enum status load_behavior(const json_t *component, enum split_behavior *behavior,
+                                 const char *what, struct err *err) {
+    static const char *const names[] = {
+        [SPLIT_REMOVED] = "Removed",
+        [SPLIT_ISOLATED] = "Isolated",
+        [SPLIT_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
+        [SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
+        [SPLIT_CONTIGUOUS] = "Contiguous",
+    };
+    const char *name = NULL;
+    enum status status = jread_string(component, "behavior", &name, what, err);
+    if (status) return status;
+    for (size_t i = 0; name && i < ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        *behavior = (enum split_behavior)i;
+        return OK;
+    }
+    return err_set(err, ERR_FORMAT, "%s: pre_tokenizer: behavior \"%.80s\" is not known", what,
+                   name ? name : "(missing)");
+}
+
+static enum status load_split(struct tokenizer *tokenizer, struct split *split,
+                              const json_t *component, const char *what, struct err *err) {
+    enum status status = load_behavior(component, &split->behavior, what, err);
+    if (!status) status = jread_bool(component, "invert", &split->invert, what, err);
+    if (status) return status;
+    const json_t *pattern = json_object_get(component, "pattern");
+    const char *regex = NULL, *literal = NULL;
+    status = jread_string(pattern, "Regex", &regex, what, err);
+    if (!status) status = jread_string(pattern, "String", &literal, what, err);
+    if (status) return status;
+    if (regex) return pattern_init_regex(&split->pattern, tokenizer->flags, regex, what, err);
+    if (!literal) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: pre_tokenizer: the pattern of Split is neither {\"Regex\": ...} nor "
+                       "{\"String\": ...}",
+                       what);
+    }
+    if (!*literal) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer: Split by an empty pattern", what);
+    }
+    return pattern_init_literal(&split->pattern, literal, err);
+}
+
+// Digits cuts at numbers, each one alone or a row of them together.
+static enum status load_digits(struct tokenizer *tokenizer, struct split *split,
+                               const json_t *component, const char *what, struct err *err) {
+    bool individual = false;
+    enum status status = jread_bool(component, "individual_digits", &individual, what, err);
+    if (status) return status;
+    split->behavior = individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
+    return pattern_init_regex(&split->pattern, tokenizer->flags, "\\p{N}", what, err);
+}
+
+static struct split *next_split(struct tokenizer *tokenizer) {
+    return &tokenizer->splits[tokenizer->num_splits++];
+}
+
+static enum status load_byte_level(struct tokenizer *tokenizer, const json_t *component,
+                                   const char *what, struct err *err) {
+    bool prefix_space = true, use_regex = true; // as Hugging Face: use_regex came later
+    enum status status = jread_bool(component, "add_prefix_space", &prefix_space, what, err);
+    if (!status) status = jread_bool(component, "use_regex", &use_regex, what, err);
+    if (status) return status;
+    if (tokenizer->num_splits + 2 > SPLITS_MAX) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer has too many components", what);
+    }
+    if (prefix_space) next_split(tokenizer)->prefix_space = true;
+    if (use_regex) {
+        struct split *split = next_split(tokenizer);
+        split->behavior = SPLIT_ISOLATED;
+        pattern_init_gpt2(&split->pattern, tokenizer->flags);
+    }
+    return OK;
+}
+
+enum status tokenizer_load_pre_tokenizer(struct tokenizer *tokenizer, const json_t *root,
+                                         const char *what, struct err *err) {
+    struct component_list list;
+    enum status status = list_components(root, "pre_tokenizer", "pretokenizers", &list, what, err);
+    if (status) return status;
+    for (size_t i = 0; i < list.len && !status; i++) {
+        // After ByteLevel the text is spelled in its alphabet: nothing may look at it any more.
+        bool last = i + 1 == list.len;
+        if (last != (strcmp(list.types[i], "ByteLevel") == 0)) {
+            return last ? unsupported("last pre_tokenizer", list.types[i], what, err)
+                        : err_set(err, ERR_UNSUPPORTED,
+                                  "%s: pre_tokenizer: ByteLevel before other components is not "
+                                  "supported",
+                                  what);
+        }
+        if (last) {
+            status = load_byte_level(tokenizer, list.items[i], what, err);
+        } else if (strcmp(list.types[i], "Split") == 0) {
+            status = load_split(tokenizer, next_split(tokenizer), list.items[i], what, err);
+        } else if (strcmp(list.types[i], "Digits") == 0) {
+            status = load_digits(tokenizer, next_split(tokenizer), list.items[i], what, err);
+        } else {
+            return unsupported("pre_tokenizer", list.types[i], what, err);
+        }
+    }
+    if (!status && list.len == 0) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer is missing, want ByteLevel", what);
+    }
+    return status;
+}
+
+enum status tokenizer_check_decoder(const json_t *root, const char *what, struct err *err) {
+    struct component_list list;
+    enum status status = list_components(root, "decoder", "decoders", &list, what, err);
+    if (status) return status;
+    if (list.len == 0) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: decoder is missing, want ByteLevel", what);
+    }
+    for (size_t i = 0; i < list.len; i++) {
+        // ByteLevel leaves one piece: Fuse after it has nothing to do.
+        if (strcmp(list.types[i], i == 0 ? "ByteLevel" : "Fuse") != 0) {
+            return unsupported("decoder", list.types[i], what, err);
+        }
+    }
+    return OK;
+}
+
+// Appends the ids of one special token of a template.
+static enum status load_template_token(struct tokenizer *tokenizer, const json_t *tokens,
+                                       const char *name, bool after, const char *what,
+                                       struct err *err) {
+    const json_t *ids = json_object_get(json_object_get(tokens, name), "ids");
+    if (!json_is_array(ids)) {
+        return err_set(err, ERR_FORMAT, "%s: post_processor: special token \"%.80s\" has no ids",
+                       what, name);
+    }
+    int32_t *out = after ? tokenizer->suffix : tokenizer->prefix;
+    size_t *len = after ? &tokenizer->num_suffix : &tokenizer->num_prefix;
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *value = json_array_get(ids, i);
+        json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (!vocab_token(&tokenizer->bpe.vocab, id)) {
+            return err_set(
+                err, ERR_FORMAT,
+                "%s: post_processor: special token \"%.80s\" has an id that is no token's", what,
+                name);
+        }
+        if (*len == TEMPLATE_IDS_MAX) {
+            return err_set(err, ERR_UNSUPPORTED, "%s: post_processor adds more than %d tokens",
+                           what, TEMPLATE_IDS_MAX);
+        }
+        out[(*len)++] = (int32_t)id;
+    }
+    return OK;
+}
+
+// A piece of a template: {"SpecialToken": {"id": ...}} or {"Sequence": {"id": "A"}}.
+static enum status load_template_piece(struct tokenizer *tokenizer, const json_t *piece,
+                                       const json_t *tokens, bool *after, const char *what,
+                                       struct err *err) {
+    const char *name = NULL, *sequence = NULL;
+    enum status status =
+        jread_string(json_object_get(piece, "SpecialToken"), "id", &name, what, err);
+    if (!status) {
+        status = jread_string(json_object_get(piece, "Sequence"), "id", &sequence, what, err);
+    }
+    if (status) return status;
+    if (name) return load_template_token(tokenizer, tokens, name, *after, what, err);
+    if (!sequence || strcmp(sequence, "A") != 0 || *after) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: post_processor: the single template is not special tokens around one "
+                       "text",
+                       what);
+    }
+    *after = true;
+    return OK;
+}
+
+static enum status load_template(struct tokenizer *tokenizer, const json_t *component,
+                                 const char *what, struct err *err) {
+    const json_t *single = json_object_get(component, "single");
+    const json_t *tokens = json_object_get(component, "special_tokens");
+    bool after = false;
+    enum status status = OK;
+    for (size_t i = 0; i < json_array_size(single) && !status; i++) {
+        status =
+            load_template_piece(tokenizer, json_array_get(single, i), tokens, &after, what, err);
+    }
+    if (!status && !after) {
+        return err_set(err, ERR_FORMAT, "%s: post_processor: the single template has no text",
+                       what);
+    }
+    return status;
+}
+
+enum status tokenizer_load_post_processor(struct tokenizer *tokenizer, const json_t *root,
+                                          const char *what, struct err *err) {
+    struct component_list list;
+    enum status status = list_components(root, "post_processor", "processors", &list, what, err);
+    bool templated = false;
+    for (size_t i = 0; i < list.len && !status; i++) {
+        // ByteLevel moves offsets only, which nobody asks for here.
+        if (strcmp(list.types[i], "ByteLevel") == 0) continue;
+        if (strcmp(list.types[i], "TemplateProcessing") != 0) {
+            return unsupported("post_processor", list.types[i], what, err);
+        }
+        if (templated) {
+            return err_set(err, ERR_UNSUPPORTED, "%s: post_processor has two templates", what);
+        }
+        templated = true;
+        status = load_template(tokenizer, list.items[i], what, err);
+    }
+    return status;
+}

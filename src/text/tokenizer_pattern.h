@@ -1,0 +1,66 @@
+/* The patterns that cut a text into words. The published ones (GPT-2's, and the one that cl100k,
+ * Llama 3 and Qwen share) are scanned by hand in linear time; any other regular expression is
+ * translated from Oniguruma's syntax, which tokenizer.json is written in, and run by PCRE2.
+ * A pattern is read-only and shared by threads; what a match needs is in `struct pattern_scratch`.
+ */
+#ifndef TEXT_TOKENIZER_PATTERN_H
+#define TEXT_TOKENIZER_PATTERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum pattern_kind { PATTERN_LITERAL, PATTERN_GPT2, PATTERN_CL100K, PATTERN_REGEX };
+
+struct pattern {
+    enum pattern_kind kind;
+    const uint8_t *flags; // [UNICODE_END], borrowed
+    size_t max_digits; // PATTERN_CL100K: how many digits make a word
+    char *literal; // [literal_len]
+    size_t literal_len;
+    void *code; // pcre2_code of PATTERN_REGEX
+};
+
+struct pattern_scratch {
+    void *match_data, *match_context; // PCRE2's; NULL until the first PATTERN_REGEX is run
+};
+void pattern_scratch_fini(struct pattern_scratch *scratch);
+
+// `what` names the source in errors; `regex` is a NUL-terminated Oniguruma expression.
+MUST_USE enum status pattern_init_regex(struct pattern *pattern, const uint8_t *flags,
+                                        const char *regex, const char *what, struct err *err);
+MUST_USE enum status pattern_init_literal(struct pattern *pattern, const char *literal,
+                                          struct err *err);
+void pattern_init_gpt2(struct pattern *pattern, const uint8_t *flags);
+void pattern_fini(struct pattern *pattern); // all-zero is fine
+
+// True: every byte of every text is part of a match, and pattern_scan tells how long the match is
+// that begins at `text`, given where the text ends (text < end).
+static inline bool pattern_is_scanned(const struct pattern *pattern) {
+    return pattern->kind == PATTERN_GPT2 || pattern->kind == PATTERN_CL100K;
+}
+size_t pattern_scan(const struct pattern *pattern, const unsigned char *text,
+                    const unsigned char *end);
+
+// Walks over the matches in `text`, as Oniguruma's find_iter does. Start with from = 0, last_end =
+// SIZE_MAX.
+struct pattern_cursor {
+    const char *text; // [len], valid UTF-8
+    size_t len;
+    size_t from; // where to go on searching
+    size_t last_end; // where the last match ended; SIZE_MAX before the first
+    size_t start, end; // the match
+};
+// The next match, or *found = false.
+MUST_USE enum status pattern_next(const struct pattern *pattern, struct pattern_cursor *cursor,
+                                  struct pattern_scratch *scratch, bool *found, struct err *err);
+
+// An Oniguruma expression in PCRE2's syntax with the same meaning. What has no counterpart is
+// ERR_UNSUPPORTED, naming it.
+MUST_USE enum status pattern_translate(const char *regex, const char *what, struct buf *out,
+                                       struct err *err);
+
+#endif

@@ -1,0 +1,64 @@
+/* The vocabulary: tokens by id and by text. A token's text is how tokenizer.json writes it, in the
+ * byte-level alphabet where each byte is one printable character; its bytes are what it stands for.
+ */
+#ifndef TEXT_TOKENIZER_VOCAB_H
+#define TEXT_TOKENIZER_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum {
+    TOKEN_PRESENT = 1,
+    TOKEN_MODEL = 2, // of the BPE model, not only added beside it
+    TOKEN_SPECIAL = 4, // left out of a decoding that skips special tokens
+    VOCAB_IDS_MAX = 1 << 22,
+};
+
+struct vocab_token {
+    uint32_t text, text_len; // in vocab.data
+    uint32_t bytes, bytes_len; // in vocab.data
+    uint32_t flags; // TOKEN_..., 0: no token has this id
+};
+
+struct vocab_slot {
+    uint32_t hash;
+    uint32_t id_plus_1; // 0: empty
+};
+
+struct vocab {
+    struct buf data; // texts and bytes of all tokens
+    struct vocab_token *tokens; // [num_ids]
+    size_t num_ids; // largest id + 1
+    size_t capacity; // of tokens
+    size_t num_tokens;
+    size_t num_model_tokens; // of them the BPE model's
+    size_t max_token_bytes;
+    struct vocab_slot *slots; // [num_slots], open addressing by text
+    size_t num_slots; // a power of two, or 0
+    uint16_t char_of_byte[256];
+    int16_t byte_of_char[0x144]; // -1: not in the alphabet
+};
+
+void vocab_init(struct vocab *vocab);
+void vocab_fini(struct vocab *vocab); // after vocab_init
+
+// Adds a token; ERR_INVALID (without a sentence) when the id or the text is taken.
+MUST_USE enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_t id,
+                               uint32_t flags, struct err *err);
+bool vocab_find(const struct vocab *vocab, const char *text, size_t len, uint32_t *id);
+
+static inline const struct vocab_token *vocab_token(const struct vocab *vocab, int64_t id) {
+    if (id < 0 || (uint64_t)id >= vocab->num_ids) return NULL;
+    const struct vocab_token *token = &vocab->tokens[id];
+    return token->flags ? token : NULL;
+}
+
+// Appends bytes in the byte-level alphabet.
+MUST_USE enum status vocab_spell(const struct vocab *vocab, const unsigned char *bytes, size_t len,
+                                 struct buf *out, struct err *err);
+
+#endif

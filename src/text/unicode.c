@@ -1,0 +1,304 @@
+/* NFC works on short runs: between two characters that NFC never touches nothing can interact, so
+ * only the runs of characters that it may touch are decomposed, ordered and composed. */
+#include "text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "text/unicode_table.h"
+
+static const char replacement[3] = {(char)0xef, (char)0xbf, (char)0xbd};
+
+enum status unicode_flags_create(uint8_t **out, struct err *err) {
+    // calloc: pages of planes without letters are never touched.
+    *out = calloc(UNICODE_END, 1);
+    if (!*out) return err_nomem(err, "character table");
+    for (size_t i = 0; i < unicode_num_ranges; i++) {
+        const struct unicode_range *range = &unicode_ranges[i];
+        memset(*out + range->first, range->flags, range->last - range->first + 1);
+    }
+    return OK;
+}
+
+// How many bytes the character with this first byte has; 0 when it begins none. [*low, *high] is
+// what the second byte may be: it excludes overlong forms, surrogates and what is past U+10FFFF.
+static unsigned sequence_bytes(unsigned char lead, unsigned char *low, unsigned char *high) {
+    *low = 0x80;
+    *high = 0xbf;
+    if (lead < 0x80) return 1;
+    if (lead < 0xc2) return 0;
+    if (lead < 0xe0) return 2;
+    if (lead < 0xf0) {
+        if (lead == 0xe0) *low = 0xa0;
+        if (lead == 0xed) *high = 0x9f;
+        return 3;
+    }
+    if (lead > 0xf4) return 0;
+    if (lead == 0xf0) *low = 0x90;
+    if (lead == 0xf4) *high = 0x8f;
+    return 4;
+}
+
+static bool all_ascii8(const char *text) {
+    uint64_t word;
+    memcpy(&word, text, sizeof word);
+    return (word & 0x8080808080808080u) == 0;
+}
+
+size_t utf8_valid_prefix(const char *text, size_t len) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t i = 0;
+    while (i < len) {
+        if (bytes[i] < 0x80) {
+            while (len - i >= 8 && all_ascii8(text + i)) i += 8;
+            while (i < len && bytes[i] < 0x80) i++;
+            continue;
+        }
+        unsigned char low, high;
+        unsigned size = sequence_bytes(bytes[i], &low, &high);
+        if (size == 0 || len - i < size || bytes[i + 1] < low || bytes[i + 1] > high) return i;
+        for (unsigned k = 2; k < size; k++) {
+            if ((bytes[i + k] & 0xc0) != 0x80) return i;
+        }
+        i += size;
+    }
+    return len;
+}
+
+size_t utf8_encode(uint32_t c, char out[4]) {
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3f));
+        return 2;
+    }
+    if (c < 0x10000) {
+        out[0] = (char)(0xe0 | c >> 12);
+        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (c & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | c >> 18);
+    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (c & 0x3f));
+    return 4;
+}
+
+// Adds one byte to `pending`. True: it was taken, and *complete tells whether the character is
+// whole now. False: it cannot go on like this.
+static bool pending_take(struct utf8_pending *pending, unsigned char byte, bool *complete) {
+    unsigned char low, high;
+    if (pending->len == 0) {
+        unsigned size = sequence_bytes(byte, &low, &high);
+        if (size == 0) return false;
+        pending->bytes[pending->len++] = byte;
+        *complete = size == 1;
+        return true;
+    }
+    unsigned size = sequence_bytes(pending->bytes[0], &low, &high);
+    if (pending->len > 1) {
+        low = 0x80;
+        high = 0xbf;
+    }
+    if (byte < low || byte > high) return false;
+    pending->bytes[pending->len++] = byte;
+    *complete = pending->len == size;
+    return true;
+}
+
+enum status utf8_append_end(struct utf8_pending *pending, struct buf *out, struct err *err) {
+    if (pending->len == 0) return OK;
+    pending->len = 0;
+    return buf_append(out, replacement, sizeof replacement, err);
+}
+
+enum status utf8_append_lossy(struct utf8_pending *pending, const char *bytes, size_t len,
+                              struct buf *out, struct err *err) {
+    enum status status = OK;
+    size_t i = 0;
+    while (i < len && !status) {
+        if (pending->len == 0) {
+            size_t valid = utf8_valid_prefix(bytes + i, len - i);
+            status = buf_append(out, bytes + i, valid, err);
+            i += valid;
+            if (i == len || status) break;
+        }
+        bool complete = false;
+        if (pending_take(pending, (unsigned char)bytes[i], &complete)) {
+            i++;
+            if (!complete) continue;
+            status = buf_append(out, pending->bytes, pending->len, err);
+            pending->len = 0;
+        } else if (pending->len) {
+            status = utf8_append_end(pending, out, err); // the byte may begin the next character
+        } else {
+            status = buf_append(out, replacement, sizeof replacement, err);
+            i++;
+        }
+    }
+    return status;
+}
+
+static enum status points_reserve(struct unicode_points *points, size_t extra, struct err *err) {
+    if (points->capacity - points->len >= extra) return OK;
+    size_t capacity = points->capacity ? points->capacity : 64;
+    while (capacity - points->len < extra) capacity *= 2;
+    int32_t *data = realloc(points->data, capacity * sizeof *data);
+    if (!data) return err_nomem(err, "NFC");
+    points->data = data;
+    points->capacity = capacity;
+    return OK;
+}
+
+void unicode_nfc_scratch_fini(struct unicode_nfc_scratch *scratch) {
+    free(scratch->points.data);
+    free(scratch->sorted.data);
+    buf_fini(&scratch->piece);
+    *scratch = (struct unicode_nfc_scratch){0};
+}
+
+static unsigned combining_class(int32_t code_point) {
+    return (unsigned)utf8proc_get_property(code_point)->combining_class & 0xff;
+}
+
+// Orders the marks [first, last) by combining class, keeping the order within a class. A counting
+// sort: a text may be one long row of marks, and utf8proc's own ordering is quadratic.
+static enum status order_marks(struct unicode_nfc_scratch *scratch, size_t first, size_t last,
+                               struct err *err) {
+    scratch->sorted.len = 0;
+    enum status status = points_reserve(&scratch->sorted, last - first, err);
+    if (status) return status;
+    size_t offsets[257] = {0};
+    int32_t *marks = scratch->points.data + first;
+    for (size_t i = 0; i < last - first; i++) offsets[combining_class(marks[i]) + 1]++;
+    for (size_t c = 1; c < 257; c++) offsets[c] += offsets[c - 1];
+    for (size_t i = 0; i < last - first; i++) {
+        scratch->sorted.data[offsets[combining_class(marks[i])]++] = marks[i];
+    }
+    memcpy(marks, scratch->sorted.data, (last - first) * sizeof *marks);
+    return OK;
+}
+
+static enum status order_all_marks(struct unicode_nfc_scratch *scratch, struct err *err) {
+    const struct unicode_points *points = &scratch->points;
+    size_t i = 0;
+    while (i < points->len) {
+        size_t first = i;
+        bool ordered = true;
+        unsigned previous = 0;
+        for (; i < points->len; i++) {
+            unsigned class = combining_class(points->data[i]);
+            if (class == 0) break;
+            if (class < previous) ordered = false;
+            previous = class;
+        }
+        if (!ordered) {
+            enum status status = order_marks(scratch, first, i, err);
+            if (status) return status;
+        }
+        if (i == first) i++;
+    }
+    return OK;
+}
+
+// NFC of one run of characters into scratch->piece.
+static enum status normalize_run(const unsigned char *text, size_t len,
+                                 struct unicode_nfc_scratch *scratch, struct err *err) {
+    struct unicode_points *points = &scratch->points;
+    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    points->len = 0;
+    buf_clear(&scratch->piece);
+    for (size_t i = 0; i < len;) {
+        size_t size;
+        uint32_t c = utf8_decode(text + i, &size);
+        i += size;
+        enum { DECOMPOSED_MAX = 32 }; // canonical decompositions have at most 4
+        enum status status = points_reserve(points, DECOMPOSED_MAX, err);
+        if (status) return status;
+        int boundary = 0;
+        utf8proc_ssize_t n =
+            utf8proc_decompose_char((utf8proc_int32_t)c, points->data + points->len, DECOMPOSED_MAX,
+                                    UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundary);
+        if (n < 0 || n > DECOMPOSED_MAX)
+            return err_set(err, ERR_INVALID, "NFC failed on U+%04X", c);
+        points->len += (size_t)n;
+    }
+    enum status status = order_all_marks(scratch, err);
+    if (status) return status;
+    utf8proc_ssize_t n =
+        utf8proc_normalize_utf32(points->data, (utf8proc_ssize_t)points->len, options);
+    if (n < 0) return err_set(err, ERR_INVALID, "NFC failed: %s", utf8proc_errmsg(n));
+    status = buf_reserve(&scratch->piece, (size_t)n * 4, err);
+    if (status) return status;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        struct buf *piece = &scratch->piece;
+        piece->len += utf8_encode((uint32_t)points->data[i], piece->data + piece->len);
+    }
+    if (scratch->piece.data) scratch->piece.data[scratch->piece.len] = '\0';
+    return OK;
+}
+
+// The next character that NFC may touch, at or after `i`; len when there is none.
+static size_t find_checked(const uint8_t *flags, const unsigned char *text, size_t len, size_t i) {
+    while (i < len) {
+        if (len - i >= 8 && all_ascii8((const char *)text + i)) {
+            i += 8;
+        } else if (text[i] < 0xcc) {
+            i++; // part of a character below U+0300: NFC touches none of those
+        } else {
+            size_t size;
+            if (flags[utf8_decode(text + i, &size)] & UNICODE_NFC_CHECK) return i;
+            i += size;
+        }
+    }
+    return len;
+}
+
+// Where the run begins whose first touchable character is at `i`: one earlier when that one may
+// take part in a composition. `from` is the earliest allowed.
+static size_t run_start(const uint8_t *flags, const unsigned char *text, size_t from, size_t i) {
+    if (i == from) return i;
+    size_t previous = i - 1;
+    while (previous > from && (text[previous] & 0xc0) == 0x80) previous--;
+    size_t size;
+    return flags[utf8_decode(text + previous, &size)] & UNICODE_NFC_FIRST ? previous : i;
+}
+
+enum status unicode_nfc(const uint8_t *flags, const char *text, size_t len,
+                        struct unicode_nfc_scratch *scratch, struct buf *out, bool *changed,
+                        struct err *err) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    *changed = false;
+    buf_clear(out);
+    size_t copied = 0; // text[0, copied) has its normal form in `out`
+    size_t from = 0;
+    for (;;) {
+        size_t first = find_checked(flags, bytes, len, from);
+        if (first == len) break;
+        size_t start = run_start(flags, bytes, from, first);
+        size_t end = first;
+        while (end < len) {
+            size_t size;
+            if (!(flags[utf8_decode(bytes + end, &size)] & UNICODE_NFC_CHECK)) break;
+            end += size;
+        }
+        from = end;
+        enum status status = normalize_run(bytes + start, end - start, scratch, err);
+        if (status) return status;
+        const struct buf *piece = &scratch->piece;
+        if (piece->len == end - start && memcmp(piece->data, bytes + start, piece->len) == 0) {
+            continue;
+        }
+        status = buf_append(out, text + copied, start - copied, err);
+        if (!status) status = buf_append(out, piece->data, piece->len, err);
+        if (status) return status;
+        copied = end;
+        *changed = true;
+    }
+    return *changed ? buf_append(out, text + copied, len - copied, err) : OK;
+}

@@ -1,0 +1,85 @@
+/* Characters: UTF-8 checking, decoding and repair, the properties that split patterns ask for, and
+ * NFC. The properties come from a table of ours instead of a library, so that a text has the same
+ * tokens on every machine; decomposition and composition are utf8proc's. */
+#ifndef TEXT_UNICODE_H
+#define TEXT_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum {
+    UNICODE_LETTER = 1, // \p{L}
+    UNICODE_NUMBER = 2, // \p{N}
+    UNICODE_SPACE = 4, // \s: White_Space
+    UNICODE_WORD = 8, // \w
+    UNICODE_NFC_CHECK = 16, // NFC may change it, reorder it or join it to what stands before
+    UNICODE_NFC_FIRST = 32, // what follows may be joined to it
+    UNICODE_END = 0x110000,
+};
+
+// One byte of flags per code point: *out is [UNICODE_END], the caller frees it.
+MUST_USE enum status unicode_flags_create(uint8_t **out, struct err *err);
+
+// Bytes before the first that is not UTF-8; len when all is.
+size_t utf8_valid_prefix(const char *text, size_t len);
+
+// The code point at `text`, which must be valid UTF-8; *size is its bytes.
+static inline uint32_t utf8_decode(const unsigned char *text, size_t *size) {
+    uint32_t lead = text[0];
+    if (lead < 0x80) {
+        *size = 1;
+        return lead;
+    }
+    if (lead < 0xe0) {
+        *size = 2;
+        return (lead & 0x1f) << 6 | (text[1] & 0x3fu);
+    }
+    if (lead < 0xf0) {
+        *size = 3;
+        return (lead & 0x0f) << 12 | (text[1] & 0x3fu) << 6 | (text[2] & 0x3fu);
+    }
+    *size = 4;
+    return (lead & 0x07) << 18 | (text[1] & 0x3fu) << 12 | (text[2] & 0x3fu) << 6 |
+           (text[3] & 0x3fu);
+}
+
+// Writes a code point below UNICODE_END that is not a surrogate; returns its bytes.
+size_t utf8_encode(uint32_t code_point, char out[4]);
+
+// The start of a character whose end has not come yet. All-zero is empty.
+struct utf8_pending {
+    unsigned char bytes[4];
+    uint32_t len;
+};
+
+// Appends `bytes` to `out`, each longest part that begins no character replaced by one U+FFFD (what
+// Rust's from_utf8_lossy does). An unfinished character at the end stays in `pending`.
+MUST_USE enum status utf8_append_lossy(struct utf8_pending *pending, const char *bytes, size_t len,
+                                       struct buf *out, struct err *err);
+// The end of the text: an unfinished character becomes U+FFFD.
+MUST_USE enum status utf8_append_end(struct utf8_pending *pending, struct buf *out,
+                                     struct err *err);
+
+struct unicode_points {
+    int32_t *data; // [len]
+    size_t len, capacity;
+};
+
+// What unicode_nfc works with; all-zero is empty, reusable.
+struct unicode_nfc_scratch {
+    struct unicode_points points, sorted;
+    struct buf piece;
+};
+void unicode_nfc_scratch_fini(struct unicode_nfc_scratch *scratch);
+
+// NFC of valid UTF-8. When that changes the text, *changed is true and `out` (cleared first) holds
+// the result; otherwise nothing is copied. Linear time.
+MUST_USE enum status unicode_nfc(const uint8_t *flags, const char *text, size_t len,
+                                 struct unicode_nfc_scratch *scratch, struct buf *out,
+                                 bool *changed, struct err *err);
+
+#endif
