@@ -50,7 +50,7 @@ static uint64_t add(struct nvllm_engine *engine, uint32_t i, uint64_t *events) {
 static void test_step_loop_does_not_allocate(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();
-    options.num_kvcache_blocks = 40; // preemptions too
+    options.num_kvcache_blocks = 20; // preemptions too
     options.threads = 2;
     struct nvllm_engine *engine = open_engine(&options);
     uint64_t events = 0;

@@ -84,12 +84,18 @@ EXPORTED void free(void *p) {
     __libc_free(p);
 }
 
+// Mappings count by pages: one may be given back in parts (the ends trimmed off for alignment).
+static long pages_of(size_t length) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (long)((length + page - 1) / page);
+}
+
 EXPORTED void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset) {
     if (begin_allocation()) return MAP_FAILED;
     long result = syscall(SYS_mmap, address, length, protection, flags, fd, offset);
     if (result == -1) return MAP_FAILED;
     // A fixed mapping replaces part of another, and goes with it.
-    if (!(flags & MAP_FIXED)) atomic_fetch_add(&num_live, 1);
+    if (!(flags & MAP_FIXED)) atomic_fetch_add(&num_live, pages_of(length));
     return (void *)(uintptr_t)result;
 }
 
@@ -100,7 +106,7 @@ EXPORTED void *mmap64(void *address, size_t length, int protection, int flags, i
 
 EXPORTED int munmap(void *address, size_t length) {
     int result = (int)syscall(SYS_munmap, address, length);
-    if (result == 0) atomic_fetch_sub(&num_live, 1);
+    if (result == 0) atomic_fetch_sub(&num_live, pages_of(length));
     return result;
 }
 
