@@ -1,6 +1,11 @@
-/* From generated tokens to the text a user sees: incremental detokenizing, and stop strings that never
- * leak, not even in part: text that could be the start of a stop string is held back until it is decided.
- * Allocates only in init. */
+/* From generated tokens to the text a user sees: incremental detokenizing, and stop strings that
+ * never leak, not even in part: text that could be the start of a stop string is held back until it
+ * is decided. Allocates only in init.
+ *
+ * Each stop string is searched with Knuth, Morris and Pratt's automaton: its state after the text
+ * so far is how many of the text's last bytes begin the stop string, so the longest state of all is
+ * exactly what must be held back. Among stop strings that a token completes, the one that begins
+ * first wins, at the same place the longer one. */
 #ifndef ENGINE_OUTPUT_TEXT_H
 #define ENGINE_OUTPUT_TEXT_H
 
@@ -9,22 +14,25 @@
 #include "base/buf.h"
 #include "text/detokenizer.h"
 
+struct output_stop; // one stop string and its automaton
+
 struct output_text {
     struct detokenizer detokenizer;
-    char **stops; // [num_stops], copies, one allocation
-    size_t *stop_lens;
+    struct output_stop *stops; // [num_stops]
     size_t num_stops;
     struct buf held; // decoded and not yet handed out
 };
 
-// tokenizer may be NULL (no text then; num_stops must be 0).
+// tokenizer may be NULL (no text then): stop strings are refused without one.
 MUST_USE enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
                                       const char *const *stops, size_t num_stops, struct err *err);
-void output_text_fini(struct output_text *text);
-// Bytes that one push or finish can hand out at most: what `out` must have reserved.
+void output_text_fini(struct output_text *text); // all-zero is fine
+// Bytes that a push, or the last push and the finish after it, can hand out at most: what `out` must
+// have reserved.
 size_t output_text_max_piece(const struct output_text *text, const struct tokenizer *tokenizer);
-// Feeds a token (special tokens add no text). Appends to `out` what is certain. Returns the index of the stop string that is now
-// complete, earliest in the text (the text before it is handed out, the rest dropped), or -1.
+// Feeds a token (special tokens add no text). Appends to `out` what is certain. Returns the index
+// of the stop string that is now complete (the text before it is handed out, the rest dropped), or
+// -1.
 int output_text_push(struct output_text *text, const struct tokenizer *tokenizer, int32_t token_id,
                      struct buf *out);
 // The end without a stop string: hands out everything held back.
