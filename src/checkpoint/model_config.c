@@ -360,13 +360,15 @@ enum status model_config_load(struct model_config *config, struct generation_con
     if (!status) status = file_map_open(&map, path, err);
     if (!status) status = model_config_parse(config, map.data, map.size, path, err);
     file_map_close(&map);
-    if (!status) status = file_join(path, sizeof path, folder, "generation_config.json", err);
-    if (status || !file_exists(path)) goto done;
-    status = file_map_open(&map, path, err);
-    if (!status)
-        status = generation_config_parse(config, generation, map.data, map.size, path, err);
-    file_map_close(&map);
-done:
+    if (status) return status;
+    status = file_join(path, sizeof path, folder, "generation_config.json", err);
+    if (!status && file_exists(path)) {
+        status = file_map_open(&map, path, err);
+        if (!status) {
+            status = generation_config_parse(config, generation, map.data, map.size, path, err);
+        }
+        file_map_close(&map);
+    }
     if (status) model_config_fini(config);
     return status;
 }

@@ -126,7 +126,7 @@ enum status weights_dummy_matrix(struct weights_dummy *dummy, const char *name, 
     // One pattern more than the matrix is long, for where in the pattern it begins.
     size_t need = ((size_t)count * sizeof(uint16_t) + pattern - 1) / pattern * pattern + pattern;
     size_t largest = dummy->regions ? dummy->regions->size : 0;
-    if (need > largest) {
+    if (!dummy->regions || need > largest) {
         // Doubling keeps growing sizes from adding up.
         enum status status = add_region(dummy, need > 2 * largest ? need : 2 * largest, err);
         if (status) return status;

@@ -123,104 +123,102 @@ static void test_legal_oddities(void **state) {
 
 #define ONE(entry) "{\"t\":" entry "}"
 
+static const struct {
+    const char *header;
+    size_t data_bytes;
+    enum status status;
+    const char *words;
+} bad_headers[] = {
+    {"", 0, ERR_FORMAT, "does not begin with '{'"},
+    {" {}", 0, ERR_FORMAT, "does not begin with '{'"},
+    {"[]", 0, ERR_FORMAT, "does not begin with '{'"},
+    {"{", 0, ERR_FORMAT, "not valid JSON"},
+    {"{}}", 0, ERR_FORMAT, "not valid JSON"},
+    {"{\"a\":}", 0, ERR_FORMAT, "not valid JSON"},
+    {"{\"a\\u0000b\":1}", 0, ERR_FORMAT, "not valid JSON"},
+    {"{\"\xff\":1}", 0, ERR_FORMAT, "not valid JSON"},
+    // names once
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+     "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+     2, ERR_FORMAT, "duplicate"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, ERR_FORMAT, "duplicate"},
+    // metadata
+    {"{\"__metadata__\":[]}", 0, ERR_FORMAT, "__metadata__|a list"},
+    {"{\"__metadata__\":null}", 0, ERR_FORMAT, "__metadata__|null"},
+    {"{\"__metadata__\":{\"format\":1}}", 0, ERR_FORMAT, "__metadata__|format|an integer"},
+    {"{\"__metadata__\":{\"a\":\"b\",\"c\":{}}}", 0, ERR_FORMAT, "__metadata__|\"c\"|an object"},
+    // entries
+    {ONE("1"), 0, ERR_FORMAT, "\"t\"|an integer"},
+    {ONE("null"), 0, ERR_FORMAT, "\"t\"|null"},
+    {ONE("{}"), 0, ERR_FORMAT, "\"t\"|dtype|missing"},
+    {ONE("{\"dtype\":3,\"shape\":[1],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT, "\"t\"|dtype"},
+    {ONE("{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
+     "\"t\"|unknown dtype|F4"},
+    {ONE("{\"dtype\":\"bf16\",\"shape\":[1],\"data_offsets\":[0,2]}"), 2, ERR_FORMAT,
+     "unknown dtype"},
+    {ONE("{\"dtype\":\"none\",\"shape\":[0],\"data_offsets\":[0,0]}"), 0, ERR_FORMAT,
+     "unknown dtype"},
+    // shapes
+    {ONE("{\"dtype\":\"U8\",\"data_offsets\":[0,1]}"), 1, ERR_FORMAT, "shape|missing"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]}"), 1, ERR_FORMAT, "shape|list"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
+     "integers >= 0"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
+     "integers >= 0"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[\"1\"],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
+     "integers >= 0"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}"), 1,
+     ERR_UNSUPPORTED, "\"t\"|9 dimensions"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}"), 0,
+     ERR_FORMAT, "\"t\"|product overflows"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[9223372036854775807,3,0],\"data_offsets\":[0,0]}"), 0,
+     ERR_FORMAT, "product overflows"},
+    {ONE("{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}"), 0,
+     ERR_FORMAT, "size in bytes overflows"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[18446744073709551616],\"data_offsets\":[0,0]}"), 0,
+     ERR_FORMAT, "not valid JSON"},
+    // offsets
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1]}"), 1, ERR_FORMAT, "\"t\"|data_offsets"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}"), 1, ERR_FORMAT, "two integers"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}"), 1, ERR_FORMAT,
+     "two integers"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1.5]}"), 1, ERR_FORMAT,
+     "two integers"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":{\"0\":1}}"), 1, ERR_FORMAT,
+     "two integers"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}"), 1, ERR_FORMAT,
+     "[1, 0]|begin <= end"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-1,0]}"), 1, ERR_FORMAT, "[-1, 0]"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}"), 1, ERR_FORMAT,
+     "truncated|\"t\"|byte 2"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}"), 1,
+     ERR_FORMAT, "truncated"},
+    {ONE("{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}"), 4, ERR_FORMAT,
+     "\"t\"|4 bytes|want 8"},
+    // the tensors tile the data
+    {"{}", 1, ERR_FORMAT, "last 1 bytes"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}"), 3, ERR_FORMAT, "last 2 bytes"},
+    {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}"), 2, ERR_FORMAT,
+     "1 bytes before|\"t\""},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+     "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}",
+     3, ERR_FORMAT, "1 bytes before|\"b\""},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+     "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}",
+     3, ERR_FORMAT, "\"a\" and \"b\" overlap"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+     "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
+     2, ERR_FORMAT, "overlap"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+     "\"e\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
+     2, ERR_FORMAT, "overlap"},
+};
+
 static void test_bad_headers(void **state) {
     (void)state;
-    static const struct {
-        const char *header;
-        size_t data_bytes;
-        enum status status;
-        const char *words;
-    } cases[] = {
-        {"", 0, ERR_FORMAT, "does not begin with '{'"},
-        {" {}", 0, ERR_FORMAT, "does not begin with '{'"},
-        {"[]", 0, ERR_FORMAT, "does not begin with '{'"},
-        {"{", 0, ERR_FORMAT, "not valid JSON"},
-        {"{}}", 0, ERR_FORMAT, "not valid JSON"},
-        {"{\"a\":}", 0, ERR_FORMAT, "not valid JSON"},
-        {"{\"a\\u0000b\":1}", 0, ERR_FORMAT, "not valid JSON"},
-        {"{\"\xff\":1}", 0, ERR_FORMAT, "not valid JSON"},
-        // names once
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-         "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
-         2, ERR_FORMAT, "duplicate"},
-        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, ERR_FORMAT, "duplicate"},
-        // metadata
-        {"{\"__metadata__\":[]}", 0, ERR_FORMAT, "__metadata__|a list"},
-        {"{\"__metadata__\":null}", 0, ERR_FORMAT, "__metadata__|null"},
-        {"{\"__metadata__\":{\"format\":1}}", 0, ERR_FORMAT, "__metadata__|format|an integer"},
-        {"{\"__metadata__\":{\"a\":\"b\",\"c\":{}}}", 0, ERR_FORMAT,
-         "__metadata__|\"c\"|an object"},
-        // entries
-        {ONE("1"), 0, ERR_FORMAT, "\"t\"|an integer"},
-        {ONE("null"), 0, ERR_FORMAT, "\"t\"|null"},
-        {ONE("{}"), 0, ERR_FORMAT, "\"t\"|dtype|missing"},
-        {ONE("{\"dtype\":3,\"shape\":[1],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT, "\"t\"|dtype"},
-        {ONE("{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
-         "\"t\"|unknown dtype|F4"},
-        {ONE("{\"dtype\":\"bf16\",\"shape\":[1],\"data_offsets\":[0,2]}"), 2, ERR_FORMAT,
-         "unknown dtype"},
-        {ONE("{\"dtype\":\"none\",\"shape\":[0],\"data_offsets\":[0,0]}"), 0, ERR_FORMAT,
-         "unknown dtype"},
-        // shapes
-        {ONE("{\"dtype\":\"U8\",\"data_offsets\":[0,1]}"), 1, ERR_FORMAT, "shape|missing"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]}"), 1, ERR_FORMAT, "shape|list"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
-         "integers >= 0"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
-         "integers >= 0"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[\"1\"],\"data_offsets\":[0,1]}"), 1, ERR_FORMAT,
-         "integers >= 0"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}"), 1,
-         ERR_UNSUPPORTED, "\"t\"|9 dimensions"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}"), 0,
-         ERR_FORMAT, "\"t\"|product overflows"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[9223372036854775807,3,0],\"data_offsets\":[0,0]}"), 0,
-         ERR_FORMAT, "product overflows"},
-        {ONE("{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}"), 0,
-         ERR_FORMAT, "size in bytes overflows"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[18446744073709551616],\"data_offsets\":[0,0]}"), 0,
-         ERR_FORMAT, "not valid JSON"},
-        // offsets
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1]}"), 1, ERR_FORMAT, "\"t\"|data_offsets"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}"), 1, ERR_FORMAT,
-         "two integers"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}"), 1, ERR_FORMAT,
-         "two integers"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1.5]}"), 1, ERR_FORMAT,
-         "two integers"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":{\"0\":1}}"), 1, ERR_FORMAT,
-         "two integers"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}"), 1, ERR_FORMAT,
-         "[1, 0]|begin <= end"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-1,0]}"), 1, ERR_FORMAT, "[-1, 0]"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}"), 1, ERR_FORMAT,
-         "truncated|\"t\"|byte 2"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}"), 1,
-         ERR_FORMAT, "truncated"},
-        {ONE("{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}"), 4, ERR_FORMAT,
-         "\"t\"|4 bytes|want 8"},
-        // the tensors tile the data
-        {"{}", 1, ERR_FORMAT, "last 1 bytes"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}"), 3, ERR_FORMAT,
-         "last 2 bytes"},
-        {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}"), 2, ERR_FORMAT,
-         "1 bytes before|\"t\""},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-         "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}",
-         3, ERR_FORMAT, "1 bytes before|\"b\""},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-         "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}",
-         3, ERR_FORMAT, "\"a\" and \"b\" overlap"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-         "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
-         2, ERR_FORMAT, "overlap"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-         "\"e\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
-         2, ERR_FORMAT, "overlap"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct bytes bytes = make_file(cases[i].header, cases[i].data_bytes);
-        parse_refused(bytes.data, bytes.size, cases[i].status, cases[i].words);
+    for (size_t i = 0; i < sizeof bad_headers / sizeof bad_headers[0]; i++) {
+        struct bytes bytes = make_file(bad_headers[i].header, bad_headers[i].data_bytes);
+        parse_refused(bytes.data, bytes.size, bad_headers[i].status, bad_headers[i].words);
         free(bytes.data);
     }
 }
