@@ -48,26 +48,26 @@ static const struct nvllm_param *own_option(size_t index) {
 }
 
 static const char details[] =
-    "Runs a fixed workload after a short warm-up and prints its speed. All requests are there "
-    "from\n"
-    "the start, ignore end-of-sequence tokens and are sampled at one temperature.\n"
+    "Runs a fixed workload after a short warm-up and prints its speed. All requests\n"
+    "are there from the start, ignore end-of-sequence tokens and are sampled at one\n"
+    "temperature.\n"
     "\n"
-    "Workload        requests  shared prefix     input tokens    output tokens\n"
-    "nano-vllm            256              -  100 to 1024 each  100 to 1024 each\n"
-    "one-stream             1              -              128              512\n"
-    "batch                  8              -              128               64\n"
-    "prefill                8              -              512                1\n"
-    "shared-prefix        256           2048               64               64\n"
-    "nano-vllm is that project's bench.py, number for number: 142,827 tokens in, 133,966 out. "
-    "Token\n"
-    "ids are below 10,001; a smaller vocabulary takes them modulo its size.\n"
+    "Workload        requests  shared prefix   input tokens   output tokens\n"
+    "nano-vllm            256              -  100-1024 each   100-1024 each\n"
+    "one-stream             1              -            128             512\n"
+    "batch                  8              -            128              64\n"
+    "prefill                8              -            512               1\n"
+    "shared-prefix        256           2048             64              64\n"
     "\n"
-    "A folder that holds only config.json is measured with --load-format dummy: random weights.\n";
+    "nano-vllm is that project's bench.py, number for number: 142,827 tokens in,\n"
+    "133,966 out. Token ids are below 10,001; a smaller vocabulary takes them modulo\n"
+    "its size. A folder that holds only config.json is measured with --load-format\n"
+    "dummy: random weights.\n";
 
 static const char epilogue[] =
-    "Output: `Total` counts generated tokens over the whole time. Prefill is the rate of the "
-    "steps\n"
-    "that run prompt tokens, Decode that of all others.\n"
+    "Total counts generated tokens over the whole time. Prefill is the rate of the\n"
+    "steps that run prompt tokens, Decode that of all others. First token is counted\n"
+    "from the start of the run.\n"
     "\n"
     "Exit status: 0 success; 1 the run failed; 2 the command line is wrong.\n";
 
@@ -137,11 +137,11 @@ static enum status run_all(struct bench *b, struct err *err) {
 }
 
 static enum status print_workload(const struct bench *b, struct buf *out, struct err *err) {
-    enum status status =
-        buf_appendf(out, err, "Workload: %s, %zu requests, %llu tokens in, %llu out\n",
-                    workload_name(b->options.kind), b->workload.num_requests,
-                    (unsigned long long)b->workload.num_input_tokens,
-                    (unsigned long long)b->workload.num_output_tokens);
+    enum status status = buf_appendf(
+        out, err, "Workload: %s, %zu request%s, %llu tokens in, %llu out\n",
+        workload_name(b->options.kind), b->workload.num_requests,
+        b->workload.num_requests == 1 ? "" : "s", (unsigned long long)b->workload.num_input_tokens,
+        (unsigned long long)b->workload.num_output_tokens);
     bool reduced = b->options.vocab_size < (uint32_t)b->workload.ids_limit;
     if (status || !reduced) return status;
     return buf_appendf(out, err, "Token ids are taken modulo the vocabulary's %u\n",

@@ -32,38 +32,36 @@ static const struct nvllm_param *own_option(size_t index) {
 }
 
 static const char details[] =
-    "Completes each PROMPT. Without prompts and --input, standard input is the prompt, whole and\n"
-    "exactly as it is (printf leaves out the newline that echo adds). Prompts are plain text: "
-    "special\n"
-    "tokens written in them, such as <|im_start|>, are recognised.\n"
+    "Completes each PROMPT. Without prompts and --input, or with the one prompt -,\n"
+    "standard input is the prompt, whole and exactly as it is (printf leaves out the\n"
+    "newline that echo adds). Prompts are plain text in which special tokens such as\n"
+    "<|im_start|> are recognised.\n"
     "\n"
-    "One prompt: the completion is printed as it is generated. Several: for each, in order, a "
-    "line\n"
-    "Prompt: and a line Completion:, both quoted as in JSON.\n";
+    "One prompt: the completion is printed as it is generated. Several prompts: for\n"
+    "each, in order, a line \"Prompt: ...\" and a line \"Completion: ...\", both quoted\n"
+    "as in JSON.\n";
 
 static const char epilogue[] =
-    "--stop, --stop-token-ids and --logit-bias may be given several times. Booleans also take\n"
-    "--no-NAME. --seed makes a run repeatable; a line's own \"seed\" fixes that request alone.\n"
+    "--stop, --stop-token-ids and --logit-bias may be given several times. --seed\n"
+    "makes a run repeatable; a line's own \"seed\" fixes that request alone.\n"
     "\n"
     "Input lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and any of\n"
-    "temperature, max_tokens, stop, seed, ... as above (with _ for -), which overrides the flag "
-    "for\n"
-    "this request; also \"cache_salt\". Blank lines are skipped. A line that cannot be used gets "
-    "a\n"
-    "result with finish_reason \"error\" and the reason in \"error\"; the others run.\n"
+    "temperature, max_tokens, stop, seed, ... as above (with _ for -), which override\n"
+    "the flags for this request; also \"cache_salt\". Blank lines are skipped. A line\n"
+    "that cannot be used gets a result with finish_reason \"error\" and the reason in\n"
+    "\"error\"; the others run.\n"
     "\n"
-    "Output lines: index (of the request, from 0), prompt_token_ids, token_ids, text, "
-    "finish_reason\n"
-    "(\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id or string that "
-    "stopped\n"
-    "it, else null), num_cached_tokens, logprobs (null, or per generated token {\"token_id\",\n"
-    "\"logprob\", \"top\": [[id, logprob], ...]}), and error where there is one.\n"
+    "Output lines: index (of the request, from 0), prompt_token_ids, token_ids, text,\n"
+    "finish_reason (\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id\n"
+    "or string that stopped it, else null), num_cached_tokens, logprobs (null, or per\n"
+    "generated token {\"token_id\", \"logprob\", \"top\": [[id, logprob], ...]}), and\n"
+    "error where there is one.\n"
     "\n"
-    "Ctrl-C stops the run: what is done is written, unfinished requests end with \"abort\".\n"
+    "Ctrl-C stops the run: what is done is written, unfinished requests end with\n"
+    "\"abort\". A second Ctrl-C ends the process at once.\n"
     "\n"
-    "Exit status: 0 all requests were completed; 1 the run failed or was interrupted, or a "
-    "request\n"
-    "was refused; 2 the command line is wrong.\n";
+    "Exit status: 0 all requests were completed; 1 the run failed or was interrupted,\n"
+    "or a request was refused; 2 the command line is wrong.\n";
 
 static enum status open_source(struct generate *g, const struct options *options, struct err *err) {
     enum status status = OK;

@@ -101,12 +101,16 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     if (event->finish_reason) fail(run, take_end(run, task, event, &err), &err);
 }
 
+// Nothing for a line that could not be read: its error names it.
 static enum status append_prompt(struct buf *out, const struct generate_task *task,
                                  struct err *err) {
+    const struct result *result = &task->result;
+    if (!task->prompt && !result->prompt_ids) return OK;
     enum status status = buf_append_str(out, "Prompt: ", err);
     if (status) return status;
-    if (task->prompt) return json_text_string(out, task->prompt, task->prompt_len, err);
-    return json_text_ids(out, task->result.prompt_ids, task->result.num_prompt_ids, err);
+    status = task->prompt ? json_text_string(out, task->prompt, task->prompt_len, err)
+                          : json_text_ids(out, result->prompt_ids, result->num_prompt_ids, err);
+    return status ? status : buf_append_str(out, "\n", err);
 }
 
 // The completion as text, or as ids where there is no tokenizer to make text.
@@ -126,9 +130,9 @@ static enum status format_labels(struct generate_run *run, const struct generate
     enum status status = result->index ? buf_append_str(out, "\n", err) : OK;
     if (!status) status = append_prompt(out, task, err);
     if (result->error) {
-        return status ? status : buf_appendf(out, err, "\nError: %s\n", result->error);
+        return status ? status : buf_appendf(out, err, "Error: %s\n", result->error);
     }
-    if (!status) status = buf_append_str(out, "\nCompletion: ", err);
+    if (!status) status = buf_append_str(out, "Completion: ", err);
     if (!status) status = append_completion(run, result, err);
     return status ? status : buf_append_str(out, "\n", err);
 }

@@ -22,8 +22,9 @@ static const struct nvllm_param *own_option(size_t index) {
 }
 
 static const char details[] =
-    "Shows a model's architecture, number of parameters and the memory that an engine with these\n"
-    "options would take. Reads config.json and generation_config.json; loads no weights.\n";
+    "Shows a model's architecture, number of parameters and the memory that an engine\n"
+    "with these options would take. Reads config.json and generation_config.json; loads\n"
+    "no weights.\n";
 
 // "1.23 GiB", in the unit that leaves a number of at least 1.
 static void format_bytes(char *out, size_t size, json_int_t bytes) {

@@ -120,8 +120,8 @@ static enum status set_double(const struct nvllm_param *row, double *field, cons
     char *end = NULL;
     double number = strtod(value, &end);
     if (end == value || *end || !isfinite(number) || number < row->min || number > row->max) {
-        return err_set(err, ERR_INVALID, "\"%s\" is not a number from %g to %g", value, row->min,
-                       row->max);
+        return err_set(err, ERR_INVALID, "\"%s\" is not a number from %.10g to %.10g", value,
+                       row->min, row->max);
     }
     *field = number;
     return OK;

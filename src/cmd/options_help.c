@@ -75,13 +75,13 @@ static void append_range(char *out, size_t size, const struct nvllm_param *row) 
     if (row->choices) {
         snprintf(range, sizeof range, " {%s}", row->choices);
     } else if (above_zero && has_max) {
-        snprintf(range, sizeof range, " [above 0 to %g]", row->max);
+        snprintf(range, sizeof range, " [above 0 to %.10g]", row->max);
     } else if (has_min && has_max) {
-        snprintf(range, sizeof range, " [%g to %g]", row->min, row->max);
+        snprintf(range, sizeof range, " [%.10g to %.10g]", row->min, row->max);
     } else if (has_min) {
-        snprintf(range, sizeof range, " [%g or more]", row->min);
+        snprintf(range, sizeof range, " [%.10g or more]", row->min);
     } else if (has_max) {
-        snprintf(range, sizeof range, " [at most %g]", row->max);
+        snprintf(range, sizeof range, " [at most %.10g]", row->max);
     }
     append(out, size, range);
 }
