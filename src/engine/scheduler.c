@@ -17,14 +17,15 @@ struct scheduler {
     struct block_manager blocks;
     struct sequence_queue waiting; // hold no blocks
     struct sequence_queue running; // hold blocks: the active ones
-    struct sequence
-        *partial; // prefill-first: the one running sequence whose prefill goes on, or NULL
+    // The one running sequence whose prefill goes on, or NULL. There is no second one: prefill is
+    // cut where the budget or the free blocks end, and then nobody else is admitted.
+    struct sequence *partial;
 
     struct schedule schedule; // items[max_num_active]
     uint32_t num_in_flight; // live items of a schedule that is not advanced yet
 
     // Chain hashes of the full blocks that this step's items compute in whole or in part.
-    struct u64map pending; // -> 0
+    struct u64map pending; // the keys; values mean nothing
     uint64_t *pending_hashes; // [num_blocks], those in the map
     uint32_t num_pending;
 
@@ -141,45 +142,33 @@ static uint32_t budget_left(const struct scheduler *s) {
     return s->config.max_num_batched_tokens - s->schedule.num_tokens;
 }
 
-static void place_item(struct schedule *schedule, uint32_t index, struct scheduled item) {
-    schedule->items[index] = item;
-    item.seq->schedule_index = index;
-}
-
 static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     struct schedule *schedule = &s->schedule;
-    uint32_t uncomputed = sequence_num_uncomputed(seq);
+    uint32_t uncomputed = sequence_num_uncomputed(seq), index = schedule->num_items++;
     CHECK(num_tokens > 0 && num_tokens <= uncomputed && num_tokens <= budget_left(s),
           "%u tokens of %u, budget %u", num_tokens, uncomputed, budget_left(s));
-    CHECK(schedule->num_items < s->max_num_active, "%u items", schedule->num_items);
-    struct scheduled item = {
-        .seq = seq, .num_tokens = num_tokens, .needs_token = num_tokens == uncomputed};
-    uint32_t index = schedule->num_items++;
+    CHECK(index < s->max_num_active, "%u items", index);
     if (seq->is_prefilled) {
-        uint32_t first_prefill = schedule->num_decode_tokens++;
-        if (first_prefill != index) place_item(schedule, index, schedule->items[first_prefill]);
-        index = first_prefill;
+        CHECK(schedule->num_decode_tokens == index, "a decode after %u items", index);
+        schedule->num_decode_tokens++;
     } else {
         schedule->num_prefill_tokens += num_tokens;
     }
-    place_item(schedule, index, item);
+    bool needs_token = num_tokens == uncomputed;
+    schedule->items[index] = (struct scheduled){seq, num_tokens, needs_token};
     schedule->num_tokens += num_tokens;
+    seq->schedule_index = index;
     seq->num_scheduled_tokens = num_tokens;
 }
 
-// Takes an item out again, keeping the decodes in front.
-static void remove_item(struct schedule *schedule, struct sequence *seq) {
-    uint32_t hole = seq->schedule_index, num_tokens = schedule->items[hole].num_tokens;
-    schedule->num_tokens -= num_tokens;
-    if (hole < schedule->num_decode_tokens) {
-        uint32_t last_decode = --schedule->num_decode_tokens;
-        if (hole != last_decode) place_item(schedule, hole, schedule->items[last_decode]);
-        hole = last_decode;
-    } else {
-        schedule->num_prefill_tokens -= num_tokens;
-    }
+// Takes a preempted sequence out again. It is the last item: decodes are scheduled in order of
+// arrival, and the partial prefill, which may preempt them, after all of them.
+static void remove_last_item(struct schedule *schedule, struct sequence *seq) {
     uint32_t last = --schedule->num_items;
-    if (hole != last) place_item(schedule, hole, schedule->items[last]);
+    CHECK(seq->schedule_index == last && seq->is_prefilled, "item %u, not %u", seq->schedule_index,
+          last);
+    schedule->num_decode_tokens--;
+    schedule->num_tokens--;
     seq->schedule_index = SEQUENCE_UNSCHEDULED;
     seq->num_scheduled_tokens = 0;
 }
@@ -199,7 +188,8 @@ static void reset_schedule(struct scheduler *s) {
 // Recompute: its blocks go, its tokens stay. They remain cached until the blocks are used, so that
 // often only the last ones are really computed again.
 static void preempt(struct scheduler *s, struct sequence *seq) {
-    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_item(&s->schedule, seq);
+    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(&s->schedule, seq);
+    if (s->partial == seq) s->partial = NULL;
     block_manager_release(&s->blocks, seq);
     queue_remove(&s->running, seq);
     seq->status = SEQUENCE_WAITING;
@@ -227,22 +217,19 @@ static void schedule_decodes(struct scheduler *s) {
     }
 }
 
-// Mixed: the running sequences whose prefill is not finished.
-static void schedule_chunks(struct scheduler *s) {
-    uint32_t block_size = s->config.block_size;
-    for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (budget_left(s) == 0) return;
-        if (seq->schedule_index != SEQUENCE_UNSCHEDULED) continue;
-        // One token's room is worth a preemption, a longer chunk is not: it takes what is free.
-        uint32_t start = seq->num_computed_tokens;
-        if (!make_room(s, seq, start + 1)) return;
-        uint64_t room = ((uint64_t)seq->num_blocks + s->blocks.num_free) * block_size - start;
-        uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
-        if (num_tokens > room) num_tokens = (uint32_t)room;
-        bool has_grown = block_manager_grow(&s->blocks, seq, start + num_tokens);
-        CHECK(has_grown, "%u tokens", num_tokens);
-        add_item(s, seq, num_tokens);
-    }
+// Continues the prefill that an earlier step began. One token's room is worth a preemption, a
+// longer chunk is not: it takes what is free.
+static void schedule_partial(struct scheduler *s) {
+    struct sequence *seq = s->partial;
+    if (!seq || !make_room(s, seq, seq->num_computed_tokens + 1)) return;
+    uint64_t num_blocks = (uint64_t)seq->num_blocks + s->blocks.num_free;
+    uint64_t room = num_blocks * s->config.block_size - seq->num_computed_tokens;
+    uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
+    if (num_tokens > room) num_tokens = (uint32_t)room;
+    bool has_grown = block_manager_grow(&s->blocks, seq, seq->num_computed_tokens + num_tokens);
+    CHECK(has_grown, "%u tokens", num_tokens);
+    if (num_tokens == sequence_num_uncomputed(seq)) s->partial = NULL;
+    add_item(s, seq, num_tokens);
 }
 
 static void mark_pending(struct scheduler *s, struct sequence *seq) {
@@ -310,10 +297,13 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
     queue_insert_near_tail(&s->running, seq);
     add_item(s, seq, num_tokens);
     mark_pending(s, seq);
-    if (!is_mixed && num_tokens < sequence_num_uncomputed(seq)) s->partial = seq;
+    if (num_tokens == sequence_num_uncomputed(seq)) return;
+    CHECK(!s->partial, "a second partial prefill");
+    s->partial = seq;
 }
 
 static void admit_waiting(struct scheduler *s) {
+    if (!s->waiting.head) return;
     bool is_mixed = s->config.policy == SCHEDULE_MIXED;
     uint64_t reserved = num_reserved(s);
     uint32_t num_deferred = 0; // they keep their seats, which also bounds how many are looked at
@@ -342,18 +332,13 @@ static void admit_waiting(struct scheduler *s) {
 static void schedule_mixed(struct scheduler *s) {
     uint64_t num_preemptions = s->num_preemptions;
     schedule_decodes(s);
-    schedule_chunks(s);
+    schedule_partial(s);
     // What was just preempted must not come back in the same step, nor anyone in its place.
     if (s->num_preemptions == num_preemptions) admit_waiting(s);
 }
 
 static void schedule_prefill_first(struct scheduler *s) {
-    if (s->partial) {
-        struct sequence *seq = s->partial;
-        uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
-        if (num_tokens == sequence_num_uncomputed(seq)) s->partial = NULL;
-        add_item(s, seq, num_tokens);
-    }
+    schedule_partial(s);
     admit_waiting(s);
     if (s->schedule.num_items == 0) schedule_decodes(s);
 }
@@ -396,7 +381,9 @@ void scheduler_append_token(struct scheduler *s, struct sequence *seq, int32_t t
 void scheduler_finish(struct scheduler *s, struct sequence *seq) {
     if (seq->queued) {
         if (seq->schedule_index != SEQUENCE_UNSCHEDULED) {
-            s->schedule.items[seq->schedule_index].seq = NULL;
+            struct scheduled *items = s->schedule.items;
+            CHECK(items && items[seq->schedule_index].seq == seq, "item %u", seq->schedule_index);
+            items[seq->schedule_index].seq = NULL;
             seq->schedule_index = SEQUENCE_UNSCHEDULED;
             seq->num_scheduled_tokens = 0;
             if (s->num_in_flight > 0) s->num_in_flight--;

@@ -2,20 +2,20 @@
  * max_num_batched_tokens and max_num_seqs. Pure: no I/O, no clock, no device, no allocation after
  * create.
  *
- * Policies. mixed: one token for every running sequence that decodes, then prefill chunks of
- * running and waiting ones fill the token budget; blocks are allocated as chunks need them.
+ * Policies. mixed: one token for every running sequence that decodes, then the rest of a prompt
+ * that was cut, then waiting ones fill the token budget; blocks are allocated as chunks need them.
  * prefill-first: the original nano-vllm's policy (a step is all prefill or all decode, prefill
  * wins; only a batch's first prompt is cut into chunks, its blocks are allocated at once). Out of
  * blocks: the last arrived running sequence is preempted by recompute and goes to the front of
- * waiting; nothing is admitted in that step.
+ * waiting; nothing is admitted in that step. So the oldest unfinished sequence always gets on.
  *
  * Both queues are in order of arrival and admission is first come, first served, with one
  * exception: a sequence whose next uncached block is being computed by another one in this step
  * waits until it can share it, and lets others pass meanwhile.
  *
  * A step: scheduler_schedule -> run the model -> scheduler_advance (KV is there, full blocks are
- * published)
- * -> per item with needs_token: scheduler_append_token, and scheduler_finish for those that end. */
+ * published) -> per item with needs_token: scheduler_append_token, and scheduler_finish for those
+ * that end. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 

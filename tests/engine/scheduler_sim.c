@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "engine/block_checks.h"
 
 enum { REQUESTS_MAX = 24, BASES_MAX = 4, PROMPT_MAX = 96, NEW_MAX = 40, EOS = 0 };
@@ -32,6 +33,7 @@ struct sim {
     struct sim_request requests[REQUESTS_MAX];
     struct sequence *seqs[REQUESTS_MAX]; // those that are in the scheduler, else NULL
     uint32_t num_requests, num_ended;
+    bool has_weak_hashes; // chain hashes take few values only, so that they collide all the time
     uint64_t *slots; // [num_blocks * block_size] the KV cache
     uint64_t *written_at; // [num_blocks * block_size] step that wrote the slot
     uint64_t step;
@@ -40,6 +42,7 @@ struct sim {
     char fault[256]; // empty: none so far
 };
 
+PRINTF_LIKE(2, 3)
 static void fail(struct sim *sim, const char *format, ...) {
     if (sim->fault[0]) return;
     va_list args;
@@ -57,6 +60,7 @@ static uint64_t mix(uint64_t a, uint64_t b) {
 }
 
 static uint32_t below(struct sim *sim, uint32_t n) {
+    CHECK(n > 0, "below %u", n);
     sim->random++;
     return (uint32_t)(mix(sim->random, 1) % n);
 }
@@ -148,6 +152,17 @@ static void make_requests(struct sim *sim) {
     }
 }
 
+// Gives the sequence its hashes before the block manager computes better ones.
+static void weaken_hashes(const struct sim *sim, struct sequence *seq) {
+    const struct sim_request *request = seq->user;
+    uint32_t block_size = sim->config.block_size;
+    if (!sim->has_weak_hashes) return;
+    for (; seq->num_hashes < seq->num_tokens / block_size; seq->num_hashes++) {
+        uint32_t end = (seq->num_hashes + 1) * block_size;
+        seq->block_hashes[seq->num_hashes] = request->prefix[end - 1] % 16;
+    }
+}
+
 static void check_blocks(struct sim *sim) {
     const char *fault =
         block_checks_run(scheduler_blocks(sim->scheduler), sim->seqs, sim->num_requests);
@@ -187,8 +202,10 @@ static void add_due(struct sim *sim) {
             fail(sim, "sequence_create: %s", err.message);
             return;
         }
+        CHECK(request->seq, "sequence %u", i);
         request->seq->user = request;
         sim->seqs[i] = request->seq;
+        weaken_hashes(sim, request->seq);
         bool fits = request->seq->num_blocks_max <= sim->config.num_blocks;
         enum status status = scheduler_add(sim->scheduler, request->seq, &err);
         if (status != (fits ? OK : ERR_INVALID)) fail(sim, "scheduler_add returned %d", status);
@@ -357,6 +374,7 @@ static void take_output(struct sim *sim, struct sequence *seq) {
         fail(sim, "request %llu generates another token than alone", (unsigned long long)seq->id);
     }
     scheduler_append_token(sim->scheduler, seq, token);
+    weaken_hashes(sim, seq);
     bool is_stopped = token == EOS && !request->ignore_eos;
     if (!is_stopped && seq->num_tokens < seq->num_tokens_max) return;
     if (seq->num_tokens != request->num_tokens) fail(sim, "a request is shorter than alone");
@@ -430,6 +448,7 @@ static void run_case(struct sim *sim) {
     totals->num_preemptions += scheduler_num_preemptions(sim->scheduler);
     totals->num_cached_tokens += scheduler_num_cached_tokens(sim->scheduler);
     totals->num_duplicates += blocks->stats.num_duplicates;
+    totals->num_collisions += blocks->stats.num_collisions;
     totals->num_evictions += blocks->stats.num_evicted;
     double ratio = (double)(totals->num_steps - first_steps) / (double)num_tokens;
     if (ratio > totals->worst_step_ratio) totals->worst_step_ratio = ratio;
@@ -441,6 +460,7 @@ const char *scheduler_sim_run(uint64_t seed, enum schedule_policy policy,
     sim = (struct sim){.random = mix(seed, 3), .totals = totals};
     make_config(&sim, policy, enable_prefix_caching);
     make_requests(&sim);
+    sim.has_weak_hashes = one_in(&sim, 4);
     size_t num_slots = (size_t)sim.config.num_blocks * sim.config.block_size;
     sim.slots = calloc(num_slots, 2 * sizeof *sim.slots);
     sim.written_at = sim.slots + num_slots;

@@ -2,6 +2,8 @@
  * that wrote it, and a model whose next token depends on that prefix alone, so that what a request
  * generates when it runs alone is known beforehand. Everything is made from one seed.
  *
+ * In some cases the chain hashes are made to collide all the time.
+ *
  * Every step checks: the schedule against its limits and its policy, the block invariants, that
  * each position below num_computed_tokens of every running sequence reads what that sequence's own
  * prefix would have written, and that nothing writes to a block that others can see. */
@@ -17,6 +19,7 @@ struct sim_totals { // what a run of cases has met, to show that it met everythi
     uint64_t num_cases, num_steps, num_requests;
     uint64_t num_tokens; // run through the model
     uint64_t num_preemptions, num_cached_tokens, num_deferrals, num_duplicates, num_evictions;
+    uint64_t num_collisions;
     uint64_t num_aborts, num_midstep_aborts, num_refused, num_finished;
     double worst_step_ratio; // of a case: steps / tokens of its requests
 };

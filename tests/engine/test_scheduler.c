@@ -512,6 +512,7 @@ static void test_finish_is_legal_at_any_time(void **state) {
         scheduler_finish(f.scheduler, victim); // in a step
         assert_null(f.schedule->items[0].seq);
         assert_int_equal(victim->num_blocks, 0);
+        assert_int_equal(victim->num_scheduled_tokens, 0);
         scheduler_advance(f.scheduler);
         assert_int_equal(victim->num_computed_tokens, 0);
         scheduler_finish(f.scheduler, f.seqs[2]); // computed, its token is not taken

@@ -22,10 +22,11 @@ static void print_totals(const struct sim_totals *t) {
         (unsigned long long)t->num_aborts, (unsigned long long)t->num_midstep_aborts,
         (unsigned long long)t->num_refused, (unsigned long long)t->num_tokens);
     print_message("%llu preemptions, %llu cached tokens, %llu deferrals, %llu duplicates, %llu "
-                  "evictions, at most %.3f steps per token\n",
+                  "evictions, %llu collisions, at most %.3f steps per token\n",
                   (unsigned long long)t->num_preemptions, (unsigned long long)t->num_cached_tokens,
                   (unsigned long long)t->num_deferrals, (unsigned long long)t->num_duplicates,
-                  (unsigned long long)t->num_evictions, t->worst_step_ratio);
+                  (unsigned long long)t->num_evictions, (unsigned long long)t->num_collisions,
+                  t->worst_step_ratio);
 }
 
 static void test_sim(void **state) {
@@ -46,7 +47,7 @@ static void test_sim(void **state) {
         return;
     }
     assert_true(totals.num_cached_tokens > 0 && totals.num_deferrals > 0);
-    assert_true(totals.num_duplicates > 0 && totals.num_evictions > 0);
+    assert_true(totals.num_duplicates > 0 && totals.num_evictions > 0 && totals.num_collisions > 0);
 }
 
 int main(int argc, char **argv) {
