@@ -21,7 +21,7 @@ void __libc_free(void *p);
 
 static atomic_size_t num_allocations;
 static _Thread_local size_t num_thread_allocations;
-static atomic_long num_live;
+static atomic_long num_live; // blocks and mapped pages
 static atomic_size_t num_until_failure; // 1: the next allocation fails; 0: disarmed
 static atomic_bool fail_all_after;
 static atomic_bool has_failed;

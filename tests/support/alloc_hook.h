@@ -20,7 +20,8 @@ void alloc_hook_reset(void);
 // Allocations since the reset, failed ones too: of all threads, and of the calling thread.
 size_t alloc_hook_count(void);
 size_t alloc_hook_count_thread(void);
-// malloc'ed blocks and mapped pages that are alive now. Differences mean something, the value does not.
+// malloc'ed blocks and mapped pages that are alive now. Differences mean something, the value does
+// not.
 long alloc_hook_live(void);
 
 // Makes the n-th allocation from now (1: the next one) fail, and with `all_after` every later one
