@@ -234,6 +234,9 @@ static enum status put_added(struct tokenizer *tokenizer, const struct added_fie
     size_t len = strlen(text);
     if (fields->normalized) {
         enum status status = tokenizer_normalize(tokenizer, scratch, &text, &len, err);
+        if (!status && text != fields->text) { // Hugging Face decodes it normalised as well
+            status = vocab_set_decoded(&tokenizer->bpe.vocab, (uint32_t)fields->id, text, len, err);
+        }
         if (status) return status;
     }
     struct added_token token = {.text = malloc(len),

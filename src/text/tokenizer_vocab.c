@@ -72,29 +72,40 @@ static enum status grow_slots(struct vocab *vocab, struct err *err) {
     return OK;
 }
 
-// The bytes that a text in the byte-level alphabet stands for, appended to vocab->data. A text with
-// any other character stands for itself.
-static enum status append_bytes(struct vocab *vocab, struct vocab_token *token, struct err *err) {
-    token->bytes = token->text;
-    token->bytes_len = token->text_len;
-    enum status status = buf_reserve(&vocab->data, token->text_len, err);
+// The bytes that a text in the byte-level alphabet stands for, appended to vocab->data, where the
+// text is too. A text with any other character stands for itself.
+static enum status spell_out(struct vocab *vocab, uint32_t text, uint32_t len,
+                             struct vocab_token *token, struct err *err) {
+    token->bytes = text;
+    token->bytes_len = len;
+    enum status status = buf_reserve(&vocab->data, len, err);
     if (status) return status;
-    const unsigned char *text = (const unsigned char *)vocab->data.data + token->text;
+    const unsigned char *characters = (const unsigned char *)vocab->data.data + text;
     char *out = vocab->data.data + vocab->data.len;
     size_t num_bytes = 0;
-    for (size_t i = 0; i < token->text_len;) {
+    for (size_t i = 0; i < len;) {
         size_t size;
-        uint32_t c = utf8_decode(text + i, &size);
+        uint32_t c = utf8_decode(characters + i, &size);
         if (c >= ARRAY_LEN(vocab->byte_of_char) || vocab->byte_of_char[c] < 0) return OK;
         out[num_bytes++] = (char)vocab->byte_of_char[c];
         i += size;
     }
-    if (num_bytes == token->text_len) return OK; // ASCII: the same bytes
+    if (num_bytes == len) return OK; // ASCII: the same bytes
     token->bytes = (uint32_t)vocab->data.len;
     token->bytes_len = (uint32_t)num_bytes;
     vocab->data.len += num_bytes;
     vocab->data.data[vocab->data.len] = '\0';
     return OK;
+}
+
+enum status vocab_set_decoded(struct vocab *vocab, uint32_t id, const char *text, size_t len,
+                              struct err *err) {
+    struct vocab_token *token = &vocab->tokens[id];
+    uint32_t copy = (uint32_t)vocab->data.len;
+    enum status status = buf_append(&vocab->data, text, len, err);
+    if (!status) status = spell_out(vocab, copy, (uint32_t)len, token, err);
+    if (token->bytes_len > vocab->max_token_bytes) vocab->max_token_bytes = token->bytes_len;
+    return status;
 }
 
 enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_t id,
@@ -109,7 +120,7 @@ enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_
     if (status) return status;
     struct vocab_token token = {.text = (uint32_t)vocab->data.len, .text_len = (uint32_t)len};
     status = buf_append(&vocab->data, text, len, err);
-    if (!status) status = append_bytes(vocab, &token, err);
+    if (!status) status = spell_out(vocab, token.text, token.text_len, &token, err);
     if (status) return status;
     token.flags = flags | TOKEN_PRESENT;
     vocab->tokens[id] = token;

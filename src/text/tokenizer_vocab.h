@@ -49,6 +49,9 @@ void vocab_fini(struct vocab *vocab); // after vocab_init
 // Adds a token; ERR_INVALID (without a sentence) when the id or the text is taken.
 MUST_USE enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_t id,
                                uint32_t flags, struct err *err);
+// Lets a token be decoded as if its text were another one.
+MUST_USE enum status vocab_set_decoded(struct vocab *vocab, uint32_t id, const char *text,
+                                       size_t len, struct err *err);
 bool vocab_find(const struct vocab *vocab, const char *text, size_t len, uint32_t *id);
 
 static inline const struct vocab_token *vocab_token(const struct vocab *vocab, int64_t id) {
