@@ -1,3 +1,4 @@
+/* The pending bytes of utf8_append_lossy do all the work: a piece ends where a character ends. */
 #include "text/detokenizer.h"
 
 enum status detokenizer_push(struct detokenizer *detokenizer, const struct tokenizer *tokenizer,

@@ -6,7 +6,7 @@
 
 #include "text/tokenizer_bpe.h"
 
-enum { NONE = UINT32_MAX };
+static const uint32_t NONE = UINT32_MAX;
 
 static void free_buckets(struct bpe_scratch *scratch) {
     for (size_t i = 0; i < scratch->num_buckets; i++) {

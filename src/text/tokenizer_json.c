@@ -1,3 +1,6 @@
+/* A JSON reader for two shapes of value and a search for where they are. The search only counts
+ * brackets; whatever it gets wrong in a broken file ends as a fault of jansson's or of the
+ * reader's, never as a value read from the wrong place. */
 #include "text/tokenizer_json.h"
 
 #include <string.h>

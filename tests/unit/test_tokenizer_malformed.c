@@ -1,0 +1,201 @@
+// A tokenizer.json that is broken or asks for what we do not have ends in one sentence that names
+// the file and the fault. Each case is the same small valid file with one place changed.
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/cmocka_all.h"
+#include "text/tokenizer.h"
+
+#define SPLIT                                                                                      \
+    "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a-c]+\"}, \"behavior\": \"Isolated\"}"
+#define BYTE_LEVEL "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}"
+
+static const char valid[] =
+    "{\"version\": \"1.0\", \"added_tokens\": [{\"id\": 6, \"content\": \"<s>\", \"special\": true,"
+    " \"normalized\": false}, {\"id\": 7, \"content\": \"<t>\", \"normalized\": false}],"
+    " \"normalizer\": {\"type\": \"NFC\"},"
+    " \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" SPLIT ", " BYTE_LEVEL "]},"
+    " \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+    "{\"id\":"
+    " \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}], \"special_tokens\": {\"<s>\": {\"ids\": [6]}}},"
+    " \"decoder\": {\"type\": \"ByteLevel\"},"
+    " \"model\": {\"type\": \"BPE\", \"dropout\": null, \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2,"
+    " \"ab\": 3, \"abc\": 4, \"\\u00e9\": 5}, \"merges\": [\"a b\", [\"ab\", \"c\"]]}}";
+
+struct fault {
+    const char *from, *to; // the place that is changed
+    const char *says; // part of the sentence
+};
+
+static const struct fault faults[] = {
+    // JSON
+    {"{\"version\"", "[\"version\"", "not valid JSON"},
+    {"\"1.0\"", "\"2.0\"", "version \"2.0\""},
+    {"\"1.0\"", "1.0", "\"version\" is a real number"},
+    {"\"1.0\", ", "\"1.0\", \"version\": \"1.0\", ", "duplicate"},
+    {"\"<s>\", \"special\"", "\"\xff\", \"special\"", "not UTF-8"},
+    {"\"<s>\", \"special\"", "\"\\u0000\", \"special\"", "not valid JSON"},
+    {"]]}}", "]]}", "not valid JSON"},
+    {"]]}}", "]]}} x", "not valid JSON"},
+    // the model
+    {"\"model\": {", "\"models\": {", "\"model\" is missing"},
+    {"\"BPE\"", "\"WordPiece\"", "WordPiece"},
+    {"\"dropout\": null", "\"dropout\": 0.1", "\"dropout\" is not supported"},
+    {"\"dropout\": null", "\"byte_fallback\": true", "\"byte_fallback\""},
+    {"\"dropout\": null", "\"continuing_subword_prefix\": \"##\"", "continuing_subword_prefix"},
+    {"\"dropout\": null", "\"end_of_word_suffix\": \"</w>\"", "end_of_word_suffix"},
+    {"\"dropout\": null", "\"ignore_merges\": 1", "\"ignore_merges\" is an integer"},
+    {"\"dropout\": null", "\"unk_token\": \"nope\"", "unk_token \"nope\""},
+    {"\"dropout\": null", "\"vocab\": {}", "duplicate"},
+    {"\"vocab\": {", "\"vocabulary\": {", "no object \"vocab\""},
+    {"\"merges\": [", "\"merge\": [", "no list \"merges\""},
+    {"\"b\": 1", "\"b\": 0", "token \"b\" or its id 0 appears twice"},
+    {"\"b\": 1", "\"a\": 1", "token \"a\" or its id 1 appears twice"},
+    {"\"b\": 1", "\"b\": -1", "model.vocab: want a whole number"},
+    {"\"b\": 1", "\"b\": 01", "model.vocab: want a whole number"},
+    {"\"b\": 1", "\"b\": 1.5", "model.vocab: want a comma"},
+    {"\"b\": 1", "\"b\": \"1\"", "model.vocab: want a whole number"},
+    {"\"b\": 1", "\"b\": 99999999999999999999", "id 9999999999"},
+    {"\"b\": 1", "\"b\": 4194304", "id 4194304"},
+    {"\"b\": 1", "\"b\" 1", "want a colon"},
+    {"\"b\": 1", "b: 1", "model.vocab: want a string"},
+    {"\"b\": 1", "\"\\q\": 1", "a JSON escape"},
+    {"\"b\": 1", "\"\\ud800\": 1", "surrogate"},
+    {"\"b\": 1", "\"\\udc00\": 1", "surrogate"},
+    {"\"b\": 1", "\"\\u00\": 1", "four hexadecimal digits"},
+    {"\"b\": 1", "\"\n\": 1", "the end of a string"},
+    {"5}", "5,}", "model.vocab: want a string"},
+    {"\"a b\"", "\"a z\"", "merge 0 names \"z\""},
+    {"\"a b\"", "\"b a\"", "merge 0 names \"ba\""},
+    {"\"a b\"", "\"ab\"", "two tokens with one space"},
+    {"\"a b\"", "\"a b c\"", "two tokens with one space"},
+    {"\"a b\"", "\" b\"", "merge 0 names \"\""},
+    {"\"a b\"", "7", "model.merges: want a string"},
+    {"[\"ab\", \"c\"]", "[\"ab\", \"a\"]", "merge 1 names \"aba\""},
+    {"[\"ab\", \"c\"]", "[\"ab\"]", "model.merges: want a comma"},
+    {"[\"ab\", \"c\"]", "[\"ab\", \"c\", \"c\"]", "the end of a pair"},
+    // added tokens
+    {"\"added_tokens\": [", "\"added_tokens\": 3, \"x\": [", "\"added_tokens\" is an integer"},
+    {"{\"id\": 6,", "3, {\"id\": 6,", "an added token is an integer"},
+    {"\"id\": 6,", "\"id\": 5,", "has id 5, but Hugging Face tokenizers gives it 6"},
+    {"\"id\": 7,", "\"id\": 9,", "has id 9, but Hugging Face tokenizers gives it 7"},
+    {"\"id\": 7,", "\"id\": -7,", "\"id\" is -7"},
+    {"\"id\": 7,", "", "no content or no id"},
+    {"\"<t>\"", "\"\"", "no content or no id"},
+    {"\"<t>\"", "\"<s>\"", "\"<s>\" appears twice"},
+    {"\"<t>\"", "\"ab\"", "has id 7, but Hugging Face tokenizers gives it 3"},
+    {"\"<t>\"", "7", "\"content\" is an integer"},
+    {"\"special\": true", "\"special\": 1", "\"special\" is an integer"},
+    // normalizer
+    {"\"NFC\"", "\"NFKC\"", "normalizer of type \"NFKC\""},
+    {"{\"type\": \"NFC\"}", "\"NFC\"", "normalizer is a string"},
+    {"{\"type\": \"NFC\"}", "{}", "normalizer has no \"type\""},
+    {"{\"type\": \"NFC\"}", "{\"type\": \"Sequence\"}", "\"normalizers\" is missing"},
+    {"{\"type\": \"NFC\"}",
+     "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}",
+     "normalizer of type \"Lowercase\""},
+    // pre_tokenizer
+    {SPLIT ", ", "{\"type\": \"Metaspace\"}, ", "pre_tokenizer of type \"Metaspace\""},
+    {", " BYTE_LEVEL, "", "last pre_tokenizer of type \"Split\""},
+    {SPLIT ", ", BYTE_LEVEL ", ", "ByteLevel before other components"},
+    {"\"pre_tokenizer\": {", "\"pre\": {", "pre_tokenizer is missing"},
+    {"{\"Regex\": \"[a-c]+\"}", "{\"Glob\": \"*\"}", "neither {\"Regex\""},
+    {"{\"Regex\": \"[a-c]+\"}", "{\"String\": \"\"}", "empty pattern"},
+    {"{\"Regex\": \"[a-c]+\"}", "{\"Regex\": \"(\"}", "is not valid"},
+    {"{\"Regex\": \"[a-c]+\"}", "{\"Regex\": \"[a\"}", "unclosed"},
+    {"{\"Regex\": \"[a-c]+\"}", "{\"Regex\": \"\\\\p{Nope}\"}", "is not valid"},
+    {"{\"Regex\": \"[a-c]+\"}", "{\"Regex\": \"[a-z&&[^b]]\"}", "not supported"},
+    {"\"Isolated\"", "\"Merged\"", "behavior \"Merged\""},
+    {", \"behavior\": \"Isolated\"", "", "behavior \"(missing)\""},
+    // post_processor
+    {"\"TemplateProcessing\"", "\"BertProcessing\"", "post_processor of type \"BertProcessing\""},
+    {"\"ids\": [6]", "\"ids\": [8]", "an id that is no token's"},
+    {"\"ids\": [6]", "\"ids\": [\"x\"]", "an id that is no token's"},
+    {"\"ids\": [6]", "\"ids\": 6", "has no ids"},
+    {"{\"ids\": [6]}", "6", "has no ids"},
+    {"{\"Sequence\": {\"id\": \"A\"}}", "{\"Sequence\": {\"id\": \"B\"}}", "around one text"},
+    {", {\"Sequence\": {\"id\": \"A\"}}", "", "has no text"},
+    // decoder
+    {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}",
+     "decoder of type \"Metaspace\""},
+    {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null", "decoder is missing"},
+};
+
+// `valid` with the first `from` replaced.
+static char *changed(const struct fault *fault) {
+    const char *at = strstr(valid, fault->from);
+    if (!at) fail_msg("\"%s\" is not in the file", fault->from);
+    size_t before = (size_t)(at - valid), len = sizeof valid + strlen(fault->to);
+    char *text = malloc(len);
+    assert_non_null(text);
+    memcpy(text, valid, before);
+    strcpy(text + before, fault->to);
+    strcat(text, at + strlen(fault->from));
+    return text;
+}
+
+static void test_the_valid_file_is_read(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct tokenizer *tokenizer = NULL;
+    if (tokenizer_parse(&tokenizer, valid, strlen(valid), "valid", &err)) {
+        fail_msg("%s", err.message);
+    }
+    struct token_list ids = {0};
+    assert_int_equal(tokenizer_encode(tokenizer, "abc<t>a", 7, true, &ids, &err), OK);
+    const int32_t expected[] = {6, 4, 7, 0};
+    assert_int_equal(ids.len, 4);
+    assert_memory_equal(ids.ids, expected, sizeof expected);
+    token_list_fini(&ids);
+    tokenizer_close(tokenizer);
+}
+
+static void test_faults(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+        char *text = changed(&faults[i]);
+        struct err err = {0};
+        struct tokenizer *tokenizer = NULL;
+        enum status status = tokenizer_parse(&tokenizer, text, strlen(text), "t.json", &err);
+        if (status != ERR_FORMAT && status != ERR_UNSUPPORTED) {
+            fail_msg("\"%s\" for \"%s\" gives %s", faults[i].to, faults[i].from,
+                     status_name(status));
+        }
+        assert_null(tokenizer);
+        if (!strstr(err.message, "t.json") || !strstr(err.message, faults[i].says)) {
+            fail_msg("\"%s\" for \"%s\" says: %s", faults[i].to, faults[i].from, err.message);
+        }
+        free(text);
+    }
+}
+
+// Every beginning of the file is refused, whatever it stops in.
+static void test_truncated(void **state) {
+    (void)state;
+    for (size_t len = 0; len < strlen(valid); len++) {
+        struct err err = {0};
+        struct tokenizer *tokenizer = NULL;
+        assert_int_equal(tokenizer_parse(&tokenizer, valid, len, "t.json", &err), ERR_FORMAT);
+        assert_null(tokenizer);
+        assert_non_null(strstr(err.message, "t.json"));
+    }
+}
+
+static void test_no_file(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct tokenizer *tokenizer = NULL;
+    assert_int_equal(tokenizer_open(&tokenizer, "no/such/tokenizer.json", &err), ERR_IO);
+    assert_null(tokenizer);
+    assert_non_null(strstr(err.message, "no/such/tokenizer.json"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_valid_file_is_read),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_no_file),
+    };
+    return cmocka_run_group_tests_name("tokenizer_malformed", tests, NULL, NULL);
+}
