@@ -125,38 +125,40 @@ static const struct sample_row rule_rows[] = {
     {.temperature = 1, .top_p = 0.5f, .min_p = 0.3f},
 };
 
+// Draws 20 tokens by one rule; *num_close counts those that the oracle cannot judge.
+static void check_rule(struct backend *backend, uint32_t vocab_size, uint32_t rule,
+                       uint32_t *num_close) {
+    float *logits = random_logits(1, vocab_size, 2.5f);
+    struct sample_row row = rule_rows[rule];
+    row.repetition_penalty = 1;
+    row.num_top = -1;
+    row.seed_low = rule;
+    struct oracle oracle = oracle_make(logits, vocab_size, row);
+    bool close = oracle.close;
+    for (row.draw = 0; row.draw < 20; row.draw++) {
+        oracle.close = close;
+        double uniform = philox_uniform(row.seed_low, row.seed_high, row.draw);
+        uint32_t want = oracle_draw(&oracle, uniform);
+        int32_t got = run_one(backend, logits, vocab_size, row);
+        *num_close += oracle.close;
+        if (oracle.close || (uint32_t)got == want) continue;
+        fail_msg("vocab %u, rule %u, draw %u: %d, want %u", vocab_size, rule, row.draw, got, want);
+    }
+    oracle_fini(&oracle);
+    free(logits);
+}
+
 static void test_rules_agree_with_the_oracle(void **state) {
-    struct backend *backend = *state;
     static const uint32_t sizes[] = {1, 7, 300, 513, 4096, 20011};
-    uint32_t num_checked = 0, num_close = 0;
+    uint32_t num_close = 0;
     for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
-        for (size_t r = 0; r < ARRAY_LEN(rule_rows); r++) {
-            uint32_t n = sizes[s];
-            random_state = s * 100 + r;
-            float *logits = random_logits(1, n, 2.5f);
-            struct sample_row row = rule_rows[r];
-            row.repetition_penalty = 1;
-            row.num_top = -1;
-            row.seed_low = (uint32_t)r;
-            struct oracle oracle = oracle_make(logits, n, row);
-            bool close = oracle.close;
-            for (row.draw = 0; row.draw < 20; row.draw++) {
-                oracle.close = close;
-                uint32_t want =
-                    oracle_draw(&oracle, philox_uniform(row.seed_low, row.seed_high, row.draw));
-                int32_t got = run_one(backend, logits, n, row);
-                num_checked++;
-                num_close += oracle.close;
-                if (oracle.close) continue;
-                if ((uint32_t)got != want) {
-                    fail_msg("vocab %u, rule %zu, draw %u: %d, want %u", n, r, row.draw, got, want);
-                }
-            }
-            oracle_fini(&oracle);
-            free(logits);
+        for (uint32_t rule = 0; rule < ARRAY_LEN(rule_rows); rule++) {
+            random_state = s * 100 + rule;
+            check_rule(*state, sizes[s], rule, &num_close);
         }
     }
-    assert_true(num_close * 20 < num_checked); // the oracle must be able to judge
+    // The oracle must be able to judge nearly all.
+    assert_true(num_close * 20 < ARRAY_LEN(sizes) * ARRAY_LEN(rule_rows) * 20);
 }
 
 // The most adverse order for the bounds that selection starts from: sorted, and all in one chunk.
@@ -329,17 +331,33 @@ static void test_a_banned_token_never_comes(void **state) {
     }
 }
 
+static void check_logprobs(const struct sample_result *result, const struct oracle *oracle,
+                           const float *logits, uint32_t vocab_size, uint32_t num_top) {
+    double log_mass = log(oracle->mass) + oracle->entries[0].logit;
+    double want = (double)logits[result->token_id] - log_mass;
+    assert_true(fabs((double)result->logprob - want) < 1e-5);
+    for (uint32_t i = 0; i < num_top; i++) {
+        if (i >= vocab_size) {
+            assert_int_equal(result->top_id[i], -1);
+            assert_true(isinf(result->top_logprob[i]));
+            continue;
+        }
+        assert_int_equal(result->top_id[i], oracle->entries[i].id);
+        want = oracle->entries[i].logit - log_mass;
+        assert_true(fabs((double)result->top_logprob[i] - want) < 1e-5);
+    }
+}
+
 // Log-probabilities are those of the raw logits, whatever happens to the draw.
 static void test_logprobs_agree_with_the_oracle(void **state) {
-    struct backend *backend = *state;
     static const uint32_t sizes[] = {1, 5, 20, 21, 777, 151936};
+    const struct sample_adjust adjust = {.token_id = 0, .in_prompt = 1, .bias = 1};
     for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
         uint32_t n = sizes[s];
         random_state = 1000 + n;
         float *logits = random_logits(1, n, 3);
         for (uint32_t i = 0; i < n; i += 3) logits[i] = roundf(logits[i]); // many ties
         struct oracle oracle = oracle_make(logits, n, plain_row);
-        double log_mass = log(oracle.mass) + oracle.entries[0].logit;
         for (int32_t num_top = 0; num_top <= SAMPLE_TOP_MAX; num_top += 5) {
             struct sample_row row = plain_row;
             row.num_top = num_top;
@@ -347,21 +365,9 @@ static void test_logprobs_agree_with_the_oracle(void **state) {
             row.top_k = num_top;
             row.repetition_penalty = 1.3f;
             row.adjust_count = 1;
-            const struct sample_adjust adjust = {.token_id = 0, .in_prompt = 1, .bias = 1};
             struct sample_result result;
-            run(backend, logits, n, &row, 1, &adjust, &result);
-            double want = (double)logits[result.token_id] - log_mass;
-            assert_true(fabs((double)result.logprob - want) < 1e-5);
-            for (uint32_t i = 0; i < (uint32_t)num_top; i++) {
-                if (i >= n) {
-                    assert_int_equal(result.top_id[i], -1);
-                    assert_true(isinf(result.top_logprob[i]));
-                    continue;
-                }
-                assert_int_equal(result.top_id[i], oracle.entries[i].id);
-                want = oracle.entries[i].logit - log_mass;
-                assert_true(fabs((double)result.top_logprob[i] - want) < 1e-5);
-            }
+            run(*state, logits, n, &row, 1, &adjust, &result);
+            check_logprobs(&result, &oracle, logits, n, (uint32_t)num_top);
         }
         oracle_fini(&oracle);
         free(logits);
@@ -439,56 +445,69 @@ static void test_odd_logits_give_a_valid_token(void **state) {
     }
 }
 
-// Alone on one thread, the results a batch must reproduce bit by bit.
-static void test_same_bits_for_any_threads_batch_and_isa(void **state) {
-    (void)state;
-    static const char *const isas[] = {"scalar", "avx2", "avx512"};
-    enum { SIZE = 10007, ROWS = ARRAY_LEN(rule_rows) };
+enum { MANY_SIZE = 10007, MANY_ROWS = ARRAY_LEN(rule_rows) };
+
+// One row of each rule, with adjusts and logprobs of different lengths.
+struct many {
+    float *logits; // [MANY_ROWS][MANY_SIZE]
+    struct sample_row rows[MANY_ROWS];
+    struct sample_adjust adjusts[2 * MANY_ROWS];
+    struct sample_result alone[MANY_ROWS]; // each row by itself, scalar, on one thread
+};
+
+static void make_many(struct many *many) {
     random_state = 4711;
-    float *logits = random_logits(ROWS, SIZE, 3);
-    struct sample_row rows[ROWS];
-    struct sample_adjust adjusts[2 * ROWS];
-    struct sample_result alone[ROWS], batched[ROWS];
-    for (uint32_t i = 0; i < ROWS; i++) {
-        rows[i] = rule_rows[i];
-        rows[i].num_top = (int32_t)i - 1;
-        rows[i].repetition_penalty = 1.1f;
-        rows[i].seed_low = i * 12345;
-        rows[i].draw = i;
-        rows[i].adjust_start = 2 * i;
-        rows[i].adjust_count = i % 3;
+    many->logits = random_logits(MANY_ROWS, MANY_SIZE, 3);
+    for (uint32_t i = 0; i < MANY_ROWS; i++) {
+        many->rows[i] = rule_rows[i];
+        many->rows[i].num_top = (int32_t)i - 1;
+        many->rows[i].repetition_penalty = 1.1f;
+        many->rows[i].seed_low = i * 12345;
+        many->rows[i].draw = i;
+        many->rows[i].adjust_start = 2 * i;
+        many->rows[i].adjust_count = i % 3;
         for (uint32_t j = 0; j < 2; j++) {
-            adjusts[2 * i + j] = (struct sample_adjust){
+            many->adjusts[2 * i + j] = (struct sample_adjust){
                 .token_id = (int32_t)(i * 7 + j), .output_count = j, .in_prompt = 1, .bias = 0.5f};
         }
     }
     struct backend *backend = open_backend("scalar", 1);
     assert_non_null(backend);
-    memset(alone, 0, sizeof alone);
-    for (uint32_t i = 0; i < ROWS; i++) {
-        run(backend, logits + (size_t)i * SIZE, SIZE, &rows[i], 1, adjusts, &alone[i]);
+    for (uint32_t i = 0; i < MANY_ROWS; i++) {
+        const float *logits = many->logits + (size_t)i * MANY_SIZE;
+        run(backend, logits, MANY_SIZE, &many->rows[i], 1, many->adjusts, &many->alone[i]);
     }
     backend_destroy(backend);
+}
+
+static void check_many(const struct many *many, struct backend *backend, uint32_t num_rows) {
+    struct sample_result results[MANY_ROWS];
+    run(backend, many->logits, MANY_SIZE, many->rows, num_rows, many->adjusts, results);
+    for (uint32_t i = 0; i < num_rows; i++) {
+        const struct sample_result *got = &results[i], *want = &many->alone[i];
+        assert_int_equal(got->token_id, want->token_id);
+        assert_memory_equal(&got->logprob, &want->logprob, sizeof(float));
+        for (int32_t top = 0; top < many->rows[i].num_top; top++) {
+            assert_int_equal(got->top_id[top], want->top_id[top]);
+            assert_memory_equal(&got->top_logprob[top], &want->top_logprob[top], sizeof(float));
+        }
+    }
+}
+
+static void test_same_bits_for_any_threads_batch_and_isa(void **state) {
+    (void)state;
+    static const char *const isas[] = {"scalar", "avx2", "avx512"};
+    struct many many;
+    make_many(&many);
     for (size_t isa = 0; isa < ARRAY_LEN(isas); isa++) {
         for (int threads = 1; threads <= 5; threads += 2) {
-            backend = open_backend(isas[isa], threads);
+            struct backend *backend = open_backend(isas[isa], threads);
             if (!backend) continue; // has said why
-            for (uint32_t num_rows = 1; num_rows <= ROWS; num_rows += 5) {
-                run(backend, logits, SIZE, rows, num_rows, adjusts, batched);
-                for (uint32_t i = 0; i < num_rows; i++) {
-                    assert_int_equal(batched[i].token_id, alone[i].token_id);
-                    assert_memory_equal(&batched[i].logprob, &alone[i].logprob, sizeof(float));
-                    for (int32_t top = 0; top < rows[i].num_top; top++) {
-                        assert_int_equal(batched[i].top_id[top], alone[i].top_id[top]);
-                        assert_memory_equal(&batched[i].top_logprob[top],
-                                            &alone[i].top_logprob[top], sizeof(float));
-                    }
-                }
-            }
+            for (uint32_t rows = 1; rows <= MANY_ROWS; rows += 5) check_many(&many, backend, rows);
             backend_destroy(backend);
         }
     }
-    free(logits);
+    free(many.logits);
 }
 
 static void test_a_seed_and_draw_decide_the_token(void **state) {

@@ -12,7 +12,7 @@
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
 
-enum { SIZE_MAX_TESTED = 6000 };
+enum { SIZE_MAX_TESTED = 6000, NUM_SHAPES = 7 };
 
 static uint32_t random_bits(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -162,43 +162,49 @@ static float shaped_logit(int shape, uint32_t i, uint64_t *random) {
     }
 }
 
+struct selection {
+    uint64_t keys[SIZE_MAX_TESTED], sorted[SIZE_MAX_TESTED], spare[SIZE_MAX_TESTED];
+    float weights[SIZE_MAX_TESTED]; // whole numbers: their sums are exact
+    uint32_t n;
+};
+
+static void expect_end(struct selection *s, const float *weights, double target, uint64_t want) {
+    assert_true(sample_prefix_end(s->keys, s->spare, s->n, weights, target) == want);
+}
+
+static void check_selection(struct selection *s, int shape, uint32_t n, uint64_t *random) {
+    s->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        s->keys[i] = sample_key(shaped_logit(shape, i, random), i);
+        s->weights[i] = (float)(random_bits(random) % 1024);
+    }
+    memcpy(s->sorted, s->keys, n * sizeof *s->keys);
+    qsort(s->sorted, n, sizeof *s->sorted, compare_keys);
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        float weight = s->weights[sample_key_id(s->sorted[i])];
+        sum += (double)weight;
+        if (n > 1000 && i % 89) continue;
+        expect_end(s, NULL, i + 1.0, s->sorted[i]);
+        if (!(weight > 0)) continue;
+        expect_end(s, s->weights, sum, s->sorted[i]);
+        expect_end(s, s->weights, sum - 0.5, s->sorted[i]);
+    }
+    expect_end(s, NULL, n + 10.0, s->sorted[n - 1]);
+}
+
 static void test_selection_agrees_with_sorting(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1, 2, 31, 32, 33, 100, 1000, SIZE_MAX_TESTED};
-    uint64_t *keys = malloc(SIZE_MAX_TESTED * sizeof *keys);
-    uint64_t *sorted = malloc(SIZE_MAX_TESTED * sizeof *sorted);
-    uint64_t *spare = malloc(SIZE_MAX_TESTED * sizeof *spare);
-    float *weights = malloc(SIZE_MAX_TESTED * sizeof *weights);
-    assert_true(keys && sorted && spare && weights);
+    struct selection *selection = malloc(sizeof *selection);
+    assert_non_null(selection);
     uint64_t random = 99;
-    for (int shape = 0; shape < 7; shape++) {
+    for (int shape = 0; shape < NUM_SHAPES; shape++) {
         for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
-            uint32_t n = sizes[s];
-            for (uint32_t i = 0; i < n; i++) {
-                keys[i] = sample_key(shaped_logit(shape, i, &random), i);
-                weights[i] = (float)(random_bits(&random) % 1024); // sums are exact
-            }
-            memcpy(sorted, keys, n * sizeof *keys);
-            qsort(sorted, n, sizeof *sorted, compare_keys);
-            double sum = 0;
-            for (uint32_t i = 0; i < n; i++) {
-                if (n <= 1000 || i % 89 == 0) {
-                    assert_true(sample_prefix_end(keys, spare, n, NULL, i + 1.0) == sorted[i]);
-                }
-                float weight = weights[sample_key_id(sorted[i])];
-                sum += (double)weight;
-                if (weight > 0 && (n <= 1000 || i % 97 == 0)) {
-                    assert_true(sample_prefix_end(keys, spare, n, weights, sum) == sorted[i]);
-                    assert_true(sample_prefix_end(keys, spare, n, weights, sum - 0.5) == sorted[i]);
-                }
-            }
-            assert_true(sample_prefix_end(keys, spare, n, NULL, n + 10.0) == sorted[n - 1]);
+            check_selection(selection, shape, sizes[s], &random);
         }
     }
-    free(keys);
-    free(sorted);
-    free(spare);
-    free(weights);
+    free(selection);
 }
 
 int main(void) {

@@ -162,20 +162,25 @@ static void test_suggests_the_nearest_name(void **state) {
     option_refused("model", NULL, "model has no value");
 }
 
+// The refusal of a seed that is `lead` and 40 two-byte characters, of which `num_shown` are shown.
+static void refuse_long_seed(const char *lead, int num_shown) {
+    char value[128], sentence[256];
+    int value_len = snprintf(value, sizeof value, "%s", lead);
+    int len = snprintf(sentence, sizeof sentence, "seed is %s", lead);
+    for (int i = 0; i < 40; i++) {
+        value_len += snprintf(value + value_len, sizeof value - (size_t)value_len, "\xc3\xa9");
+        if (i >= num_shown) continue;
+        len += snprintf(sentence + len, sizeof sentence - (size_t)len, "\xc3\xa9");
+    }
+    snprintf(sentence + len, sizeof sentence - (size_t)len,
+             "..., want an integer from -1 to 9223372036854775807");
+    set_refused("seed", value, sentence);
+}
+
 static void test_long_values_are_cut_at_a_character(void **state) {
     (void)state;
-    char value[256] = "";
-    for (int i = 0; i < 40; i++) strcat(value, "\xc3\xa9"); // 80 bytes of two-byte characters
-    char sentence[256] = "seed is ";
-    for (int i = 0; i < 30; i++) strcat(sentence, "\xc3\xa9");
-    strcat(sentence, "..., want an integer from -1 to 9223372036854775807");
-    set_refused("seed", value, sentence);
-    memmove(value + 1, value, 80); // now the cut would fall into a character
-    value[0] = 'x';
-    strcpy(sentence, "seed is x");
-    for (int i = 0; i < 29; i++) strcat(sentence, "\xc3\xa9");
-    strcat(sentence, "..., want an integer from -1 to 9223372036854775807");
-    set_refused("seed", value, sentence);
+    refuse_long_seed("", 30);
+    refuse_long_seed("x", 29); // 60 bytes would end in the middle of a character
 }
 
 static void test_null_is_the_default_again(void **state) {
