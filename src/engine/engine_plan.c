@@ -22,25 +22,23 @@ static enum status choose_backend(struct engine_plan *plan,
     return backend_create(&plan->backend, &backend_options, err);
 }
 
-// YaRN stretches the trained context; the other scalings already say so in max_position_embeddings.
-static uint32_t model_len_max(const struct model_config *config) {
-    double stretched = 0;
-    if (config->rope.type == ROPE_YARN) {
-        stretched = config->rope.factor * config->rope.original_max_position_embeddings;
-    }
-    return stretched > config->max_position_embeddings ? (uint32_t)stretched
-                                                       : config->max_position_embeddings;
-}
-
 static enum status choose_lengths(struct engine_plan *plan,
                                   const struct nvllm_engine_options *options, struct err *err) {
-    uint32_t model_max = model_len_max(&plan->config);
+    uint32_t model_max = plan->config.max_position_embeddings; // scalings included
     uint32_t wanted = (uint32_t)options->max_model_len;
     if (wanted > model_max) {
         return err_set(err, ERR_INVALID, "max_model_len is %u, but the model's maximum is %u",
                        wanted, model_max);
     }
     if (!wanted) wanted = model_max < DEFAULT_MODEL_LEN_MAX ? model_max : DEFAULT_MODEL_LEN_MAX;
+    uint32_t window = plan->config.sliding_window;
+    if (window && wanted > window) {
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "sliding-window attention (%u tokens) is not supported; with max_model_len %u "
+            "or less it has no effect",
+            window, window);
+    }
     plan->max_model_len = wanted;
 
     uint32_t max_num_tokens = (uint32_t)options->max_num_batched_tokens;

@@ -24,6 +24,12 @@ struct row_part {
     uint32_t rows, start, count;
 };
 
+// Columns [start, start + count) of a tensor [rows][cols].
+struct col_part {
+    const char *module;
+    uint32_t rows, cols, start, count;
+};
+
 static void layer_name(char *out, uint32_t layer, const char *module, const char *suffix) {
     snprintf(out, NAME_BYTES, "model.layers.%u.%s%s", layer, module, suffix);
 }
@@ -84,28 +90,27 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
 
 // Row-parallel: columns [start, start + count) of this rank. The bias belongs to the sum over
 // ranks, so only rank 0 adds it.
-static enum status load_cols(struct loader *l, uint32_t layer, const char *module, uint32_t rows,
-                             uint32_t cols, uint32_t start, uint32_t count, bool has_bias,
-                             struct linear **out) {
+static enum status load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
+                             bool has_bias, struct linear **out) {
     char name[NAME_BYTES];
     struct weight weight, bias;
-    layer_name(name, layer, module, ".weight");
-    enum status status = take_matrix(l, name, rows, cols, &weight);
+    layer_name(name, layer, part->module, ".weight");
+    enum status status = take_matrix(l, name, part->rows, part->cols, &weight);
     if (status) return status;
     struct matrix_slice slice = {
-        .data = (const char *)weight.data + start * dtype_size(weight.dtype),
+        .data = (const char *)weight.data + part->start * dtype_size(weight.dtype),
         .dtype = weight.dtype,
-        .rows = rows,
-        .cols = count,
-        .row_stride = cols,
+        .rows = part->rows,
+        .cols = part->count,
+        .row_stride = part->cols,
     };
     struct matrix_slice bias_slice;
     if (has_bias) {
-        const uint64_t shape[1] = {rows};
-        layer_name(name, layer, module, ".bias");
+        const uint64_t shape[1] = {part->rows};
+        layer_name(name, layer, part->module, ".bias");
         status = weights_take(l->weights, name, 1, shape, &bias, l->err);
         if (status) return status;
-        bias_slice = bias_of(&bias, 0, rows);
+        bias_slice = bias_of(&bias, 0, part->rows);
     }
     struct backend *backend = l->decoder->backend;
     bool adds_bias = has_bias && l->decoder->comm->rank == 0;
@@ -190,17 +195,18 @@ static enum status load_layer(struct loader *l, uint32_t i) {
         {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
         {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
     };
+    const struct col_part o = {"self_attn.o_proj", c->hidden_size, c->num_heads * dim,
+                               s->head_start * dim, s->num_heads * dim};
+    const struct col_part down = {"mlp.down_proj", c->hidden_size, c->intermediate_size,
+                                  s->intermediate_start, s->intermediate_size};
     enum status status;
     if ((status = load_norms(l, i, layer))) return status;
     if ((status = load_rows(l, i, qkv, 3, c->hidden_size, d->traits.qkv_bias, &layer->qkv)))
         return status;
-    if ((status = load_cols(l, i, "self_attn.o_proj", c->hidden_size, c->num_heads * dim,
-                            s->head_start * dim, s->num_heads * dim, d->traits.o_bias, &layer->o)))
-        return status;
+    if ((status = load_cols(l, i, &o, d->traits.o_bias, &layer->o))) return status;
     if ((status = load_rows(l, i, gate_up, 2, c->hidden_size, false, &layer->gate_up)))
         return status;
-    return load_cols(l, i, "mlp.down_proj", c->hidden_size, c->intermediate_size,
-                     s->intermediate_start, s->intermediate_size, false, &layer->down);
+    return load_cols(l, i, &down, false, &layer->down);
 }
 
 static enum status load_vocabulary(struct loader *l, const char *name, struct linear **out) {
@@ -234,8 +240,7 @@ static enum status make_rope(struct decoder *d, struct err *err) {
     size_t count = (size_t)d->limits.max_positions * d->config->head_dim;
     float *table = malloc(count * sizeof *table);
     if (!table) return err_nomem(err, "rotary embedding table");
-    rope_fill_table(&d->config->rope, d->config->head_dim, d->config->max_position_embeddings,
-                    d->limits.max_positions, table);
+    rope_fill_table(&d->config->rope, d->config->head_dim, d->limits.max_positions, table);
     enum status status = to_device(d, table, count, &d->rope, err);
     free(table);
     return status;

@@ -40,11 +40,8 @@ struct yarn_ramp {
     double low, high; // dimensions below low keep their frequency, above high are interpolated
 };
 
-static struct yarn_ramp yarn_ramp_of(const struct rope_config *rope, uint32_t head_dim,
-                                     uint32_t max_position_embeddings) {
-    double context = rope->original_max_position_embeddings > 0
-                         ? rope->original_max_position_embeddings
-                         : max_position_embeddings;
+static struct yarn_ramp yarn_ramp_of(const struct rope_config *rope, uint32_t head_dim) {
+    double context = rope->original_max_position_embeddings;
     double low = yarn_dimension(rope->beta_fast, head_dim, rope->theta, context);
     double high = yarn_dimension(rope->beta_slow, head_dim, rope->theta, context);
     if (rope->truncate) {
@@ -57,10 +54,9 @@ static struct yarn_ramp yarn_ramp_of(const struct rope_config *rope, uint32_t he
     return (struct yarn_ramp){low, high};
 }
 
-float rope_frequencies(const struct rope_config *rope, uint32_t head_dim,
-                       uint32_t max_position_embeddings, float *inv_freq) {
+float rope_frequencies(const struct rope_config *rope, uint32_t head_dim, float *inv_freq) {
     struct yarn_ramp ramp = {0, 0};
-    if (rope->type == ROPE_YARN) ramp = yarn_ramp_of(rope, head_dim, max_position_embeddings);
+    if (rope->type == ROPE_YARN) ramp = yarn_ramp_of(rope, head_dim);
     for (uint32_t i = 0; i < head_dim / 2; i++) {
         double frequency = pow(rope->theta, -2.0 * i / head_dim);
         switch (rope->type) {
@@ -84,11 +80,11 @@ float rope_frequencies(const struct rope_config *rope, uint32_t head_dim,
     return rope->type == ROPE_YARN ? (float)yarn_attention_factor(rope) : 1.0f;
 }
 
-void rope_fill_table(const struct rope_config *rope, uint32_t head_dim,
-                     uint32_t max_position_embeddings, uint32_t num_positions, float *table) {
+void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t num_positions,
+                     float *table) {
     CHECK(head_dim <= ROPE_HEAD_DIM_MAX, "head_dim=%u", head_dim);
     float inv_freq[ROPE_HEAD_DIM_MAX / 2];
-    float scale = rope_frequencies(rope, head_dim, max_position_embeddings, inv_freq);
+    float scale = rope_frequencies(rope, head_dim, inv_freq);
     uint32_t half = head_dim / 2;
     for (uint32_t position = 0; position < num_positions; position++) {
         float *row = table + (size_t)position * head_dim;

@@ -11,11 +11,10 @@
 enum { ROPE_HEAD_DIM_MAX = 1024 };
 
 // Rotations per position, radians: inv_freq[head_dim / 2]. Returns the factor on cosines and sines.
-float rope_frequencies(const struct rope_config *rope, uint32_t head_dim,
-                       uint32_t max_position_embeddings, float *inv_freq);
+float rope_frequencies(const struct rope_config *rope, uint32_t head_dim, float *inv_freq);
 
 // table[num_positions][head_dim]: head_dim/2 cosines, then head_dim/2 sines.
-void rope_fill_table(const struct rope_config *rope, uint32_t head_dim,
-                     uint32_t max_position_embeddings, uint32_t num_positions, float *table);
+void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t num_positions,
+                     float *table);
 
 #endif
