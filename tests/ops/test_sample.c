@@ -374,6 +374,19 @@ static void test_logprobs_agree_with_the_oracle(void **state) {
     }
 }
 
+static void test_top_lists_the_smaller_ids_of_ties(void **state) {
+    enum { SIZE = 1500, NUM_TOP = 5 };
+    float *logits = random_logits(1, SIZE, 0); // all equal
+    logits[1400] = 1;
+    struct sample_row row = plain_row;
+    row.num_top = NUM_TOP;
+    struct sample_result result;
+    run(*state, logits, SIZE, &row, 1, NULL, &result);
+    assert_int_equal(result.top_id[0], 1400);
+    for (int i = 1; i < NUM_TOP; i++) assert_int_equal(result.top_id[i], i - 1);
+    free(logits);
+}
+
 static void test_no_logprobs_leave_zero(void **state) {
     struct backend *backend = *state;
     const float logits[3] = {1, 2, 3};
@@ -548,6 +561,7 @@ int main(void) {
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_a_banned_token_never_comes),
         cmocka_unit_test(test_logprobs_agree_with_the_oracle),
+        cmocka_unit_test(test_top_lists_the_smaller_ids_of_ties),
         cmocka_unit_test(test_no_logprobs_leave_zero),
         cmocka_unit_test(test_odd_logits_give_a_valid_token),
         cmocka_unit_test(test_same_bits_for_any_threads_batch_and_isa),
