@@ -158,7 +158,10 @@ enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
     struct nvllm_result *out = calloc(num_requests ? num_requests : 1, sizeof *out);
     struct collector *collectors = calloc(num_requests ? num_requests : 1, sizeof *collectors);
     enum nvllm_status status = NVLLM_OK;
-    if (!out || !collectors) status = api_error(error, err_nomem(&err, "results"), &err);
+    if (!out || !collectors) {
+        api_error(error, err_nomem(&err, "results"), &err);
+        status = NVLLM_ERR_NOMEM;
+    }
 
     for (size_t i = 0; i < num_requests && !status; i++) {
         collectors[i] = (struct collector){.result = &out[i], .request = &requests[i]};

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/suggest.h"
 
 enum { FLAG_LEN_MAX = 80, FLAGS_MAX = 256 };
@@ -246,6 +247,7 @@ static enum status set_lists(const struct options *options, json_t *lists, struc
     json_t *list;
     json_object_foreach(lists, name, list) {
         struct flag_match match = find_flag(options, name, strlen(name));
+        CHECK(match.group, "list %s", name); // the row was found when its flag was read
         char *text = json_dumps(list, JSON_COMPACT);
         if (!text) return err_nomem(err, "options");
         enum status status = set_row(&match, text, err);
