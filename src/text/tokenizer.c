@@ -44,6 +44,8 @@ static struct tokenizer *pool_of(const struct tokenizer *tokenizer) {
     return (struct tokenizer *)(uintptr_t)tokenizer;
 }
 
+// A scratch that nobody uses, a new one when all are in use; NULL when memory is out. The last one
+// given back comes first: its cache is the warmest.
 static struct tokenizer_scratch *scratch_take(const struct tokenizer *tokenizer, struct err *err) {
     struct tokenizer *pool = pool_of(tokenizer);
     pthread_mutex_lock(&pool->lock);
@@ -62,6 +64,8 @@ static void shrink(struct buf *buf) {
     if (buf->capacity > SCRATCH_BYTES_KEPT) buf_fini(buf);
 }
 
+// Back into the pool, without the buffers that one huge text made large. A pool that is full means
+// many threads at once: the scratches beyond it are freed.
 static void scratch_give(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch) {
     shrink(&scratch->repaired);
     shrink(&scratch->normalized);
@@ -94,6 +98,7 @@ enum status tokenizer_normalize(const struct tokenizer *tokenizer,
     return OK;
 }
 
+// What all stages of one tokenizer_encode share.
 struct encoding {
     const struct tokenizer *tokenizer;
     struct tokenizer_scratch *scratch;
@@ -130,6 +135,7 @@ struct splitter {
     bool was_delimiter; // the last one taken was a delimiter
 };
 
+// Sends the held part to the next stage.
 static enum status hand_on(struct encoding *encoding, struct splitter *splitter, size_t stage,
                            const char *text) {
     if (!splitter->holds || splitter->start == splitter->end) return OK;
@@ -137,6 +143,8 @@ static enum status hand_on(struct encoding *encoding, struct splitter *splitter,
                         splitter->end - splitter->start);
 }
 
+// The next part of the text, match or not. It is joined to the held part or takes its place: what
+// is held can still grow, so that a part goes on only when its successor is known.
 static enum status take_part(struct encoding *encoding, struct splitter *splitter, size_t stage,
                              const char *text, size_t start, size_t end, bool is_match) {
     bool delimiter = is_match != splitter->split->invert;
@@ -170,6 +178,7 @@ static enum status take_part(struct encoding *encoding, struct splitter *splitte
     return status;
 }
 
+// The general way: matches from the pattern, the text between them, both through the splitter.
 static enum status encode_split(struct encoding *encoding, const struct split *split, size_t stage,
                                 const char *text, size_t len) {
     struct pattern_cursor cursor = {.text = text, .len = len, .last_end = SIZE_MAX};
@@ -197,6 +206,7 @@ static enum status encode_split(struct encoding *encoding, const struct split *s
     return hand_on(encoding, &splitter, stage, text);
 }
 
+// Hugging Face puts the space before every piece, not only the first of the text.
 static enum status encode_prefixed(struct encoding *encoding, size_t stage, const char *text,
                                    size_t len) {
     if (text[0] == ' ') return encode_piece(encoding, stage + 1, text, len);
@@ -218,6 +228,7 @@ static enum status encode_piece(struct encoding *encoding, size_t stage, const c
     }
     const struct split *split = &tokenizer->splits[stage];
     if (split->prefix_space) return encode_prefixed(encoding, stage, text, len);
+    // Where delimiters are kept, or are all there is, no part needs to be joined or dropped.
     bool whole =
         (split->behavior == SPLIT_ISOLATED) || (split->behavior == SPLIT_REMOVED && split->invert);
     if (whole && pattern_is_scanned(&split->pattern)) {
@@ -248,6 +259,8 @@ static enum status encode_raw_piece(struct encoding *encoding, const char *text,
     return status;
 }
 
+// A whole valid text. Added tokens that are matched as written are cut out first: normalisation
+// must not touch them.
 static enum status encode_text(struct encoding *encoding, const char *text, size_t len) {
     struct added_cursor cursor = {.text = text, .len = len};
     enum status status = OK;
@@ -261,6 +274,7 @@ static enum status encode_text(struct encoding *encoding, const char *text, size
     return status;
 }
 
+// The same between the special tokens of the post-processor.
 static enum status encode_valid(struct encoding *encoding, const char *text, size_t len,
                                 bool add_special_tokens) {
     const struct tokenizer *tokenizer = encoding->tokenizer;
@@ -297,6 +311,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
         len = scratch->repaired.len;
     }
     if (!status) status = encode_valid(&encoding, text, len, add_special_tokens);
+    // All or nothing: the caller's list is as it was when this fails.
     if (status) out->len = first;
     scratch_give(tokenizer, scratch);
     return status;

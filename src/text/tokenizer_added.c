@@ -7,6 +7,7 @@
 
 #include "text/unicode.h"
 
+// By bytes, a text before those it begins: match_at relies on that order.
 static int compare_tokens(const void *a, const void *b) {
     const struct added_token *x = a, *y = b;
     size_t len = x->len < y->len ? x->len : y->len;
@@ -85,6 +86,8 @@ static const struct added_token *match_at(const struct added_set *set, const cha
     return longest;
 }
 
+// The next token at or after `from`. Most texts hold few bytes that a token begins with: they are
+// searched for, with memchr when all tokens begin alike.
 static const struct added_token *find_token(const struct added_set *set, const char *text,
                                             size_t len, size_t from, size_t *start) {
     for (size_t i = from; i < len; i++) {
@@ -108,6 +111,7 @@ static const struct added_token *find_token(const struct added_set *set, const c
     return NULL;
 }
 
+// The flags of the character that ends at `at`, which is not 0; *start is where it begins.
 static unsigned flags_before(const struct added_set *set, const char *text, size_t at,
                              size_t *start) {
     *start = at - 1;
@@ -116,6 +120,7 @@ static unsigned flags_before(const struct added_set *set, const char *text, size
     return set->flags[utf8_decode((const unsigned char *)text + *start, &size)];
 }
 
+// The flags of the character that begins at `at`; *end is where it ends.
 static unsigned flags_after(const struct added_set *set, const char *text, size_t at, size_t *end) {
     size_t size;
     unsigned flags = set->flags[utf8_decode((const unsigned char *)text + at, &size)];
@@ -123,6 +128,7 @@ static unsigned flags_after(const struct added_set *set, const char *text, size_
     return flags;
 }
 
+// No word character before or after the match.
 static bool stands_alone(const struct added_set *set, const struct added_cursor *cursor,
                          size_t start, size_t end) {
     size_t unused;
@@ -148,6 +154,8 @@ static void strip(const struct added_set *set, const struct added_cursor *cursor
     }
 }
 
+// The piece [start, end) is next. `done` can move back: a token that begins in the white space
+// which the one before took is matched again, as Hugging Face does.
 static bool hand_out(struct added_cursor *cursor, size_t start, size_t end, int32_t id) {
     cursor->start = start;
     cursor->end = end;
@@ -168,6 +176,7 @@ bool added_next(const struct added_set *set, struct added_cursor *cursor) {
         if (!token) break;
         size_t end = start + token->len;
         cursor->search = end;
+        // A match that is refused is still passed over: what begins inside it is not looked at.
         if (token->single_word && !stands_alone(set, cursor, start, end)) continue;
         strip(set, cursor, token, &start, &end);
         if (start <= cursor->done) return hand_out(cursor, start, end, token->id);

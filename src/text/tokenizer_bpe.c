@@ -27,6 +27,7 @@ enum status token_list_reserve(struct token_list *list, size_t extra, struct err
     return OK;
 }
 
+// At most half full: a lookup that finds nothing, the usual one, ends after one or two slots.
 enum status bpe_reserve_merges(struct bpe *bpe, size_t num_merges, struct err *err) {
     size_t num_slots = 16;
     bpe->shift = 60;
@@ -81,18 +82,22 @@ struct candidate {
     uint32_t rank, new_id;
 };
 
+// What joining the ids i and i + 1 would give; the highest rank when they cannot be joined.
 static struct candidate candidate_at(const struct bpe *bpe, const int32_t *ids, size_t i) {
     const struct bpe_merge *merge = bpe_find_merge(bpe, (uint32_t)ids[i], (uint32_t)ids[i + 1]);
     return merge ? (struct candidate){merge->rank, merge->new_id}
                  : (struct candidate){UINT32_MAX, 0};
 }
 
+// Joins in place; returns how many ids are left. Only the pairs beside a join change, so only they
+// are looked up again.
 static size_t join_short(const struct bpe *bpe, int32_t *ids, size_t num_ids) {
     struct candidate candidates[SHORT_WORD_BYTES]; // [num_ids - 1]: of ids i and i + 1
     for (size_t i = 0; i + 1 < num_ids; i++) candidates[i] = candidate_at(bpe, ids, i);
     while (num_ids > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < num_ids; i++) {
+            // Less, not less or equal: of equal ranks the leftmost.
             if (candidates[i].rank < candidates[best].rank) best = i;
         }
         if (candidates[best].rank == UINT32_MAX) break;
@@ -150,6 +155,7 @@ static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *sc
     return OK;
 }
 
+// The first `len` bytes of a little-endian word, the others zero.
 static uint64_t low_bytes(uint64_t word, size_t len) {
     return len >= 8 ? word : word & (((uint64_t)1 << (8 * len)) - 1);
 }
@@ -174,6 +180,7 @@ static void make_key(const unsigned char *word, size_t len, size_t available, ui
     key[2] |= (uint64_t)len << 56;
 }
 
+// Mixes all of the key into the high bits, which index.
 static size_t key_slot(const uint64_t key[3]) {
     uint64_t hash = (key[0] ^ key[2]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 29;
@@ -208,6 +215,7 @@ enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
     status = encode_uncached(bpe, scratch, word, len, out, err);
     size_t num_ids = out->len - first;
     if (status || num_ids > BPE_CACHED_IDS) return status;
+    // The newer word replaces the older: a text's frequent words come back soon.
     memcpy(cached->key, key, sizeof key);
     memcpy(cached->ids, out->ids + first, num_ids * sizeof *out->ids);
     cached->num_ids = (uint32_t)num_ids;

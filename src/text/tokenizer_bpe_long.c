@@ -8,6 +8,7 @@
 
 static const uint32_t NONE = UINT32_MAX;
 
+// Also after a failure half-way: every bucket that was made is known by its index.
 static void free_buckets(struct bpe_scratch *scratch) {
     for (size_t i = 0; i < scratch->num_buckets; i++) {
         scratch->bucket_of_rank[scratch->buckets[i].rank] = 0;
@@ -42,6 +43,7 @@ static void queue_sift_down(uint32_t *queue, size_t len, size_t i) {
     }
 }
 
+// A binary heap: of a million positions there are few ranks.
 static enum status queue_push(struct bpe_scratch *scratch, uint32_t rank, struct err *err) {
     if (scratch->num_queued == scratch->queue_capacity) {
         size_t capacity = scratch->queue_capacity ? scratch->queue_capacity * 2 : 64;
@@ -62,6 +64,7 @@ static void queue_pop(struct bpe_scratch *scratch) {
     queue_sift_down(scratch->queue, scratch->num_queued, 0);
 }
 
+// The bucket of the merge's rank, made when it is the first. Buckets may move.
 static enum status bucket_get(struct bpe_scratch *scratch, const struct bpe_merge *merge,
                               struct bpe_bucket **out, struct err *err) {
     uint32_t index = scratch->bucket_of_rank[merge->rank];
@@ -133,6 +136,8 @@ static uint32_t bucket_take(struct bpe_scratch *scratch, struct bpe_bucket *buck
     return position;
 }
 
+// Joins at the leftmost position of the lowest rank, unless its pair is gone: one of the two may
+// have been joined to something else since it was offered.
 static enum status join_next(const struct bpe *bpe, struct bpe_scratch *scratch, struct err *err) {
     struct bpe_symbol *symbols = scratch->symbols;
     struct bpe_bucket *bucket = &scratch->buckets[scratch->bucket_of_rank[scratch->queue[0]] - 1];

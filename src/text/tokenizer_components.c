@@ -77,6 +77,7 @@ enum status tokenizer_load_normalizer(struct tokenizer *tokenizer, const json_t 
     return status;
 }
 
+// What happens to the delimiters, by Hugging Face's names.
 static enum status load_behavior(const json_t *component, enum split_behavior *behavior,
                                  const char *what, struct err *err) {
     static const char *const names[] = {
@@ -98,6 +99,7 @@ static enum status load_behavior(const json_t *component, enum split_behavior *b
                    name ? name : "(missing)");
 }
 
+// The pattern is compiled here, so that a bad one is a fault of the file and not of a text.
 static enum status load_split(struct tokenizer *tokenizer, struct split *split,
                               const json_t *component, const char *what, struct err *err) {
     enum status status = load_behavior(component, &split->behavior, what, err);
@@ -144,6 +146,8 @@ static enum status load_byte_level(struct tokenizer *tokenizer, const json_t *co
     if (tokenizer->num_splits + 2 > SPLITS_MAX) {
         return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer has too many components", what);
     }
+    // ByteLevel is two stages: the space, then GPT-2's pattern. The alphabet needs none, the words
+    // are bytes to the model.
     if (prefix_space) next_split(tokenizer)->prefix_space = true;
     if (use_regex) {
         struct split *split = next_split(tokenizer);
@@ -251,6 +255,7 @@ static enum status load_template_piece(struct tokenizer *tokenizer, const json_t
     return OK;
 }
 
+// Only the template of a single text is asked for: pairs of texts are for other models.
 static enum status load_template(struct tokenizer *tokenizer, const json_t *component,
                                  const char *what, struct err *err) {
     const json_t *single = json_object_get(component, "single");

@@ -156,11 +156,13 @@ void json_reader_fini(struct json_reader *reader) {
     buf_fini(&reader->second);
 }
 
+// Where the value stops being what it should be, counted from its first byte.
 static enum status wrong(const struct json_reader *reader, const char *want, struct err *err) {
     return err_set(err, ERR_FORMAT, "%s: %s: want %s at byte %zu of it", reader->what, reader->name,
                    want, (size_t)(reader->p - reader->text));
 }
 
+// Each step leaves `p` before the next thing that is no white space.
 static void skip(struct json_reader *reader) {
     reader->p = skip_spaces(reader->p, reader->end);
 }
@@ -214,6 +216,7 @@ static enum status read_unicode_escape(struct json_reader *reader, struct buf *o
     return buf_append(out, bytes, utf8_encode(c, bytes), err);
 }
 
+// After the backslash.
 static enum status read_escape(struct json_reader *reader, struct buf *out, struct err *err) {
     static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     if (reader->p == reader->end) return wrong(reader, "an escape", err);
@@ -224,6 +227,7 @@ static enum status read_escape(struct json_reader *reader, struct buf *out, stru
     return buf_append(out, &values[letter - letters], 1, err);
 }
 
+// A string at `p` into `out`. Control characters in it are faults, as for jansson.
 static enum status read_string(struct json_reader *reader, struct buf *out, struct err *err) {
     buf_clear(out);
     if (!at(reader, '"')) return wrong(reader, "a string", err);
@@ -260,6 +264,7 @@ static enum status next_element(struct json_reader *reader, char open, char clos
     return OK;
 }
 
+// Ten digits are enough to see that an id is too large.
 enum status json_reader_next_entry(struct json_reader *reader, int64_t *number, bool *found,
                                    struct err *err) {
     enum status status = next_element(reader, '{', '}', found, err);
@@ -280,6 +285,7 @@ enum status json_reader_next_entry(struct json_reader *reader, int64_t *number, 
     return OK;
 }
 
+// One space, no more: with two, which token has it could not be told.
 enum status json_reader_next_pair(struct json_reader *reader, bool *found, struct err *err) {
     enum status status = next_element(reader, '[', ']', found, err);
     if (status || !*found) return status;

@@ -15,6 +15,7 @@ static int shown(size_t len) {
     return len > 60 ? 60 : (int)len;
 }
 
+// Reads straight from the file's text: there is no copy of it in between.
 static enum status load_vocab(struct vocab *vocab, struct json_span span, const char *what,
                               struct err *err) {
     struct json_reader reader;
@@ -53,6 +54,7 @@ static size_t count_merges(struct json_span span) {
     return pairs ? quotes / 4 + 1 : quotes / 2 + 1;
 }
 
+// An empty token would make a join that joins nothing: it is refused with the unknown ones.
 static enum status find_merged(const struct vocab *vocab, const struct buf *text, uint32_t *id,
                                size_t rank, const char *what, struct err *err) {
     if (text->len && vocab_find(vocab, text->data, text->len, id)) return OK;
@@ -134,6 +136,7 @@ static enum status load_bytes(struct bpe *bpe, const json_t *model, const char *
     return OK;
 }
 
+// The options first: they say more about a file that is not ours than its vocabulary does.
 static enum status load_model(struct tokenizer *tokenizer,
                               const struct tokenizer_document *document, const char *what,
                               struct err *err) {
@@ -173,6 +176,7 @@ struct added_fields {
     bool single_word, lstrip, rstrip, normalized, special;
 };
 
+// Missing flags are off, but "normalized", which Hugging Face switches on.
 static enum status read_added(const json_t *item, struct added_fields *fields, const char *what,
                               struct err *err) {
     *fields = (struct added_fields){.id = -1};
@@ -282,6 +286,7 @@ enum status tokenizer_load_added_tokens(struct tokenizer *tokenizer, const json_
     return status;
 }
 
+// Order matters: added tokens need the model and the normalizer, templates the added tokens.
 static enum status load(struct tokenizer *tokenizer, const struct tokenizer_document *document,
                         const char *what, struct err *err) {
     const json_t *root = document->root;

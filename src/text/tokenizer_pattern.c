@@ -62,6 +62,7 @@ done:
     return status;
 }
 
+// A known pattern is known by its text: rewriting it in any way only makes it slower.
 enum status pattern_init_regex(struct pattern *pattern, const uint8_t *flags, const char *regex,
                                const char *what, struct err *err) {
     *pattern = (struct pattern){.kind = PATTERN_REGEX, .flags = flags};
@@ -97,6 +98,7 @@ void pattern_scratch_fini(struct pattern_scratch *scratch) {
     *scratch = (struct pattern_scratch){0};
 }
 
+// Made on first use: most tokenizers have no pattern for PCRE2.
 static enum status prepare(struct pattern_scratch *scratch, struct err *err) {
     if (!scratch->match_data) scratch->match_data = pcre2_match_data_create(1, NULL);
     if (!scratch->match_context) {
@@ -109,6 +111,7 @@ static enum status prepare(struct pattern_scratch *scratch, struct err *err) {
     return scratch->match_data && scratch->match_context ? OK : err_nomem(err, "pattern match");
 }
 
+// The first match at or after `from`.
 static enum status regex_search(const struct pattern *pattern, const struct pattern_cursor *cursor,
                                 size_t from, struct pattern_scratch *scratch, size_t *start,
                                 size_t *end, bool *found, struct err *err) {
@@ -154,6 +157,7 @@ enum status pattern_next(const struct pattern *pattern, struct pattern_cursor *c
         cursor->end = cursor->from + pattern_scan(pattern, text + cursor->from, text + cursor->len);
         *found = true;
     } else if (pattern->kind == PATTERN_LITERAL) {
+        // Whole characters in valid UTF-8 are only found at characters.
         const char *hit = memmem(cursor->text + cursor->from, cursor->len - cursor->from,
                                  pattern->literal, pattern->literal_len);
         if (!hit) return OK;

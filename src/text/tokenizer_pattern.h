@@ -1,6 +1,7 @@
 /* The patterns that cut a text into words. The published ones (GPT-2's, and the one that cl100k,
  * Llama 3 and Qwen share) are scanned by hand in linear time; any other regular expression is
  * translated from Oniguruma's syntax, which tokenizer.json is written in, and run by PCRE2.
+ * The latter takes letters newer than PCRE2's Unicode (14 in Debian 12) for unassigned characters.
  * A pattern is read-only and shared by threads; what a match needs is in `struct pattern_scratch`.
  */
 #ifndef TEXT_TOKENIZER_PATTERN_H

@@ -67,6 +67,8 @@ static size_t scan_contraction(const unsigned char *p, const unsigned char *end,
     return two ? 2 : 0;
 }
 
+// Contractions with regard to case; letters, numbers, others, each with a space before; white
+// space.
 static size_t scan_gpt2(const uint8_t *flags, const unsigned char *text, const unsigned char *end) {
     if (*text == '\'') {
         size_t contraction = scan_contraction(text + 1, end, false);
@@ -96,6 +98,8 @@ static size_t scan_lines(const uint8_t *flags, const unsigned char *text,
     return (size_t)(stop - text);
 }
 
+// Letters may have any one character before them but a line end, a letter or a number. Other
+// characters take the line ends after them along.
 static size_t scan_cl100k(const uint8_t *flags, size_t max_digits, const unsigned char *text,
                           const unsigned char *end) {
     if (*text == '\'') {
@@ -119,6 +123,7 @@ static size_t scan_cl100k(const uint8_t *flags, size_t max_digits, const unsigne
     if (*text != '\r' && *text != '\n' && next & UNICODE_LETTER) {
         return (size_t)(skip_flagged(flags, p + next_size, end, UNICODE_LETTER) - text);
     }
+    // Here the text is a space, another white space, a mark or a sign.
     bool other = !(first & UNICODE_SPACE);
     if (*text == ' ' && p < end) other = !(next & NOT_OTHER);
     if (other) {

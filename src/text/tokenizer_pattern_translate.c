@@ -32,6 +32,7 @@ static enum status copy(struct translator *t, size_t len) {
     return status;
 }
 
+// Names the construct: someone who meets this has a tokenizer that we ought to know of.
 static enum status refuse(struct translator *t, const char *detail, size_t len) {
     return err_set(t->err, ERR_UNSUPPORTED,
                    "%s: the pattern %.160s uses \"%.*s\", which is not supported", t->what,
@@ -86,6 +87,7 @@ static enum status translate_common_escape(struct translator *t, bool *done) {
         t->p++;
         return put(t, same[i].text);
     }
+    // A sign stands for itself in both.
     if (c && (unsigned char)c < 0x80 && !isalnum((unsigned char)c)) {
         enum status status = put(t, "\\");
         return status ? status : copy(t, 1);
@@ -135,6 +137,7 @@ static enum status translate_class(struct translator *t) {
             return err_set(t->err, ERR_FORMAT, "%s: the pattern %.160s has an unclosed \"[\"",
                            t->what, t->regex);
         }
+        // To Oniguruma a class within the class, to PCRE2 a bracket.
         if (*t->p == '[') return refuse(t, "[ inside []", 11);
         if (t->p[0] == '&' && t->p[1] == '&') return refuse(t, "&&", 2);
         if (*t->p != '\\') {

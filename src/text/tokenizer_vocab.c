@@ -28,6 +28,7 @@ void vocab_fini(struct vocab *vocab) {
     *vocab = (struct vocab){0};
 }
 
+// Ids need not come in order, nor without holes.
 static enum status grow_ids(struct vocab *vocab, size_t num_ids, struct err *err) {
     if (num_ids > vocab->capacity) {
         size_t capacity = vocab->capacity ? vocab->capacity : 512;
@@ -42,6 +43,8 @@ static enum status grow_ids(struct vocab *vocab, size_t num_ids, struct err *err
     return OK;
 }
 
+// The slot of a text, or the empty one where it belongs. The hash is compared first: most slots
+// passed over hold another text, whose bytes need not be fetched.
 static size_t slot_of(const struct vocab *vocab, const char *text, size_t len, uint32_t hash) {
     size_t mask = vocab->num_slots - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
@@ -55,6 +58,7 @@ static size_t slot_of(const struct vocab *vocab, const char *text, size_t len, u
     }
 }
 
+// At most half full. Texts are not hashed again: the slots know their hashes.
 static enum status grow_slots(struct vocab *vocab, struct err *err) {
     if (vocab->num_tokens < vocab->num_slots / 2) return OK;
     size_t num_slots = vocab->num_slots ? vocab->num_slots * 2 : 1024;

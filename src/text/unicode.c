@@ -144,6 +144,7 @@ enum status utf8_append_lossy(struct utf8_pending *pending, const char *bytes, s
     return status;
 }
 
+// Room for `extra` more.
 static enum status points_reserve(struct unicode_points *points, size_t extra, struct err *err) {
     if (points->capacity - points->len >= extra) return OK;
     size_t capacity = points->capacity ? points->capacity : 64;
@@ -184,6 +185,8 @@ static enum status order_marks(struct unicode_nfc_scratch *scratch, size_t first
     return OK;
 }
 
+// The canonical order: within each row of marks, by class. Rows in order, nearly all, are left
+// alone.
 static enum status order_all_marks(struct unicode_nfc_scratch *scratch, struct err *err) {
     const struct unicode_points *points = &scratch->points;
     size_t i = 0;
@@ -220,6 +223,7 @@ static enum status normalize_run(const unsigned char *text, size_t len,
         enum { DECOMPOSED_MAX = 32 }; // canonical decompositions have at most 4
         enum status status = points_reserve(points, DECOMPOSED_MAX, err);
         if (status) return status;
+        // One character at a time: utf8proc orders marks when it is given a whole text.
         int boundary = 0;
         utf8proc_ssize_t n =
             utf8proc_decompose_char((utf8proc_int32_t)c, points->data + points->len, DECOMPOSED_MAX,

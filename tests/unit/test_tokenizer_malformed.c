@@ -124,14 +124,12 @@ static const struct fault faults[] = {
 // `valid` with the first `from` replaced.
 static char *changed(const struct fault *fault) {
     const char *at = strstr(valid, fault->from);
-    if (!at) fail_msg("\"%s\" is not in the file", fault->from);
-    size_t before = (size_t)(at - valid), len = sizeof valid + strlen(fault->to);
-    char *text = malloc(len);
-    assert_non_null(text);
-    memcpy(text, valid, before);
-    strcpy(text + before, fault->to);
-    strcat(text, at + strlen(fault->from));
-    return text;
+    assert_non_null(at);
+    struct buf text = {0};
+    assert_int_equal(buf_append(&text, valid, (size_t)(at - valid), NULL), OK);
+    assert_int_equal(buf_append_str(&text, fault->to, NULL), OK);
+    assert_int_equal(buf_append_str(&text, at + strlen(fault->from), NULL), OK);
+    return text.data;
 }
 
 static void test_the_valid_file_is_read(void **state) {
