@@ -53,8 +53,8 @@ static bool parse_ran_out_of_memory(const json_t *root, const json_error_t *faul
  * document is parsed as the second element of ["xxx...", document], where the first is as long as
  * the longest token: what comes back of it shows whether the buffer grew, and after it the buffer
  * never grows again. */
-static enum status load_guarded(json_t **out, const char *text, size_t len, const char *what,
-                                struct err *err) {
+static enum status load_guarded(json_t **out, const char *text, size_t len, size_t flags,
+                                const char *what, struct err *err) {
     size_t guard_len = longest_token(text, len) + 16;
     char *wrapped = guard_len < SIZE_MAX / 4 ? malloc(guard_len + len + 8) : NULL;
     if (!wrapped) return err_nomem(err, what);
@@ -70,7 +70,7 @@ static enum status load_guarded(json_t **out, const char *text, size_t len, cons
     wrapped[pos++] = ']';
     json_error_t fault = {0};
     errno = 0;
-    json_t *pair = json_loadb(wrapped, pos, JSON_REJECT_DUPLICATES, &fault);
+    json_t *pair = json_loadb(wrapped, pos, flags, &fault);
     bool out_of_memory = parse_ran_out_of_memory(pair, &fault) ||
                          (pair && json_string_length(json_array_get(pair, 0)) != guard_len);
     free(wrapped);
@@ -86,15 +86,15 @@ static enum status load_guarded(json_t **out, const char *text, size_t len, cons
     return status;
 }
 
-enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
-                       struct err *err) {
+static enum status load(json_t **out, const char *text, size_t len, size_t flags, const char *what,
+                        struct err *err) {
     *out = NULL;
-    enum status status = load_guarded(out, text, len, what, err);
+    enum status status = load_guarded(out, text, len, flags, what, err);
     if (status != ERR_FORMAT) return status;
     // Again as it is, for a message whose positions and words are the document's own.
     json_error_t fault = {0};
     errno = 0;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &fault);
+    json_t *root = json_loadb(text, len, flags | JSON_DECODE_ANY, &fault);
     if (root) { // the guard's own level of nesting was the one too many
         json_decref(root);
         return err_set(err, ERR_FORMAT, "%s is nested too deep", what);
@@ -102,6 +102,16 @@ enum status jread_text(json_t **out, const char *text, size_t len, const char *w
     if (parse_ran_out_of_memory(root, &fault)) return err_nomem(err, what);
     return err_set(err, ERR_FORMAT, "%s is not valid JSON: %s at line %d, column %d", what,
                    fault.text, fault.line, fault.column);
+}
+
+enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
+                       struct err *err) {
+    return load(out, text, len, JSON_REJECT_DUPLICATES, what, err);
+}
+
+enum status jread_text_nul(json_t **out, const char *text, size_t len, const char *what,
+                           struct err *err) {
+    return load(out, text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, what, err);
 }
 
 enum status jread_file(json_t **out, const char *path, struct err *err) {

@@ -15,6 +15,9 @@
 // `what` names the source in messages. The caller owns *out (json_decref).
 MUST_USE enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
                                 struct err *err);
+// The same, but strings and keys may contain \u0000: json_string_length counts, strlen does not.
+MUST_USE enum status jread_text_nul(json_t **out, const char *text, size_t len, const char *what,
+                                    struct err *err);
 MUST_USE enum status jread_file(json_t **out, const char *path, struct err *err);
 
 MUST_USE enum status jread_int(const json_t *object, const char *key, int64_t min, int64_t max,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/jread.h"
 #include "base/suggest.h"
 
 enum { FLAG_LEN_MAX = 80, FLAGS_MAX = 256 };
@@ -215,6 +216,22 @@ static enum status append_biases(json_t *map, const char *value, struct err *err
     }
 }
 
+// A whole JSON list or map, onto what is there.
+static enum status collect_json(json_t *list, const char *value, struct err *err) {
+    json_t *more = NULL;
+    enum status status = jread_text(&more, value, strlen(value), "the value", err);
+    if (status) return status == ERR_NOMEM ? status : ERR_INVALID;
+    if (json_typeof(more) != json_typeof(list)) {
+        status = err_set(err, ERR_INVALID, "the value is %s, want %s", jread_type_name(more),
+                         jread_type_name(list));
+    } else if (json_is_array(list) ? json_array_extend(list, more)
+                                   : json_object_update(list, more)) {
+        status = err_nomem(err, "options");
+    }
+    json_decref(more);
+    return status;
+}
+
 // One more value of a list flag, kept in `lists` (row name -> JSON) until all are known.
 static enum status collect(json_t *lists, const struct nvllm_param *row, const char *value,
                            struct err *err) {
@@ -224,19 +241,13 @@ static enum status collect(json_t *lists, const struct nvllm_param *row, const c
         if (json_object_set_new(lists, row->name, list) != 0) return err_nomem(err, "options");
     }
     if (row->type == NVLLM_PARAM_STRINGS) {
+        errno = 0;
         json_t *string = json_string(value);
+        if (!string && errno == ENOMEM) return err_nomem(err, "options");
         if (!string) return err_set(err, ERR_INVALID, "the text is not valid UTF-8");
         return json_array_append_new(list, string) ? err_nomem(err, "options") : OK;
     }
-    if (value[0] == '[' || value[0] == '{') {
-        json_error_t fault;
-        json_t *more = json_loads(value, JSON_REJECT_DUPLICATES, &fault);
-        if (!more) return err_set(err, ERR_INVALID, "not valid JSON: %s", fault.text);
-        int failed =
-            json_is_array(list) ? json_array_extend(list, more) : json_object_update(list, more);
-        json_decref(more);
-        return failed ? err_set(err, ERR_INVALID, "%s is not the right kind of JSON", value) : OK;
-    }
+    if (value[0] == '[' || value[0] == '{') return collect_json(list, value, err);
     return row->type == NVLLM_PARAM_IDS ? append_ids(list, value, err)
                                         : append_biases(list, value, err);
 }

@@ -24,6 +24,7 @@ enum status prompt_source_from_stdin(struct prompt_source *source, struct err *e
         if (n < 0) return err_set(err, ERR_IO, "cannot read standard input: %s", strerror(errno));
         if (n == 0) return OK;
         source->text.len += (size_t)n;
+        source->text.data[source->text.len] = '\0';
         if (source->text.len > LINE_BYTES_MAX) {
             return err_set(err, ERR_INVALID, "the prompt on standard input is longer than %d MiB",
                            LINE_BYTES_MAX >> 20);

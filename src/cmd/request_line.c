@@ -111,16 +111,18 @@ static enum status check_prompt(const struct request_line *line, struct err *err
     return err_set(err, ERR_INVALID, "neither \"prompt\" nor \"prompt_token_ids\" is given");
 }
 
+// "... at line 1, column 7" of a text that is one line.
+static void drop_line_number(struct err *err) {
+    static const char number[] = "line 1, ";
+    char *at = err ? strstr(err->message, number) : NULL;
+    if (at) memmove(at, at + sizeof number - 1, strlen(at + sizeof number - 1) + 1);
+}
+
 static enum status parse(struct request_line *line, const char *text, size_t len, struct err *err) {
-    json_error_t fault;
-    // NUL is a character like others in a prompt; jread_text would refuse it.
-    line->root =
-        json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &fault);
-    if (!line->root) {
-        if (json_error_code(&fault) == json_error_out_of_memory) return err_nomem(err, "request");
-        return err_set(err, ERR_FORMAT, "not valid JSON: %s at column %d", fault.text,
-                       fault.column);
-    }
+    // NUL is a character like others in a prompt.
+    enum status status = jread_text_nul(&line->root, text, len, "this", err);
+    if (status == ERR_FORMAT) drop_line_number(err);
+    if (status) return status;
     if (!json_is_object(line->root)) {
         return err_set(err, ERR_FORMAT, "the line is %s, want an object",
                        jread_type_name(line->root));
@@ -128,8 +130,7 @@ static enum status parse(struct request_line *line, const char *text, size_t len
     const char *key;
     json_t *value;
     json_object_foreach(line->root, key, value) {
-        enum status status = set_key(line, key, value, err);
-        if (status) return status;
+        if ((status = set_key(line, key, value, err))) return status;
     }
     return check_prompt(line, err);
 }

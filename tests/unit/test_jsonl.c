@@ -147,7 +147,7 @@ static void test_lines_that_are_not_json(void **state) {
         enum status status =
             request_line_parse(&line, bad[i], strlen(bad[i]), &sampling_init, &err);
         assert_int_equal(status, ERR_FORMAT);
-        assert_memory_equal(err.message, "not valid JSON: ", 16);
+        assert_memory_equal(err.message, "this is not valid JSON: ", 24);
     }
 }
 
@@ -184,7 +184,7 @@ static void test_source_goes_on_after_a_bad_line(void **state) {
     assert_string_equal(line.prompt, "a");
     request_line_fini(&line);
     assert_int_equal(next(&source, &line, &err), SOURCE_REFUSED);
-    assert_memory_equal(err.message, "line 4: not valid JSON", 22);
+    assert_memory_equal(err.message, "line 4: this is not valid JSON", 30);
     assert_int_equal(next(&source, &line, &err), SOURCE_REQUEST);
     assert_string_equal(line.prompt, "b");
     request_line_fini(&line);
