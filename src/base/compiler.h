@@ -16,7 +16,18 @@
 #endif
 
 // Before a loop of a constant number of turns, at most 16, whose arrays are to stay in registers.
-#if defined(__clang__)
+// Not under AddressSanitizer, whose check of every access makes the unrolled code take minutes to
+// compile.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define COMPILER_ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define COMPILER_ASAN 1
+#endif
+#if defined(COMPILER_ASAN)
+#define UNROLL
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
