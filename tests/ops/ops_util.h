@@ -9,7 +9,7 @@
 #include "backend/backend.h"
 #include "support/cmocka_all.h"
 
-// The backend for an ISA; skips the running test, saying so, when the machine lacks it.
+// The backend for an ISA; fails the running test where it cannot be made.
 struct backend *ops_backend(const char *isa, int threads, enum dtype weight_dtype);
 
 // Numbers that depend on the seed alone: xorshift*.
@@ -45,7 +45,7 @@ struct ops_case {
     CMUnitTestFunction function; // *state is the ISA's name
 };
 
-// Runs every case once per ISA name, as "name/isa".
+// Runs every case once per ISA, as "name/isa"; says which ISAs the machine lacks and skips those.
 int ops_run(const char *group, const struct ops_case *cases, size_t num_cases);
 
 #endif

@@ -2,6 +2,8 @@
  * 16), at most 12 of the 16 registers, each one chain over k with one multiply-add per k. A pair of
  * bf16 is one 32-bit lane: shifted left it is the even k's float, with its low half cleared the odd
  * k's. */
+#include <stdbool.h>
+
 #include "backend/cpu/avx2.h"
 #include "base/compiler.h"
 
@@ -9,32 +11,18 @@ enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8 };
 
 static ALWAYS_INLINE void load_start(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                      uint32_t halves, __m256 acc[AVX2_ROWS_MAX][HALVES_MAX]) {
-    UNROLL for (uint32_t h = 0; h < halves; h++) {
-        uint32_t col = block * LANES + h * HALF;
-        uint32_t left = tile->cols > col ? tile->cols - col : 0;
-        __m256i mask = avx2_tail_mask(left);
-        UNROLL for (uint32_t r = 0; r < rows; r++) {
-            const float *from = tile->start ? tile->start : tile->out + r * tile->out_stride;
-            acc[r][h] =
-                left >= HALF ? _mm256_loadu_ps(from + col) : _mm256_maskload_ps(from + col, mask);
-        }
+    const float *start = (tile->start ? tile->start : tile->out) + (size_t)block * LANES;
+    size_t stride = tile->start ? 0 : tile->out_stride;
+    UNROLL for (uint32_t r = 0; r < rows; r++, start += stride) {
+        UNROLL for (uint32_t h = 0; h < halves; h++) acc[r][h] = _mm256_loadu_ps(start + h * HALF);
     }
 }
 
 static ALWAYS_INLINE void store_out(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                     uint32_t halves, __m256 acc[AVX2_ROWS_MAX][HALVES_MAX]) {
-    UNROLL for (uint32_t h = 0; h < halves; h++) {
-        uint32_t col = block * LANES + h * HALF;
-        uint32_t left = tile->cols > col ? tile->cols - col : 0;
-        __m256i mask = avx2_tail_mask(left);
-        UNROLL for (uint32_t r = 0; r < rows; r++) {
-            float *out = tile->out + r * tile->out_stride + col;
-            if (left >= HALF) {
-                _mm256_storeu_ps(out, acc[r][h]);
-            } else {
-                _mm256_maskstore_ps(out, mask, acc[r][h]);
-            }
-        }
+    float *out = tile->out + (size_t)block * LANES;
+    UNROLL for (uint32_t r = 0; r < rows; r++, out += tile->out_stride) {
+        UNROLL for (uint32_t h = 0; h < halves; h++) _mm256_storeu_ps(out + h * HALF, acc[r][h]);
     }
 }
 
@@ -95,22 +83,27 @@ static ALWAYS_INLINE void group_f32(const struct linear_tile *tile, uint32_t blo
     store_out(tile, block, rows, halves, acc);
 }
 
-// All blocks of the tile in groups of `most`, the rest in groups of 2 and 1.
+// All blocks of the tile in groups of `most`, the rest one by one.
 static ALWAYS_INLINE void run(const struct linear_tile *tile, uint32_t rows, uint32_t most,
-                              int bf16) {
-    uint32_t block = 0, count = tile->num_blocks;
-    if (bf16) {
-        for (; count - block >= most; block += most) group_bf16(tile, block, rows, most * 2);
-        if (most > 2 && count - block >= 2) group_bf16(tile, block, rows, 4), block += 2;
-        if (block < count) group_bf16(tile, block, rows, 2);
-    } else {
-        for (; count - block >= most; block += most) group_f32(tile, block, rows, most * 2);
-        if (most > 2 && count - block >= 2) group_f32(tile, block, rows, 4), block += 2;
-        if (block < count) group_f32(tile, block, rows, 2);
+                              bool bf16) {
+    uint32_t block = 0;
+    for (; tile->num_blocks - block >= most; block += most) {
+        if (bf16) {
+            group_bf16(tile, block, rows, most * 2);
+        } else {
+            group_f32(tile, block, rows, most * 2);
+        }
+    }
+    for (; most > 1 && block < tile->num_blocks; block++) {
+        if (bf16) {
+            group_bf16(tile, block, rows, 2);
+        } else {
+            group_f32(tile, block, rows, 2);
+        }
     }
 }
 
-static ALWAYS_INLINE void run_rows(const struct linear_tile *tile, int bf16) {
+static ALWAYS_INLINE void run_rows(const struct linear_tile *tile, bool bf16) {
     switch (tile->rows) {
     case 1:
         run(tile, 1, 4, bf16);
@@ -134,9 +127,9 @@ static ALWAYS_INLINE void run_rows(const struct linear_tile *tile, int bf16) {
 }
 
 void avx2_linear_bf16(const struct linear_tile *tile) {
-    run_rows(tile, 1);
+    run_rows(tile, true);
 }
 
 void avx2_linear_f32(const struct linear_tile *tile) {
-    run_rows(tile, 0);
+    run_rows(tile, false);
 }

@@ -5,35 +5,25 @@
  * Few rows want many blocks in flight (memory streams, and 8 chains to fill two 4-cycle FMA units);
  * many rows want each weight converted once per 12 rows. The rows and blocks are compile-time
  * numbers of every specialisation in the switches below. */
+#include <stdbool.h>
+
 #include "backend/cpu/avx512.h"
 #include "base/compiler.h"
 
-// The real outputs of a block as a mask: all but in the last one.
-static ALWAYS_INLINE __mmask16 block_mask(const struct linear_tile *tile, uint32_t block) {
-    uint32_t left = tile->cols - block * LANES;
-    return left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
-}
-
 static ALWAYS_INLINE void load_start(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                      uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][8]) {
-    UNROLL for (uint32_t b = 0; b < blocks; b++) {
-        size_t col = (size_t)(block + b) * LANES;
-        __mmask16 mask = block_mask(tile, block + b);
-        UNROLL for (uint32_t r = 0; r < rows; r++) {
-            const float *from = tile->start ? tile->start : tile->out + r * tile->out_stride;
-            acc[r][b] = _mm512_maskz_loadu_ps(mask, from + col);
-        }
+    const float *start = (tile->start ? tile->start : tile->out) + (size_t)block * LANES;
+    size_t stride = tile->start ? 0 : tile->out_stride;
+    UNROLL for (uint32_t r = 0; r < rows; r++, start += stride) {
+        UNROLL for (uint32_t b = 0; b < blocks; b++) acc[r][b] = _mm512_loadu_ps(start + b * LANES);
     }
 }
 
 static ALWAYS_INLINE void store_out(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                     uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][8]) {
-    UNROLL for (uint32_t b = 0; b < blocks; b++) {
-        size_t col = (size_t)(block + b) * LANES;
-        __mmask16 mask = block_mask(tile, block + b);
-        UNROLL for (uint32_t r = 0; r < rows; r++) {
-            _mm512_mask_storeu_ps(tile->out + r * tile->out_stride + col, mask, acc[r][b]);
-        }
+    float *out = tile->out + (size_t)block * LANES;
+    UNROLL for (uint32_t r = 0; r < rows; r++, out += tile->out_stride) {
+        UNROLL for (uint32_t b = 0; b < blocks; b++) _mm512_storeu_ps(out + b * LANES, acc[r][b]);
     }
 }
 
@@ -88,24 +78,27 @@ static ALWAYS_INLINE void group_f32(const struct linear_tile *tile, uint32_t blo
     store_out(tile, block, rows, blocks, acc);
 }
 
-// All blocks of the tile in groups of `most`, the rest in groups of 4, 2, 1.
+// All blocks of the tile in groups of `most`, the rest one by one.
 static ALWAYS_INLINE void run(const struct linear_tile *tile, uint32_t rows, uint32_t most,
-                              int bf16) {
-    uint32_t block = 0, count = tile->num_blocks;
-    if (bf16) {
-        for (; count - block >= most; block += most) group_bf16(tile, block, rows, most);
-        if (most > 4 && count - block >= 4) group_bf16(tile, block, rows, 4), block += 4;
-        if (most > 2 && count - block >= 2) group_bf16(tile, block, rows, 2), block += 2;
-        if (block < count) group_bf16(tile, block, rows, 1);
-    } else {
-        for (; count - block >= most; block += most) group_f32(tile, block, rows, most);
-        if (most > 4 && count - block >= 4) group_f32(tile, block, rows, 4), block += 4;
-        if (most > 2 && count - block >= 2) group_f32(tile, block, rows, 2), block += 2;
-        if (block < count) group_f32(tile, block, rows, 1);
+                              bool bf16) {
+    uint32_t block = 0;
+    for (; tile->num_blocks - block >= most; block += most) {
+        if (bf16) {
+            group_bf16(tile, block, rows, most);
+        } else {
+            group_f32(tile, block, rows, most);
+        }
+    }
+    for (; most > 1 && block < tile->num_blocks; block++) {
+        if (bf16) {
+            group_bf16(tile, block, rows, 1);
+        } else {
+            group_f32(tile, block, rows, 1);
+        }
     }
 }
 
-static ALWAYS_INLINE void run_rows(const struct linear_tile *tile, int bf16) {
+static ALWAYS_INLINE void run_rows(const struct linear_tile *tile, bool bf16) {
     switch (tile->rows) {
     case 1:
         run(tile, 1, 8, bf16);
@@ -147,9 +140,9 @@ static ALWAYS_INLINE void run_rows(const struct linear_tile *tile, int bf16) {
 }
 
 void avx512_linear_bf16(const struct linear_tile *tile) {
-    run_rows(tile, 1);
+    run_rows(tile, true);
 }
 
 void avx512_linear_f32(const struct linear_tile *tile) {
-    run_rows(tile, 0);
+    run_rows(tile, false);
 }

@@ -24,12 +24,11 @@ struct linear_tile {
     const void *weights; // bf16 [num_blocks][depth/2][16][2] or float [num_blocks][depth][16]
     size_t block_bytes; // from one block to the next
     const float *start; // [num_blocks][16] what the sums begin with; NULL: with what is in out
-    float *out; // [rows][cols], rows out_stride floats apart
+    float *out;          // [rows][num_blocks * 16], rows out_stride floats apart
     size_t out_stride;
-    uint32_t rows; // 1 .. panel_rows
+    uint32_t rows;  // 1 .. panel_rows
     uint32_t depth; // even
     uint32_t num_blocks;
-    uint32_t cols; // <= num_blocks * 16; only the last block may be partial
 };
 
 // One span of positions for some query rows of one kv head; state goes from span to span.

@@ -51,35 +51,65 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
+// The last block when it has fewer than 16 outputs: through a buffer, as kernels know whole blocks.
+static void run_partial_block(const struct linear_job *job, struct linear_tile tile,
+                              uint32_t cols) {
+    float *out = tile.out;
+    float buffer[PANEL_ROWS_MAX * LANES] = {0};
+    for (uint32_t row = 0; row < tile.rows && !tile.start; row++) {
+        memcpy(buffer + (size_t)row * LANES, out + row * tile.out_stride, cols * sizeof *out);
+    }
+    size_t out_stride = tile.out_stride;
+    tile.out = buffer;
+    tile.out_stride = LANES;
+    tile.num_blocks = 1;
+    job->kernel(&tile);
+    for (uint32_t row = 0; row < tile.rows; row++) {
+        memcpy(out + row * out_stride, buffer + (size_t)row * LANES, cols * sizeof *out);
+    }
+}
+
+// Blocks begin .. end-1 over one piece of the depth for one panel.
+static void run_tile(const struct linear_job *job, uint32_t begin, uint32_t end, uint32_t k,
+                     uint32_t panel) {
+    const struct linear *linear = job->linear;
+    size_t k_bytes = LANES * dtype_size(linear->dtype);
+    uint32_t first = part_begin(job->rows, job->num_panels, panel);
+    uint32_t depth_left = linear->depth - k;
+    struct linear_tile tile = {
+        .block_bytes = linear->depth * k_bytes,
+        .out_stride = linear->out,
+        .rows = part_begin(job->rows, job->num_panels, panel + 1) - first,
+        .depth = depth_left < job->depth_step ? depth_left : job->depth_step,
+    };
+    tile.weights = (const char *)linear->weights + begin * tile.block_bytes + k * k_bytes;
+    tile.start = k == 0 ? linear->start + (size_t)begin * LANES : NULL;
+    tile.x = job->panels + (size_t)first * linear->depth + (size_t)k * tile.rows;
+    tile.out = job->out + (size_t)first * linear->out + (size_t)begin * LANES;
+    uint32_t partial = end == linear->num_blocks ? linear->out % LANES : 0;
+    tile.num_blocks = end - begin - (partial != 0);
+    if (tile.num_blocks) job->kernel(&tile);
+    if (!partial) return;
+    tile.weights = (const char *)tile.weights + tile.num_blocks * tile.block_bytes;
+    tile.out += (size_t)tile.num_blocks * LANES;
+    if (tile.start) tile.start += (size_t)tile.num_blocks * LANES;
+    run_partial_block(job, tile, partial);
+}
+
 static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
     const struct linear *linear = job->linear;
     uint32_t block = item % job->num_block_items * job->blocks_per_item;
     uint32_t blocks_left = linear->num_blocks - block;
+    uint32_t end =
+        block + (blocks_left < job->blocks_per_item ? blocks_left : job->blocks_per_item);
     uint32_t panel_item = item / job->num_block_items;
     uint32_t panel_begin = part_begin(job->num_panels, job->num_panel_items, panel_item);
     uint32_t panel_end = part_begin(job->num_panels, job->num_panel_items, panel_item + 1);
-    size_t k_bytes = LANES * dtype_size(linear->dtype);
-    struct linear_tile tile = {
-        .block_bytes = linear->depth * k_bytes,
-        .out_stride = linear->out,
-        .num_blocks = blocks_left < job->blocks_per_item ? blocks_left : job->blocks_per_item,
-    };
-    uint32_t cols_left = linear->out - block * LANES;
-    tile.cols = cols_left < tile.num_blocks * LANES ? cols_left : tile.num_blocks * LANES;
-    const char *weights = (const char *)linear->weights + block * tile.block_bytes;
     for (uint32_t k = 0; k < linear->depth; k += job->depth_step) {
-        uint32_t depth_left = linear->depth - k;
-        tile.depth = depth_left < job->depth_step ? depth_left : job->depth_step;
-        tile.weights = weights + k * k_bytes;
-        tile.start = k == 0 ? linear->start + (size_t)block * LANES : NULL;
         for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
-            uint32_t first = part_begin(job->rows, job->num_panels, panel);
-            tile.rows = part_begin(job->rows, job->num_panels, panel + 1) - first;
-            tile.x = job->panels + (size_t)first * linear->depth + (size_t)k * tile.rows;
-            tile.out = job->out + (size_t)first * linear->out + (size_t)block * LANES;
-            job->kernel(&tile);
+            run_tile(job, block, end, k, panel);
         }
     }
 }

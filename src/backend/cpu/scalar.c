@@ -7,17 +7,15 @@
 #include "backend/cpu/sample_weigh.h"
 #include "base/dtype.h"
 
-static void load_start(const struct linear_tile *tile, uint32_t row, uint32_t block, uint32_t cols,
+static void load_start(const struct linear_tile *tile, uint32_t row, uint32_t block,
                        float acc[LANES]) {
-    const float *from = tile->start ? tile->start + (size_t)block * LANES
-                                    : tile->out + row * tile->out_stride + (size_t)block * LANES;
-    for (uint32_t lane = 0; lane < LANES; lane++) acc[lane] = lane < cols ? from[lane] : 0;
+    const float *from = tile->start ? tile->start : tile->out + row * tile->out_stride;
+    memcpy(acc, from + (size_t)block * LANES, LANES * sizeof *acc);
 }
 
-// The real outputs of a block: 16, fewer in the last one.
-static uint32_t block_cols(const struct linear_tile *tile, uint32_t block) {
-    uint32_t left = tile->cols - block * LANES;
-    return left < LANES ? left : LANES;
+static void store_out(const struct linear_tile *tile, uint32_t row, uint32_t block,
+                      const float acc[LANES]) {
+    memcpy(tile->out + row * tile->out_stride + (size_t)block * LANES, acc, LANES * sizeof *acc);
 }
 
 static void scalar_linear_bf16(const struct linear_tile *tile) {
@@ -25,10 +23,9 @@ static void scalar_linear_bf16(const struct linear_tile *tile) {
     for (uint32_t block = 0; block < tile->num_blocks; block++) {
         const uint16_t *w =
             (const uint16_t *)((const char *)tile->weights + block * tile->block_bytes);
-        uint32_t cols = block_cols(tile, block);
         for (uint32_t row = 0; row < rows; row++) {
             float acc[LANES];
-            load_start(tile, row, block, cols, acc);
+            load_start(tile, row, block, acc);
             for (size_t k = 0; k < tile->depth; k += 2) {
                 float x0 = tile->x[k * rows + row], x1 = tile->x[(k + 1) * rows + row];
                 const uint16_t *pairs = w + k * LANES;
@@ -37,8 +34,7 @@ static void scalar_linear_bf16(const struct linear_tile *tile) {
                     acc[lane] += bf16_to_f32(pairs[lane * 2 + 1]) * x1;
                 }
             }
-            float *out = tile->out + row * tile->out_stride + (size_t)block * LANES;
-            for (uint32_t lane = 0; lane < cols; lane++) out[lane] = acc[lane];
+            store_out(tile, row, block, acc);
         }
     }
 }
@@ -47,16 +43,14 @@ static void scalar_linear_f32(const struct linear_tile *tile) {
     uint32_t rows = tile->rows;
     for (uint32_t block = 0; block < tile->num_blocks; block++) {
         const float *w = (const float *)((const char *)tile->weights + block * tile->block_bytes);
-        uint32_t cols = block_cols(tile, block);
         for (uint32_t row = 0; row < rows; row++) {
             float acc[LANES];
-            load_start(tile, row, block, cols, acc);
+            load_start(tile, row, block, acc);
             for (size_t k = 0; k < tile->depth; k++) {
                 float x = tile->x[k * rows + row];
                 for (uint32_t lane = 0; lane < LANES; lane++) acc[lane] += w[k * LANES + lane] * x;
             }
-            float *out = tile->out + row * tile->out_stride + (size_t)block * LANES;
-            for (uint32_t lane = 0; lane < cols; lane++) out[lane] = acc[lane];
+            store_out(tile, row, block, acc);
         }
     }
 }
