@@ -1,0 +1,149 @@
+/* The plan before loading: options resolved against model and machine, the memory plan, and
+ * refusals. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "nanovllm.h"
+
+static struct nvllm_engine_options bundled(void) {
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    options.model = "models/tiny-qwen3";
+    return options;
+}
+
+static json_t *inspect(const struct nvllm_engine_options *options) {
+    char *text = NULL;
+    struct nvllm_error error = {0};
+    if (nvllm_inspect(options, &text, &error)) fail_msg("%s", error.message);
+    json_t *root = json_loads(text, 0, NULL);
+    assert_non_null(root);
+    nvllm_free(text);
+    return root;
+}
+
+static json_int_t plan_number(const struct nvllm_engine_options *options, const char *name) {
+    json_t *root = inspect(options);
+    json_int_t value = json_integer_value(json_object_get(json_object_get(root, "plan"), name));
+    json_decref(root);
+    return value;
+}
+
+static void expect_error(const struct nvllm_engine_options *options, enum nvllm_status want,
+                         const char *part) {
+    char *text = NULL;
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_inspect(options, &text, &error), want);
+    assert_null(text);
+    if (!strstr(error.message, part)) {
+        fail_msg("\"%s\" does not mention \"%s\"", error.message, part);
+    }
+}
+
+static void test_describes_the_bundled_model(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    json_t *root = inspect(&options);
+    assert_string_equal(json_string_value(json_object_get(root, "architecture")),
+                        "Qwen3ForCausalLM");
+    assert_int_equal(json_integer_value(json_object_get(root, "num_parameters")), 6950912);
+    assert_int_equal(json_integer_value(json_object_get(root, "max_model_len")), 4096);
+    assert_int_equal(json_array_size(json_object_get(root, "eos_token_ids")), 2);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(root, "sampling_defaults"), "top_k")),
+        20);
+    json_decref(root);
+}
+
+static void test_default_cache_holds_one_longest_sequence_b20(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    json_int_t tokens = plan_number(&options, "kv_cache_tokens");
+    assert_true(tokens >= 4096);
+    // Sized by what is free to this process, and never more than every active sequence can use.
+    assert_true(plan_number(&options, "total_bytes") <=
+                plan_number(&options, "memory_available_bytes"));
+    options.max_num_seqs = 2;
+    assert_int_equal(plan_number(&options, "kv_cache_tokens"), 2 * 4096);
+}
+
+static void test_given_blocks_are_taken(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.num_kvcache_blocks = 7;
+    options.block_size = 32;
+    assert_int_equal(plan_number(&options, "num_kv_blocks"), 7);
+    assert_int_equal(plan_number(&options, "kv_cache_tokens"), 7 * 32);
+}
+
+static void test_given_gib_are_filled_and_not_exceeded(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.kv_cache_gib = 0.5;
+    json_int_t bytes = plan_number(&options, "kv_cache_bytes");
+    json_int_t block = plan_number(&options, "kv_block_bytes");
+    assert_true(bytes <= (1 << 29) && bytes + block > (1 << 29));
+}
+
+static void test_cache_smaller_than_a_sequence_is_refused(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.kv_cache_gib = 0.001;
+    expect_error(&options, NVLLM_ERR_INVALID, "fewer than max_model_len 4096");
+}
+
+static void test_what_does_not_fit_says_what_it_takes(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.num_kvcache_blocks = 100000000; // 1.2 TiB
+    expect_error(&options, NVLLM_ERR_NOMEM, "needs");
+}
+
+static void test_max_model_len_beyond_the_model_is_refused_b3(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.max_model_len = 4097;
+    expect_error(&options, NVLLM_ERR_INVALID, "the model's maximum is 4096");
+}
+
+static void test_unsupported_architecture_is_named_b14(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.model = "tests/reference/data/qwen3-moe";
+    expect_error(&options, NVLLM_ERR_UNSUPPORTED, "Qwen3MoeForCausalLM");
+}
+
+static void test_bad_options_are_named(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.block_size = 17;
+    expect_error(&options, NVLLM_ERR_INVALID, "block_size");
+    options = bundled();
+    options.device = "tpu";
+    expect_error(&options, NVLLM_ERR_INVALID, "device");
+    options = bundled();
+    options.model = "no/such/folder";
+    expect_error(&options, NVLLM_ERR_IO, "no/such/folder");
+    options.model = NULL;
+    expect_error(&options, NVLLM_ERR_INVALID, "model");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_describes_the_bundled_model),
+        cmocka_unit_test(test_default_cache_holds_one_longest_sequence_b20),
+        cmocka_unit_test(test_given_blocks_are_taken),
+        cmocka_unit_test(test_given_gib_are_filled_and_not_exceeded),
+        cmocka_unit_test(test_cache_smaller_than_a_sequence_is_refused),
+        cmocka_unit_test(test_what_does_not_fit_says_what_it_takes),
+        cmocka_unit_test(test_max_model_len_beyond_the_model_is_refused_b3),
+        cmocka_unit_test(test_unsupported_architecture_is_named_b14),
+        cmocka_unit_test(test_bad_options_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
