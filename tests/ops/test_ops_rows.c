@@ -38,12 +38,14 @@ static void test_rms_norm(void **state) {
         uint32_t rows = shapes[i / 2].rows, cols = shapes[i / 2].cols;
         bool with_residual = i % 2;
         size_t count = (size_t)rows * cols;
-        float *x = ops_guard_alloc(count), *weight = ops_guard_alloc(cols);
+        float *x = ops_guard_alloc(count), *x_before = ops_guard_alloc(count);
+        float *weight = ops_guard_alloc(cols);
         float *residual = ops_guard_alloc(count), *residual_scalar = ops_guard_alloc(count);
         float *out = ops_guard_alloc(count), *out_scalar = ops_guard_alloc(count);
         double *sum = malloc(count * sizeof *sum), *want = malloc(count * sizeof *want);
         struct ops_rng rng = ops_rng_of(i);
         ops_rng_fill(&rng, x, count);
+        memcpy(x_before, x, count * sizeof *x);
         ops_rng_fill(&rng, weight, cols);
         ops_rng_fill(&rng, residual, count);
         memcpy(residual_scalar, residual, count * sizeof *residual);
@@ -56,8 +58,10 @@ static void test_rms_norm(void **state) {
         scalar->ops->rms_norm(scalar, scalar->stream, &args);
         assert_nmse(out, want, count, ROWS_NMSE);
         assert_true(ops_nmse_f32(out, out_scalar, count) <= ROWS_NMSE);
+        ops_assert_same_bits(x, x_before, rows, cols, "the input (B17)");
         if (with_residual) assert_nmse(residual, sum, count, 0);
         ops_guard_free(x, count);
+        ops_guard_free(x_before, count);
         ops_guard_free(weight, cols);
         ops_guard_free(residual, count);
         ops_guard_free(residual_scalar, count);
