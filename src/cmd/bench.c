@@ -1,4 +1,5 @@
-/* `nanovllm bench`: options, the engine and the repetitions around bench_run.c. */
+/* `nanovllm bench`: options, the engine and the repetitions around bench_run.c. Lengths are checked
+ * against the model's description before any weight is read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,7 @@
+/* Two forms of the same numbers. The text begins with the line that nano-vllm's bench.py prints, so
+ * that results can be compared by eye or by grep; the JSON has everything, under names with units.
+ * All of it is of the run with the median time: a mean would mix runs that a busy machine slowed.
+ */
 #include "cmd/bench_report.h"
 
 #include <stdlib.h>

@@ -1,3 +1,7 @@
+/* One timed run. The clock covers what a user waits for: adding the requests, every step, making
+ * the text. Steps are timed one by one from outside, so that prefill and decode have rates of their
+ * own: a step counts as prefill when it ran any prompt token, for with chunked prefill decodes ride
+ * along and their time cannot be told apart. */
 #include "cmd/bench_run.h"
 
 #include <stdlib.h>

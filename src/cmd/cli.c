@@ -1,3 +1,5 @@
+/* The library's parameter tables and errors in the command's terms, and the one form that error
+ * lines have. */
 #include "cmd/cli.h"
 
 #include <stdarg.h>

@@ -1,4 +1,6 @@
-/* `nanovllm generate`: options, files and the engine around the loop in generate_run.c. */
+/* `nanovllm generate`: options, files and the engine around the loop in generate_run.c. What can
+ * fail for want of a file is opened before the model is loaded, which may take long; signals are
+ * caught only once there is something to finish properly. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,3 +1,6 @@
+/* Tasks are a list in input order. The engine ends them in any order; only the front of the list is
+ * written, and what is done behind it waits there, counted in held_bytes. A callback cannot return
+ * an error, so the first one is kept in the run and ends the loop. */
 #include "cmd/generate_run.h"
 
 #include <stdlib.h>
@@ -89,6 +92,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     struct result *result = &task->result;
     struct err err = {0};
     enum status status = OK;
+    // An abort brings no token, and a stop string's last one may bring no text.
     if (event->chosen && event->token_id >= 0) {
         status = result_add_logprobs(result, event->chosen, event->top, event->num_top, &err);
     }
@@ -353,6 +357,7 @@ enum status generate_run_execute(struct generate_run *run, struct err *err) {
             break;
         }
     }
+    // However the loop ended: every request that was taken gets its result.
     abort_unfinished(run);
     write_finished(run);
     progress_finish(run->progress, run->num_finished + run->num_refused);

@@ -1,3 +1,5 @@
+/* Written by hand and not through jansson: a result line is appended piece by piece as tokens come,
+ * without building a tree of a thousand objects for its log-probabilities. */
 #include "cmd/json_text.h"
 
 #include <math.h>

@@ -1,3 +1,6 @@
+/* A line begins at `start` of the buffer. Reading compacts first, so that the buffer never grows
+ * past the longest allowed line and one read. A line that is too long is dropped as it comes
+ * (`skipping`) until its newline. */
 #include "cmd/line_reader.h"
 
 #include <errno.h>
@@ -72,6 +75,7 @@ enum status line_reader_next(struct line_reader *reader, bool may_wait, enum lin
             *state = rest ? take(reader, reader->buf.len) : LINE_END;
             return OK;
         }
+        // The rest of an over-long line is looked through for its newline and nothing else.
         if (reader->scanned > reader->len_max) {
             reader->skipping = true; // what is here is of no use any more
             reader->start = reader->buf.len;

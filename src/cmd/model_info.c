@@ -1,3 +1,5 @@
+/* The description is JSON because it is for people and scripts first (inspect --json); the bench
+ * reads the two numbers it needs from it like any other client. */
 #include "cmd/model_info.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
-/* Parsing flags. Help text is in options_help.c. */
+/* Parsing flags: each argument is looked up in the groups' rows, whose owner sets it. Lists are
+ * collected first and set once, because an owner replaces a list and does not append to it. Help
+ * text is in options_help.c. */
 #include "cmd/options.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* write(2) without stdio: an error belongs to the write that caused it, and what was written is not
+ * lost in a buffer when the process is killed. */
 #include "cmd/output_file.h"
 
 #include <errno.h>

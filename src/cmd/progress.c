@@ -1,3 +1,5 @@
+/* The rates are those of the steps since the last drawing that ran such tokens, as upstream shows
+ * those of the last step; over a tenth of a second they can be read. */
 #include "cmd/progress.h"
 
 #include <stdio.h>

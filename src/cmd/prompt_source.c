@@ -1,3 +1,5 @@
+/* A bad line is an event of its own, not a failure: the caller gives it a result and asks for the
+ * next. Blank lines are nothing at all, so that files may end or be grouped with them. */
 #include "cmd/prompt_source.h"
 
 #include <errno.h>

@@ -1,3 +1,6 @@
+/* MT19937 as its authors publish it, seeded and cut to a range as CPython does: seed(n) feeds n's
+ * 32-bit digits to init_by_array, randint draws as many bits as the range has and rejects what is
+ * beyond it. */
 #include "cmd/python_random.h"
 
 #include "base/check.h"

@@ -1,3 +1,7 @@
+/* Every key is looked up in a table: the three of the request here, all others in the library's
+ * sampling table. A key nobody knows is an error, for a typo in "temperature" would otherwise
+ * silently run with another one. Values go to the library as JSON text, which checks types and
+ * ranges the same way for C, flags and lines. */
 #include "cmd/request_line.h"
 
 #include <stdlib.h>

@@ -1,3 +1,6 @@
+/* Every line has all keys, also that of a refused request, so that a reader needs no special case
+ * but `error`. Log-probabilities become text as they arrive: of 20 alternatives they are most of a
+ * result, and as text they are written without another pass. */
 #include "cmd/result_line.h"
 
 #include <stdlib.h>

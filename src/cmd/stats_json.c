@@ -1,3 +1,5 @@
+/* Tables of members rather than code for each: differences and both reports stay complete together.
+ */
 #include "cmd/stats_json.h"
 
 #include <stdbool.h>

@@ -1,3 +1,5 @@
+/* All ids come from one generator with seed 0, drawn in a fixed order before anything is cut by
+ * --scale or reduced to the vocabulary: a part of a workload is the same as its first part. */
 #include "cmd/workload.h"
 
 #include <math.h>
