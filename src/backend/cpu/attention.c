@@ -12,10 +12,13 @@
 #include "backend/cpu/ops.h"
 #include "base/check.h"
 
+enum { ITEMS_PER_THREAD = 6 };
+
 struct attention_job {
     const struct cpu_backend *cpu;
     const struct attention_args *args;
     uint32_t group; // query heads per kv head
+    uint32_t rows_per_item; // panel_rows .. ATTENTION_ROWS_MAX
     uint32_t num_tiles;
 };
 
@@ -55,10 +58,10 @@ static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32
 }
 
 // Tiles of all sequences share one index space without a table: sequence s has those from here on.
-// It needs ceil(rows / ATTENTION_ROWS_MAX) of them, which never reach the next one's first.
+// It needs ceil(rows / rows_per_item) of them, which never reach the next one's first.
 static uint32_t first_tile(const struct attention_job *job, uint32_t seq) {
     uint64_t row = (uint64_t)(uint32_t)job->args->query_start[seq] * job->group;
-    return (uint32_t)(row / ATTENTION_ROWS_MAX) + seq;
+    return (uint32_t)(row / job->rows_per_item) + seq;
 }
 
 static uint32_t find_seq(const struct attention_job *job, uint32_t tile) {
@@ -80,14 +83,14 @@ static bool find_item(const struct attention_job *job, uint32_t tile, uint32_t k
     const struct attention_args *args = job->args;
     uint32_t seq = find_seq(job, tile);
     uint32_t query_len = (uint32_t)(args->query_start[seq + 1] - args->query_start[seq]);
-    uint32_t first_row = (tile - first_tile(job, seq)) * ATTENTION_ROWS_MAX;
+    uint32_t first_row = (tile - first_tile(job, seq)) * job->rows_per_item;
     uint32_t rows_total = query_len * job->group;
     if (first_row >= rows_total) return false;
     uint32_t rows_left = rows_total - first_row;
     uint32_t panel_rows = job->cpu->kernels->panel_rows;
     *item = (struct attention_item){
         .seq = seq, .kv_head = kv_head, .query_len = query_len, .first_row = first_row};
-    item->num_rows = rows_left < ATTENTION_ROWS_MAX ? rows_left : ATTENTION_ROWS_MAX;
+    item->num_rows = rows_left < job->rows_per_item ? rows_left : job->rows_per_item;
     item->num_panels = (item->num_rows + panel_rows - 1) / panel_rows;
     return true;
 }
@@ -205,6 +208,16 @@ static void attention_item(void *arg, uint32_t index, uint32_t thread) {
     finish_rows(job, &item, &scratch);
 }
 
+// Many rows share the reading of K and V, but every thread should have some items.
+static uint32_t rows_per_item(const struct attention_job *job) {
+    uint32_t panel_rows = job->cpu->kernels->panel_rows;
+    uint64_t rows = (uint64_t)job->args->num_tokens * job->group * job->args->num_kv_heads;
+    uint64_t share = rows / (thread_pool_num_threads(job->cpu->pool) * ITEMS_PER_THREAD);
+    if (share > ATTENTION_ROWS_MAX) share = ATTENTION_ROWS_MAX;
+    uint32_t panels = (uint32_t)share / panel_rows;
+    return panels ? panels * panel_rows : panel_rows;
+}
+
 void cpu_attention(struct backend *backend, struct backend_stream *stream,
                    const struct attention_args *args) {
     (void)stream;
@@ -226,6 +239,7 @@ void cpu_attention(struct backend *backend, struct backend_stream *stream,
         .args = args,
         .group = args->num_heads / args->num_kv_heads,
     };
+    job.rows_per_item = rows_per_item(&job);
     job.num_tiles = first_tile(&job, args->num_seqs); // enough for the last sequence too
     thread_pool_for(job.cpu->pool, job.num_tiles * args->num_kv_heads, attention_item, &job);
 }

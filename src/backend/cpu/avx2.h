@@ -19,10 +19,11 @@ static inline __m256i avx2_tail_mask(uint32_t left) {
     return _mm256_loadu_si256((const void *)(table + HALF - (left < HALF ? left : HALF)));
 }
 
-// e^x within 2 ulp; -inf and anything below -150 give 0, large x inf, NaN NaN.
+// e^x within 2 ulp; below -87.3, where the result would be subnormal, 0; large x inf, NaN NaN.
 static inline __m256 avx2_exp(__m256 x) {
+    __m256 normal = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3f), _CMP_NLT_UQ);
     // The second operand is returned when one is NaN.
-    x = _mm256_max_ps(_mm256_set1_ps(-150.0f), x);
+    x = _mm256_max_ps(_mm256_set1_ps(-87.3f), x);
     x = _mm256_min_ps(_mm256_set1_ps(100.0f), x);
     __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)),
                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -37,14 +38,15 @@ static inline __m256 avx2_exp(__m256 x) {
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-    // 2^n as a product of two, for n beyond a float's exponent: -217 .. 145.
+    // 2^n as a product of two, for n beyond a float's exponent: up to 144.
     __m256i whole = _mm256_cvtps_epi32(n);
     __m256i first = _mm256_srai_epi32(whole, 1);
     __m256i second = _mm256_sub_epi32(whole, first);
     const __m256i bias = _mm256_set1_epi32(127);
     first = _mm256_slli_epi32(_mm256_add_epi32(first, bias), 23);
     second = _mm256_slli_epi32(_mm256_add_epi32(second, bias), 23);
-    return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+    p = _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+    return _mm256_and_ps(p, normal);
 }
 
 static inline float avx2_reduce_add(__m256 v) {

@@ -18,7 +18,14 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
     const float *q = tile->q;
     for (size_t d = 0; d < tile->head_dim; d++, q += rows) {
         __m256 key[HALVES_MAX];
-        UNROLL for (uint32_t h = 0; h < halves; h++) key[h] = _mm256_loadu_ps(k[h] + d * LANES);
+        UNROLL for (uint32_t h = 0; h < halves; h++) {
+            key[h] = _mm256_loadu_ps(k[h] + d * LANES);
+            // A decode reads everything once from memory: K ahead, and V, which has as many lines.
+            if (rows <= 4 && h % 2 == 0) {
+                _mm_prefetch((const char *)(k[h] + (d + 16) * LANES), _MM_HINT_T0);
+                _mm_prefetch((const char *)(tile->v[(half + h) / 2] + d * LANES), _MM_HINT_T0);
+            }
+        }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 q_r = _mm256_set1_ps(q[r]);
             UNROLL for (uint32_t h = 0; h < halves; h++) {
@@ -66,63 +73,92 @@ static void score_span(const struct attention_tile *tile, uint32_t chunks) {
     }
 }
 
-// Scores become exponentials; the row's maximum, sum and gathered values move on with them.
-static void softmax_row(const struct attention_tile *tile, uint32_t row) {
+// The row's largest score among those it sees; the others become -inf.
+static float mask_row(const struct attention_tile *tile, uint32_t row) {
     uint32_t visible = tile->visible[row];
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
     const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
-    __m256 score[SPAN_HALVES];
     __m256 top = lowest;
     UNROLL for (uint32_t h = 0; h < SPAN_HALVES; h++) {
         uint32_t left = visible > h * HALF ? visible - h * HALF : 0;
         __m256 mask = _mm256_castsi256_ps(avx2_tail_mask(left));
-        score[h] = _mm256_blendv_ps(lowest, _mm256_loadu_ps(scores + (size_t)h * HALF), mask);
-        top = _mm256_max_ps(top, score[h]);
+        __m256 score = _mm256_loadu_ps(scores + (size_t)h * HALF);
+        score = _mm256_blendv_ps(lowest, score, mask);
+        _mm256_storeu_ps(scores + (size_t)h * HALF, score);
+        top = _mm256_max_ps(top, score);
     }
-    float before = tile->max[row];
-    float span_max = avx2_reduce_max(top);
-    float largest = span_max > before ? span_max : before;
-    __m256 shrink = avx2_exp(_mm256_set1_ps(before - largest));
+    return avx2_reduce_max(top);
+}
+
+// The row's scores become exponentials; its sum and gathered values shrink to the new maximum.
+static void softmax_row(const struct attention_tile *tile, uint32_t row, float shrink) {
+    float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
     float *sums = tile->sum + (size_t)row * LANES;
-    __m256 sum[2] = {_mm256_mul_ps(_mm256_loadu_ps(sums), shrink),
-                     _mm256_mul_ps(_mm256_loadu_ps(sums + HALF), shrink)};
+    const __m256 largest = _mm256_set1_ps(tile->max[row]);
+    const __m256 factor = _mm256_set1_ps(shrink);
+    __m256 sum[2] = {_mm256_mul_ps(_mm256_loadu_ps(sums), factor),
+                     _mm256_mul_ps(_mm256_loadu_ps(sums + HALF), factor)};
     UNROLL for (uint32_t h = 0; h < SPAN_HALVES; h++) {
-        score[h] = avx2_exp(_mm256_sub_ps(score[h], _mm256_set1_ps(largest)));
-        sum[h % 2] = _mm256_add_ps(sum[h % 2], score[h]);
-        _mm256_storeu_ps(scores + (size_t)h * HALF, score[h]);
+        __m256 score = _mm256_loadu_ps(scores + (size_t)h * HALF);
+        score = avx2_exp(_mm256_sub_ps(score, largest));
+        sum[h % 2] = _mm256_add_ps(sum[h % 2], score);
+        _mm256_storeu_ps(scores + (size_t)h * HALF, score);
     }
     _mm256_storeu_ps(sums, sum[0]);
     _mm256_storeu_ps(sums + HALF, sum[1]);
-    tile->max[row] = largest;
+    if (shrink == 1.0f) return; // the maximum stays, as it mostly does
     float *acc = tile->acc + (size_t)row * tile->head_dim;
     for (uint32_t d = 0; d < tile->head_dim; d += HALF) {
-        _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), shrink));
+        _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), factor));
     }
 }
 
-// acc += p V for `rows` rows from `row` on, `halves` x 8 dimensions from `dim` on, the span's first
-// `visible` positions.
-static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_t row, uint32_t dim,
-                                      uint32_t visible, uint32_t rows, uint32_t halves) {
+static void softmax_span(const struct attention_tile *tile) {
+    float before[HALF] = {0}, top[HALF] = {0}, shrink[HALF];
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        before[row] = tile->max[row];
+        top[row] = tile->visible[row] ? mask_row(tile, row) : before[row];
+    }
+    // All rows in the lanes of one register, as a row is a long chain of dependent steps.
+    __m256 old = _mm256_loadu_ps(before);
+    __m256 largest = _mm256_max_ps(_mm256_loadu_ps(top), old);
+    _mm256_storeu_ps(top, largest);
+    _mm256_storeu_ps(shrink, avx2_exp(_mm256_sub_ps(old, largest)));
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        tile->max[row] = top[row];
+        if (tile->visible[row]) softmax_row(tile, row, shrink[row]);
+    }
+}
+
+// The positions and rows of a span that value_group is to add.
+struct value_range {
+    uint32_t row; // the first one
+    uint32_t begin, end; // positions in the span
+};
+
+// acc += p V for `rows` rows and `halves` x 8 dimensions from `dim` on.
+static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct value_range range,
+                                      uint32_t dim, uint32_t rows, uint32_t halves) {
     size_t head_dim = tile->head_dim;
-    const float *p = tile->scores + (size_t)row * ATTENTION_SPAN;
-    float *out = tile->acc + row * head_dim + dim;
+    const float *p = tile->scores + (size_t)range.row * ATTENTION_SPAN;
+    float *out = tile->acc + range.row * head_dim + dim;
     __m256 acc[AVX2_ROWS_MAX][HALVES_MAX];
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t h = 0; h < halves; h++) {
             acc[r][h] = _mm256_loadu_ps(out + r * head_dim + (size_t)h * HALF);
         }
     }
-    for (uint32_t begin = 0; begin < visible; begin += LANES, p += LANES) {
-        uint32_t count = visible - begin < LANES ? visible - begin : LANES;
-        const float *v = tile->v[begin / LANES] + dim;
-        for (uint32_t j = 0; j < count; j++, v += head_dim) {
+    p += range.begin;
+    for (uint32_t j = range.begin; j < range.end;) {
+        uint32_t stop = (j / LANES + 1) * LANES < range.end ? (j / LANES + 1) * LANES : range.end;
+        const float *v = tile->v[j / LANES] + j % LANES * head_dim + dim;
+        for (; j < stop; j++, p++, v += head_dim) {
             __m256 value[HALVES_MAX];
             UNROLL for (uint32_t h = 0; h < halves; h++) {
                 value[h] = _mm256_loadu_ps(v + (size_t)h * HALF);
             }
             UNROLL for (uint32_t r = 0; r < rows; r++) {
-                __m256 p_r = _mm256_set1_ps(p[r * ATTENTION_SPAN + j]);
+                __m256 p_r = _mm256_set1_ps(p[r * ATTENTION_SPAN]);
                 UNROLL for (uint32_t h = 0; h < halves; h++) {
                     acc[r][h] = _mm256_fmadd_ps(p_r, value[h], acc[r][h]);
                 }
@@ -136,38 +172,41 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_
     }
 }
 
-static ALWAYS_INLINE void value_rows(const struct attention_tile *tile, uint32_t row,
-                                     uint32_t visible, uint32_t rows, uint32_t most) {
-    uint32_t dim = 0, halves = tile->head_dim / HALF; // even
-    for (; halves >= most; halves -= most, dim += most * HALF) {
-        value_group(tile, row, dim, visible, rows, most);
+// All dimensions in groups of `most` registers, the rest in groups of 4 and 2.
+static ALWAYS_INLINE void value_rows(const struct attention_tile *tile, struct value_range range,
+                                     uint32_t rows, uint32_t most) {
+    uint32_t dim = 0;
+    for (; tile->head_dim - dim >= most * HALF; dim += most * HALF) {
+        value_group(tile, range, dim, rows, most);
     }
-    if (most > 4 && halves >= 4) {
-        value_group(tile, row, dim, visible, rows, 4);
-        halves -= 4, dim += 4 * HALF;
+    if (most > 4 && tile->head_dim - dim >= 4 * HALF) {
+        value_group(tile, range, dim, rows, 4);
+        dim += 4 * HALF;
     }
-    if (most > 2 && halves) value_group(tile, row, dim, visible, rows, 2);
+    for (; dim < tile->head_dim; dim += 2 * HALF) value_group(tile, range, dim, rows, 2);
 }
 
-static void value_span(const struct attention_tile *tile) {
+// The span's first `count` positions for all rows.
+static void value_span(const struct attention_tile *tile, uint32_t count) {
+    struct value_range range = {0, 0, count};
     switch (tile->rows) {
     case 1:
-        value_rows(tile, 0, ATTENTION_SPAN, 1, 8);
+        value_rows(tile, range, 1, 8);
         break;
     case 2:
-        value_rows(tile, 0, ATTENTION_SPAN, 2, 4);
+        value_rows(tile, range, 2, 4);
         break;
     case 3:
-        value_rows(tile, 0, ATTENTION_SPAN, 3, 4);
+        value_rows(tile, range, 3, 4);
         break;
     case 4:
-        value_rows(tile, 0, ATTENTION_SPAN, 4, 2);
+        value_rows(tile, range, 4, 2);
         break;
     case 5:
-        value_rows(tile, 0, ATTENTION_SPAN, 5, 2);
+        value_rows(tile, range, 5, 2);
         break;
     case 6:
-        value_rows(tile, 0, ATTENTION_SPAN, 6, 2);
+        value_rows(tile, range, 6, 2);
         break;
     }
 }
@@ -180,15 +219,12 @@ void avx2_attention(const struct attention_tile *tile) {
         if (visible > most) most = visible;
     }
     score_span(tile, (most + LANES - 1) / LANES);
+    softmax_span(tile);
+    if (least) value_span(tile, least);
+    // The rest row by row: values behind a row's own position must not even be multiplied by 0, as
+    // they may be no numbers.
     for (uint32_t row = 0; row < tile->rows; row++) {
-        if (tile->visible[row]) softmax_row(tile, row);
-    }
-    if (least == ATTENTION_SPAN) {
-        value_span(tile);
-        return;
-    }
-    // Values behind a row's own position must not even be multiplied by 0: they may be no numbers.
-    for (uint32_t row = 0; row < tile->rows; row++) {
-        if (tile->visible[row]) value_rows(tile, row, tile->visible[row], 1, 8);
+        struct value_range range = {row, least, tile->visible[row]};
+        if (range.begin < range.end) value_rows(tile, range, 1, 8);
     }
 }

@@ -7,7 +7,7 @@
 #include "backend/cpu/avx2.h"
 #include "base/compiler.h"
 
-enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8 };
+enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8, PREFETCH_BYTES = 1024 };
 
 static ALWAYS_INLINE void load_start(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                      uint32_t halves, __m256 acc[AVX2_ROWS_MAX][HALVES_MAX]) {
@@ -39,6 +39,9 @@ static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t bl
             __m256i pair =
                 _mm256_loadu_si256((const void *)(w + (h / 2) * tile->block_bytes + (h % 2) * 32));
             weight[h] = _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+            if (h % 2 == 0) {
+                _mm_prefetch(w + (h / 2) * tile->block_bytes + PREFETCH_BYTES, _MM_HINT_T0);
+            }
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 x0 = _mm256_set1_ps(x[r]);
@@ -72,6 +75,9 @@ static ALWAYS_INLINE void group_f32(const struct linear_tile *tile, uint32_t blo
         UNROLL for (uint32_t h = 0; h < halves; h++) {
             weight[h] =
                 _mm256_loadu_ps((const void *)(w + (h / 2) * tile->block_bytes + (h % 2) * 32));
+            if (h % 2 == 0) {
+                _mm_prefetch(w + (h / 2) * tile->block_bytes + PREFETCH_BYTES, _MM_HINT_T0);
+            }
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 x0 = _mm256_set1_ps(x[r]);

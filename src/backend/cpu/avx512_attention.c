@@ -16,6 +16,11 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
         __m512 k[ATTENTION_CHUNKS];
         UNROLL for (uint32_t c = 0; c < chunks; c++) {
             k[c] = _mm512_loadu_ps(tile->k[chunk + c] + d * LANES);
+            // A decode reads everything once from memory: K ahead, and V, which has as many lines.
+            if (rows <= 4) {
+                _mm_prefetch((const char *)(tile->k[chunk + c] + (d + 16) * LANES), _MM_HINT_T0);
+                _mm_prefetch((const char *)(tile->v[chunk + c] + d * LANES), _MM_HINT_T0);
+            }
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m512 q_r = _mm512_set1_ps(q[r]);
@@ -81,60 +86,89 @@ static void score_span(const struct attention_tile *tile, uint32_t chunks) {
     }
 }
 
-// Scores become exponentials; the row's maximum, sum and gathered values move on with them.
-static void softmax_row(const struct attention_tile *tile, uint32_t row) {
+// The row's largest score among those it sees; the others become -inf.
+static float mask_row(const struct attention_tile *tile, uint32_t row) {
     uint32_t visible = tile->visible[row];
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
     const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
-    __m512 score[ATTENTION_CHUNKS];
     __m512 top = lowest;
     UNROLL for (uint32_t c = 0; c < ATTENTION_CHUNKS; c++) {
         uint32_t left = visible > c * LANES ? visible - c * LANES : 0;
         __mmask16 mask = left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
-        score[c] = _mm512_mask_loadu_ps(lowest, mask, scores + (size_t)c * LANES);
-        top = _mm512_max_ps(top, score[c]);
+        __m512 score = _mm512_loadu_ps(scores + (size_t)c * LANES);
+        score = _mm512_mask_mov_ps(lowest, mask, score);
+        _mm512_storeu_ps(scores + (size_t)c * LANES, score);
+        top = _mm512_max_ps(top, score);
     }
-    float before = tile->max[row];
-    float span_max = _mm512_reduce_max_ps(top);
-    float largest = span_max > before ? span_max : before;
-    __m512 shrink = avx512_exp(_mm512_set1_ps(before - largest));
-    __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(tile->sum + (size_t)row * LANES), shrink);
+    return _mm512_reduce_max_ps(top);
+}
+
+// The row's scores become exponentials; its sum and gathered values shrink to the new maximum.
+static void softmax_row(const struct attention_tile *tile, uint32_t row, float shrink) {
+    float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
+    const __m512 largest = _mm512_set1_ps(tile->max[row]);
+    const __m512 factor = _mm512_set1_ps(shrink);
+    __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(tile->sum + (size_t)row * LANES), factor);
     UNROLL for (uint32_t c = 0; c < ATTENTION_CHUNKS; c++) {
-        score[c] = avx512_exp(_mm512_sub_ps(score[c], _mm512_set1_ps(largest)));
-        sum = _mm512_add_ps(sum, score[c]);
-        _mm512_storeu_ps(scores + (size_t)c * LANES, score[c]);
+        __m512 score = _mm512_loadu_ps(scores + (size_t)c * LANES);
+        score = avx512_exp(_mm512_sub_ps(score, largest));
+        sum = _mm512_add_ps(sum, score);
+        _mm512_storeu_ps(scores + (size_t)c * LANES, score);
     }
     _mm512_storeu_ps(tile->sum + (size_t)row * LANES, sum);
-    tile->max[row] = largest;
+    if (shrink == 1.0f) return; // the maximum stays, as it mostly does
     float *acc = tile->acc + (size_t)row * tile->head_dim;
     for (uint32_t d = 0; d < tile->head_dim; d += LANES) {
-        _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), shrink));
+        _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), factor));
     }
 }
 
-// acc += p V for `rows` rows from `row` on, `vectors` x 16 dimensions from `dim` on, the span's
-// first `visible` positions.
-static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_t row, uint32_t dim,
-                                      uint32_t visible, uint32_t rows, uint32_t vectors) {
+static void softmax_span(const struct attention_tile *tile) {
+    float before[LANES] = {0}, top[LANES] = {0}, shrink[LANES];
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        before[row] = tile->max[row];
+        top[row] = tile->visible[row] ? mask_row(tile, row) : before[row];
+    }
+    // All rows in the lanes of one register, as a row is a long chain of dependent steps.
+    __m512 old = _mm512_loadu_ps(before);
+    __m512 largest = _mm512_max_ps(_mm512_loadu_ps(top), old);
+    _mm512_storeu_ps(top, largest);
+    _mm512_storeu_ps(shrink, avx512_exp(_mm512_sub_ps(old, largest)));
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        tile->max[row] = top[row];
+        if (tile->visible[row]) softmax_row(tile, row, shrink[row]);
+    }
+}
+
+// The positions and rows of a span that value_group is to add.
+struct value_range {
+    uint32_t row; // the first one
+    uint32_t begin, end; // positions in the span
+};
+
+// acc += p V for `rows` rows and `vectors` x 16 dimensions from `dim` on.
+static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct value_range range,
+                                      uint32_t dim, uint32_t rows, uint32_t vectors) {
     size_t head_dim = tile->head_dim;
-    const float *p = tile->scores + (size_t)row * ATTENTION_SPAN;
-    float *out = tile->acc + row * head_dim + dim;
+    const float *p = tile->scores + (size_t)range.row * ATTENTION_SPAN;
+    float *out = tile->acc + range.row * head_dim + dim;
     __m512 acc[PANEL_ROWS_MAX][8];
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t i = 0; i < vectors; i++) {
             acc[r][i] = _mm512_loadu_ps(out + r * head_dim + (size_t)i * LANES);
         }
     }
-    for (uint32_t begin = 0; begin < visible; begin += LANES, p += LANES) {
-        uint32_t count = visible - begin < LANES ? visible - begin : LANES;
-        const float *v = tile->v[begin / LANES] + dim;
-        for (uint32_t j = 0; j < count; j++, v += head_dim) {
+    p += range.begin;
+    for (uint32_t j = range.begin; j < range.end;) {
+        uint32_t stop = (j / LANES + 1) * LANES < range.end ? (j / LANES + 1) * LANES : range.end;
+        const float *v = tile->v[j / LANES] + j % LANES * head_dim + dim;
+        for (; j < stop; j++, p++, v += head_dim) {
             __m512 value[8];
             UNROLL for (uint32_t i = 0; i < vectors; i++) {
                 value[i] = _mm512_loadu_ps(v + (size_t)i * LANES);
             }
             UNROLL for (uint32_t r = 0; r < rows; r++) {
-                __m512 p_r = _mm512_set1_ps(p[r * ATTENTION_SPAN + j]);
+                __m512 p_r = _mm512_set1_ps(p[r * ATTENTION_SPAN]);
                 UNROLL for (uint32_t i = 0; i < vectors; i++) {
                     acc[r][i] = _mm512_fmadd_ps(p_r, value[i], acc[r][i]);
                 }
@@ -148,60 +182,59 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_
     }
 }
 
-static ALWAYS_INLINE void value_rows(const struct attention_tile *tile, uint32_t row,
-                                     uint32_t visible, uint32_t rows, uint32_t most) {
-    uint32_t dim = 0, vectors = tile->head_dim / LANES;
-    for (; vectors >= most; vectors -= most, dim += most * LANES) {
-        value_group(tile, row, dim, visible, rows, most);
+// All dimensions in groups of `most` vectors, the rest in groups of 4 and 1.
+static ALWAYS_INLINE void value_rows(const struct attention_tile *tile, struct value_range range,
+                                     uint32_t rows, uint32_t most) {
+    uint32_t dim = 0;
+    for (; tile->head_dim - dim >= most * LANES; dim += most * LANES) {
+        value_group(tile, range, dim, rows, most);
     }
-    if (most > 4 && vectors >= 4) {
-        value_group(tile, row, dim, visible, rows, 4);
-        vectors -= 4, dim += 4 * LANES;
+    if (most > 4 && tile->head_dim - dim >= 4 * LANES) {
+        value_group(tile, range, dim, rows, 4);
+        dim += 4 * LANES;
     }
-    if (most > 2 && vectors >= 2) {
-        value_group(tile, row, dim, visible, rows, 2);
-        vectors -= 2, dim += 2 * LANES;
-    }
-    if (vectors) value_group(tile, row, dim, visible, rows, 1);
+    for (; dim < tile->head_dim; dim += LANES) value_group(tile, range, dim, rows, 1);
 }
 
-static void value_span(const struct attention_tile *tile) {
+// The span's first `count` positions for all rows.
+static void value_span(const struct attention_tile *tile, uint32_t count) {
+    struct value_range range = {0, 0, count};
     switch (tile->rows) {
     case 1:
-        value_rows(tile, 0, ATTENTION_SPAN, 1, 8);
+        value_rows(tile, range, 1, 8);
         break;
     case 2:
-        value_rows(tile, 0, ATTENTION_SPAN, 2, 8);
+        value_rows(tile, range, 2, 8);
         break;
     case 3:
-        value_rows(tile, 0, ATTENTION_SPAN, 3, 4);
+        value_rows(tile, range, 3, 4);
         break;
     case 4:
-        value_rows(tile, 0, ATTENTION_SPAN, 4, 4);
+        value_rows(tile, range, 4, 4);
         break;
     case 5:
-        value_rows(tile, 0, ATTENTION_SPAN, 5, 4);
+        value_rows(tile, range, 5, 4);
         break;
     case 6:
-        value_rows(tile, 0, ATTENTION_SPAN, 6, 4);
+        value_rows(tile, range, 6, 4);
         break;
     case 7:
-        value_rows(tile, 0, ATTENTION_SPAN, 7, 2);
+        value_rows(tile, range, 7, 2);
         break;
     case 8:
-        value_rows(tile, 0, ATTENTION_SPAN, 8, 2);
+        value_rows(tile, range, 8, 2);
         break;
     case 9:
-        value_rows(tile, 0, ATTENTION_SPAN, 9, 2);
+        value_rows(tile, range, 9, 2);
         break;
     case 10:
-        value_rows(tile, 0, ATTENTION_SPAN, 10, 2);
+        value_rows(tile, range, 10, 2);
         break;
     case 11:
-        value_rows(tile, 0, ATTENTION_SPAN, 11, 2);
+        value_rows(tile, range, 11, 2);
         break;
     case 12:
-        value_rows(tile, 0, ATTENTION_SPAN, 12, 2);
+        value_rows(tile, range, 12, 2);
         break;
     }
 }
@@ -214,15 +247,12 @@ void avx512_attention(const struct attention_tile *tile) {
         if (visible > most) most = visible;
     }
     score_span(tile, (most + LANES - 1) / LANES);
+    softmax_span(tile);
+    if (least) value_span(tile, least);
+    // The rest row by row: values behind a row's own position must not even be multiplied by 0, as
+    // they may be no numbers.
     for (uint32_t row = 0; row < tile->rows; row++) {
-        if (tile->visible[row]) softmax_row(tile, row);
-    }
-    if (least == ATTENTION_SPAN) {
-        value_span(tile);
-        return;
-    }
-    // Values behind a row's own position must not even be multiplied by 0: they may be no numbers.
-    for (uint32_t row = 0; row < tile->rows; row++) {
-        if (tile->visible[row]) value_rows(tile, row, tile->visible[row], 1, 8);
+        struct value_range range = {row, least, tile->visible[row]};
+        if (range.begin < range.end) value_rows(tile, range, 1, 8);
     }
 }

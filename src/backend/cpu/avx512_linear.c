@@ -10,8 +10,10 @@
 #include "backend/cpu/avx512.h"
 #include "base/compiler.h"
 
+enum { BLOCKS_MAX = 8, PREFETCH_BYTES = 1024 };
+
 static ALWAYS_INLINE void load_start(const struct linear_tile *tile, uint32_t block, uint32_t rows,
-                                     uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][8]) {
+                                     uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][BLOCKS_MAX]) {
     const float *start = (tile->start ? tile->start : tile->out) + (size_t)block * LANES;
     size_t stride = tile->start ? 0 : tile->out_stride;
     UNROLL for (uint32_t r = 0; r < rows; r++, start += stride) {
@@ -20,7 +22,7 @@ static ALWAYS_INLINE void load_start(const struct linear_tile *tile, uint32_t bl
 }
 
 static ALWAYS_INLINE void store_out(const struct linear_tile *tile, uint32_t block, uint32_t rows,
-                                    uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][8]) {
+                                    uint32_t blocks, __m512 acc[PANEL_ROWS_MAX][BLOCKS_MAX]) {
     float *out = tile->out + (size_t)block * LANES;
     UNROLL for (uint32_t r = 0; r < rows; r++, out += tile->out_stride) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) _mm512_storeu_ps(out + b * LANES, acc[r][b]);
@@ -29,15 +31,16 @@ static ALWAYS_INLINE void store_out(const struct linear_tile *tile, uint32_t blo
 
 static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                      uint32_t blocks) {
-    __m512 acc[PANEL_ROWS_MAX][8];
+    __m512 acc[PANEL_ROWS_MAX][BLOCKS_MAX];
     load_start(tile, block, rows, blocks, acc);
     const __m512i odd = _mm512_set1_epi32((int)0xffff0000);
     const char *w = (const char *)tile->weights + block * tile->block_bytes;
     const float *x = tile->x;
     for (uint32_t k = 0; k < tile->depth; k += 2, w += 64, x += (size_t)rows * 2) {
-        __m512 even_k[8], odd_k[8];
+        __m512 even_k[BLOCKS_MAX], odd_k[BLOCKS_MAX];
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
             __m512i pair = _mm512_loadu_si512(w + b * tile->block_bytes);
+            _mm_prefetch(w + b * tile->block_bytes + PREFETCH_BYTES, _MM_HINT_T0);
             even_k[b] = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
             odd_k[b] = _mm512_castsi512_ps(_mm512_and_si512(pair, odd));
         }
@@ -59,14 +62,15 @@ static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t bl
 
 static ALWAYS_INLINE void group_f32(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                     uint32_t blocks) {
-    __m512 acc[PANEL_ROWS_MAX][8];
+    __m512 acc[PANEL_ROWS_MAX][BLOCKS_MAX];
     load_start(tile, block, rows, blocks, acc);
     const char *w = (const char *)tile->weights + block * tile->block_bytes;
     const float *x = tile->x;
     for (uint32_t k = 0; k < tile->depth; k++, w += 64, x += rows) {
-        __m512 weight[8];
+        __m512 weight[BLOCKS_MAX];
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
             weight[b] = _mm512_loadu_ps(w + b * tile->block_bytes);
+            _mm_prefetch(w + b * tile->block_bytes + PREFETCH_BYTES, _MM_HINT_T0);
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m512 x0 = _mm512_set1_ps(x[r]);

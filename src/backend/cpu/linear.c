@@ -12,8 +12,8 @@
 #include "base/check.h"
 
 enum {
-    DEPTH_STEP = 256, // of the prefill: a panel of 12 x 256 floats is 12 KiB
-    BLOCKS_PER_ITEM = 16, // 256 outputs: 128 KiB of bf16 at DEPTH_STEP
+    DEPTH_STEP = 512, // of the prefill: a panel of 12 x 512 floats is 24 KiB
+    BLOCKS_PER_ITEM = 16, // 256 outputs: 256 KiB of bf16 at DEPTH_STEP
     BLOCK_GROUP = 8, // most blocks that a kernel keeps in flight
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
 };

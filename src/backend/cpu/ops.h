@@ -28,8 +28,8 @@ struct kv_cache {
 // Rows of x that one pass over the weights serves; more are cut into equal parts.
 enum { LINEAR_ROWS_MAX = 512 };
 
-// Query rows of an attention item: they share one walk over a kv head's blocks.
-enum { ATTENTION_ROWS_MAX = 48 };
+// Most query rows of an attention item: they share one walk over a kv head's blocks.
+enum { ATTENTION_ROWS_MAX = 192 };
 
 enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
                               struct linear **out, struct err *err);

@@ -1,0 +1,8 @@
+/* The rate of fused multiply-adds that a core sustains on registers alone. */
+#ifndef BENCH_FMA_PEAK_H
+#define BENCH_FMA_PEAK_H
+
+void fma_peak_run(const char *isa); // some milliseconds of them on the calling thread
+double fma_peak_operations(const char *isa); // multiplications and additions of one run
+
+#endif

@@ -1,0 +1,58 @@
+#include <immintrin.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "fma_peak.h"
+
+enum { TURNS = 1 << 17, CHAINS = 12 };
+
+static volatile float sink;
+
+__attribute__((target("avx512f"))) static void run_avx512(void) {
+    __m512 acc[CHAINS];
+    const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
+    UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm512_set1_ps((float)c);
+    for (int i = 0; i < TURNS; i++) {
+        UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm512_fmadd_ps(acc[c], a, b);
+    }
+    UNROLL for (int c = 1; c < CHAINS; c++) acc[0] = _mm512_add_ps(acc[0], acc[c]);
+    sink = _mm512_reduce_add_ps(acc[0]);
+}
+
+__attribute__((target("avx2,fma"))) static void run_avx2(void) {
+    __m256 acc[CHAINS];
+    const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
+    UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm256_set1_ps((float)c);
+    for (int i = 0; i < TURNS; i++) {
+        UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm256_fmadd_ps(acc[c], a, b);
+    }
+    UNROLL for (int c = 1; c < CHAINS; c++) acc[0] = _mm256_add_ps(acc[0], acc[c]);
+    sink = _mm256_cvtss_f32(acc[0]);
+}
+
+// Multiplication and addition apart, four at a time: what plain x86-64 has.
+static void run_scalar(void) {
+    __m128 acc[CHAINS];
+    const __m128 a = _mm_set1_ps(0.999f), b = _mm_set1_ps(0.001f);
+    UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm_set1_ps((float)c);
+    for (int i = 0; i < TURNS; i++) {
+        UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm_add_ps(_mm_mul_ps(acc[c], a), b);
+    }
+    UNROLL for (int c = 1; c < CHAINS; c++) acc[0] = _mm_add_ps(acc[0], acc[c]);
+    sink = _mm_cvtss_f32(acc[0]);
+}
+
+void fma_peak_run(const char *isa) {
+    if (strcmp(isa, "avx512") == 0) {
+        run_avx512();
+    } else if (strcmp(isa, "avx2") == 0) {
+        run_avx2();
+    } else {
+        run_scalar();
+    }
+}
+
+double fma_peak_operations(const char *isa) {
+    double lanes = strcmp(isa, "avx512") == 0 ? 16 : strcmp(isa, "avx2") == 0 ? 8 : 4;
+    return 2.0 * lanes * TURNS * CHAINS;
+}

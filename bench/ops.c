@@ -1,0 +1,346 @@
+/* Measures single ops of the CPU backend next to what the machine itself can do: the read bandwidth
+ * of memory and the rate of fused multiply-adds, taken by the same threads in turns with the op, so
+ * that a busy machine slows both alike. Turns are short and the best one counts.
+ *
+ *   bench_ops [ISA [THREADS [TURNS]]]      auto, all cores, 40 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_memory.h"
+#include "backend/cpu/kernels.h"
+#include "base/clock.h"
+#include "fma_peak.h"
+
+enum {
+    READ_BYTES = 512 << 20, // beyond any cache
+    READ_ITEM = 1 << 20,
+    READ_ITEMS_TURN = 32, // read in one turn: a few milliseconds, a busy machine leaves such gaps
+    FMA_ITEMS = 4,
+};
+
+struct bench {
+    struct backend *backend;
+    struct cpu_backend *cpu;
+    const char *isa;
+    uint64_t *memory; // [READ_BYTES / 8] what the read measure reads
+    uint32_t read_next; // where the next turn goes on
+    uint64_t sink;
+    int turns;
+    double read_rate; // bytes per second
+    double fma_rate; // operations per second
+};
+
+static void *checked(void *memory) {
+    if (memory) return memory;
+    fputs("bench_ops: out of memory\n", stderr);
+    exit(1);
+}
+
+// With one thread its own processor time, which other programs do not lengthen; else time passed.
+static double bench_seconds(const struct bench *bench) {
+    struct timespec time;
+    if (thread_pool_num_threads(bench->cpu->pool) > 1) return clock_seconds();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+// Zeroed memory as an engine has it: on huge pages.
+static void *bench_alloc(struct bench *bench, size_t bytes) {
+    void *dev = NULL;
+    return bench->backend->ops->alloc(bench->backend, bytes, &dev, NULL) == OK ? dev
+                                                                               : checked(NULL);
+}
+
+static void touch_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    struct bench *bench = arg;
+    memset((char *)bench->memory + (size_t)item * READ_ITEM, 1, READ_ITEM);
+}
+
+static void read_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    struct bench *bench = arg;
+    // Four streams, each prefetched: the fastest way to read that was found here.
+    enum { QUARTER = READ_ITEM / 4 / 8 };
+    size_t at = (bench->read_next + item) % (READ_BYTES / READ_ITEM);
+    const uint64_t *p = bench->memory + at * (READ_ITEM / 8);
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i < QUARTER; i += 8) {
+        for (size_t q = 0; q < 4; q++) {
+            const uint64_t *line = p + q * QUARTER + i;
+            __builtin_prefetch(line + 128);
+            for (size_t j = 0; j < 8; j++) sum[j] += line[j];
+        }
+    }
+    for (size_t j = 1; j < 8; j++) sum[0] += sum[j];
+    __atomic_fetch_add(&bench->sink, sum[0], __ATOMIC_RELAXED);
+}
+
+static void fma_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)item, (void)thread;
+    struct bench *bench = arg;
+    fma_peak_run(bench->isa);
+}
+
+// One turn of the two measures; keeps the best.
+static void measure_machine(struct bench *bench) {
+    double start = bench_seconds(bench);
+    thread_pool_for(bench->cpu->pool, READ_ITEMS_TURN, read_item, bench);
+    double rate = (double)READ_ITEMS_TURN * READ_ITEM / (bench_seconds(bench) - start);
+    bench->read_next += READ_ITEMS_TURN;
+    if (rate > bench->read_rate) bench->read_rate = rate;
+    start = bench_seconds(bench);
+    thread_pool_for(bench->cpu->pool, FMA_ITEMS, fma_item, bench);
+    rate = FMA_ITEMS * fma_peak_operations(bench->isa) / (bench_seconds(bench) - start);
+    if (rate > bench->fma_rate) bench->fma_rate = rate;
+}
+
+// Best seconds of one call, over the turns, each of at least 2 ms.
+static double time_op(struct bench *bench, void (*op)(struct bench *bench, void *arg), void *arg) {
+    double best = 1e30;
+    op(bench, arg);
+    for (int turn = 0; turn < bench->turns; turn++) {
+        measure_machine(bench);
+        int calls = 0;
+        double start = bench_seconds(bench), spent;
+        do {
+            op(bench, arg);
+            calls++;
+            spent = bench_seconds(bench) - start;
+        } while (spent < 0.002);
+        if (spent / calls < best) best = spent / calls;
+    }
+    return best;
+}
+
+static void report(const struct bench *bench, const char *what, double seconds, double bytes,
+                   double operations) {
+    double by_bytes = bytes / bench->read_rate, by_operations = operations / bench->fma_rate;
+    double limit = by_bytes > by_operations ? by_bytes : by_operations;
+    printf("%-44s %10.1f us %7.2f GB/s %8.1f GFLOP/s   %5.1f %% of %s\n", what, seconds * 1e6,
+           bytes / seconds * 1e-9, operations / seconds * 1e-9, 100 * limit / seconds,
+           by_bytes > by_operations ? "read bandwidth" : "FMA peak");
+    fflush(stdout);
+}
+
+struct linear_bench {
+    struct linear_args args[24]; // as many copies as it takes to leave the last cache level
+    uint32_t num_copies, next;
+    struct linear_spec spec;
+};
+
+static void linear_op(struct bench *bench, void *arg) {
+    struct linear_bench *linear = arg;
+    bench->backend->ops->linear(bench->backend, NULL, &linear->args[linear->next]);
+    linear->next = (linear->next + 1) % linear->num_copies;
+}
+
+static void pack_op(struct bench *bench, void *arg) {
+    struct linear_bench *linear = arg;
+    struct linear *made = NULL;
+    if (bench->backend->ops->linear_create(bench->backend, &linear->spec, &made, NULL) != OK) {
+        checked(NULL);
+    }
+    bench->backend->ops->linear_destroy(bench->backend, made);
+}
+
+static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_t rows) {
+    size_t weights = (size_t)out * in;
+    uint16_t *source = checked(malloc(weights * 2));
+    float *x = bench_alloc(bench, (size_t)rows * in * sizeof *x);
+    float *y = bench_alloc(bench, (size_t)rows * out * sizeof *y);
+    for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
+    struct matrix_slice part = {source, DTYPE_BF16, out, in, in};
+    struct linear_bench linear = {.spec = {&part, NULL, 1}};
+    linear.num_copies = rows > 64 ? 1 : (uint32_t)((200u << 20) / (weights * 2)) + 1;
+    if (linear.num_copies > 24) linear.num_copies = 24;
+    for (uint32_t i = 0; i < linear.num_copies; i++) {
+        struct linear *made = NULL;
+        if (bench->backend->ops->linear_create(bench->backend, &linear.spec, &made, NULL) != OK) {
+            checked(NULL);
+        }
+        linear.args[i] = (struct linear_args){made, x, y, rows};
+    }
+    char what[64];
+    snprintf(what, sizeof what, "linear [%u][%u], %u row%s", out, in, rows, rows == 1 ? "" : "s");
+    double seconds = time_op(bench, linear_op, &linear);
+    report(bench, what, seconds, (double)weights * 2, 2.0 * (double)weights * rows);
+    if (rows == 1 && weights > (64u << 20)) {
+        snprintf(what, sizeof what, "packing [%u][%u] bf16 (read + write)", out, in);
+        report(bench, what, time_op(bench, pack_op, &linear), (double)weights * 4, 0);
+    }
+    for (uint32_t i = 0; i < linear.num_copies; i++) {
+        struct linear *made = NULL;
+        memcpy(&made, &linear.args[i].linear, sizeof made); // drops the const: it is ours
+        bench->backend->ops->linear_destroy(bench->backend, made);
+    }
+    free(source);
+    cpu_memory_free(x);
+    cpu_memory_free(y);
+}
+
+struct attention_bench {
+    struct attention_prepare_args prepare;
+    struct attention_args args;
+};
+
+static void attention_op(struct bench *bench, void *arg) {
+    struct attention_bench *attention = arg;
+    bench->backend->ops->attention(bench->backend, NULL, &attention->args);
+}
+
+static void prepare_op(struct bench *bench, void *arg) {
+    struct attention_bench *attention = arg;
+    bench->backend->ops->attention_prepare(bench->backend, NULL, &attention->prepare);
+}
+
+// num_seqs sequences of the Qwen3-0.6B head shape, `query` new tokens each, the last at context-1.
+static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t query,
+                            uint32_t context) {
+    enum {
+        HEADS = 16,
+        KV_HEADS = 8,
+        HEAD_DIM = 128,
+        BLOCK = 16,
+        ROW = (HEADS + 2 * KV_HEADS) * HEAD_DIM
+    };
+    uint32_t stride = (context + BLOCK - 1) / BLOCK, tokens = num_seqs * query;
+    struct kv_cache_spec spec = {1, num_seqs * stride, BLOCK, KV_HEADS, HEAD_DIM};
+    struct kv_cache *cache = NULL;
+    if (bench->backend->ops->kv_cache_create(bench->backend, &spec, &cache, NULL) != OK)
+        checked(NULL);
+    float *qkv = bench_alloc(bench, (size_t)tokens * ROW * sizeof *qkv);
+    float *out = bench_alloc(bench, (size_t)tokens * HEADS * HEAD_DIM * sizeof *out);
+    float *rope = bench_alloc(bench, (size_t)context * HEAD_DIM * sizeof *rope);
+    float *norm = bench_alloc(bench, HEAD_DIM * sizeof *norm);
+    int32_t *tables = checked(calloc((size_t)num_seqs * stride, sizeof *tables));
+    int32_t *positions = checked(calloc(tokens, sizeof *positions));
+    int32_t *slots = checked(calloc(tokens, sizeof *slots));
+    int32_t *query_start = checked(calloc(num_seqs + 1, sizeof *query_start));
+    int32_t *context_len = checked(calloc(num_seqs, sizeof *context_len));
+    for (uint32_t i = 0; i < num_seqs * stride; i++) tables[i] = (int32_t)i;
+    for (uint32_t i = 0; i < tokens; i++) {
+        positions[i] = (int32_t)(context - query + i % query);
+    }
+    for (uint32_t s = 0; s < num_seqs; s++) {
+        query_start[s + 1] = (int32_t)((s + 1) * query);
+        context_len[s] = (int32_t)context;
+    }
+    struct attention_bench attention = {.prepare = {.qkv = qkv,
+                                                    .q_norm = norm,
+                                                    .k_norm = norm,
+                                                    .rope = rope,
+                                                    .positions = positions,
+                                                    .slot_mapping = slots,
+                                                    .cache = cache,
+                                                    .num_tokens = tokens,
+                                                    .num_heads = HEADS,
+                                                    .num_kv_heads = KV_HEADS,
+                                                    .head_dim = HEAD_DIM,
+                                                    .eps = 1e-6f},
+                                        .args = {.qkv = qkv,
+                                                 .cache = cache,
+                                                 .query_start = query_start,
+                                                 .context_len = context_len,
+                                                 .block_tables = tables,
+                                                 .out = out,
+                                                 .num_tokens = tokens,
+                                                 .num_seqs = num_seqs,
+                                                 .num_heads = HEADS,
+                                                 .num_kv_heads = KV_HEADS,
+                                                 .head_dim = HEAD_DIM,
+                                                 .block_table_stride = stride,
+                                                 .max_query_len = query,
+                                                 .max_context_len = context,
+                                                 .scale = 0.088f}};
+    // Every position is written, or the cache would be the kernel's one page of zeros.
+    for (int32_t back = 0; back < (int32_t)context; back += (int32_t)query) {
+        for (uint32_t i = 0; i < tokens; i++) {
+            int32_t position = (int32_t)(i % query) + back;
+            slots[i] = (int32_t)(i / query * stride * BLOCK) + position % (int32_t)context;
+        }
+        bench->backend->ops->attention_prepare(bench->backend, NULL, &attention.prepare);
+    }
+    // Positions that queries see: q k and p v are 2 operations per dimension and head each.
+    double pairs = (double)num_seqs * query * (context - (query - 1) / 2.0);
+    double kv_bytes = (double)num_seqs * context * KV_HEADS * HEAD_DIM * 2 * 4;
+    char what[64];
+    snprintf(what, sizeof what, "attention %u x %u queries, context %u", num_seqs, query, context);
+    report(bench, what, time_op(bench, attention_op, &attention), kv_bytes,
+           pairs * HEADS * HEAD_DIM * 4);
+    snprintf(what, sizeof what, "attention_prepare %u tokens", tokens);
+    report(bench, what, time_op(bench, prepare_op, &attention), (double)tokens * ROW * 4, 0);
+    bench->backend->ops->kv_cache_destroy(bench->backend, cache);
+    cpu_memory_free(qkv), cpu_memory_free(out), cpu_memory_free(rope), cpu_memory_free(norm);
+    free(tables);
+    free(positions), free(slots), free(query_start), free(context_len);
+}
+
+static void rms_norm_op(struct bench *bench, void *arg) {
+    bench->backend->ops->rms_norm(bench->backend, NULL, arg);
+}
+
+static void silu_mul_op(struct bench *bench, void *arg) {
+    bench->backend->ops->silu_mul(bench->backend, NULL, arg);
+}
+
+static void bench_rows(struct bench *bench, uint32_t rows) {
+    enum { HIDDEN = 1024, INTERMEDIATE = 3072 };
+    float *x = bench_alloc(bench, (size_t)rows * 2 * INTERMEDIATE * sizeof *x);
+    float *residual = bench_alloc(bench, (size_t)rows * HIDDEN * sizeof *residual);
+    float *out = bench_alloc(bench, (size_t)rows * INTERMEDIATE * sizeof *out);
+    float *weight = bench_alloc(bench, HIDDEN * sizeof *weight);
+    struct rms_norm_args norm = {x, residual, weight, out, rows, HIDDEN, 1e-6f};
+    struct silu_mul_args silu = {x, out, rows, INTERMEDIATE};
+    char what[64];
+    snprintf(what, sizeof what, "rms_norm + residual [%u][%d]", rows, HIDDEN);
+    report(bench, what, time_op(bench, rms_norm_op, &norm), (double)rows * HIDDEN * 8, 0);
+    snprintf(what, sizeof what, "silu_mul [%u][%d]", rows, INTERMEDIATE);
+    report(bench, what, time_op(bench, silu_mul_op, &silu), (double)rows * INTERMEDIATE * 8, 0);
+    cpu_memory_free(x), cpu_memory_free(residual), cpu_memory_free(out), cpu_memory_free(weight);
+}
+
+int main(int argc, char **argv) {
+    struct backend_options options = {
+        .device = "cpu",
+        .cpu_isa = argc > 1 ? argv[1] : "auto",
+        .threads = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0,
+        .weight_dtype = DTYPE_BF16,
+    };
+    struct bench bench = {.turns = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 40};
+    struct err err = {0};
+    if (backend_create(&bench.backend, &options, &err) != OK) {
+        fprintf(stderr, "bench_ops: %s\n", err.message);
+        return 1;
+    }
+    bench.cpu = cpu_backend_of(bench.backend);
+    bench.isa = bench.cpu->kernels->isa;
+    bench.memory = checked(cpu_memory_alloc(READ_BYTES));
+    thread_pool_for(bench.cpu->pool, READ_BYTES / READ_ITEM, touch_item, &bench);
+    for (int turn = 0; turn < bench.turns; turn++) measure_machine(&bench);
+    printf("%s: read %.2f GB/s, FMA %.1f GFLOP/s\n", bench.backend->description,
+           bench.read_rate * 1e-9, bench.fma_rate * 1e-9);
+
+    const uint32_t shapes[][2] = {{4096, 1024}, {6144, 1024}, {1024, 2048}, {1024, 3072}};
+    const uint32_t rows[] = {1, 2, 4, 8, 32, 512};
+    for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
+        for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+            bench_linear(&bench, shapes[s][0], shapes[s][1], rows[r]);
+        }
+    }
+    bench_linear(&bench, 151936, 1024, 1);
+    bench_attention(&bench, 1, 512, 512);
+    bench_attention(&bench, 1, 512, 4096);
+    bench_attention(&bench, 1, 1, 4096);
+    bench_attention(&bench, 32, 1, 1024);
+    bench_rows(&bench, 1);
+    bench_rows(&bench, 512);
+    printf("at the end: read %.2f GB/s, FMA %.1f GFLOP/s\n", bench.read_rate * 1e-9,
+           bench.fma_rate * 1e-9);
+    cpu_memory_free(bench.memory);
+    backend_destroy(bench.backend);
+    return 0;
+}
