@@ -17,8 +17,8 @@
  * opening and may be shared. Nothing here exits, prints, or reads the environment.
  * Errors: functions that can fail return enum nvllm_status and, where `error` is not NULL, write
  * one sentence to it. Structs with a `struct_size` field must be initialised with their _INIT
- * macro; that is what lets a program run with a newer library. Text is UTF-8; token ids are
- * int32_t. */
+ * macro (any other size is refused); a newer library will accept the sizes of older headers.
+ * Text is UTF-8; token ids are int32_t. */
 #ifndef NANOVLLM_H
 #define NANOVLLM_H
 
@@ -95,7 +95,7 @@ struct nvllm_sampling_params {
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias; // at most 1024
     void *owned; // memory behind the three lists when nvllm_sampling_params_set made them. It moves
-                 // with the struct; a copy with owned = NULL borrows the lists and may set its own
+        // with the struct; a copy with owned = NULL borrows the lists and may set its own
 };
 
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
@@ -107,6 +107,7 @@ struct nvllm_sampling_params {
 
 // ---- engine options ----
 
+// A NULL string other than `model` means its default.
 struct nvllm_engine_options {
     size_t struct_size;
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
@@ -115,14 +116,16 @@ struct nvllm_engine_options {
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
     const char *cpu_isa; // "auto" (default), "scalar", "avx2", "avx512"
-    int32_t threads; // CPU threads; 0 (default) = the cores this process may use
-    int32_t max_num_seqs; // active sequences at most; default 256
+    int32_t threads; // CPU threads; 0 (default) = the cores this process may use, at most 1024
+    int32_t
+        max_num_seqs; // active sequences at most, and at most max_num_batched_tokens; default 256
     int32_t max_num_batched_tokens; // tokens of one step at most; default 2048
     int32_t max_model_len; // prompt + generated at most; 0 (default) = 4096 or the model's maximum
     int32_t block_size; // tokens of a KV block, a multiple of 16; default 16
-    int32_t num_kvcache_blocks; // 0 (default) = from kv_cache_gib
+    int32_t
+        num_kvcache_blocks; // 0 (default) = from kv_cache_gib; else that many, kv_cache_gib unused
     double kv_cache_gib; // 0 (default) = a quarter of the free memory, at most 4 GiB, at least
-                         // one sequence of max_model_len
+        // one sequence of max_model_len
     int32_t enable_prefix_caching; // default 1
     int32_t skip_tokenizer_init; // 1: no tokenizer.json needed, prompts are token ids only
     int64_t seed; // >= 0; default 0
@@ -168,7 +171,8 @@ NVLLM_API enum nvllm_status nvllm_sampling_params_set(struct nvllm_sampling_para
                                                       struct nvllm_error *error);
 // Frees what nvllm_sampling_params_set allocated and resets the fields to INIT.
 NVLLM_API void nvllm_sampling_params_fini(struct nvllm_sampling_params *params);
-// As above for options; a string field borrows `value`.
+// As above for options, but a string option is taken as it is, without quotes, and borrows `value`;
+// the word null resets any option.
 NVLLM_API enum nvllm_status nvllm_engine_options_set(struct nvllm_engine_options *options,
                                                      const char *name, const char *value,
                                                      struct nvllm_error *error);
@@ -234,7 +238,7 @@ struct nvllm_event {
 };
 
 // Called on the engine's thread from nvllm_engine_step, _abort or _destroy. It may call
-// nvllm_engine_abort, but not step, add_request or destroy.
+// nvllm_engine_abort, but not step, add_request, generate or destroy.
 typedef void (*nvllm_event_fn)(const struct nvllm_event *event, void *user_data);
 
 struct nvllm_request {
@@ -270,7 +274,8 @@ NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine
                                                      uint64_t *request_id,
                                                      struct nvllm_error *error);
 // One forward pass over what the scheduler picks, and the events that follow. With nothing to do it
-// returns NVLLM_OK at once. Any error is the engine's end: all requests finish with FINISH_ERROR.
+// returns NVLLM_OK at once. NVLLM_ERR_INVALID: called from an event, nothing happened. Any other
+// error is the engine's end: all requests finish with FINISH_ERROR.
 NVLLM_API enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine,
                                               struct nvllm_error *error);
 NVLLM_API int nvllm_engine_has_unfinished(const struct nvllm_engine *engine);
@@ -305,7 +310,8 @@ NVLLM_API enum nvllm_status nvllm_engine_generate(
     struct nvllm_result **results, const volatile int *interrupt, struct nvllm_error *error);
 NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_results);
 
-// Counters since the engine was created.
+// Counters since the engine was created. A struct of another size than the library's is not
+// written.
 struct nvllm_stats {
     size_t struct_size;
     uint64_t num_steps;
@@ -329,6 +335,8 @@ struct nvllm_stats {
     double output_seconds; // detokenizing, stops, callbacks
     uint64_t peak_rss_bytes;
 };
+#define NVLLM_STATS_INIT                                                                           \
+    { sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 NVLLM_API void nvllm_engine_stats(const struct nvllm_engine *engine, struct nvllm_stats *stats);
 
 // What the engine would do with these options, without loading weights: architecture, shapes,

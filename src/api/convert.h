@@ -8,4 +8,8 @@
 // Copies a fault to the caller's struct (may be NULL) and returns it as the public enum.
 enum nvllm_status api_error(struct nvllm_error *out, enum status status, const struct err *err);
 
+// ERR_INVALID when `given` (its first field is its struct_size) is NULL or not of a size we know.
+MUST_USE enum status api_check_size(const void *given, size_t known_size, const char *what,
+                                    struct err *err);
+
 #endif

@@ -15,7 +15,7 @@ struct collector {
     struct buf text;
     size_t capacity; // tokens that token_ids and logprobs have room for
     bool finished;
-    bool out_of_memory;
+    bool *out_of_memory; // of the whole list
     uint64_t id;
 };
 
@@ -53,8 +53,8 @@ static bool collect_token(struct collector *c, const struct nvllm_event *event) 
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct collector *c = user_data;
     struct nvllm_result *result = c->result;
-    if (event->token_id >= 0 && !collect_token(c, event)) c->out_of_memory = true;
-    if (buf_append(&c->text, event->text, event->text_len, NULL)) c->out_of_memory = true;
+    if (event->token_id >= 0 && !collect_token(c, event)) *c->out_of_memory = true;
+    if (buf_append(&c->text, event->text, event->text_len, NULL)) *c->out_of_memory = true;
     if (event->finish_reason) {
         c->finished = true;
         result->finish_reason = event->finish_reason;
@@ -62,28 +62,43 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
         result->num_cached_tokens = event->num_cached_tokens;
         if (event->stop_string) {
             result->stop_string = strdup(event->stop_string);
-            if (!result->stop_string) c->out_of_memory = true;
+            if (!result->stop_string) *c->out_of_memory = true;
         }
     }
     if (c->request->on_event) c->request->on_event(event, c->request->user_data);
 }
 
-static enum nvllm_status copy_prompt(struct nvllm_engine *engine, struct collector *c,
-                                     struct nvllm_error *error) {
-    const struct nvllm_request *request = c->request;
-    struct nvllm_result *result = c->result;
-    struct err err = {0};
-    if (request->prompt) {
-        return nvllm_tokenizer_encode(nvllm_engine_tokenizer(engine), request->prompt,
-                                      request->prompt_len, 1, &result->prompt_token_ids,
-                                      &result->num_prompt_tokens, error);
-    }
+// The ids of an accepted request; the engine has checked them.
+static bool copy_prompt_ids(struct nvllm_result *result, const struct nvllm_request *request) {
     size_t bytes = request->num_prompt_token_ids * sizeof *result->prompt_token_ids;
-    result->prompt_token_ids = malloc(bytes ? bytes : 1);
-    if (!result->prompt_token_ids) return api_error(error, err_nomem(&err, "prompt"), &err);
-    if (bytes) memcpy(result->prompt_token_ids, request->prompt_token_ids, bytes);
+    result->prompt_token_ids = malloc(bytes);
+    if (!result->prompt_token_ids) return false;
+    memcpy(result->prompt_token_ids, request->prompt_token_ids, bytes);
     result->num_prompt_tokens = request->num_prompt_token_ids;
-    return NVLLM_OK;
+    return true;
+}
+
+// Text is encoded here, once, and goes to the engine as ids: the result wants them too.
+static enum nvllm_status add_text(struct nvllm_engine *engine, struct collector *c,
+                                  struct nvllm_request request) {
+    struct nvllm_result *result = c->result;
+    enum nvllm_status status = nvllm_tokenizer_encode(
+        nvllm_engine_tokenizer(engine), request.prompt, request.prompt_len, 1,
+        &result->prompt_token_ids, &result->num_prompt_tokens, &result->error);
+    if (status) return status;
+    request.prompt = NULL;
+    request.prompt_token_ids = result->prompt_token_ids;
+    request.num_prompt_token_ids = result->num_prompt_tokens;
+    return nvllm_engine_add_request(engine, &request, &c->id, &result->error);
+}
+
+static enum nvllm_status add_ids(struct nvllm_engine *engine, struct collector *c,
+                                 struct nvllm_request request) {
+    struct nvllm_result *result = c->result;
+    enum nvllm_status status = nvllm_engine_add_request(engine, &request, &c->id, &result->error);
+    if (status || !request.prompt_token_ids || copy_prompt_ids(result, &request)) return status;
+    struct err err = {0};
+    return api_error(&result->error, err_nomem(&err, "prompt"), &err);
 }
 
 // Refusals become the request's own result; only running out of memory or a lost engine ends the
@@ -91,22 +106,24 @@ static enum nvllm_status copy_prompt(struct nvllm_engine *engine, struct collect
 static enum nvllm_status submit(struct nvllm_engine *engine, struct collector *c,
                                 struct nvllm_error *error) {
     struct nvllm_result *result = c->result;
+    struct err err = {0};
     result->stop_token_id = -1;
     result->num_top = -1;
-    struct nvllm_request request = *c->request;
-    bool encoded = request.prompt && !request.prompt_token_ids && nvllm_engine_tokenizer(engine);
-    enum nvllm_status status = NVLLM_OK;
-    if (encoded || request.prompt_token_ids) status = copy_prompt(engine, c, error);
-    if (status) return status;
-    if (encoded) { // once is enough
-        request.prompt = NULL;
-        request.prompt_token_ids = result->prompt_token_ids;
-        request.num_prompt_token_ids = result->num_prompt_tokens;
+    enum nvllm_status status =
+        api_error(&result->error,
+                  api_check_size(c->request, sizeof *c->request, "nvllm_request", &err), &err);
+    if (!status) {
+        struct nvllm_request request = *c->request;
+        request.on_event = on_event;
+        request.user_data = c;
+        bool is_text =
+            request.prompt && !request.prompt_token_ids && nvllm_engine_tokenizer(engine);
+        status = is_text ? add_text(engine, c, request) : add_ids(engine, c, request);
     }
-    request.on_event = on_event;
-    request.user_data = c;
-    status = nvllm_engine_add_request(engine, &request, &c->id, &result->error);
-    if (!status) return NVLLM_OK;
+    if (!status) {
+        if (c->request->sampling) result->num_top = c->request->sampling->logprobs;
+        return NVLLM_OK;
+    }
     if (status == NVLLM_ERR_NOMEM || status == NVLLM_ERR_DEVICE) {
         if (error) *error = result->error;
         return status;
@@ -130,6 +147,7 @@ static enum nvllm_status run(struct nvllm_engine *engine, struct collector *coll
         if (interrupt && *interrupt) break;
         enum nvllm_status status = nvllm_engine_step(engine, error);
         if (status) return status;
+        if (*collectors->out_of_memory) break; // finish_text reports it
     }
     return NVLLM_OK;
 }
@@ -142,7 +160,7 @@ static void abort_rest(struct nvllm_engine *engine, struct collector *collectors
 }
 
 static enum status finish_text(struct collector *c, struct err *err) {
-    if (c->out_of_memory || buf_reserve(&c->text, 0, NULL)) return err_nomem(err, "results");
+    if (*c->out_of_memory || buf_reserve(&c->text, 0, NULL)) return err_nomem(err, "results");
     c->result->text = c->text.data; // handed over
     c->result->text_len = c->text.len;
     c->text = (struct buf){0};
@@ -157,6 +175,7 @@ enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
     struct err err = {0};
     struct nvllm_result *out = calloc(num_requests ? num_requests : 1, sizeof *out);
     struct collector *collectors = calloc(num_requests ? num_requests : 1, sizeof *collectors);
+    bool out_of_memory = false;
     enum nvllm_status status = NVLLM_OK;
     if (!out || !collectors) {
         api_error(error, err_nomem(&err, "results"), &err);
@@ -164,7 +183,8 @@ enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
     }
 
     for (size_t i = 0; i < num_requests && !status; i++) {
-        collectors[i] = (struct collector){.result = &out[i], .request = &requests[i]};
+        collectors[i] = (struct collector){
+            .result = &out[i], .request = &requests[i], .out_of_memory = &out_of_memory};
         status = submit(engine, &collectors[i], error);
     }
     if (!status) status = run(engine, collectors, num_requests, interrupt, error);

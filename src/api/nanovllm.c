@@ -31,21 +31,17 @@ enum nvllm_status api_error(struct nvllm_error *out, enum status status, const s
     return (enum nvllm_status)status;
 }
 
-// The caller's struct may be an older, shorter one: what it lacks keeps its default. A longer one
-// comes from a newer header than this library's and cannot be honoured in full.
-static enum status copy_struct(void *full, size_t full_size, const void *given, const char *what,
-                               struct err *err) {
-    size_t given_size;
-    memcpy(&given_size, given, sizeof given_size);
-    if (given_size < sizeof given_size || given_size > full_size) {
-        return err_set(err, ERR_INVALID,
-                       "%s: struct_size is %zu, this library knows up to %zu (was it set by its "
-                       "_INIT macro?)",
-                       what, given_size, full_size);
-    }
-    memcpy(full, given, given_size);
-    memcpy(full, &full_size, sizeof full_size);
-    return OK;
+// Sizes that a released header had: only this one yet. A shorter one will be an older program's,
+// whose missing fields take their defaults; anything else is not one of our structs.
+enum status api_check_size(const void *given, size_t known_size, const char *what,
+                           struct err *err) {
+    if (!given) return err_set(err, ERR_INVALID, "no %s given", what);
+    size_t size;
+    memcpy(&size, given, sizeof size);
+    if (size == known_size) return OK;
+    return err_set(err, ERR_INVALID,
+                   "%s: struct_size is %zu, want %zu (was it set by its _INIT macro?)", what, size,
+                   known_size);
 }
 
 const struct nvllm_param *nvllm_sampling_param(size_t index) {
@@ -59,17 +55,23 @@ const struct nvllm_param *nvllm_engine_option(size_t index) {
 enum nvllm_status nvllm_sampling_params_set(struct nvllm_sampling_params *params, const char *name,
                                             const char *value, struct nvllm_error *error) {
     struct err err = {0};
-    return api_error(error, params_set_sampling(params, name, value, &err), &err);
+    enum status status = api_check_size(params, sizeof *params, "nvllm_sampling_params", &err);
+    if (!status) status = params_set_sampling(params, name, value, &err);
+    return api_error(error, status, &err);
 }
 
 void nvllm_sampling_params_fini(struct nvllm_sampling_params *params) {
-    params_fini_sampling(params);
+    if (!api_check_size(params, sizeof *params, "nvllm_sampling_params", NULL)) {
+        params_fini_sampling(params);
+    }
 }
 
 enum nvllm_status nvllm_engine_options_set(struct nvllm_engine_options *options, const char *name,
                                            const char *value, struct nvllm_error *error) {
     struct err err = {0};
-    return api_error(error, params_set_engine_option(options, name, value, &err), &err);
+    enum status status = api_check_size(options, sizeof *options, "nvllm_engine_options", &err);
+    if (!status) status = params_set_engine_option(options, name, value, &err);
+    return api_error(error, status, &err);
 }
 
 static const struct tokenizer *tokenizer_of(const struct nvllm_tokenizer *handle) {
@@ -158,14 +160,24 @@ static const struct llm_engine *const_engine_of(const struct nvllm_engine *handl
     return (const struct llm_engine *)handle;
 }
 
+// A string that may be left NULL means its default.
+static void fill_strings(struct nvllm_engine_options *options) {
+    const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
+    const struct nvllm_param *param;
+    for (size_t i = 0; (param = params_engine_option(i)); i++) {
+        if (param->type != NVLLM_PARAM_STRING) continue;
+        const char **field = (const char **)((char *)options + param->offset);
+        if (!*field) *field = *(const char *const *)((const char *)&defaults + param->offset);
+    }
+}
+
 // Options in full, with their names, ranges and required fields checked.
 static enum status read_options(struct nvllm_engine_options *out,
                                 const struct nvllm_engine_options *given, struct err *err) {
-    *out = (struct nvllm_engine_options)NVLLM_ENGINE_OPTIONS_INIT;
-    if (!given) return err_set(err, ERR_INVALID, "no engine options given");
-    enum status status = copy_struct(out, sizeof *out, given, "nvllm_engine_options", err);
+    enum status status = api_check_size(given, sizeof *given, "nvllm_engine_options", err);
     if (status) return status;
-    if (!out->model || !out->model[0]) return err_set(err, ERR_INVALID, "no model given");
+    *out = *given;
+    fill_strings(out);
     return params_check_engine_options(out, err);
 }
 
@@ -189,16 +201,13 @@ enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
                                            const struct nvllm_request *request,
                                            uint64_t *request_id, struct nvllm_error *error) {
     struct err err = {0};
-    struct nvllm_request full = NVLLM_REQUEST_INIT;
-    struct nvllm_sampling_params sampling = NVLLM_SAMPLING_PARAMS_INIT;
     uint64_t id = 0;
-    enum status status = copy_struct(&full, sizeof full, request, "nvllm_request", &err);
-    if (!status && full.sampling) {
-        status =
-            copy_struct(&sampling, sizeof sampling, full.sampling, "nvllm_sampling_params", &err);
-        full.sampling = &sampling;
+    enum status status = api_check_size(request, sizeof *request, "nvllm_request", &err);
+    if (!status && request->sampling) {
+        status = api_check_size(request->sampling, sizeof *request->sampling,
+                                "nvllm_sampling_params", &err);
     }
-    if (!status) status = llm_engine_add_request(engine_of(engine), &full, &id, &err);
+    if (!status) status = llm_engine_add_request(engine_of(engine), request, &id, &err);
     if (request_id) *request_id = id;
     return api_error(error, status, &err);
 }
@@ -221,12 +230,7 @@ const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *
 }
 
 void nvllm_engine_stats(const struct nvllm_engine *engine, struct nvllm_stats *stats) {
-    struct nvllm_stats full;
-    llm_engine_stats(const_engine_of(engine), &full);
-    size_t size =
-        stats->struct_size && stats->struct_size < sizeof full ? stats->struct_size : sizeof full;
-    full.struct_size = size;
-    memcpy(stats, &full, size);
+    if (stats->struct_size == sizeof *stats) llm_engine_stats(const_engine_of(engine), stats);
 }
 
 enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char **json,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 struct cpu_features cpu_features(void) {
     struct cpu_features features = {0};
@@ -22,11 +23,27 @@ struct cpu_features cpu_features(void) {
     return features;
 }
 
+// Whole cores of the cgroup's quota, "<microseconds>|max <period>"; 0: no limit.
+static long cgroup_cpu_quota(void) {
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (!file) return 0;
+    char text[64];
+    bool ok = fgets(text, sizeof text, file) != NULL;
+    fclose(file);
+    char *end = text;
+    long quota = ok ? strtol(text, &end, 10) : 0;
+    long period = strtol(end, NULL, 10);
+    return quota > 0 && period > 0 ? (quota + period - 1) / period : 0;
+}
+
 int cpu_count(void) {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int count = CPU_COUNT(&set);
-    return count > 0 ? count : 1;
+    // More CPUs than the set has bits for: the kernel's number of them all.
+    long count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                             : sysconf(_SC_NPROCESSORS_ONLN);
+    long quota = cgroup_cpu_quota();
+    if (quota && quota < count) count = quota;
+    return count > 0 ? (int)count : 1;
 }
 
 // Reads one number from a small file; false when the file or the number is not there.
@@ -44,6 +61,21 @@ static bool read_number(const char *path, uint64_t *value) {
     return true;
 }
 
+// Page cache counts as used in a cgroup, but gives way.
+static uint64_t cgroup_file_cache_bytes(void) {
+    FILE *file = fopen("/sys/fs/cgroup/memory.stat", "re");
+    if (!file) return 0;
+    char line[128];
+    uint64_t bytes = 0;
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "inactive_file ", 14) == 0 || strncmp(line, "active_file ", 12) == 0) {
+            bytes += strtoull(strchr(line, ' ') + 1, NULL, 10);
+        }
+    }
+    fclose(file);
+    return bytes;
+}
+
 size_t cpu_memory_available_bytes(void) {
     FILE *file = fopen("/proc/meminfo", "re");
     if (!file) return 0;
@@ -59,6 +91,8 @@ size_t cpu_memory_available_bytes(void) {
     uint64_t limit, used;
     if (read_number("/sys/fs/cgroup/memory.max", &limit) &&
         read_number("/sys/fs/cgroup/memory.current", &used)) {
+        uint64_t cache = cgroup_file_cache_bytes();
+        used = used > cache ? used - cache : 0;
         uint64_t left = limit > used ? limit - used : 0;
         if (left < available) available = left;
     }

@@ -13,7 +13,7 @@ struct cpu_features {
 };
 
 struct cpu_features cpu_features(void); // all false where not x86-64
-int cpu_count(void); // cores in this process's affinity mask, >= 1
+int cpu_count(void); // cores of the affinity mask, within the cgroup's quota; >= 1
 // Free + reclaimable now, within a cgroup limit; 0: unknown.
 size_t cpu_memory_available_bytes(void);
 size_t cpu_peak_rss_bytes(void); // this process's peak resident set

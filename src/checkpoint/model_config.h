@@ -48,15 +48,15 @@ struct model_config {
     float rms_norm_eps;
     bool tie_word_embeddings;
     bool attention_bias; // q, k, v (and o where the family says so); as config.json or, if absent,
-                         // left to the family: see has_attention_bias
+        // left to the family: see has_attention_bias
     bool has_attention_bias;
     bool mlp_bias;
     bool use_sliding_window; // effectively on, in every layer
     uint32_t sliding_window; // tokens a query sees, itself included; 0: all
     struct rope_config rope;
     int32_t bos_token_id; // -1: none
-    int32_t
-        *eos_token_ids; // [num_eos_token_ids] config.json's, then generation_config.json's others
+    // [num_eos_token_ids] config.json's, then generation_config.json's others
+    int32_t *eos_token_ids;
     uint32_t num_eos_token_ids;
 };
 

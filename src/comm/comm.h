@@ -18,5 +18,9 @@ struct comm {
 struct comm comm_single(void);
 // buffer[i] = sum over ranks of buffer[i], i < count.
 void comm_all_reduce(const struct comm *comm, struct backend *backend, void *buffer, size_t count);
+// Columns of all ranks side by side, in rank order, float32: part [rows][this rank's columns] to
+// whole [rows][cols]. With one rank they are the same memory.
+void comm_all_gather(const struct comm *comm, struct backend *backend, const float *part,
+                     float *whole, size_t rows, size_t cols);
 
 #endif

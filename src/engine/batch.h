@@ -1,9 +1,12 @@
 /* Everything one forward pass is told, in ONE flat block of 32-bit words, so that the same bytes
  * are uploaded to a device and sent to other ranks:
  *
- *   header | tokens positions slot_mapping [num_tokens each] | query_start [num_seqs + 1]
- *   | context_len [num_seqs] | block_tables [num_seqs][block_table_stride] | logit_index
- * [num_logits] | rows [num_logits] | adjusts [num_adjusts]
+ *   header
+ *   tokens positions slot_mapping: [num_tokens] each
+ *   query_start [num_seqs + 1], context_len [num_seqs]
+ *   block_tables [num_seqs][block_table_stride]
+ *   logit_index rows: [num_logits] each
+ *   adjusts [num_adjusts]
  *
  * The arrays lie where the header's counts put them; batch_bind finds them again from any copy. */
 #ifndef ENGINE_BATCH_H

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "engine/params.h"
 
-enum { DEFAULT_MODEL_LEN_MAX = 4096, LOGIT_BIAS_MAX = 1024 };
+enum { DEFAULT_MODEL_LEN_MAX = 4096 };
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 static const double default_kv_gib_max = 4.0;
@@ -39,6 +40,10 @@ static enum status choose_lengths(struct engine_plan *plan,
             "or less it has no effect",
             window, window);
     }
+    if (wanted < 2) {
+        return err_set(err, ERR_INVALID,
+                       "max_model_len is %u, want at least 2: a prompt and an answer", wanted);
+    }
     plan->max_model_len = wanted;
 
     uint32_t max_num_tokens = (uint32_t)options->max_num_batched_tokens;
@@ -53,7 +58,10 @@ static enum status choose_lengths(struct engine_plan *plan,
         .block_size = block_size,
         .enable_prefix_caching = options->enable_prefix_caching != 0,
     };
-    uint64_t adjusts = (uint64_t)max_num_seqs * (wanted + LOGIT_BIAS_MAX);
+    // Of each sequence the ids that it has seen or biased: none twice.
+    uint32_t ids = wanted + PARAMS_LOGIT_BIAS_MAX;
+    if (ids > plan->config.vocab_size) ids = plan->config.vocab_size;
+    uint64_t adjusts = (uint64_t)max_num_seqs * ids;
     plan->batch = (struct batch_limits){
         .max_num_tokens = max_num_tokens,
         .max_num_seqs = max_num_seqs,
@@ -74,9 +82,9 @@ static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequenc
     size_t left = available > fixed ? available - fixed : 0;
     size_t bytes = left / 4;
     if (bytes > (size_t)(default_kv_gib_max * gib)) bytes = (size_t)(default_kv_gib_max * gib);
-    // More than every active sequence at full length can never be used.
+    // Without a prefix cache, more than every active sequence at full length can never be used.
     size_t useful = sequence_bytes * plan->scheduler.max_num_seqs;
-    if (bytes > useful) bytes = useful;
+    if (!plan->scheduler.enable_prefix_caching && bytes > useful) bytes = useful;
     return bytes > sequence_bytes ? bytes : sequence_bytes;
 }
 
@@ -107,13 +115,17 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     }
     uint64_t most = (uint64_t)INT32_MAX / block_size; // slots are int32_t
     if (num_blocks > most) num_blocks = most;
+    if (plan->kv_block_bytes > SIZE_MAX / 4 / (size_t)num_blocks) {
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %llu blocks of %zu bytes",
+                       (unsigned long long)num_blocks, plan->kv_block_bytes);
+    }
     spec.num_blocks = (uint32_t)num_blocks;
     plan->scheduler.num_blocks = spec.num_blocks;
     plan->runner.kv_cache = spec;
     return OK;
 }
 
-static enum status check_memory(const struct engine_plan *plan, struct err *err) {
+enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err) {
     size_t needed = engine_plan_total_bytes(plan);
     size_t available = plan->memory_available_bytes;
     if (!available || needed <= available) return OK;
@@ -149,7 +161,6 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     plan->workspace_bytes =
         model_runner_workspace_bytes(&plan->config, &plan->shape, &plan->runner, plan->backend);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
-    if ((status = check_memory(plan, err))) goto fail;
     return OK;
 fail:
     engine_plan_fini(plan);

@@ -32,11 +32,12 @@ struct engine_plan {
     size_t memory_available_bytes; // when the plan was made; 0: unknown
 };
 
-// `options` checked by the parameter table already. ERR_NOMEM says what is needed and what there
-// is.
+// `options` checked by the parameter table already. A plan may need more memory than there is.
 MUST_USE enum status engine_plan_make(struct engine_plan *plan,
                                       const struct nvllm_engine_options *options, struct err *err);
 void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
+// ERR_NOMEM says what is needed and what there is.
+MUST_USE enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err);
 size_t engine_plan_total_bytes(const struct engine_plan *plan);
 // nvllm_inspect's JSON; *json is the caller's (free).
 MUST_USE enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err);

@@ -1,4 +1,5 @@
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -36,7 +37,11 @@ static enum status start_tokenizer_load(struct tokenizer_load *load, const char 
                        "%s is missing (skip_tokenizer_init runs token ids without a tokenizer)",
                        load->path);
     }
+    sigset_t all, before; // the program's signals are for the program's own threads
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     load->started = pthread_create(&load->thread, NULL, run_tokenizer_load, load) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!load->started) run_tokenizer_load(load); // no thread to be had: load it here
     return OK;
 }
@@ -70,7 +75,8 @@ static uint64_t secret_seed(void) {
 
 static enum status create_scheduler(struct llm_engine *engine, struct err *err) {
     struct scheduler_config config = engine->plan.scheduler;
-    config.hash_seed = secret_seed();
+    engine->secret = secret_seed();
+    config.hash_seed = engine->secret;
     enum status status = scheduler_create(&engine->scheduler, &config, err);
     if (status) return status;
     return batch_init(&engine->batch, &engine->plan.batch, err);
@@ -100,6 +106,7 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         goto fail;
     }
     if ((status = engine_plan_make(&engine->plan, options, err))) goto fail;
+    if ((status = engine_plan_check_memory(&engine->plan, err))) goto fail;
     if (!options->skip_tokenizer_init) {
         if ((status = start_tokenizer_load(load, options->model, err))) goto fail;
     }
@@ -186,6 +193,12 @@ static uint64_t request_seed(const struct llm_engine *engine, uint64_t id) {
     return XXH3_64bits(key, sizeof key);
 }
 
+// Keyed by the secret: nobody can make two salts that meet. 0 is the common salt.
+static uint64_t salt_of(const struct llm_engine *engine, const char *salt) {
+    uint64_t hash = XXH3_64bits_withSeed(salt, strlen(salt), engine->secret);
+    return hash ? hash : 1;
+}
+
 static enum status build_request(struct llm_engine *engine, struct request *request,
                                  const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                  struct err *err) {
@@ -208,7 +221,7 @@ static enum status build_request(struct llm_engine *engine, struct request *requ
 
     uint32_t room = engine->plan.max_model_len - count;
     uint32_t max_new = (uint32_t)params->max_tokens < room ? (uint32_t)params->max_tokens : room;
-    uint64_t salt = in->cache_salt ? XXH3_64bits(in->cache_salt, strlen(in->cache_salt)) | 1 : 0;
+    uint64_t salt = in->cache_salt ? salt_of(engine, in->cache_salt) : 0;
     status = sequence_create(&request->seq, id, ids, count, max_new,
                              engine->plan.scheduler.block_size, salt, err);
     if (status) return status;

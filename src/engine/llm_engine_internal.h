@@ -14,6 +14,7 @@ struct llm_engine {
     struct batch batch;
     struct request_table requests;
     struct buf piece; // text of one event, reserved when requests are added
+    uint64_t secret; // of this process: keys the hashes of the prefix cache
     uint64_t next_id;
     bool in_callback; // an event is being delivered
     struct request *aborted; // by that callback, linked through next_aborted

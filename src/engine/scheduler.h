@@ -31,7 +31,7 @@ enum schedule_policy { SCHEDULE_MIXED, SCHEDULE_PREFILL_FIRST };
 struct scheduler_config {
     enum schedule_policy policy;
     uint32_t max_num_seqs; // cap on active sequences: those that hold KV blocks; never
-                           // more are active than max_num_batched_tokens can decode
+        // more are active than max_num_batched_tokens can decode
     uint32_t max_num_batched_tokens; // cap on tokens of one step
     uint32_t num_blocks; // of the KV cache
     uint32_t block_size; // tokens
@@ -43,7 +43,7 @@ struct scheduled {
     struct sequence *seq; // runs tokens [num_computed_tokens, + num_tokens)
     uint32_t num_tokens;
     bool needs_token; // the last token's logits are wanted: the sequence's known tokens are all
-                      // computed
+        // computed
 };
 
 struct schedule {

@@ -21,8 +21,8 @@ enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 
 struct sequence {
     uint64_t id; // the engine's name for it
-    uint64_t
-        arrival; // order of scheduler_add, written there; decides who is served and preempted first
+    // Order of scheduler_add, written there; decides who is served and preempted first.
+    uint64_t arrival;
     enum sequence_status status;
     bool queued; // a scheduler has it, in waiting or running as status says
     struct sequence *prev, *next; // in that queue; NULL outside

@@ -135,5 +135,7 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache,
         d->backend, d->backend->stream,
         &(struct logits_args){
             .linear = d->lm_head, .x = w->last_hidden, .out = w->logits, .rows = in->num_logits});
-    return w->logits;
+    comm_all_gather(d->comm, d->backend, w->logits, w->all_logits, in->num_logits,
+                    d->config->vocab_size);
+    return w->all_logits;
 }

@@ -1,8 +1,10 @@
 /* The forward pass of a decoder-only transformer, written once for every backend, rank and family:
  *
  *   residual = embed(tokens)
- *   per layer: residual += o(attention(norm(residual)));  residual += down(silu(gate) * up of
- * norm(residual)) logits = lm_head(norm(residual)) of the rows that need them
+ *   per layer:
+ *     residual += o(attention(qkv(norm(residual))))
+ *     residual += down(silu(gate(norm(residual))) * up(norm(residual)))
+ *   logits = lm_head(norm(residual)), of the rows that need them
  *
  * Linear layers hold this rank's slice: q/k/v, gate/up and the vocabulary by rows, o and down by
  * columns; their partial results meet in comm. */

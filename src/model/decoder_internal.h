@@ -24,7 +24,8 @@ struct decoder_workspace {
     void *gate_up; // dev [T][2 intermediate]
     void *activated; // dev [T][intermediate]
     void *last_residual, *last_projected, *last_hidden; // dev [R][hidden]
-    float *logits; // dev [R][vocab]
+    float *logits; // dev [R][vocab of this rank]
+    float *all_logits; // dev [R][vocab]; the same with one rank
     size_t size_bytes;
 };
 

@@ -21,6 +21,10 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
         return err_set(err, ERR_UNSUPPORTED, "%u key/value heads cannot be shared by %u ranks",
                        config->num_kv_heads, comm->world_size);
     }
+    if (config->num_heads / config->num_kv_heads > 256) {
+        return err_set(err, ERR_UNSUPPORTED, "%u heads on %u key/value heads", config->num_heads,
+                       config->num_kv_heads);
+    }
     struct decoder_shape shape = {0};
     shape.num_kv_heads = share_of(config->num_kv_heads, comm, &shape.kv_head_start);
     uint32_t group = config->num_heads / config->num_kv_heads;
@@ -90,6 +94,9 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     w.last_projected = take(base, &at, R, c->hidden_size, element_size);
     w.last_hidden = take(base, &at, R, c->hidden_size, element_size);
     w.logits = take(base, &at, R, s->vocab_size, sizeof(float));
+    // One rank's logits are whole already.
+    bool is_sliced = s->vocab_size != c->vocab_size;
+    w.all_logits = is_sliced ? take(base, &at, R, c->vocab_size, sizeof(float)) : w.logits;
     w.size_bytes = at;
     *out = w;
 }

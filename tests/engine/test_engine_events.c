@@ -162,18 +162,52 @@ static void test_max_num_seqs_caps_active_requests_b4(void **state) {
     nvllm_engine_destroy(engine);
 }
 
-static void test_older_struct_sizes_are_honoured(void **state) {
+static void test_unknown_struct_sizes_are_refused(void **state) {
     struct nvllm_sampling_params params = greedy_params(3);
-    params.struct_size = offsetof(struct nvllm_sampling_params, ignore_eos); // a header without it
-    params.ignore_eos = 12345; // must not be read
     struct nvllm_request request = text_request(QUESTION, &params);
-    struct nvllm_result *result = generate_one(*state, &request);
-    assert_int_equal(result->num_tokens, 3);
-    nvllm_results_free(result, 1);
-    params.struct_size = sizeof params + 8;
+    const size_t sizes[] = {0, 12, sizeof params - 8, sizeof params + 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        params.struct_size = sizes[i];
+        expect_refused(*state, &request, "struct_size");
+        assert_int_equal(nvllm_sampling_params_set(&params, "top_k", "1", NULL), NVLLM_ERR_INVALID);
+    }
+    params.struct_size = sizeof params;
+    request.struct_size = 0;
     expect_refused(*state, &request, "struct_size");
-    params.struct_size = 0;
-    expect_refused(*state, &request, "struct_size");
+}
+
+static void test_null_strings_mean_their_defaults(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.device = options.dtype = options.load_format = options.schedule = options.cpu_isa =
+        NULL;
+    nvllm_engine_destroy(open_engine(&options));
+}
+
+static void test_generate_without_tokenizer_refuses_text_alone(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.skip_tokenizer_init = 1;
+    struct nvllm_engine *engine = open_engine(&options);
+    const int32_t ids[] = {1, 2, 3};
+    struct nvllm_sampling_params params = greedy_params(2);
+    params.ignore_eos = 1;
+    struct nvllm_request requests[4] = {text_request("hello", &params),
+                                        ids_request(ids, 3, &params), text_request("both", &params),
+                                        ids_request(ids, 3, &params)};
+    requests[2].prompt_token_ids = ids;
+    requests[2].num_prompt_token_ids = 3;
+    requests[3].num_prompt_token_ids = ((size_t)1 << 62) + 1; // must not be believed
+    struct nvllm_result *results = NULL;
+    assert_int_equal(nvllm_engine_generate(engine, requests, 4, &results, NULL, NULL), NVLLM_OK);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(results[i].finish_reason,
+                         i == 1 ? NVLLM_FINISH_LENGTH : NVLLM_FINISH_ERROR);
+        if (i != 1) assert_true(results[i].error.message[0] != 0);
+    }
+    assert_int_equal(results[1].num_tokens, 2);
+    nvllm_results_free(results, 4);
+    nvllm_engine_destroy(engine);
 }
 
 int main(void) {
@@ -186,7 +220,9 @@ int main(void) {
         cmocka_unit_test(test_two_engines_in_one_process_b11_b23),
         cmocka_unit_test(test_step_with_nothing_to_do_is_fine),
         cmocka_unit_test(test_max_num_seqs_caps_active_requests_b4),
-        cmocka_unit_test(test_older_struct_sizes_are_honoured),
+        cmocka_unit_test(test_unknown_struct_sizes_are_refused),
+        cmocka_unit_test(test_null_strings_mean_their_defaults),
+        cmocka_unit_test(test_generate_without_tokenizer_refuses_text_alone),
     };
     return cmocka_run_group_tests(tests, open_shared_engine, close_shared_engine);
 }

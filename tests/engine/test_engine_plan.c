@@ -69,6 +69,7 @@ static void test_default_cache_holds_one_longest_sequence_b20(void **state) {
     assert_true(plan_number(&options, "total_bytes") <=
                 plan_number(&options, "memory_available_bytes"));
     options.max_num_seqs = 2;
+    options.enable_prefix_caching = 0; // then nothing else could use more
     assert_int_equal(plan_number(&options, "kv_cache_tokens"), 2 * 4096);
 }
 
@@ -100,8 +101,14 @@ static void test_cache_smaller_than_a_sequence_is_refused(void **state) {
 static void test_what_does_not_fit_says_what_it_takes(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
-    options.num_kvcache_blocks = 100000000; // 1.2 TiB
-    expect_error(&options, NVLLM_ERR_NOMEM, "needs");
+    options.num_kvcache_blocks = 100000000; // 18 TiB
+    assert_true(plan_number(&options, "total_bytes") >
+                plan_number(&options, "memory_available_bytes"));
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_NOMEM);
+    assert_non_null(strstr(error.message, "needs"));
+    assert_null(engine);
 }
 
 static void test_max_model_len_beyond_the_model_is_refused_b3(void **state) {
@@ -109,6 +116,8 @@ static void test_max_model_len_beyond_the_model_is_refused_b3(void **state) {
     struct nvllm_engine_options options = bundled();
     options.max_model_len = 4097;
     expect_error(&options, NVLLM_ERR_INVALID, "the model's maximum is 4096");
+    options.max_model_len = 1;
+    expect_error(&options, NVLLM_ERR_INVALID, "at least 2");
 }
 
 static void test_unsupported_architecture_is_named_b14(void **state) {
