@@ -189,9 +189,9 @@ enum status thread_pool_create(struct thread_pool **out, uint32_t num_threads, s
     struct thread_pool *pool = aligned_alloc(_Alignof(struct thread_pool), sizeof *pool);
     if (!pool) return err_nomem(err, "thread pool");
     *pool = (struct thread_pool){.num_threads = num_threads};
-    pool->spin_seconds = num_threads <= (uint32_t)cpu_count() ? SPIN_SECONDS : 0;
     enum status status = OK;
     if (num_threads > 1) {
+        pool->spin_seconds = num_threads <= (uint32_t)cpu_count() ? SPIN_SECONDS : 0;
         pool->workers = calloc(num_threads - 1, sizeof *pool->workers);
         status = pool->workers ? start_workers(pool, err) : err_nomem(err, "thread pool");
     }
