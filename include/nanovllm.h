@@ -206,7 +206,7 @@ enum nvllm_finish_reason {
     NVLLM_FINISH_STOP, // EOS, a stop token or a stop string
     NVLLM_FINISH_LENGTH, // max_tokens or max_model_len
     NVLLM_FINISH_ABORT, // nvllm_engine_abort, or the engine was destroyed
-    NVLLM_FINISH_ERROR, // refused (nvllm_engine_generate only) or the device failed
+    NVLLM_FINISH_ERROR, // refused (nvllm_engine_generate only), no logit is a number, device failed
 };
 NVLLM_API const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason); // "stop", ...
 
@@ -228,6 +228,7 @@ struct nvllm_event {
     const struct nvllm_logprob *top; // [num_top] best first
     size_t num_top;
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: more to come
+    const char *error; // why, with NVLLM_FINISH_ERROR; else NULL
     int32_t stop_token_id; // which EOS or stop token ended it; -1: none
     const char *stop_string; // which stop string ended it; NULL: none
     uint32_t num_prompt_tokens;

@@ -60,6 +60,10 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
         result->finish_reason = event->finish_reason;
         result->stop_token_id = event->stop_token_id;
         result->num_cached_tokens = event->num_cached_tokens;
+        if (event->error) {
+            struct err err = {0};
+            api_error(&result->error, err_set(&err, ERR_DEVICE, "%s", event->error), &err);
+        }
         if (event->stop_string) {
             result->stop_string = strdup(event->stop_string);
             if (!result->stop_string) *c->out_of_memory = true;

@@ -166,7 +166,7 @@ struct sample_adjust {
 
 // Raw log-probabilities: log_softmax of the logits as the model gave them.
 struct sample_result {
-    int32_t token_id;
+    int32_t token_id; // -1: no logit was a number above -inf
     float logprob; // of token_id; 0 when num_top < 0
     int32_t top_id[SAMPLE_TOP_MAX]; // [num_top] best first; ties: the smaller id first
     float top_logprob[SAMPLE_TOP_MAX];

@@ -36,9 +36,9 @@ static enum status choose_lengths(struct engine_plan *plan,
     if (window && wanted > window) {
         return err_set(
             err, ERR_UNSUPPORTED,
-            "sliding-window attention (%u tokens) is not supported; with max_model_len %u "
-            "or less it has no effect",
-            window, window);
+            "%s/config.json: sliding-window attention (%u tokens) is not supported; with "
+            "max_model_len %u or less it has no effect",
+            options->model, window, window);
     }
     if (wanted < 2) {
         return err_set(err, ERR_INVALID,
@@ -141,7 +141,10 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     *plan = (struct engine_plan){0};
     enum status status = model_config_load(&plan->config, &plan->generation, options->model, err);
     if (status) goto fail;
-    if ((status = family_resolve(&plan->traits, &plan->config, err))) goto fail;
+    if ((status = family_resolve(&plan->traits, &plan->config, err))) {
+        status = err_prefix(err, status, "%s/config.json", options->model);
+        goto fail;
+    }
     const struct comm comm = comm_single();
     if ((status = decoder_shape_of(&plan->shape, &plan->config, &comm, err))) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;

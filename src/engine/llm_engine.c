@@ -31,8 +31,10 @@ static enum status start_tokenizer_load(struct tokenizer_load *load, const char 
                                         struct err *err) {
     *load = (struct tokenizer_load){0};
     enum status status = file_join(load->path, sizeof load->path, model, "tokenizer.json", err);
+    bool present = false;
+    if (!status) status = file_is_present(load->path, &present, err);
     if (status) return status;
-    if (!file_exists(load->path)) {
+    if (!present) {
         return err_set(err, ERR_IO,
                        "%s is missing (skip_tokenizer_init runs token ids without a tokenizer)",
                        load->path);
@@ -282,7 +284,7 @@ static void take_results(struct llm_engine *engine, const struct schedule *sched
 static void fail_all(struct llm_engine *engine) {
     engine->failed = true;
     for (struct sequence *seq; (seq = scheduler_first(engine->scheduler));) {
-        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ERROR);
+        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ERROR, "the device failed");
     }
 }
 
@@ -330,14 +332,14 @@ bool llm_engine_abort(struct llm_engine *engine, uint64_t request_id) {
         request->next_aborted = engine->aborted;
         engine->aborted = request;
     } else {
-        llm_engine_end_request(engine, request, NVLLM_FINISH_ABORT);
+        llm_engine_end_request(engine, request, NVLLM_FINISH_ABORT, NULL);
     }
     return true;
 }
 
 void llm_engine_abort_all(struct llm_engine *engine) {
     for (struct sequence *seq; (seq = scheduler_first(engine->scheduler));) {
-        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ABORT);
+        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ABORT, NULL);
     }
 }
 

@@ -27,7 +27,8 @@ struct llm_engine {
 void llm_engine_take_token(struct llm_engine *engine, struct request *request,
                            const struct sample_result *result);
 // Ends a request without a token, delivers the event and frees it.
+// `error`: why, with NVLLM_FINISH_ERROR; else NULL.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
-                            enum nvllm_finish_reason reason);
+                            enum nvllm_finish_reason reason, const char *error);
 
 #endif

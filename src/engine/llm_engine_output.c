@@ -38,12 +38,13 @@ static void release(struct llm_engine *engine, struct request *request) {
 }
 
 static void end_one(struct llm_engine *engine, struct request *request,
-                    enum nvllm_finish_reason reason) {
+                    enum nvllm_finish_reason reason, const char *error) {
     buf_clear(&engine->piece);
     output_text_finish(&request->text, &engine->piece);
     struct nvllm_event event = event_of(request);
     add_text(&event, &engine->piece);
     event.finish_reason = reason;
+    event.error = error;
     deliver(engine, request, &event);
     release(engine, request);
 }
@@ -53,13 +54,13 @@ static void run_deferred_aborts(struct llm_engine *engine) {
     while (engine->aborted) {
         struct request *request = engine->aborted;
         engine->aborted = request->next_aborted;
-        end_one(engine, request, NVLLM_FINISH_ABORT);
+        end_one(engine, request, NVLLM_FINISH_ABORT, NULL);
     }
 }
 
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
-                            enum nvllm_finish_reason reason) {
-    end_one(engine, request, reason);
+                            enum nvllm_finish_reason reason, const char *error) {
+    end_one(engine, request, reason, error);
     run_deferred_aborts(engine);
 }
 
@@ -96,6 +97,11 @@ static void judge_token(struct llm_engine *engine, struct request *request, int3
 
 void llm_engine_take_token(struct llm_engine *engine, struct request *request,
                            const struct sample_result *result) {
+    if (result->token_id < 0) { // broken weights, or logit_bias banned everything
+        llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
+                               "no token can be chosen: no logit is a number above -infinity");
+        return;
+    }
     scheduler_append_token(engine->scheduler, request->seq, result->token_id);
     sampling_count_output(&request->sampling, result->token_id);
     engine->stats.num_generated_tokens++;

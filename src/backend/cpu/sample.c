@@ -338,7 +338,6 @@ static uint32_t draw_filtered(struct work *work, double uniform) {
 
 static uint32_t draw_token(struct work *work) {
     const struct sample_row *row = work->row;
-    if (!(work->max > -INFINITY)) return 0;
     if (!(row->temperature > 0)) return first_largest(work);
     double uniform = philox_uniform(row->seed_low, row->seed_high, row->draw);
     work->how = (struct sample_weigh){
@@ -373,9 +372,11 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
     }
     if (work.row->adjust_count) apply_adjusts(&work, args->adjusts + work.row->adjust_start);
     if (work.row->adjust_count || !logprobs) find_max(&work);
+    result->token_id = -1;
+    result->logprob = logprobs ? -INFINITY : 0.0f;
+    if (!(work.max > -INFINITY)) return; // no number among the logits, or all banned
     uint32_t token = draw_token(&work);
     result->token_id = (int32_t)token;
-    result->logprob = 0.0f;
     if (logprobs) {
         float logit = sample_clean(raw[token]);
         result->logprob =

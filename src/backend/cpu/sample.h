@@ -6,7 +6,7 @@
  * same bits for any number of threads, rows beside it, and instruction set.
  *
  * No logits make it fail: NaN counts as -inf, +inf as the largest float, and a row without any
- * logit above -inf gives token 0. */
+ * logit above -inf gives token -1. */
 #ifndef BACKEND_CPU_SAMPLE_H
 #define BACKEND_CPU_SAMPLE_H
 
