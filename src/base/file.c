@@ -9,10 +9,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static bool is_dangling_link(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && stat(path, &info) != 0 &&
+           errno == ENOENT;
+}
+
 enum status file_map_open(struct file_map *map, const char *path, struct err *err) {
     *map = (struct file_map){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0) {
+        int reason = errno;
+        if (is_dangling_link(path)) return err_set(err, ERR_IO, "%s is a dangling link", path);
+        return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(reason));
+    }
     struct stat info;
     enum status status = OK;
     if (fstat(fd, &info) != 0) {
@@ -42,6 +52,29 @@ void file_map_close(struct file_map *map) {
 bool file_exists(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+enum status file_is_present(const char *path, bool *present, struct err *err) {
+    struct stat info;
+    *present = lstat(path, &info) == 0;
+    if (!*present) {
+        if (errno == ENOENT) return OK;
+        return err_set(err, ERR_IO, "cannot stat %s: %s", path, strerror(errno));
+    }
+    if (is_dangling_link(path)) return err_set(err, ERR_IO, "%s is a dangling link", path);
+    if (stat(path, &info) != 0) {
+        return err_set(err, ERR_IO, "cannot stat %s: %s", path, strerror(errno));
+    }
+    if (S_ISREG(info.st_mode)) return OK;
+    return err_set(err, ERR_IO, "%s is not a regular file%s", path,
+                   S_ISDIR(info.st_mode) ? " but a folder" : "");
+}
+
+enum status file_check_lfs(const char *data, size_t len, const char *path, struct err *err) {
+    static const char start[] = "version https://git-lfs.github.com/spec/";
+    if (len < sizeof start - 1 || memcmp(data, start, sizeof start - 1) != 0) return OK;
+    return err_set(err, ERR_FORMAT,
+                   "%s is a Git LFS pointer, not the file itself (git lfs pull fetches it)", path);
 }
 
 bool file_is_folder(const char *path) {

@@ -86,10 +86,20 @@ static enum status load_guarded(json_t **out, const char *text, size_t len, size
     return status;
 }
 
+// What files that are no JSON most often begin with; jansson would speak of a single letter.
+static enum status check_start(const char *text, size_t len, const char *what, struct err *err) {
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        return err_set(err, ERR_FORMAT, "%s starts with a byte order mark, want plain UTF-8", what);
+    }
+    return file_check_lfs(text, len, what, err);
+}
+
 static enum status load(json_t **out, const char *text, size_t len, size_t flags, const char *what,
                         struct err *err) {
     *out = NULL;
-    enum status status = load_guarded(out, text, len, flags, what, err);
+    enum status status = check_start(text, len, what, err);
+    if (status) return status;
+    status = load_guarded(out, text, len, flags, what, err);
     if (status != ERR_FORMAT) return status;
     // Again as it is, for a message whose positions and words are the document's own.
     json_error_t fault = {0};
@@ -100,6 +110,11 @@ static enum status load(json_t **out, const char *text, size_t len, size_t flags
         return err_set(err, ERR_FORMAT, "%s is nested too deep", what);
     }
     if (parse_ran_out_of_memory(root, &fault)) return err_nomem(err, what);
+    if (json_error_code(&fault) == json_error_null_character) { // jansson names its own flag
+        return err_set(err, ERR_FORMAT,
+                       "%s: \\u0000 in a string is not supported (line %d, column %d)", what,
+                       fault.line, fault.column);
+    }
     return err_set(err, ERR_FORMAT, "%s is not valid JSON: %s at line %d, column %d", what,
                    fault.text, fault.line, fault.column);
 }

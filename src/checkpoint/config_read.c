@@ -30,24 +30,26 @@ enum status config_read_double(const json_t *object, const char *key, double min
     enum status status = jread_number(object, key, &value, what, err);
     if (status) return status;
     if (value < min || value > max) {
-        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %g, want %g to %g", what, key, value, min,
-                       max);
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %.9g, want %.9g to %.9g", what, key, value,
+                       min, max);
     }
     *out = value;
     return OK;
 }
 
-static enum status add_eos(struct model_config *config, const json_t *value, const char *what,
-                           struct err *err) {
+// `listed`: the value is one of a list.
+static enum status add_eos(struct model_config *config, const json_t *value, bool listed,
+                           const char *what, struct err *err) {
+    const char *verb = listed ? "has" : "is";
     if (!json_is_integer(value)) {
         return err_set(err, ERR_FORMAT,
-                       "%s: \"eos_token_id\" is or has %s, want an integer or a list of integers",
-                       what, jread_type_name(value));
+                       "%s: \"eos_token_id\" %s %s, want an integer or a list of integers", what,
+                       verb, jread_type_name(value));
     }
     json_int_t id = json_integer_value(value);
     json_int_t limit = config->vocab_size ? (json_int_t)config->vocab_size : INT32_MAX;
     if (id < 0 || id >= limit) {
-        return err_set(err, ERR_FORMAT, "%s: \"eos_token_id\" is or has %lld, want 0 to %lld", what,
+        return err_set(err, ERR_FORMAT, "%s: \"eos_token_id\" %s %lld, want 0 to %lld", what, verb,
                        (long long)id, (long long)limit - 1);
     }
     for (uint32_t i = 0; i < config->num_eos_token_ids; i++) {
@@ -67,14 +69,14 @@ enum status config_read_eos(const json_t *object, struct model_config *config, c
     enum { EOS_IDS_MAX = 1024 }; // of one list; adding is quadratic
     const json_t *value = jread_get(object, "eos_token_id");
     if (!value) return OK;
-    if (!json_is_array(value)) return add_eos(config, value, what, err);
+    if (!json_is_array(value)) return add_eos(config, value, false, what, err);
     if (json_array_size(value) > EOS_IDS_MAX) {
         return err_set(err, ERR_FORMAT, "%s: \"eos_token_id\" has %zu ids, want at most %d", what,
                        json_array_size(value), EOS_IDS_MAX);
     }
     enum status status = OK;
     for (size_t i = 0; i < json_array_size(value) && !status; i++) {
-        status = add_eos(config, json_array_get(value, i), what, err);
+        status = add_eos(config, json_array_get(value, i), true, what, err);
     }
     return status;
 }

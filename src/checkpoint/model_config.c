@@ -97,7 +97,7 @@ static enum status check_unsupported(const json_t *root, const char *what, struc
         if (!value || is_neutral(value, neutral_keys[i].neutral)) continue;
         char found[64];
         if (json_is_number(value)) {
-            snprintf(found, sizeof found, "%g", json_number_value(value));
+            snprintf(found, sizeof found, "%.9g", json_number_value(value));
         } else {
             const char *flag = json_is_true(value) ? "true" : "false";
             snprintf(found, sizeof found, "%s",
@@ -124,9 +124,17 @@ static enum status read_architecture(struct model_config *config, const json_t *
                                      const char *what, struct err *err) {
     const json_t *list = jread_get(root, "architectures");
     const char *name = json_string_value(json_array_get(list, 0));
-    if (json_array_size(list) != 1 || !name) {
+    if (!json_is_array(list)) {
         return err_set(err, ERR_FORMAT, "%s: \"architectures\" is %s, want a list of one string",
-                       what, json_is_array(list) ? "another list" : jread_type_name(list));
+                       what, jread_type_name(list));
+    }
+    if (json_array_size(list) != 1) {
+        return err_set(err, ERR_FORMAT, "%s: \"architectures\" has %zu entries, want one string",
+                       what, json_array_size(list));
+    }
+    if (!name) {
+        return err_set(err, ERR_FORMAT, "%s: \"architectures\" has %s, want one string", what,
+                       jread_type_name(json_array_get(list, 0)));
     }
     size_t len = strlen(name);
     bool plain = len > 0 && len < sizeof config->architecture;
@@ -362,7 +370,10 @@ enum status model_config_load(struct model_config *config, struct generation_con
     file_map_close(&map);
     if (status) return status;
     status = file_join(path, sizeof path, folder, "generation_config.json", err);
-    if (!status && file_exists(path)) {
+    // A file that is there but cannot be read is not the same as none: its defaults were meant.
+    bool present = false;
+    if (!status) status = file_is_present(path, &present, err);
+    if (!status && present) {
         status = file_map_open(&map, path, err);
         if (!status) {
             status = generation_config_parse(config, generation, map.data, map.size, path, err);

@@ -51,8 +51,9 @@ static enum status check_keys(const struct section *section, struct err *err) {
     enum status status =
         jread_number(section->object, "partial_rotary_factor", &partial, section->what, err);
     if (status || partial == 1) return status;
-    return err_set(err, ERR_UNSUPPORTED, "%s: \"partial_rotary_factor\" is %g, only 1 is supported",
-                   section->what, partial);
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"partial_rotary_factor\" is %.9g, only 1 is supported", section->what,
+                   partial);
 }
 
 static enum status read_type(const struct section *section, enum rope_type *type, struct err *err) {
@@ -93,7 +94,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
 static enum status require(const struct section *section, const char *key, double min, double max,
                            double *out, struct err *err) {
     if (!jread_get(section->object, key)) {
-        return err_set(err, ERR_FORMAT, "%s: \"%s\" is missing, want a number from %g to %g",
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is missing, want a number from %.9g to %.9g",
                        section->what, key, min, max);
     }
     return config_read_double(section->object, key, min, max, out, section->what, err);
@@ -121,7 +122,7 @@ static enum status read_llama3(const struct section *section, struct rope_config
     if (!status) status = read_original(section, rope, err);
     if (status || rope->high_freq_factor > rope->low_freq_factor) return status;
     return err_set(err, ERR_FORMAT,
-                   "%s: \"high_freq_factor\" is %g, want more than \"low_freq_factor\", %g",
+                   "%s: \"high_freq_factor\" is %.9g, want more than \"low_freq_factor\", %.9g",
                    section->what, rope->high_freq_factor, rope->low_freq_factor);
 }
 
@@ -159,7 +160,7 @@ static enum status read_yarn(const struct section *section, struct rope_config *
     }
     if (!status) status = jread_bool(object, "truncate", &rope->truncate, what, err);
     if (status || rope->beta_fast >= rope->beta_slow) return status;
-    return err_set(err, ERR_FORMAT, "%s: \"beta_fast\" is %g, want at least \"beta_slow\", %g",
+    return err_set(err, ERR_FORMAT, "%s: \"beta_fast\" is %.9g, want at least \"beta_slow\", %.9g",
                    what, rope->beta_fast, rope->beta_slow);
 }
 
@@ -175,7 +176,7 @@ static enum status read_section(struct section *section, double theta, struct ro
     }
     if (status) return status;
     if (theta != 0 && rope->theta != theta) {
-        return err_set(err, ERR_FORMAT, "%s: \"rope_theta\" is %g here and %g elsewhere",
+        return err_set(err, ERR_FORMAT, "%s: \"rope_theta\" is %.9g here and %.9g elsewhere",
                        section->what, rope->theta, theta);
     }
     if (rope->theta == 0) rope->theta = theta_default;

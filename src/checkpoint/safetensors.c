@@ -214,13 +214,8 @@ static enum status index_names(struct safetensors *file, struct err *err) {
 // The header's length, checked against the file; *header_bytes is set on success.
 static enum status read_length(const struct safetensors *file, const unsigned char *bytes,
                                size_t size, size_t *header_bytes, struct err *err) {
-    static const char lfs[] = "version https://git-lfs";
-    if (size >= sizeof lfs - 1 && memcmp(bytes, lfs, sizeof lfs - 1) == 0) {
-        return err_set(
-            err, ERR_FORMAT,
-            "%s is a Git LFS pointer, not the file itself; fetch it with \"git lfs pull\"",
-            file->path);
-    }
+    enum status status = file_check_lfs((const char *)bytes, size, file->path, err);
+    if (status) return status;
     if (size < LENGTH_BYTES) {
         return err_set(err, ERR_FORMAT,
                        "%s is not a safetensors file: it has %zu bytes, the header length alone "

@@ -92,17 +92,19 @@ static enum status open_shard(struct weights *weights, struct shard_index *index
     const char *shard = json_string_value(value);
     if (!shard || !is_plain_file_name(shard)) {
         return err_set(err, ERR_FORMAT,
-                       "%s: the shard of tensor \"%.150s\" is %s%.100s, want the name of a file in "
-                       "the same folder",
-                       index->path, tensor, shard ? "" : jread_type_name(value),
-                       shard ? shard : "");
+                       "%s: the shard of tensor \"%.150s\" is %s%.100s%s, want the name of a file "
+                       "in the same folder",
+                       index->path, tensor, shard ? "\"" : "",
+                       shard ? shard : jread_type_name(value), shard ? "\"" : "");
     }
     uint32_t known;
     if (strmap_get(&index->by_shard, shard, strlen(shard), &known)) return OK;
     char path[FILE_PATH_MAX];
     enum status status = file_join(path, sizeof path, weights->folder, shard, err);
+    bool present = false;
+    if (!status) status = file_is_present(path, &present, err);
     if (status) return status;
-    if (!file_exists(path)) {
+    if (!present) {
         return err_set(err, ERR_IO, "shard %s is missing: %s places tensor \"%.150s\" in it", path,
                        INDEX_NAME, tensor);
     }
@@ -211,12 +213,16 @@ static enum status open_files(struct weights *weights, struct err *err) {
     if (!status) {
         status = file_join(index.path, sizeof index.path, weights->folder, INDEX_NAME, err);
     }
+    bool single = false, sharded = false;
+    if (!status) status = file_is_present(path, &single, err);
     if (status) return status;
-    if (file_exists(path)) {
+    if (single) {
         if (file_exists(index.path)) log_info("%s is used, %s is not read", path, INDEX_NAME);
         return open_single(weights, path, err);
     }
-    if (!file_exists(index.path)) return explain_no_weights(weights->folder, err);
+    status = file_is_present(index.path, &sharded, err);
+    if (status) return status;
+    if (!sharded) return explain_no_weights(weights->folder, err);
     status = open_shards(weights, &index, err);
     strmap_fini(&index.by_shard);
     json_decref(index.root);

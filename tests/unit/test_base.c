@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -304,6 +305,42 @@ static void test_files(void **state) {
     assert_int_equal(file_join(path, sizeof path, "folder", "names", &err), ERR_INVALID);
 }
 
+// Only a name that nothing has is absent; whatever else cannot be read is a fault that says why.
+static void test_presence_of_files(void **state) {
+    (void)state;
+    char link[] = "/tmp/nanovllm-link-XXXXXX";
+    int fd = mkstemp(link);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(symlink("/no/such/target", link), 0);
+    const struct {
+        const char *path;
+        enum status status;
+        bool present;
+        const char *says;
+    } cases[] = {
+        {"CMakeLists.txt", OK, true, ""},
+        {"nowhere", OK, false, ""},
+        {"models", ERR_IO, true, "models is not a regular file but a folder"},
+        {"/dev/null", ERR_IO, true, "/dev/null is not a regular file"},
+        {"CMakeLists.txt/x", ERR_IO, false, "cannot stat CMakeLists.txt/x: Not a directory"},
+        {link, ERR_IO, true, " is a dangling link"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        bool present = false;
+        assert_int_equal(file_is_present(cases[i].path, &present, &err), cases[i].status);
+        assert_int_equal(present, cases[i].present);
+        if (!strstr(err.message, cases[i].says)) fail_msg("%s", err.message);
+    }
+    struct file_map map;
+    struct err err = {0};
+    assert_int_equal(file_map_open(&map, link, &err), ERR_IO);
+    assert_non_null(strstr(err.message, " is a dangling link"));
+    unlink(link);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_err_writes_the_sentence),
@@ -319,6 +356,7 @@ int main(void) {
         cmocka_unit_test(test_u64map_empty_and_full),
         cmocka_unit_test(test_u64map_reserve_keeps_entries),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_presence_of_files),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -118,6 +118,10 @@ static void test_json_documents(void **state) {
                   "it is not valid JSON: ':' expected near '5' at line 3");
     parse_refused("\"\\ud800\"", "it is not valid JSON: ");
     parse_refused("\"\xff\"", "it is not valid JSON: ");
+    parse_refused("[\n\"\\u0000\"]", "it: \\u0000 in a string is not supported (line 2, column ");
+    parse_refused("\xef\xbb\xbf{}", "it starts with a byte order mark");
+    parse_refused("version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+                  "it is a Git LFS pointer, not the file itself (git lfs pull fetches it)");
     parse_refused("NaN", "it is not valid JSON: ");
     parse_refused("99999999999999999999", "it is not valid JSON: too big integer");
     parse_refused("1e999", "it is not valid JSON: real number overflow");

@@ -101,6 +101,7 @@ static void test_bad_generation(void **state) {
         {"{\"temperature\": 1000}", "temperature|1000"},
         {"{\"top_p\": 0}", "top_p|0"},
         {"{\"top_p\": 1.1}", "top_p|1.1"},
+        {"{\"top_p\": 1.0000001}", "is 1.0000001, want 1e-06 to 1"},
         {"{\"top_p\": true}", "top_p|a boolean"},
         {"{\"min_p\": -1}", "min_p|-1"},
         {"{\"min_p\": 2}", "min_p|2"},
@@ -110,7 +111,8 @@ static void test_bad_generation(void **state) {
         {"{\"top_k\": -2}", "top_k|-2"},
         {"{\"top_k\": 4294967296}", "top_k|4294967296"},
         {"{\"do_sample\": \"yes\"}", "do_sample|a string"},
-        {"{\"eos_token_id\": 100}", "eos_token_id|100|99"},
+        {"{\"eos_token_id\": 100}", "\"eos_token_id\" is 100, want 0 to 99"},
+        {"{\"eos_token_id\": [1, 100]}", "\"eos_token_id\" has 100, want 0 to 99"},
         {"{\"eos_token_id\": {}}", "eos_token_id|an object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

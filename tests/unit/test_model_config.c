@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
@@ -129,9 +130,9 @@ static void test_bad_architectures(void **state) {
         {{{"architectures", NULL}}, ERR_FORMAT, "architectures|missing"},
         {{{"architectures", "null"}}, ERR_FORMAT, "architectures|missing"},
         {{{"architectures", "\"Qwen3ForCausalLM\""}}, ERR_FORMAT, "architectures|a string"},
-        {{{"architectures", "[]"}}, ERR_FORMAT, "architectures|list of one string"},
-        {{{"architectures", "[3]"}}, ERR_FORMAT, "architectures|list of one string"},
-        {{{"architectures", "[\"A\", \"B\"]"}}, ERR_FORMAT, "architectures|list of one string"},
+        {{{"architectures", "[]"}}, ERR_FORMAT, "architectures|0 entries|one string"},
+        {{{"architectures", "[3]"}}, ERR_FORMAT, "architectures|an integer|one string"},
+        {{{"architectures", "[\"A\", \"B\"]"}}, ERR_FORMAT, "architectures|2 entries|one string"},
         {{{"architectures", "[\"\"]"}}, ERR_FORMAT, "architectures|letters"},
         {{{"architectures", "[\"a b\"]"}}, ERR_FORMAT, "architectures|a b|letters"},
         {{{"architectures", "[\"A234567890123456789012345678901234567890"
@@ -487,6 +488,50 @@ static void test_load_faults(void **state) {
     temp_folder_remove(&folder);
 }
 
+// Only where nothing has the name are there no defaults.
+static void test_generation_file_that_cannot_be_read(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    char *text = make_config((const struct field[CHANGES_MAX]){{NULL, NULL}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
+    char path[256];
+    snprintf(path, sizeof path, "%s/generation_config.json", folder.path);
+    const struct {
+        const char *link_to; // NULL: no file
+        enum status status;
+        const char *words;
+    } cases[] = {
+        {NULL, OK, ""},
+        {"nowhere", ERR_IO, "generation_config.json is a dangling link"},
+        {"/", ERR_IO, "generation_config.json is not a regular file but a folder"},
+        {"/dev/null", ERR_IO, "generation_config.json is not a regular file"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (cases[i].link_to) assert_int_equal(symlink(cases[i].link_to, path), 0);
+        struct model_config config;
+        struct generation_config generation;
+        struct err err = {0};
+        enum status status = model_config_load(&config, &generation, folder.path, &err);
+        if (status != cases[i].status) fail_msg("%s: %s", status_name(status), err.message);
+        expect_words(&err, cases[i].words);
+        model_config_fini(&config);
+        if (cases[i].link_to) assert_int_equal(remove(path), 0);
+    }
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    temp_folder_write_text(&folder, "generation_config.json", pointer);
+    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    expect_words(&err, "generation_config.json is a Git LFS pointer");
+    temp_folder_write_text(&folder, "config.json", pointer);
+    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    expect_words(&err, "/config.json is a Git LFS pointer");
+    temp_folder_remove(&folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
@@ -505,6 +550,7 @@ int main(void) {
         cmocka_unit_test(test_bench_configs),
         cmocka_unit_test(test_load_bundled_model),
         cmocka_unit_test(test_load_faults),
+        cmocka_unit_test(test_generation_file_that_cannot_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,10 @@ static const struct fault faults[] = {
     {"\"1.0\"", "1.0", "\"version\" is a real number"},
     {"\"1.0\", ", "\"1.0\", \"version\": \"1.0\", ", "duplicate"},
     {"\"<s>\", \"special\"", "\"\xff\", \"special\"", "not UTF-8"},
-    {"\"<s>\", \"special\"", "\"\\u0000\", \"special\"", "not valid JSON"},
+    {"\"<s>\", \"special\"", "\"\\u0000\", \"special\"", "\\u0000 in a string is not supported"},
+    {"{\"version\"", "\xef\xbb\xbf{\"version\"", "starts with a byte order mark"},
+    {"{\"version\"", "version https://git-lfs.github.com/spec/v1\n{\"version\"",
+     "is a Git LFS pointer, not the file itself"},
     {"]]}}", "]]}", "not valid JSON"},
     {"]]}}", "]]}} x", "not valid JSON"},
     // the model

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
@@ -230,7 +231,7 @@ static void test_bad_indexes(void **state) {
         {"{\"weight_map\":{}}", ERR_FORMAT, "weight_map|empty"},
         {"{\"weight_map\":{\"a\":1}}", ERR_FORMAT, "\"a\"|an integer"},
         {"{\"weight_map\":{\"a\":null}}", ERR_FORMAT, "\"a\"|null"},
-        {"{\"weight_map\":{\"a\":\"\"}}", ERR_FORMAT, "\"a\"|name of a file"},
+        {"{\"weight_map\":{\"a\":\"\"}}", ERR_FORMAT, "\"a\" is \"\", want|name of a file"},
         {"{\"weight_map\":{\"a\":\"..\"}}", ERR_FORMAT, "\"a\"|..|name of a file"},
         {"{\"weight_map\":{\"a\":\".\"}}", ERR_FORMAT, "name of a file"},
         {"{\"weight_map\":{\"a\":\"../" SHARD1 "\"}}", ERR_FORMAT, "\"a\"|../|name of a file"},
@@ -266,6 +267,35 @@ static void test_missing_shard(void **state) {
     open_refused(ERR_IO, SHARD2 " is missing|" INDEX "|\"c\"");
     temp_folder_write_text(&folder, SHARD2, "version https://git-lfs.github.com/spec/v1\noid x\n");
     open_refused(ERR_FORMAT, SHARD2 "|Git LFS pointer");
+}
+
+// A name that is taken by something that is no file is not "missing".
+static void test_names_that_are_no_files(void **state) {
+    (void)state;
+    write_shards();
+    temp_folder_write_text(&folder, INDEX, GOOD_INDEX);
+    const struct {
+        const char *name, *link_to;
+        const char *words;
+    } cases[] = {
+        {SHARD2, "nowhere", SHARD2 " is a dangling link"},
+        {SHARD2, "/", SHARD2 " is not a regular file but a folder"},
+        {SHARD2, "/dev/null", SHARD2 " is not a regular file"},
+        {INDEX, "nowhere", INDEX " is a dangling link"},
+        {"model.safetensors", "nowhere", "model.safetensors is a dangling link"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", folder.path, cases[i].name);
+        remove(path);
+        assert_int_equal(symlink(cases[i].link_to, path), 0);
+        open_refused(ERR_IO, cases[i].words);
+        assert_int_equal(remove(path), 0);
+        write_shards();
+        temp_folder_write_text(&folder, INDEX, GOOD_INDEX);
+    }
+    temp_folder_write_text(&folder, INDEX, "version https://git-lfs.github.com/spec/v1\noid x\n");
+    open_refused(ERR_FORMAT, INDEX " is a Git LFS pointer");
 }
 
 static void test_same_tensor_twice(void **state) {
@@ -475,6 +505,7 @@ int main(void) {
         IN_FOLDER(test_derived_buffers_may_stay),
         IN_FOLDER(test_bad_indexes),
         IN_FOLDER(test_missing_shard),
+        IN_FOLDER(test_names_that_are_no_files),
         IN_FOLDER(test_same_tensor_twice),
         IN_FOLDER(test_no_weights),
         cmocka_unit_test(test_bundled_model),
