@@ -30,10 +30,25 @@ static size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b
     return rows[a_len % 3][b_len];
 }
 
+// The only candidate that begins with `name`; NULL when there are several or none.
+static const char *only_completion(const char *name, size_t len, const char *const *candidates,
+                                   size_t num_candidates) {
+    const char *found = NULL;
+    for (size_t i = 0; i < num_candidates && len; i++) {
+        if (strncmp(candidates[i], name, len) != 0 || strlen(candidates[i]) > NAME_MAX_LEN)
+            continue;
+        if (found) return NULL;
+        found = candidates[i];
+    }
+    return found;
+}
+
 const char *suggest_nearest(const char *name, const char *const *candidates,
                             size_t num_candidates) {
     size_t len = strlen(name);
     if (len > NAME_MAX_LEN) return NULL;
+    const char *completion = only_completion(name, len, candidates, num_candidates);
+    if (completion) return completion;
     size_t best_distance = len / 3 > 1 ? len / 3 : 1;
     const char *best = NULL;
     for (size_t i = 0; i < num_candidates; i++) {

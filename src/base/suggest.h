@@ -4,8 +4,9 @@
 
 #include <stddef.h>
 
-// The candidate nearest to `name` by edit distance (Damerau-Levenshtein, restricted), NULL when
-// none is within a third of its length (at least 1 edit).
+// The only candidate that begins with `name`; else the one nearest to it by edit distance
+// (Damerau-Levenshtein, restricted), NULL when none is within a third of its length (at least 1
+// edit).
 const char *suggest_nearest(const char *name, const char *const *candidates, size_t num_candidates);
 
 #endif

@@ -168,6 +168,16 @@ static enum status set_field(const struct nvllm_param *row, void *target, const 
     }
 }
 
+// The library's sentences begin with the parameter's name; here that is the flag's.
+static enum status name_flag(const char *name, const char *flag, size_t flag_len,
+                             enum status status, struct err *err) {
+    size_t name_len = strlen(name);
+    if (!err || strncmp(err->message, name, name_len) != 0) return status;
+    char rest[sizeof err->message];
+    memcpy(rest, err->message, sizeof rest);
+    return err_set(err, status, "%.*s%s", (int)flag_len, flag, rest + name_len);
+}
+
 static enum status set_row(const struct flag_match *match, const char *value, struct err *err) {
     const struct option_group *group = match->group;
     if (!group->set) return set_field(match->row, group->target, value, err);
@@ -265,7 +275,10 @@ static enum status set_lists(const struct options *options, json_t *lists, struc
         if (!text) return err_nomem(err, "options");
         enum status status = set_row(&match, text, err);
         free(text);
-        if (status) return status;
+        if (!status) continue;
+        char flag[1][FLAG_LEN_MAX];
+        add_candidate(flag, 0, "", name);
+        return name_flag(name, flag[0], strlen(flag[0]), status, err);
     }
     return OK;
 }
@@ -303,9 +316,10 @@ static enum status parse_flag(const struct options *options, int argc, char **ar
         status = is_list(match.row) ? collect(lists, match.row, value, err)
                                     : set_row(&match, value, err);
     }
-    // The library's sentences name the parameter themselves.
+    if (!status) return OK;
     bool named = match.group->set && !is_list(match.row) && match.row->type != NVLLM_PARAM_BOOL;
-    return status && !named ? err_prefix(err, status, "%.*s", (int)len, arg) : status;
+    return named ? name_flag(match.row->name, arg, len, status, err)
+                 : err_prefix(err, status, "%.*s", (int)len, arg);
 }
 
 static bool asks_for_help(int argc, char **argv) {

@@ -135,7 +135,7 @@ static void test_faults(void **state) {
     refused("--batch-count 1x", "--batch-count: \"1x\" is not an integer from 1 to 100");
     refused("--scale nan", "--scale: \"nan\" is not a number from 0 to 1");
     refused("--run-mode fas", "--run-mode: \"fas\" is not one of fast|slow");
-    refused("--temperature bad", "temperature is bad"); // the owner's sentence as it is
+    refused("--temperature bad", "--temperature is bad"); // the owner's sentence, its name as typed
 }
 
 static void test_a_negative_number_is_a_value(void **state) {

@@ -45,6 +45,18 @@ static void test_the_nearer_wins_and_then_the_first(void **state) {
     expect("stp", "stop");
 }
 
+static void test_the_only_completion_wins(void **state) {
+    (void)state;
+    expect("temp", "temperature"); // 7 edits away
+    expect("max", "max_tokens");
+    expect("s", NULL); // of two, and both too far off
+    expect("top", "stop"); // of two, so the distance decides
+    const char *const nearer[] = {"--temperature", "--tmp"};
+    assert_string_equal(suggest_nearest("--temp", nearer, 2), "--temperature");
+    const char *const itself[] = {"stop_token_ids", "stop"};
+    assert_string_equal(suggest_nearest("stop", itself, 2), "stop");
+}
+
 static void test_names_beyond_the_limit_are_not_compared(void **state) {
     (void)state;
     char longer[65], longest[64];
@@ -63,6 +75,7 @@ int main(void) {
         cmocka_unit_test(test_one_slip_of_each_kind),
         cmocka_unit_test(test_longer_names_may_be_further_off),
         cmocka_unit_test(test_the_nearer_wins_and_then_the_first),
+        cmocka_unit_test(test_the_only_completion_wins),
         cmocka_unit_test(test_names_beyond_the_limit_are_not_compared),
     };
     return cmocka_run_group_tests_name("suggest", tests, NULL, NULL);
