@@ -367,13 +367,31 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     return OK;
 }
 
-enum status weights_ignore(struct weights *weights, const char *name, uint32_t rank,
-                           const uint64_t *shape, struct err *err) {
+// Reading both in full: a difference in one row is as wrong as in all, and the embedding has been
+// read anyway.
+static enum status check_copy(const struct entry *copy, const struct entry *original,
+                              struct err *err) {
+    const struct safetensors_tensor *a = copy->tensor, *b = original->tensor;
+    if (a->dtype == b->dtype && a->size_bytes == b->size_bytes &&
+        memcmp(a->data, b->data, a->size_bytes) == 0) {
+        return OK;
+    }
+    return err_set(err, ERR_FORMAT,
+                   "%s: tensor \"%.100s\" differs from \"%.100s\", which config.json's "
+                   "\"tie_word_embeddings\" says it is",
+                   safetensors_path(copy->file), a->name, b->name);
+}
+
+enum status weights_ignore_copy(struct weights *weights, const char *name, const char *original,
+                                uint32_t rank, const uint64_t *shape, struct err *err) {
     CHECK(rank == 1 || rank == 2, "rank=%u", rank);
     struct entry *entry = weights->dummy ? NULL : find_entry(weights, name);
     if (!entry) return OK;
+    const struct entry *first = find_entry(weights, original);
+    CHECK(first && first->used, "original=%s", original);
     enum status status = check_shape(entry, rank, shape, err);
-    return status ? status : mark_used(entry, err);
+    if (!status) status = mark_used(entry, err);
+    return status ? status : check_copy(entry, first, err);
 }
 
 // Tables that old versions of transformers saved and new ones compute from the configuration.

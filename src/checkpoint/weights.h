@@ -39,10 +39,12 @@ bool weights_has(const struct weights *weights, const char *name); // dummy: alw
 // as often as asked; the same name and shape give the same values.
 MUST_USE enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
                                   const uint64_t *shape, struct weight *out, struct err *err);
-// Marks a tensor that is legally present but not needed (a tied lm_head); checks its shape if
-// present.
-MUST_USE enum status weights_ignore(struct weights *weights, const char *name, uint32_t rank,
-                                    const uint64_t *shape, struct err *err);
+// Marks a tensor that is legally present but not needed, because it repeats `original`, which has
+// been taken (a tied lm_head). If present it is checked: the shape, and type and bytes to be the
+// original's.
+MUST_USE enum status weights_ignore_copy(struct weights *weights, const char *name,
+                                         const char *original, uint32_t rank, const uint64_t *shape,
+                                         struct err *err);
 // Every tensor of the checkpoint must have been taken or ignored by now, but for the rotary_emb
 // buffers that old checkpoints carry: the configuration says what is in them.
 MUST_USE enum status weights_finish(const struct weights *weights, struct err *err);

@@ -225,9 +225,10 @@ static enum status load_ends(struct loader *l) {
     enum status status = load_vocabulary(l, "model.embed_tokens.weight", &d->embedding);
     if (status) return status;
     if (d->config->tie_word_embeddings) {
-        // Some checkpoints repeat the embedding under this name; it is the same matrix.
+        // Some checkpoints repeat the embedding under this name: the same matrix, or a contradiction.
         const uint64_t shape[2] = {d->config->vocab_size, d->config->hidden_size};
-        status = weights_ignore(l->weights, "lm_head.weight", 2, shape, l->err);
+        status = weights_ignore_copy(l->weights, "lm_head.weight", "model.embed_tokens.weight", 2,
+                                     shape, l->err);
         d->lm_head = d->embedding;
     } else {
         status = load_vocabulary(l, "lm_head.weight", &d->lm_head);
