@@ -11,7 +11,7 @@
 static struct workload make(struct workload_options options) {
     struct workload workload;
     struct err err = {0};
-    if (!options.scale) options.scale = 1;
+    if (options.scale == 0) options.scale = 1;
     if (!options.vocab_size) options.vocab_size = 151936;
     if (workload_create(&workload, &options, &err)) fail_msg("%s", err.message);
     return workload;

@@ -24,9 +24,9 @@ struct linear_tile {
     const void *weights; // bf16 [num_blocks][depth/2][16][2] or float [num_blocks][depth][16]
     size_t block_bytes; // from one block to the next
     const float *start; // [num_blocks][16] what the sums begin with; NULL: with what is in out
-    float *out;          // [rows][num_blocks * 16], rows out_stride floats apart
+    float *out; // [rows][num_blocks * 16], rows out_stride floats apart
     size_t out_stride;
-    uint32_t rows;  // 1 .. panel_rows
+    uint32_t rows; // 1 .. panel_rows
     uint32_t depth; // even
     uint32_t num_blocks;
 };
@@ -37,7 +37,7 @@ struct attention_tile {
     const float *k[ATTENTION_CHUNKS]; // [head_dim][16]
     const float *v[ATTENTION_CHUNKS]; // [16][head_dim]
     uint32_t visible[PANEL_ROWS_MAX]; // how many of the span's positions a row sees: 0 .. 64;
-                                      // chunks that no row sees are not read
+        // chunks that no row sees are not read
     float *max; // [rows] largest score so far, -inf at first
     float *sum; // [rows][16] sum of exponentials, by lane of the position
     float *acc; // [rows][head_dim] weighted sum of values

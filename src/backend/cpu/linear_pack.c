@@ -74,7 +74,7 @@ static void find_rows(const struct pack_job *job, uint32_t block, struct source_
     for (uint32_t lane = 0; lane < LANES; lane++) {
         while (parts_left && first + lane >= part->rows) {
             first -= part->rows; // wraps below 0 once a part ends inside the block; first + lane is
-                                 // right
+                // right
             part++;
             parts_left--;
         }
