@@ -2,8 +2,10 @@
  * lines have. */
 #include "cmd/cli.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
     // The public codes are ours under another name, in the same order.
@@ -56,6 +58,15 @@ int cli_error(const char *format, ...) {
     return CLI_FAILED;
 }
 
+int cli_finish_stdout(void) {
+    errno = 0;
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    if (written) return CLI_OK;
+    if (errno == EPIPE) return CLI_FAILED; // the reader had enough and knows it
+    if (!errno) return cli_error("cannot write standard output");
+    return cli_error("cannot write standard output: %s", strerror(errno));
+}
+
 bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
     struct err err = {0};
     enum status status = options_parse(options, argc, argv, &err);
@@ -69,7 +80,6 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
     }
     if (!options->help) return true;
     options_print_help(options, stdout);
-    bool written = fflush(stdout) == 0 && !ferror(stdout);
-    *exit_code = written ? CLI_OK : cli_error("cannot write standard output");
+    *exit_code = cli_finish_stdout();
     return false;
 }

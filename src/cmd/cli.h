@@ -37,6 +37,9 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code);
 int cli_usage_error(const struct options *options, const char *format, ...) PRINTF_LIKE(2, 3);
 // "nanovllm: <message>"; returns CLI_FAILED.
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
+// Flushes what a help text or version printed. CLI_FAILED with the reason when it could not be
+// written, without a word when the reader went away.
+int cli_finish_stdout(void);
 // The library's error as ours; passes `status` on.
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err);
 

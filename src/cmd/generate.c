@@ -9,6 +9,7 @@
 #include "cmd/cli.h"
 #include "cmd/generate_run.h"
 #include "cmd/interrupt.h"
+#include "cmd/model_info.h"
 #include "cmd/stats_json.h"
 
 struct generate {
@@ -19,6 +20,7 @@ struct generate {
     struct output_file results, stats_file;
     struct progress progress;
     struct nvllm_engine *engine;
+    size_t max_model_len;
 };
 
 static const struct nvllm_param *own_option(size_t index) {
@@ -126,6 +128,7 @@ static int run_requests(struct generate *g, bool only_one) {
                   : only_one ? GENERATE_STREAM
                              : GENERATE_LABELS,
         // The engine always has somebody waiting for the next free place.
+        .max_model_len = g->max_model_len,
         .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
     };
     bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
@@ -157,6 +160,17 @@ static int check_usage(const struct generate *g, const struct options *options) 
     return CLI_OK;
 }
 
+static enum status load(struct generate *g, struct err *err) {
+    struct nvllm_error error = {0};
+    json_t *info = NULL;
+    enum status status =
+        cli_status(nvllm_engine_create(&g->engine, &g->engine_options, &error), &error, err);
+    if (!status) status = model_info_open(&info, &g->engine_options, err);
+    if (!status) g->max_model_len = (size_t)model_info_int(info, "max_model_len");
+    json_decref(info);
+    return status;
+}
+
 static int generate(struct generate *g, const struct options *options) {
     int exit_code = check_usage(g, options);
     if (exit_code) return exit_code;
@@ -164,10 +178,8 @@ static int generate(struct generate *g, const struct options *options) {
     enum status status = open_source(g, options, &err);
     if (!status) status = open_files(g, &err);
     if (status) return cli_error("%s", err.message);
-    struct nvllm_error error = {0};
-    if (nvllm_engine_create(&g->engine, &g->engine_options, &error)) {
-        return cli_error("%s", error.message);
-    }
+    status = load(g, &err);
+    if (status) return cli_error("%s", err.message);
     return run_requests(g, !g->input && g->source.total == 1);
 }
 

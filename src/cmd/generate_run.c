@@ -257,6 +257,14 @@ static enum status add_request(struct generate_run *run, struct generate_task *t
                       &error, err);
 }
 
+// The error names its length: megabytes of ids that nothing ran on help nobody.
+static void drop_long_prompt(const struct generate_run *run, struct result *result) {
+    if (result->num_prompt_ids <= run->max_model_len) return;
+    free(result->prompt_ids);
+    result->prompt_ids = NULL;
+    result->num_prompt_ids = 0;
+}
+
 static void admit(struct generate_run *run, struct request_line *line) {
     struct err err = {0};
     struct generate_task *task = append_task(run);
@@ -268,7 +276,11 @@ static void admit(struct generate_run *run, struct request_line *line) {
     if (!status) status = add_request(run, task, line, &err);
     if (status == ERR_DEVICE) fail(run, status, &err);
     if (status) {
+        if (line->line_number) {
+            err_prefix(&err, status, "line %llu", (unsigned long long)line->line_number);
+        }
         task->result.num_top = -1;
+        drop_long_prompt(run, &task->result);
         take_error(run, task, err.message);
     } else {
         run->num_unfinished++;

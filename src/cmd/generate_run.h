@@ -25,6 +25,7 @@ struct generate_run {
     struct progress *progress; // borrowed
     enum generate_format format;
     size_t unfinished_max; // requests in the engine at once
+    size_t max_model_len; // a refused prompt longer than this is not repeated in its result
     // Filled by the run.
     uint64_t num_requests; // taken from the source
     uint64_t num_finished; // by themselves

@@ -1,4 +1,5 @@
-/* Ctrl-C and SIGTERM: the first asks the run to stop, the second ends the process at once. */
+/* Ctrl-C and SIGTERM: the first asks the run to stop and says so on standard error, the second ends
+ * the process at once. */
 #ifndef CMD_INTERRUPT_H
 #define CMD_INTERRUPT_H
 

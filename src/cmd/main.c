@@ -1,7 +1,9 @@
 /* The nanovllm command: picks one of the commands and returns its exit code. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/suggest.h"
 #include "cmd/cli.h"
@@ -14,11 +16,6 @@ static const struct cli_command commands[] = {
     {"detokenize", "token ids to text", cmd_detokenize},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
-
-static int finish_stdout(void) {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return CLI_OK;
-    return cli_error("cannot write standard output");
-}
 
 static void print_overview(FILE *out) {
     fprintf(out, "nanovllm runs large language models: paged KV cache, prefix caching, continuous "
@@ -49,10 +46,22 @@ static int unknown_command(const char *name) {
     return CLI_USAGE;
 }
 
+// A missing standard descriptor would be given to the next file that is opened, and messages or
+// results would land in it. /dev/null takes its place, opened the wrong way round, so that using
+// what is not there is still a fault.
+static int fill_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0) continue;
+        int flags = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+        if (open("/dev/null", flags) != fd) return CLI_FAILED; // nowhere to say so
+    }
+    return CLI_OK;
+}
+
 static int print_help(int argc, char **argv) {
     if (argc == 0) {
         print_overview(stdout);
-        return finish_stdout();
+        return cli_finish_stdout();
     }
     const struct cli_command *command = find_command(argv[0]);
     if (!command) return unknown_command(argv[0]);
@@ -62,6 +71,7 @@ static int print_help(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    if (fill_descriptors()) return CLI_FAILED;
     // A reader that went away is an error of that write, not the end of the process: results in
     // other files are still closed properly.
     signal(SIGPIPE, SIG_IGN);
@@ -75,7 +85,7 @@ int main(int argc, char **argv) {
     }
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         printf("nanovllm %s\n", nvllm_version());
-        return finish_stdout();
+        return cli_finish_stdout();
     }
     const struct cli_command *command = find_command(name);
     return command ? command->run(argc - 2, argv + 2) : unknown_command(name);

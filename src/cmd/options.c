@@ -168,14 +168,16 @@ static enum status set_field(const struct nvllm_param *row, void *target, const 
     }
 }
 
-// The library's sentences begin with the parameter's name; here that is the flag's.
+// The library's sentences have the parameter's name; here that is the flag's.
 static enum status name_flag(const char *name, const char *flag, size_t flag_len,
                              enum status status, struct err *err) {
-    size_t name_len = strlen(name);
-    if (!err || strncmp(err->message, name, name_len) != 0) return status;
-    char rest[sizeof err->message];
-    memcpy(rest, err->message, sizeof rest);
-    return err_set(err, status, "%.*s%s", (int)flag_len, flag, rest + name_len);
+    if (!err || status == ERR_NOMEM) return status;
+    char sentence[sizeof err->message];
+    memcpy(sentence, err->message, sizeof sentence);
+    const char *at = strstr(sentence, name);
+    if (!at) return status;
+    return err_set(err, status, "%.*s%.*s%s", (int)(at - sentence), sentence, (int)flag_len, flag,
+                   at + strlen(name));
 }
 
 static enum status set_row(const struct flag_match *match, const char *value, struct err *err) {

@@ -58,7 +58,8 @@ enum status output_file_write(struct output_file *file, const void *bytes, size_
 enum status output_file_close(struct output_file *file, struct err *err) {
     if (file->fd < 0) return OK;
     enum status status = file->failed ? OK : empty_once(file, err);
-    int fd = file->fd;
+    // Others write to standard output too: a copy is closed, which tells the same faults.
+    int fd = file->is_stdout ? dup(file->fd) : file->fd;
     file->fd = -1;
     if (close(fd) != 0 && !status && !file->failed) status = write_fault(file, err);
     return status;

@@ -23,7 +23,7 @@ MUST_USE enum status output_file_open(struct output_file *file, const char *path
 MUST_USE enum status output_file_write(struct output_file *file, const void *bytes, size_t len,
                                        struct err *err);
 // Empties a file that got no result, and closes; faults that show only now (quotas, network disks)
-// are reported. A file that was never opened (fd -1) is fine.
+// are reported. A file that was never opened (fd -1) is fine; standard output stays open.
 MUST_USE enum status output_file_close(struct output_file *file, struct err *err);
 void output_file_abandon(struct output_file *file); // closes and keeps the old content
 

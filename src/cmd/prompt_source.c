@@ -103,6 +103,7 @@ static enum status parse_line(struct prompt_source *source, enum source_state *s
     }
     enum status status = request_line_parse(line, text, len, source->defaults, err);
     *state = SOURCE_REQUEST;
+    line->line_number = reader->line_number;
     if (!status) return OK;
     *state = SOURCE_REFUSED;
     status = err_prefix(err, status, "line %llu", (unsigned long long)reader->line_number);

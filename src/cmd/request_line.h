@@ -10,6 +10,7 @@
 #include "nanovllm.h"
 
 struct request_line {
+    uint64_t line_number; // in --input, from 1; 0: not from there
     json_t *root; // the parsed line, which the strings below borrow from
     const char *prompt; // [prompt_len] or NULL; may contain NUL bytes
     size_t prompt_len;

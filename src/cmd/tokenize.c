@@ -1,9 +1,11 @@
 /* `nanovllm tokenize` and `nanovllm detokenize`: the tokenizer alone, without a model. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/jread.h"
 #include "cmd/cli.h"
 #include "cmd/json_text.h"
 #include "cmd/output_file.h"
@@ -117,25 +119,59 @@ static enum status tokenize_all(struct tokenize *t, const struct options *option
     return status;
 }
 
-static const char id_separators[] = " \t\r\n,[]";
+static const char id_separators[] = " \t\r\n,";
 
-// Ids between blanks, commas and brackets: what tokenize prints, in both of its forms.
-static enum status parse_ids(const char *text, int32_t *ids, size_t *num_ids, struct err *err) {
-    for (;;) {
-        text += strspn(text, id_separators);
-        if (!*text) return OK;
-        char *end = NULL;
-        errno = 0;
-        long long id = strtoll(text, &end, 10);
-        bool ends = !*end || strchr(id_separators, *end);
-        if (end == text || !ends || errno || id < 0 || id > INT32_MAX) {
-            int shown = (int)strcspn(text, id_separators);
-            return err_set(err, ERR_INVALID, "\"%.*s\" is not a token id", shown < 64 ? shown : 64,
-                           text);
-        }
-        ids[(*num_ids)++] = (int32_t)id;
-        text = end;
+static enum status parse_id(const char **at, int32_t *id, struct err *err) {
+    size_t len = strcspn(*at, id_separators);
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(*at, &end, 10);
+    if (end != *at + len || errno || number < 0 || number > INT32_MAX) {
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not a token id", (int)(len < 64 ? len : 64),
+                       *at);
     }
+    *id = (int32_t)number;
+    *at = end;
+    return OK;
+}
+
+// From '[' to the first ']': JSON, of which a list of anything but integers is refused.
+static enum status parse_list(const char **at, int32_t *ids, size_t *num_ids, struct err *err) {
+    size_t len = strcspn(*at, "]");
+    if ((*at)[len]) len++;
+    json_t *list = NULL;
+    enum status status = jread_text(&list, *at, len, "the list of token ids", err);
+    for (size_t i = 0; i < json_array_size(list) && !status; i++) {
+        const json_t *id = json_array_get(list, i);
+        json_int_t number = json_is_integer(id) ? json_integer_value(id) : -1;
+        if (number < 0 || number > INT32_MAX) {
+            status = err_set(err, ERR_INVALID, "element %zu of the list is not a token id", i);
+        } else {
+            ids[(*num_ids)++] = (int32_t)number;
+        }
+    }
+    json_decref(list);
+    *at += len;
+    if (!status && **at && !strchr(id_separators, **at)) {
+        status = err_set(err, ERR_INVALID, "a list of token ids is followed by \"%.20s\"", *at);
+    }
+    return status;
+}
+
+// Ids or JSON lists of them between blanks and commas: what tokenize prints, in both of its forms.
+static enum status parse_ids(const char *text, int32_t *ids, size_t *num_ids, struct err *err) {
+    enum status status = OK;
+    while (!status) {
+        text += strspn(text, id_separators);
+        if (!*text) break;
+        if (*text == '[') {
+            status = parse_list(&text, ids, num_ids, err);
+        } else {
+            status = parse_id(&text, &ids[*num_ids], err);
+            if (!status) ++*num_ids;
+        }
+    }
+    return status;
 }
 
 // One text of ids, appended to the output as one text.
