@@ -137,11 +137,26 @@ static struct split *next_split(struct tokenizer *tokenizer) {
     return &tokenizer->splits[tokenizer->num_splits++];
 }
 
+// The flags of a ByteLevel, of which only the pre_tokenizer's do anything here: trim_offsets is
+// about offsets, and the others are not read from a post_processor or a decoder.
+static enum status read_byte_level(const json_t *component, bool *prefix_space, bool *use_regex,
+                                   const char *what, struct err *err) {
+    bool trim_offsets = true;
+    *prefix_space = *use_regex = true; // as Hugging Face: use_regex came later
+    enum status status = jread_bool(component, "add_prefix_space", prefix_space, what, err);
+    if (!status) status = jread_bool(component, "trim_offsets", &trim_offsets, what, err);
+    return status ? status : jread_bool(component, "use_regex", use_regex, what, err);
+}
+
+static enum status check_byte_level(const json_t *component, const char *what, struct err *err) {
+    bool prefix_space, use_regex;
+    return read_byte_level(component, &prefix_space, &use_regex, what, err);
+}
+
 static enum status load_byte_level(struct tokenizer *tokenizer, const json_t *component,
                                    const char *what, struct err *err) {
-    bool prefix_space = true, use_regex = true; // as Hugging Face: use_regex came later
-    enum status status = jread_bool(component, "add_prefix_space", &prefix_space, what, err);
-    if (!status) status = jread_bool(component, "use_regex", &use_regex, what, err);
+    bool prefix_space, use_regex;
+    enum status status = read_byte_level(component, &prefix_space, &use_regex, what, err);
     if (status) return status;
     if (tokenizer->num_splits + 2 > SPLITS_MAX) {
         return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer has too many components", what);
@@ -201,7 +216,7 @@ enum status tokenizer_check_decoder(const json_t *root, const char *what, struct
             return unsupported("decoder", list.types[i], what, err);
         }
     }
-    return OK;
+    return check_byte_level(list.items[0], what, err);
 }
 
 // Appends the ids of one special token of a template.
@@ -280,7 +295,10 @@ enum status tokenizer_load_post_processor(struct tokenizer *tokenizer, const jso
     bool templated = false;
     for (size_t i = 0; i < list.len && !status; i++) {
         // ByteLevel moves offsets only, which nobody asks for here.
-        if (strcmp(list.types[i], "ByteLevel") == 0) continue;
+        if (strcmp(list.types[i], "ByteLevel") == 0) {
+            status = check_byte_level(list.items[i], what, err);
+            continue;
+        }
         if (strcmp(list.types[i], "TemplateProcessing") != 0) {
             return unsupported("post_processor", list.types[i], what, err);
         }

@@ -93,15 +93,39 @@ static enum status load_merges(struct bpe *bpe, struct json_span span, const cha
     return status;
 }
 
-// An option of the model that must be off: absent, null, false, 0 or "".
-static enum status check_off(const json_t *model, const char *key, const char *what,
-                             struct err *err) {
-    const json_t *value = jread_get(model, key);
-    bool off = !value || json_is_false(value) ||
-               (json_is_string(value) && !json_string_length(value)) ||
-               (json_is_number(value) && !(json_number_value(value) > 0));
-    return off ? OK
-               : err_set(err, ERR_UNSUPPORTED, "%s: model: \"%s\" is not supported", what, key);
+// Options of the model that must be off: absent, null, false, 0 or "", each of its own type.
+static enum status check_off(const json_t *model, const char *what, struct err *err) {
+    static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    double dropout = 0;
+    bool byte_fallback = false;
+    enum status status = jread_number(model, "dropout", &dropout, what, err);
+    if (!status) status = jread_bool(model, "byte_fallback", &byte_fallback, what, err);
+    if (status) return status;
+    const char *on = dropout != 0 ? "dropout" : byte_fallback ? "byte_fallback" : NULL;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        const char *text = "";
+        status = jread_string(model, texts[i], &text, what, err);
+        if (status) return status;
+        if (*text) on = texts[i];
+    }
+    if (!on) return OK;
+    return err_set(err, ERR_UNSUPPORTED, "%s: model: \"%s\" is not supported", what, on);
+}
+
+// What Hugging Face does to every encoded text where the file says so. Padding evens out the texts
+// of a batch, which there is none of here.
+static enum status check_encoding(const json_t *root, const char *what, struct err *err) {
+    static const char *const keys[] = {"truncation", "padding"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const json_t *value = jread_get(root, keys[i]);
+        if (!value || json_is_object(value)) continue;
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want an object or null", what, keys[i],
+                       jread_type_name(value));
+    }
+    if (!jread_get(root, "truncation")) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"truncation\" would cut long prompts, which is not supported, want null",
+                   what);
 }
 
 // The tokens of the single bytes, and what stands for a byte that has none.
@@ -152,11 +176,7 @@ static enum status load_model(struct tokenizer *tokenizer,
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: model of type \"%.80s\" is not supported, want BPE", what, type);
     }
-    const char *const off[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
-                               "byte_fallback"};
-    for (size_t i = 0; i < ARRAY_LEN(off) && !status; i++) {
-        status = check_off(model, off[i], what, err);
-    }
+    status = check_off(model, what, err);
     struct bpe *bpe = &tokenizer->bpe;
     if (!status) status = jread_bool(model, "fuse_unk", &bpe->fuse_unk, what, err);
     if (!status) status = jread_bool(model, "ignore_merges", &bpe->ignore_merges, what, err);
@@ -176,6 +196,22 @@ struct added_fields {
     bool single_word, lstrip, rstrip, normalized, special;
 };
 
+// A key that is not known may be a misspelled one, whose flag would stay off unseen.
+static enum status check_added_keys(const json_t *item, const char *what, struct err *err) {
+    static const char *const known[] = {"id",     "content",    "single_word", "lstrip",
+                                        "rstrip", "normalized", "special"};
+    for (void *it = json_object_iter((json_t *)(uintptr_t)item); it;
+         it = json_object_iter_next((json_t *)(uintptr_t)item, it)) {
+        const char *key = json_object_iter_key(it);
+        size_t i = 0;
+        while (i < ARRAY_LEN(known) && strcmp(key, known[i]) != 0) i++;
+        if (i < ARRAY_LEN(known)) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: an added token has the key \"%.60s\", which is not known", what, key);
+    }
+    return OK;
+}
+
 // Missing flags are off, but "normalized", which Hugging Face switches on.
 static enum status read_added(const json_t *item, struct added_fields *fields, const char *what,
                               struct err *err) {
@@ -184,7 +220,8 @@ static enum status read_added(const json_t *item, struct added_fields *fields, c
         return err_set(err, ERR_FORMAT, "%s: an added token is %s, want an object", what,
                        jread_type_name(item));
     }
-    enum status status = jread_string(item, "content", &fields->text, what, err);
+    enum status status = check_added_keys(item, what, err);
+    if (!status) status = jread_string(item, "content", &fields->text, what, err);
     if (!status) status = jread_int(item, "id", 0, VOCAB_IDS_MAX - 1, &fields->id, what, err);
     if (!status) status = jread_bool(item, "single_word", &fields->single_word, what, err);
     if (!status) status = jread_bool(item, "lstrip", &fields->lstrip, what, err);
@@ -300,7 +337,8 @@ static enum status load(struct tokenizer *tokenizer, const struct tokenizer_docu
         return err_set(err, ERR_UNSUPPORTED, "%s: version \"%.40s\" is not supported, want 1.0",
                        what, version);
     }
-    status = unicode_flags_create(&tokenizer->flags, err);
+    status = check_encoding(root, what, err);
+    if (!status) status = unicode_flags_create(&tokenizer->flags, err);
     if (!status) status = load_model(tokenizer, document, what, err);
     if (!status) status = tokenizer_load_normalizer(tokenizer, root, what, err);
     if (!status) status = tokenizer_load_added_tokens(tokenizer, root, what, err);

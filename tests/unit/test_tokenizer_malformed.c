@@ -40,6 +40,10 @@ static const struct fault faults[] = {
      "is a Git LFS pointer, not the file itself"},
     {"]]}}", "]]}", "not valid JSON"},
     {"]]}}", "]]}} x", "not valid JSON"},
+    // what is done to every text
+    {"\"1.0\", ", "\"1.0\", \"truncation\": {\"max_length\": 8}, ", "\"truncation\" would cut"},
+    {"\"1.0\", ", "\"1.0\", \"truncation\": 8, ", "\"truncation\" is an integer"},
+    {"\"1.0\", ", "\"1.0\", \"padding\": true, ", "\"padding\" is a boolean"},
     // the model
     {"\"model\": {", "\"models\": {", "\"model\" is missing"},
     {"\"BPE\"", "\"WordPiece\"", "WordPiece"},
@@ -48,6 +52,13 @@ static const struct fault faults[] = {
     {"\"dropout\": null", "\"continuing_subword_prefix\": \"##\"", "continuing_subword_prefix"},
     {"\"dropout\": null", "\"end_of_word_suffix\": \"</w>\"", "end_of_word_suffix"},
     {"\"dropout\": null", "\"ignore_merges\": 1", "\"ignore_merges\" is an integer"},
+    {"\"dropout\": null", "\"dropout\": -0.1", "\"dropout\" is not supported"},
+    {"\"dropout\": null", "\"dropout\": \"0\"", "\"dropout\" is a string"},
+    {"\"dropout\": null", "\"dropout\": false", "\"dropout\" is a boolean"},
+    {"\"dropout\": null", "\"byte_fallback\": 0", "\"byte_fallback\" is an integer"},
+    {"\"dropout\": null", "\"continuing_subword_prefix\": 0",
+     "\"continuing_subword_prefix\" is an integer"},
+    {"\"dropout\": null", "\"end_of_word_suffix\": []", "\"end_of_word_suffix\" is a list"},
     {"\"dropout\": null", "\"unk_token\": \"nope\"", "unk_token \"nope\""},
     {"\"dropout\": null", "\"vocab\": {}", "duplicate"},
     {"\"vocab\": {", "\"vocabulary\": {", "no object \"vocab\""},
@@ -89,6 +100,7 @@ static const struct fault faults[] = {
     {"\"<t>\"", "\"ab\"", "has id 7, but Hugging Face tokenizers gives it 3"},
     {"\"<t>\"", "7", "\"content\" is an integer"},
     {"\"special\": true", "\"special\": 1", "\"special\" is an integer"},
+    {"\"special\": true", "\"speciall\": true", "the key \"speciall\""},
     // normalizer
     {"\"NFC\"", "\"NFKC\"", "normalizer of type \"NFKC\""},
     {"{\"type\": \"NFC\"}", "\"NFC\"", "normalizer is a string"},
@@ -110,7 +122,14 @@ static const struct fault faults[] = {
     {"{\"Regex\": \"[a-c]+\"}", "{\"Regex\": \"[a-z&&[^b]]\"}", "not supported"},
     {"\"Isolated\"", "\"Merged\"", "behavior \"Merged\""},
     {", \"behavior\": \"Isolated\"", "", "behavior \"(missing)\""},
+    {"\"add_prefix_space\": false", "\"add_prefix_space\": 0", "\"add_prefix_space\" is"},
+    {"\"add_prefix_space\": false", "\"trim_offsets\": \"\"", "\"trim_offsets\" is a string"},
+    {"\"use_regex\": false", "\"use_regex\": []", "\"use_regex\" is a list"},
     // post_processor
+    {"\"post_processor\": {",
+     "\"post_processor\": {\"type\": \"ByteLevel\", \"trim_offsets\": 1},"
+     " \"unused\": {",
+     "\"trim_offsets\" is an integer"},
     {"\"TemplateProcessing\"", "\"BertProcessing\"", "post_processor of type \"BertProcessing\""},
     {"\"ids\": [6]", "\"ids\": [8]", "an id that is no token's"},
     {"\"ids\": [6]", "\"ids\": [\"x\"]", "an id that is no token's"},
@@ -119,6 +138,8 @@ static const struct fault faults[] = {
     {"{\"Sequence\": {\"id\": \"A\"}}", "{\"Sequence\": {\"id\": \"B\"}}", "around one text"},
     {", {\"Sequence\": {\"id\": \"A\"}}", "", "has no text"},
     // decoder
+    {"\"decoder\": {\"type\": \"ByteLevel\"",
+     "\"decoder\": {\"type\": \"ByteLevel\", \"use_regex\": 1", "\"use_regex\" is an integer"},
     {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}",
      "decoder of type \"Metaspace\""},
     {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null", "decoder is missing"},
@@ -149,6 +170,30 @@ static void test_the_valid_file_is_read(void **state) {
     assert_memory_equal(ids.ids, expected, sizeof expected);
     token_list_fini(&ids);
     tokenizer_close(tokenizer);
+}
+
+// What is off, or matters to batches only, is no fault.
+static void test_harmless_options(void **state) {
+    (void)state;
+    static const struct fault changes[] = {
+        {"\"1.0\", ",
+         "\"1.0\", \"truncation\": null, \"padding\": {\"strategy\": \"BatchLongest\"}, ", ""},
+        {"\"dropout\": null",
+         "\"dropout\": 0.0, \"byte_fallback\": false, \"continuing_subword_prefix\": \"\","
+         " \"end_of_word_suffix\": null",
+         ""},
+        {"\"use_regex\": false", "\"use_regex\": false, \"trim_offsets\": true", ""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+        char *text = changed(&changes[i]);
+        struct err err = {0};
+        struct tokenizer *tokenizer = NULL;
+        if (tokenizer_parse(&tokenizer, text, strlen(text), "t.json", &err)) {
+            fail_msg("%s", err.message);
+        }
+        tokenizer_close(tokenizer);
+        free(text);
+    }
 }
 
 static void test_faults(void **state) {
@@ -194,6 +239,7 @@ static void test_no_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_valid_file_is_read),
+        cmocka_unit_test(test_harmless_options),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_no_file),
