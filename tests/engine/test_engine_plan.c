@@ -5,11 +5,16 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "nanovllm.h"
+#include "support/config_text.h"
+#include "support/temp_folder.h"
 
 static struct nvllm_engine_options bundled(void) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
@@ -142,6 +147,67 @@ static void test_bad_options_are_named(void **state) {
     expect_error(&options, NVLLM_ERR_INVALID, "model");
 }
 
+// What the model's configuration asks for is refused with the name of the file that asks.
+static void test_unsupported_configurations_name_their_file(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *value;
+        const char *says;
+    } cases[] = {
+        {"architectures", "[\"NopeForCausalLM\"]", "architecture NopeForCausalLM is not supported"},
+        {"mlp_bias", "true", "Qwen3ForCausalLM with mlp_bias is not supported"},
+        {"sliding_window", "64, \"use_sliding_window\": true, \"max_window_layers\": 0",
+         "sliding-window attention (64 tokens) is not supported"},
+    };
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = make_config((const struct field[CHANGES_MAX]){{cases[i].key, cases[i].value}});
+        temp_folder_write_text(&folder, "config.json", text);
+        free(text);
+        struct nvllm_engine_options options = bundled();
+        options.model = folder.path;
+        char sentence[256];
+        snprintf(sentence, sizeof sentence, "%s/config.json: %s", folder.path, cases[i].says);
+        expect_error(&options, NVLLM_ERR_UNSUPPORTED, sentence);
+    }
+    temp_folder_remove(&folder);
+}
+
+// Only a tokenizer.json that is absent is missing.
+static void test_tokenizer_that_is_no_file(void **state) {
+    (void)state;
+    static const struct {
+        const char *link_to; // NULL: nothing has the name
+        const char *says;
+    } cases[] = {
+        {NULL, "/tokenizer.json is missing (skip_tokenizer_init"},
+        {"nowhere", "/tokenizer.json is a dangling link"},
+        {"/", "/tokenizer.json is not a regular file but a folder"},
+        {"/dev/null", "/tokenizer.json is not a regular file"},
+    };
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    char *text = make_config((const struct field[CHANGES_MAX]){{"num_hidden_layers", "1"}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
+    char path[256];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder.path);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (cases[i].link_to) assert_int_equal(symlink(cases[i].link_to, path), 0);
+        struct nvllm_engine_options options = bundled();
+        options.model = folder.path;
+        options.load_format = "dummy";
+        struct nvllm_engine *engine = NULL;
+        struct nvllm_error error = {0};
+        assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_IO);
+        assert_null(engine);
+        if (!strstr(error.message, cases[i].says)) fail_msg("%s", error.message);
+        if (cases[i].link_to) assert_int_equal(remove(path), 0);
+    }
+    temp_folder_remove(&folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_describes_the_bundled_model),
@@ -152,6 +218,8 @@ int main(void) {
         cmocka_unit_test(test_what_does_not_fit_says_what_it_takes),
         cmocka_unit_test(test_max_model_len_beyond_the_model_is_refused_b3),
         cmocka_unit_test(test_unsupported_architecture_is_named_b14),
+        cmocka_unit_test(test_unsupported_configurations_name_their_file),
+        cmocka_unit_test(test_tokenizer_that_is_no_file),
         cmocka_unit_test(test_bad_options_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
