@@ -22,6 +22,7 @@ struct bench {
     struct nvllm_engine *engine;
     struct workload workload;
     struct bench_result *runs; // [repeat]
+    int32_t num_finished; // of the runs; the next one was interrupted if not all are
 };
 
 static const struct nvllm_param *own_option(size_t index) {
@@ -68,9 +69,10 @@ static const char details[] =
 static const char epilogue[] =
     "Total counts generated tokens over the whole time. Prefill is the rate of the\n"
     "steps that run prompt tokens, Decode that of all others. First token is counted\n"
-    "from the start of the run.\n"
+    "from the start of the run. Ctrl-C stops it: the runs before are reported, and how\n"
+    "far the last one came. A second Ctrl-C ends the process at once.\n"
     "\n"
-    "Exit status: 0 success; 1 the run failed; 2 the command line is wrong.\n";
+    "Exit status: 0 success; 1 the run failed or was interrupted; 2 the command line is wrong.\n";
 
 // Stops before loading what cannot run: the library would cut long requests at max_model_len, and
 // the numbers would be of another workload.
@@ -114,7 +116,7 @@ static enum status load(struct bench *b, struct err *err) {
     return cli_status(nvllm_engine_create(&b->engine, &b->engine_options, &error), &error, err);
 }
 
-static enum status warm_up(struct bench *b, struct err *err) {
+static enum status warm_up(struct bench *b, bool *interrupted, struct err *err) {
     int32_t ids[] = {0, 0, 0, 0};
     struct workload_request request = {.prompt = ids, .prompt_len = ARRAY_LEN(ids)};
     request.max_tokens = 16;
@@ -123,16 +125,23 @@ static enum status warm_up(struct bench *b, struct err *err) {
                                 .num_input_tokens = request.prompt_len,
                                 .num_output_tokens = (uint64_t)request.max_tokens};
     struct bench_result result;
-    return bench_run(b->engine, &workload, (float)b->temperature, "warm-up", &result, err);
+    enum status status =
+        bench_run(b->engine, &workload, (float)b->temperature, "warm-up", &result, err);
+    *interrupted = result.interrupted;
+    return status;
 }
 
 static enum status run_all(struct bench *b, struct err *err) {
     interrupt_install();
-    enum status status = warm_up(b, err);
-    for (int32_t i = 0; i < b->repeat && !status; i++) {
+    bool interrupted = false; // during the warm-up: the first run is one of no tokens
+    enum status status = warm_up(b, &interrupted, err);
+    while (b->num_finished < b->repeat && !status && !interrupted) {
+        struct bench_result *run = &b->runs[b->num_finished];
         char salt[16]; // no run finds the prefixes of the one before
-        snprintf(salt, sizeof salt, "run %d", i);
-        status = bench_run(b->engine, &b->workload, (float)b->temperature, salt, &b->runs[i], err);
+        snprintf(salt, sizeof salt, "run %d", b->num_finished);
+        status = bench_run(b->engine, &b->workload, (float)b->temperature, salt, run, err);
+        interrupted = run->interrupted;
+        if (!status && !interrupted) b->num_finished++;
     }
     return status;
 }
@@ -155,13 +164,17 @@ static enum status print_report(const struct bench *b, struct err *err) {
     struct bench_report report = {.model = b->engine_options.model,
                                   .workload = workload_name(b->options.kind),
                                   .num_requests = b->workload.num_requests,
+                                  .num_input_tokens = b->workload.num_input_tokens,
+                                  .num_output_tokens = b->workload.num_output_tokens,
                                   .temperature = (float)b->temperature,
                                   .vocab_size = b->options.vocab_size,
                                   .ids_limit = b->workload.ids_limit,
                                   .load_seconds = stats.load_seconds,
                                   .runs = b->runs,
-                                  .num_runs = (size_t)b->repeat};
-    enum status status = bench_median(b->runs, report.num_runs, &report.median, err);
+                                  .num_runs = (size_t)b->num_finished};
+    if (b->num_finished < b->repeat) report.interrupted = &b->runs[b->num_finished];
+    enum status status = OK;
+    if (report.num_runs) status = bench_median(b->runs, report.num_runs, &report.median, err);
     if (status) return status;
     struct buf out = {0};
     if (b->json) {
@@ -186,20 +199,46 @@ static int unknown_workload(const struct bench *b, const struct options *options
                            nearest);
 }
 
-static int check_usage(struct bench *b, const struct options *options) {
-    struct workload_options *o = &b->options;
-    if (!b->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
-    if (options->num_args)
-        return cli_usage_error(options, "unexpected argument %s", options->args[0]);
-    if (!workload_from_name(b->workload_name, &o->kind, &o->batch_size)) {
-        return unknown_workload(b, options);
-    }
+// A workload's name says what it measures: numbers that would make it another one are refused.
+static int check_shape(const struct workload_options *o, const struct options *options) {
     bool shaped = o->batch_size || o->input_len || o->output_len || o->prefix_len;
     if (o->kind == WORKLOAD_NANO_VLLM && shaped) {
         return cli_usage_error(options, "the nano-vllm workload has fixed lengths: choose another "
                                         "--workload");
     }
+    if (o->kind == WORKLOAD_ONE_STREAM && o->batch_size > 1) {
+        return cli_usage_error(options,
+                               "the one-stream workload is one request: use --workload "
+                               "batch for --batch-size %d",
+                               o->batch_size);
+    }
+    if (o->kind == WORKLOAD_PREFILL && o->output_len > 1) {
+        return cli_usage_error(options,
+                               "the prefill workload generates one token: use --workload "
+                               "batch for --output-len %d",
+                               o->output_len);
+    }
+    if (o->kind != WORKLOAD_SHARED_PREFIX && o->prefix_len) {
+        return cli_usage_error(options, "--prefix-len is of --workload shared-prefix, not of %s",
+                               workload_name(o->kind));
+    }
     return CLI_OK;
+}
+
+static int check_usage(struct bench *b, const struct options *options) {
+    struct workload_options *o = &b->options;
+    if (!b->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
+    if (options->num_args)
+        return cli_usage_error(options, "unexpected argument %s", options->args[0]);
+    int32_t batch_size = o->batch_size;
+    if (!workload_from_name(b->workload_name, &o->kind, &o->batch_size)) {
+        return unknown_workload(b, options);
+    }
+    if (batch_size && batch_size != o->batch_size) {
+        return cli_usage_error(options, "--workload %s and --batch-size %d contradict each other",
+                               b->workload_name, batch_size);
+    }
+    return check_shape(o, options);
 }
 
 static int bench(struct bench *b, const struct options *options) {
@@ -211,7 +250,8 @@ static int bench(struct bench *b, const struct options *options) {
     if (!status) status = load(b, &err);
     if (!status) status = run_all(b, &err);
     if (!status) status = print_report(b, &err);
-    return status ? cli_error("%s", err.message) : CLI_OK;
+    if (status) return cli_error("%s", err.message);
+    return b->num_finished < b->repeat ? cli_error("interrupted") : CLI_OK;
 }
 
 int cmd_bench(int argc, char **argv) {

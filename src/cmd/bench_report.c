@@ -1,7 +1,7 @@
-/* Two forms of the same numbers. The text begins with the line that nano-vllm's bench.py prints, so
- * that results can be compared by eye or by grep; the JSON has everything, under names with units.
- * All of it is of the run with the median time: a mean would mix runs that a busy machine slowed.
- */
+/* Two forms of the same numbers. The text has the line that nano-vllm's bench.py prints, so that
+ * results can be compared by eye or by grep; the JSON has everything, under names with units. All
+ * of it is of the run with the median time: a mean would mix runs that a busy machine slowed. Of a
+ * bench that was interrupted, the runs before are reported, and how far the last one came. */
 #include "cmd/bench_report.h"
 
 #include <stdlib.h>
@@ -37,15 +37,29 @@ static enum status append_total(struct buf *out, const struct bench_result *run,
                        (unsigned long long)run->num_output_tokens, run->seconds, run_rate(run));
 }
 
-enum status bench_report_text(struct buf *out, const struct bench_report *report, struct err *err) {
+// A line for each run, where there is more to say than the report of the median one.
+static enum status append_run_lines(struct buf *out, const struct bench_report *report,
+                                    struct err *err) {
+    const struct bench_result *cut = report->interrupted;
+    if (report->num_runs == 1 && !cut) return OK;
     enum status status = OK;
-    for (size_t i = 0; i < report->num_runs && !status && report->num_runs > 1; i++) {
+    for (size_t i = 0; i < report->num_runs && !status; i++) {
         status = buf_appendf(out, err, "Run %zu: ", i + 1);
         if (!status) status = append_total(out, &report->runs[i], err);
     }
-    if (!status && report->num_runs > 1) {
-        status = buf_appendf(out, err, "Median of %zu runs:\n", report->num_runs);
+    if (!status && cut) {
+        status = buf_appendf(out, err, "Run %zu: interrupted after %llu tokens, %.2fs, %.2ftok/s\n",
+                             report->num_runs + 1, (unsigned long long)cut->num_output_tokens,
+                             cut->seconds, run_rate(cut));
     }
+    if (status || !report->num_runs) return status;
+    return buf_appendf(out, err, "Median of %zu run%s:\n", report->num_runs,
+                       report->num_runs == 1 ? "" : "s");
+}
+
+enum status bench_report_text(struct buf *out, const struct bench_report *report, struct err *err) {
+    enum status status = append_run_lines(out, report, err);
+    if (!report->num_runs) return status;
     const struct bench_result *run = &report->runs[report->median];
     if (!status) status = append_total(out, run, err);
     if (!status) {
@@ -85,6 +99,7 @@ static enum status append_string(struct buf *out, const char *name, const char *
     return status ? status : buf_append_str(out, ",\n", err);
 }
 
+// Without the comma behind it: nothing follows when no run came to its end.
 static enum status append_runs(struct buf *out, const struct bench_report *report,
                                struct err *err) {
     enum status status = buf_append_str(out, "  \"runs_seconds\": [", err);
@@ -92,7 +107,12 @@ static enum status append_runs(struct buf *out, const struct bench_report *repor
         if (i) status = buf_append_str(out, ", ", err);
         if (!status) status = json_text_double(out, report->runs[i].seconds, err);
     }
-    return status ? status : buf_append_str(out, "],\n", err);
+    if (!status) status = buf_append_str(out, "],\n  \"interrupted\": ", err);
+    const struct bench_result *cut = report->interrupted;
+    if (status || !cut) return status ? status : buf_append_str(out, "null", err);
+    return buf_appendf(
+        out, err, "{\"run\": %zu, \"num_output_tokens\": %llu, \"time_seconds\": %.6f}",
+        report->num_runs + 1, (unsigned long long)cut->num_output_tokens, cut->seconds);
 }
 
 static enum status append_first_token(struct buf *out, const struct bench_first_token *first,
@@ -103,24 +123,24 @@ static enum status append_first_token(struct buf *out, const struct bench_first_
                        first->min, first->mean, first->p50, first->p99, first->max);
 }
 
-enum status bench_report_json(struct buf *out, const struct bench_report *report, struct err *err) {
-    const struct bench_result *run = &report->runs[report->median];
-    enum status status = buf_append_str(out, "{\n", err);
-    if (!status) status = append_string(out, "version", nvllm_version(), err);
+static enum status append_head(struct buf *out, const struct bench_report *report,
+                               struct err *err) {
+    enum status status = append_string(out, "version", nvllm_version(), err);
     if (!status) status = append_string(out, "model", report->model, err);
     if (!status) status = append_string(out, "workload", report->workload, err);
-    if (!status) {
-        status = buf_appendf(out, err,
-                             "  \"num_requests\": %zu,\n  \"temperature\": %g,\n"
-                             "  \"ids_modulo_vocab\": %s,\n  \"num_input_tokens\": %llu,\n"
-                             "  \"num_output_tokens\": %llu,\n",
-                             report->num_requests, (double)report->temperature,
-                             report->vocab_size < (uint32_t)report->ids_limit ? "true" : "false",
-                             (unsigned long long)run->num_input_tokens,
-                             (unsigned long long)run->num_output_tokens);
-    }
-    if (!status) status = append_runs(out, report, err);
-    if (!status) status = append_member(out, "time_seconds", run->seconds, err);
+    if (status) return status;
+    return buf_appendf(out, err,
+                       "  \"num_requests\": %zu,\n  \"temperature\": %g,\n"
+                       "  \"ids_modulo_vocab\": %s,\n  \"num_input_tokens\": %llu,\n"
+                       "  \"num_output_tokens\": %llu,\n",
+                       report->num_requests, (double)report->temperature,
+                       report->vocab_size < (uint32_t)report->ids_limit ? "true" : "false",
+                       (unsigned long long)report->num_input_tokens,
+                       (unsigned long long)report->num_output_tokens);
+}
+
+static enum status append_run(struct buf *out, const struct bench_result *run, struct err *err) {
+    enum status status = append_member(out, "time_seconds", run->seconds, err);
     if (!status) status = append_member(out, "throughput_tok_s", run_rate(run), err);
     if (!status) {
         status = append_member(out, "prefill_tok_s",
@@ -135,5 +155,16 @@ enum status bench_report_json(struct buf *out, const struct bench_report *report
     if (!status) status = append_first_token(out, &run->first_token, err);
     if (!status) status = buf_append_str(out, "  \"stats\": {\n", err);
     if (!status) status = stats_json_members(out, &run->stats, run->seconds, 4, err);
-    return status ? status : buf_append_str(out, "\n  }\n}\n", err);
+    return status ? status : buf_append_str(out, "\n  }", err);
+}
+
+enum status bench_report_json(struct buf *out, const struct bench_report *report, struct err *err) {
+    enum status status = buf_append_str(out, "{\n", err);
+    if (!status) status = append_head(out, report, err);
+    if (!status) status = append_runs(out, report, err);
+    if (!status && report->num_runs) {
+        status = buf_append_str(out, ",\n", err);
+        if (!status) status = append_run(out, &report->runs[report->median], err);
+    }
+    return status ? status : buf_append_str(out, "\n}\n", err);
 }

@@ -92,7 +92,10 @@ static enum status step_to_end(struct nvllm_engine *engine, struct bench_result 
     struct nvllm_stats stats = {.struct_size = sizeof stats};
     nvllm_engine_stats(engine, &stats);
     while (nvllm_engine_has_unfinished(engine)) {
-        if (interrupt_requested()) return err_set(err, ERR_INVALID, "interrupted");
+        if (interrupt_requested()) {
+            result->interrupted = true;
+            return OK;
+        }
         uint64_t prefill_before = stats.num_prefill_tokens;
         uint64_t generated_before = stats.num_generated_tokens;
         double start = clock_seconds();
@@ -126,6 +129,10 @@ static enum status measure(struct nvllm_engine *engine, const struct workload *w
     struct nvllm_stats after = {.struct_size = sizeof after};
     nvllm_engine_stats(engine, &after);
     result->stats = stats_since(&before, &after);
+    if (result->interrupted) {
+        result->num_output_tokens = result->stats.num_generated_tokens;
+        return OK;
+    }
     result->num_input_tokens = workload->num_input_tokens;
     result->num_output_tokens = state->num_output_tokens;
     if (state->num_failed || state->num_output_tokens != workload->num_output_tokens) {
@@ -148,8 +155,9 @@ enum status bench_run(struct nvllm_engine *engine, const struct workload *worklo
     enum status status = state.requests && state.first_tokens
                              ? measure(engine, workload, temperature, salt, &state, result, err)
                              : err_nomem(err, "bench");
-    // Requests left after a failure deliver their end now: their callbacks use what is freed here.
-    for (size_t i = 0; status && state.requests && i < workload->num_requests; i++) {
+    // Requests that are left deliver their end now: their callbacks use what is freed here.
+    bool left = status || result->interrupted;
+    for (size_t i = 0; left && state.requests && i < workload->num_requests; i++) {
         if (state.requests[i].added) nvllm_engine_abort(engine, state.requests[i].id);
     }
     free(state.requests);

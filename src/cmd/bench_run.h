@@ -11,8 +11,11 @@ struct bench_first_token {
 };
 
 struct bench_result {
+    bool interrupted; // cut short by Ctrl-C: seconds and num_output_tokens are those until then,
+        // what follows them is not filled
     double seconds; // from the first request added to the last one finished
-    uint64_t num_input_tokens, num_output_tokens;
+    uint64_t num_output_tokens;
+    uint64_t num_input_tokens;
     struct bench_first_token first_token;
     // Steps that ran prompt tokens (with decodes beside them, perhaps), and the others.
     uint64_t prefill_tokens; // prompt tokens computed
@@ -21,8 +24,8 @@ struct bench_result {
     struct nvllm_stats stats; // of this run alone
 };
 
-// `salt` keeps the prefix cache of one run from helping another. ERR_INVALID "interrupted" after
-// Ctrl-C.
+// `salt` keeps the prefix cache of one run from helping another. Ctrl-C is no fault: it ends the run
+// with result->interrupted.
 MUST_USE enum status bench_run(struct nvllm_engine *engine, const struct workload *workload,
                                float temperature, const char *salt, struct bench_result *result,
                                struct err *err);
