@@ -69,10 +69,11 @@ static const char details[] =
 static const char epilogue[] =
     "Total counts generated tokens over the whole time. Prefill is the rate of the\n"
     "steps that run prompt tokens, Decode that of all others. First token is counted\n"
-    "from the start of the run. Ctrl-C stops it: the runs before are reported, and how\n"
-    "far the last one came. A second Ctrl-C ends the process at once.\n"
+    "from the start of the run. Ctrl-C stops it: the runs before are reported, and\n"
+    "how far the last one came. A second Ctrl-C ends the process at once.\n"
     "\n"
-    "Exit status: 0 success; 1 the run failed or was interrupted; 2 the command line is wrong.\n";
+    "Exit status: 0 success; 1 the run failed or was interrupted; 2 the command line\n"
+    "is wrong.\n";
 
 // Stops before loading what cannot run: the library would cut long requests at max_model_len, and
 // the numbers would be of another workload.

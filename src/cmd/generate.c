@@ -59,7 +59,10 @@ static const char epilogue[] =
     "finish_reason (\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id\n"
     "or string that stopped it, else null), num_cached_tokens, logprobs (null, or per\n"
     "generated token {\"token_id\", \"logprob\", \"top\": [[id, logprob], ...]}), and\n"
-    "error where there is one.\n"
+    "error where there is one. Log-probabilities are of the model's own distribution,\n"
+    "before temperature, penalties and biases. The id of a token that stopped a\n"
+    "request is the last of token_ids; its text is left out. A refused prompt longer\n"
+    "than max_model_len is not repeated: its prompt_token_ids are empty.\n"
     "\n"
     "Ctrl-C stops the run: what is done is written, unfinished requests end with\n"
     "\"abort\". A second Ctrl-C ends the process at once.\n"
@@ -83,7 +86,12 @@ static enum status open_source(struct generate *g, const struct options *options
 
 static enum status open_files(struct generate *g, struct err *err) {
     int input_fd = g->source.fd;
-    enum status status = output_file_open(&g->results, g->output ? g->output : "-", input_fd, err);
+    const char *model = g->engine_options.model;
+    enum status status = OK;
+    if (g->output) status = output_file_spare_model(g->output, model, err);
+    if (!status && g->stats) status = output_file_spare_model(g->stats, model, err);
+    if (status) return status;
+    status = output_file_open(&g->results, g->output ? g->output : "-", input_fd, err);
     if (!status && g->stats) status = output_file_open(&g->stats_file, g->stats, input_fd, err);
     return status;
 }

@@ -23,8 +23,8 @@ static const struct nvllm_param *own_option(size_t index) {
 
 static const char details[] =
     "Shows a model's architecture, number of parameters and the memory that an engine\n"
-    "with these options would take. Reads config.json and generation_config.json; loads\n"
-    "no weights.\n";
+    "with these options would take. Reads config.json and generation_config.json;\n"
+    "loads no weights.\n";
 
 // "1.23 GiB", in the unit that leaves a number of at least 1.
 static void format_bytes(char *out, size_t size, json_int_t bytes) {

@@ -2,6 +2,7 @@
  * lost in a buffer when the process is killed. */
 #include "cmd/output_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -27,6 +28,30 @@ enum status output_file_open(struct output_file *file, const char *path, int inp
     if (!same) return OK;
     output_file_abandon(file);
     return err_set(err, ERR_INVALID, "%s is both input and output", file->name);
+}
+
+static bool ends_with(const char *name, const char *end) {
+    size_t len = strlen(name), end_len = strlen(end);
+    return len >= end_len && strcmp(name + len - end_len, end) == 0;
+}
+
+enum status output_file_spare_model(const char *path, const char *model, struct err *err) {
+    struct stat out;
+    bool exists = strcmp(path, "-") != 0 && stat(path, &out) == 0 && S_ISREG(out.st_mode);
+    DIR *folder = exists ? opendir(model) : NULL; // a bad folder is the loader's to report
+    if (!folder) return OK;
+    const struct dirent *entry;
+    bool same = false;
+    while (!same && (entry = readdir(folder))) {
+        struct stat info;
+        // Checkpoints are often links into a cache: files are compared, not names.
+        same = (ends_with(entry->d_name, ".json") || ends_with(entry->d_name, ".safetensors")) &&
+               fstatat(dirfd(folder), entry->d_name, &info, 0) == 0 && info.st_dev == out.st_dev &&
+               info.st_ino == out.st_ino;
+    }
+    closedir(folder);
+    if (!same) return OK;
+    return err_set(err, ERR_INVALID, "%s is a file of the model: results would replace it", path);
 }
 
 // Standard output is the caller's file, perhaps opened to append: it is never cut.

@@ -258,13 +258,14 @@ int cmd_detokenize(int argc, char **argv) {
     struct tokenize t = {0};
     const struct option_group groups[] = {
         {.title = "Options", .row = detokenize_option, .target = &t}};
-    struct options options = {.command = "detokenize",
-                              .synopsis = "-m DIR [options] [ID...]",
-                              .details = "Prints the text of token ids, given as arguments or on "
-                                         "standard input, between blanks\n"
-                                         "or commas or as a JSON list. Nothing is added to the "
-                                         "text but a newline on a terminal.\n",
-                              .groups = groups,
-                              .num_groups = ARRAY_LEN(groups)};
+    struct options options = {
+        .command = "detokenize",
+        .synopsis = "-m DIR [options] [ID...]",
+        .details =
+            "Prints the text of token ids, given as arguments or on standard input, between\n"
+            "blanks or commas or as JSON lists of integers. Nothing is added to the text but\n"
+            "a newline on a terminal.\n",
+        .groups = groups,
+        .num_groups = ARRAY_LEN(groups)};
     return run(&options, &t, argc, argv, detokenize_all);
 }
