@@ -225,7 +225,7 @@ static enum status load_ends(struct loader *l) {
     enum status status = load_vocabulary(l, "model.embed_tokens.weight", &d->embedding);
     if (status) return status;
     if (d->config->tie_word_embeddings) {
-        // Some checkpoints repeat the embedding under this name: the same matrix, or a contradiction.
+        // Some checkpoints repeat the embedding under this name; another matrix contradicts.
         const uint64_t shape[2] = {d->config->vocab_size, d->config->hidden_size};
         status = weights_ignore_copy(l->weights, "lm_head.weight", "model.embed_tokens.weight", 2,
                                      shape, l->err);
