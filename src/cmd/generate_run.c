@@ -83,6 +83,7 @@ static enum status take_end(struct generate_run *run, struct generate_task *task
         if (!result->stop_string) return err_nomem(err, "result");
     }
     count_held(task);
+    if (event->error) take_error(run, task, event->error);
     return OK;
 }
 
