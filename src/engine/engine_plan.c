@@ -98,6 +98,10 @@ static enum status choose_kv_cache(struct engine_plan *plan,
         .head_dim = plan->config.head_dim,
     };
     plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
+    if (plan->kv_block_bytes > SIZE_MAX / 4 / plan->batch.max_blocks_per_seq) {
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache block of %zu bytes, max_model_len %u",
+                       plan->kv_block_bytes, plan->max_model_len);
+    }
     size_t sequence_bytes = plan->kv_block_bytes * plan->batch.max_blocks_per_seq;
     uint64_t num_blocks = (uint64_t)options->num_kvcache_blocks;
     if (!num_blocks && options->kv_cache_gib > 0) {
@@ -115,7 +119,7 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     }
     uint64_t most = (uint64_t)INT32_MAX / block_size; // slots are int32_t
     if (num_blocks > most) num_blocks = most;
-    if (plan->kv_block_bytes > SIZE_MAX / 4 / (size_t)num_blocks) {
+    if (!num_blocks || plan->kv_block_bytes > SIZE_MAX / 4 / (size_t)num_blocks) {
         return err_set(err, ERR_UNSUPPORTED, "a KV cache of %llu blocks of %zu bytes",
                        (unsigned long long)num_blocks, plan->kv_block_bytes);
     }
