@@ -108,7 +108,9 @@ static enum status skip_missing_tokenizer(struct bench *b, struct err *err) {
     char path[FILE_PATH_MAX];
     enum status status =
         file_join(path, sizeof path, b->engine_options.model, "tokenizer.json", err);
-    if (!status && !file_exists(path)) b->engine_options.skip_tokenizer_init = 1;
+    bool is_present = false;
+    if (!status) status = file_is_present(path, &is_present, err);
+    if (!status && !is_present) b->engine_options.skip_tokenizer_init = 1;
     return status;
 }
 

@@ -195,7 +195,7 @@ static bool hex4(const char *p, const char *end, uint32_t *value) {
     return true;
 }
 
-// \uXXXX after the 'u', of surrogates both.
+// The four hex digits after \u, of a surrogate pair both times.
 static enum status read_unicode_escape(struct json_reader *reader, struct buf *out,
                                        struct err *err) {
     uint32_t c, low;
