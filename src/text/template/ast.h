@@ -1,0 +1,180 @@
+/* The syntax tree of a template. Nodes live in the template's arena and never change after parsing.
+ * Constants are ready-made values. */
+#ifndef TEXT_TEMPLATE_AST_H
+#define TEXT_TEMPLATE_AST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "text/template/value.h"
+
+enum binary_op {
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_CONCAT, // ~
+};
+
+enum unary_op { OP_NOT, OP_NEG, OP_POS };
+
+enum compare_op { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOT_IN };
+
+enum expr_type {
+    EXPR_CONST, // constant
+    EXPR_NAME, // name
+    EXPR_LIST, // items
+    EXPR_TUPLE, // items
+    EXPR_DICT, // items: key, value, key, value, ...
+    EXPR_UNARY, // unary, left
+    EXPR_BINARY, // binary, left, right
+    EXPR_AND, // left, right
+    EXPR_OR, // left, right
+    EXPR_COMPARE, // left, compare: a chain a < b <= c
+    EXPR_TERNARY, // condition, left, right (NULL: undefined)
+    EXPR_ATTRIBUTE, // left, name
+    EXPR_ITEM, // left, right
+    EXPR_SLICE, // left, slice: left[start:stop:step]
+    EXPR_CALL, // left, args
+    EXPR_FILTER, // left (NULL in a filter block: its text), name, args
+    EXPR_TEST, // left, name, args; `is not` is OP_NOT around it
+};
+
+struct expr;
+
+struct expr_args {
+    struct expr **values; // [num_values] positional
+    size_t num_values;
+    const struct string **names; // [num_names] keywords, each once
+    struct expr **named; // [num_names]
+    size_t num_names;
+    struct expr *star; // *args, or NULL
+    struct expr *star_star; // **kwargs, or NULL
+};
+
+struct compare_link {
+    enum compare_op op;
+    struct expr *right;
+};
+
+struct expr {
+    enum expr_type type;
+    uint32_t line; // from 1
+    union {
+        struct value constant;
+        const struct string *name; // NAME, ATTRIBUTE, FILTER, TEST
+        enum unary_op unary;
+        enum binary_op binary;
+        struct expr *condition; // TERNARY
+    };
+    struct expr *left, *right;
+    union {
+        struct {
+            struct expr **items;
+            size_t num_items;
+        } list; // LIST, TUPLE, DICT (2 per entry)
+        struct {
+            struct compare_link *links;
+            size_t num_links;
+        } compare;
+        struct {
+            struct expr *start, *stop, *step; // each may be NULL
+        } slice;
+        struct expr_args args; // CALL, FILTER, TEST
+    };
+};
+
+// Where an assignment goes: a name, a namespace's attribute, or a tuple of targets.
+enum target_type { TARGET_NAME, TARGET_ATTRIBUTE, TARGET_TUPLE };
+
+struct target {
+    enum target_type type;
+    uint32_t line;
+    const struct string *name; // NAME; ATTRIBUTE: the namespace's variable
+    const struct string *attribute;
+    struct target **items; // [num_items] TUPLE
+    size_t num_items;
+};
+
+struct block { // statements in order
+    struct stmt **stmts; // [num_stmts]
+    size_t num_stmts;
+};
+
+enum stmt_type {
+    STMT_TEXT, // text
+    STMT_PRINT, // expr
+    STMT_IF, // branches
+    STMT_FOR, // loop
+    STMT_SET, // target = expr
+    STMT_SET_BLOCK, // target = text of body, through the filter chain in expr (NULL: none)
+    STMT_MACRO, // macro
+    STMT_CALL, // call block: expr is an EXPR_CALL, macro is the caller
+    STMT_FILTER, // body through the filter chain in expr
+    STMT_WITH, // targets, exprs, body
+    STMT_GENERATION, // body, in a scope of its own (transformers' mark of the assistant's text)
+    STMT_BLOCK, // block tag: body in place, in a scope of its own
+    STMT_AUTOESCAPE, // expr: whether printing escapes inside body
+    STMT_BREAK,
+    STMT_CONTINUE,
+};
+
+struct branch {
+    struct expr *condition; // NULL: else
+    struct block body;
+};
+
+struct for_stmt {
+    struct target *target;
+    struct expr *iterable;
+    struct expr *filter; // `if`, NULL: none
+    struct block body, otherwise;
+    bool is_recursive;
+};
+
+struct macro_decl {
+    const struct string *name; // of a call block: "caller"
+    const struct string **params; // [num_params]
+    struct expr **defaults; // [num_params], NULL: no default
+    size_t num_params;
+    struct block body;
+    bool uses_varargs, uses_kwargs, uses_caller; // whether the body names them
+};
+
+struct stmt {
+    enum stmt_type type;
+    uint32_t line;
+    union {
+        const struct string *text;
+        struct expr *expr; // PRINT, SET, SET_BLOCK, CALL, FILTER, AUTOESCAPE
+    };
+    struct block body; // SET_BLOCK, FILTER, WITH, GENERATION, BLOCK, AUTOESCAPE
+    union {
+        struct {
+            struct branch *branches;
+            size_t num_branches;
+        } if_;
+        struct for_stmt *loop;
+        struct target *target; // SET, SET_BLOCK
+        struct macro_decl *macro; // MACRO, CALL
+        struct {
+            struct target **targets; // [count]
+            struct expr **values; // [count]
+            size_t count;
+        } with;
+    };
+};
+
+// Nesting of expressions and statements at most; also of brackets in the source.
+enum { AST_DEPTH_MAX = 200 };
+
+// `arena` owns the tree, also what was made before an error. Errors are
+// "<what>: line <n>: <reason>", ERR_FORMAT. Unknown filters, tests and tags are errors here.
+MUST_USE enum status ast_parse(struct block *out, struct arena *arena, const char *source,
+                               size_t len, const char *what, struct err *err);
+
+#endif

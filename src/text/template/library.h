@@ -1,0 +1,71 @@
+/* The built-in functions, filters, tests and methods. Each kind is a table of names; the parser
+ * asks whether a filter or test exists, the evaluator runs it. */
+#ifndef TEXT_TEMPLATE_LIBRARY_H
+#define TEXT_TEMPLATE_LIBRARY_H
+
+#include "text/template/run.h"
+
+typedef enum status (*filter_fn)(struct run *run, struct value value, const struct call_args *args,
+                                 struct value *out);
+typedef enum status (*test_fn)(struct run *run, struct value value, const struct call_args *args,
+                               bool *out);
+typedef enum status (*function_fn)(struct run *run, const struct call_args *args,
+                                   struct value *out);
+typedef enum status (*method_fn)(struct run *run, struct value self, const struct call_args *args,
+                                 struct value *out);
+
+struct filter {
+    const char *name;
+    filter_fn run;
+};
+struct test {
+    const char *name;
+    test_fn run;
+};
+struct function {
+    const char *name;
+    function_fn run;
+};
+struct method { // bound
+    const char *name;
+    method_fn run;
+    struct value self;
+};
+
+const struct filter *library_filter(const struct string *name); // NULL: none of that name
+const struct test *library_test(
+    const struct string *name); // NULL: none; "in", "==" and the like included
+const struct function *library_function(const struct string *name); // global functions; NULL: none
+// The method `name` of value's type, bound to it. *found false: the type has none. A method that
+// would change the value (list.append) is found and refuses to run, as the sandbox does.
+MUST_USE enum status library_method(struct run *run, struct value value, const struct string *name,
+                                    bool *found, struct value *out);
+
+// left % right for a string on the left: printf-style formatting.
+MUST_USE enum status library_format(struct run *run, const struct string *format,
+                                    struct value right, struct value *out);
+// A Markup's escaping of & < > ' ".
+MUST_USE enum status library_escape(struct run *run, struct value value, struct value *out);
+
+struct cycler;
+struct joiner;
+// cycler.next, .current, .reset: attributes.
+MUST_USE enum status library_cycler_attribute(struct run *run, struct value cycler,
+                                              const struct string *name, struct value *out);
+MUST_USE enum status library_call_joiner(struct run *run, struct value joiner, struct value *out);
+
+// ---- reading arguments, Python's rules: positional, then by keyword ----
+
+// Binds args to params ["name", ...][num_params]; values[i] stays VALUE_UNDEFINED with type set to
+// its default by the caller beforehand. Too many, unknown or double arguments and missing ones
+// among the first num_required are errors that name the callee and the argument.
+MUST_USE enum status args_bind(struct run *run, const char *callee, const struct call_args *args,
+                               const char *const *params, size_t num_params, size_t num_required,
+                               struct value *values);
+// The value as the type wanted, or an error that names callee and parameter.
+MUST_USE enum status args_int(struct run *run, const char *callee, const char *param,
+                              struct value value, int64_t *out); // bool counts as 0 or 1
+MUST_USE enum status args_string(struct run *run, const char *callee, const char *param,
+                                 struct value value, const struct string **out);
+
+#endif

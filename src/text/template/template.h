@@ -1,0 +1,46 @@
+/* Chat templates: the Jinja language as transformers runs it, parsed once and rendered many times.
+ *
+ * The environment is transformers' (utils/chat_template_utils.py): trim_blocks and lstrip_blocks on,
+ * loop controls, `generation` blocks, the immutable sandbox, no autoescaping, json.dumps behind
+ * `tojson`, the functions raise_exception and strftime_now. Language: Jinja 3.1's documentation;
+ * printing of values: Python's.
+ *
+ * A template comes with a checkpoint and is not trusted. A render is bounded in steps, memory,
+ * depth and output (template_limits); going over one is an error, as everything is that Jinja
+ * raises. There is no input or output but strings: no files, no environment, no clock but `now`. */
+#ifndef TEXT_TEMPLATE_TEMPLATE_H
+#define TEXT_TEMPLATE_TEMPLATE_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct template; // immutable after parsing: may be rendered from several threads
+
+// Bytes of source at most; a longer one is refused.
+enum { TEMPLATE_SOURCE_MAX = 4 << 20 };
+
+// `what` names the template in errors: "<what>: line 3: unexpected 'endfor'". It is copied, the
+// source too. ERR_FORMAT: not a template.
+MUST_USE enum status template_parse(struct template **out, const char *source, size_t len,
+                                    const char *what, struct err *err);
+void template_destroy(struct template *template); // NULL is fine
+
+struct template_render_options {
+    // For strftime_now: broken-down local time, zero-based as struct tm, with tm_gmtoff and tm_zone.
+    struct tm now;
+    int32_t microsecond; // [0, 999999], strftime's %f
+};
+
+// Appends what the template renders over `variables` (an object; its members are the template's
+// variables) to `out`; after an error `out` is as long as before. ERR_INVALID: the template raised
+// an error or went over a limit, with the line and the reason.
+MUST_USE enum status template_render(const struct template *template, const json_t *variables,
+                                     const struct template_render_options *options, struct buf *out,
+                                     struct err *err);
+
+#endif
