@@ -129,12 +129,13 @@ struct nvllm_engine_options {
     int32_t enable_prefix_caching; // default 1
     int32_t skip_tokenizer_init; // 1: no tokenizer.json needed, prompts are token ids only
     int64_t seed; // >= 0; default 0
+    const char *chat_template; // file of Jinja source; NULL (default) = the model's own
 };
 
 #define NVLLM_ENGINE_OPTIONS_INIT                                                                  \
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
-            256, 2048, 0, 16, 0, 0.0, 1, 0, 0                                                      \
+            256, 2048, 0, 16, 0, 0.0, 1, 0, 0, NULL                                                \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----
@@ -199,6 +200,35 @@ NVLLM_API enum nvllm_status nvllm_tokenizer_decode(const struct nvllm_tokenizer 
                                                    size_t *text_len, struct nvllm_error *error);
 NVLLM_API void nvllm_free(void *p);
 
+// ---- chat templates ----
+
+struct nvllm_chat_template; // read-only after opening and may be shared by threads
+
+// The chat template of a checkpoint folder: chat_template.jinja, or chat_template in
+// tokenizer_config.json (a string, or a list of named ones: "tool_use" for chats with tools where
+// there is one, else "default"). `path` (NULL: none) is a file of Jinja source to use in its place;
+// `model` may then be NULL, and the template has no bos_token and the like but those given to
+// render. ERR_INVALID: the folder has no template.
+NVLLM_API enum nvllm_status nvllm_chat_template_open(struct nvllm_chat_template **out,
+                                                     const char *model, const char *path,
+                                                     struct nvllm_error *error);
+NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_template); // NULL is fine
+// The prompt for a chat. `chat` [chat_len] is JSON, a list of messages or an object
+//   {"messages": [{"role": "user", "content": "Hi"}, ...],   content: a string, a list of text
+//                                                            parts {"type": "text", "text": ...},
+//                                                            or null beside "tool_calls"
+//    "tools": [...], "documents": [...],                     optional, as transformers takes them
+//    "add_generation_prompt": true,                          default: true
+//    "continue_final_message": false,                        default: false
+//    "chat_template_kwargs": {"enable_thinking": false}}     optional, further variables
+// Messages may have any further fields a template reads. Arguments of tool calls that are JSON text
+// of an object are passed as that object, as vLLM does. Where the template takes only strings,
+// text parts are joined by newlines. *text [*text_len], NUL-terminated, is the caller's
+// (nvllm_free). It is to be encoded without add_special_tokens: a template writes its own BOS.
+NVLLM_API enum nvllm_status nvllm_chat_template_render(
+    const struct nvllm_chat_template *chat_template, const char *chat, size_t chat_len, char **text,
+    size_t *text_len, struct nvllm_error *error);
+
 // ---- requests and their events ----
 
 enum nvllm_finish_reason {
@@ -248,6 +278,9 @@ struct nvllm_request {
     size_t prompt_len; // bytes
     const int32_t *prompt_token_ids; // [num_prompt_token_ids], or NULL when text is given
     size_t num_prompt_token_ids;
+    const char
+        *chat; // [chat_len] JSON as nvllm_chat_template_render takes it, or NULL; exactly one
+    size_t chat_len; // of prompt, prompt_token_ids and chat is given
     const struct nvllm_sampling_params *sampling; // NULL: all defaults
     // Requests share cached prefixes only within one salt; NULL: the common one.
     const char *cache_salt;
@@ -256,7 +289,7 @@ struct nvllm_request {
 };
 
 #define NVLLM_REQUEST_INIT                                                                         \
-    { sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, NULL, NULL, NULL }
+    { sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL }
 
 // ---- engine ----
 
@@ -284,6 +317,10 @@ NVLLM_API int nvllm_engine_has_unfinished(const struct nvllm_engine *engine);
 NVLLM_API int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id);
 // The engine's tokenizer, borrowed; NULL with skip_tokenizer_init.
 NVLLM_API const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *engine);
+// The engine's chat template, borrowed: options.chat_template or the model's, opened by the first
+// call or chat request. NULL with the reason in `error` when there is none or it is broken.
+NVLLM_API const struct nvllm_chat_template *nvllm_engine_chat_template(struct nvllm_engine *engine,
+                                                                       struct nvllm_error *error);
 
 struct nvllm_result {
     enum nvllm_finish_reason finish_reason;
