@@ -103,6 +103,10 @@ struct target {
 struct block { // statements in order
     struct stmt **stmts; // [num_stmts]
     size_t num_stmts;
+    // Names that are undefined when the scope of this block is entered, whatever is outside; found
+    // by symbols_resolve, empty until then.
+    const struct string **unset; // [num_unset]
+    size_t num_unset;
 };
 
 enum stmt_type {

@@ -34,8 +34,10 @@ struct run {
     uint32_t line; // of the node being evaluated, from 1
     const char *what; // the template's name in errors
     const struct template_render_options *options;
-    struct frame *globals; // variables of the render; its parent holds the built-in functions
-    struct frame *frame; // innermost scope
+    struct value variables; // of the render, a dict; the built-in functions are behind them
+    struct frame *root; // the template's own scope
+    struct frame *frame; // innermost scope (scope.h)
+    struct frame *spare_frames; // left scopes, to be used again
     bool is_autoescaping; // inside {% autoescape true %}: printing escapes what is not Markup
     struct text *out; // where output goes now: the render's, a macro's, a block's
     struct err *err;
@@ -60,6 +62,7 @@ enum status run_fail_undefined(struct run *run, struct value undefined);
 
 // ---- calling, for macros, functions, methods and the filters that call other filters ----
 
+// Lent for the call: who keeps arguments copies them.
 struct call_args {
     const struct value *values; // [num_values] positional
     size_t num_values;

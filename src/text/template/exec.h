@@ -1,0 +1,21 @@
+/* Statements: running the syntax tree, writing to run->out. */
+#ifndef TEXT_TEMPLATE_EXEC_H
+#define TEXT_TEMPLATE_EXEC_H
+
+#include "text/template/run.h"
+
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE }; // how a block of statements ended
+
+struct loop;
+
+// Runs the statements in the innermost scope until one ends the block.
+MUST_USE enum status exec_block(struct run *run, const struct block *block, enum flow *flow);
+// Runs them with their output kept apart, as a string; Markup under autoescape if wanted.
+MUST_USE enum status exec_captured(struct run *run, const struct block *block, bool is_markup,
+                                   struct value *out);
+// All turns of a loop that was just created, and its else.
+MUST_USE enum status exec_loop(struct run *run, struct loop *loop);
+// target = value, in the innermost scope.
+MUST_USE enum status exec_assign(struct run *run, const struct target *target, struct value value);
+
+#endif
