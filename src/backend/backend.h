@@ -23,6 +23,7 @@
 struct backend;
 struct backend_stream;
 struct linear; // packed weights of y = x W^T + b; made and owned through the backend
+struct experts; // packed weights of all experts of one layer; made and owned through the backend
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
 
 struct backend_options {
@@ -46,6 +47,19 @@ struct linear_spec {
     const struct matrix_slice *parts; // [num_parts], all with the same cols = in
     const struct matrix_slice *biases; // [num_parts] of [1][rows of the part], or NULL for no bias
     uint32_t num_parts;
+};
+
+// Of one rank: `intermediate` is its share of each expert.
+struct experts_shape {
+    uint32_t num_experts;
+    uint32_t hidden, intermediate;
+};
+
+// An expert is down(silu(gate(x)) * up(x)), without biases.
+struct experts_spec {
+    struct experts_shape shape;
+    const struct matrix_slice *gate, *up; // [num_experts] of [intermediate][hidden]
+    const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
 };
 
 struct kv_cache_spec {
@@ -129,6 +143,29 @@ struct silu_mul_args {
     uint32_t rows, cols;
 };
 
+// Which experts a token goes to: softmax over all its logits, then the top_k largest of them, best
+// first (ties: the smaller id first), divided by their sum where `normalize`.
+struct route_args {
+    float *logits; // dev [num_tokens][num_experts], of `logits`; destroyed
+    int32_t *ids; // dev [num_tokens][top_k]; distinct within a row, also where logits are NaN
+    float *weights; // dev [num_tokens][top_k]
+    uint32_t num_tokens, num_experts;
+    uint32_t top_k; // 1 .. num_experts
+    bool normalize;
+};
+
+// out[t] = sum over slots, ascending, of weights[t][slot] * expert ids[t][slot] of x[t]. An expert
+// is read once, and only if a token goes to it.
+struct experts_args {
+    const struct experts *experts;
+    const void *x; // dev [num_tokens][hidden]
+    const int32_t *ids; // dev [num_tokens][top_k], distinct within a row
+    const float *weights; // dev [num_tokens][top_k]
+    void *out; // dev [num_tokens][hidden], not overlapping x
+    void *scratch; // dev [experts_scratch_bytes(shape, num_tokens, top_k)]
+    uint32_t num_tokens, top_k;
+};
+
 struct gather_rows_args {
     const void *x; // dev [any][cols]
     const int32_t *index; // dev [rows]
@@ -201,6 +238,15 @@ struct backend_ops {
     void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
     size_t (*linear_bytes)(const struct backend *backend, uint32_t out, uint32_t in, bool bias);
 
+    enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
+                                  struct experts **out, struct err *err);
+    void (*experts_destroy)(struct backend *backend, struct experts *experts); // NULL is fine
+    size_t (*experts_bytes)(const struct backend *backend, const struct experts_shape *shape);
+    // Enough for any smaller number of tokens too.
+    size_t (*experts_scratch_bytes)(const struct backend *backend,
+                                    const struct experts_shape *shape, uint32_t num_tokens,
+                                    uint32_t top_k);
+
     enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
                                    struct kv_cache **out, struct err *err);
     void (*kv_cache_destroy)(struct backend *backend, struct kv_cache *cache); // NULL is fine
@@ -215,6 +261,8 @@ struct backend_ops {
                               const struct attention_prepare_args *);
     void (*attention)(struct backend *, struct backend_stream *, const struct attention_args *);
     void (*silu_mul)(struct backend *, struct backend_stream *, const struct silu_mul_args *);
+    void (*route)(struct backend *, struct backend_stream *, const struct route_args *);
+    void (*experts)(struct backend *, struct backend_stream *, const struct experts_args *);
     void (*gather_rows)(struct backend *, struct backend_stream *, const struct gather_rows_args *);
     void (*sample)(struct backend *, struct backend_stream *, const struct sample_args *);
     size_t (*sample_scratch_floats)(const struct backend *backend, uint32_t vocab_size,

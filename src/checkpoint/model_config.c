@@ -10,7 +10,9 @@
 #include "base/file.h"
 #include "base/jread.h"
 #include "checkpoint/config_read.h"
+#include "checkpoint/moe_config.h"
 #include "checkpoint/rope_config.h"
+#include "checkpoint/window_config.h"
 
 // Several times what the largest published models have. vocab_size * hidden_size, and heads *
 // head_dim * hidden_size, times 8 bytes stay below 2^51.
@@ -70,7 +72,6 @@ static const struct neutral_key neutral_keys[] = {
     {"use_mrope", NEUTRAL_FALSE},
     {"no_rope_layers", NEUTRAL_ABSENT},
     {"no_rope_layer_interval", NEUTRAL_ABSENT},
-    {"pretraining_tp", NEUTRAL_ONE}, // how products were summed in training
 };
 
 static bool is_neutral(const json_t *value, enum neutral_kind neutral) {
@@ -234,64 +235,6 @@ static enum status read_activation(const json_t *root, const char *what, struct 
     return OK;
 }
 
-// Every entry must be a layer without a window; `sliding` says whether windows are on. Where they
-// are off, a sliding layer is a full one.
-static enum status check_layer_types(const struct model_config *config, const json_t *types,
-                                     bool sliding, const char *what, struct err *err) {
-    if (!json_is_array(types)) {
-        return err_set(err, ERR_FORMAT, "%s: \"layer_types\" is %s, want a list of strings", what,
-                       jread_type_name(types));
-    }
-    if (json_array_size(types) != config->num_layers) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: \"layer_types\" has %zu entries, want one for each of the %u layers",
-                       what, json_array_size(types), config->num_layers);
-    }
-    for (size_t i = 0; i < config->num_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        if (!type) {
-            return err_set(err, ERR_FORMAT, "%s: \"layer_types\" has %s at %zu, want a string",
-                           what, jread_type_name(json_array_get(types, i)), i);
-        }
-        if (strcmp(type, "full_attention") == 0) continue;
-        if (strcmp(type, "sliding_attention") == 0 && !sliding) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"layer_types\" has \"%.60s\" at %zu, only full_attention is supported",
-                       what, type, i);
-    }
-    return OK;
-}
-
-// layer_types, where given, says which layers have a window; else max_window_layers says from which
-// one on, if the configuration has the switch use_sliding_window; else all have it.
-static enum status read_sliding_window(struct model_config *config, const json_t *root,
-                                       const char *what, struct err *err) {
-    // Qwen's configurations name a window that is off unless they say otherwise; Mistral's have
-    // only the window.
-    bool use = strncmp(config->architecture, "Qwen", 4) != 0;
-    uint32_t window = 0;
-    uint32_t first = 0; // the first layer with a window
-    enum status status = config_read_u32(root, "sliding_window", 1, INT32_MAX, &window, what, err);
-    if (!status) status = jread_bool(root, "use_sliding_window", &use, what, err);
-    if (!status)
-        status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
-    if (status) return status;
-    bool sliding = use && window;
-    const json_t *types = jread_get(root, "layer_types");
-    if (types) return check_layer_types(config, types, sliding, what, err);
-    if (!jread_get(root, "use_sliding_window")) first = 0;
-    if (!sliding || first >= config->num_layers) return OK;
-    if (first > 0) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"max_window_layers\" is %u: a sliding window in some of the layers is "
-                       "not supported",
-                       what, first);
-    }
-    config->use_sliding_window = true;
-    config->sliding_window = window;
-    return OK;
-}
-
 static enum status read_tokens(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
     int64_t bos = -1;
@@ -337,7 +280,8 @@ static enum status read_config(struct model_config *config, const json_t *root, 
     if (!status) status = read_heads(config, root, what, err);
     if (!status) status = read_activation(root, what, err);
     if (!status) status = read_flags(config, root, what, err);
-    if (!status) status = read_sliding_window(config, root, what, err);
+    if (!status) status = window_config_read(config, root, what, err);
+    if (!status) status = moe_config_read(config, root, what, err);
     if (!status) status = read_rope(config, root, what, err);
     if (!status) status = read_tokens(config, root, what, err);
     return status;
@@ -386,5 +330,6 @@ enum status model_config_load(struct model_config *config, struct generation_con
 
 void model_config_fini(struct model_config *config) {
     free(config->eos_token_ids);
+    free(config->moe.is_sparse);
     *config = (struct model_config){0};
 }

@@ -1,7 +1,9 @@
 /* What config.json says, validated. Accepts the published form (rope_theta, rope_scaling,
- * torch_dtype) and transformers 5's (rope_parameters, dtype). A key that would change the
- * computation and that we do not run is an error that names it, never ignored. Families are matched
- * elsewhere: any architecture name parses, and keys of mixture-of-experts models are left to them.
+ * torch_dtype, num_experts) and transformers 5's (rope_parameters, dtype, num_local_experts). A key
+ * that would change the computation and that we do not run is an error that names it, never
+ * ignored. Families are matched elsewhere: any architecture name parses. Only where transformers'
+ * configuration classes differ is the name looked at: the keys of a sliding window
+ * (window_config.h) and of experts (moe_config.h).
  *
  * A missing (or null) key has transformers' default: head_dim hidden_size / num_attention_heads,
  * num_key_value_heads num_attention_heads, rms_norm_eps 1e-6, hidden_act silu (the only one we
@@ -34,6 +36,16 @@ struct rope_config {
     bool truncate; // yarn; true by default
 };
 
+// Mixture of experts; all zero where every layer's MLP is dense.
+struct moe_config {
+    uint32_t num_experts;
+    uint32_t num_experts_per_tok; // 1 .. num_experts
+    uint32_t intermediate_size; // of one expert
+    bool norm_topk_prob; // the weights of a token's experts are made to sum to 1
+    uint32_t num_sparse_layers;
+    bool *is_sparse; // [num_layers]: experts instead of the dense MLP
+};
+
 struct model_config {
     char architecture[64]; // "Qwen3ForCausalLM"
     enum dtype dtype; // as declared: BF16, F16, F32
@@ -54,6 +66,7 @@ struct model_config {
     bool use_sliding_window; // effectively on, in every layer
     uint32_t sliding_window; // tokens a query sees, itself included; 0: all
     struct rope_config rope;
+    struct moe_config moe;
     int32_t bos_token_id; // -1: none
     // [num_eos_token_ids] config.json's, then generation_config.json's others
     int32_t *eos_token_ids;

@@ -107,13 +107,20 @@ struct row {
 };
 
 static const struct row model_rows[] = {
+    {"family", "Family", ROW_VALUE},
     {"architecture", "Architecture", ROW_VALUE},
     {"num_parameters", "Parameters", ROW_VALUE},
+    {"num_active_parameters", "Active for a token", ROW_VALUE},
     {"dtype", "Checkpoint dtype", ROW_VALUE},
     {"weight_dtype", "Weights kept as", ROW_VALUE},
     {"num_layers", "Layers", ROW_VALUE},
     {"hidden_size", "Hidden size", ROW_VALUE},
     {"intermediate_size", "Intermediate size", ROW_VALUE},
+    {"num_sparse_layers", "Layers with experts", ROW_VALUE},
+    {"num_experts", "Experts of a layer", ROW_VALUE},
+    {"num_experts_per_tok", "Experts for a token", ROW_VALUE},
+    {"moe_intermediate_size", "Intermediate of each", ROW_VALUE},
+    {"norm_topk_prob", "Weights normalized", ROW_VALUE},
     {"num_heads", "Attention heads", ROW_VALUE},
     {"num_kv_heads", "KV heads", ROW_VALUE},
     {"head_dim", "Head dimension", ROW_VALUE},

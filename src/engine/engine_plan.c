@@ -237,13 +237,28 @@ static json_t *memory_json(const struct engine_plan *plan) {
                      (json_int_t)plan->memory_available_bytes);
 }
 
+// What only a mixture of experts has; 0 when done.
+static int add_moe(json_t *root, const struct engine_plan *plan) {
+    const struct moe_config *moe = &plan->config.moe;
+    if (!root || !moe->num_experts) return 0;
+    json_int_t active = (json_int_t)decoder_num_active_parameters(&plan->config, &plan->traits);
+    json_t *more = json_pack(
+        "{s:I s:I s:I s:I s:I s:b}", "num_active_parameters", active, "num_experts",
+        (json_int_t)moe->num_experts, "num_experts_per_tok", (json_int_t)moe->num_experts_per_tok,
+        "moe_intermediate_size", (json_int_t)moe->intermediate_size, "num_sparse_layers",
+        (json_int_t)moe->num_sparse_layers, "norm_topk_prob", (int)moe->norm_topk_prob);
+    int failed = more ? json_object_update(root, more) : -1;
+    json_decref(more);
+    return failed;
+}
+
 enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err) {
     const struct model_config *c = &plan->config;
     json_t *root = json_pack(
-        "{s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
-        "architecture", c->architecture, "dtype", dtype_name(c->dtype), "weight_dtype",
-        dtype_name(plan->backend->weight_dtype), "num_parameters",
-        (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
+        "{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
+        "family", plan->traits.family, "architecture", c->architecture, "dtype",
+        dtype_name(c->dtype), "weight_dtype", dtype_name(plan->backend->weight_dtype),
+        "num_parameters", (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
         (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",
         (json_int_t)c->intermediate_size, "num_layers", (json_int_t)c->num_layers, "num_heads",
         (json_int_t)c->num_heads, "num_kv_heads", (json_int_t)c->num_kv_heads, "head_dim",
@@ -253,7 +268,8 @@ enum status engine_plan_json(const struct engine_plan *plan, char **json, struct
         c->rope.theta, "eos_token_ids", eos_json(c), "sampling_defaults",
         sampling_defaults_json(&plan->generation), "device", plan->backend->description, "plan",
         memory_json(plan));
-    *json = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    bool failed = add_moe(root, plan) != 0;
+    *json = root && !failed ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     return *json ? OK : err_nomem(err, "model description");
 }

@@ -59,7 +59,7 @@ static void attention_block(struct decoder *d, const struct decoder_layer *layer
                     (size_t)in->num_tokens * d->config->hidden_size);
 }
 
-static void mlp_block(struct decoder *d, const struct decoder_layer *layer, uint32_t num_tokens) {
+static void dense_mlp(struct decoder *d, const struct decoder_layer *layer, uint32_t num_tokens) {
     const struct backend_ops *ops = d->backend->ops;
     struct backend_stream *stream = d->backend->stream;
     const struct decoder_workspace *w = &d->workspace;
@@ -77,7 +77,45 @@ static void mlp_block(struct decoder *d, const struct decoder_layer *layer, uint
         d->backend, stream,
         &(struct linear_args){
             .linear = layer->down, .x = w->activated, .out = w->projected, .rows = num_tokens});
-    comm_all_reduce(d->comm, d->backend, w->projected, (size_t)num_tokens * d->config->hidden_size);
+}
+
+static void sparse_mlp(struct decoder *d, const struct decoder_layer *layer, uint32_t num_tokens) {
+    const struct backend_ops *ops = d->backend->ops;
+    struct backend_stream *stream = d->backend->stream;
+    const struct decoder_workspace *w = &d->workspace;
+    const struct moe_config *moe = &d->config->moe;
+
+    ops->logits(
+        d->backend, stream,
+        &(struct logits_args){
+            .linear = layer->router, .x = w->hidden, .out = w->router_logits, .rows = num_tokens});
+    ops->route(d->backend, stream,
+               &(struct route_args){.logits = w->router_logits,
+                                    .ids = w->expert_ids,
+                                    .weights = w->expert_weights,
+                                    .num_tokens = num_tokens,
+                                    .num_experts = moe->num_experts,
+                                    .top_k = moe->num_experts_per_tok,
+                                    .normalize = moe->norm_topk_prob});
+    ops->experts(d->backend, stream,
+                 &(struct experts_args){.experts = layer->experts,
+                                        .x = w->hidden,
+                                        .ids = w->expert_ids,
+                                        .weights = w->expert_weights,
+                                        .out = w->projected,
+                                        .scratch = w->experts_scratch,
+                                        .num_tokens = num_tokens,
+                                        .top_k = moe->num_experts_per_tok});
+}
+
+static void mlp_block(struct decoder *d, const struct decoder_layer *layer, uint32_t num_tokens) {
+    if (layer->experts) {
+        sparse_mlp(d, layer, num_tokens);
+    } else {
+        dense_mlp(d, layer, num_tokens);
+    }
+    comm_all_reduce(d->comm, d->backend, d->workspace.projected,
+                    (size_t)num_tokens * d->config->hidden_size);
 }
 
 // out = norm(residual), after residual += x where x is given.

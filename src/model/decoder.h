@@ -3,11 +3,15 @@
  *   residual = embed(tokens)
  *   per layer:
  *     residual += o(attention(qkv(norm(residual))))
- *     residual += down(silu(gate(norm(residual))) * up(norm(residual)))
+ *     residual += mlp(norm(residual))
  *   logits = lm_head(norm(residual)), of the rows that need them
  *
+ * where mlp(x) = down(silu(gate(x)) * up(x)), or in a sparse layer the weighted sum of the experts
+ * that the router chooses for x, each of that form.
+ *
  * Linear layers hold this rank's slice: q/k/v, gate/up and the vocabulary by rows, o and down by
- * columns; their partial results meet in comm. */
+ * columns; their partial results meet in comm. Experts are cut like the dense MLP, so every rank
+ * has a part of each; the router is whole on every rank. */
 #ifndef MODEL_DECODER_H
 #define MODEL_DECODER_H
 
@@ -24,7 +28,8 @@
 // What one rank holds of the model.
 struct decoder_shape {
     uint32_t num_heads, num_kv_heads; // of this rank
-    uint32_t intermediate_start, intermediate_size;
+    uint32_t intermediate_start, intermediate_size; // of the dense MLPs
+    uint32_t expert_start, expert_size; // of every expert's intermediate size
     uint32_t vocab_start, vocab_size;
     uint32_t head_start, kv_head_start;
 };
@@ -75,5 +80,8 @@ size_t decoder_workspace_bytes(const struct model_config *config, const struct d
 // Parameters of the whole model (all ranks), tied weights once.
 uint64_t decoder_num_parameters(const struct model_config *config,
                                 const struct family_traits *traits);
+// Without the experts that a token does not go to; the same for a dense model.
+uint64_t decoder_num_active_parameters(const struct model_config *config,
+                                       const struct family_traits *traits);
 
 #endif

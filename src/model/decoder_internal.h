@@ -10,8 +10,11 @@ struct decoder_layer {
     float *q_norm, *k_norm; // dev [head_dim], NULL where the family has none
     struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]
     struct linear *o; // [hidden][num_heads head_dim]
+    // Of the MLP either the first two, or in a sparse layer the last two; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]
     struct linear *down; // [hidden][intermediate]
+    struct linear *router; // [num_experts][hidden]
+    struct experts *experts;
 };
 
 // Activations of one pass, inside one allocation; T = max_num_tokens, R = max_num_logits.
@@ -23,6 +26,11 @@ struct decoder_workspace {
     void *attended; // dev [T][num_heads head_dim]
     void *gate_up; // dev [T][2 intermediate]
     void *activated; // dev [T][intermediate]
+    // Of sparse layers; they share memory with qkv and gate_up too.
+    float *router_logits; // dev [T][num_experts]
+    int32_t *expert_ids; // dev [T][num_experts_per_tok]
+    float *expert_weights; // dev [T][num_experts_per_tok]
+    void *experts_scratch; // dev
     void *last_residual, *last_projected, *last_hidden; // dev [R][hidden]
     float *logits; // dev [R][vocab of this rank]
     float *all_logits; // dev [R][vocab]; the same with one rank
@@ -46,6 +54,13 @@ struct decoder {
     void *workspace_memory; // dev
     struct decoder_workspace workspace;
 };
+
+static inline bool decoder_layer_is_sparse(const struct model_config *config, uint32_t layer) {
+    return config->moe.num_experts && config->moe.is_sparse[layer];
+}
+
+struct experts_shape decoder_experts_shape(const struct model_config *config,
+                                           const struct decoder_shape *shape);
 
 // Offsets from `base` (may be NULL, for the size alone).
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,

@@ -51,6 +51,16 @@ static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, 
     };
 }
 
+static struct matrix_slice cols_of(const struct weight *weight, uint32_t start, uint32_t count) {
+    return (struct matrix_slice){
+        .data = (const char *)weight->data + start * dtype_size(weight->dtype),
+        .dtype = weight->dtype,
+        .rows = (uint32_t)weight->shape[0],
+        .cols = count,
+        .row_stride = weight->shape[1],
+    };
+}
+
 // A bias [n] is one row of n columns.
 static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, uint32_t count) {
     return (struct matrix_slice){
@@ -97,13 +107,7 @@ static enum status load_cols(struct loader *l, uint32_t layer, const struct col_
     layer_name(name, layer, part->module, ".weight");
     enum status status = take_matrix(l, name, part->rows, part->cols, &weight);
     if (status) return status;
-    struct matrix_slice slice = {
-        .data = (const char *)weight.data + part->start * dtype_size(weight.dtype),
-        .dtype = weight.dtype,
-        .rows = part->rows,
-        .cols = part->count,
-        .row_stride = part->cols,
-    };
+    struct matrix_slice slice = cols_of(&weight, part->start, part->count);
     struct matrix_slice bias_slice;
     if (has_bias) {
         const uint64_t shape[1] = {part->rows};
@@ -180,6 +184,69 @@ static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer
     return load_layer_vector(l, i, "self_attn.k_norm", c->head_dim, &layer->k_norm);
 }
 
+static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct model_config *c = l->decoder->config;
+    const struct decoder_shape *s = &l->decoder->shape;
+    bool has_bias = l->decoder->traits.mlp_bias;
+    const struct row_part gate_up[] = {
+        {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
+        {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
+    };
+    const struct col_part down = {"mlp.down_proj", c->hidden_size, c->intermediate_size,
+                                  s->intermediate_start, s->intermediate_size};
+    enum status status = load_rows(l, i, gate_up, 2, c->hidden_size, has_bias, &layer->gate_up);
+    return status ? status : load_cols(l, i, &down, has_bias, &layer->down);
+}
+
+// The matrix `part` of an expert.
+static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert, const char *part,
+                               uint32_t rows, uint32_t cols, struct weight *out) {
+    char module[NAME_BYTES / 2], name[NAME_BYTES];
+    snprintf(module, sizeof module, "%s.%u.%s", l->decoder->traits.expert_names->experts, expert,
+             part);
+    layer_name(name, layer, module, ".weight");
+    return take_matrix(l, name, rows, cols, out);
+}
+
+// `slices` has room for three of each expert.
+static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slice *slices,
+                                struct experts **out) {
+    const struct decoder *d = l->decoder;
+    const struct expert_names *names = d->traits.expert_names;
+    uint32_t count = d->config->moe.num_experts, size = d->config->moe.intermediate_size;
+    uint32_t hidden = d->config->hidden_size;
+    uint32_t start = d->shape.expert_start, share = d->shape.expert_size;
+    struct matrix_slice *gate = slices, *up = slices + count, *down = slices + 2 * (size_t)count;
+    for (uint32_t expert = 0; expert < count; expert++) {
+        struct weight weight;
+        enum status status = take_expert(l, i, expert, names->gate, size, hidden, &weight);
+        if (status) return status;
+        gate[expert] = rows_of(&weight, start, share);
+        status = take_expert(l, i, expert, names->up, size, hidden, &weight);
+        if (status) return status;
+        up[expert] = rows_of(&weight, start, share);
+        status = take_expert(l, i, expert, names->down, hidden, size, &weight);
+        if (status) return status;
+        down[expert] = cols_of(&weight, start, share);
+    }
+    const struct experts_spec spec = {
+        .shape = decoder_experts_shape(d->config, &d->shape), .gate = gate, .up = up, .down = down};
+    return d->backend->ops->experts_create(d->backend, &spec, out, l->err);
+}
+
+static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct model_config *c = l->decoder->config;
+    uint32_t count = c->moe.num_experts;
+    const struct row_part router = {l->decoder->traits.expert_names->router, count, 0, count};
+    enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
+    if (status) return status;
+    struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
+    if (!slices) return err_nomem(l->err, "experts");
+    status = load_experts(l, i, slices, &layer->experts);
+    free(slices);
+    return status;
+}
+
 static enum status load_layer(struct loader *l, uint32_t i) {
     const struct decoder *d = l->decoder;
     const struct model_config *c = d->config;
@@ -191,22 +258,15 @@ static enum status load_layer(struct loader *l, uint32_t i) {
         {"self_attn.k_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim},
         {"self_attn.v_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim},
     };
-    const struct row_part gate_up[] = {
-        {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
-        {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
-    };
     const struct col_part o = {"self_attn.o_proj", c->hidden_size, c->num_heads * dim,
                                s->head_start * dim, s->num_heads * dim};
-    const struct col_part down = {"mlp.down_proj", c->hidden_size, c->intermediate_size,
-                                  s->intermediate_start, s->intermediate_size};
     enum status status;
     if ((status = load_norms(l, i, layer))) return status;
     if ((status = load_rows(l, i, qkv, 3, c->hidden_size, d->traits.qkv_bias, &layer->qkv)))
         return status;
     if ((status = load_cols(l, i, &o, d->traits.o_bias, &layer->o))) return status;
-    if ((status = load_rows(l, i, gate_up, 2, c->hidden_size, false, &layer->gate_up)))
-        return status;
-    return load_cols(l, i, &down, false, &layer->down);
+    if (decoder_layer_is_sparse(c, i)) return load_sparse_mlp(l, i, layer);
+    return load_dense_mlp(l, i, layer);
 }
 
 static enum status load_vocabulary(struct loader *l, const char *name, struct linear **out) {
@@ -297,6 +357,8 @@ void decoder_destroy(struct decoder *d) {
         ops->linear_destroy(d->backend, layer->o);
         ops->linear_destroy(d->backend, layer->gate_up);
         ops->linear_destroy(d->backend, layer->down);
+        ops->linear_destroy(d->backend, layer->router);
+        ops->experts_destroy(d->backend, layer->experts);
         ops->release(d->backend, layer->input_norm);
         ops->release(d->backend, layer->attention_norm);
         ops->release(d->backend, layer->q_norm);

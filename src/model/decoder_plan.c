@@ -31,6 +31,7 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
     shape.num_heads = shape.num_kv_heads * group;
     shape.head_start = shape.kv_head_start * group;
     shape.intermediate_size = share_of(config->intermediate_size, comm, &shape.intermediate_start);
+    shape.expert_size = share_of(config->moe.intermediate_size, comm, &shape.expert_start);
     shape.vocab_size = share_of(config->vocab_size, comm, &shape.vocab_start);
     *out = shape;
     return OK;
@@ -40,30 +41,64 @@ static uint32_t qkv_size(const struct model_config *config, const struct decoder
     return (shape->num_heads + 2 * shape->num_kv_heads) * config->head_dim;
 }
 
+struct experts_shape decoder_experts_shape(const struct model_config *c,
+                                           const struct decoder_shape *s) {
+    return (struct experts_shape){.num_experts = c->moe.num_experts,
+                                  .hidden = c->hidden_size,
+                                  .intermediate = s->expert_size};
+}
+
+static size_t sparse_mlp_bytes(const struct model_config *c, const struct decoder_shape *s,
+                               const struct backend *b) {
+    const struct experts_shape experts = decoder_experts_shape(c, s);
+    return b->ops->linear_bytes(b, c->moe.num_experts, c->hidden_size, false) +
+           b->ops->experts_bytes(b, &experts);
+}
+
 size_t decoder_weights_bytes(const struct model_config *c, const struct family_traits *traits,
                              const struct decoder_shape *s, const struct backend *b) {
     size_t (*bytes)(const struct backend *, uint32_t, uint32_t, bool) = b->ops->linear_bytes;
     uint32_t attended = s->num_heads * c->head_dim;
     size_t layer = bytes(b, qkv_size(c, s), c->hidden_size, traits->qkv_bias) +
                    bytes(b, c->hidden_size, attended, traits->o_bias) +
-                   bytes(b, 2 * s->intermediate_size, c->hidden_size, false) +
-                   bytes(b, c->hidden_size, s->intermediate_size, false) +
                    (2 * (size_t)c->hidden_size + (traits->qk_norm ? 2 * (size_t)c->head_dim : 0)) *
                        sizeof(float);
+    size_t dense_mlp = bytes(b, 2 * s->intermediate_size, c->hidden_size, traits->mlp_bias) +
+                       bytes(b, c->hidden_size, s->intermediate_size, traits->mlp_bias);
+    size_t num_sparse = c->moe.num_sparse_layers;
+    size_t mlps = dense_mlp * (c->num_layers - num_sparse);
+    if (num_sparse) mlps += sparse_mlp_bytes(c, s, b) * num_sparse;
     size_t vocabulary = bytes(b, s->vocab_size, c->hidden_size, false);
-    return layer * c->num_layers + vocabulary * (c->tie_word_embeddings ? 1 : 2) +
+    return layer * c->num_layers + mlps + vocabulary * (c->tie_word_embeddings ? 1 : 2) +
            c->hidden_size * sizeof(float);
 }
 
-uint64_t decoder_num_parameters(const struct model_config *c, const struct family_traits *traits) {
+// With `num_experts` experts in every sparse layer.
+static uint64_t num_parameters(const struct model_config *c, const struct family_traits *traits,
+                               uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = c->intermediate_size;
     uint64_t q = (uint64_t)c->num_heads * c->head_dim, kv = (uint64_t)c->num_kv_heads * c->head_dim;
-    uint64_t layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * inter + 2 * hidden;
+    uint64_t layer = hidden * (q + 2 * kv) + q * hidden + 2 * hidden;
     if (traits->qkv_bias) layer += q + 2 * kv;
     if (traits->o_bias) layer += hidden;
     if (traits->qk_norm) layer += 2 * (uint64_t)c->head_dim;
+    uint64_t dense_mlp = 3 * hidden * inter;
+    if (traits->mlp_bias) dense_mlp += 2 * inter + hidden;
+    uint64_t router = hidden * c->moe.num_experts;
+    uint64_t sparse_mlp = router + 3 * hidden * c->moe.intermediate_size * num_experts;
+    uint64_t num_sparse = c->moe.num_sparse_layers;
+    uint64_t mlps = dense_mlp * (c->num_layers - num_sparse) + sparse_mlp * num_sparse;
     uint64_t vocabulary = hidden * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
-    return layer * c->num_layers + vocabulary + hidden;
+    return layer * c->num_layers + mlps + vocabulary + hidden;
+}
+
+uint64_t decoder_num_parameters(const struct model_config *c, const struct family_traits *traits) {
+    return num_parameters(c, traits, c->moe.num_experts);
+}
+
+uint64_t decoder_num_active_parameters(const struct model_config *c,
+                                       const struct family_traits *traits) {
+    return num_parameters(c, traits, c->moe.num_experts_per_tok);
 }
 
 // Hands out [rows][cols] elements, 64-byte aligned, of the region that starts at `base`.
@@ -71,6 +106,23 @@ static void *take(char *base, size_t *offset, size_t rows, size_t cols, size_t e
     void *p = base ? base + *offset : NULL;
     *offset += (rows * cols * element_size + 63) & ~(size_t)63;
     return p;
+}
+
+// What a sparse layer's MLP needs, from *at on.
+static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *at,
+                               const struct model_config *c, const struct decoder_shape *s,
+                               uint32_t num_tokens, const struct backend *b) {
+    uint32_t num_experts = c->moe.num_experts, top_k = c->moe.num_experts_per_tok;
+    const struct experts_shape experts = decoder_experts_shape(c, s);
+    size_t scratch = b->ops->experts_scratch_bytes(b, &experts, num_tokens, top_k);
+    w->router_logits = take(base, at, num_tokens, num_experts, sizeof *w->router_logits);
+    w->expert_ids = take(base, at, num_tokens, top_k, sizeof *w->expert_ids);
+    w->expert_weights = take(base, at, num_tokens, top_k, sizeof *w->expert_weights);
+    w->experts_scratch = take(base, at, scratch, 1, 1);
+}
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
 }
 
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,
@@ -83,13 +135,18 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     w.residual = take(base, &at, T, c->hidden_size, element_size);
     w.hidden = take(base, &at, T, c->hidden_size, element_size);
     w.projected = take(base, &at, T, c->hidden_size, element_size);
-    // Attention's and the MLP's intermediates are never alive together: one region, two layouts.
-    size_t attention_at = at, mlp_at = at;
+    // The intermediates of attention and of either MLP are never alive together: one region.
+    size_t attention_at = at, mlp_at = at, sparse_at = at;
     w.qkv = take(base, &attention_at, T, qkv_size(c, s), element_size);
     w.attended = take(base, &attention_at, T, (size_t)s->num_heads * c->head_dim, element_size);
-    w.gate_up = take(base, &mlp_at, T, 2 * (size_t)s->intermediate_size, element_size);
-    w.activated = take(base, &mlp_at, T, s->intermediate_size, element_size);
-    at = attention_at > mlp_at ? attention_at : mlp_at;
+    if (c->moe.num_sparse_layers < c->num_layers) {
+        w.gate_up = take(base, &mlp_at, T, 2 * (size_t)s->intermediate_size, element_size);
+        w.activated = take(base, &mlp_at, T, s->intermediate_size, element_size);
+    }
+    if (c->moe.num_sparse_layers) {
+        lay_out_sparse_mlp(&w, base, &sparse_at, c, s, limits->max_num_tokens, b);
+    }
+    at = larger(larger(attention_at, mlp_at), sparse_at);
     w.last_residual = take(base, &at, R, c->hidden_size, element_size);
     w.last_projected = take(base, &at, R, c->hidden_size, element_size);
     w.last_hidden = take(base, &at, R, c->hidden_size, element_size);

@@ -3,14 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct model_family *const families[] = {
-    &family_qwen3,
-};
+#include "base/check.h"
 
-static bool bias_of(enum bias_rule rule, const struct model_config *config) {
-    if (rule == BIAS_BY_CONFIG) return config->has_attention_bias && config->attention_bias;
-    return rule == BIAS_ALWAYS;
-}
+static const struct model_family *const families[] = {
+    &family_llama, &family_mistral, &family_qwen2, &family_qwen3, &family_qwen3_moe,
+};
 
 static const struct model_family *find(const char *architecture) {
     for (size_t i = 0; i < ARRAY_LEN(families); i++) {
@@ -31,18 +28,33 @@ static enum status unknown_architecture(const char *architecture, struct err *er
                    architecture, known);
 }
 
+static bool bias_of(enum bias_rule rule, bool by_config) {
+    return rule == BIAS_BY_CONFIG ? by_config : rule == BIAS_ALWAYS;
+}
+
+// A bias that the configuration asks for and the family does not have is refused, not left out.
+static enum status refuse_bias(enum bias_rule rule, bool wanted, const char *key,
+                               const struct model_config *config, struct err *err) {
+    if (rule != BIAS_NEVER || !wanted) return OK;
+    return err_set(err, ERR_UNSUPPORTED, "%s with %s is not supported", config->architecture, key);
+}
+
 enum status family_resolve(struct family_traits *out, const struct model_config *config,
                            struct err *err) {
     const struct model_family *family = find(config->architecture);
     if (!family) return unknown_architecture(config->architecture, err);
-    if (config->mlp_bias) {
-        return err_set(err, ERR_UNSUPPORTED, "%s with mlp_bias is not supported",
-                       config->architecture);
-    }
+    enum status status =
+        refuse_bias(family->qkv_bias, config->attention_bias, "attention_bias", config, err);
+    if (!status) status = refuse_bias(family->mlp_bias, config->mlp_bias, "mlp_bias", config, err);
+    if (status) return status;
+    CHECK(!config->moe.num_experts || family->expert_names, "%s", family->name);
     *out = (struct family_traits){
+        .family = family->name,
         .qk_norm = family->qk_norm,
-        .qkv_bias = bias_of(family->qkv_bias, config),
-        .o_bias = bias_of(family->o_bias, config),
+        .qkv_bias = bias_of(family->qkv_bias, config->attention_bias),
+        .o_bias = bias_of(family->o_bias, config->attention_bias),
+        .mlp_bias = bias_of(family->mlp_bias, config->mlp_bias),
+        .expert_names = family->expert_names,
     };
     return OK;
 }

@@ -1,5 +1,5 @@
 /* What distinguishes one model family from another inside the one forward pass (decoder.c). A
- * family is a table entry; see doc/design.md for how the decoder reads it. */
+ * family is a table entry; doc/adding-a-model.md says how to add one. */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
 
@@ -11,21 +11,34 @@
 enum bias_rule {
     BIAS_NEVER,
     BIAS_ALWAYS,
-    BIAS_BY_CONFIG, // config.json's attention_bias, false when absent
+    BIAS_BY_CONFIG, // config.json's attention_bias or mlp_bias, false when absent
+};
+
+// Tensor names of a layer's experts, below "model.layers.N.".
+struct expert_names {
+    const char *router; // "mlp.gate"
+    const char *experts; // "mlp.experts": ".N." and one of the following are appended
+    const char *gate, *up, *down; // "gate_proj"
 };
 
 struct model_family {
+    const char *name; // for people: "Qwen3"
     const char *architecture; // config.json's architectures[0]
     bool qk_norm; // RMS norm of every q and k head before the rotary embedding
-    enum bias_rule qkv_bias;
-    enum bias_rule o_bias;
+    enum bias_rule qkv_bias; // by attention_bias
+    enum bias_rule o_bias; // by attention_bias
+    enum bias_rule mlp_bias; // gate, up and down of a dense MLP; by mlp_bias
+    const struct expert_names *expert_names; // NULL: never a mixture of experts
 };
 
 // What the table entry and the config come to for one model.
 struct family_traits {
+    const char *family; // static
     bool qk_norm;
     bool qkv_bias;
     bool o_bias;
+    bool mlp_bias;
+    const struct expert_names *expert_names; // static
 };
 
 // ERR_UNSUPPORTED names the architecture and lists the supported ones, or names the config field
@@ -33,6 +46,10 @@ struct family_traits {
 MUST_USE enum status family_resolve(struct family_traits *out, const struct model_config *config,
                                     struct err *err);
 
+extern const struct model_family family_llama;
+extern const struct model_family family_mistral;
+extern const struct model_family family_qwen2;
 extern const struct model_family family_qwen3;
+extern const struct model_family family_qwen3_moe;
 
 #endif

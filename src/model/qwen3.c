@@ -3,6 +3,7 @@
 #include "model/family.h"
 
 const struct model_family family_qwen3 = {
+    .name = "Qwen3",
     .architecture = "Qwen3ForCausalLM",
     .qk_norm = true,
     .qkv_bias = BIAS_BY_CONFIG,

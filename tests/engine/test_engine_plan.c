@@ -127,9 +127,63 @@ static void test_max_model_len_beyond_the_model_is_refused_b3(void **state) {
 
 static void test_unsupported_architecture_is_named_b14(void **state) {
     (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    char *text =
+        make_config((const struct field[CHANGES_MAX]){{"architectures", "[\"GPT2LMHeadModel\"]"}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
     struct nvllm_engine_options options = bundled();
-    options.model = "tests/reference/data/qwen3-moe";
-    expect_error(&options, NVLLM_ERR_UNSUPPORTED, "Qwen3MoeForCausalLM");
+    options.model = folder.path;
+    expect_error(&options, NVLLM_ERR_UNSUPPORTED,
+                 "GPT2LMHeadModel is not supported (supported: LlamaForCausalLM");
+    temp_folder_remove(&folder);
+}
+
+static void test_describes_a_mixture_of_experts(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.model = "bench/configs/qwen3-30b-a3b";
+    options.num_kvcache_blocks = 512;
+    json_t *root = inspect(&options);
+    assert_string_equal(json_string_value(json_object_get(root, "family")), "Qwen3 MoE");
+    static const struct {
+        const char *key;
+        json_int_t want;
+    } numbers[] = {{"num_parameters", 30532122624},
+                   {"num_active_parameters", 3353032704},
+                   {"num_experts", 128},
+                   {"num_experts_per_tok", 8},
+                   {"moe_intermediate_size", 768},
+                   {"num_sparse_layers", 48}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        assert_int_equal(json_integer_value(json_object_get(root, numbers[i].key)),
+                         numbers[i].want);
+    }
+    json_decref(root);
+    // 16 bits a parameter, and float32 norms and biases that do not show
+    double gb = (double)plan_number(&options, "weights_bytes") / 1e9;
+    assert_true(gb > 61 && gb < 62);
+    options = bundled();
+    root = inspect(&options);
+    assert_null(json_object_get(root, "num_experts"));
+    json_decref(root);
+}
+
+static void test_mistrals_window_limits_the_length(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    char *text = make_config((const struct field[CHANGES_MAX]){
+        {"architectures", "[\"MistralForCausalLM\"]"}, {"sliding_window", "256"}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
+    struct nvllm_engine_options options = bundled();
+    options.model = folder.path;
+    expect_error(&options, NVLLM_ERR_UNSUPPORTED, "with max_model_len 256 or less");
+    options.max_model_len = 256;
+    json_decref(inspect(&options));
+    temp_folder_remove(&folder);
 }
 
 static void test_bad_options_are_named(void **state) {
@@ -218,6 +272,8 @@ int main(void) {
         cmocka_unit_test(test_what_does_not_fit_says_what_it_takes),
         cmocka_unit_test(test_max_model_len_beyond_the_model_is_refused_b3),
         cmocka_unit_test(test_unsupported_architecture_is_named_b14),
+        cmocka_unit_test(test_describes_a_mixture_of_experts),
+        cmocka_unit_test(test_mistrals_window_limits_the_length),
         cmocka_unit_test(test_unsupported_configurations_name_their_file),
         cmocka_unit_test(test_tokenizer_that_is_no_file),
         cmocka_unit_test(test_bad_options_are_named),

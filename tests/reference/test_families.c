@@ -93,11 +93,37 @@ static void test_qwen3_yarn(void **state) {
     check_on_every_isa("qwen3-yarn");
 }
 
+static void test_qwen2(void **state) {
+    (void)state;
+    check_on_every_isa("qwen2");
+}
+
+static void test_llama3_rope(void **state) {
+    (void)state;
+    check_on_every_isa("llama3-rope");
+}
+
+static void test_llama_without_grouped_queries(void **state) {
+    (void)state;
+    check_on_every_isa("llama-mha");
+}
+
+static void test_mistral(void **state) {
+    (void)state;
+    check_on_every_isa("mistral");
+}
+
+static void test_qwen3_moe(void **state) {
+    (void)state;
+    check_on_every_isa("qwen3-moe");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_qwen3_tied_with_biases),
-        cmocka_unit_test(test_qwen3_yarn),
+        cmocka_unit_test(test_qwen3),       cmocka_unit_test(test_qwen3_tied_with_biases),
+        cmocka_unit_test(test_qwen3_yarn),  cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_llama3_rope), cmocka_unit_test(test_llama_without_grouped_queries),
+        cmocka_unit_test(test_mistral),     cmocka_unit_test(test_qwen3_moe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Running a linear: rows of x are packed into panels of up to panel_rows, [depth][rows], then items
- * of some blocks of outputs times some panels go to the threads.
+/* Running linears: each group's rows of x are packed into panels of up to panel_rows, [depth][rows],
+ * then items of some blocks of outputs times some panels go to the threads.
  *
  * One panel (decode): an item streams its weights once, over the whole depth. Several panels
  * (prefill): the depth is cut so that a piece of the weights stays in the L2 cache and a panel in
@@ -20,31 +20,61 @@ enum {
 
 struct linear_job {
     void (*kernel)(const struct linear_tile *tile);
-    const struct linear *linear;
-    const float *x; // [rows][in]
-    const float *panels; // [num_panels][depth][rows of the panel], one after the other
-    float *packed; // the memory for panels
-    float *out; // [rows][out]
-    uint32_t rows, num_panels;
-    uint32_t depth_step;
-    uint32_t blocks_per_item, num_block_items;
-    uint32_t num_panel_items;
+    const struct linear_run *run;
+    uint32_t in, depth; // of all groups
 };
+
+// Rows of a group's panel.
+struct panel {
+    uint32_t first, num_rows; // first counts from the group's first row
+};
+
+static struct panel panel_of(const struct linear_group *group, uint32_t index) {
+    uint32_t first = part_begin(group->num_rows, group->num_panels, index);
+    return (struct panel){first, part_begin(group->num_rows, group->num_panels, index + 1) - first};
+}
+
+// A single row is a panel already.
+static bool is_direct(const struct linear_group *group) {
+    return group->num_rows == 1 && group->linear->in == group->linear->depth;
+}
+
+static const float *source_row(const struct linear_run *run, uint32_t in, uint32_t row) {
+    return run->x + (size_t)(run->source ? run->source[row] : row) * in;
+}
+
+// The last group that begins with `item` or before it; of the packing's items or of the others.
+static const struct linear_group *find_group(const struct linear_run *run, uint32_t item,
+                                             bool packing) {
+    uint32_t low = 0, high = run->num_groups; // it is in [low, high)
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct linear_group *group = &run->groups[middle];
+        if ((packing ? group->first_pack_item : group->first_item) <= item) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return &run->groups[low];
+}
 
 // One panel's piece of the depth. Rows in the outer loop: reading down a column of x would put all
 // rows into one cache set when `in` is a power of two.
 static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
-    uint32_t in = job->linear->in, depth = job->linear->depth;
+    const struct linear_group *group = find_group(job->run, item, true);
+    item -= group->first_pack_item;
+    uint32_t in = job->in, depth = job->depth;
     uint32_t num_steps = (depth + DEPTH_STEP - 1) / DEPTH_STEP;
-    uint32_t panel = item / num_steps, begin = item % num_steps * DEPTH_STEP;
+    uint32_t begin = item % num_steps * DEPTH_STEP;
     uint32_t end = depth - begin < DEPTH_STEP ? depth : begin + DEPTH_STEP;
-    uint32_t first = part_begin(job->rows, job->num_panels, panel);
-    uint32_t rows = part_begin(job->rows, job->num_panels, panel + 1) - first;
-    float *out = job->packed + (size_t)first * depth;
+    struct panel panel = panel_of(group, item / num_steps);
+    uint32_t rows = panel.num_rows, first = group->first_row + panel.first;
+    float *out = job->run->packed + (size_t)first * depth;
     for (uint32_t row = 0; row < rows; row++) {
-        const float *x = job->x + (size_t)(first + row) * in;
+        const float *x = source_row(job->run, in, first + row);
         uint32_t stop = end < in ? end : in;
         for (uint32_t k = begin; k < stop; k++) out[(size_t)k * rows + row] = x[k];
         for (uint32_t k = stop; k < end; k++) out[(size_t)k * rows + row] = 0;
@@ -70,22 +100,25 @@ static void run_partial_block(const struct linear_job *job, struct linear_tile t
 }
 
 // Blocks begin .. end-1 over one piece of the depth for one panel.
-static void run_tile(const struct linear_job *job, uint32_t begin, uint32_t end, uint32_t k,
-                     uint32_t panel) {
-    const struct linear *linear = job->linear;
+static void run_tile(const struct linear_job *job, const struct linear_group *group, uint32_t begin,
+                     uint32_t end, uint32_t k, struct panel panel) {
+    const struct linear_run *run = job->run;
+    const struct linear *linear = group->linear;
     size_t k_bytes = LANES * dtype_size(linear->dtype);
-    uint32_t first = part_begin(job->rows, job->num_panels, panel);
+    size_t first = group->first_row + panel.first;
     uint32_t depth_left = linear->depth - k;
     struct linear_tile tile = {
         .block_bytes = linear->depth * k_bytes,
         .out_stride = linear->out,
-        .rows = part_begin(job->rows, job->num_panels, panel + 1) - first,
-        .depth = depth_left < job->depth_step ? depth_left : job->depth_step,
+        .rows = panel.num_rows,
+        .depth = depth_left < group->depth_step ? depth_left : group->depth_step,
     };
     tile.weights = (const char *)linear->weights + begin * tile.block_bytes + k * k_bytes;
     tile.start = k == 0 ? linear->start + (size_t)begin * LANES : NULL;
-    tile.x = job->panels + (size_t)first * linear->depth + (size_t)k * tile.rows;
-    tile.out = job->out + (size_t)first * linear->out + (size_t)begin * LANES;
+    const float *rows = is_direct(group) ? source_row(run, linear->in, group->first_row)
+                                         : run->packed + first * linear->depth;
+    tile.x = rows + (size_t)k * tile.rows;
+    tile.out = run->out + first * linear->out + (size_t)begin * LANES;
     uint32_t partial = end == linear->num_blocks ? linear->out % LANES : 0;
     tile.num_blocks = end - begin - (partial != 0);
     if (tile.num_blocks) job->kernel(&tile);
@@ -99,64 +132,68 @@ static void run_tile(const struct linear_job *job, uint32_t begin, uint32_t end,
 static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
-    const struct linear *linear = job->linear;
-    uint32_t block = item % job->num_block_items * job->blocks_per_item;
-    uint32_t blocks_left = linear->num_blocks - block;
+    const struct linear_group *group = find_group(job->run, item, false);
+    item -= group->first_item;
+    uint32_t block = item % group->num_block_items * group->blocks_per_item;
+    uint32_t blocks_left = group->linear->num_blocks - block;
     uint32_t end =
-        block + (blocks_left < job->blocks_per_item ? blocks_left : job->blocks_per_item);
-    uint32_t panel_item = item / job->num_block_items;
-    uint32_t panel_begin = part_begin(job->num_panels, job->num_panel_items, panel_item);
-    uint32_t panel_end = part_begin(job->num_panels, job->num_panel_items, panel_item + 1);
-    for (uint32_t k = 0; k < linear->depth; k += job->depth_step) {
+        block + (blocks_left < group->blocks_per_item ? blocks_left : group->blocks_per_item);
+    uint32_t panel_item = item / group->num_block_items;
+    uint32_t panel_begin = part_begin(group->num_panels, group->num_panel_items, panel_item);
+    uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
+    for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
         for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
-            run_tile(job, block, end, k, panel);
+            run_tile(job, group, block, end, k, panel_of(group, panel));
         }
     }
 }
 
-// How the work is cut; see the head.
-static void plan_items(const struct cpu_backend *cpu, struct linear_job *job) {
-    const struct linear *linear = job->linear;
-    if (job->num_panels == 1) {
+// How a group's work is cut; see the head. Several groups are items enough for the threads.
+static void plan_group(const struct cpu_backend *cpu, struct linear_group *group,
+                       uint32_t num_groups) {
+    const struct linear *linear = group->linear;
+    group->num_panels = (group->num_rows + cpu->kernels->panel_rows - 1) / cpu->kernels->panel_rows;
+    if (group->num_panels == 1) {
         size_t block_bytes = (size_t)linear->depth * LANES * dtype_size(linear->dtype);
         uint32_t least = (uint32_t)(STREAM_BYTES / block_bytes) + 1;
         uint32_t grain = thread_pool_grain(cpu->pool, linear->num_blocks, least);
-        job->blocks_per_item = (grain + BLOCK_GROUP - 1) / BLOCK_GROUP * BLOCK_GROUP;
-        job->depth_step = linear->depth;
+        group->blocks_per_item = (grain + BLOCK_GROUP - 1) / BLOCK_GROUP * BLOCK_GROUP;
+        group->depth_step = linear->depth;
     } else {
-        job->blocks_per_item = BLOCKS_PER_ITEM;
-        job->depth_step = DEPTH_STEP;
+        group->blocks_per_item = BLOCKS_PER_ITEM;
+        group->depth_step = DEPTH_STEP;
     }
-    job->num_block_items = (linear->num_blocks + job->blocks_per_item - 1) / job->blocks_per_item;
-    uint32_t wanted = thread_pool_num_threads(cpu->pool) * 4;
-    job->num_panel_items = (wanted + job->num_block_items - 1) / job->num_block_items;
-    if (job->num_panel_items > job->num_panels) job->num_panel_items = job->num_panels;
+    group->num_block_items =
+        (linear->num_blocks + group->blocks_per_item - 1) / group->blocks_per_item;
+    uint32_t wanted = (thread_pool_num_threads(cpu->pool) * 4 + num_groups - 1) / num_groups;
+    group->num_panel_items = (wanted + group->num_block_items - 1) / group->num_block_items;
+    if (group->num_panel_items > group->num_panels) group->num_panel_items = group->num_panels;
 }
 
-// Up to LINEAR_ROWS_MAX rows.
-static void run_rows(struct cpu_backend *cpu, const struct linear *linear, const float *x,
-                     float *out, uint32_t rows) {
+void linear_run(struct cpu_backend *cpu, struct linear_run *run) {
+    const struct linear *linear = run->groups[0].linear;
     const struct cpu_kernels *kernels = cpu->kernels;
     struct linear_job job = {
         .kernel = linear->dtype == DTYPE_BF16 ? kernels->linear_bf16 : kernels->linear_f32,
-        .linear = linear,
-        .x = x,
-        .panels = cpu->linear_scratch,
-        .packed = cpu->linear_scratch,
-        .out = out,
-        .rows = rows,
-        .num_panels = (rows + kernels->panel_rows - 1) / kernels->panel_rows,
+        .run = run,
+        .in = linear->in,
+        .depth = linear->depth,
     };
-    plan_items(cpu, &job);
-    if (rows == 1 && linear->in == linear->depth) {
-        job.panels = x; // a single row is a panel already
-    } else {
-        uint32_t num_steps = (linear->depth + DEPTH_STEP - 1) / DEPTH_STEP;
-        thread_pool_for(cpu->pool, job.num_panels * num_steps, pack_panel_item, &job);
+    uint32_t num_steps = (linear->depth + DEPTH_STEP - 1) / DEPTH_STEP;
+    uint32_t num_items = 0, num_pack_items = 0;
+    for (uint32_t i = 0; i < run->num_groups; i++) {
+        struct linear_group *group = &run->groups[i];
+        plan_group(cpu, group, run->num_groups);
+        group->first_item = num_items;
+        group->first_pack_item = num_pack_items;
+        num_items += group->num_block_items * group->num_panel_items;
+        if (!is_direct(group)) num_pack_items += group->num_panels * num_steps;
     }
-    thread_pool_for(cpu->pool, job.num_block_items * job.num_panel_items, linear_item, &job);
+    thread_pool_for(cpu->pool, num_pack_items, pack_panel_item, &job);
+    thread_pool_for(cpu->pool, num_items, linear_item, &job);
 }
 
+// More than LINEAR_ROWS_MAX rows are cut into equal parts.
 static void run_linear(struct backend *backend, const struct linear *linear, const float *x,
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
@@ -164,9 +201,13 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
     uint32_t parts = (rows + LINEAR_ROWS_MAX - 1) / LINEAR_ROWS_MAX;
     for (uint32_t part = 0; part < parts; part++) {
         uint32_t first = part_begin(rows, parts, part);
-        uint32_t count = part_begin(rows, parts, part + 1) - first;
-        run_rows(cpu, linear, x + (size_t)first * linear->in, out + (size_t)first * linear->out,
-                 count);
+        struct linear_group group = {.linear = linear,
+                                     .num_rows = part_begin(rows, parts, part + 1) - first};
+        linear_run(cpu, &(struct linear_run){.groups = &group,
+                                             .num_groups = 1,
+                                             .x = x + (size_t)first * linear->in,
+                                             .packed = cpu->linear_scratch,
+                                             .out = out + (size_t)first * linear->out});
     }
 }
 

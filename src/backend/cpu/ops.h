@@ -1,6 +1,6 @@
 /* The CPU backend's ops and objects, gathered into its table by cpu_backend.c. Contracts in
  * backend.h; this folder's files: linear_pack.c (creating linears), linear.c (running them),
- * kv_cache.c, attention.c, row_ops.c. */
+ * experts.c (many linears at once), kv_cache.c, attention.c, row_ops.c. */
 #ifndef BACKEND_CPU_OPS_H
 #define BACKEND_CPU_OPS_H
 
@@ -16,6 +16,28 @@ struct linear {
     void *weights; // bf16 [num_blocks][depth/2][16][2] or float [num_blocks][depth][16]
     float *start; // [num_blocks][16] the bias, or zeros
 };
+
+// The rows of one linear among several that run together; a plain linear is a single group.
+struct linear_group {
+    const struct linear *linear;
+    uint32_t first_row, num_rows; // of the run; num_rows > 0
+    // How linear_run cuts the work.
+    uint32_t num_panels, depth_step;
+    uint32_t blocks_per_item, num_block_items, num_panel_items;
+    uint32_t first_item, first_pack_item;
+};
+
+// out[row] = group's linear of x[source[row]], for groups of the same shape one after the other.
+struct linear_run {
+    struct linear_group *groups;
+    uint32_t num_groups;
+    const float *x; // [any][in]
+    const uint32_t *source; // [rows] or NULL: row itself
+    float *packed; // scratch [rows][depth]
+    float *out; // [rows][out]
+};
+
+void linear_run(struct cpu_backend *cpu, struct linear_run *run);
 
 /* Per layer, block and kv head: K as [block_size/16][head_dim][16], so that 16 positions are lanes
  * of a score, then V as [block_size][head_dim]. */
@@ -41,6 +63,17 @@ void cpu_logits(struct backend *backend, struct backend_stream *stream,
                 const struct logits_args *args);
 void cpu_embed(struct backend *backend, struct backend_stream *stream,
                const struct embed_args *args);
+
+enum status cpu_experts_create(struct backend *backend, const struct experts_spec *spec,
+                               struct experts **out, struct err *err);
+void cpu_experts_destroy(struct backend *backend, struct experts *experts);
+size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape);
+size_t cpu_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
+                                 uint32_t num_tokens, uint32_t top_k);
+void cpu_route(struct backend *backend, struct backend_stream *stream,
+               const struct route_args *args);
+void cpu_experts(struct backend *backend, struct backend_stream *stream,
+                 const struct experts_args *args);
 
 enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                 struct kv_cache **out, struct err *err);

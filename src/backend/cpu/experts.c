@@ -1,0 +1,310 @@
+/* Mixture of experts: choosing each token's experts, and running them.
+ *
+ * The (token, slot) pairs are sorted by expert. Experts that have rows then run in waves, as many
+ * at a time as the scratch memory holds: all their first linears are one loop over the threads, so
+ * are the SiLUs and the second linears. An expert's weights are read in one wave only. At last each
+ * token adds up its own rows, slots ascending: what else was in the call shows in no bit. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/ops.h"
+#include "base/check.h"
+
+// Rows of a wave, where there are so many: enough for all threads, and little scratch memory.
+enum { WAVE_ROWS = 1024 };
+
+struct experts {
+    struct experts_shape shape;
+    struct linear **gate_up; // [num_experts] of [2 intermediate][hidden]
+    struct linear **down; // [num_experts] of [hidden][intermediate]
+};
+
+void cpu_experts_destroy(struct backend *backend, struct experts *experts) {
+    if (!experts) return;
+    for (uint32_t i = 0; i < experts->shape.num_experts; i++) {
+        if (experts->gate_up) cpu_linear_destroy(backend, experts->gate_up[i]);
+        if (experts->down) cpu_linear_destroy(backend, experts->down[i]);
+    }
+    free(experts->gate_up);
+    free(experts->down);
+    free(experts);
+}
+
+// *linear is `name` of an expert and must be [out][in].
+static enum status check_shape(const struct linear *linear, uint32_t out, uint32_t in,
+                               const char *name, struct err *err) {
+    if (linear->out == out && linear->in == in) return OK;
+    return err_set(err, ERR_INVALID, "an expert's %s weights are [%u][%u], want [%u][%u]", name,
+                   linear->out, linear->in, out, in);
+}
+
+static enum status create_expert(struct backend *backend, const struct experts_spec *spec,
+                                 uint32_t i, struct experts *experts, struct err *err) {
+    uint32_t hidden = spec->shape.hidden, intermediate = spec->shape.intermediate;
+    const struct matrix_slice gate_up[] = {spec->gate[i], spec->up[i]};
+    const struct linear_spec first = {gate_up, NULL, ARRAY_LEN(gate_up)};
+    const struct linear_spec second = {&spec->down[i], NULL, 1};
+    enum status status = cpu_linear_create(backend, &first, &experts->gate_up[i], err);
+    if (!status) status = cpu_linear_create(backend, &second, &experts->down[i], err);
+    if (!status) {
+        status = check_shape(experts->gate_up[i], 2 * intermediate, hidden, "gate and up", err);
+    }
+    if (!status) status = check_shape(experts->down[i], hidden, intermediate, "down", err);
+    return status;
+}
+
+enum status cpu_experts_create(struct backend *backend, const struct experts_spec *spec,
+                               struct experts **out, struct err *err) {
+    uint32_t count = spec->shape.num_experts;
+    enum status status = OK;
+    struct experts *experts = calloc(1, sizeof *experts);
+    if (!experts) return err_nomem(err, "experts");
+    experts->shape = spec->shape;
+    experts->gate_up = calloc(count, sizeof(struct linear *));
+    experts->down = calloc(count, sizeof(struct linear *));
+    if (!experts->gate_up || !experts->down) {
+        status = err_nomem(err, "experts");
+        goto fail;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if ((status = create_expert(backend, spec, i, experts, err))) goto fail;
+    }
+    *out = experts;
+    return OK;
+fail:
+    cpu_experts_destroy(backend, experts);
+    return status;
+}
+
+size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape) {
+    size_t expert = cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, false) +
+                    cpu_linear_bytes(backend, shape->hidden, shape->intermediate, false);
+    return expert * shape->num_experts;
+}
+
+struct route_job {
+    const struct route_args *args;
+    uint32_t tokens_per_item;
+};
+
+// `values`: logits that become probabilities, of which the chosen ones are overwritten.
+static void route_token(const struct route_args *args, float *values, int32_t *ids,
+                        float *weights) {
+    uint32_t count = args->num_experts;
+    float largest = -INFINITY, sum = 0, chosen = 0;
+    for (uint32_t i = 0; i < count; i++) largest = fmaxf(largest, values[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = expf(values[i] - largest);
+        sum += values[i];
+    }
+    for (uint32_t i = 0; i < count; i++) values[i] /= sum;
+    const float taken = -1; // no probability
+    for (uint32_t slot = 0; slot < args->top_k; slot++) {
+        uint32_t best = count;
+        for (uint32_t i = 0; i < count; i++) {
+            if (values[i] == taken) continue;
+            if (best == count || values[i] > values[best]) best = i;
+        }
+        ids[slot] = (int32_t)best;
+        weights[slot] = values[best];
+        chosen += values[best];
+        values[best] = taken;
+    }
+    for (uint32_t slot = 0; args->normalize && slot < args->top_k; slot++) weights[slot] /= chosen;
+}
+
+static void route_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct route_job *job = arg;
+    const struct route_args *args = job->args;
+    uint32_t begin = item * job->tokens_per_item;
+    uint32_t left = args->num_tokens - begin;
+    uint32_t end = begin + (left < job->tokens_per_item ? left : job->tokens_per_item);
+    for (uint32_t token = begin; token < end; token++) {
+        size_t at = (size_t)token * args->top_k;
+        route_token(args, args->logits + (size_t)token * args->num_experts, args->ids + at,
+                    args->weights + at);
+    }
+}
+
+void cpu_route(struct backend *backend, struct backend_stream *stream,
+               const struct route_args *args) {
+    (void)stream;
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    CHECK(args->top_k >= 1 && args->top_k <= args->num_experts, "top_k=%u", args->top_k);
+    struct route_job job = {args, thread_pool_grain(cpu->pool, args->num_tokens, 16)};
+    uint32_t num_items = (args->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
+    thread_pool_for(cpu->pool, num_items, route_item, &job);
+}
+
+// The scratch memory of a call; a row is a (token, slot) pair in the order of experts.
+struct layout {
+    uint32_t *source; // [rows] the token of a row
+    uint32_t *position; // [num_tokens][top_k] the row of a pair
+    uint32_t *end; // [num_experts] where an expert's rows end
+    struct linear_group *groups; // [num_experts]
+    float *packed; // [wave_rows][larger depth]
+    float *gate_up; // [wave_rows][2 intermediate]
+    float *activated; // [wave_rows][intermediate]
+    float *down; // [rows][hidden]
+    uint32_t wave_rows; // no expert has more
+    size_t bytes;
+};
+
+static void *take(char *base, size_t *offset, size_t bytes) {
+    void *p = base ? base + *offset : NULL;
+    *offset += (bytes + 63) & ~(size_t)63;
+    return p;
+}
+
+// `base` may be NULL, for the size alone.
+static struct layout layout_of(char *base, const struct experts_shape *shape, uint32_t num_tokens,
+                               uint32_t top_k) {
+    CHECK((uint64_t)num_tokens * top_k <= INT32_MAX, "num_tokens=%u", num_tokens);
+    size_t rows = (size_t)num_tokens * top_k;
+    size_t wave = num_tokens > WAVE_ROWS ? num_tokens : WAVE_ROWS;
+    if (wave > rows) wave = rows;
+    size_t hidden = shape->hidden, intermediate = shape->intermediate;
+    size_t depth = (hidden > intermediate ? hidden : intermediate) + 1; // padded to even
+    struct layout l = {.wave_rows = (uint32_t)wave};
+    l.source = take(base, &l.bytes, rows * sizeof *l.source);
+    l.position = take(base, &l.bytes, rows * sizeof *l.position);
+    l.end = take(base, &l.bytes, shape->num_experts * sizeof *l.end);
+    l.groups = take(base, &l.bytes, shape->num_experts * sizeof *l.groups);
+    l.packed = take(base, &l.bytes, wave * depth * sizeof(float));
+    l.gate_up = take(base, &l.bytes, wave * 2 * intermediate * sizeof(float));
+    l.activated = take(base, &l.bytes, wave * intermediate * sizeof(float));
+    l.down = take(base, &l.bytes, rows * hidden * sizeof(float));
+    return l;
+}
+
+size_t cpu_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
+                                 uint32_t num_tokens, uint32_t top_k) {
+    (void)backend;
+    return layout_of(NULL, shape, num_tokens, top_k).bytes;
+}
+
+// A counting sort by expert, in which tokens stay in order.
+static void sort_pairs(const struct experts_args *args, const struct layout *l) {
+    uint32_t num_experts = args->experts->shape.num_experts;
+    uint32_t num_pairs = args->num_tokens * args->top_k;
+    memset(l->end, 0, num_experts * sizeof *l->end);
+    for (uint32_t pair = 0; pair < num_pairs; pair++) {
+        uint32_t id = (uint32_t)args->ids[pair];
+        CHECK(id < num_experts, "expert=%u", id);
+        l->end[id]++;
+    }
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < num_experts; i++) {
+        uint32_t count = l->end[i];
+        l->end[i] = first; // moves to the end while the rows are placed
+        first += count;
+    }
+    for (uint32_t pair = 0; pair < num_pairs; pair++) {
+        uint32_t row = l->end[args->ids[pair]]++;
+        l->source[row] = pair / args->top_k;
+        l->position[pair] = row;
+    }
+}
+
+struct wave {
+    uint32_t next_expert; // of the wave to come
+    uint32_t num_groups;
+    uint32_t first_row, num_rows;
+};
+
+// The next experts that have rows, as linear groups; false when there are none left.
+static bool next_wave(const struct experts *experts, const struct layout *l, struct wave *wave) {
+    wave->first_row += wave->num_rows;
+    wave->num_rows = 0;
+    wave->num_groups = 0;
+    for (; wave->next_expert < experts->shape.num_experts; wave->next_expert++) {
+        uint32_t i = wave->next_expert;
+        uint32_t count = l->end[i] - (i ? l->end[i - 1] : 0);
+        if (count == 0) continue;
+        if (count > l->wave_rows - wave->num_rows) break;
+        l->groups[wave->num_groups++] = (struct linear_group){
+            .linear = experts->gate_up[i], .first_row = wave->num_rows, .num_rows = count};
+        wave->num_rows += count;
+    }
+    return wave->num_groups > 0;
+}
+
+// From the groups of the first linears to those of the second: the same experts in the same order.
+static void use_down(const struct experts *experts, const struct layout *l,
+                     const struct wave *wave) {
+    uint32_t expert = 0;
+    for (uint32_t i = 0; i < wave->num_groups; i++, expert++) {
+        while (experts->gate_up[expert] != l->groups[i].linear) expert++;
+        l->groups[i].linear = experts->down[expert];
+    }
+}
+
+static void run_wave(struct backend *backend, const struct experts_args *args,
+                     const struct layout *l, const struct wave *wave) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    const struct experts_shape *shape = &args->experts->shape;
+    linear_run(cpu, &(struct linear_run){.groups = l->groups,
+                                         .num_groups = wave->num_groups,
+                                         .x = args->x,
+                                         .source = l->source + wave->first_row,
+                                         .packed = l->packed,
+                                         .out = l->gate_up});
+    cpu_silu_mul(backend, NULL,
+                 &(struct silu_mul_args){.gate_up = l->gate_up,
+                                         .out = l->activated,
+                                         .rows = wave->num_rows,
+                                         .cols = shape->intermediate});
+    use_down(args->experts, l, wave);
+    linear_run(cpu, &(struct linear_run){.groups = l->groups,
+                                         .num_groups = wave->num_groups,
+                                         .x = l->activated,
+                                         .packed = l->packed,
+                                         .out = l->down + (size_t)wave->first_row * shape->hidden});
+}
+
+struct combine_job {
+    const struct experts_args *args;
+    const struct layout *layout;
+    uint32_t tokens_per_item;
+};
+
+static void combine_token(const struct combine_job *job, uint32_t token) {
+    const struct experts_args *args = job->args;
+    size_t hidden = args->experts->shape.hidden;
+    float *out = (float *)args->out + token * hidden;
+    for (uint32_t slot = 0; slot < args->top_k; slot++) {
+        size_t pair = (size_t)token * args->top_k + slot;
+        const float *row = job->layout->down + job->layout->position[pair] * hidden;
+        float weight = args->weights[pair];
+        if (slot == 0) {
+            for (size_t i = 0; i < hidden; i++) out[i] = weight * row[i];
+        } else {
+            for (size_t i = 0; i < hidden; i++) out[i] += weight * row[i];
+        }
+    }
+}
+
+static void combine_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct combine_job *job = arg;
+    uint32_t begin = item * job->tokens_per_item;
+    uint32_t left = job->args->num_tokens - begin;
+    uint32_t end = begin + (left < job->tokens_per_item ? left : job->tokens_per_item);
+    for (uint32_t token = begin; token < end; token++) combine_token(job, token);
+}
+
+void cpu_experts(struct backend *backend, struct backend_stream *stream,
+                 const struct experts_args *args) {
+    (void)stream;
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct layout l =
+        layout_of(args->scratch, &args->experts->shape, args->num_tokens, args->top_k);
+    sort_pairs(args, &l);
+    struct wave wave = {0};
+    while (next_wave(args->experts, &l, &wave)) run_wave(backend, args, &l, &wave);
+    struct combine_job job = {args, &l, thread_pool_grain(cpu->pool, args->num_tokens, 4)};
+    uint32_t num_items = (args->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
+    thread_pool_for(cpu->pool, num_items, combine_item, &job);
+}

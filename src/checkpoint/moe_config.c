@@ -1,0 +1,129 @@
+/* The defaults are those of transformers' configuration classes, one row for each architecture. */
+#include "checkpoint/moe_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jread.h"
+#include "checkpoint/config_read.h"
+
+enum {
+    EXPERTS_MAX = 1 << 12,
+    EXPERTS_PER_TOK_MAX = 1 << 8,
+    EXPERT_SIZE_MAX = 1 << 21,
+    LAYER_SIZE_MAX = 1 << 26, // of all experts together: bytes of a model stay below 2^62
+};
+
+struct moe_defaults {
+    const char *architecture;
+    struct moe_config config;
+};
+
+static const struct moe_defaults defaults[] = {
+    {"Qwen3MoeForCausalLM",
+     {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
+};
+
+static const struct moe_config *defaults_of(const char *architecture) {
+    for (size_t i = 0; i < ARRAY_LEN(defaults); i++) {
+        if (strcmp(defaults[i].architecture, architecture) == 0) return &defaults[i].config;
+    }
+    return NULL;
+}
+
+// The count has two names: published checkpoints' and transformers 5's.
+static enum status read_count(struct moe_config *moe, const json_t *root, const char *what,
+                              struct err *err) {
+    uint32_t local = moe->num_experts;
+    enum status status =
+        config_read_u32(root, "num_experts", 0, EXPERTS_MAX, &moe->num_experts, what, err);
+    if (!status) {
+        status = config_read_u32(root, "num_local_experts", 0, EXPERTS_MAX, &local, what, err);
+    }
+    if (status || !jread_get(root, "num_local_experts")) return status;
+    if (jread_get(root, "num_experts") && local != moe->num_experts) {
+        return err_set(err, ERR_FORMAT, "%s: \"num_experts\" is %u but \"num_local_experts\" is %u",
+                       what, moe->num_experts, local);
+    }
+    moe->num_experts = local;
+    return OK;
+}
+
+static enum status read_sizes(struct moe_config *moe, const json_t *root, const char *what,
+                              struct err *err) {
+    enum status status = config_read_u32(root, "moe_intermediate_size", 1, EXPERT_SIZE_MAX,
+                                         &moe->intermediate_size, what, err);
+    if (!status) {
+        status = config_read_u32(root, "num_experts_per_tok", 1, EXPERTS_PER_TOK_MAX,
+                                 &moe->num_experts_per_tok, what, err);
+    }
+    if (!status) status = jread_bool(root, "norm_topk_prob", &moe->norm_topk_prob, what, err);
+    if (status) return status;
+    if (moe->num_experts_per_tok > moe->num_experts) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"num_experts_per_tok\" is %u, more than the %u of \"num_experts\"",
+                       what, moe->num_experts_per_tok, moe->num_experts);
+    }
+    if ((uint64_t)moe->num_experts * moe->intermediate_size > LAYER_SIZE_MAX) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: %u experts of \"moe_intermediate_size\" %u are too many", what,
+                       moe->num_experts, moe->intermediate_size);
+    }
+    return OK;
+}
+
+// The layers that mlp_only_layers lists are dense.
+static enum status read_dense_layers(const struct model_config *config, const json_t *root,
+                                     const char *what, struct err *err) {
+    const json_t *list = jread_get(root, "mlp_only_layers");
+    if (list && !json_is_array(list)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"mlp_only_layers\" is %s, want a list of layer numbers", what,
+                       jread_type_name(list));
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        json_int_t layer = json_integer_value(value);
+        if (!json_is_integer(value)) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: \"mlp_only_layers\" has %s at %zu, want a layer number", what,
+                           jread_type_name(value), i);
+        }
+        if (layer < 0 || layer >= config->num_layers) {
+            return err_set(err, ERR_FORMAT, "%s: \"mlp_only_layers\" has %lld, want 0 to %u", what,
+                           (long long)layer, config->num_layers - 1);
+        }
+        config->moe.is_sparse[layer] = false;
+    }
+    return OK;
+}
+
+static enum status read_layers(struct model_config *config, const json_t *root, const char *what,
+                               struct err *err) {
+    struct moe_config *moe = &config->moe;
+    uint32_t step = 1; // every step-th layer is sparse
+    enum status status =
+        config_read_u32(root, "decoder_sparse_step", 1, INT32_MAX, &step, what, err);
+    if (status) return status;
+    moe->is_sparse = calloc(config->num_layers, sizeof *moe->is_sparse);
+    if (!moe->is_sparse) return err_nomem(err, "sparse layers");
+    for (uint32_t i = 0; i < config->num_layers; i++) moe->is_sparse[i] = (i + 1) % step == 0;
+    status = read_dense_layers(config, root, what, err);
+    for (uint32_t i = 0; i < config->num_layers; i++) moe->num_sparse_layers += moe->is_sparse[i];
+    return status;
+}
+
+enum status moe_config_read(struct model_config *config, const json_t *root, const char *what,
+                            struct err *err) {
+    struct moe_config *moe = &config->moe;
+    const struct moe_config *known = defaults_of(config->architecture);
+    if (!known) return OK;
+    *moe = *known;
+    enum status status = read_count(moe, root, what, err);
+    if (!status && moe->num_experts) status = read_sizes(moe, root, what, err);
+    if (!status && moe->num_experts) status = read_layers(config, root, what, err);
+    if (status || moe->num_sparse_layers) return status;
+    free(moe->is_sparse);
+    *moe = (struct moe_config){0};
+    return OK;
+}

@@ -1,0 +1,15 @@
+/* The keys of config.json about a mixture of experts. */
+#ifndef CHECKPOINT_MOE_CONFIG_H
+#define CHECKPOINT_MOE_CONFIG_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "checkpoint/model_config.h"
+
+// Fills config->moe, which model_config_fini frees; architecture and num_layers must be there. An
+// architecture that has no experts does not have these keys either: they are not looked at.
+MUST_USE enum status moe_config_read(struct model_config *config, const json_t *root,
+                                     const char *what, struct err *err);
+
+#endif

@@ -1,0 +1,91 @@
+/* What a missing key means differs between transformers' configuration classes; the table says how.
+ */
+#include "checkpoint/window_config.h"
+
+#include <string.h>
+
+#include "base/jread.h"
+#include "checkpoint/config_read.h"
+
+struct window_rule {
+    const char *architecture;
+    uint32_t window; // tokens, where sliding_window is missing; null is always no window
+    bool use; // where use_sliding_window is missing
+    uint32_t first; // the first layer with a window where max_window_layers is missing
+    bool ignores_first; // max_window_layers is not read
+};
+
+// Qwen's configurations name a window that is off unless they say otherwise; Mistral's have only
+// the window.
+static const struct window_rule rules[] = {
+    {"Qwen2ForCausalLM", 4096, false, 28, false},
+    {"Qwen3ForCausalLM", 4096, false, 28, false},
+    {"Qwen3MoeForCausalLM", 4096, false, 0, true},
+    {"MistralForCausalLM", 4096, true, 0, true},
+};
+
+static const struct window_rule other_rule = {.use = true};
+
+static const struct window_rule *rule_of(const char *architecture) {
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+        if (strcmp(rules[i].architecture, architecture) == 0) return &rules[i];
+    }
+    return &other_rule;
+}
+
+// Every entry must be a layer without a window; `sliding` says whether windows are on. Where they
+// are off, a sliding layer is a full one.
+static enum status check_layer_types(const struct model_config *config, const json_t *types,
+                                     bool sliding, const char *what, struct err *err) {
+    if (!json_is_array(types)) {
+        return err_set(err, ERR_FORMAT, "%s: \"layer_types\" is %s, want a list of strings", what,
+                       jread_type_name(types));
+    }
+    if (json_array_size(types) != config->num_layers) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"layer_types\" has %zu entries, want one for each of the %u layers",
+                       what, json_array_size(types), config->num_layers);
+    }
+    for (size_t i = 0; i < config->num_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type) {
+            return err_set(err, ERR_FORMAT, "%s: \"layer_types\" has %s at %zu, want a string",
+                           what, jread_type_name(json_array_get(types, i)), i);
+        }
+        if (strcmp(type, "full_attention") == 0) continue;
+        if (strcmp(type, "sliding_attention") == 0 && !sliding) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"layer_types\" has \"%.60s\" at %zu, only full_attention is supported",
+                       what, type, i);
+    }
+    return OK;
+}
+
+// layer_types, where given, says which layers have a window; else max_window_layers says from which
+// one on.
+enum status window_config_read(struct model_config *config, const json_t *root, const char *what,
+                               struct err *err) {
+    const struct window_rule *rule = rule_of(config->architecture);
+    bool use = rule->use;
+    uint32_t window = json_object_get(root, "sliding_window") ? 0 : rule->window;
+    uint32_t first = rule->first;
+    enum status status = config_read_u32(root, "sliding_window", 1, INT32_MAX, &window, what, err);
+    if (!status) status = jread_bool(root, "use_sliding_window", &use, what, err);
+    if (!status)
+        status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
+    if (status) return status;
+    bool sliding = use && window;
+    const json_t *types = jread_get(root, "layer_types");
+    if (types) return check_layer_types(config, types, sliding, what, err);
+    if (rule->ignores_first) first = 0;
+    if (!sliding || first >= config->num_layers) return OK;
+    if (first > 0) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"max_window_layers\" is %u: a sliding window in some of the layers is "
+                       "not supported",
+                       what, first);
+    }
+    config->use_sliding_window = true;
+    config->sliding_window = window;
+    return OK;
+}

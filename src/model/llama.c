@@ -1,0 +1,12 @@
+/* Llama 2 to 3.x, and the many models published under its name: pre-norm, SwiGLU, grouped-query
+ * attention where config.json says so; biases only where config.json asks for them.
+ * Source: arXiv 2302.13971, 2307.09288 and 2407.21783, and the published config.json files. */
+#include "model/family.h"
+
+const struct model_family family_llama = {
+    .name = "Llama",
+    .architecture = "LlamaForCausalLM",
+    .qkv_bias = BIAS_BY_CONFIG,
+    .o_bias = BIAS_BY_CONFIG,
+    .mlp_bias = BIAS_BY_CONFIG,
+};

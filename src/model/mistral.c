@@ -1,0 +1,9 @@
+/* Mistral: Llama's layers without any bias. Its sliding window, where config.json has one, limits
+ * how long sequences may be here (engine_plan.c).
+ * Source: Mistral 7B, arXiv 2310.06825, and the published config.json files. */
+#include "model/family.h"
+
+const struct model_family family_mistral = {
+    .name = "Mistral",
+    .architecture = "MistralForCausalLM",
+};

@@ -1,0 +1,20 @@
+/* Qwen3 with a mixture of experts in its sparse layers (config.json says which, model_config.h);
+ * otherwise Qwen3. Source: Qwen3 Technical Report, arXiv 2505.09388. */
+#include "model/family.h"
+
+static const struct expert_names names = {
+    .router = "mlp.gate",
+    .experts = "mlp.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+};
+
+const struct model_family family_qwen3_moe = {
+    .name = "Qwen3 MoE",
+    .architecture = "Qwen3MoeForCausalLM",
+    .qk_norm = true,
+    .qkv_bias = BIAS_BY_CONFIG,
+    .o_bias = BIAS_BY_CONFIG,
+    .expert_names = &names,
+};
