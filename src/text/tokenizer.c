@@ -1,4 +1,4 @@
-/* Encoding and decoding. A text goes through the stages piece by piece, from the text to the ids of
+/* Encoding. A text goes through the stages piece by piece, from the text to the ids of
  * its last word: nothing is collected between the stages. */
 #include "text/tokenizer.h"
 
@@ -12,14 +12,19 @@ enum {
     TEXT_BYTES_MAX = INT32_MAX, // positions in a word are 32 bits
 };
 
-void tokenizer_scratch_destroy(struct tokenizer_scratch *scratch) {
-    if (!scratch) return;
+void tokenizer_scratch_fini(struct tokenizer_scratch *scratch) {
     bpe_scratch_fini(&scratch->bpe);
     pattern_scratch_fini(&scratch->pattern);
     unicode_nfc_scratch_fini(&scratch->nfc);
     buf_fini(&scratch->repaired);
     buf_fini(&scratch->normalized);
+    buf_fini(&scratch->normalizing);
     buf_fini(&scratch->prefixed);
+}
+
+static void scratch_destroy(struct tokenizer_scratch *scratch) {
+    if (!scratch) return;
+    tokenizer_scratch_fini(scratch);
     free(scratch);
 }
 
@@ -27,9 +32,13 @@ void tokenizer_close(struct tokenizer *tokenizer) {
     if (!tokenizer) return;
     while (tokenizer->idle) {
         struct tokenizer_scratch *next = tokenizer->idle->next;
-        tokenizer_scratch_destroy(tokenizer->idle);
+        scratch_destroy(tokenizer->idle);
         tokenizer->idle = next;
     }
+    for (size_t i = 0; i < tokenizer->num_normalizers; i++) {
+        tokenizer_normalizer_fini(&tokenizer->normalizers[i]);
+    }
+    free(tokenizer->decoding.first);
     for (size_t i = 0; i < tokenizer->num_splits; i++) pattern_fini(&tokenizer->splits[i].pattern);
     added_set_fini(&tokenizer->raw);
     added_set_fini(&tokenizer->normalized);
@@ -69,6 +78,7 @@ static void shrink(struct buf *buf) {
 static void scratch_give(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch) {
     shrink(&scratch->repaired);
     shrink(&scratch->normalized);
+    shrink(&scratch->normalizing);
     shrink(&scratch->prefixed);
     if (scratch->nfc.points.capacity * sizeof(int32_t) > SCRATCH_BYTES_KEPT) {
         unicode_nfc_scratch_fini(&scratch->nfc);
@@ -82,20 +92,7 @@ static void scratch_give(const struct tokenizer *tokenizer, struct tokenizer_scr
         pool->num_idle++;
     }
     pthread_mutex_unlock(&pool->lock);
-    if (!kept) tokenizer_scratch_destroy(scratch);
-}
-
-enum status tokenizer_normalize(const struct tokenizer *tokenizer,
-                                struct tokenizer_scratch *scratch, const char **text, size_t *len,
-                                struct err *err) {
-    if (!tokenizer->nfc) return OK;
-    bool changed;
-    enum status status = unicode_nfc(tokenizer->flags, *text, *len, &scratch->nfc,
-                                     &scratch->normalized, &changed, err);
-    if (status || !changed) return status;
-    *text = scratch->normalized.data;
-    *len = scratch->normalized.len;
-    return OK;
+    if (!kept) scratch_destroy(scratch);
 }
 
 // What all stages of one tokenizer_encode share.
@@ -104,6 +101,7 @@ struct encoding {
     struct tokenizer_scratch *scratch;
     struct token_list *out;
     struct err *err;
+    const char *beginning; // of the whole text, while its first piece is worked on, normalised
 };
 
 static enum status encode_piece(struct encoding *encoding, size_t stage, const char *text,
@@ -113,11 +111,12 @@ static enum status encode_piece(struct encoding *encoding, size_t stage, const c
 static enum status encode_scanned(struct encoding *encoding, const struct split *split,
                                   size_t stage, const char *text, size_t len) {
     const unsigned char *p = (const unsigned char *)text, *end = p + len;
-    bool last = stage + 1 == encoding->tokenizer->num_splits;
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+    bool last = stage + 1 == tokenizer->num_splits && tokenizer->bpe.vocab.byte_level;
     while (p < end) {
         size_t word = pattern_scan(&split->pattern, p, end);
         enum status status =
-            last ? bpe_encode_word(&encoding->tokenizer->bpe, &encoding->scratch->bpe, p, word,
+            last ? bpe_encode_word(&tokenizer->bpe, &encoding->scratch->bpe, p, word,
                                    (size_t)(end - p), encoding->out, encoding->err)
                  : encode_piece(encoding, stage + 1, (const char *)p, word);
         if (status) return status;
@@ -217,17 +216,57 @@ static enum status encode_prefixed(struct encoding *encoding, size_t stage, cons
     return status ? status : encode_piece(encoding, stage + 1, prefixed->data, prefixed->len);
 }
 
+// Words begin at each visible space when they are split; `text` is after the first stage's buffer.
+static enum status encode_metaspaced(struct encoding *encoding, const struct metaspace *metaspace,
+                                     size_t stage, const char *text, size_t len) {
+    while (metaspace->split && len > metaspace->len) {
+        const char *next = memmem(text + metaspace->len, len - metaspace->len, metaspace->character,
+                                  metaspace->len);
+        if (!next) break;
+        enum status status = encode_piece(encoding, stage + 1, text, (size_t)(next - text));
+        if (status) return status;
+        len -= (size_t)(next - text);
+        text = next;
+    }
+    return encode_piece(encoding, stage + 1, text, len);
+}
+
+// Spaces become visible ones, and one is put in front of a piece that has none, or only of the
+// text's first piece.
+static enum status encode_metaspace(struct encoding *encoding, const struct metaspace *metaspace,
+                                    size_t stage, const char *text, size_t len) {
+    const char *character = metaspace->character;
+    bool prefix = metaspace->scheme == METASPACE_ALWAYS ||
+                  (metaspace->scheme == METASPACE_FIRST && text == encoding->beginning);
+    if (text[0] == ' ' || (len >= metaspace->len && memcmp(text, character, metaspace->len) == 0)) {
+        prefix = false;
+    }
+    struct buf *spaced = &encoding->scratch->prefixed;
+    enum status status = text_replace_byte(text, len, ' ', character, metaspace->len,
+                                           prefix ? metaspace->len : 0, spaced, encoding->err);
+    if (status) return status;
+    if (prefix) memcpy(spaced->data, character, metaspace->len);
+    return encode_metaspaced(encoding, metaspace, stage, spaced->data, spaced->len);
+}
+
 // One piece, not empty, from stage `stage` of the pre-tokenizer on. Recursion is as deep as there
 // are stages.
 static enum status encode_piece(struct encoding *encoding, size_t stage, const char *text,
                                 size_t len) {
     const struct tokenizer *tokenizer = encoding->tokenizer;
     if (stage == tokenizer->num_splits) {
+        if (!tokenizer->bpe.vocab.byte_level) {
+            return bpe_encode_text(&tokenizer->bpe, &encoding->scratch->bpe, text, len,
+                                   encoding->out, encoding->err);
+        }
         return bpe_encode_word(&tokenizer->bpe, &encoding->scratch->bpe,
                                (const unsigned char *)text, len, len, encoding->out, encoding->err);
     }
     const struct split *split = &tokenizer->splits[stage];
-    if (split->prefix_space) return encode_prefixed(encoding, stage, text, len);
+    if (split->kind == SPLIT_PREFIX_SPACE) return encode_prefixed(encoding, stage, text, len);
+    if (split->kind == SPLIT_METASPACE) {
+        return encode_metaspace(encoding, &split->metaspace, stage, text, len);
+    }
     // Where delimiters are kept, or are all there is, no part needs to be joined or dropped.
     bool whole =
         (split->behavior == SPLIT_ISOLATED) || (split->behavior == SPLIT_REMOVED && split->invert);
@@ -245,9 +284,11 @@ static enum status append_id(struct encoding *encoding, int32_t id) {
 }
 
 // A piece between two added tokens of the first set: normalised, then cut at those of the second.
-static enum status encode_raw_piece(struct encoding *encoding, const char *text, size_t len) {
+static enum status encode_raw_piece(struct encoding *encoding, const char *text, size_t len,
+                                    bool first) {
     enum status status =
         tokenizer_normalize(encoding->tokenizer, encoding->scratch, &text, &len, encoding->err);
+    encoding->beginning = first ? text : NULL;
     struct added_cursor cursor = {.text = text, .len = len};
     while (!status && added_next(&encoding->tokenizer->normalized, &cursor)) {
         if (cursor.id >= 0) {
@@ -268,7 +309,8 @@ static enum status encode_text(struct encoding *encoding, const char *text, size
         if (cursor.id >= 0) {
             status = append_id(encoding, cursor.id);
         } else if (cursor.end > cursor.start) {
-            status = encode_raw_piece(encoding, text + cursor.start, cursor.end - cursor.start);
+            status = encode_raw_piece(encoding, text + cursor.start, cursor.end - cursor.start,
+                                      cursor.start == 0);
         }
     }
     return status;
@@ -314,30 +356,6 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     // All or nothing: the caller's list is as it was when this fails.
     if (status) out->len = first;
     scratch_give(tokenizer, scratch);
-    return status;
-}
-
-enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t num_ids,
-                             bool skip_special, struct buf *out, struct err *err) {
-    const struct vocab *vocab = &tokenizer->bpe.vocab;
-    struct utf8_pending pending = {0};
-    size_t first = out->len;
-    enum status status = OK;
-    for (size_t i = 0; i < num_ids && !status; i++) {
-        const struct vocab_token *token = vocab_token(vocab, ids[i]);
-        if (!token) {
-            status = err_set(err, ERR_INVALID, "token id %d has no token, ids are 0 to %zu", ids[i],
-                             vocab->num_ids - 1);
-        } else if (!(skip_special && token->flags & TOKEN_SPECIAL)) {
-            status = utf8_append_lossy(&pending, vocab->data.data + token->bytes, token->bytes_len,
-                                       out, err);
-        }
-    }
-    if (!status) status = utf8_append_end(&pending, out, err);
-    if (status && out->data) {
-        out->len = first;
-        out->data[first] = '\0';
-    }
     return status;
 }
 

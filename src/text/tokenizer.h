@@ -1,7 +1,10 @@
-/* tokenizer.json as Hugging Face tokenizers runs it: added tokens, NFC, Split regex and ByteLevel
- * pre-tokenizers, byte-level BPE, ByteLevel decoder, and a post-processor that adds special tokens.
- * A component that is not supported is named in the error. Read-only after opening: shareable
- * between threads. What an encoding works with, a word cache among it, is kept in a pool inside. */
+/* tokenizer.json as Hugging Face tokenizers runs it, in two forms. Byte-level BPE (GPT-2, Llama 3,
+ * Qwen): NFC, Split regex and ByteLevel pre-tokenizers, ByteLevel decoder. BPE by characters with
+ * byte fallback, converted from SentencePiece (Llama 2, Mistral): Prepend and Replace normalizers
+ * or a Metaspace pre-tokenizer; Replace, Metaspace, ByteFallback, Fuse and Strip decoders. Both
+ * with added tokens and a post-processor that adds special tokens. A component that is not
+ * supported is named in the error. Read-only after opening: shareable between threads. What an
+ * encoding works with, a word cache among it, is kept in a pool inside. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -31,7 +34,8 @@ MUST_USE enum status tokenizer_encode(const struct tokenizer *tokenizer, const c
                                       size_t len, bool add_special_tokens, struct token_list *out,
                                       struct err *err);
 // Appends the text of ids. Bytes that are not UTF-8 become U+FFFD. An id without a token is an
-// error.
+// error. Hugging Face 0.23 does not skip a special token whose text its normalizer changes; that
+// is against what skip_special says, and not done here.
 MUST_USE enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,
                                       size_t num_ids, bool skip_special, struct buf *out,
                                       struct err *err);

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-enum { SHORT_WORD_BYTES = 64 };
+enum { SHORT_WORD_IDS = 64 };
 
 void token_list_fini(struct token_list *list) {
     if (!list) return;
@@ -57,6 +57,7 @@ void bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t new_
 void bpe_fini(struct bpe *bpe) {
     vocab_fini(&bpe->vocab);
     free(bpe->merges);
+    free(bpe->char_ids);
     *bpe = (struct bpe){0};
 }
 
@@ -92,7 +93,7 @@ static struct candidate candidate_at(const struct bpe *bpe, const int32_t *ids, 
 // Joins in place; returns how many ids are left. Only the pairs beside a join change, so only they
 // are looked up again.
 static size_t join_short(const struct bpe *bpe, int32_t *ids, size_t num_ids) {
-    struct candidate candidates[SHORT_WORD_BYTES]; // [num_ids - 1]: of ids i and i + 1
+    struct candidate candidates[SHORT_WORD_IDS]; // [num_ids - 1]: of ids i and i + 1
     for (size_t i = 0; i + 1 < num_ids; i++) candidates[i] = candidate_at(bpe, ids, i);
     while (num_ids > 1) {
         size_t best = 0;
@@ -133,7 +134,7 @@ static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *sc
                                    struct err *err) {
     enum status status = token_list_reserve(out, len, err);
     if (status) return status;
-    if (bpe->ignore_merges) {
+    if (bpe->ignore_merges && !bpe->char_ids) {
         bool found;
         uint32_t id;
         status = find_whole(bpe, scratch, word, len, &found, &id, err);
@@ -144,8 +145,9 @@ static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *sc
         }
     }
     int32_t *ids = out->ids + out->len;
-    size_t num_ids = spell_bytes(bpe, word, len, ids);
-    if (num_ids <= SHORT_WORD_BYTES) {
+    size_t num_ids = bpe->char_ids ? bpe_spell_characters(bpe, word, len, ids)
+                                   : spell_bytes(bpe, word, len, ids);
+    if (num_ids <= SHORT_WORD_IDS) {
         num_ids = join_short(bpe, ids, num_ids);
     } else {
         status = bpe_join_long(bpe, scratch, ids, &num_ids, err);

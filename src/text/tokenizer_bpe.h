@@ -1,7 +1,8 @@
-/* Byte pair encoding of one word: from its bytes, the pair of neighbours with the lowest rank is
- * joined, the leftmost first, until no pair has a rank. Words of up to 64 bytes are joined in place
- * with a scan per step; longer ones keep positions sorted by rank, so that a word of millions of
- * bytes takes n log n. Results of short words are remembered in the scratch. */
+/* Byte pair encoding of one word: from its bytes, or from its characters in the form that
+ * SentencePiece models are converted to, the pair of neighbours with the lowest rank is joined, the
+ * leftmost first, until no pair has a rank. Words of up to 64 symbols are joined in place with a
+ * scan per step; longer ones keep positions sorted by rank, so that a word of millions of bytes
+ * takes n log n. Results of short words are remembered in the scratch. */
 #ifndef TEXT_TOKENIZER_BPE_H
 #define TEXT_TOKENIZER_BPE_H
 
@@ -20,9 +21,13 @@ struct bpe {
     unsigned shift; // 64 - log2(num_slots)
     size_t num_merges; // ranks are below this
     int32_t byte_ids[256]; // the token of each single byte, -1 where there is none
-    int32_t unk_id; // stands for bytes without a token; -1: they are left out
+    int32_t unk_id; // stands for bytes or characters without a token; -1: they are left out
     bool fuse_unk; // ... a row of them by one
     bool ignore_merges; // a word that is a token is that token
+    // By characters; NULL: by bytes. [UNICODE_END]: the token of each single one + 1, 0 for none.
+    uint32_t *char_ids;
+    bool byte_fallback; // a character without a token is spelled in byte_ids, if all of it can be
+    bool cuts_at_space; // no merge reaches from another character over a following U+2581
 };
 
 // Room for `num_merges`; all-zero before.
@@ -76,13 +81,25 @@ struct bpe_scratch {
 };
 void bpe_scratch_fini(struct bpe_scratch *scratch);
 
-// Appends the ids of one word of `len` > 0 bytes; `available` >= len bytes may be read.
+// Appends the ids of one word of `len` > 0 bytes; `available` >= len bytes may be read. By
+// characters only for what bpe_encode_text cuts a text into: ignore_merges is not looked at.
 MUST_USE enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
                                      const unsigned char *word, size_t len, size_t available,
                                      struct token_list *out, struct err *err);
 // The same for a word that is not short: joins ids[0, *num_ids) in place.
 MUST_USE enum status bpe_join_long(const struct bpe *bpe, struct bpe_scratch *scratch, int32_t *ids,
                                    size_t *num_ids, struct err *err);
+
+// By characters, in tokenizer_bpe_chars.c.
+// Makes char_ids, byte_ids and cuts_at_space, from the vocabulary, the merges and unk_id.
+MUST_USE enum status bpe_use_characters(struct bpe *bpe, struct err *err);
+// Appends the ids of `len` > 0 bytes of valid UTF-8, which the pre-tokenizer may have left whole.
+MUST_USE enum status bpe_encode_text(const struct bpe *bpe, struct bpe_scratch *scratch,
+                                     const char *text, size_t len, struct token_list *out,
+                                     struct err *err);
+// The single characters' ids, at most `len`; returns how many.
+size_t bpe_spell_characters(const struct bpe *bpe, const unsigned char *word, size_t len,
+                            int32_t *ids);
 
 MUST_USE enum status token_list_reserve(struct token_list *list, size_t extra, struct err *err);
 

@@ -20,22 +20,15 @@ static enum status component_type(const json_t *component, const char *role, con
     return *type ? OK : err_set(err, ERR_FORMAT, "%s: %s has no \"type\"", what, role);
 }
 
-static enum status unsupported(const char *role, const char *type, const char *what,
-                               struct err *err) {
+enum status component_unsupported(const char *role, const char *type, const char *what,
+                                  struct err *err) {
     return err_set(err, ERR_UNSUPPORTED, "%s: %s of type \"%.80s\" is not supported", what, role,
                    type);
 }
 
-// Lists the components: the members of a Sequence named `key`, a single one, or none. Sequences
-// within sequences are not published anywhere.
-struct component_list {
-    const json_t *items[SPLITS_MAX];
-    const char *types[SPLITS_MAX];
-    size_t len;
-};
-
-static enum status list_components(const json_t *root, const char *role, const char *key,
-                                   struct component_list *list, const char *what, struct err *err) {
+// Sequences within sequences are not published anywhere.
+enum status component_list_read(const json_t *root, const char *role, const char *key,
+                                struct component_list *list, const char *what, struct err *err) {
     *list = (struct component_list){0};
     const json_t *top = jread_get(root, role);
     if (!top) return OK;
@@ -62,19 +55,6 @@ static enum status list_components(const json_t *root, const char *role, const c
         list->len++;
     }
     return OK;
-}
-
-enum status tokenizer_load_normalizer(struct tokenizer *tokenizer, const json_t *root,
-                                      const char *what, struct err *err) {
-    struct component_list list;
-    enum status status = list_components(root, "normalizer", "normalizers", &list, what, err);
-    for (size_t i = 0; i < list.len && !status; i++) {
-        if (strcmp(list.types[i], "NFC") != 0) {
-            return unsupported("normalizer", list.types[i], what, err);
-        }
-        tokenizer->nfc = true;
-    }
-    return status;
 }
 
 // What happens to the delimiters, by Hugging Face's names.
@@ -105,22 +85,8 @@ static enum status load_split(struct tokenizer *tokenizer, struct split *split,
     enum status status = load_behavior(component, &split->behavior, what, err);
     if (!status) status = jread_bool(component, "invert", &split->invert, what, err);
     if (status) return status;
-    const json_t *pattern = json_object_get(component, "pattern");
-    const char *regex = NULL, *literal = NULL;
-    status = jread_string(pattern, "Regex", &regex, what, err);
-    if (!status) status = jread_string(pattern, "String", &literal, what, err);
-    if (status) return status;
-    if (regex) return pattern_init_regex(&split->pattern, tokenizer->flags, regex, what, err);
-    if (!literal) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: pre_tokenizer: the pattern of Split is neither {\"Regex\": ...} nor "
-                       "{\"String\": ...}",
-                       what);
-    }
-    if (!*literal) {
-        return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer: Split by an empty pattern", what);
-    }
-    return pattern_init_literal(&split->pattern, literal, err);
+    return tokenizer_load_pattern(&split->pattern, tokenizer->flags, component, "pre_tokenizer",
+                                  what, err);
 }
 
 // Digits cuts at numbers, each one alone or a row of them together.
@@ -137,10 +103,8 @@ static struct split *next_split(struct tokenizer *tokenizer) {
     return &tokenizer->splits[tokenizer->num_splits++];
 }
 
-// The flags of a ByteLevel, of which only the pre_tokenizer's do anything here: trim_offsets is
-// about offsets, and the others are not read from a post_processor or a decoder.
-static enum status read_byte_level(const json_t *component, bool *prefix_space, bool *use_regex,
-                                   const char *what, struct err *err) {
+enum status tokenizer_read_byte_level(const json_t *component, bool *prefix_space, bool *use_regex,
+                                      const char *what, struct err *err) {
     bool trim_offsets = true;
     *prefix_space = *use_regex = true; // as Hugging Face: use_regex came later
     enum status status = jread_bool(component, "add_prefix_space", prefix_space, what, err);
@@ -148,22 +112,17 @@ static enum status read_byte_level(const json_t *component, bool *prefix_space, 
     return status ? status : jread_bool(component, "use_regex", use_regex, what, err);
 }
 
-static enum status check_byte_level(const json_t *component, const char *what, struct err *err) {
-    bool prefix_space, use_regex;
-    return read_byte_level(component, &prefix_space, &use_regex, what, err);
-}
-
 static enum status load_byte_level(struct tokenizer *tokenizer, const json_t *component,
                                    const char *what, struct err *err) {
     bool prefix_space, use_regex;
-    enum status status = read_byte_level(component, &prefix_space, &use_regex, what, err);
+    enum status status = tokenizer_read_byte_level(component, &prefix_space, &use_regex, what, err);
     if (status) return status;
     if (tokenizer->num_splits + 2 > SPLITS_MAX) {
         return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer has too many components", what);
     }
     // ByteLevel is two stages: the space, then GPT-2's pattern. The alphabet needs none, the words
     // are bytes to the model.
-    if (prefix_space) next_split(tokenizer)->prefix_space = true;
+    if (prefix_space) next_split(tokenizer)->kind = SPLIT_PREFIX_SPACE;
     if (use_regex) {
         struct split *split = next_split(tokenizer);
         split->behavior = SPLIT_ISOLATED;
@@ -172,51 +131,104 @@ static enum status load_byte_level(struct tokenizer *tokenizer, const json_t *co
     return OK;
 }
 
-enum status tokenizer_load_pre_tokenizer(struct tokenizer *tokenizer, const json_t *root,
-                                         const char *what, struct err *err) {
-    struct component_list list;
-    enum status status = list_components(root, "pre_tokenizer", "pretokenizers", &list, what, err);
+// Old files say add_prefix_space instead of a scheme; where both are, they must agree.
+static enum status read_scheme(const json_t *component, const char *role,
+                               enum metaspace_scheme *scheme, const char *what, struct err *err) {
+    static const char *const names[] = {
+        [METASPACE_ALWAYS] = "always", [METASPACE_FIRST] = "first", [METASPACE_NEVER] = "never"};
+    const char *name = NULL;
+    bool prefix_space = true;
+    enum status status = jread_string(component, "prepend_scheme", &name, what, err);
+    if (!status) status = jread_bool(component, "add_prefix_space", &prefix_space, what, err);
     if (status) return status;
-    for (size_t i = 0; i < list.len && !status; i++) {
-        // After ByteLevel the text is spelled in its alphabet: nothing may look at it any more.
-        bool last = i + 1 == list.len;
-        if (last != (strcmp(list.types[i], "ByteLevel") == 0)) {
-            return last ? unsupported("last pre_tokenizer", list.types[i], what, err)
-                        : err_set(err, ERR_UNSUPPORTED,
-                                  "%s: pre_tokenizer: ByteLevel before other components is not "
-                                  "supported",
-                                  what);
-        }
-        if (last) {
-            status = load_byte_level(tokenizer, list.items[i], what, err);
-        } else if (strcmp(list.types[i], "Split") == 0) {
-            status = load_split(tokenizer, next_split(tokenizer), list.items[i], what, err);
-        } else if (strcmp(list.types[i], "Digits") == 0) {
-            status = load_digits(tokenizer, next_split(tokenizer), list.items[i], what, err);
-        } else {
-            return unsupported("pre_tokenizer", list.types[i], what, err);
-        }
+    size_t i = prefix_space ? METASPACE_ALWAYS : METASPACE_NEVER;
+    for (size_t k = 0; name && k <= ARRAY_LEN(names); k++) {
+        i = k;
+        if (k < ARRAY_LEN(names) && strcmp(name, names[k]) == 0) break;
     }
-    if (!status && list.len == 0) {
-        return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer is missing, want ByteLevel", what);
+    if (i == ARRAY_LEN(names)) {
+        return err_set(err, ERR_FORMAT, "%s: %s: prepend_scheme \"%.40s\" is not known", what, role,
+                       name);
+    }
+    *scheme = (enum metaspace_scheme)i;
+    if (prefix_space || *scheme == METASPACE_NEVER) return OK;
+    return err_set(err, ERR_FORMAT,
+                   "%s: %s: add_prefix_space is false, but prepend_scheme is \"%s\"", what, role,
+                   name);
+}
+
+enum status tokenizer_read_metaspace(const json_t *component, const char *role,
+                                     struct metaspace *out, const char *what, struct err *err) {
+    *out = (struct metaspace){.split = true};
+    const char *character = NULL;
+    enum status status = jread_string(component, "replacement", &character, what, err);
+    if (!status) status = read_scheme(component, role, &out->scheme, what, err);
+    if (!status) status = jread_bool(component, "split", &out->split, what, err);
+    if (status) return status;
+    if (character && *character) (void)utf8_decode((const unsigned char *)character, &out->len);
+    if (!out->len || strlen(character) != out->len) {
+        return err_set(err, ERR_FORMAT, "%s: %s: replacement is not one character", what, role);
+    }
+    memcpy(out->character, character, out->len);
+    return OK;
+}
+
+// Its buffer is the one that the prefix space has too: there is one such stage.
+static enum status load_metaspace(struct tokenizer *tokenizer, const json_t *component,
+                                  const char *what, struct err *err) {
+    for (size_t i = 0; i < tokenizer->num_splits; i++) {
+        if (tokenizer->splits[i].kind != SPLIT_METASPACE) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer has two Metaspaces", what);
+    }
+    struct split *split = next_split(tokenizer);
+    split->kind = SPLIT_METASPACE;
+    return tokenizer_read_metaspace(component, "pre_tokenizer", &split->metaspace, what, err);
+}
+
+static enum status load_stage(struct tokenizer *tokenizer, const json_t *component,
+                              const char *type, const char *what, struct err *err) {
+    if (strcmp(type, "Split") == 0) {
+        return load_split(tokenizer, next_split(tokenizer), component, what, err);
+    }
+    if (strcmp(type, "Digits") == 0) {
+        return load_digits(tokenizer, next_split(tokenizer), component, what, err);
+    }
+    if (strcmp(type, "Metaspace") == 0 && !tokenizer->bpe.vocab.byte_level) {
+        return load_metaspace(tokenizer, component, what, err);
+    }
+    return component_unsupported("pre_tokenizer", type, what, err);
+}
+
+enum status tokenizer_find_byte_level(const json_t *root, bool *byte_level, const char *what,
+                                      struct err *err) {
+    struct component_list list;
+    enum status status =
+        component_list_read(root, "pre_tokenizer", "pretokenizers", &list, what, err);
+    *byte_level = false;
+    for (size_t i = 0; i < list.len && !status; i++) {
+        *byte_level = *byte_level || strcmp(list.types[i], "ByteLevel") == 0;
     }
     return status;
 }
 
-enum status tokenizer_check_decoder(const json_t *root, const char *what, struct err *err) {
+enum status tokenizer_load_pre_tokenizer(struct tokenizer *tokenizer, const json_t *root,
+                                         const char *what, struct err *err) {
     struct component_list list;
-    enum status status = list_components(root, "decoder", "decoders", &list, what, err);
-    if (status) return status;
-    if (list.len == 0) {
-        return err_set(err, ERR_UNSUPPORTED, "%s: decoder is missing, want ByteLevel", what);
-    }
-    for (size_t i = 0; i < list.len; i++) {
-        // ByteLevel leaves one piece: Fuse after it has nothing to do.
-        if (strcmp(list.types[i], i == 0 ? "ByteLevel" : "Fuse") != 0) {
-            return unsupported("decoder", list.types[i], what, err);
+    enum status status =
+        component_list_read(root, "pre_tokenizer", "pretokenizers", &list, what, err);
+    for (size_t i = 0; i < list.len && !status; i++) {
+        if (strcmp(list.types[i], "ByteLevel") != 0) {
+            status = load_stage(tokenizer, list.items[i], list.types[i], what, err);
+        } else if (i + 1 == list.len) {
+            status = load_byte_level(tokenizer, list.items[i], what, err);
+        } else {
+            // After ByteLevel the text is spelled in its alphabet: nothing may look at it any more.
+            status = err_set(
+                err, ERR_UNSUPPORTED,
+                "%s: pre_tokenizer: ByteLevel before other components is not supported", what);
         }
     }
-    return check_byte_level(list.items[0], what, err);
+    return status;
 }
 
 // Appends the ids of one special token of a template.
@@ -291,16 +303,18 @@ static enum status load_template(struct tokenizer *tokenizer, const json_t *comp
 enum status tokenizer_load_post_processor(struct tokenizer *tokenizer, const json_t *root,
                                           const char *what, struct err *err) {
     struct component_list list;
-    enum status status = list_components(root, "post_processor", "processors", &list, what, err);
+    enum status status =
+        component_list_read(root, "post_processor", "processors", &list, what, err);
     bool templated = false;
     for (size_t i = 0; i < list.len && !status; i++) {
         // ByteLevel moves offsets only, which nobody asks for here.
         if (strcmp(list.types[i], "ByteLevel") == 0) {
-            status = check_byte_level(list.items[i], what, err);
+            bool unused;
+            status = tokenizer_read_byte_level(list.items[i], &unused, &unused, what, err);
             continue;
         }
         if (strcmp(list.types[i], "TemplateProcessing") != 0) {
-            return unsupported("post_processor", list.types[i], what, err);
+            return component_unsupported("post_processor", list.types[i], what, err);
         }
         if (templated) {
             return err_set(err, ERR_UNSUPPORTED, "%s: post_processor has two templates", what);

@@ -97,11 +97,9 @@ static enum status load_merges(struct bpe *bpe, struct json_span span, const cha
 static enum status check_off(const json_t *model, const char *what, struct err *err) {
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     double dropout = 0;
-    bool byte_fallback = false;
     enum status status = jread_number(model, "dropout", &dropout, what, err);
-    if (!status) status = jread_bool(model, "byte_fallback", &byte_fallback, what, err);
     if (status) return status;
-    const char *on = dropout != 0 ? "dropout" : byte_fallback ? "byte_fallback" : NULL;
+    const char *on = dropout != 0 ? "dropout" : NULL;
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         const char *text = "";
         status = jread_string(model, texts[i], &text, what, err);
@@ -128,12 +126,11 @@ static enum status check_encoding(const json_t *root, const char *what, struct e
                    what);
 }
 
-// The tokens of the single bytes, and what stands for a byte that has none.
-static enum status load_bytes(struct bpe *bpe, const json_t *model, const char *what,
-                              struct err *err) {
+// The tokens of the single bytes in the byte-level alphabet; *missing is one that has none, or -1.
+static enum status load_bytes(struct bpe *bpe, int *missing, struct err *err) {
     struct buf text = {0};
     enum status status = OK;
-    int missing = -1;
+    *missing = -1;
     for (unsigned byte = 0; byte < 256 && !status; byte++) {
         const unsigned char one = (unsigned char)byte;
         uint32_t id;
@@ -142,22 +139,43 @@ static enum status load_bytes(struct bpe *bpe, const json_t *model, const char *
         if (status) break;
         bool found = vocab_find(&bpe->vocab, text.data, text.len, &id);
         bpe->byte_ids[byte] = found ? (int32_t)id : -1;
-        if (!found) missing = (int)byte;
+        if (!found) *missing = (int)byte;
     }
     buf_fini(&text);
+    return status;
+}
+
+// The tokens of single bytes and characters, and what stands for one that has none.
+static enum status load_symbols(struct bpe *bpe, const json_t *model, const char *what,
+                                struct err *err) {
     bpe->unk_id = -1;
     const char *unk = NULL;
-    if (!status) status = jread_string(model, "unk_token", &unk, what, err);
-    if (status || !unk) return status;
+    enum status status = jread_string(model, "unk_token", &unk, what, err);
+    if (status) return status;
     uint32_t id;
-    if (vocab_find(&bpe->vocab, unk, strlen(unk), &id)) {
-        bpe->unk_id = (int32_t)id;
-    } else if (missing >= 0) {
+    bool known = unk && vocab_find(&bpe->vocab, unk, strlen(unk), &id);
+    if (known) bpe->unk_id = (int32_t)id;
+    int missing = -1;
+    if (bpe->vocab.byte_level) {
+        status = load_bytes(bpe, &missing, err);
+    } else {
+        status = bpe_use_characters(bpe, err);
+        for (int byte = 0; byte < 256; byte++) {
+            if (bpe->byte_ids[byte] < 0 || !bpe->byte_fallback) missing = byte;
+        }
+    }
+    if (status || missing < 0) return status;
+    if (unk && !known) {
         return err_set(err, ERR_FORMAT,
                        "%s: byte 0x%02x has no token, and neither has unk_token \"%.60s\"", what,
                        (unsigned)missing, unk);
     }
-    return OK;
+    if (!bpe->vocab.byte_level || !bpe->byte_fallback) return OK;
+    // The alphabet's characters, not the text's bytes, would be spelled in bytes.
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: model: \"byte_fallback\" beside ByteLevel is not supported unless each "
+                   "byte has a token, which 0x%02x has not",
+                   what, (unsigned)missing);
 }
 
 // The options first: they say more about a file that is not ours than its vocabulary does.
@@ -180,6 +198,10 @@ static enum status load_model(struct tokenizer *tokenizer,
     struct bpe *bpe = &tokenizer->bpe;
     if (!status) status = jread_bool(model, "fuse_unk", &bpe->fuse_unk, what, err);
     if (!status) status = jread_bool(model, "ignore_merges", &bpe->ignore_merges, what, err);
+    if (!status) status = jread_bool(model, "byte_fallback", &bpe->byte_fallback, what, err);
+    if (!status) {
+        status = tokenizer_find_byte_level(document->root, &bpe->vocab.byte_level, what, err);
+    }
     if (status) return status;
     if (!document->vocab.text || !document->merges.text) {
         return err_set(err, ERR_FORMAT, "%s: model has no %s", what,
@@ -187,7 +209,7 @@ static enum status load_model(struct tokenizer *tokenizer,
     }
     status = load_vocab(&bpe->vocab, document->vocab, what, err);
     if (!status) status = load_merges(bpe, document->merges, what, err);
-    return status ? status : load_bytes(bpe, model, what, err);
+    return status ? status : load_symbols(bpe, model, what, err);
 }
 
 struct added_fields {
@@ -310,8 +332,7 @@ enum status tokenizer_load_added_tokens(struct tokenizer *tokenizer, const json_
         if (!status) status = place_added(vocab, &fields, &max_added, what, err);
         if (!status) status = put_added(tokenizer, &fields, &scratch, err);
     }
-    unicode_nfc_scratch_fini(&scratch.nfc);
-    buf_fini(&scratch.normalized);
+    tokenizer_scratch_fini(&scratch);
     struct added_set *const sets[] = {&tokenizer->raw, &tokenizer->normalized};
     for (size_t i = 0; i < ARRAY_LEN(sets) && !status; i++) {
         const struct added_token *duplicate;
@@ -344,7 +365,7 @@ static enum status load(struct tokenizer *tokenizer, const struct tokenizer_docu
     if (!status) status = tokenizer_load_added_tokens(tokenizer, root, what, err);
     if (!status) status = tokenizer_load_pre_tokenizer(tokenizer, root, what, err);
     if (!status) status = tokenizer_load_post_processor(tokenizer, root, what, err);
-    if (!status) status = tokenizer_check_decoder(root, what, err);
+    if (!status) status = tokenizer_load_decoder(tokenizer, root, what, err);
     return status;
 }
 

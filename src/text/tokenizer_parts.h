@@ -1,5 +1,4 @@
-/* What an opened tokenizer consists of; for tokenizer.c, which runs it, and tokenizer_load.c, which
- * builds it. */
+/* What an opened tokenizer consists of; for the files that build it and those that run it. */
 #ifndef TEXT_TOKENIZER_PARTS_H
 #define TEXT_TOKENIZER_PARTS_H
 
@@ -19,12 +18,51 @@ enum split_behavior {
     SPLIT_CONTIGUOUS,
 };
 
+enum split_kind {
+    SPLIT_PATTERN,
+    SPLIT_PREFIX_SPACE, // ByteLevel's: a space is put before a piece that does not start so
+    SPLIT_METASPACE, // spaces become a visible character, which may be put before and cut at
+};
+
+enum metaspace_scheme { METASPACE_ALWAYS, METASPACE_FIRST, METASPACE_NEVER };
+
+struct metaspace {
+    char character[4]; // stands for a space
+    size_t len; // of character
+    enum metaspace_scheme scheme; // which pieces get one in front
+    bool split; // words begin at each one
+};
+
 // One stage of the pre-tokenizer: cuts each piece of the stage before into smaller ones.
 struct split {
-    bool prefix_space; // instead of cutting: a space is put before a piece that does not start so
+    enum split_kind kind;
     struct pattern pattern;
     enum split_behavior behavior;
     bool invert; // what the pattern matches is text, the rest delimiters
+    struct metaspace metaspace;
+};
+
+enum normalizer_kind { NORMALIZER_NFC, NORMALIZER_PREPEND, NORMALIZER_REPLACE };
+
+struct normalizer {
+    enum normalizer_kind kind;
+    struct pattern pattern; // what is replaced
+    char *text; // [len], what is put before or instead
+    size_t len;
+};
+
+// What follows the tokens' own texts in decoding. vocab_token.bytes have been through the stages
+// that look at one token alone.
+struct decoding {
+    bool byte_level; // all bytes of all tokens are one text, nothing else is done
+    bool byte_fallback; // TOKEN_BYTE tokens in a row are one text
+    // Without the visible spaces, for the first token: [num_ids] in vocab.data; NULL: like others.
+    struct {
+        uint32_t at, len;
+    } * first;
+    char strip[4]; // [strip_len], removed from the start of the text
+    uint32_t strip_len;
+    uint32_t strip_max; // ... so many times
 };
 
 enum { SPLITS_MAX = 16, TEMPLATE_IDS_MAX = 16, SCRATCHES_KEPT = 8 };
@@ -36,14 +74,16 @@ struct tokenizer_scratch {
     struct pattern_scratch pattern;
     struct unicode_nfc_scratch nfc;
     struct buf repaired; // the text with invalid UTF-8 replaced
-    struct buf normalized; // the NFC of the piece being worked on
-    struct buf prefixed; // the same with a space before it
+    struct buf normalized, normalizing; // the piece being worked on, after one normalizer each
+    struct buf prefixed; // the same with a space before it, or with visible spaces
 };
 
 struct tokenizer {
     uint8_t *flags; // [UNICODE_END], of unicode.h
     struct bpe bpe;
-    bool nfc;
+    struct normalizer normalizers[SPLITS_MAX];
+    size_t num_normalizers;
+    struct decoding decoding;
     struct added_set raw, normalized; // added tokens looked for before and after normalisation
     struct split splits[SPLITS_MAX];
     size_t num_splits;
@@ -56,23 +96,75 @@ struct tokenizer {
     size_t num_idle;
 };
 
-void tokenizer_scratch_destroy(struct tokenizer_scratch *scratch);
+void tokenizer_scratch_fini(struct tokenizer_scratch *scratch); // all-zero is fine
 
-// The stages of loading, in tokenizer_load.c: the model; then the components, in
-// tokenizer_components.c. `root` is the document without the model's big values; `what` names the
-// source in errors. Each fills its part of a tokenizer whose parts before it are there.
+// The members of a Sequence, or a single component.
+struct component_list {
+    const json_t *items[SPLITS_MAX];
+    const char *types[SPLITS_MAX];
+    size_t len;
+};
+MUST_USE enum status component_list_read(const json_t *root, const char *role, const char *key,
+                                         struct component_list *list, const char *what,
+                                         struct err *err);
+MUST_USE enum status component_unsupported(const char *role, const char *type, const char *what,
+                                           struct err *err);
+
+// The stages of loading: the model and the added tokens in tokenizer_load.c, the components around
+// it in tokenizer_components.c, tokenizer_normalizer.c and tokenizer_decoder.c. `root` is the
+// document without the model's big values; `what` names the source in errors. Each fills its part
+// of a tokenizer whose parts before it are there.
+// Whether words are spelled in the byte-level alphabet: the vocabulary is then written in it.
+MUST_USE enum status tokenizer_find_byte_level(const json_t *root, bool *byte_level,
+                                               const char *what, struct err *err);
 MUST_USE enum status tokenizer_load_normalizer(struct tokenizer *tokenizer, const json_t *root,
                                                const char *what, struct err *err);
 MUST_USE enum status tokenizer_load_pre_tokenizer(struct tokenizer *tokenizer, const json_t *root,
                                                   const char *what, struct err *err);
 MUST_USE enum status tokenizer_load_post_processor(struct tokenizer *tokenizer, const json_t *root,
                                                    const char *what, struct err *err);
-MUST_USE enum status tokenizer_check_decoder(const json_t *root, const char *what, struct err *err);
+MUST_USE enum status tokenizer_load_decoder(struct tokenizer *tokenizer, const json_t *root,
+                                            const char *what, struct err *err);
+// The flags of a ByteLevel, of which only the pre_tokenizer's do anything.
+MUST_USE enum status tokenizer_read_byte_level(const json_t *component, bool *prefix_space,
+                                               bool *use_regex, const char *what, struct err *err);
+// {"replacement": "▁", "prepend_scheme": ..., "split": ...}
+MUST_USE enum status tokenizer_read_metaspace(const json_t *component, const char *role,
+                                              struct metaspace *out, const char *what,
+                                              struct err *err);
+// {"pattern": {"Regex": ...}} or {"pattern": {"String": ...}}
+MUST_USE enum status tokenizer_load_pattern(struct pattern *pattern, const uint8_t *flags,
+                                            const json_t *component, const char *role,
+                                            const char *what, struct err *err);
+// {"pattern": ..., "content": ...}
+MUST_USE enum status tokenizer_load_replace(struct normalizer *out, const uint8_t *flags,
+                                            const json_t *component, const char *role,
+                                            const char *what, struct err *err);
 MUST_USE enum status tokenizer_load_added_tokens(struct tokenizer *tokenizer, const json_t *root,
                                                  const char *what, struct err *err);
-// NFC when the tokenizer normalises: *text and *len then are in scratch->normalized.
+void tokenizer_normalizer_fini(struct normalizer *normalizer); // all-zero is fine
+// ERR_UNSUPPORTED where a text can become too long: *total is how many times as long as before the
+// normalizers so far.
+MUST_USE enum status normalizer_check_growth(const struct normalizer *normalizer, const char *role,
+                                             size_t *total, const char *what, struct err *err);
+// Where the normalizers change the text, *text and *len then are in the scratch.
 MUST_USE enum status tokenizer_normalize(const struct tokenizer *tokenizer,
                                          struct tokenizer_scratch *scratch, const char **text,
                                          size_t *len, struct err *err);
+// `text` with all that a NORMALIZER_REPLACE looks for replaced, or all of one byte after leaving
+// room of `before` bytes; `out` is cleared first.
+MUST_USE enum status text_replace(const struct normalizer *normalizer,
+                                  struct pattern_scratch *scratch, const char *text, size_t len,
+                                  struct buf *out, struct err *err);
+MUST_USE enum status text_replace_byte(const char *text, size_t len, char byte, const char *content,
+                                       size_t content_len, size_t before, struct buf *out,
+                                       struct err *err);
+
+// In tokenizer_decode.c. The bytes of a token (*len of them, borrowed) that is there.
+const char *decoding_token(const struct tokenizer *tokenizer, int32_t id, bool first, size_t *len);
+// Removes what is left to remove from the start of a text, which is at `start` in `out`; true when
+// the start is past.
+bool decoding_strip(const struct decoding *decoding, uint32_t *num_stripped, struct buf *out,
+                    size_t start);
 
 #endif

@@ -9,7 +9,7 @@
 #include "text/unicode.h"
 
 void vocab_init(struct vocab *vocab) {
-    *vocab = (struct vocab){0};
+    *vocab = (struct vocab){.byte_level = true};
     memset(vocab->byte_of_char, 0xff, sizeof vocab->byte_of_char);
     // Printable Latin-1 stands for itself, the other bytes take the characters from U+0100 on.
     unsigned next = 0x100;
@@ -82,6 +82,7 @@ static enum status spell_out(struct vocab *vocab, uint32_t text, uint32_t len,
                              struct vocab_token *token, struct err *err) {
     token->bytes = text;
     token->bytes_len = len;
+    if (!vocab->byte_level) return OK;
     enum status status = buf_reserve(&vocab->data, len, err);
     if (status) return status;
     const unsigned char *characters = (const unsigned char *)vocab->data.data + text;
@@ -102,11 +103,20 @@ static enum status spell_out(struct vocab *vocab, uint32_t text, uint32_t len,
     return OK;
 }
 
+enum status vocab_store(struct vocab *vocab, const char *bytes, size_t len, uint32_t *at,
+                        struct err *err) {
+    if (len > UINT32_MAX - vocab->data.len) { // offsets are 32 bits
+        return err_set(err, ERR_FORMAT, "the texts of all tokens have more than 4 GiB");
+    }
+    *at = (uint32_t)vocab->data.len;
+    return buf_append(&vocab->data, bytes, len, err);
+}
+
 enum status vocab_set_decoded(struct vocab *vocab, uint32_t id, const char *text, size_t len,
                               struct err *err) {
     struct vocab_token *token = &vocab->tokens[id];
-    uint32_t copy = (uint32_t)vocab->data.len;
-    enum status status = buf_append(&vocab->data, text, len, err);
+    uint32_t copy = 0;
+    enum status status = vocab_store(vocab, text, len, &copy, err);
     if (!status) status = spell_out(vocab, copy, (uint32_t)len, token, err);
     if (token->bytes_len > vocab->max_token_bytes) vocab->max_token_bytes = token->bytes_len;
     return status;
@@ -122,8 +132,8 @@ enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_
     if (id < vocab->num_ids && vocab->tokens[id].flags) return ERR_INVALID;
     status = grow_ids(vocab, (size_t)id + 1, err);
     if (status) return status;
-    struct vocab_token token = {.text = (uint32_t)vocab->data.len, .text_len = (uint32_t)len};
-    status = buf_append(&vocab->data, text, len, err);
+    struct vocab_token token = {.text_len = (uint32_t)len};
+    status = vocab_store(vocab, text, len, &token.text, err);
     if (!status) status = spell_out(vocab, token.text, token.text_len, &token, err);
     if (status) return status;
     token.flags = flags | TOKEN_PRESENT;
@@ -132,6 +142,7 @@ enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_
     vocab->num_tokens++;
     if (flags & TOKEN_MODEL) vocab->num_model_tokens++;
     if (token.bytes_len > vocab->max_token_bytes) vocab->max_token_bytes = token.bytes_len;
+    if (len > vocab->max_text_bytes) vocab->max_text_bytes = len;
     return OK;
 }
 

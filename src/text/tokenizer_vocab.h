@@ -1,6 +1,6 @@
-/* The vocabulary: tokens by id and by text. A token's text is how tokenizer.json writes it, in the
- * byte-level alphabet where each byte is one printable character; its bytes are what it stands for.
- */
+/* The vocabulary: tokens by id and by text. A token's text is how tokenizer.json writes it: in the
+ * byte-level alphabet where each byte is one printable character, or in plain characters with a
+ * visible one for the space. Its bytes are what it stands for in a decoded text. */
 #ifndef TEXT_TOKENIZER_VOCAB_H
 #define TEXT_TOKENIZER_VOCAB_H
 
@@ -15,6 +15,7 @@ enum {
     TOKEN_PRESENT = 1,
     TOKEN_MODEL = 2, // of the BPE model, not only added beside it
     TOKEN_SPECIAL = 4, // left out of a decoding that skips special tokens
+    TOKEN_BYTE = 8, // <0x41>: one byte of a character that has no token
     VOCAB_IDS_MAX = 1 << 22,
 };
 
@@ -37,6 +38,8 @@ struct vocab {
     size_t num_tokens;
     size_t num_model_tokens; // of them the BPE model's
     size_t max_token_bytes;
+    size_t max_text_bytes;
+    bool byte_level; // texts are in the byte-level alphabet; set before the first token
     struct vocab_slot *slots; // [num_slots], open addressing by text
     size_t num_slots; // a power of two, or 0
     uint16_t char_of_byte[256];
@@ -52,6 +55,9 @@ MUST_USE enum status vocab_add(struct vocab *vocab, const char *text, size_t len
 // Lets a token be decoded as if its text were another one.
 MUST_USE enum status vocab_set_decoded(struct vocab *vocab, uint32_t id, const char *text,
                                        size_t len, struct err *err);
+// Copies bytes into vocab->data; *at is their offset.
+MUST_USE enum status vocab_store(struct vocab *vocab, const char *bytes, size_t len, uint32_t *at,
+                                 struct err *err);
 bool vocab_find(const struct vocab *vocab, const char *text, size_t len, uint32_t *id);
 
 static inline const struct vocab_token *vocab_token(const struct vocab *vocab, int64_t id) {

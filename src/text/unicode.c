@@ -144,6 +144,29 @@ enum status utf8_append_lossy(struct utf8_pending *pending, const char *bytes, s
     return status;
 }
 
+enum status utf8_append_replacements(size_t count, struct buf *out, struct err *err) {
+    enum status status = OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        status = buf_append(out, replacement, sizeof replacement, err);
+    }
+    return status;
+}
+
+enum status utf8_append_byte(struct utf8_pending *pending, unsigned char byte, bool *broken,
+                             struct buf *out, struct err *err) {
+    bool complete = false;
+    if (*broken || !pending_take(pending, byte, &complete)) {
+        size_t count = pending->len + 1;
+        pending->len = 0;
+        *broken = true;
+        return utf8_append_replacements(count, out, err);
+    }
+    if (!complete) return OK;
+    size_t len = pending->len;
+    pending->len = 0;
+    return buf_append(out, pending->bytes, len, err);
+}
+
 // Room for `extra` more.
 static enum status points_reserve(struct unicode_points *points, size_t extra, struct err *err) {
     if (points->capacity - points->len >= extra) return OK;

@@ -64,6 +64,12 @@ MUST_USE enum status utf8_append_lossy(struct utf8_pending *pending, const char 
 MUST_USE enum status utf8_append_end(struct utf8_pending *pending, struct buf *out,
                                      struct err *err);
 
+// Appends one byte of a text in which each byte that is part of no character, and each one from the
+// first fault on, becomes a U+FFFD of its own. *broken tells of that fault.
+MUST_USE enum status utf8_append_byte(struct utf8_pending *pending, unsigned char byte,
+                                      bool *broken, struct buf *out, struct err *err);
+MUST_USE enum status utf8_append_replacements(size_t count, struct buf *out, struct err *err);
+
 struct unicode_points {
     int32_t *data; // [len]
     size_t len, capacity;

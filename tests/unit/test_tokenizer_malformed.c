@@ -111,9 +111,9 @@ static const struct fault faults[] = {
      "normalizer of type \"Lowercase\""},
     // pre_tokenizer
     {SPLIT ", ", "{\"type\": \"Metaspace\"}, ", "pre_tokenizer of type \"Metaspace\""},
-    {", " BYTE_LEVEL, "", "last pre_tokenizer of type \"Split\""},
+    {", " BYTE_LEVEL, "", "decoder is ByteLevel, but the last pre_tokenizer is not"},
     {SPLIT ", ", BYTE_LEVEL ", ", "ByteLevel before other components"},
-    {"\"pre_tokenizer\": {", "\"pre\": {", "pre_tokenizer is missing"},
+    {"\"pre_tokenizer\": {", "\"pre\": {", "decoder is ByteLevel, but the last pre_tokenizer is"},
     {"{\"Regex\": \"[a-c]+\"}", "{\"Glob\": \"*\"}", "neither {\"Regex\""},
     {"{\"Regex\": \"[a-c]+\"}", "{\"String\": \"\"}", "empty pattern"},
     {"{\"Regex\": \"[a-c]+\"}", "{\"Regex\": \"(\"}", "is not valid"},
