@@ -134,7 +134,7 @@ static inline struct value value_of_dict(const struct dict *dict) {
 
 // Copies `len` bytes, which must be UTF-8.
 MUST_USE enum status value_string(struct run *run, const char *data, size_t len, struct value *out);
-// Borrows bytes that live as long as the run.
+// Borrows bytes that live as long as the run. Both pay for counting the characters.
 MUST_USE enum status value_string_borrow(struct run *run, const char *data, size_t len,
                                          struct value *out);
 // A list [len] = 0 with room for `capacity` items, to be filled before anyone sees it.
@@ -171,7 +171,8 @@ bool value_is_same(struct value a, struct value b);
 // len(value); error for types without one. Undefined: 0.
 MUST_USE enum status value_length(struct run *run, struct value value, size_t *out);
 bool value_is_iterable(struct value value); // Undefined is
-// True for list, tuple, string, dict, range, view: what has a length and items (Jinja's `is sequence`).
+// True for list, tuple, string, dict, range and undefined: what has a length and items by index or
+// key (Jinja's `is sequence`). Not for views.
 bool value_is_sequence(struct value value);
 // Python's ==; never fails but for depth and steps. Strings compare by content, 1 == 1.0 == true.
 MUST_USE enum status value_equal(struct run *run, struct value a, struct value b, bool *out);
@@ -219,7 +220,20 @@ struct json_print_options {
 MUST_USE enum status value_to_json(struct run *run, struct value value,
                                    const struct json_print_options *options, struct text *text);
 
-// Code points: byte offset of character `index` in [0, num_chars].
+// Code points: byte offset of character `index` in [0, num_chars]. Walks there unless the string is
+// ASCII: who asks for many offsets pays num_chars / 64 each.
 size_t string_offset(const struct string *string, size_t index);
+
+// ---- numbers ----
+
+// Item `index` < range->len.
+static inline int64_t range_item(const struct range *range, size_t index) {
+    return (int64_t)((uint64_t)range->start + (uint64_t)range->step * index);
+}
+// int(string, base) and float(string) of Python: white space around, underscores between digits,
+// digits of any script; base 0 (by the prefix) or 2 to 36. False: not a number. *too_large: a
+// number, but not of 64 bits; *out is untouched then. Time grows with the string: the caller pays.
+bool number_parse_int(const struct string *string, int base, int64_t *out, bool *too_large);
+bool number_parse_float(const struct string *string, double *out);
 
 #endif
