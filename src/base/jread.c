@@ -129,14 +129,23 @@ enum status jread_text_nul(json_t **out, const char *text, size_t len, const cha
     return load(out, text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, what, err);
 }
 
-enum status jread_file(json_t **out, const char *path, struct err *err) {
+static enum status load_file(json_t **out, const char *path, size_t flags, struct err *err) {
     *out = NULL;
     struct file_map map;
     enum status status = file_map_open(&map, path, err);
     if (status) return status;
-    status = jread_text(out, map.data, map.size, path, err);
+    status = load(out, map.data, map.size, flags, path, err);
     file_map_close(&map);
     return status;
+}
+
+enum status jread_file(json_t **out, const char *path, struct err *err) {
+    return load_file(out, path, JSON_REJECT_DUPLICATES, err);
+}
+
+enum status jread_file_strings(json_t **out, const char *path, struct err *err) {
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
+    return load_file(out, path, flags, err);
 }
 
 json_t *jread_get(const json_t *object, const char *key) {

@@ -19,6 +19,9 @@ MUST_USE enum status jread_text(json_t **out, const char *text, size_t len, cons
 MUST_USE enum status jread_text_nul(json_t **out, const char *text, size_t len, const char *what,
                                     struct err *err);
 MUST_USE enum status jread_file(json_t **out, const char *path, struct err *err);
+// For a file that is read for its strings: integers of any size come as reals, so that one beyond
+// 64 bits in a member that nobody asks for is no fault (tokenizer_config.json's model_max_length).
+MUST_USE enum status jread_file_strings(json_t **out, const char *path, struct err *err);
 
 MUST_USE enum status jread_int(const json_t *object, const char *key, int64_t min, int64_t max,
                                int64_t *out, const char *what, struct err *err);

@@ -1,0 +1,31 @@
+/* Chat templates of checkpoints: from a chat's JSON to the prompt's text.
+ *
+ * Finds the template where transformers does, checks and normalises the chat, sets the variables
+ * that transformers sets, and renders. The language is template/template.h's; the contracts are
+ * those of nvllm_chat_template_* in nanovllm.h, word for word. Read-only after opening: may be
+ * shared by threads. Reads the local time at each render (strftime_now), unless the chat has one. */
+#ifndef TEXT_CHAT_H
+#define TEXT_CHAT_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct chat_template;
+
+// `model` is a folder, `path` a file of Jinja source; either may be NULL, not both.
+MUST_USE enum status chat_template_open(struct chat_template **out, const char *model,
+                                        const char *path, struct err *err);
+void chat_template_close(struct chat_template *chat_template); // NULL is fine
+
+// Appends the prompt of `chat` [len] to `out`; after an error `out` is as long as before.
+MUST_USE enum status chat_template_render(const struct chat_template *chat_template,
+                                          const char *chat, size_t len, struct buf *out,
+                                          struct err *err);
+// The same over the members of the object `variables` [len] as they are.
+MUST_USE enum status chat_template_render_raw(const struct chat_template *chat_template,
+                                              const char *variables, size_t len, struct buf *out,
+                                              struct err *err);
+
+#endif

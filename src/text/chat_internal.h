@@ -1,0 +1,27 @@
+/* The parts of an open chat template, shared by chat_open.c (finding it) and chat.c (using it). */
+#ifndef TEXT_CHAT_INTERNAL_H
+#define TEXT_CHAT_INTERNAL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "text/chat.h"
+#include "text/template/template.h"
+
+struct chat_variant {
+    struct template *template; // NULL: the checkpoint has none of this name
+    bool takes_parts; // reads content that is a list of parts; else strings only
+};
+
+struct chat_template {
+    struct chat_variant main; // the only template, or the one named "default"
+    struct chat_variant tool_use; // for chats with tools, where there is one
+    struct buf names; // of all templates, "a, b": for the error where main is not there
+    json_t *special_tokens; // object: variable -> string or list of strings
+};
+
+// Fills an all-zero chat template but for takes_parts. After a fault it is half filled.
+MUST_USE enum status chat_open_files(struct chat_template *chat_template, const char *model,
+                                     const char *path, struct err *err);
+
+#endif
