@@ -49,6 +49,7 @@ struct string {
 struct list { // of a list or tuple
     struct value *items; // [len]
     size_t len, capacity;
+    bool is_group; // a tuple of groupby's: its items are also .grouper and .list
 };
 
 struct dict { // insertion order kept
