@@ -1,4 +1,4 @@
-// Every allocation of making a backend, a linear, a KV cache and memory failing in turn; and ops that
+// Every allocation of making a backend, a linear, experts, a KV cache and memory failing in turn; and ops that
 // allocate nothing.
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,15 @@
 #include "support/cmocka_all.h"
 
 enum { OUT = 1000, IN = 600, SEQS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 64, BLOCK_SIZE = 16 };
+enum { EXPERTS = 6, TOP = 2, EXPERT_SIZE = 40 };
 enum { ROW = (HEADS + 2 * KV_HEADS) * HEAD_DIM };
 
 struct objects {
     struct backend *backend;
     struct linear *linear;
+    struct experts *experts;
     struct kv_cache *cache;
-    void *x, *out;
+    void *x, *out, *scratch;
 };
 
 static uint16_t weights[OUT * IN];
@@ -23,10 +25,28 @@ static void objects_fini(struct objects *objects) {
     struct backend *backend = objects->backend;
     if (!backend) return;
     backend->ops->linear_destroy(backend, objects->linear);
+    backend->ops->experts_destroy(backend, objects->experts);
+    backend->ops->release(backend, objects->scratch);
     backend->ops->kv_cache_destroy(backend, objects->cache);
     backend->ops->release(backend, objects->x);
     backend->ops->release(backend, objects->out);
     backend_destroy(backend);
+}
+
+static const struct experts_shape experts_shape = {EXPERTS, IN, EXPERT_SIZE};
+
+static enum status make_experts(struct objects *objects, struct err *err) {
+    struct backend *backend = objects->backend;
+    struct matrix_slice in[EXPERTS], out[EXPERTS];
+    for (int i = 0; i < EXPERTS; i++) {
+        in[i] = (struct matrix_slice){weights, DTYPE_BF16, EXPERT_SIZE, IN, IN};
+        out[i] = (struct matrix_slice){weights, DTYPE_BF16, IN, EXPERT_SIZE, EXPERT_SIZE};
+    }
+    const struct experts_spec spec = {experts_shape, in, in, out};
+    enum status status = backend->ops->experts_create(backend, &spec, &objects->experts, err);
+    if (status) return status;
+    size_t bytes = backend->ops->experts_scratch_bytes(backend, &experts_shape, 100, TOP);
+    return backend->ops->alloc(backend, bytes, &objects->scratch, err);
 }
 
 static enum status objects_init(struct objects *objects, int threads, struct err *err) {
@@ -39,6 +59,7 @@ static enum status objects_init(struct objects *objects, int threads, struct err
     if (status != OK) return status;
     struct backend *backend = objects->backend;
     status = backend->ops->linear_create(backend, &linear, &objects->linear, err);
+    if (!status) status = make_experts(objects, err);
     if (!status) status = backend->ops->kv_cache_create(backend, &cache, &objects->cache, err);
     if (!status) status = backend->ops->alloc(backend, 100 * IN * 4, &objects->x, err);
     if (!status) status = backend->ops->alloc(backend, 100 * OUT * 4, &objects->out, err);
@@ -78,6 +99,17 @@ static void run_linear_ops(const struct objects *objects, uint32_t rows) {
     backend->ops->logits(backend, backend->stream, &logits);
     backend->ops->silu_mul(backend, backend->stream, &silu_mul);
     backend->ops->gather_rows(backend, backend->stream, &gather_rows);
+}
+
+static void run_experts_ops(const struct objects *objects, uint32_t rows) {
+    struct backend *backend = objects->backend;
+    static float logits[100 * EXPERTS], chosen[100 * TOP];
+    static int32_t ids[100 * TOP];
+    struct route_args route = {logits, ids, chosen, rows, EXPERTS, TOP, true};
+    struct experts_args experts = {objects->experts, objects->x,       ids,  chosen,
+                                   objects->out,     objects->scratch, rows, TOP};
+    backend->ops->route(backend, backend->stream, &route);
+    backend->ops->experts(backend, backend->stream, &experts);
 }
 
 static void run_attention_ops(const struct objects *objects) {
@@ -127,6 +159,8 @@ static void test_ops_do_not_allocate(void **state) {
     alloc_hook_reset();
     run_linear_ops(&objects, 1);
     run_linear_ops(&objects, 100);
+    run_experts_ops(&objects, 1);
+    run_experts_ops(&objects, 100);
     run_attention_ops(&objects);
     assert_int_equal(alloc_hook_count(), 0);
     objects_fini(&objects);

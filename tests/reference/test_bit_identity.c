@@ -1,6 +1,6 @@
 /* A request's logits are the same bytes whatever happens around it: alone, among others, chunked,
  * with a cached prefix, after preemptions, with more threads, other block sizes, the other policy;
- * on each ISA. */
+ * on each ISA and for each family. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +17,7 @@
 enum { NUM_PROMPT = 150, NUM_NEW = 12, NUM_OTHERS = 64, OTHER_TOKENS_MAX = 48 };
 
 struct fixture {
+    const char *model;
     uint32_t vocab;
     int32_t prompt[NUM_PROMPT];
     int32_t others[NUM_OTHERS][OTHER_TOKENS_MAX];
@@ -103,8 +104,8 @@ static void expect_same(const struct fixture *f, const char *what) {
         if (memcmp(want, got, f->vocab * sizeof *want) == 0) continue;
         uint32_t at = 0;
         while (memcmp(&want[at], &got[at], sizeof *want) == 0) at++;
-        fail_msg("%s: logits of token %u differ first at id %u: %.9g, want %.9g", what, i, at,
-                 (double)got[at], (double)want[at]);
+        fail_msg("%s, %s: logits of token %u differ first at id %u: %.9g, want %.9g", f->model,
+                 what, i, at, (double)got[at], (double)want[at]);
     }
 }
 
@@ -128,6 +129,7 @@ static void check_model(const char *model, const char *isa) {
     struct mini_engine probe;
     mini_open(&probe, &base);
     make_fixture(f, probe.plan.config.vocab_size);
+    f->model = model;
     mini_close(&probe);
     run_alone(f, &base, f->want);
 
@@ -163,11 +165,19 @@ static void check_model(const char *model, const char *isa) {
 static void check_isa(const char *isa) {
     check_model("models/tiny-qwen3", isa);
     check_model("tests/reference/data/qwen3", isa); // head_dim 128
+    check_model("tests/reference/data/qwen2", isa);
+    check_model("tests/reference/data/llama-bias", isa);
+    check_model("tests/reference/data/mistral", isa);
+    check_model("tests/reference/data/qwen3-moe", isa);
+    check_model("tests/reference/data/qwen3-moe-mixed", isa);
 }
 
 static void test_scalar(void **state) {
     (void)state;
-    check_model("tests/reference/data/qwen3", "scalar"); // the small one: scalar code is slow
+    // The small ones: scalar code is slow.
+    check_model("tests/reference/data/qwen3", "scalar");
+    check_model("tests/reference/data/llama-bias", "scalar");
+    check_model("tests/reference/data/qwen3-moe-mixed", "scalar");
 }
 
 static void test_avx2(void **state) {

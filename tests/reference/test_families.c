@@ -118,12 +118,28 @@ static void test_qwen3_moe(void **state) {
     check_on_every_isa("qwen3-moe");
 }
 
+static void test_qwen3_moe_with_dense_layers(void **state) {
+    (void)state;
+    check_on_every_isa("qwen3-moe-mixed");
+}
+
+static void test_llama_with_biases(void **state) {
+    (void)state;
+    check_on_every_isa("llama-bias");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_qwen3),       cmocka_unit_test(test_qwen3_tied_with_biases),
-        cmocka_unit_test(test_qwen3_yarn),  cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_llama3_rope), cmocka_unit_test(test_llama_without_grouped_queries),
-        cmocka_unit_test(test_mistral),     cmocka_unit_test(test_qwen3_moe),
+        cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_qwen3_tied_with_biases),
+        cmocka_unit_test(test_qwen3_yarn),
+        cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_llama3_rope),
+        cmocka_unit_test(test_llama_without_grouped_queries),
+        cmocka_unit_test(test_mistral),
+        cmocka_unit_test(test_qwen3_moe),
+        cmocka_unit_test(test_qwen3_moe_with_dense_layers),
+        cmocka_unit_test(test_llama_with_biases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

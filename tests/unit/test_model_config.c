@@ -400,6 +400,8 @@ static void test_both_forms_of_every_family(void **state) {
         {"qwen3-tied-bias", "Qwen3ForCausalLM", ROPE_DEFAULT, 1e6},
         {"qwen3-yarn", "Qwen3ForCausalLM", ROPE_YARN, 1e6},
         {"qwen3-moe", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
+        {"qwen3-moe-mixed", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
+        {"llama-bias", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
         {"qwen2", "Qwen2ForCausalLM", ROPE_DEFAULT, 1e6},
         {"llama3-rope", "LlamaForCausalLM", ROPE_LLAMA3, 5e5},
         {"llama-mha", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},

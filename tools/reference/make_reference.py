@@ -105,6 +105,8 @@ def families(vocab_size):
             "original_max_position_embeddings": 512}
     llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
               "high_freq_factor": 4.0, "original_max_position_embeddings": 512}
+    # Half as wide, for the cases that came later.
+    small = dict(hidden_size=64, intermediate_size=96, tie_word_embeddings=True)
     qwen3 = (t.Qwen3ForCausalLM, t.Qwen3Config)
     llama = (t.LlamaForCausalLM, t.LlamaConfig)
     table = {
@@ -123,6 +125,13 @@ def families(vocab_size):
                       dict(head_dim=64, num_experts=8, num_experts_per_tok=2,
                            moe_intermediate_size=96, decoder_sparse_step=1, norm_topk_prob=True,
                            tie_word_embeddings=False, mlp_only_layers=[])),
+        # Sparse are layers 1 and 5 of 0 to 5.
+        "qwen3-moe-mixed": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig,
+                            dict(small, head_dim=32, num_hidden_layers=6, num_experts=5,
+                                 num_experts_per_tok=3, moe_intermediate_size=40,
+                                 decoder_sparse_step=2, norm_topk_prob=False,
+                                 attention_bias=True, mlp_only_layers=[3])),
+        "llama-bias": (*llama, dict(small, attention_bias=True, mlp_bias=True)),
     }
     return {name: (model, config(**{**base, **own}))
             for name, (model, config, own) in table.items()}
@@ -174,8 +183,15 @@ def main():
     parser.add_argument("model", help="the tiny model's folder")
     parser.add_argument("out", help="folder to write")
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--families", nargs="+", metavar="NAME",
+                        help="write only these families' folders")
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
+    known = families(1003 + args.seed % 7)
+    if args.families:
+        for name in args.families:
+            write_family(args.out, name, *known[name], args.seed)
+        return
 
     from transformers import AutoModelForCausalLM, AutoTokenizer
     torch.manual_seed(args.seed)
@@ -184,7 +200,7 @@ def main():
     model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
     write_greedy(args.out, model, tokenizer, r)
     write_tokenizer_vectors(args.out, tokenizer, r)
-    for name, (model_class, config) in families(1003 + args.seed % 7).items():
+    for name, (model_class, config) in known.items():
         write_family(args.out, name, model_class, config, args.seed)
     print("wrote", args.out)
 
