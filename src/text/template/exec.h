@@ -13,8 +13,11 @@ MUST_USE enum status exec_block(struct run *run, const struct block *block, enum
 // Runs them with their output kept apart, as a string; Markup under autoescape if wanted.
 MUST_USE enum status exec_captured(struct run *run, const struct block *block, bool is_markup,
                                    struct value *out);
-// All turns of a loop that was just created, and its else.
-MUST_USE enum status exec_loop(struct run *run, struct loop *loop);
+// The text as a string value, Markup if wanted.
+MUST_USE enum status exec_finish_text(struct run *run, struct text *text, bool is_markup,
+                                      struct value *out);
+// All turns of a loop that was just created, and its else; *flow is how the else ended.
+MUST_USE enum status exec_loop(struct run *run, struct loop *loop, enum flow *flow);
 // target = value, in the innermost scope.
 MUST_USE enum status exec_assign(struct run *run, const struct target *target, struct value value);
 

@@ -1,0 +1,112 @@
+/* The two ends of the interpreter: a source becomes a tree, a tree and variables become text. */
+#include "text/template/template.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/template/exec.h"
+#include "text/template/run.h"
+#include "text/template/scope.h"
+#include "text/template/symbols.h"
+
+struct template {
+    struct arena arena; // of the tree, the source and the name
+    const char *what;
+    struct block root;
+};
+
+enum {
+    VARIABLES_DEPTH_MAX = RUN_DEPTH_MAX, // deeper ones are refused when they become values
+};
+
+void template_destroy(struct template *template) {
+    if (!template) return;
+    arena_fini(&template->arena);
+    free(template);
+}
+
+static enum status parse(struct template *template, const char *source, size_t len,
+                         const char *what, struct err *err) {
+    template->what = arena_strndup(&template->arena, what, strlen(what));
+    const char *copy = arena_strndup(&template->arena, source, len);
+    if (!template->what || !copy) return err_nomem(err, "a chat template");
+    enum status status =
+        ast_parse(&template->root, &template->arena, copy, len, template->what, err);
+    if (status) return status;
+    return symbols_resolve(&template->root, &template->arena, err);
+}
+
+enum status template_parse(struct template **out, const char *source, size_t len, const char *what,
+                           struct err *err) {
+    *out = NULL;
+    if (len > TEMPLATE_SOURCE_MAX) {
+        return err_set(err, ERR_FORMAT, "%s: is %zu bytes long, want at most %d", what, len,
+                       TEMPLATE_SOURCE_MAX);
+    }
+    struct template *template = calloc(1, sizeof(*template));
+    if (!template) return err_nomem(err, "a chat template");
+    enum status status = parse(template, source, len, what, err);
+    if (status) {
+        template_destroy(template);
+        return status;
+    }
+    *out = template;
+    return OK;
+}
+
+// ---- rendering ----
+
+struct extent {
+    uint64_t num_values, num_bytes;
+};
+
+static void measure(json_t *json, int depth, struct extent *extent) {
+    extent->num_values++;
+    extent->num_bytes += json_string_length(json);
+    if (!depth) return;
+    for (size_t i = 0; i < json_array_size(json); ++i)
+        measure(json_array_get(json, i), depth - 1, extent);
+    for (void *at = json_object_iter(json); at; at = json_object_iter_next(json, at)) {
+        extent->num_bytes += json_object_iter_key_len(at);
+        measure(json_object_iter_value(at), depth - 1, extent);
+    }
+}
+
+static enum status render(struct run *run, const struct template *template,
+                          const json_t *variables) {
+    enum status status = value_from_json(run, variables, &run->variables);
+    if (status) return status;
+    status = scope_enter(run, NULL, &template->root);
+    if (status) return status;
+    run->root = run->frame;
+    enum flow flow;
+    return exec_block(run, &template->root, &flow);
+}
+
+enum status template_render(const struct template *template, const json_t *variables,
+                            const struct template_render_options *options, struct buf *out,
+                            struct err *err) {
+    if (!json_is_object(variables)) {
+        return err_set(err, ERR_INVALID, "%s: the variables are not an object", template->what);
+    }
+    struct extent extent = {0};
+    // jansson walks objects only through a pointer that could write; nothing is written.
+    measure((json_t *)(uintptr_t)variables, VARIABLES_DEPTH_MAX, &extent);
+    struct text text = {0};
+    struct err own_err = {0};
+    struct run run = {
+        .memory_left = (size_t)(RUN_MEMORY_BASE + RUN_MEMORY_PER_INPUT_BYTE * extent.num_bytes),
+        .steps_left = RUN_STEPS_BASE + RUN_STEPS_PER_INPUT_VALUE * extent.num_values,
+        .depth_left = RUN_DEPTH_MAX,
+        .line = 1,
+        .what = template->what,
+        .options = options,
+        .out = &text,
+        .err = err ? err : &own_err, // run_status reads it
+    };
+    enum status status = render(&run, template, variables);
+    if (!status && text.len) status = buf_append(out, text.data, text.len, err);
+    arena_fini(&run.arena);
+    return status;
+}
