@@ -134,7 +134,7 @@ static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *sc
                                    struct err *err) {
     enum status status = token_list_reserve(out, len, err);
     if (status) return status;
-    if (bpe->ignore_merges && !bpe->char_ids) {
+    if (bpe->ignore_merges && LIKELY(!bpe->char_ids)) {
         bool found;
         uint32_t id;
         status = find_whole(bpe, scratch, word, len, &found, &id, err);
@@ -145,7 +145,7 @@ static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *sc
         }
     }
     int32_t *ids = out->ids + out->len;
-    size_t num_ids = bpe->char_ids ? bpe_spell_characters(bpe, word, len, ids)
+    size_t num_ids = UNLIKELY(bpe->char_ids) ? bpe_spell_characters(bpe, word, len, ids)
                                    : spell_bytes(bpe, word, len, ids);
     if (num_ids <= SHORT_WORD_IDS) {
         num_ids = join_short(bpe, ids, num_ids);

@@ -38,6 +38,13 @@ static bool contains(const char *text, const json_t *letters) {
     return false;
 }
 
+// A merge is a string or a pair of strings.
+static bool merge_contains(const json_t *merge, const json_t *letters) {
+    if (json_is_string(merge)) return contains(json_string_value(merge), letters);
+    return contains(json_string_value(json_array_get(merge, 0)), letters) ||
+           contains(json_string_value(json_array_get(merge, 1)), letters);
+}
+
 static void drop_tokens(json_t *model, const json_t *letters) {
     json_t *vocab = json_object();
     json_t *merges = json_array();
@@ -48,24 +55,43 @@ static void drop_tokens(json_t *model, const json_t *letters) {
         if (!contains(key, letters)) json_object_set(vocab, key, value);
     }
     json_array_foreach(json_object_get(model, "merges"), i, value) {
-        if (!contains(json_string_value(json_array_get(value, 0)), letters) &&
-            !contains(json_string_value(json_array_get(value, 1)), letters)) {
-            json_array_append(merges, value);
-        }
+        if (!merge_contains(value, letters)) json_array_append(merges, value);
     }
     json_object_set_new(model, "vocab", vocab);
     json_object_set_new(model, "merges", merges);
 }
 
-json_t *fixture_changed(const json_t *change) {
-    json_t *root = fixture_json(TINY_TOKENIZER);
+static void add_merges(json_t *model, const json_t *pairs) {
+    json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
+    for (size_t i = 0; i < json_array_size(pairs); i++) {
+        const char *left = json_string_value(json_array_get(json_array_get(pairs, i), 0));
+        const char *right = json_string_value(json_array_get(json_array_get(pairs, i), 1));
+        char token[64];
+        snprintf(token, sizeof token, "%s%s", left, right);
+        if (!json_object_get(vocab, token)) {
+            json_object_set_new(vocab, token, json_integer((json_int_t)json_object_size(vocab)));
+        }
+        bool strings = json_is_string(json_array_get(merges, 0));
+        json_array_insert_new(merges, 0,
+                              strings ? json_sprintf("%s %s", left, right)
+                                      : json_pack("[ss]", left, right));
+    }
+}
+
+json_t *fixture_changed_file(const char *path, const json_t *change) {
+    json_t *root = fixture_json(path);
     json_t *model = json_object_get(root, "model");
     if (json_object_get(change, "drop")) drop_tokens(model, json_object_get(change, "drop"));
+    add_merges(model, json_object_get(change, "add_merges"));
     json_t *own = json_incref(model);
     json_object_update(root, (json_t *)(uintptr_t)change);
     json_object_update(own, json_object_get(change, "model"));
     json_object_set_new(root, "model", own);
     return root;
+}
+
+json_t *fixture_changed(const json_t *change) {
+    return fixture_changed_file(TINY_TOKENIZER, change);
 }
 
 struct tokenizer *fixture_parse(const json_t *root) {
@@ -100,35 +126,54 @@ void fixture_check_ids(const struct tokenizer *tokenizer, const json_t *string, 
     token_list_fini(&ids);
 }
 
-void fixture_check_decoded(const struct tokenizer *tokenizer, const json_t *ids, bool skip_special,
-                           const json_t *expected, const char *name) {
+static void check_text(const struct buf *text, const json_t *expected, const char *how,
+                       const char *name) {
+    const char *want = json_string_value(expected);
+    size_t len = json_string_length(expected);
+    if (text->len == len && (!len || memcmp(text->data, want, len) == 0)) return;
+    fail_msg("%s: %s is \"%s\", want \"%s\"", name, how, text->data ? text->data : "", want);
+}
+
+void fixture_check_whole(const struct tokenizer *tokenizer, const json_t *ids, bool skip_special,
+                         const json_t *expected, const char *name) {
     struct err err = {0};
-    struct buf whole = {0}, pieces = {0};
-    struct detokenizer detokenizer = {0};
+    struct buf whole = {0};
     size_t n = json_array_size(ids);
     int32_t *list = calloc(n + 1, sizeof *list);
     assert_non_null(list);
     for (size_t i = 0; i < n; i++) {
         list[i] = (int32_t)json_integer_value(json_array_get(ids, i));
-        size_t before = pieces.len;
-        assert_int_equal(
-            detokenizer_push(&detokenizer, tokenizer, list[i], skip_special, &pieces, &err), OK);
-        size_t len = pieces.len - before; // whole characters only
-        if (len) assert_int_equal(utf8_valid_prefix(pieces.data + before, len), len);
     }
-    assert_int_equal(detokenizer_flush(&detokenizer, &pieces, &err), OK);
     if (tokenizer_decode(tokenizer, list, n, skip_special, &whole, &err)) {
         fail_msg("%s: %s", name, err.message);
     }
-    assert_int_equal(whole.len, json_string_length(expected));
-    assert_int_equal(pieces.len, whole.len);
-    if (whole.len) {
-        assert_memory_equal(whole.data, json_string_value(expected), whole.len);
-        assert_memory_equal(pieces.data, whole.data, whole.len);
-    }
+    check_text(&whole, expected, "the decoding", name);
     free(list);
     buf_fini(&whole);
+}
+
+void fixture_check_streamed(const struct tokenizer *tokenizer, const json_t *ids, bool skip_special,
+                            const json_t *expected, const char *name) {
+    struct buf pieces = {0};
+    struct detokenizer detokenizer = {0};
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        int32_t id = (int32_t)json_integer_value(json_array_get(ids, i));
+        size_t before = pieces.len;
+        assert_int_equal(detokenizer_push(&detokenizer, tokenizer, id, skip_special, &pieces, NULL),
+                         OK);
+        size_t len = pieces.len - before;
+        assert_true(len <= 3 * (tokenizer_max_token_bytes(tokenizer) + 4));
+        if (len) assert_int_equal(utf8_valid_prefix(pieces.data + before, len), len);
+    }
+    assert_int_equal(detokenizer_flush(&detokenizer, &pieces, NULL), OK);
+    check_text(&pieces, expected, "the stream", name);
     buf_fini(&pieces);
+}
+
+void fixture_check_decoded(const struct tokenizer *tokenizer, const json_t *ids, bool skip_special,
+                           const json_t *expected, const char *name) {
+    fixture_check_whole(tokenizer, ids, skip_special, expected, name);
+    fixture_check_streamed(tokenizer, ids, skip_special, expected, name);
 }
 
 size_t fixture_random_text(uint64_t *state, size_t max_pieces, struct buf *out) {

@@ -17,15 +17,21 @@ struct tokenizer *fixture_open(const char *path);
 struct tokenizer *fixture_open_published(const char *path);
 json_t *fixture_json(const char *path); // the caller decrefs it
 
-// The bundled tokenizer.json with the members of `change` put over its own: of "model" each member
-// alone; "drop" lists letters whose tokens and merges are left out.
-json_t *fixture_changed(const json_t *change);
+// A tokenizer.json with the members of `change` put over its own: of "model" each member alone;
+// "drop" lists letters whose tokens and merges are left out, "add_merges" pairs whose merges come
+// first, as tokens at the end of the vocabulary.
+json_t *fixture_changed_file(const char *path, const json_t *change);
+json_t *fixture_changed(const json_t *change); // of the bundled model
 struct tokenizer *fixture_parse(const json_t *root);
 
 // Encodes the JSON string and compares; `expected` is a list of ids.
 void fixture_check_ids(const struct tokenizer *tokenizer, const json_t *string, bool special,
                        const json_t *expected, const char *name);
-// Decodes the list of ids, at once and one by one, and compares.
+// Decodes the list of ids at once, one by one in pieces of whole characters, or both; compares.
+void fixture_check_whole(const struct tokenizer *tokenizer, const json_t *ids, bool skip_special,
+                         const json_t *expected, const char *name);
+void fixture_check_streamed(const struct tokenizer *tokenizer, const json_t *ids, bool skip_special,
+                            const json_t *expected, const char *name);
 void fixture_check_decoded(const struct tokenizer *tokenizer, const json_t *ids, bool skip_special,
                            const json_t *expected, const char *name);
 
