@@ -198,7 +198,7 @@ static enum status join_strings(struct run *run, struct value left, struct value
         status = library_escape(run, right, &right);
     if (status) return status;
     const struct string *a = left.string, *b = right.string;
-    char *data;
+    char *data = NULL;
     status = make_string(run, (uint64_t)a->len + b->len, (uint64_t)a->num_chars + b->num_chars,
                          is_markup, &data, out);
     if (status) return status;
@@ -240,7 +240,7 @@ static enum status repeat_string(struct run *run, const struct string *string, u
                                  struct value *out) {
     uint64_t len;
     if (__builtin_mul_overflow(count, (uint64_t)string->len, &len)) len = UINT64_MAX;
-    char *data;
+    char *data = NULL;
     enum status status =
         make_string(run, len, string->num_chars * count, string->is_markup, &data, out);
     if (status || !len) return status;
