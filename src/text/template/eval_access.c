@@ -112,20 +112,28 @@ static bool is_mutator(struct value value, const struct string *name) {
     return value.type == VALUE_DICT && is_among(name, of_dict, ARRAY_LEN(of_dict));
 }
 
-// The data attributes of numbers and ranges.
-static bool get_field(struct value value, const struct string *name, struct value *out) {
-    if (value.type == VALUE_RANGE) {
-        const char *const names[] = {"start", "stop", "step"};
-        const int64_t fields[] = {value.range->start, value.range->stop, value.range->step};
-        for (size_t i = 0; i < ARRAY_LEN(names); ++i) {
-            if (!string_is(name, names[i])) continue;
-            *out = value_int(fields[i]);
-            return true;
-        }
-        return false;
+static bool get_range_field(const struct range *range, const struct string *name,
+                            struct value *out) {
+    const char *const names[] = {"start", "stop", "step"};
+    const int64_t fields[] = {range->start, range->stop, range->step};
+    for (size_t i = 0; i < ARRAY_LEN(names); ++i) {
+        if (!string_is(name, names[i])) continue;
+        *out = value_int(fields[i]);
+        return true;
     }
-    bool is_int = value.type == VALUE_INT || value.type == VALUE_BOOL;
-    if (!is_int && value.type != VALUE_FLOAT) return false;
+    return false;
+}
+
+static bool get_group_field(const struct list *group, const struct string *name,
+                            struct value *out) {
+    size_t i = string_is(name, "list");
+    if (!group->is_group || (i == 0 && !string_is(name, "grouper"))) return false;
+    *out = group->items[i];
+    return true;
+}
+
+static bool get_number_field(struct value value, const struct string *name, struct value *out) {
+    bool is_int = value.type != VALUE_FLOAT;
     struct value self = value.type == VALUE_BOOL ? value_int(value.boolean) : value;
     if (string_is(name, "real")) {
         *out = self;
@@ -139,6 +147,22 @@ static bool get_field(struct value value, const struct string *name, struct valu
         return false;
     }
     return true;
+}
+
+// Attributes that are data, not methods.
+static bool get_field(struct value value, const struct string *name, struct value *out) {
+    switch (value.type) {
+    case VALUE_BOOL:
+    case VALUE_INT:
+    case VALUE_FLOAT:
+        return get_number_field(value, name, out);
+    case VALUE_RANGE:
+        return get_range_field(value.range, name, out);
+    case VALUE_TUPLE:
+        return get_group_field(value.list, name, out);
+    default:
+        return false;
+    }
 }
 
 static enum status get_own(struct run *run, struct value value, const struct string *name,
