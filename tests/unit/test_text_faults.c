@@ -30,6 +30,27 @@ static const char small[] =
     "   \"\\u00c3\": 6, \"\\u00a9\": 7, \"\\u00c3\\u00a9\": 8},"
     "  \"merges\": [\"a b\", [\"ab\", \"c\"], \"\\u00c3 \\u00a9\"]}}";
 
+// As converted from SentencePiece, with every kind of component.
+static const char pieces[] =
+    "{\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true,"
+    "   \"normalized\": true}, {\"id\": 13, \"content\": \"<|end|>\", \"normalized\": false}],"
+    " \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"},"
+    "  {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"q+\"}, \"content\": \"ab\"},"
+    "  {\"type\": \"Prepend\", \"prepend\": \"a\"}]},"
+    " \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\","
+    "  \"prepend_scheme\": \"always\", \"split\": false},"
+    " \"decoder\": {\"type\": \"Sequence\", \"decoders\": ["
+    "  {\"type\": \"Replace\", \"pattern\": {\"String\": \"c\"}, \"content\": \"cc\"},"
+    "  {\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"always\"},"
+    "  {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},"
+    "  {\"type\": \"Strip\", \"content\": \"a\", \"start\": 1, \"stop\": 0}]},"
+    " \"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"fuse_unk\": true,"
+    "  \"byte_fallback\": true, \"ignore_merges\": true,"
+    "  \"vocab\": {\"<unk>\": 0, \"a\": 1, \"b\": 2, \"c\": 3, \"\u2581\": 4, \"ab\": 5,"
+    "   \"\u2581a\": 6, \"abc\": 7, \"<0xC3>\": 8, \"<0xA9>\": 9, \"<0x3C>\": 10,"
+    "   \"<0x7C>\": 11, \"<0x7E>\": 12},"
+    "  \"merges\": [\"a b\", [\"ab\", \"c\"], \"\u2581 a\"]}}";
+
 // Text that takes every path: words, an added token, a composed character.
 static enum status use_tokenizer(const struct tokenizer *tokenizer, struct err *err) {
     static const char text[] = "abc ab<|end|>c a<tool>abcabcabc e\xcc\x81 abc abc";
@@ -61,6 +82,15 @@ static enum status parse_and_use(void *context, struct err *err) {
     return status;
 }
 
+static enum status parse_and_use_pieces(void *context, struct err *err) {
+    (void)context;
+    struct tokenizer *tokenizer = NULL;
+    enum status status = tokenizer_parse(&tokenizer, pieces, sizeof pieces - 1, "pieces", err);
+    if (!status) status = use_tokenizer(tokenizer, err);
+    tokenizer_close(tokenizer);
+    return status;
+}
+
 static enum status open_and_use(void *context, struct err *err) {
     struct tokenizer *tokenizer = NULL;
     enum status status = tokenizer_open(&tokenizer, context, err);
@@ -77,6 +107,12 @@ static void test_every_allocation_of_a_small_tokenizer(void **state) {
     (void)state;
     // A JIT that cannot be compiled may be done without.
     struct alloc_sweep sweep = {.work = parse_and_use, .may_survive = true};
+    assert_true(alloc_sweep_run(&sweep) > 20);
+}
+
+static void test_every_allocation_of_one_from_sentencepiece(void **state) {
+    (void)state;
+    struct alloc_sweep sweep = {.work = parse_and_use_pieces, .may_survive = true};
     assert_true(alloc_sweep_run(&sweep) > 20);
 }
 
@@ -103,6 +139,7 @@ static void test_use_of_an_open_tokenizer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_of_a_small_tokenizer),
+        cmocka_unit_test(test_every_allocation_of_one_from_sentencepiece),
         cmocka_unit_test(test_bundled_tokenizer),
         cmocka_unit_test(test_use_of_an_open_tokenizer),
     };

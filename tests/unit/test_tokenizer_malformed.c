@@ -145,12 +145,81 @@ static const struct fault faults[] = {
     {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null", "decoder is missing"},
 };
 
-// `valid` with the first `from` replaced.
-static char *changed(const struct fault *fault) {
-    const char *at = strstr(valid, fault->from);
+#define SHOW "{\"type\": \"Replace\", \"pattern\": {\"String\": \"_\"}, \"content\": \" \"}"
+#define STRIP "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}"
+#define METASPACE                                                                                  \
+    "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"always\"}"
+
+// As converted from SentencePiece.
+static const char valid_pieces[] =
+    "{\"version\": \"1.0\", \"added_tokens\": [{\"id\": 0, \"content\": \"<u>\"}],"
+    " \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\","
+    "  \"prepend\": \"_\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"},"
+    "  \"content\": \"_\"}]}, \"pre_tokenizer\": null, \"decoder\": {\"type\": \"Sequence\","
+    "  \"decoders\": [" SHOW ", {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, " STRIP "]},"
+    " \"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"unk_token\": \"<u>\","
+    "  \"vocab\": {\"<u>\": 0, \"<0x41>\": 1, \"_\": 2, \"b\": 3, \"_b\": 4},"
+    "  \"merges\": [\"_ b\"]}}";
+
+static const struct fault piece_faults[] = {
+    {"\"byte_fallback\": true", "\"byte_fallback\": 1", "\"byte_fallback\" is an integer"},
+    {"\"unk_token\": \"<u>\"", "\"unk_token\": \"<v>\"", "unk_token \"<v>\""},
+    // normalizer
+    {"\"prepend\": \"_\"", "\"x\": \"_\"", "Prepend has no \"prepend\""},
+    {"\"prepend\": \"_\"", "\"prepend\": 1", "\"prepend\" is an integer"},
+    {"\"Prepend\"", "\"Nmt\"", "normalizer of type \"Nmt\""},
+    {",  \"content\": \"_\"", "", "Replace has no content"},
+    {"{\"String\": \" \"}", "{\"String\": \"\"}", "normalizer: an empty pattern"},
+    {"{\"String\": \" \"}", "{\"Regex\": \"(\"}", "is not valid"},
+    {"{\"String\": \" \"}", "\" \"", "neither {\"Regex\""},
+    {"\"prepend\": \"_\"",
+     "\"prepend\": \"0123456789012345678901234567890123456789012345678901234567890123456789"
+     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890"
+     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890"
+     "0123456789\"",
+     "normalizer can make a text more than 256 times as long"},
+    // pre_tokenizer
+    {"\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"Metaspace\"}",
+     "replacement is not one character"},
+    {"\"pre_tokenizer\": null",
+     "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"__\"}",
+     "replacement is not one character"},
+    {"\"pre_tokenizer\": null",
+     "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"last\"}",
+     "prepend_scheme \"last\" is not known"},
+    {"\"pre_tokenizer\": null",
+     "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"first\","
+     " \"add_prefix_space\": false}",
+     "add_prefix_space is false, but prepend_scheme is \"first\""},
+    {"\"pre_tokenizer\": null",
+     "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" METASPACE ", " METASPACE
+     "]}",
+     "two Metaspaces"},
+    {"\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"Whitespace\"}",
+     "pre_tokenizer of type \"Whitespace\""},
+    {"\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"ByteLevel\"}",
+     "\"byte_fallback\" beside ByteLevel"},
+    // decoder
+    {SHOW ", ", "{\"type\": \"WordPiece\"}, ", "decoder of type \"WordPiece\""},
+    {SHOW ", ", "{\"type\": \"Fuse\"}, ", "decoder: ByteFallback in this place"},
+    {"{\"type\": \"Fuse\"}, ", "", "decoder: Strip in this place"},
+    {"{\"type\": \"Fuse\"}, ", "{\"type\": \"Fuse\"}, {\"type\": \"Fuse\"}, ",
+     "decoder: Fuse in this place"},
+    {"{\"type\": \"ByteFallback\"}", METASPACE ", " SHOW, "decoder: Replace in this place"},
+    {"\"start\": 1", "\"x\": 1", "Strip wants one character"},
+    {"\"start\": 1", "\"start\": -1", "\"start\" is -1"},
+    {"\"stop\": 0", "\"stop\": 1", "Strip at the end of a text"},
+    {"\"content\": \" \", \"start\"", "\"content\": \"  \", \"start\"",
+     "Strip wants one character"},
+    {"\"decoder\": {", "\"decode\": {", "decoder is missing, want Replace, ByteFallback and Fuse"},
+};
+
+// The valid text with the first `from` replaced.
+static char *changed(const char *valid_text, const struct fault *fault) {
+    const char *at = strstr(valid_text, fault->from);
     assert_non_null(at);
     struct buf text = {0};
-    assert_int_equal(buf_append(&text, valid, (size_t)(at - valid), NULL), OK);
+    assert_int_equal(buf_append(&text, valid_text, (size_t)(at - valid_text), NULL), OK);
     assert_int_equal(buf_append_str(&text, fault->to, NULL), OK);
     assert_int_equal(buf_append_str(&text, at + strlen(fault->from), NULL), OK);
     return text.data;
@@ -185,7 +254,7 @@ static void test_harmless_options(void **state) {
         {"\"use_regex\": false", "\"use_regex\": false, \"trim_offsets\": true", ""},
     };
     for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
-        char *text = changed(&changes[i]);
+        char *text = changed(valid, &changes[i]);
         struct err err = {0};
         struct tokenizer *tokenizer = NULL;
         if (tokenizer_parse(&tokenizer, text, strlen(text), "t.json", &err)) {
@@ -196,23 +265,37 @@ static void test_harmless_options(void **state) {
     }
 }
 
-static void test_faults(void **state) {
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
-        char *text = changed(&faults[i]);
+static void check_faults(const char *valid_text, const struct fault *list, size_t num_faults) {
+    for (size_t i = 0; i < num_faults; i++) {
+        char *text = changed(valid_text, &list[i]);
         struct err err = {0};
         struct tokenizer *tokenizer = NULL;
         enum status status = tokenizer_parse(&tokenizer, text, strlen(text), "t.json", &err);
         if (status != ERR_FORMAT && status != ERR_UNSUPPORTED) {
-            fail_msg("\"%s\" for \"%s\" gives %s", faults[i].to, faults[i].from,
-                     status_name(status));
+            fail_msg("\"%s\" for \"%s\" gives %s", list[i].to, list[i].from, status_name(status));
         }
         assert_null(tokenizer);
-        if (!strstr(err.message, "t.json") || !strstr(err.message, faults[i].says)) {
-            fail_msg("\"%s\" for \"%s\" says: %s", faults[i].to, faults[i].from, err.message);
+        if (!strstr(err.message, "t.json") || !strstr(err.message, list[i].says)) {
+            fail_msg("\"%s\" for \"%s\" says: %s", list[i].to, list[i].from, err.message);
         }
         free(text);
     }
+}
+
+static void test_faults(void **state) {
+    (void)state;
+    check_faults(valid, faults, ARRAY_LEN(faults));
+}
+
+static void test_faults_of_one_from_sentencepiece(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct tokenizer *tokenizer = NULL;
+    if (tokenizer_parse(&tokenizer, valid_pieces, strlen(valid_pieces), "valid", &err)) {
+        fail_msg("%s", err.message);
+    }
+    tokenizer_close(tokenizer);
+    check_faults(valid_pieces, piece_faults, ARRAY_LEN(piece_faults));
 }
 
 // Every beginning of the file is refused, whatever it stops in.
@@ -241,6 +324,7 @@ int main(void) {
         cmocka_unit_test(test_the_valid_file_is_read),
         cmocka_unit_test(test_harmless_options),
         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_faults_of_one_from_sentencepiece),
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_no_file),
     };
