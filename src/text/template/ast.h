@@ -64,6 +64,7 @@ struct compare_link {
 struct expr {
     enum expr_type type;
     uint32_t line; // from 1
+    uint32_t height; // of the tree below, a leaf's is 1; at most AST_DEPTH_MAX
     union {
         struct value constant;
         const struct string *name; // NAME, ATTRIBUTE, FILTER, TEST
@@ -173,11 +174,13 @@ struct stmt {
     };
 };
 
-// Nesting of expressions and statements at most; also of brackets in the source.
+// Nesting of statements, and in each of them of expressions, at most; also of brackets in the
+// source. About what Jinja stops at.
 enum { AST_DEPTH_MAX = 200 };
 
 // `arena` owns the tree, also what was made before an error. Errors are
-// "<what>: line <n>: <reason>", ERR_FORMAT. Unknown filters, tests and tags are errors here.
+// "<what>: line <n>: <reason>", ERR_FORMAT. Unknown tags are errors here; unknown filters and tests
+// too, but not inside `if` statements and conditional expressions: those fail when they are reached.
 MUST_USE enum status ast_parse(struct block *out, struct arena *arena, const char *source,
                                size_t len, const char *what, struct err *err);
 
