@@ -182,6 +182,109 @@ static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_
     cpu_memory_free(y);
 }
 
+// Qwen3-30B-A3B's experts, half as many.
+enum { EXPERTS = 64, EXPERT_HIDDEN = 2048, EXPERT_SIZE = 768, EXPERT_TOP = 8, EXPERT_ROUTINGS = 8 };
+
+struct experts_bench {
+    struct experts_args args;
+    int32_t *ids; // [EXPERT_ROUTINGS][num_tokens][EXPERT_TOP]: other experts in every call
+    uint32_t next;
+    struct route_args route;
+};
+
+static void experts_op(struct bench *bench, void *arg) {
+    struct experts_bench *experts = arg;
+    size_t pairs = (size_t)experts->args.num_tokens * EXPERT_TOP;
+    experts->args.ids = experts->ids + experts->next++ % EXPERT_ROUTINGS * pairs;
+    bench->backend->ops->experts(bench->backend, NULL, &experts->args);
+}
+
+static void route_op(struct bench *bench, void *arg) {
+    struct experts_bench *experts = arg;
+    bench->backend->ops->route(bench->backend, NULL, &experts->route);
+}
+
+static struct experts *make_experts(struct bench *bench) {
+    const size_t weights = (size_t)EXPERT_HIDDEN * EXPERT_SIZE;
+    uint16_t *source = checked(malloc(weights * 2));
+    for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
+    struct matrix_slice in[EXPERTS], out[EXPERTS];
+    for (int i = 0; i < EXPERTS; i++) {
+        in[i] =
+            (struct matrix_slice){source, DTYPE_BF16, EXPERT_SIZE, EXPERT_HIDDEN, EXPERT_HIDDEN};
+        out[i] = (struct matrix_slice){source, DTYPE_BF16, EXPERT_HIDDEN, EXPERT_SIZE, EXPERT_SIZE};
+    }
+    const struct experts_spec spec = {{EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out};
+    struct experts *experts = NULL;
+    if (bench->backend->ops->experts_create(bench->backend, &spec, &experts, NULL) != OK) {
+        checked(NULL);
+    }
+    free(source);
+    return experts;
+}
+
+// Routings that look random; returns how many experts a call reads, on average.
+static double fill_routings(int32_t *ids, uint32_t num_tokens) {
+    uint32_t random = 1;
+    double num_read = 0;
+    for (uint32_t routing = 0; routing < EXPERT_ROUTINGS; routing++) {
+        uint64_t used = 0;
+        for (uint32_t token = 0; token < num_tokens; token++) {
+            random = random * 1664525u + 1013904223u;
+            for (uint32_t slot = 0; slot < EXPERT_TOP; slot++) {
+                uint32_t id = ((random >> 16) + slot * (2 * (random >> 8) + 1)) % EXPERTS;
+                *ids++ = (int32_t)id;
+                used |= (uint64_t)1 << id;
+            }
+        }
+        num_read += __builtin_popcountll(used);
+    }
+    return num_read / EXPERT_ROUTINGS;
+}
+
+static void bench_experts(struct bench *bench, struct experts *experts, uint32_t num_tokens) {
+    const struct experts_shape shape = {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE};
+    const struct backend_ops *ops = bench->backend->ops;
+    size_t pairs = (size_t)num_tokens * EXPERT_TOP, values = (size_t)num_tokens * EXPERT_HIDDEN;
+    size_t scratch = ops->experts_scratch_bytes(bench->backend, &shape, num_tokens, EXPERT_TOP);
+    struct experts_bench run = {.ids = checked(malloc(EXPERT_ROUTINGS * pairs * sizeof *run.ids))};
+    double num_read = fill_routings(run.ids, num_tokens);
+    float *weights = bench_alloc(bench, pairs * sizeof *weights);
+    run.args = (struct experts_args){.experts = experts,
+                                     .x = bench_alloc(bench, values * sizeof(float)),
+                                     .weights = weights,
+                                     .out = bench_alloc(bench, values * sizeof(float)),
+                                     .scratch = bench_alloc(bench, scratch),
+                                     .num_tokens = num_tokens,
+                                     .top_k = EXPERT_TOP};
+    run.route = (struct route_args){.logits = run.args.out,
+                                    .ids = run.ids,
+                                    .weights = weights,
+                                    .num_tokens = num_tokens,
+                                    .num_experts = EXPERTS,
+                                    .top_k = EXPERT_TOP,
+                                    .normalize = true};
+    double expert = 3.0 * EXPERT_HIDDEN * EXPERT_SIZE;
+    char what[64];
+    snprintf(what, sizeof what, "experts, %u tokens, %.0f of %d", num_tokens, num_read, EXPERTS);
+    report(bench, what, time_op(bench, experts_op, &run), num_read * expert * 2,
+           2 * expert * (double)pairs);
+    snprintf(what, sizeof what, "route %u tokens to %d of %d", num_tokens, EXPERT_TOP, EXPERTS);
+    report(bench, what, time_op(bench, route_op, &run), (double)num_tokens * EXPERTS * 4, 0);
+    void *x = NULL;
+    memcpy(&x, &run.args.x, sizeof x); // drops the const: it is ours
+    cpu_memory_free(x), cpu_memory_free(run.args.out), cpu_memory_free(run.args.scratch);
+    cpu_memory_free(weights);
+    free(run.ids);
+}
+
+static void bench_all_experts(struct bench *bench) {
+    struct experts *experts = make_experts(bench);
+    const uint32_t num_tokens[] = {1, 2, 8, 64, 512, 2048};
+    for (size_t i = 0; i < ARRAY_LEN(num_tokens); i++) bench_experts(bench, experts, num_tokens[i]);
+    bench->backend->ops->experts_destroy(bench->backend, experts);
+}
+
 struct attention_bench {
     struct attention_prepare_args prepare;
     struct attention_args args;
@@ -332,6 +435,7 @@ int main(int argc, char **argv) {
         }
     }
     bench_linear(&bench, 151936, 1024, 1);
+    bench_all_experts(&bench);
     bench_attention(&bench, 1, 512, 512);
     bench_attention(&bench, 1, 512, 4096);
     bench_attention(&bench, 1, 1, 4096);
