@@ -23,6 +23,9 @@ struct token_list {
 };
 void token_list_fini(struct token_list *list);
 
+// Whether there is a file of this name. Where there is none, but another form of a tokenizer beside
+// it (tokenizer.model, tekken.json), it is ERR_UNSUPPORTED and says how to make tokenizer.json.
+MUST_USE enum status tokenizer_check_present(const char *path, bool *present, struct err *err);
 MUST_USE enum status tokenizer_open(struct tokenizer **out, const char *path, struct err *err);
 // From text (fuzzing and tests); `what` names it in errors.
 MUST_USE enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len,

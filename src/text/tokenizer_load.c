@@ -1,5 +1,6 @@
 /* Building a tokenizer from tokenizer.json: the model and the added tokens. Everything is checked
  * here, so that encoding and decoding have only memory to run out of. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -396,10 +397,38 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
     return OK;
 }
 
+// What stands in a file's place beside it, when that is all that a model was published with.
+static const char *find_other_form(const char *path) {
+    static const char *const names[] = {"tokenizer.model", "tekken.json"};
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash - path) + 1 : 0;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char other[FILE_PATH_MAX];
+        int len = snprintf(other, sizeof other, "%.*s%s", folder, path, names[i]);
+        if (len < (int)sizeof other && file_exists(other)) return names[i];
+    }
+    return NULL;
+}
+
+enum status tokenizer_check_present(const char *path, bool *present, struct err *err) {
+    enum status status = file_is_present(path, present, err);
+    if (status || *present) return status;
+    const char *other = find_other_form(path);
+    if (!other) return OK;
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "%s is missing, and %s beside it is not read: make the fast tokenizer's file, in "
+        "Python AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+        path, other);
+}
+
 enum status tokenizer_open(struct tokenizer **out, const char *path, struct err *err) {
     *out = NULL;
+    bool present;
+    enum status status = tokenizer_check_present(path, &present, err);
+    if (status == ERR_UNSUPPORTED) return status; // what else is wrong, opening says
     struct file_map map;
-    enum status status = file_map_open(&map, path, err);
+    status = file_map_open(&map, path, err);
     if (status) return status;
     status = tokenizer_parse(out, map.data, map.size, path, err);
     file_map_close(&map);

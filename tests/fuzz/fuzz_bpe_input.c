@@ -1,6 +1,7 @@
-/* Arbitrary bytes to encode, with the bundled model's tokenizer and with a small one whose pattern
- * PCRE2 runs and whose added tokens have every option; the first byte chooses. The decoding of the
- * encoding is valid UTF-8 and, for the bundled tokenizer, encodes and decodes to itself. */
+/* Arbitrary bytes to encode, with the bundled model's tokenizer, with a small one whose pattern
+ * PCRE2 runs and whose added tokens have every option, and with two as converted from
+ * SentencePiece; the first byte chooses. The decoding of the encoding is valid UTF-8 and, for the
+ * bundled tokenizer, encodes and decodes to itself. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +30,22 @@ static const char small[] =
     " {\"a\": 0, \"b\": 1, \"ab\": 2, \"ba\": 3, \"aba\": 4, \"abab\": 5, \"?\": 6,"
     " \"\\u0120a\": 7}, \"merges\": [\"b a\", \"a b\", \"a ba\", \"ab ab\"]}}";
 
-static struct tokenizer *open_once(bool bundled) {
-    static struct tokenizer *opened[2]; // never closed: libFuzzer ends by exit
-    if (!opened[bundled]) {
+enum { SMALL, BUNDLED, LLAMA2, METASPACE, NUM_KINDS };
+
+static struct tokenizer *open_once(unsigned kind) {
+    static const char *const paths[NUM_KINDS] = {
+        [BUNDLED] = "models/tiny-qwen3/tokenizer.json",
+        [LLAMA2] = "tests/reference/data/sentencepiece/llama2.json",
+        [METASPACE] = "tests/reference/data/sentencepiece/metaspace_first.json"};
+    static struct tokenizer *opened[NUM_KINDS]; // never closed: libFuzzer ends by exit
+    if (!opened[kind]) {
         struct err err = {0};
         enum status status =
-            bundled ? tokenizer_open(&opened[1], "models/tiny-qwen3/tokenizer.json", &err)
-                    : tokenizer_parse(&opened[0], small, strlen(small), "small", &err);
+            paths[kind] ? tokenizer_open(&opened[kind], paths[kind], &err)
+                        : tokenizer_parse(&opened[kind], small, strlen(small), "small", &err);
         CHECK(status == OK, "%s", err.message);
     }
-    return opened[bundled];
+    return opened[kind];
 }
 
 // Encodes, decodes at once and piece by piece, compares.
@@ -66,11 +73,11 @@ static void round_trip(const struct tokenizer *tokenizer, const char *text, size
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
-    bool bundled = data[0] & 1;
-    const struct tokenizer *tokenizer = open_once(bundled);
+    unsigned kind = data[0] % NUM_KINDS;
+    const struct tokenizer *tokenizer = open_once(kind);
     struct buf once = {0}, twice = {0};
     round_trip(tokenizer, (const char *)data + 1, size - 1, &once);
-    if (bundled) {
+    if (kind == BUNDLED) {
         round_trip(tokenizer, once.len ? once.data : "", once.len, &twice);
         CHECK(once.len == twice.len, "%zu %zu", once.len, twice.len);
         CHECK(!once.len || memcmp(once.data, twice.data, once.len) == 0, "%s", "not stable");

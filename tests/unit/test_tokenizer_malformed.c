@@ -1,9 +1,11 @@
 // A tokenizer.json that is broken or asks for what we do not have ends in one sentence that names
 // the file and the fault. Each case is the same small valid file with one place changed.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "support/cmocka_all.h"
+#include "support/temp_folder.h"
 #include "text/tokenizer.h"
 
 #define SPLIT                                                                                      \
@@ -319,6 +321,32 @@ static void test_no_file(void **state) {
     assert_non_null(strstr(err.message, "no/such/tokenizer.json"));
 }
 
+// A folder with another form of a tokenizer alone: the sentence says how to make ours.
+static void check_other_form(const char *name) {
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    temp_folder_write_text(&folder, name, "x");
+    char path[300];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder.path);
+    struct err err = {0};
+    struct tokenizer *tokenizer = NULL;
+    assert_int_equal(tokenizer_open(&tokenizer, path, &err), ERR_UNSUPPORTED);
+    assert_null(tokenizer);
+    assert_non_null(strstr(err.message, path));
+    assert_non_null(strstr(err.message, name));
+    assert_non_null(strstr(err.message, "save_pretrained"));
+    temp_folder_write_text(&folder, "tokenizer.json", valid_pieces);
+    assert_int_equal(tokenizer_open(&tokenizer, path, &err), OK);
+    tokenizer_close(tokenizer);
+    temp_folder_remove(&folder);
+}
+
+static void test_other_forms_of_a_tokenizer(void **state) {
+    (void)state;
+    check_other_form("tokenizer.model");
+    check_other_form("tekken.json");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_valid_file_is_read),
@@ -327,6 +355,7 @@ int main(void) {
         cmocka_unit_test(test_faults_of_one_from_sentencepiece),
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_other_forms_of_a_tokenizer),
     };
     return cmocka_run_group_tests_name("tokenizer_malformed", tests, NULL, NULL);
 }
