@@ -21,7 +21,6 @@ static void drop_half_character(char *message, size_t size) {
 }
 
 enum status run_fail(struct run *run, const char *format, ...) {
-    if (!run->err) return ERR_INVALID;
     va_list args;
     va_start(args, format);
     char sentence[sizeof run->err->message];
@@ -58,10 +57,6 @@ void *run_alloc_array(struct run *run, size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;
     return run_alloc(run, bytes);
-}
-
-enum status run_status(const struct run *run) {
-    return run->err && run->err->status ? run->err->status : ERR_NOMEM;
 }
 
 enum status run_pay(struct run *run, uint64_t steps) {

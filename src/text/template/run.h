@@ -40,7 +40,7 @@ struct run {
     struct frame *spare_frames; // left scopes, to be used again
     bool is_autoescaping; // inside {% autoescape true %}: printing escapes what is not Markup
     struct text *out; // where output goes now: the render's, a macro's, a block's
-    struct err *err;
+    struct err *err; // not NULL
 };
 
 // Memory of the render, 16-byte aligned, uninitialised. NULL: the error is written, return
@@ -49,7 +49,9 @@ MUST_USE void *run_alloc(struct run *run, size_t size);
 // The same for count * size bytes, also safe against overflow.
 MUST_USE void *run_alloc_array(struct run *run, size_t count, size_t size);
 // ERR_NOMEM or ERR_INVALID, whichever the failed run_alloc wrote.
-enum status run_status(const struct run *run);
+static inline enum status run_status(const struct run *run) {
+    return run->err->status == ERR_NOMEM ? ERR_NOMEM : ERR_INVALID;
+}
 // Pays for work; ERR_INVALID when the steps are used up.
 MUST_USE enum status run_pay(struct run *run, uint64_t steps);
 // Around every recursion: a run_enter that returned OK is paired with a run_leave.

@@ -142,8 +142,8 @@ static enum status find(struct run *run, const struct dict *dict, struct value k
 
 enum status dict_get(struct run *run, const struct dict *dict, struct value key, bool *found,
                      struct value *out) {
-    uint64_t hash;
-    size_t entry;
+    uint64_t hash = 0;
+    size_t entry = NO_ENTRY;
     enum status status = hash_value(run, key, &hash);
     if (!status) status = find(run, dict, key, hash, &entry);
     if (status) return status;
@@ -208,8 +208,8 @@ enum status dict_create(struct run *run, size_t capacity, struct dict **out) {
 }
 
 enum status dict_set(struct run *run, struct dict *dict, struct value key, struct value value) {
-    uint64_t hash;
-    size_t entry;
+    uint64_t hash = 0;
+    size_t entry = NO_ENTRY;
     enum status status = hash_value(run, key, &hash);
     if (!status) status = find(run, dict, key, hash, &entry);
     if (status) return status;

@@ -13,26 +13,28 @@
 
 // ---- text ----
 
-static enum status text_grow(struct run *run, struct text *text, size_t len) {
+// Where `len` more bytes go, NULL when they cannot be had.
+static char *text_room(struct run *run, struct text *text, size_t len) {
+    if (text->data && text->capacity - text->len >= len) return text->data + text->len;
     size_t capacity = text->capacity < 64 ? 64 : 2 * text->capacity;
-    if (capacity - text->len < len) {
-        if (len > SIZE_MAX / 2) return run_fail(run, "a text of %zu bytes is too long", len);
-        capacity = text->len + len;
+    if (capacity - text->len < len && __builtin_add_overflow(text->len, len, &capacity)) {
+        capacity = SIZE_MAX; // refused by run_alloc
     }
     char *data = run_alloc(run, capacity);
-    if (!data) return run_status(run);
-    if (text->len > 0) memcpy(data, text->data, text->len);
+    if (!data) return NULL;
+    if (text->data) memcpy(data, text->data, text->len);
     text->data = data;
     text->capacity = capacity;
-    return OK;
+    return data + text->len;
 }
 
 enum status text_append(struct run *run, struct text *text, const char *data, size_t len) {
     if (len == 0) return OK;
     enum status status = run_pay(run, len / 64);
-    if (!status && text->capacity - text->len < len) status = text_grow(run, text, len);
     if (status) return status;
-    memcpy(text->data + text->len, data, len);
+    char *room = text_room(run, text, len);
+    if (!room) return run_status(run);
+    memcpy(room, data, len);
     text->len += len;
     return OK;
 }
