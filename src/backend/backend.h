@@ -238,6 +238,7 @@ struct backend_ops {
     void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
     size_t (*linear_bytes)(const struct backend *backend, uint32_t out, uint32_t in, bool bias);
 
+    // (optional) Mixture of experts: these four and the ops route and experts, all or none.
     enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
                                   struct experts **out, struct err *err);
     void (*experts_destroy)(struct backend *backend, struct experts *experts); // NULL is fine

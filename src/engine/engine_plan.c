@@ -20,7 +20,11 @@ static enum status choose_backend(struct engine_plan *plan,
         .threads = options->threads,
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
     };
-    return backend_create(&plan->backend, &backend_options, err);
+    enum status status = backend_create(&plan->backend, &backend_options, err);
+    if (status || !plan->config.moe.num_experts || plan->backend->ops->experts) return status;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s/config.json: experts are not supported on the device %s", options->model,
+                   plan->backend->name);
 }
 
 static enum status choose_lengths(struct engine_plan *plan,
