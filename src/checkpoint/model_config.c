@@ -244,9 +244,23 @@ static enum status read_tokens(struct model_config *config, const json_t *root, 
     return status ? status : config_read_eos(root, config, what, err);
 }
 
+// What a configuration without the key means, where transformers' classes differ.
+struct class_defaults {
+    const char *architecture;
+    double rms_norm_eps, rope_theta;
+};
+
+static struct class_defaults defaults_of(const char *architecture) {
+    static const struct class_defaults others[] = {{"MixtralForCausalLM", 1e-5, 1e6}};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        if (strcmp(others[i].architecture, architecture) == 0) return others[i];
+    }
+    return (struct class_defaults){architecture, 1e-6, 1e4};
+}
+
 static enum status read_flags(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
-    double eps = 1e-6;
+    double eps = defaults_of(config->architecture).rms_norm_eps;
     enum status status = config_read_double(root, "rms_norm_eps", 1e-30, 1, &eps, what, err);
     config->rms_norm_eps = (float)eps;
     config->has_attention_bias = jread_get(root, "attention_bias") != NULL;
@@ -258,8 +272,9 @@ static enum status read_flags(struct model_config *config, const json_t *root, c
 
 static enum status read_rope(struct model_config *config, const json_t *root, const char *what,
                              struct err *err) {
+    double theta = defaults_of(config->architecture).rope_theta;
     enum status status =
-        rope_config_read(&config->rope, root, config->max_position_embeddings, what, err);
+        rope_config_read(&config->rope, root, config->max_position_embeddings, theta, what, err);
     if (status || config->rope.type != ROPE_YARN) return status;
     // Whoever adds yarn to a configuration means the longer context, and the published recipe
     // leaves max_position_embeddings as it was.

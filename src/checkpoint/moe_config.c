@@ -16,17 +16,22 @@ enum {
 
 struct moe_defaults {
     const char *architecture;
+    bool only_counts; // experts in every layer, of intermediate_size; there are no keys for it
     struct moe_config config;
 };
 
 static const struct moe_defaults defaults[] = {
+    {"MixtralForCausalLM",
+     true,
+     {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
     {"Qwen3MoeForCausalLM",
+     false,
      {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
 };
 
-static const struct moe_config *defaults_of(const char *architecture) {
+static const struct moe_defaults *defaults_of(const char *architecture) {
     for (size_t i = 0; i < ARRAY_LEN(defaults); i++) {
-        if (strcmp(defaults[i].architecture, architecture) == 0) return &defaults[i].config;
+        if (strcmp(defaults[i].architecture, architecture) == 0) return &defaults[i];
     }
     return NULL;
 }
@@ -49,15 +54,17 @@ static enum status read_count(struct moe_config *moe, const json_t *root, const 
     return OK;
 }
 
-static enum status read_sizes(struct moe_config *moe, const json_t *root, const char *what,
-                              struct err *err) {
-    enum status status = config_read_u32(root, "moe_intermediate_size", 1, EXPERT_SIZE_MAX,
-                                         &moe->intermediate_size, what, err);
-    if (!status) {
-        status = config_read_u32(root, "num_experts_per_tok", 1, EXPERTS_PER_TOK_MAX,
-                                 &moe->num_experts_per_tok, what, err);
+static enum status read_sizes(struct moe_config *moe, const json_t *root, bool only_counts,
+                              const char *what, struct err *err) {
+    enum status status = config_read_u32(root, "num_experts_per_tok", 1, EXPERTS_PER_TOK_MAX,
+                                         &moe->num_experts_per_tok, what, err);
+    if (!status && !only_counts) {
+        status = config_read_u32(root, "moe_intermediate_size", 1, EXPERT_SIZE_MAX,
+                                 &moe->intermediate_size, what, err);
     }
-    if (!status) status = jread_bool(root, "norm_topk_prob", &moe->norm_topk_prob, what, err);
+    if (!status && !only_counts) {
+        status = jread_bool(root, "norm_topk_prob", &moe->norm_topk_prob, what, err);
+    }
     if (status) return status;
     if (moe->num_experts_per_tok > moe->num_experts) {
         return err_set(err, ERR_FORMAT,
@@ -65,8 +72,7 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root, const 
                        what, moe->num_experts_per_tok, moe->num_experts);
     }
     if ((uint64_t)moe->num_experts * moe->intermediate_size > LAYER_SIZE_MAX) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: %u experts of \"moe_intermediate_size\" %u are too many", what,
+        return err_set(err, ERR_FORMAT, "%s: %u experts of intermediate size %u are too many", what,
                        moe->num_experts, moe->intermediate_size);
     }
     return OK;
@@ -98,17 +104,19 @@ static enum status read_dense_layers(const struct model_config *config, const js
     return OK;
 }
 
-static enum status read_layers(struct model_config *config, const json_t *root, const char *what,
-                               struct err *err) {
+static enum status read_layers(struct model_config *config, const json_t *root, bool only_counts,
+                               const char *what, struct err *err) {
     struct moe_config *moe = &config->moe;
     uint32_t step = 1; // every step-th layer is sparse
-    enum status status =
-        config_read_u32(root, "decoder_sparse_step", 1, INT32_MAX, &step, what, err);
+    enum status status = OK;
+    if (!only_counts) {
+        status = config_read_u32(root, "decoder_sparse_step", 1, INT32_MAX, &step, what, err);
+    }
     if (status) return status;
     moe->is_sparse = calloc(config->num_layers, sizeof *moe->is_sparse);
     if (!moe->is_sparse) return err_nomem(err, "sparse layers");
     for (uint32_t i = 0; i < config->num_layers; i++) moe->is_sparse[i] = (i + 1) % step == 0;
-    status = read_dense_layers(config, root, what, err);
+    if (!only_counts) status = read_dense_layers(config, root, what, err);
     for (uint32_t i = 0; i < config->num_layers; i++) moe->num_sparse_layers += moe->is_sparse[i];
     return status;
 }
@@ -116,12 +124,17 @@ static enum status read_layers(struct model_config *config, const json_t *root, 
 enum status moe_config_read(struct model_config *config, const json_t *root, const char *what,
                             struct err *err) {
     struct moe_config *moe = &config->moe;
-    const struct moe_config *known = defaults_of(config->architecture);
+    const struct moe_defaults *known = defaults_of(config->architecture);
     if (!known) return OK;
-    *moe = *known;
+    *moe = known->config;
+    if (known->only_counts) moe->intermediate_size = config->intermediate_size;
     enum status status = read_count(moe, root, what, err);
-    if (!status && moe->num_experts) status = read_sizes(moe, root, what, err);
-    if (!status && moe->num_experts) status = read_layers(config, root, what, err);
+    if (!status && moe->num_experts) {
+        status = read_sizes(moe, root, known->only_counts, what, err);
+    }
+    if (!status && moe->num_experts) {
+        status = read_layers(config, root, known->only_counts, what, err);
+    }
     if (status || moe->num_sparse_layers) return status;
     free(moe->is_sparse);
     *moe = (struct moe_config){0};

@@ -9,7 +9,6 @@
 #include "base/jread.h"
 #include "checkpoint/config_read.h"
 
-static const double theta_default = 10000.0; // transformers' for the families we run
 static const double factor_max = 1e6;
 static const double position_max = 1 << 30;
 
@@ -179,7 +178,6 @@ static enum status read_section(struct section *section, double theta, struct ro
         return err_set(err, ERR_FORMAT, "%s: \"rope_theta\" is %.9g here and %.9g elsewhere",
                        section->what, rope->theta, theta);
     }
-    if (rope->theta == 0) rope->theta = theta_default;
     switch (rope->type) {
     case ROPE_DEFAULT:
         return OK;
@@ -220,7 +218,8 @@ static bool rope_equal(const struct rope_config *a, const struct rope_config *b)
 }
 
 enum status rope_config_read(struct rope_config *rope, const json_t *root,
-                             uint32_t max_position_embeddings, const char *what, struct err *err) {
+                             uint32_t max_position_embeddings, double theta_default,
+                             const char *what, struct err *err) {
     double theta = 0;
     struct rope_config scaled = {0};
     bool has_parameters = false;
@@ -242,7 +241,8 @@ enum status rope_config_read(struct rope_config *rope, const json_t *root,
     }
     if (has_scaling) *rope = scaled;
     if (!has_parameters && !has_scaling) {
-        *rope = (struct rope_config){.theta = theta != 0 ? theta : theta_default};
+        *rope = (struct rope_config){.theta = theta};
     }
+    if (rope->theta == 0) rope->theta = theta_default;
     return OK;
 }

@@ -6,7 +6,8 @@
 #include "base/check.h"
 
 static const struct model_family *const families[] = {
-    &family_llama, &family_mistral, &family_qwen2, &family_qwen3, &family_qwen3_moe,
+    &family_llama, &family_mistral, &family_mixtral,
+    &family_qwen2, &family_qwen3,   &family_qwen3_moe,
 };
 
 static const struct model_family *find(const char *architecture) {

@@ -48,6 +48,7 @@ MUST_USE enum status family_resolve(struct family_traits *out, const struct mode
 
 extern const struct model_family family_llama;
 extern const struct model_family family_mistral;
+extern const struct model_family family_mixtral;
 extern const struct model_family family_qwen2;
 extern const struct model_family family_qwen3;
 extern const struct model_family family_qwen3_moe;

@@ -168,6 +168,7 @@ static void check_isa(const char *isa) {
     check_model("tests/reference/data/qwen2", isa);
     check_model("tests/reference/data/llama-bias", isa);
     check_model("tests/reference/data/mistral", isa);
+    check_model("tests/reference/data/mixtral", isa);
     check_model("tests/reference/data/qwen3-moe", isa);
     check_model("tests/reference/data/qwen3-moe-mixed", isa);
 }

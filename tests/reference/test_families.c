@@ -128,6 +128,11 @@ static void test_llama_with_biases(void **state) {
     check_on_every_isa("llama-bias");
 }
 
+static void test_mixtral(void **state) {
+    (void)state;
+    check_on_every_isa("mixtral");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_qwen3),
@@ -137,6 +142,7 @@ int main(void) {
         cmocka_unit_test(test_llama3_rope),
         cmocka_unit_test(test_llama_without_grouped_queries),
         cmocka_unit_test(test_mistral),
+        cmocka_unit_test(test_mixtral),
         cmocka_unit_test(test_qwen3_moe),
         cmocka_unit_test(test_qwen3_moe_with_dense_layers),
         cmocka_unit_test(test_llama_with_biases),

@@ -40,6 +40,12 @@ static void test_biases(void **state) {
          {false, false},
          {false, false},
          {"unused", "also_unused"}},
+        {"[\"MixtralForCausalLM\"]",
+         false,
+         {false, false},
+         {false, false},
+         {false, false},
+         {"unused", "also_unused"}},
         {"[\"Qwen2ForCausalLM\"]",
          false,
          {true, true},
@@ -86,7 +92,8 @@ static void refused(const struct field changes[CHANGES_MAX], const char *words) 
 static void test_unknown_architecture_lists_the_known(void **state) {
     (void)state;
     refused((const struct field[CHANGES_MAX]){{"architectures", "[\"NopeForCausalLM\"]"}},
-            "NopeForCausalLM|not supported|LlamaForCausalLM, MistralForCausalLM, |Qwen2ForCausalLM|"
+            "NopeForCausalLM|not supported|LlamaForCausalLM, MistralForCausalLM, "
+            "MixtralForCausalLM, |Qwen2ForCausalLM|"
             "Qwen3ForCausalLM|Qwen3MoeForCausalLM");
 }
 
@@ -117,7 +124,7 @@ static void test_bench_configs(void **state) {
         {"qwen3-0.6b", 596049920, 0},        {"qwen3-1.7b", 1720574976, 0},
         {"qwen3-4b", 4022468096, 0},         {"qwen3-8b", 8190735360, 0},
         {"qwen3-14b", 14768307200, 0},       {"qwen3-32b", 32762123264, 0},
-        {"qwen3-30b-a3b", 30532122624, 3.3},
+        {"qwen3-30b-a3b", 30532122624, 3.3}, {"mixtral-8x7b", 46702792704, 12.9},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char folder[256];

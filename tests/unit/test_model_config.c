@@ -406,6 +406,7 @@ static void test_both_forms_of_every_family(void **state) {
         {"llama3-rope", "LlamaForCausalLM", ROPE_LLAMA3, 5e5},
         {"llama-mha", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
         {"mistral", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
+        {"mixtral", "MixtralForCausalLM", ROPE_DEFAULT, 1e6},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char path[256];

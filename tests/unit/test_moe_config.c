@@ -33,6 +33,21 @@ static void test_values(void **state) {
     model_config_fini(&config);
 }
 
+// Mixtral's class has no keys but the two counts: the others mean nothing there.
+static void test_mixtral(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"architectures", "[\"MixtralForCausalLM\"]"}, {"moe_intermediate_size", "96"},
+                 {"mlp_only_layers", "[0]"}, {"norm_topk_prob", "false"});
+    assert_int_equal(config.moe.num_experts, 8);
+    assert_int_equal(config.moe.num_experts_per_tok, 2);
+    assert_int_equal(config.moe.intermediate_size, config.intermediate_size);
+    assert_true(config.moe.norm_topk_prob);
+    assert_int_equal(config.moe.num_sparse_layers, 3);
+    assert_true(config.rms_norm_eps == 1e-5f && config.rope.theta == 1e6);
+    model_config_fini(&config);
+}
+
 static void test_both_names_of_the_count(void **state) {
     (void)state;
     static const struct field cases[][2] = {
@@ -118,7 +133,7 @@ static void test_malformed(void **state) {
         {{QWEN3_MOE, {"moe_intermediate_size", "0"}}, ERR_FORMAT, "moe_intermediate_size|0"},
         {{QWEN3_MOE, {"moe_intermediate_size", "2097152"}},
          ERR_FORMAT,
-         "128 experts|moe_intermediate_size|2097152|too many"},
+         "128 experts|intermediate size|2097152|too many"},
         {{QWEN3_MOE, {"decoder_sparse_step", "0"}}, ERR_FORMAT, "decoder_sparse_step|0|1 to"},
         {{QWEN3_MOE, {"mlp_only_layers", "3"}}, ERR_FORMAT, "mlp_only_layers|an integer|list"},
         {{QWEN3_MOE, {"mlp_only_layers", "[0, 3]"}}, ERR_FORMAT, "mlp_only_layers|3|0 to 2"},
@@ -135,6 +150,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_mixtral),
         cmocka_unit_test(test_both_names_of_the_count),
         cmocka_unit_test(test_sparse_layers),
         cmocka_unit_test(test_no_experts_is_dense),

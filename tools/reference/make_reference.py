@@ -131,6 +131,8 @@ def families(vocab_size):
                                  num_experts_per_tok=3, moe_intermediate_size=40,
                                  decoder_sparse_step=2, norm_topk_prob=False,
                                  attention_bias=True, mlp_only_layers=[3])),
+        "mixtral": (t.MixtralForCausalLM, t.MixtralConfig,
+                    dict(small, head_dim=32, num_local_experts=4, num_experts_per_tok=2)),
         "llama-bias": (*llama, dict(small, attention_bias=True, mlp_bias=True)),
     }
     return {name: (model, config(**{**base, **own}))
@@ -146,7 +148,7 @@ def write_published_config(folder):
     config["torch_dtype"] = config.pop("dtype")
     config.pop("layer_types", None)
     config["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else rope
-    if "num_local_experts" in config:
+    if config["model_type"] == "qwen3_moe":
         config["num_experts"] = config.pop("num_local_experts")
     with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
         json.dump(config, file, indent=2)
