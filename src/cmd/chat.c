@@ -228,9 +228,9 @@ static bool take_interrupt(struct prompt *prompt, bool empty) {
     struct chat *chat = prompt->chat;
     bool nothing = empty && !chat->entry.open;
     chat_entry_clear(&chat->entry);
+    if (nothing && prompt->asked) return false;
+    prompt->asked = nothing;
     if (!nothing) return true;
-    if (prompt->asked) return false;
-    prompt->asked = true;
     struct err err = {0};
     return told(chat, chat_output_note(&chat->output, &err, "(Ctrl-C again or Ctrl-D ends)"), &err);
 }
@@ -266,6 +266,12 @@ static const char *model_name(const char *model) {
     return slash && slash[1] ? slash + 1 : model;
 }
 
+// Every terminal of today, but neither `dumb` nor none.
+static bool has_escapes(void) {
+    const char *terminal = getenv("TERM");
+    return terminal && *terminal && strcmp(terminal, "dumb") != 0;
+}
+
 static int run_prompt(struct chat *chat) {
     char path[FILE_PATH_MAX] = "";
     struct prompt prompt = {.chat = chat};
@@ -275,11 +281,11 @@ static int run_prompt(struct chat *chat) {
         status =
             chat_history_path(path, sizeof path, getenv("XDG_STATE_HOME"), getenv("HOME"), &err);
     }
-    if (!status) status = chat_editor_create(&prompt.editor, path, &err);
+    if (!status) status = chat_editor_create(&prompt.editor, path, has_escapes(), &err);
     // A history that cannot be used is no reason not to talk.
     if (status == ERR_IO || status == ERR_INVALID) {
         cli_error("%s; earlier lines are not kept", err.message);
-        status = chat_editor_create(&prompt.editor, "", &err);
+        status = chat_editor_create(&prompt.editor, "", has_escapes(), &err);
     }
     if (!status) {
         status =
@@ -380,9 +386,7 @@ static enum status load_engine(struct chat *chat, struct err *err) {
 
 static bool wants_color(const struct chat *chat) {
     const char *no_color = getenv("NO_COLOR");
-    const char *terminal = getenv("TERM");
-    bool able = terminal && *terminal && strcmp(terminal, "dumb") != 0;
-    return chat->output.terminal && chat->color && able && !(no_color && *no_color);
+    return chat->output.terminal && chat->color && has_escapes() && !(no_color && *no_color);
 }
 
 static enum status start(struct chat *chat, bool at_prompt, struct err *err) {

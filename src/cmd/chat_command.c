@@ -122,15 +122,12 @@ static double rate(uint64_t count, double seconds) {
 
 static enum status print_usage(struct chat_output *output, const char *title,
                                const struct chat_usage *usage, struct err *err) {
-    return chat_output_print(
-        output, err,
-        "%s: %llu prompt tokens (%llu cached), %llu generated; prefill %.0f tok/s, decode %.0f "
-        "tok/s",
-        title, (unsigned long long)usage->num_prompt_tokens,
-        (unsigned long long)usage->num_cached_tokens,
-        (unsigned long long)usage->num_generated_tokens,
-        rate(usage->num_prefill_tokens, usage->prefill_seconds),
-        rate(usage->num_decode_tokens, usage->decode_seconds));
+    return chat_output_print(output, err, "%-12s %8llu %8llu %10llu %14.0f %13.0f", title,
+                             (unsigned long long)usage->num_prompt_tokens,
+                             (unsigned long long)usage->num_cached_tokens,
+                             (unsigned long long)usage->num_generated_tokens,
+                             rate(usage->num_prefill_tokens, usage->prefill_seconds),
+                             rate(usage->num_decode_tokens, usage->decode_seconds));
 }
 
 static enum status run_stats(struct chat_command_context *context, const char *argument, size_t len,
@@ -139,13 +136,15 @@ static enum status run_stats(struct chat_command_context *context, const char *a
     const struct chat_session *session = context->session;
     struct chat_output *output = session->output;
     uint64_t used = session->last.num_prompt_tokens + session->last.num_generated_tokens;
-    char title[48];
-    snprintf(title, sizeof title, "All %llu answers",
-             (unsigned long long)session->total.num_answers);
-    enum status status = print_usage(output, "Last answer", &session->last, err);
+    char title[32];
+    snprintf(title, sizeof title, "all %llu", (unsigned long long)session->total.num_answers);
+    enum status status =
+        chat_output_print(output, err, "%-12s %8s %8s %10s %14s %13s", "answer", "prompt", "cached",
+                          "generated", "prefill tok/s", "decode tok/s");
+    if (!status) status = print_usage(output, "last", &session->last, err);
     if (!status) status = print_usage(output, title, &session->total, err);
     if (status) return status;
-    return chat_output_print(output, err, "Context: %llu of %u tokens (%.0f %%)",
+    return chat_output_print(output, err, "%llu of %u tokens of context are used (%.0f %%)",
                              (unsigned long long)used, session->max_model_len,
                              100.0 * (double)used / session->max_model_len);
 }

@@ -32,6 +32,7 @@ struct chat_editor {
     EditLine *el;
     HistoryW *history;
     const char *history_path; // borrowed; "": none
+    bool escapes; // the terminal understands ANSI's
     wchar_t prompt[16];
     unsigned char bytes[READ_BYTES]; // [num_bytes] read, not yet decoded from `at` on
     size_t at, num_bytes;
@@ -53,8 +54,8 @@ static void write_terminal(const char *text) {
 }
 
 // Bracketed paste: the terminal marks where a paste begins and ends.
-static void set_paste_marks(bool on) {
-    write_terminal(on ? "\033[?2004h" : "\033[?2004l");
+static void set_paste_marks(const struct chat_editor *editor, bool on) {
+    if (editor->escapes) write_terminal(on ? "\033[?2004h" : "\033[?2004l");
 }
 
 static bool wide_reserve(struct wide *wide, size_t extra) {
@@ -81,9 +82,9 @@ static bool wide_from_utf8(struct wide *wide, const char *text, size_t len) {
 
 static void suspend(EditLine *el) {
     el_wset(el, EL_PREP_TERM, 0);
-    set_paste_marks(false);
+    set_paste_marks(editor_of(el), false);
     chat_signals_suspend();
-    set_paste_marks(true);
+    set_paste_marks(editor_of(el), true);
     el_wset(el, EL_PREP_TERM, 1);
     el_wset(el, EL_REFRESH);
 }
@@ -100,6 +101,8 @@ static bool attend_signals(EditLine *el) {
         el_wset(el, EL_REFRESH);
     }
     if (chat_signals_take_resize()) {
+        // libedit forgets what it has drawn; what is below the cursor would stand there twice.
+        if (editor_of(el)->escapes) write_terminal("\r\033[J");
         el_resize(el);
         el_wset(el, EL_REFRESH);
     }
@@ -166,9 +169,11 @@ static unsigned char interrupt_key(EditLine *el, int key) {
     editor->interrupted = true;
     editor->empty = info->lastchar == info->buffer;
     chat_signals_clear_interrupt();
-    // What was typed ahead belongs to the line that is cleared.
+    // What was typed ahead belongs to the line that is cleared. Enter ends it, because libedit's own
+    // function moves the cursor below all rows of the line.
     editor->at = editor->num_bytes = 0;
-    return CC_NEWLINE;
+    el_wpush(el, L"\n");
+    return CC_NORM;
 }
 
 static bool is_paste_control(wchar_t c) {
@@ -294,12 +299,13 @@ static enum status start(struct chat_editor *editor, struct err *err) {
     return chat_history_load(editor->history_path, take_entry, editor, err);
 }
 
-enum status chat_editor_create(struct chat_editor **out, const char *history_path,
+enum status chat_editor_create(struct chat_editor **out, const char *history_path, bool escapes,
                                struct err *err) {
     struct chat_editor *editor = calloc(1, sizeof *editor);
     *out = editor;
     if (!editor) return err_nomem(err, "line editor");
     editor->history_path = history_path;
+    editor->escapes = escapes;
     enum status status = start(editor, err);
     if (!status) return OK;
     chat_editor_destroy(editor);
@@ -338,10 +344,10 @@ enum status chat_editor_read(struct chat_editor *editor, const char *prompt,
     editor->interrupted = false;
     chat_signals_clear_interrupt();
     chat_signals_prompt_begin();
-    set_paste_marks(true);
+    set_paste_marks(editor, true);
     int len = 0;
     const wchar_t *text = el_wgets(editor->el, &len);
-    set_paste_marks(false);
+    set_paste_marks(editor, false);
     chat_signals_prompt_end();
     *line = (struct chat_editor_line){.state = CHAT_EDITOR_END, .text = ""};
     if (editor->interrupted) {

@@ -23,9 +23,10 @@ struct chat_editor_line {
     bool empty;
 };
 
-// `history_path`: "" for none. Standard input and output must be a terminal.
+// `history_path`: "" for none; borrowed. `escapes`: the terminal understands ANSI's. Standard input
+// and output must be a terminal.
 MUST_USE enum status chat_editor_create(struct chat_editor **out, const char *history_path,
-                                        struct err *err);
+                                        bool escapes, struct err *err);
 void chat_editor_destroy(struct chat_editor *editor); // NULL is fine
 
 MUST_USE enum status chat_editor_read(struct chat_editor *editor, const char *prompt,

@@ -63,6 +63,7 @@ enum status chat_file_write(const char *path, const void *bytes, size_t len, boo
     if (errno != EEXIST) return write_fault(path, err);
     if (!replace) return err_set(err, ERR_INVALID, "%s exists", path);
     char *target = realpath(path, NULL);
+    if (!target && errno == ENOMEM) return err_nomem(err, "path");
     if (!target) return write_fault(path, err);
     struct stat info;
     enum status status = stat(target, &info) != 0 ? write_fault(path, err) : OK;

@@ -96,19 +96,31 @@ enum status chat_messages_set_kwargs(struct chat_messages *messages, json_t *kwa
     return failed ? err_nomem(err, "template variables") : OK;
 }
 
-enum status chat_messages_text(const struct chat_messages *messages, char **text, struct err *err) {
-    *text = json_dumps(messages->root, JSON_COMPACT);
-    return *text ? OK : err_nomem(err, "messages");
+// Not json_dumps: out of memory, it leaves out keys and says nothing. json_dumpb writes into memory
+// that is there.
+static enum status dump(const json_t *root, size_t flags, struct buf *out, struct err *err) {
+    size_t size = json_dumpb(root, NULL, 0, flags);
+    enum status status = size ? buf_reserve(out, size, err) : err_nomem(err, "messages");
+    if (status) return status;
+    size_t written = json_dumpb(root, out->data, size, flags);
+    if (written != size) return err_nomem(err, "messages");
+    out->data[out->len = size] = '\0';
+    return OK;
+}
+
+enum status chat_messages_text(const struct chat_messages *messages, struct buf *text,
+                               struct err *err) {
+    buf_clear(text);
+    return dump(messages->root, JSON_COMPACT, text, err);
 }
 
 enum status chat_messages_save(const struct chat_messages *messages, const char *path, bool replace,
                                struct err *err) {
-    char *text = json_dumps(messages->root, JSON_INDENT(2));
-    if (!text) return err_nomem(err, "messages");
-    size_t len = strlen(text); // characters below U+0020 are escaped, NUL too
-    text[len] = '\n'; // in the NUL's place: the file ends in a newline
-    enum status status = chat_file_write(path, text, len + 1, replace, err);
-    free(text);
+    struct buf text = {0};
+    enum status status = dump(messages->root, JSON_INDENT(2), &text, err);
+    if (!status) status = buf_append(&text, "\n", 1, err);
+    if (!status) status = chat_file_write(path, text.data, text.len, replace, err);
+    buf_fini(&text);
     return status;
 }
 

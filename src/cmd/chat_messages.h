@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 // All-zero is none; fini takes it.
@@ -38,8 +39,8 @@ MUST_USE enum status chat_messages_set_system(struct chat_messages *messages, co
 MUST_USE enum status chat_messages_set_kwargs(struct chat_messages *messages, json_t *kwargs,
                                               struct err *err);
 
-// The request's JSON; the caller's (free).
-MUST_USE enum status chat_messages_text(const struct chat_messages *messages, char **text,
+// The request's JSON, in place of what `text` holds.
+MUST_USE enum status chat_messages_text(const struct chat_messages *messages, struct buf *text,
                                         struct err *err);
 // A new file is made whole or not at all. One that exists is refused (ERR_INVALID) without
 // `replace`, and with it changes only at the end, in one step; links are followed.

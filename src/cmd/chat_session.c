@@ -1,6 +1,5 @@
 #include "cmd/chat_session.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -123,15 +122,15 @@ static enum status run(struct chat_session *session, uint64_t request_id, struct
 
 // The prompt [*len], to look at: whether it ends inside the model's thinking is the template's
 // secret until it is run.
-static enum status render(struct chat_session *session, const char *chat, char **prompt,
+static enum status render(struct chat_session *session, const struct buf *chat, char **prompt,
                           size_t *len, struct err *err) {
     struct nvllm_error error = {0};
     const struct nvllm_chat_template *chat_template =
         nvllm_engine_chat_template(session->engine, &error);
     if (!chat_template) return cli_status(error.status, &error, err);
     return cli_status(
-        nvllm_chat_template_render(chat_template, chat, strlen(chat), prompt, len, &error), &error,
-        err);
+        nvllm_chat_template_render(chat_template, chat->data, chat->len, prompt, len, &error),
+        &error, err);
 }
 
 // The way out of a conversation that has grown too long; a first message that is has none.
@@ -151,15 +150,16 @@ static void hint_at_clear(const struct chat_session *session, const char *prompt
 
 static enum status add_request(struct chat_session *session, uint64_t *request_id,
                                struct err *err) {
-    char *chat = NULL, *prompt = NULL;
+    struct buf chat = {0};
+    char *prompt = NULL;
     size_t prompt_len = 0;
     enum status status = chat_messages_text(&session->messages, &chat, err);
-    if (!status) status = render(session, chat, &prompt, &prompt_len, err);
+    if (!status) status = render(session, &chat, &prompt, &prompt_len, err);
     if (!status) {
         chat_think_begin(&session->think, prompt, prompt_len);
         struct nvllm_request request = NVLLM_REQUEST_INIT;
-        request.chat = chat;
-        request.chat_len = strlen(chat);
+        request.chat = chat.data;
+        request.chat_len = chat.len;
         request.sampling = session->sampling;
         request.on_event = on_event;
         request.user_data = session;
@@ -170,18 +170,17 @@ static enum status add_request(struct chat_session *session, uint64_t *request_i
         if (status == ERR_INVALID) hint_at_clear(session, prompt, prompt_len, status, err);
     }
     nvllm_free(prompt);
-    free(chat);
+    buf_fini(&chat);
     return status;
 }
 
-static enum status end_output(struct chat_session *session, struct err *err) {
+// Why an answer is not whole.
+static enum status note_end(struct chat_session *session, struct err *err) {
     struct chat_output *output = session->output;
-    enum status status = chat_think_end(&session->think, chat_output_piece, output, err);
-    if (!status) status = chat_output_end(output, err);
-    if (session->finish_reason == NVLLM_FINISH_ABORT && !status) {
+    if (session->finish_reason == NVLLM_FINISH_ABORT) {
         return chat_output_note(output, err, "(stopped)");
     }
-    if (session->finish_reason != NVLLM_FINISH_LENGTH || status) return status;
+    if (session->finish_reason != NVLLM_FINISH_LENGTH) return OK;
     uint64_t used = session->last.num_prompt_tokens + session->last.num_generated_tokens;
     if (used < session->max_model_len) {
         return chat_output_note(output, err, "(cut at --max-tokens %d)",
@@ -190,6 +189,15 @@ static enum status end_output(struct chat_session *session, struct err *err) {
     return chat_output_note(output, err,
                             "(cut: all %u tokens of context are used; /clear begins anew)",
                             session->max_model_len);
+}
+
+static enum status end_output(struct chat_session *session, struct err *err) {
+    struct chat_output *output = session->output;
+    enum status status = chat_think_end(&session->think, chat_output_piece, output, err);
+    if (!status) status = chat_output_end(output, err);
+    if (!status) status = note_end(session, err);
+    if (status || !output->talks) return status;
+    return chat_output_print(output, err, "%s", ""); // room above the next prompt
 }
 
 // Generates and prints the answer to the messages as they are, into session->answer.

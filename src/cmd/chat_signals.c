@@ -111,6 +111,7 @@ bool chat_signals_take_resize(void) {
 void chat_signals_suspend(void) {
     chat_signals_prompt_end();
     raise(SIGTSTP);
+    redraw = 0; // the caller knows
     chat_signals_prompt_begin();
 }
 
