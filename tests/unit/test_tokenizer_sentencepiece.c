@@ -178,9 +178,8 @@ static void test_a_character_comes_with_its_last_byte(void **state) {
     (void)state;
     const int32_t ids[] = {FIRST_BYTE + 0xf0, FIRST_BYTE + 0x9f, FIRST_BYTE + 0x99,
                            FIRST_BYTE + 0x82, FIRST_BYTE + 0x41, -1};
-    static const char *const so_far[] = {"", "", "", "\xf0\x9f\x99\x82",
-                                         "\xf0\x9f\x99\x82"
-                                         "A"};
+#define SMILE "\xf0\x9f\x99\x82"
+    static const char *const so_far[] = {"", "", "", SMILE, (SMILE "A")};
     check_pieces(FOLDER "llama2.json", ids, so_far);
 }
 
