@@ -1,0 +1,160 @@
+// The digits of numbers: printf's correctly rounded ones, arranged as Python does.
+#include "text/template/format_number.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/template/str_ops.h"
+
+enum {
+    // Digits behind the point that can be other than 0: a double has no more.
+    FRACTION_MAX = 1074,
+    // 309 before the point, the fraction, a sign, an exponent.
+    LINE_MAX_BYTES = 1500,
+};
+
+size_t format_digits(uint64_t magnitude, unsigned base, bool upper, char *out) {
+    const char *symbols = upper ? "0123456789ABCDEF" : "0123456789abcdef";
+    char reversed[64];
+    size_t len = 0;
+    do {
+        reversed[len++] = symbols[magnitude % base];
+        magnitude /= base;
+    } while (magnitude);
+    for (size_t i = 0; i < len; i++) out[i] = reversed[len - 1 - i];
+    return len;
+}
+
+static enum status append_zeros(struct run *run, struct text *text, int64_t count) {
+    static const struct string zero = {.data = "0", .len = 1, .num_chars = 1};
+    return str_append_repeated(run, text, &zero, count);
+}
+
+static enum status append_fixed(struct run *run, double number, int64_t precision, bool keeps_point,
+                                struct text *text) {
+    char line[LINE_MAX_BYTES];
+    int64_t real = precision < FRACTION_MAX ? precision : FRACTION_MAX;
+    int len = snprintf(line, sizeof line, "%.*f", (int)real, number);
+    enum status status = text_append(run, text, line, (size_t)len);
+    if (!status && keeps_point && precision == 0) status = text_append_str(run, text, ".");
+    if (status) return status;
+    return append_zeros(run, text, precision - real);
+}
+
+// The mantissa with `precision` digits behind the point, then e+XX.
+static enum status append_exponent(struct run *run, double number, int64_t precision,
+                                   bool keeps_point, struct text *text) {
+    char line[LINE_MAX_BYTES];
+    int64_t real = precision < FRACTION_MAX ? precision : FRACTION_MAX;
+    snprintf(line, sizeof line, "%.*e", (int)real, number);
+    const char *exponent = strchr(line, 'e');
+    enum status status = text_append(run, text, line, (size_t)(exponent - line));
+    if (!status && keeps_point && precision == 0) status = text_append_str(run, text, ".");
+    if (!status) status = append_zeros(run, text, precision - real);
+    if (status) return status;
+    return text_append_str(run, text, exponent);
+}
+
+static size_t without_zeros(const char *digits, size_t len) {
+    while (len > 1 && digits[len - 1] == '0') len--;
+    return len;
+}
+
+// Python's g: `precision` digits, as a fixed or an exponential form by the exponent; zeros at the
+// end go unless the point is kept. `adds_zero`: format()'s default type, "1.0" instead of "1" and
+// the exponential form one digit earlier.
+static enum status append_general(struct run *run, double number, int64_t precision,
+                                  bool keeps_point, bool adds_zero, struct text *text) {
+    char line[LINE_MAX_BYTES], digits[LINE_MAX_BYTES];
+    if (precision == 0) precision = 1;
+    int64_t real = precision - 1 < FRACTION_MAX ? precision - 1 : FRACTION_MAX;
+    snprintf(line, sizeof line, "%.*e", (int)real, number);
+    char *mark = strchr(line, 'e');
+    int64_t exponent = strtol(mark + 1, NULL, 10);
+    size_t num_digits = 0;
+    for (const char *p = line; p < mark; p++) {
+        if (*p != '.') digits[num_digits++] = *p;
+    }
+    int64_t num_zeros = precision - (int64_t)num_digits; // behind the digits, if they are kept
+    if (!keeps_point) {
+        num_zeros = 0;
+        num_digits = without_zeros(digits, num_digits);
+    }
+    enum status status = OK;
+    if (exponent < -4 || exponent >= precision - adds_zero) {
+        status = text_append(run, text, digits, 1);
+        if (!status && (num_digits > 1 || keeps_point)) status = text_append_str(run, text, ".");
+        if (!status) status = text_append(run, text, digits + 1, num_digits - 1);
+        if (!status) status = append_zeros(run, text, num_zeros);
+        if (status) return status;
+        return text_append_str(run, text, mark);
+    }
+    int64_t before = exponent + 1; // digits before the point; 0 and less: zeros behind it
+    int64_t given = before < (int64_t)num_digits ? before : (int64_t)num_digits;
+    if (before <= 0) {
+        status = text_append_str(run, text, "0.");
+        if (!status) status = append_zeros(run, text, -before);
+        if (!status) status = text_append(run, text, digits, num_digits);
+        if (status) return status;
+        return append_zeros(run, text, num_zeros);
+    }
+    status = text_append(run, text, digits, (size_t)given);
+    if (!status) status = append_zeros(run, text, before - given);
+    bool has_fraction = (int64_t)num_digits > before;
+    int64_t zeros_behind = keeps_point ? precision - before - ((int64_t)num_digits - given) : 0;
+    if (!status && (has_fraction || keeps_point)) status = text_append_str(run, text, ".");
+    if (!status) status = text_append(run, text, digits + given, num_digits - (size_t)given);
+    if (!status) status = append_zeros(run, text, zeros_behind);
+    if (!status && adds_zero && !has_fraction && zeros_behind == 0)
+        status = text_append_str(run, text, keeps_point ? "0" : ".0");
+    return status;
+}
+
+static enum status append_repr(struct run *run, double number, bool keeps_point,
+                               struct text *text) {
+    char line[32];
+    float_repr(number, line);
+    size_t mantissa = strcspn(line, "e");
+    enum status status = text_append(run, text, line, mantissa);
+    if (!status && keeps_point && !memchr(line, '.', mantissa))
+        status = text_append_str(run, text, ".");
+    if (status) return status;
+    return text_append_str(run, text, line + mantissa);
+}
+
+enum status format_float(struct run *run, double number, const struct float_style *style,
+                         struct text *text) {
+    number = fabs(number);
+    size_t start = text->len;
+    bool upper = style->type == 'E' || style->type == 'F' || style->type == 'G';
+    enum status status = run_pay(run, 8);
+    if (status) return status;
+    if (style->precision > INT32_MAX) return run_fail(run, "precision too big");
+    if (!isfinite(number))
+        return text_append_str(run, text,
+                               isnan(number) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
+    switch (style->type) {
+    case 'e':
+    case 'E':
+        status = append_exponent(run, number, style->precision, style->keeps_point, text);
+        break;
+    case 'f':
+    case 'F':
+        status = append_fixed(run, number, style->precision, style->keeps_point, text);
+        break;
+    case 'r':
+        status = append_repr(run, number, style->keeps_point, text);
+        break;
+    default:
+        status = append_general(run, number, style->precision, style->keeps_point,
+                                style->type == 'd', text);
+        break;
+    }
+    for (size_t i = start; upper && i < text->len; i++) {
+        if (text->data[i] == 'e') text->data[i] = 'E';
+    }
+    return status;
+}

@@ -1,0 +1,67 @@
+// strftime_now: Python's own directives replaced, then the C library's strftime.
+#include "text/template/strftime.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "text/template/library.h"
+#include "text/template/str_ops.h"
+
+// The format for the C library: %f, %z, %Z resolved. NUL-terminated in `text`.
+static enum status resolve(struct run *run, const struct string *format, struct text *text) {
+    enum status status = str_pay_chars(run, format->len);
+    for (size_t i = 0; i < format->len && !status; i++) {
+        size_t size = 1;
+        if (format->data[i] == '%') {
+            char directive = i + 1 < format->len ? format->data[i + 1] : 0;
+            size = directive ? 2 : 1;
+            if (directive == 'f') {
+                char digits[16];
+                int len = snprintf(digits, sizeof digits, "%06d", (int)run->options->microsecond);
+                status = text_append(run, text, digits, (size_t)len);
+            }
+            if (directive == 'f' || directive == 'z' || directive == 'Z') {
+                i++;
+                continue;
+            }
+        }
+        status = text_append(run, text, format->data + i, size);
+        i += size - 1;
+    }
+    if (status) return status;
+    return text_append(run, text, "", 1);
+}
+
+enum status function_strftime_now(struct run *run, const struct call_args *args,
+                                  struct value *out) {
+    struct value value;
+    const struct string *format;
+    enum status status =
+        args_bind(run, "strftime_now()", args, (const char *[]){"format"}, 1, 1, &value);
+    if (!status) status = args_string(run, "strftime_now()", "format", value, &format);
+    if (status) return status;
+    struct text text = {0};
+    status = resolve(run, format, &text);
+    if (status) return status;
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!c_locale) return run_fail(run, "the C locale is missing");
+    // A result of no characters looks like a buffer that is too small; as in CPython the buffer
+    // grows to 256 times the format and then nothing it is.
+    struct tm now = run->options->now;
+    now.tm_isdst = -1; // without a zone it is not known
+    for (size_t size = 1024; !status; size *= 2) {
+        char *line = run_alloc(run, size);
+        if (!line) {
+            status = run_status(run);
+            break;
+        }
+        size_t len = strftime_l(line, size, text.data, &now, c_locale);
+        if (len == 0 && size < 256 * text.len) continue;
+        status = str_pay_bytes(run, len);
+        if (!status) status = value_string_borrow(run, line, len, out);
+        break;
+    }
+    freelocale(c_locale);
+    return status;
+}
