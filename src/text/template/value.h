@@ -180,6 +180,9 @@ MUST_USE enum status value_equal(struct run *run, struct value a, struct value b
 // Python's <: *order is negative, 0 or positive. Types that Python does not order are an error. NaN: see `unordered`.
 MUST_USE enum status value_compare(struct run *run, struct value a, struct value b, int *order,
                                    bool *unordered);
+// The same for any of < <= > >=: `sign` is what the error names.
+MUST_USE enum status value_compare_by(struct run *run, const char *sign, struct value a,
+                                      struct value b, int *order, bool *unordered);
 // needle in haystack.
 MUST_USE enum status value_contains(struct run *run, struct value haystack, struct value needle,
                                     bool *out);

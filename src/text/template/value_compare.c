@@ -213,14 +213,15 @@ static enum status order_of_strings(struct run *run, const struct string *a, con
     return run_pay(run, len / 64);
 }
 
-static enum status order_of_lists(struct run *run, const struct list *a, const struct list *b,
-                                  int *order, bool *unordered) {
+static enum status order_of_lists(struct run *run, const char *sign, const struct list *a,
+                                  const struct list *b, int *order, bool *unordered) {
     size_t len = a->len < b->len ? a->len : b->len;
     for (size_t i = 0; i < len; i++) {
         bool is_equal;
         enum status status = item_equal(run, a->items[i], b->items[i], &is_equal);
         if (status) return status;
-        if (!is_equal) return value_compare(run, a->items[i], b->items[i], order, unordered);
+        if (is_equal) continue;
+        return value_compare_by(run, sign, a->items[i], b->items[i], order, unordered);
     }
     *order = (a->len > b->len) - (a->len < b->len);
     return OK;
@@ -238,8 +239,8 @@ static enum status order_of_views(struct run *run, const struct view *a, const s
     return status;
 }
 
-enum status value_compare(struct run *run, struct value a, struct value b, int *order,
-                          bool *unordered) {
+enum status value_compare_by(struct run *run, const char *sign, struct value a, struct value b,
+                             int *order, bool *unordered) {
     enum status status = run_pay(run, 1);
     if (status) return status;
     *unordered = false;
@@ -255,18 +256,23 @@ enum status value_compare(struct run *run, struct value a, struct value b, int *
         return order_of_strings(run, a.string, b.string, order);
     }
     if (!are_lists && !are_sets) {
-        return run_fail(run, "'<' not supported between instances of '%s' and '%s'",
+        return run_fail(run, "'%s' not supported between instances of '%s' and '%s'", sign,
                         value_type_name(a), value_type_name(b));
     }
     status = run_enter(run);
     if (status) return status;
     if (are_lists) {
-        status = order_of_lists(run, a.list, b.list, order, unordered);
+        status = order_of_lists(run, sign, a.list, b.list, order, unordered);
     } else {
         status = order_of_views(run, a.view, b.view, order, unordered);
     }
     run_leave(run);
     return status;
+}
+
+enum status value_compare(struct run *run, struct value a, struct value b, int *order,
+                          bool *unordered) {
+    return value_compare_by(run, "<", a, b, order, unordered);
 }
 
 // ---- in ----
