@@ -1,4 +1,9 @@
+/* Binding follows jinja2.runtime.Macro: positional arguments first, then keywords; what is left goes
+ * to `caller`, `kwargs` and `varargs` where the body names them, and is an error where it does not.
+ * A parameter that was not given hides outer names even while the defaults are evaluated. */
 #include "text/template/call.h"
+
+#include <stdio.h>
 
 #include "text/template/eval.h"
 #include "text/template/exec.h"
@@ -76,13 +81,12 @@ struct binding {
 
 static enum status fail_binding(struct run *run, const struct binding *binding, const char *reason,
                                 const struct string *name) {
-    const struct string *macro = binding->decl->name;
-    const char *quote = binding->macro->is_anonymous ? "" : "'";
-    const char *text = binding->macro->is_anonymous ? "None" : macro->data;
-    int len = binding->macro->is_anonymous ? 4 : (int)macro->len;
-    if (!name) return run_fail(run, "macro %s%.*s%s %s", quote, len, text, quote, reason);
-    return run_fail(run, "macro %s%.*s%s %s '%.*s'", quote, len, text, quote, reason,
-                    (int)name->len, name->data);
+    static const struct string no_name = {.data = "None", .len = 4, .num_chars = 4};
+    bool is_named = !binding->macro->is_anonymous;
+    const struct string *macro = is_named ? binding->decl->name : &no_name;
+    const char *quote = is_named ? "'" : "";
+    return run_fail(run, "macro %s%.*s%s %s%.*s%s", quote, (int)macro->len, macro->data, quote,
+                    reason, name ? (int)name->len : 0, name ? name->data : "", name ? "'" : "");
 }
 
 static const struct value *take_keyword(struct binding *binding, const struct string *name) {
@@ -144,7 +148,7 @@ static enum status bind_kwargs(struct run *run, struct binding *binding) {
         if (status) return status;
     }
     if (rest) return scope_set(run, &kwargs_name, value_of_dict(rest));
-    return first ? fail_binding(run, binding, "takes no keyword argument", first) : OK;
+    return first ? fail_binding(run, binding, "takes no keyword argument '", first) : OK;
 }
 
 static enum status bind_varargs(struct run *run, const struct binding *binding) {
@@ -152,8 +156,9 @@ static enum status bind_varargs(struct run *run, const struct binding *binding) 
     size_t num_params = binding->decl->num_params;
     if (!binding->decl->uses_varargs) {
         if (args->num_values <= num_params) return OK;
-        return run_fail(run, "macro '%.*s' takes not more than %zu argument(s)",
-                        (int)binding->decl->name->len, binding->decl->name->data, num_params);
+        char reason[64];
+        snprintf(reason, sizeof(reason), "takes not more than %zu argument(s)", num_params);
+        return fail_binding(run, binding, reason, NULL);
     }
     struct list *rest;
     enum status status = list_create(run, 0, &rest);

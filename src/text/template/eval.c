@@ -1,9 +1,6 @@
 /* Every node pays one step and one level of depth; leaves pay only the step. */
 #include "text/template/eval.h"
 
-#include <string.h>
-
-#include "text/template/call.h"
 #include "text/template/library.h"
 #include "text/template/scope.h"
 
@@ -29,8 +26,7 @@ static enum status add_star(struct run *run, const struct expr *star, struct cal
     enum status status = eval(run, star, &value);
     if (status) return status;
     if (!value_is_iterable(value)) {
-        return run_fail(run, "argument after * must be an iterable, not %s",
-                        value_type_name(value));
+        return run_fail(run, "Value after * must be an iterable, not %s", value_type_name(value));
     }
     const struct list *items;
     status = value_items(run, value, &items);

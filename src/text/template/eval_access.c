@@ -1,8 +1,6 @@
 /* Attributes and items, as Jinja's sandbox gives them: `x.name` prefers an attribute of Python's
  * object, `x[key]` an item; what there is but must not be touched gives an undefined value that
  * tells so when it is used. */
-#include <string.h>
-
 #include "text/template/call.h"
 #include "text/template/eval.h"
 #include "text/template/library.h"

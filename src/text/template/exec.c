@@ -253,6 +253,21 @@ static enum status exec_with(struct run *run, const struct stmt *stmt, enum flow
     return OK;
 }
 
+// The body of a generation block is a macro's, called without arguments: to Jinja's extension.
+static enum status set_no_arguments(struct run *run) {
+    static const struct string caller = {.data = "caller", .len = 6, .num_chars = 6};
+    static const struct string kwargs = {.data = "kwargs", .len = 6, .num_chars = 6};
+    static const struct string varargs = {.data = "varargs", .len = 7, .num_chars = 7};
+    static const struct string reason = {.data = "No caller defined", .len = 17, .num_chars = 17};
+    static const struct list no_values = {0};
+    static const struct dict no_names = {0};
+    enum status status =
+        scope_set(run, &caller, (struct value){.type = VALUE_UNDEFINED, .hint = &reason});
+    if (!status) status = scope_set(run, &kwargs, value_of_dict(&no_names));
+    if (!status) status = scope_set(run, &varargs, value_of_tuple(&no_values));
+    return status;
+}
+
 // A body in a scope below `parent`.
 static enum status exec_scope(struct run *run, struct frame *parent, const struct stmt *stmt,
                               enum flow *flow) {
@@ -260,6 +275,10 @@ static enum status exec_scope(struct run *run, struct frame *parent, const struc
     enum status status = scope_enter(run, parent, &stmt->body);
     if (status) return status;
     run->frame->is_isolated = stmt->type == STMT_BLOCK;
+    if (stmt->type == STMT_GENERATION) {
+        status = set_no_arguments(run);
+        if (status) return status;
+    }
     bool was_autoescaping = run->is_autoescaping;
     if (stmt->type == STMT_AUTOESCAPE) {
         struct value is_on;
