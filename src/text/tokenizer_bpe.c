@@ -146,7 +146,7 @@ static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *sc
     }
     int32_t *ids = out->ids + out->len;
     size_t num_ids = UNLIKELY(bpe->char_ids) ? bpe_spell_characters(bpe, word, len, ids)
-                                   : spell_bytes(bpe, word, len, ids);
+                                             : spell_bytes(bpe, word, len, ids);
     if (num_ids <= SHORT_WORD_IDS) {
         num_ids = join_short(bpe, ids, num_ids);
     } else {

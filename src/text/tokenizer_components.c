@@ -141,10 +141,11 @@ static enum status read_scheme(const json_t *component, const char *role,
     enum status status = jread_string(component, "prepend_scheme", &name, what, err);
     if (!status) status = jread_bool(component, "add_prefix_space", &prefix_space, what, err);
     if (status) return status;
-    size_t i = prefix_space ? METASPACE_ALWAYS : METASPACE_NEVER;
-    for (size_t k = 0; name && k <= ARRAY_LEN(names); k++) {
-        i = k;
-        if (k < ARRAY_LEN(names) && strcmp(name, names[k]) == 0) break;
+    size_t i = 0;
+    if (name) {
+        while (i < ARRAY_LEN(names) && strcmp(name, names[i]) != 0) i++;
+    } else {
+        i = prefix_space ? METASPACE_ALWAYS : METASPACE_NEVER;
     }
     if (i == ARRAY_LEN(names)) {
         return err_set(err, ERR_FORMAT, "%s: %s: prepend_scheme \"%.40s\" is not known", what, role,
