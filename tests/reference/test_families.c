@@ -32,8 +32,8 @@ static void compare(const float *got, const float *want, uint32_t vocab, const c
         worst = fmaxf(worst, fabsf(got[i] - want[i]));
         if (isnan(got[i])) fail_msg("%s: logit %u is NaN", what, i);
     }
-    if (!(worst <= 2e-3f * largest)) {
-        fail_msg("%s: off by %g, allowed %g", what, (double)worst, (double)(2e-3f * largest));
+    if (!(worst <= 5e-5f * largest)) {
+        fail_msg("%s: off by %g, allowed %g", what, (double)worst, (double)(5e-5f * largest));
     }
 }
 
