@@ -19,17 +19,15 @@ static enum status filter_default(struct run *run, struct value value, const str
 // Only attributes, unlike `.`, which goes on to items.
 static enum status filter_attr(struct run *run, struct value value, const struct call_args *args,
                                struct value *out) {
-    struct value name_value;
+    struct value name_value, item;
     enum status status = args_bind(run, "attr", args, (const char *[]){"name"}, 1, 1, &name_value);
     const struct string *name;
     if (!status) status = args_string(run, "attr", "name", name_value, &name);
-    if (status) return status;
-    if (value.type != VALUE_DICT ||
-        (name->len >= 2 && name->data[0] == '_' && name->data[1] == '_'))
-        return run_attribute(run, value, name, out);
-    bool found = false;
-    status = library_method(run, value, name, &found, out);
-    if (status || found) return status;
+    if (!status) status = run_attribute(run, value, name, out);
+    if (status || value.type != VALUE_DICT || out->type == VALUE_UNDEFINED) return status;
+    bool is_method = false;
+    status = library_method(run, value, name, &is_method, &item);
+    if (status || is_method) return status;
     return value_undefined(run, out, "'dict object' has no attribute '%.*s'", (int)name->len,
                            name->data);
 }

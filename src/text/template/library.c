@@ -74,24 +74,9 @@ static void tables_of(enum value_type type, const struct method_row *tables[5]) 
     tables[num] = NULL;
 }
 
-// Methods that would change a list or a dict: the sandbox hands out an undefined in their place.
-static bool is_mutator(enum value_type type, const struct string *name) {
-    static const char *const of_list[] = {"append", "clear",  "extend",  "insert",
-                                          "pop",    "remove", "reverse", "sort"};
-    static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-    if (type != VALUE_LIST && type != VALUE_DICT) return false;
-    const char *const *names = type == VALUE_LIST ? of_list : of_dict;
-    size_t num_names = type == VALUE_LIST ? ARRAY_LEN(of_list) : ARRAY_LEN(of_dict);
-    for (size_t i = 0; i < num_names; i++) {
-        if (string_is(name, names[i])) return true;
-    }
-    return false;
-}
-
 enum status library_method(struct run *run, struct value value, const struct string *name,
                            bool *found, struct value *out) {
     *found = true;
-    if (value_plain_attribute(value, name, out)) return OK;
     const struct method_row *tables[5];
     tables_of(value.type, tables);
     for (size_t t = 0; tables[t]; t++) {
@@ -99,9 +84,6 @@ enum status library_method(struct run *run, struct value value, const struct str
             if (string_is(name, row->name)) return library_bind(run, row, value, out);
         }
     }
-    if (is_mutator(value.type, name))
-        return value_undefined(run, out, "access to attribute '%.*s' of '%s' object is unsafe.",
-                               (int)name->len, name->data, value_type_name(value));
     *found = false;
     return OK;
 }

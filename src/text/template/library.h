@@ -36,8 +36,8 @@ const struct filter *library_filter(const struct string *name); // NULL: none of
 const struct test *library_test(
     const struct string *name); // NULL: none; "in", "==" and the like included
 const struct function *library_function(const struct string *name); // global functions; NULL: none
-// The method `name` of value's type, bound to it. *found false: the type has none. A method that
-// would change the value (list.append) is found and refuses to run, as the sandbox does.
+// The method `name` of value's type, bound to it. *found false: the type has none. Those that would
+// change the value (list.append) are none: run_attribute refuses them, as the sandbox does.
 MUST_USE enum status library_method(struct run *run, struct value value, const struct string *name,
                                     bool *found, struct value *out);
 

@@ -30,9 +30,6 @@ MUST_USE enum status args_positional(struct run *run, const char *callee,
 MUST_USE enum status library_bind(struct run *run, const struct method_row *row, struct value self,
                                   struct value *out);
 
-// What a value has besides methods: a group's .grouper and .list, a range's .start, a number's .real.
-bool value_plain_attribute(struct value self, const struct string *name, struct value *out);
-
 // ---- formatting ----
 
 // format(value, spec), appended. Source: Python's format specification mini-language.

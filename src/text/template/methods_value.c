@@ -1,4 +1,4 @@
-// Methods and plain attributes of lists, tuples, dicts, ranges and numbers.
+// Methods of lists, tuples, dicts, ranges and numbers.
 #include <math.h>
 
 #include "text/template/library_parts.h"
@@ -170,40 +170,6 @@ static enum status method_range_index(struct run *run, struct value self,
     }
     if (status) return status;
     return run_fail(run, "the range has no such item");
-}
-
-// ---- attributes that are no methods ----
-
-bool value_plain_attribute(struct value self, const struct string *name, struct value *out) {
-    bool is_float = self.type == VALUE_FLOAT;
-    if (self.type == VALUE_TUPLE && self.list->is_group) {
-        bool is_list = string_is(name, "list");
-        if (!is_list && !string_is(name, "grouper")) return false;
-        *out = self.list->items[is_list];
-        return true;
-    }
-    if (self.type == VALUE_RANGE) {
-        if (string_is(name, "start"))
-            *out = value_int(self.range->start);
-        else if (string_is(name, "stop"))
-            *out = value_int(self.range->stop);
-        else if (string_is(name, "step"))
-            *out = value_int(self.range->step);
-        else
-            return false;
-        return true;
-    }
-    if (self.type != VALUE_BOOL && self.type != VALUE_INT && !is_float) return false;
-    struct value zero = is_float ? value_float(0.0) : value_int(0);
-    if (string_is(name, "imag"))
-        *out = zero;
-    else if (string_is(name, "real") || (!is_float && string_is(name, "numerator")))
-        *out = self.type == VALUE_BOOL ? value_int(self.boolean) : self;
-    else if (!is_float && string_is(name, "denominator"))
-        *out = value_int(1);
-    else
-        return false;
-    return true;
 }
 
 const struct method_row methods_list[] = {
