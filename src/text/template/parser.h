@@ -85,7 +85,7 @@ bool parser_body(struct parser *p, const char *const *ends, struct block *out);
 
 // ---- parser_expr.c ----
 
-enum { TUPLE_NO_TERNARY = 1, TUPLE_UNTIL_RECURSIVE = 2, TUPLE_IN_PARENS = 4 };
+enum { TUPLE_NO_TERNARY = 1, TUPLE_IN_PARENS = 2 };
 
 // With or without `a if b else c`.
 struct expr *parser_expr(struct parser *p);
@@ -109,7 +109,7 @@ struct expr *parser_test(struct parser *p, struct expr *left); // at `is`
 
 // ---- parser_target.c ----
 
-enum { TARGETS_NAMESPACE = 1, TARGETS_PARAM = 2, TARGETS_UNTIL_IN = 4, TARGETS_IN_PARENS = 8 };
+enum { TARGETS_NAMESPACE = 1, TARGETS_PARAM = 2, TARGETS_IN_PARENS = 4 };
 
 struct target *parser_targets(struct parser *p, unsigned flags);
 // A name that may be assigned to; passed.

@@ -109,18 +109,18 @@ static struct expr *parse_string(struct parser *p) {
     return string ? new_const(p, line, value_of_string(string)) : NULL;
 }
 
-// Where a tuple may end: after a comma, or with nothing in it.
-static bool at_tuple_end(const struct parser *p, unsigned flags) {
+// Where a tuple may end: after a comma, or with nothing in it. (Not before `recursive`: that is a name
+// there for Jinja, too.)
+static bool at_tuple_end(const struct parser *p) {
     return parser_at(p, TOKEN_PRINT_END) || parser_at(p, TOKEN_BLOCK_END) ||
-           parser_at(p, TOKEN_RPAREN) ||
-           (flags & TUPLE_UNTIL_RECURSIVE && parser_at_name(p, "recursive"));
+           parser_at(p, TOKEN_RPAREN);
 }
 
 struct expr *parser_tuple(struct parser *p, unsigned flags) {
     uint32_t line = p->token.line;
     size_t mark = p->stack_len;
     bool is_tuple = false;
-    while (!at_tuple_end(p, flags)) {
+    while (!at_tuple_end(p)) {
         struct expr *item = flags & TUPLE_NO_TERNARY ? parser_expr_no_ternary(p) : parser_expr(p);
         if (!item) return NULL;
         parser_push(p, item);

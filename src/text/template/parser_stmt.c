@@ -81,9 +81,9 @@ static bool parse_if(struct parser *p) {
 
 // for target in iterable if filter recursive: up to the %}.
 static bool parse_for_head(struct parser *p, struct for_stmt *loop) {
-    loop->target = parser_targets(p, TARGETS_UNTIL_IN);
+    loop->target = parser_targets(p, 0);
     if (!loop->target || !expect_name(p, "in", "'in'")) return false;
-    loop->iterable = parser_tuple(p, TUPLE_NO_TERNARY | TUPLE_UNTIL_RECURSIVE);
+    loop->iterable = parser_tuple(p, TUPLE_NO_TERNARY);
     if (!loop->iterable) return false;
     if (parser_skip_name(p, "if")) {
         struct around around = enter_scope(p);

@@ -46,22 +46,22 @@ static struct target *parse_item(struct parser *p, unsigned flags) {
     }
     if (!parser_enter(p)) return NULL;
     parser_advance(p);
-    struct target *target = parser_targets(
-        p, (flags & ~(unsigned)(TARGETS_NAMESPACE | TARGETS_UNTIL_IN)) | TARGETS_IN_PARENS);
+    struct target *target =
+        parser_targets(p, (flags & ~(unsigned)TARGETS_NAMESPACE) | TARGETS_IN_PARENS);
     parser_leave(p);
     return target && parser_expect(p, TOKEN_RPAREN, "')'") ? target : NULL;
 }
 
-static bool at_end(const struct parser *p, unsigned flags) {
-    return parser_at(p, TOKEN_BLOCK_END) || parser_at(p, TOKEN_RPAREN) ||
-           (flags & TARGETS_UNTIL_IN && parser_at_name(p, "in"));
+// Not before `in`, which is a name here for Jinja, too: a trailing comma needs parentheses.
+static bool at_end(const struct parser *p) {
+    return parser_at(p, TOKEN_BLOCK_END) || parser_at(p, TOKEN_RPAREN);
 }
 
 struct target *parser_targets(struct parser *p, unsigned flags) {
     uint32_t line = p->token.line;
     size_t mark = p->stack_len;
     bool is_tuple = false;
-    while (!at_end(p, flags)) {
+    while (!at_end(p)) {
         struct target *item = parse_item(p, flags);
         if (!item) return NULL;
         parser_push(p, item);
