@@ -106,6 +106,25 @@ static void shared_lists_are_paid_as_often_as_they_are_visited(void **state) {
     assert_non_null(strstr(fixture->err.message, "steps"));
 }
 
+static void a_search_pays_for_every_place_it_compares(void **state) {
+    struct template_run *fixture = *state;
+    enum { LEN = 1 << 20 };
+    char *text = run_alloc(&fixture->run, LEN);
+    assert_non_null(text);
+    memset(text, 'a', LEN);
+    char slow[200];
+    memset(slow, 'a', sizeof slow);
+    slow[sizeof slow - 1] = 'b';
+    const struct string haystack = string_of(text, LEN), needle = string_of(slow, sizeof slow);
+    const struct string rare = string_of("b", 1);
+    size_t at;
+    fixture->run.steps_left = 100000;
+    assert_int_equal(string_find(&fixture->run, &haystack, 0, LEN, &rare, &at), OK);
+    assert_int_equal(fixture->run.steps_left, 100000 - LEN / 64);
+    assert_int_equal(string_find(&fixture->run, &haystack, 0, LEN, &needle, &at), ERR_INVALID);
+    assert_non_null(strstr(fixture->err.message, "steps"));
+}
+
 static void depth_is_bounded(void **state) {
     struct template_run *fixture = *state;
     fixture->run.depth_left = 20;
@@ -148,6 +167,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(steps_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(shared_lists_are_paid_as_often_as_they_are_visited, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_search_pays_for_every_place_it_compares, setup, teardown),
         cmocka_unit_test_setup_teardown(depth_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(deep_documents_are_refused, setup, teardown),
     };

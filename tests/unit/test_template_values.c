@@ -426,6 +426,32 @@ static void characters_are_found_by_number(void **state) {
     }
 }
 
+static void a_text_is_found_wherever_it_is(void **state) {
+    struct template_run *fixture = *state;
+    char text[1000];
+    memset(text, 'a', sizeof text);
+    const struct string haystack = string_of(text, sizeof text);
+    for (size_t len = 1; len <= 700; len += 1 + len / 2) {
+        for (size_t start = 0; start <= 300; start += 50) {
+            size_t at = 0;
+            text[start + len - 1] = 'b'; // the needle's last byte
+            char needle_text[700];
+            memcpy(needle_text, text + start, len);
+            const struct string needle = string_of(needle_text, len);
+            struct run *run = &fixture->run;
+            assert_int_equal(string_find(run, &haystack, 0, sizeof text, &needle, &at), OK);
+            assert_int_equal(at, start);
+            assert_int_equal(string_find(run, &haystack, start, start + len, &needle, &at), OK);
+            assert_int_equal(at, start);
+            assert_int_equal(string_find(run, &haystack, start + 1, sizeof text, &needle, &at), OK);
+            assert_true(at == SIZE_MAX);
+            assert_int_equal(string_find(run, &haystack, 0, start + len - 1, &needle, &at), OK);
+            assert_true(at == SIZE_MAX);
+            text[start + len - 1] = 'a';
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_equal_as_in_python),
@@ -456,6 +482,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(views_and_iterators_are_no_sequences, setup, teardown),
         cmocka_unit_test_setup_teardown(identity_is_that_of_python_objects, setup, teardown),
         cmocka_unit_test(characters_are_found_by_number),
+        cmocka_unit_test_setup_teardown(a_text_is_found_wherever_it_is, setup, teardown),
     };
     return cmocka_run_group_tests_name("template_values", tests, NULL, NULL);
 }

@@ -227,6 +227,10 @@ MUST_USE enum status value_to_json(struct run *run, struct value value,
 // Code points: byte offset of character `index` in [0, num_chars]. Walks there unless the string is
 // ASCII: who asks for many offsets pays num_chars / 64 each.
 size_t string_offset(const struct string *string, size_t index);
+// The first `needle` in bytes [start, end) of a string: its byte offset, SIZE_MAX when there is none.
+// Pays for what it looks at, however the bytes repeat.
+MUST_USE enum status string_find(struct run *run, const struct string *string, size_t start,
+                                 size_t end, const struct string *needle, size_t *out);
 
 // ---- numbers ----
 

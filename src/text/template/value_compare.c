@@ -283,12 +283,10 @@ static enum status string_contains(struct run *run, const struct string *haystac
         return run_fail(run, "'in <string>' requires string as left operand, not %s",
                         value_type_name(needle));
     }
-    const struct string *wanted = needle.string;
-    enum status status = run_pay(run, ((uint64_t)haystack->len + wanted->len) / 64);
-    if (status) return status;
-    *out = wanted->len == 0 || (haystack->len > 0 && memmem(haystack->data, haystack->len,
-                                                            wanted->data, wanted->len) != NULL);
-    return OK;
+    size_t at;
+    enum status status = string_find(run, haystack, 0, haystack->len, needle.string, &at);
+    *out = !status && at != SIZE_MAX;
+    return status;
 }
 
 static enum status list_contains(struct run *run, const struct list *list, struct value needle,
