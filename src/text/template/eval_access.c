@@ -6,10 +6,7 @@
 #include "text/template/library.h"
 #include "text/template/loop.h"
 
-enum {
-    NAME_SHOWN_MAX = 200, // bytes of a name or key in an error
-    HASHABLE_DEPTH_MAX = 32,
-};
+enum { NAME_SHOWN_MAX = 200 }; // bytes of a name or key in an error
 
 // ---- undefined values ----
 
@@ -209,13 +206,17 @@ enum status run_attribute(struct run *run, struct value value, const struct stri
 
 // ---- items ----
 
-static bool is_hashable(struct value value, int depth) {
-    if (value.type == VALUE_LIST || value.type == VALUE_DICT || !depth) return false;
-    if (value.type == VALUE_VIEW) return value.view->type == VIEW_VALUES;
-    if (value.type != VALUE_TUPLE) return true;
-    for (size_t i = 0; i < value.list->len; ++i)
-        if (!is_hashable(value.list->items[i], depth - 1)) return false;
-    return true;
+// Whether a dict may be asked for the key; a tuple may be as large as the tuples in it make it.
+static enum status check_hashable(struct run *run, struct value key, bool *is_hashable) {
+    if (key.type == VALUE_VIEW) *is_hashable = key.view->type == VIEW_VALUES;
+    if (key.type == VALUE_LIST || key.type == VALUE_DICT) *is_hashable = false;
+    if (key.type != VALUE_TUPLE) return OK;
+    enum status status = run_enter(run);
+    if (!status) status = run_pay(run, key.list->len);
+    for (size_t i = 0; i < key.list->len && *is_hashable && !status; ++i)
+        status = check_hashable(run, key.list->items[i], is_hashable);
+    if (!status) run_leave(run);
+    return status;
 }
 
 // `index` of a sequence of `len` items, from the end if negative. False: outside.
@@ -273,8 +274,9 @@ enum status run_item(struct run *run, struct value value, struct value key, stru
     enum status status = OK;
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
     if (value.type == VALUE_DICT) {
-        if (is_hashable(key, HASHABLE_DEPTH_MAX))
-            status = dict_get(run, value.dict, key, &found, out);
+        bool is_hashable = true;
+        status = check_hashable(run, key, &is_hashable);
+        if (!status && is_hashable) status = dict_get(run, value.dict, key, &found, out);
     } else if (key.type == VALUE_INT) {
         status = get_at(run, value, key.integer, &found, out);
     } else if (key.type == VALUE_BOOL) {
