@@ -37,7 +37,7 @@ METHODS = [
 BINARY = ["+", "-", "*", "/", "//", "%", "~", "~", "and", "or", "==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 UNARY = ["not ", "-", "+"]
 SUBSCRIPTS = ["0", "-1", "1:", ":2", "::-1", "::2", "1:3", "'a'", "'name'", "5", "-2:", "t"]
-ATTRIBUTES = ["name", "a", "role", "content", "x", "items", "nosuch", "age", "0"]
+ATTRIBUTES = ["name", "a", "role", "content", "x", "nosuch", "age", "0"]
 
 
 def expression(rng, depth):
