@@ -121,6 +121,10 @@ static void a_search_pays_for_every_place_it_compares(void **state) {
     fixture->run.steps_left = 100000;
     assert_int_equal(string_find(&fixture->run, &haystack, 0, LEN, &rare, &at), OK);
     assert_int_equal(fixture->run.steps_left, 100000 - LEN / 64);
+    text[6400] = 'b'; // what is behind it costs nothing
+    assert_int_equal(string_find(&fixture->run, &haystack, 0, LEN, &rare, &at), OK);
+    assert_int_equal(fixture->run.steps_left, 100000 - LEN / 64 - 100);
+    text[6400] = 'a';
     assert_int_equal(string_find(&fixture->run, &haystack, 0, LEN, &needle, &at), ERR_INVALID);
     assert_non_null(strstr(fixture->err.message, "steps"));
 }

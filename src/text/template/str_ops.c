@@ -193,13 +193,8 @@ enum status str_pad(struct run *run, const struct string *string, int64_t width,
 
 enum status str_find(struct run *run, const struct string *string, size_t start, size_t end,
                      const struct string *needle, size_t *out) {
-    *out = SIZE_MAX;
-    if (start > end || needle->len > end - start) return str_pay_bytes(run, 0);
-    const char *found = needle->len
-                            ? memmem(string->data + start, end - start, needle->data, needle->len)
-                            : string->data + start;
-    if (found) *out = (size_t)(found - string->data);
-    return str_pay_bytes(run, (found ? *out - start : end - start) + needle->len);
+    enum status status = str_pay_bytes(run, needle->len);
+    return status ? status : string_find(run, string, start, end, needle, out);
 }
 
 enum status str_rfind(struct run *run, const struct string *string, size_t start, size_t end,

@@ -160,16 +160,16 @@ enum status string_find(struct run *run, const struct string *string, size_t sta
         *out = start;
         return OK;
     }
-    enum status status = run_pay(run, (end - start) / 64);
-    if (status) return status;
     const char *from = string->data + start, *found;
+    enum status status = OK;
     if (needle->len > SHORT_NEEDLE) {
         found = memmem(from, end - start, needle->data, needle->len);
     } else {
         status = find_short(run, from, string->data + end - needle->len, needle, &found);
     }
-    if (!status && found) *out = (size_t)(found - string->data);
-    return status;
+    if (status) return status;
+    if (found) *out = (size_t)(found - string->data);
+    return run_pay(run, ((found ? *out : end) - start) / 64);
 }
 
 static const char *const view_names[] = {
