@@ -344,7 +344,8 @@ static bool parse_block(struct parser *p) {
         return false;
     }
     if (existed) {
-        parser_fail(p, stmt->line, "a block of this name stands before");
+        parser_fail(p, stmt->line, "there is a block '%.*s' before",
+                    name.len < 40 ? (int)name.len : 40, name.text);
         return false;
     }
     struct around around = enter_scope(p);
