@@ -17,8 +17,9 @@
 
 // What a render may use. Steps and memory grow with the variables, since honest work does.
 enum {
-    RUN_STEPS_BASE = 1000000, // about one per node evaluated, item visited or 64 bytes copied
+    RUN_STEPS_BASE = 500000, // about one per node evaluated, item visited or 64 bytes copied
     RUN_STEPS_PER_INPUT_VALUE = 2000,
+    RUN_STEPS_PER_INPUT_BYTE = 4, // a loop over the characters of a message
     RUN_MEMORY_BASE = 64 << 20, // bytes
     RUN_MEMORY_PER_INPUT_BYTE = 16,
     RUN_DEPTH_MAX = 600, // nested evaluations, calls, values being printed or compared

@@ -97,7 +97,8 @@ enum status template_render(const struct template *template, const json_t *varia
     struct err own_err = {0};
     struct run run = {
         .memory_left = (size_t)(RUN_MEMORY_BASE + RUN_MEMORY_PER_INPUT_BYTE * extent.num_bytes),
-        .steps_left = RUN_STEPS_BASE + RUN_STEPS_PER_INPUT_VALUE * extent.num_values,
+        .steps_left = RUN_STEPS_BASE + RUN_STEPS_PER_INPUT_VALUE * extent.num_values +
+                      RUN_STEPS_PER_INPUT_BYTE * extent.num_bytes,
         .depth_left = RUN_DEPTH_MAX,
         .line = 1,
         .what = template->what,
