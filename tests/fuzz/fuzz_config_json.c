@@ -8,6 +8,22 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static void check_experts(const struct model_config *c) {
+    const struct moe_config *moe = &c->moe;
+    CHECK((moe->is_sparse != NULL) == (moe->num_experts > 0), "experts=%u", moe->num_experts);
+    CHECK((moe->num_sparse_layers > 0) == (moe->num_experts > 0), "experts=%u", moe->num_experts);
+    if (!moe->num_experts) return;
+    uint32_t num_sparse = 0;
+    for (uint32_t i = 0; i < c->num_layers; i++) num_sparse += moe->is_sparse[i];
+    CHECK(num_sparse == moe->num_sparse_layers, "sparse=%u", num_sparse);
+    CHECK(moe->num_experts_per_tok >= 1 && moe->num_experts_per_tok <= moe->num_experts &&
+              moe->num_experts_per_tok <= 256,
+          "per_tok=%u", moe->num_experts_per_tok);
+    CHECK(moe->intermediate_size >= 1 &&
+              (uint64_t)moe->num_experts * moe->intermediate_size <= 1u << 26,
+          "size=%u", moe->intermediate_size);
+}
+
 static void check_config(const struct model_config *c) {
     CHECK(c->architecture[0] && memchr(c->architecture, 0, sizeof c->architecture), "%s", "name");
     CHECK(c->vocab_size && c->hidden_size && c->intermediate_size && c->num_layers, "%s", "sizes");
@@ -20,6 +36,7 @@ static void check_config(const struct model_config *c) {
     CHECK(c->rope.theta >= 1, "theta=%g", c->rope.theta);
     CHECK(c->rope.type == ROPE_DEFAULT || c->rope.factor >= 1, "factor=%g", c->rope.factor);
     CHECK(c->use_sliding_window == (c->sliding_window > 0), "window=%u", c->sliding_window);
+    check_experts(c);
     for (uint32_t i = 0; i < c->num_eos_token_ids; i++) {
         int32_t id = c->eos_token_ids[i];
         CHECK(id >= 0 && (uint32_t)id < c->vocab_size, "id=%d", id);

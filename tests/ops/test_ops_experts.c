@@ -147,24 +147,34 @@ static void model_free(struct model *model) {
     }
 }
 
-static struct experts *experts_of(struct backend *backend, const struct model *model) {
+// Rows (of down: columns) begin .. end-1 of the intermediate size.
+static struct experts *slice_of(struct backend *backend, const struct model *model, uint32_t begin,
+                                uint32_t end) {
     uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
     struct matrix_slice *slices = calloc(model->shape.num_experts, 3 * sizeof *slices);
     struct matrix_slice *parts[3];
     for (uint32_t part = 0; part < 3; part++) {
         parts[part] = slices + (size_t)part * model->shape.num_experts;
         for (uint32_t i = 0; i < model->shape.num_experts; i++) {
-            uint32_t rows = part == 2 ? hidden : size, cols = part == 2 ? size : hidden;
-            parts[part][i] = (struct matrix_slice){model->bits[part] + (size_t)i * rows * cols,
-                                                   DTYPE_BF16, rows, cols, cols};
+            const uint16_t *bits = model->bits[part] + (size_t)i * hidden * size;
+            parts[part][i] =
+                part == 2
+                    ? (struct matrix_slice){bits + begin, DTYPE_BF16, hidden, end - begin, size}
+                    : (struct matrix_slice){bits + (size_t)begin * hidden, DTYPE_BF16, end - begin,
+                                            hidden, hidden};
         }
     }
-    const struct experts_spec spec = {model->shape, parts[0], parts[1], parts[2]};
+    const struct experts_shape shape = {model->shape.num_experts, hidden, end - begin};
+    const struct experts_spec spec = {shape, parts[0], parts[1], parts[2]};
     struct experts *experts = NULL;
     struct err err = {0};
     if (backend->ops->experts_create(backend, &spec, &experts, &err)) fail_msg("%s", err.message);
     free(slices);
     return experts;
+}
+
+static struct experts *experts_of(struct backend *backend, const struct model *model) {
+    return slice_of(backend, model, 0, model->shape.intermediate);
 }
 
 static double dot(const double *w, const double *x, uint32_t count) {
@@ -255,9 +265,9 @@ static const struct {
     uint32_t num_tokens, top_k, num_used;
 } shapes[] = {
     {{1, 1, 1}, 1, 1, 1},     {{3, 17, 5}, 7, 2, 3},     {{8, 33, 24}, 1, 3, 8},
-    {{5, 64, 40}, 100, 5, 5}, {{16, 40, 31}, 2, 1, 16},  {{40, 20, 9}, 60, 4, 13},
+    {{5, 64, 40}, 40, 5, 5},  {{16, 40, 31}, 2, 1, 16},  {{40, 20, 9}, 60, 4, 13},
     {{4, 35, 18}, 700, 2, 4}, {{3, 16, 16}, 1500, 1, 1}, {{2, 8, 19}, 1100, 2, 2},
-    {{9, 600, 33}, 30, 3, 9}, {{6, 48, 530}, 13, 2, 5},  {{128, 32, 16}, 300, 8, 128},
+    {{9, 600, 33}, 13, 3, 9}, {{6, 48, 530}, 13, 2, 5},  {{128, 32, 16}, 130, 8, 128},
 };
 
 static void check_shapes(const char *isa, enum dtype weight_dtype) {
@@ -352,6 +362,34 @@ static void test_other_experts_and_tokens_do_not_matter(void **state) {
     model_free(&model);
 }
 
+// Two ranks of a tensor-parallel group, each with its part of every expert.
+static void test_parts_of_experts_add_up(void **state) {
+    enum { TOKENS = 30, TOP = 2, CUT = 17 };
+    const struct experts_shape shape = {5, 40, 36};
+    struct model model = model_make(shape, 5);
+    struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 6);
+    size_t count = (size_t)TOKENS * shape.hidden;
+    double *want = calloc(count, sizeof *want);
+    float *sum = calloc(count, sizeof *sum);
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    const uint32_t cuts[] = {0, CUT, 36, 0, 36}; // two parts, then the whole
+    for (size_t i = 0; i < ARRAY_LEN(cuts) - 1; i++) {
+        if (cuts[i] > cuts[i + 1]) continue;
+        struct experts *experts = slice_of(backend, &model, cuts[i], cuts[i + 1]);
+        const struct experts_shape part = {5, 40, cuts[i + 1] - cuts[i]};
+        run(backend, experts, &part, &call, 0, TOKENS);
+        for (size_t k = 0; k < count && i < 2; k++) sum[k] += call.out[k];
+        backend->ops->experts_destroy(backend, experts);
+    }
+    for (size_t k = 0; k < count; k++) want[k] = (double)call.out[k];
+    assert_nmse(sum, want, count, EXPERTS_NMSE);
+    backend_destroy(backend);
+    free(want);
+    free(sum);
+    call_free(&call);
+    model_free(&model);
+}
+
 static void test_bad_specs(void **state) {
     struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
     static const uint16_t data[64 * 64];
@@ -393,6 +431,7 @@ int main(void) {
         {"f32 experts match double precision", test_f32_matches},
         {"same bits in any batch, any thread count", test_same_bits},
         {"other experts and tokens do not matter", test_other_experts_and_tokens_do_not_matter},
+        {"parts of experts add up", test_parts_of_experts_add_up},
         {"bad specs", test_bad_specs},
     };
     return ops_run("experts", cases, ARRAY_LEN(cases));

@@ -150,12 +150,32 @@ static void test_bench_configs(void **state) {
     }
 }
 
+// Each rank has a part of every expert, as of a dense MLP, and the parts are the whole.
+static void test_ranks_share_every_expert(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"architectures", "[\"Qwen3MoeForCausalLM\"]"}, {"moe_intermediate_size", "50"});
+    uint32_t next = 0;
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        const struct comm comm = {.rank = rank, .world_size = 4};
+        struct decoder_shape shape;
+        struct err err = {0};
+        if (decoder_shape_of(&shape, &config, &comm, &err)) fail_msg("%s", err.message);
+        assert_int_equal(shape.expert_start, next);
+        assert_in_range(shape.expert_size, 12, 13);
+        next += shape.expert_size;
+    }
+    assert_int_equal(next, 50);
+    model_config_fini(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),
         cmocka_unit_test(test_biases_that_a_family_lacks),
         cmocka_unit_test(test_bench_configs),
+        cmocka_unit_test(test_ranks_share_every_expert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,6 +299,7 @@ void cpu_experts(struct backend *backend, struct backend_stream *stream,
                  const struct experts_args *args) {
     (void)stream;
     struct cpu_backend *cpu = cpu_backend_of(backend);
+    CHECK(args->scratch, "num_tokens=%u", args->num_tokens);
     struct layout l =
         layout_of(args->scratch, &args->experts->shape, args->num_tokens, args->top_k);
     sort_pairs(args, &l);
