@@ -252,7 +252,9 @@ static enum status compare(struct run *run, enum compare_op op, struct value lef
     default:
         break;
     }
-    status = value_compare(run, left, right, &order, &is_unordered);
+    static const char *const signs[] = {
+        [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_GT] = ">", [CMP_GE] = ">="};
+    status = value_compare_by(run, signs[op], left, right, &order, &is_unordered);
     if (status) return status;
     *out = !is_unordered && (op == CMP_LT   ? order < 0
                              : op == CMP_LE ? order <= 0

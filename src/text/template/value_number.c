@@ -1,12 +1,11 @@
 /* Numbers as text and back, by Python's rules and never by the locale's: digits are taken from
  * printf and given to strtod without a decimal point. */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
+#include "text/template/chars.h"
 #include "text/template/value.h"
 #include "text/unicode.h"
 
@@ -121,15 +120,10 @@ struct scan {
 // A digit of any script, '0' to '9'. Unicode gives each script's digits in order from zero, and
 // scripts that lie side by side have ten each.
 static int digit_of(uint32_t c) {
-    if (utf8proc_category((int32_t)c) != UTF8PROC_CATEGORY_ND) return '?';
+    if (!char_is_decimal(c)) return '?';
     uint32_t first = c;
-    while (utf8proc_category((int32_t)first - 1) == UTF8PROC_CATEGORY_ND) first--;
+    while (char_is_decimal(first - 1)) first--;
     return '0' + (int)((c - first) % 10);
-}
-
-static bool is_wide_space(uint32_t c) {
-    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
-           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 // The character at hand, 0 at the end; a NUL in the string is '?', as is all that no number has.
@@ -139,7 +133,7 @@ static int scan_peek(const struct scan *scan, size_t *size) {
     uint32_t c = utf8_decode(scan->at, size);
     if (c == 0) return '?';
     if (c < 0x80) return (int)c;
-    return is_wide_space(c) ? ' ' : digit_of(c);
+    return char_is_space(c) ? ' ' : digit_of(c);
 }
 
 static int peek(const struct scan *scan) {

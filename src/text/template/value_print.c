@@ -2,9 +2,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "text/template/call.h"
+#include "text/template/chars.h"
 #include "text/template/library.h"
 #include "text/template/loop.h"
 #include "text/template/run.h"
@@ -55,22 +55,6 @@ enum status text_finish(struct run *run, struct text *text, struct value *out) {
 
 // ---- repr of strings ----
 
-static bool is_printable(uint32_t c) {
-    switch (utf8proc_category((int32_t)c)) {
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-        return c == ' ';
-    default:
-        return true;
-    }
-}
-
 // How repr writes a character other than as itself; empty: as itself.
 static void repr_escape(uint32_t c, char quote, char out[12]) {
     out[0] = '\0';
@@ -78,7 +62,7 @@ static void repr_escape(uint32_t c, char quote, char out[12]) {
         snprintf(out, 12, "\\%c", (char)c);
     } else if (c == '\n' || c == '\r' || c == '\t') {
         snprintf(out, 12, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-    } else if (!is_printable(c)) {
+    } else if (!char_is_printable(c)) {
         int width = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
         snprintf(out, 12, "\\%c%0*" PRIx32, "xuU"[width / 4], width, c);
     }
