@@ -223,7 +223,8 @@ enum status macro_call(struct run *run, const struct macro *macro, const struct 
     status = bind(run, macro, args);
     if (status) return status;
     // Whether the text is safe is for the caller to say, how it is printed for the definition.
-    status = exec_captured(run, &macro->decl->body, was_autoescaping, out);
+    enum flow flow; // no break leads out of a macro
+    status = exec_captured(run, &macro->decl->body, was_autoescaping, &flow, out);
     if (status) return status;
     run->is_autoescaping = was_autoescaping;
     scope_leave(run, saved);

@@ -31,15 +31,15 @@ enum status exec_finish_text(struct run *run, struct text *text, bool is_markup,
 }
 
 enum status exec_captured(struct run *run, const struct block *block, bool is_markup,
-                          struct value *out) {
+                          enum flow *flow, struct value *out) {
     struct text *saved = run->out;
     struct text text = {0};
-    enum flow flow;
     run->out = &text;
-    enum status status = exec_block(run, block, &flow);
+    enum status status = exec_block(run, block, flow);
     if (status) return status;
     run->out = saved;
-    return exec_finish_text(run, &text, is_markup, out);
+    *out = value_none();
+    return *flow != FLOW_ON ? OK : exec_finish_text(run, &text, is_markup, out);
 }
 
 // What a call block or filter block gives goes out as it is: it must be a string.
@@ -188,13 +188,14 @@ static enum status exec_set(struct run *run, const struct stmt *stmt) {
 }
 
 // Runs the body in a scope of its own and the filters, if any, in that scope too.
-static enum status capture_filtered(struct run *run, const struct stmt *stmt, struct value *out) {
+static enum status capture_filtered(struct run *run, const struct stmt *stmt, enum flow *flow,
+                                    struct value *out) {
     struct frame *saved = run->frame;
     enum status status = scope_enter(run, saved, &stmt->body);
     if (status) return status;
-    status = exec_captured(run, &stmt->body, run->is_autoescaping, out);
+    status = exec_captured(run, &stmt->body, run->is_autoescaping, flow, out);
     if (status) return status;
-    if (stmt->expr) {
+    if (stmt->expr && *flow == FLOW_ON) {
         status = eval_filters(run, stmt->expr, *out, out);
         if (status) return status;
     }
@@ -202,17 +203,17 @@ static enum status capture_filtered(struct run *run, const struct stmt *stmt, st
     return OK;
 }
 
-static enum status exec_set_block(struct run *run, const struct stmt *stmt) {
+static enum status exec_set_block(struct run *run, const struct stmt *stmt, enum flow *flow) {
     struct value value;
-    enum status status = capture_filtered(run, stmt, &value);
-    if (status) return status;
+    enum status status = capture_filtered(run, stmt, flow, &value);
+    if (status || *flow != FLOW_ON) return status;
     return exec_assign(run, stmt->target, value);
 }
 
-static enum status exec_filter(struct run *run, const struct stmt *stmt) {
+static enum status exec_filter(struct run *run, const struct stmt *stmt, enum flow *flow) {
     struct value value;
-    enum status status = capture_filtered(run, stmt, &value);
-    if (status) return status;
+    enum status status = capture_filtered(run, stmt, flow, &value);
+    if (status || *flow != FLOW_ON) return status;
     return print_string(run, value);
 }
 
@@ -313,13 +314,13 @@ static enum status exec_stmt(struct run *run, const struct stmt *stmt, enum flow
     case STMT_SET:
         return exec_set(run, stmt);
     case STMT_SET_BLOCK:
-        return exec_set_block(run, stmt);
+        return exec_set_block(run, stmt, flow);
     case STMT_MACRO:
         return exec_macro(run, stmt->macro);
     case STMT_CALL:
         return exec_call(run, stmt);
     case STMT_FILTER:
-        return exec_filter(run, stmt);
+        return exec_filter(run, stmt, flow);
     case STMT_WITH:
         return exec_with(run, stmt, flow);
     case STMT_BLOCK:
