@@ -231,6 +231,8 @@ static enum status eval_dict(struct run *run, const struct expr *expr, struct va
 
 // ---- operators ----
 
+enum { CONCAT_HEAD_MIN = 1024 }; // bytes
+
 static enum status compare(struct run *run, enum compare_op op, struct value left,
                            struct value right, bool *out) {
     enum status status;
@@ -280,30 +282,42 @@ static enum status eval_compare(struct run *run, const struct expr *expr, struct
     return status;
 }
 
-// a ~ b ~ c as one text, without the texts in between.
-static enum status join(struct run *run, const struct expr *expr, struct text *text) {
+// Appends a ~ b ~ c, without the texts in between. A long string at the beginning is left to
+// *head, so that it can be continued in place.
+static enum status join(struct run *run, const struct expr *expr, struct text *text,
+                        const struct string **head) {
     struct value value;
     enum status status;
     if (expr->type == EXPR_BINARY && expr->binary == OP_CONCAT) {
         status = run_enter(run);
-        if (!status) status = join(run, expr->left, text);
-        if (!status) status = join(run, expr->right, text);
+        if (!status) status = join(run, expr->left, text, head);
+        if (!status) status = join(run, expr->right, text, NULL);
         if (!status) run_leave(run);
         return status;
     }
     status = eval(run, expr, &value);
-    return status ? status : value_print(run, value, text);
+    if (status) return status;
+    if (!head || value.type != VALUE_STRING || value.string->len < CONCAT_HEAD_MIN)
+        return value_print(run, value, text);
+    *head = value.string;
+    return OK;
+}
+
+static enum status eval_concat(struct run *run, const struct expr *expr, struct value *out) {
+    struct text text = {0};
+    const struct string *head = NULL;
+    enum status status = join(run, expr, &text, &head);
+    if (!status) status = text_finish(run, &text, out);
+    if (status || !head) return status;
+    struct string plain = *head; // str() of a Markup is no Markup
+    plain.is_markup = false;
+    return run_binary(run, OP_ADD, value_of_string(&plain), *out, out);
 }
 
 static enum status eval_binary(struct run *run, const struct expr *expr, struct value *out) {
-    struct text text = {0};
+    if (expr->binary == OP_CONCAT && !run->is_autoescaping) return eval_concat(run, expr, out);
     struct value left, right;
-    enum status status;
-    if (expr->binary == OP_CONCAT && !run->is_autoescaping) {
-        status = join(run, expr, &text);
-        return status ? status : text_finish(run, &text, out);
-    }
-    status = eval(run, expr->left, &left);
+    enum status status = eval(run, expr->left, &left);
     if (!status) status = eval(run, expr->right, &right);
     if (status) return status;
     run->line = expr->line;

@@ -6,6 +6,8 @@
 #include "text/template/eval.h"
 #include "text/template/library.h"
 
+enum { JOIN_ROOM_MIN = 1024 }; // bytes from which on a string gets room to grow
+
 // ---- errors ----
 
 static const char *const symbols[] = {
@@ -188,6 +190,52 @@ static enum status make_string(struct run *run, uint64_t len, uint64_t num_chars
     return OK;
 }
 
+// A string that others may continue, its memory behind it.
+struct joined {
+    struct string string;
+    struct string_room room;
+};
+
+// A string that begins like `a` and goes on in the room behind it.
+static enum status continue_string(struct run *run, const struct string *a, const struct string *b,
+                                   struct value *out) {
+    struct string *joined = run_alloc(run, sizeof(*joined));
+    if (!joined) return run_status(run);
+    memcpy(a->room->end, b->data, b->len);
+    a->room->end += b->len;
+    a->room->len -= b->len;
+    *joined = *a;
+    joined->len += b->len;
+    joined->num_chars += b->num_chars;
+    *out = value_of_string(joined);
+    return run_pay(run, b->len / 64);
+}
+
+// a + b, both Markup or none. A long text is expected to grow: it gets as much room as it is long.
+static enum status append(struct run *run, const struct string *a, const struct string *b,
+                          struct value *out) {
+    size_t len = (size_t)a->len + b->len;
+    if (len > UINT32_MAX) return run_fail(run, "a string of %zu bytes is too long", len);
+    bool is_end = a->room && a->data + a->len == a->room->end;
+    if (is_end && b->len <= a->room->len) return continue_string(run, a, b, out);
+    size_t room = a->len >= JOIN_ROOM_MIN && len < run->memory_left / 4 ? len : 0;
+    enum status status = run_pay(run, len / 64);
+    if (status) return status;
+    struct joined *joined = run_alloc(run, sizeof(*joined) + len + room);
+    if (!joined) return run_status(run);
+    char *data = (char *)(joined + 1);
+    memcpy(data, a->data, a->len);
+    memcpy(data + a->len, b->data, b->len);
+    joined->room = (struct string_room){.end = data + len, .len = room};
+    joined->string = (struct string){.data = data,
+                                     .len = (uint32_t)len,
+                                     .num_chars = a->num_chars + b->num_chars,
+                                     .is_markup = a->is_markup,
+                                     .room = room ? &joined->room : NULL};
+    *out = value_of_string(&joined->string);
+    return OK;
+}
+
 // A Markup escapes the plain string that is joined to it.
 static enum status join_strings(struct run *run, struct value left, struct value right,
                                 struct value *out) {
@@ -196,15 +244,7 @@ static enum status join_strings(struct run *run, struct value left, struct value
     if (is_markup && !left.string->is_markup) status = library_escape(run, left, &left);
     if (is_markup && !status && !right.string->is_markup)
         status = library_escape(run, right, &right);
-    if (status) return status;
-    const struct string *a = left.string, *b = right.string;
-    char *data = NULL;
-    status = make_string(run, (uint64_t)a->len + b->len, (uint64_t)a->num_chars + b->num_chars,
-                         is_markup, &data, out);
-    if (status) return status;
-    memcpy(data, a->data, a->len);
-    memcpy(data + a->len, b->data, b->len);
-    return OK;
+    return status ? status : append(run, left.string, right.string, out);
 }
 
 static enum status join_lists(struct run *run, struct value left, struct value right,

@@ -44,6 +44,14 @@ struct string {
     uint32_t len; // bytes; strings are below 4 GiB because the memory of a run is
     uint32_t num_chars; // code points: what Python counts; == len means ASCII
     bool is_markup; // markupsafe.Markup: made by `safe` and `escape`, escapes what is joined to it
+    struct string_room *room; // where a join may continue this string in place; NULL: nowhere
+};
+
+// Free memory behind a string that was joined together. Strings share it that begin alike; the one
+// that reaches to `end` may go on there. So a text that grows in a loop is not copied each time.
+struct string_room {
+    char *end;
+    size_t len; // free bytes from `end` on
 };
 
 struct list { // of a list or tuple
