@@ -19,9 +19,9 @@ int main(void) {
     struct nvllm_sampling_params sampling = NVLLM_SAMPLING_PARAMS_INIT;
     sampling.temperature = 0;
     struct nvllm_request request = NVLLM_REQUEST_INIT;
-    request.prompt = "<|im_start|>user\nWhat is 37 + 58?<|im_end|>\n"
-                     "<|im_start|>assistant\n<think>\n\n</think>\n\n";
-    request.prompt_len = strlen(request.prompt);
+    request.chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 37 + 58?\"}],"
+                   " \"chat_template_kwargs\": {\"enable_thinking\": false}}";
+    request.chat_len = strlen(request.chat);
     request.sampling = &sampling;
     request.on_event = print_text;
     uint64_t id;

@@ -204,30 +204,45 @@ NVLLM_API void nvllm_free(void *p);
 
 struct nvllm_chat_template; // read-only after opening and may be shared by threads
 
-// The chat template of a checkpoint folder: chat_template.jinja, or chat_template in
-// tokenizer_config.json (a string, or a list of named ones: "tool_use" for chats with tools where
-// there is one, else "default"). `path` (NULL: none) is a file of Jinja source to use in its place;
-// `model` may then be NULL, and the template has no bos_token and the like but those given to
-// render. ERR_INVALID: the folder has no template.
+// The chat template of a checkpoint folder: chat_template.jinja and additional_chat_templates/
+// NAME.jinja, else chat_template in tokenizer_config.json (a string, or a list of named ones), else
+// in chat_template.json. "tool_use" is for chats with tools where there is one, "default" for all
+// others. bos_token and the like come from tokenizer_config.json, and from special_tokens_map.json
+// where that does not name them or is of the old form without added_tokens_decoder. `path` (NULL:
+// none) is a file of Jinja source to use in the template's place; `model` may then be NULL, and the
+// template has no bos_token and the like but those given to render. ERR_INVALID: the folder has no
+// template.
 NVLLM_API enum nvllm_status nvllm_chat_template_open(struct nvllm_chat_template **out,
                                                      const char *model, const char *path,
                                                      struct nvllm_error *error);
 NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_template); // NULL is fine
 // The prompt for a chat. `chat` [chat_len] is JSON, a list of messages or an object
-//   {"messages": [{"role": "user", "content": "Hi"}, ...],   content: a string, a list of text
-//                                                            parts {"type": "text", "text": ...},
-//                                                            or null beside "tool_calls"
+//   {"messages": [{"role": "user", "content": "Hi"}, ...],   content: a string or a list of text
+//                                                            parts {"type": "text", "text": ...};
+//                                                            an assistant's may be null or left out
 //    "tools": [...], "documents": [...],                     optional, as transformers takes them
 //    "add_generation_prompt": true,                          default: true
-//    "continue_final_message": false,                        default: false
-//    "chat_template_kwargs": {"enable_thinking": false}}     optional, further variables
-// Messages may have any further fields a template reads. Arguments of tool calls that are JSON text
-// of an object are passed as that object, as vLLM does. Where the template takes only strings,
-// text parts are joined by newlines. *text [*text_len], NUL-terminated, is the caller's
-// (nvllm_free). It is to be encoded without add_special_tokens: a template writes its own BOS.
+//    "continue_final_message": false,                        default: false; true excludes the other
+//    "chat_template_kwargs": {"enable_thinking": false},     optional, further variables
+//    "now": "2026-01-02T03:04:05"}                           optional, for strftime_now in place of
+//                                                            the local time; ISO 8601
+// Any other member is an error. Messages may have any further fields a template reads. Arguments of
+// tool calls that are JSON text of an object are passed as that object, none as {}, and tool_calls
+// that are null or empty are left out, as vLLM does. Where the template takes only strings, text
+// parts are joined by newlines. chat_template_kwargs win over special tokens of the same name; the
+// names messages, tools, documents, add_generation_prompt and continue_final_message are refused in
+// them. *text [*text_len], NUL-terminated, is the caller's (nvllm_free); it is to be encoded without
+// add_special_tokens, for a template writes its own BOS. Where the template raised an error, the
+// sentence has its name and line.
 NVLLM_API enum nvllm_status nvllm_chat_template_render(
     const struct nvllm_chat_template *chat_template, const char *chat, size_t chat_len, char **text,
     size_t *text_len, struct nvllm_error *error);
+// The template over variables of the caller's own. `variables` [variables_len] is a JSON object
+// whose members are the template's variables as they are: nothing is added (no special tokens),
+// checked or changed. A member "now" is no variable but what it is above.
+NVLLM_API enum nvllm_status nvllm_chat_template_render_raw(
+    const struct nvllm_chat_template *chat_template, const char *variables, size_t variables_len,
+    char **text, size_t *text_len, struct nvllm_error *error);
 
 // ---- requests and their events ----
 

@@ -82,15 +82,37 @@ static bool copy_prompt_ids(struct nvllm_result *result, const struct nvllm_requ
     return true;
 }
 
-// Text is encoded here, once, and goes to the engine as ids: the result wants them too.
+// Text and chats are encoded here, once, and go to the engine as ids: the result wants them too.
+static enum nvllm_status encode_chat(struct nvllm_engine *engine,
+                                     const struct nvllm_request *request,
+                                     struct nvllm_result *result) {
+    const struct nvllm_chat_template *chat_template =
+        nvllm_engine_chat_template(engine, &result->error);
+    if (!chat_template) return result->error.status;
+    char *text = NULL;
+    size_t text_len = 0;
+    enum nvllm_status status = nvllm_chat_template_render(
+        chat_template, request->chat, request->chat_len, &text, &text_len, &result->error);
+    if (!status) {
+        status = nvllm_tokenizer_encode(nvllm_engine_tokenizer(engine), text, text_len, 0,
+                                        &result->prompt_token_ids, &result->num_prompt_tokens,
+                                        &result->error);
+    }
+    nvllm_free(text);
+    return status;
+}
+
 static enum nvllm_status add_text(struct nvllm_engine *engine, struct collector *c,
                                   struct nvllm_request request) {
     struct nvllm_result *result = c->result;
-    enum nvllm_status status = nvllm_tokenizer_encode(
-        nvllm_engine_tokenizer(engine), request.prompt, request.prompt_len, 1,
-        &result->prompt_token_ids, &result->num_prompt_tokens, &result->error);
+    enum nvllm_status status =
+        request.chat ? encode_chat(engine, &request, result)
+                     : nvllm_tokenizer_encode(nvllm_engine_tokenizer(engine), request.prompt,
+                                              request.prompt_len, 1, &result->prompt_token_ids,
+                                              &result->num_prompt_tokens, &result->error);
     if (status) return status;
     request.prompt = NULL;
+    request.chat = NULL;
     request.prompt_token_ids = result->prompt_token_ids;
     request.num_prompt_token_ids = result->num_prompt_tokens;
     return nvllm_engine_add_request(engine, &request, &c->id, &result->error);
@@ -120,8 +142,9 @@ static enum nvllm_status submit(struct nvllm_engine *engine, struct collector *c
         struct nvllm_request request = *c->request;
         request.on_event = on_event;
         request.user_data = c;
-        bool is_text =
-            request.prompt && !request.prompt_token_ids && nvllm_engine_tokenizer(engine);
+        // Whatever else was given, the engine refuses it with the reason.
+        bool is_text = !request.prompt != !request.chat && !request.prompt_token_ids &&
+                       nvllm_engine_tokenizer(engine);
         status = is_text ? add_text(engine, c, request) : add_ids(engine, c, request);
     }
     if (!status) {

@@ -229,6 +229,14 @@ const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *
     return (const struct nvllm_tokenizer *)llm_engine_tokenizer(const_engine_of(engine));
 }
 
+const struct nvllm_chat_template *nvllm_engine_chat_template(struct nvllm_engine *engine,
+                                                             struct nvllm_error *error) {
+    struct err err = {0};
+    const struct chat_template *chat_template = NULL;
+    api_error(error, llm_engine_chat_template(engine_of(engine), &chat_template, &err), &err);
+    return (const struct nvllm_chat_template *)chat_template;
+}
+
 void nvllm_engine_stats(const struct nvllm_engine *engine, struct nvllm_stats *stats) {
     if (stats->struct_size == sizeof *stats) llm_engine_stats(const_engine_of(engine), stats);
 }

@@ -16,6 +16,9 @@ struct generate {
     struct nvllm_engine_options engine_options;
     struct nvllm_sampling_params sampling;
     const char *input, *output, *stats; // paths; NULL: not given
+    int32_t chat; // text prompts are user messages
+    const char *system, *chat_template_kwargs; // NULL: not given
+    struct request_defaults defaults;
     struct prompt_source source;
     struct output_file results, stats_file;
     struct progress progress;
@@ -35,11 +38,27 @@ static const struct nvllm_param *own_option(size_t index) {
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
+static const struct nvllm_param *chat_option(size_t index) {
+    static const struct nvllm_param rows[] = {
+        {"chat", NVLLM_PARAM_BOOL, offsetof(struct generate, chat), 0, 1, NULL,
+         "each text prompt is one user message, put into the model's form by its chat template; "
+         "default false"},
+        {"system", NVLLM_PARAM_STRING, offsetof(struct generate, system), 0, 0, NULL,
+         "system message of chats that do not begin with one; default none"},
+        {"chat_template_kwargs", NVLLM_PARAM_STRING,
+         offsetof(struct generate, chat_template_kwargs), 0, 0, NULL,
+         "variables for the chat template, such as '{\"enable_thinking\": false}'; a line's own "
+         "win; default none"},
+    };
+    return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
+}
+
 static const char details[] =
     "Completes each PROMPT. Without prompts and --input, or with the one prompt -,\n"
     "standard input is the prompt, whole and exactly as it is (printf leaves out the\n"
     "newline that echo adds). Prompts are plain text in which special tokens such as\n"
-    "<|im_start|> are recognised.\n"
+    "<|im_start|> are recognised; with --chat they are questions for the model, and\n"
+    "standard input is one without the newline at its end.\n"
     "\n"
     "One prompt: the completion is printed as it is generated. Several prompts: for\n"
     "each, in order, a line \"Prompt: ...\" and a line \"Completion: ...\", both quoted\n"
@@ -49,7 +68,10 @@ static const char epilogue[] =
     "--stop, --stop-token-ids and --logit-bias may be given several times. --seed\n"
     "makes a run repeatable; a line's own \"seed\" fixes that request alone.\n"
     "\n"
-    "Input lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and any of\n"
+    "Input lines: {\"prompt\": \"text\"}, {\"prompt_token_ids\": [1, 2]} or a chat,\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"text\"}]} with, where wanted, tools,\n"
+    "documents, chat_template_kwargs, add_generation_prompt (default true) and\n"
+    "continue_final_message (go on with the last message); and any of\n"
     "temperature, max_tokens, stop, seed, ... as above (with _ for -), which override\n"
     "the flags for this request; also \"cache_salt\". Blank lines are skipped. A line\n"
     "that cannot be used gets a result with finish_reason \"error\" and the reason in\n"
@@ -70,6 +92,13 @@ static const char epilogue[] =
     "Exit status: 0 all requests were completed; 1 the run failed or was interrupted,\n"
     "or a request was refused; 2 the command line is wrong.\n";
 
+// The one that echo and editors put at the end of a text.
+static void drop_newline(struct buf *text) {
+    if (text->len && text->data[text->len - 1] == '\n') text->len--;
+    if (text->len && text->data[text->len - 1] == '\r') text->len--;
+    text->data[text->len] = '\0';
+}
+
 static enum status open_source(struct generate *g, const struct options *options, struct err *err) {
     enum status status = OK;
     if (g->input) {
@@ -77,10 +106,11 @@ static enum status open_source(struct generate *g, const struct options *options
     } else if (options->num_args == 0 ||
                (options->num_args == 1 && strcmp(options->args[0], "-") == 0)) {
         status = prompt_source_from_stdin(&g->source, err);
+        if (!status && g->chat) drop_newline(&g->source.text);
     } else {
         prompt_source_from_args(&g->source, options->args, options->num_args);
     }
-    g->source.defaults = &g->sampling;
+    g->source.defaults = &g->defaults;
     return status;
 }
 
@@ -163,6 +193,10 @@ static int check_usage(const struct generate *g, const struct options *options) 
     if (!g->input && !options->num_args && isatty(STDIN_FILENO)) {
         return cli_usage_error(options, "no prompt given");
     }
+    if (!g->chat && !g->input && (g->system || g->chat_template_kwargs)) {
+        return cli_usage_error(options, "%s is for chats: use --chat",
+                               g->system ? "--system" : "--chat-template-kwargs");
+    }
     bool shared = g->stats && g->output && strcmp(g->stats, g->output) == 0;
     if (shared) return cli_usage_error(options, "--output and --stats are the same file");
     return CLI_OK;
@@ -179,11 +213,36 @@ static enum status load(struct generate *g, struct err *err) {
     return status;
 }
 
+// With --chat nothing runs without a template, so its faults are found before the model is loaded.
+static enum status check_chat_template(const struct generate *g, struct err *err) {
+    if (!g->chat) return OK;
+    const struct nvllm_engine_options *options = &g->engine_options;
+    struct nvllm_chat_template *chat_template = NULL;
+    struct nvllm_error error = {0};
+    enum status status = cli_status(
+        nvllm_chat_template_open(&chat_template, options->model, options->chat_template, &error),
+        &error, err);
+    nvllm_chat_template_close(chat_template);
+    return status;
+}
+
+static enum status set_defaults(struct generate *g, struct err *err) {
+    struct request_chat_defaults *chat = &g->defaults.chat;
+    chat->wrap_prompts = g->chat;
+    chat->system = g->system;
+    if (!g->chat_template_kwargs) return OK;
+    return request_chat_set_kwargs(chat, g->chat_template_kwargs, err);
+}
+
 static int generate(struct generate *g, const struct options *options) {
     int exit_code = check_usage(g, options);
     if (exit_code) return exit_code;
     struct err err = {0};
-    enum status status = open_source(g, options, &err);
+    enum status status = set_defaults(g, &err);
+    if (status == ERR_NOMEM) return cli_error("%s", err.message);
+    if (status) return cli_usage_error(options, "--chat-template-kwargs: %s", err.message);
+    status = check_chat_template(g, &err);
+    if (!status) status = open_source(g, options, &err);
     if (!status) status = open_files(g, &err);
     if (status) return cli_error("%s", err.message);
     status = load(g, &err);
@@ -197,8 +256,10 @@ int cmd_generate(int argc, char **argv) {
                          .source.fd = -1,
                          .results.fd = -1,
                          .stats_file.fd = -1};
+    g.defaults.sampling = &g.sampling;
     const struct option_group groups[] = {
         {.title = "Input and output", .row = own_option, .target = &g},
+        {.title = "Chats", .row = chat_option, .target = &g},
         cli_sampling_group(&g.sampling),
         cli_engine_group(&g.engine_options),
     };
@@ -215,5 +276,6 @@ int cmd_generate(int argc, char **argv) {
     output_file_abandon(&g.results);
     output_file_abandon(&g.stats_file);
     nvllm_sampling_params_fini(&g.sampling);
+    json_decref(g.defaults.chat.template_kwargs);
     return exit_code;
 }

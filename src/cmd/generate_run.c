@@ -207,6 +207,45 @@ static struct generate_task *append_task(struct generate_run *run) {
     return task;
 }
 
+// The text that a chat is to the model; the caller's (nvllm_free).
+static enum status render_chat(struct generate_run *run, const struct request_line *line,
+                               char **text, size_t *text_len, struct err *err) {
+    struct nvllm_error error = {0};
+    const struct nvllm_chat_template *chat_template =
+        nvllm_engine_chat_template(run->engine, &error);
+    if (!chat_template) return cli_status(error.status, &error, err);
+    return cli_status(nvllm_chat_template_render(chat_template, line->chat, line->chat_len, text,
+                                                 text_len, &error),
+                      &error, err);
+}
+
+static enum status encode(struct generate_run *run, struct result *result, const char *text,
+                          size_t text_len, bool add_special_tokens, struct err *err) {
+    struct nvllm_error error = {0};
+    int32_t *ids = NULL;
+    size_t num_ids = 0;
+    enum status status =
+        cli_status(nvllm_tokenizer_encode(nvllm_engine_tokenizer(run->engine), text, text_len,
+                                          add_special_tokens, &ids, &num_ids, &error),
+                   &error, err);
+    if (status) return status;
+    result->prompt_ids = copy_bytes(ids, num_ids * sizeof *ids);
+    nvllm_free(ids);
+    if (!result->prompt_ids) return err_nomem(err, "prompt");
+    result->num_prompt_ids = num_ids;
+    return OK;
+}
+
+// What is printed as the prompt: what the user wrote, or the chat as the model sees it.
+static enum status keep_prompt(struct generate_task *task, const char *text, size_t len,
+                               struct err *err) {
+    if (task->run->format != GENERATE_LABELS) return OK;
+    task->prompt = copy_bytes(text, len);
+    if (!task->prompt) return err_nomem(err, "prompt");
+    task->prompt_len = len;
+    return OK;
+}
+
 // The prompt's ids, kept for the result. The tokenizer is asked here and not in the engine because
 // the result line holds them.
 static enum status take_prompt(struct generate_run *run, struct generate_task *task,
@@ -218,29 +257,23 @@ static enum status take_prompt(struct generate_run *run, struct generate_task *t
         line->prompt_token_ids = NULL;
         return OK;
     }
-    if (run->format == GENERATE_LABELS) {
-        task->prompt = copy_bytes(line->prompt, line->prompt_len);
-        if (!task->prompt) return err_nomem(err, "prompt");
-        task->prompt_len = line->prompt_len;
+    enum status status = OK;
+    if (line->prompt) status = keep_prompt(task, line->prompt, line->prompt_len, err);
+    if (!status && !nvllm_engine_tokenizer(run->engine)) {
+        status = err_set(err, ERR_INVALID,
+                         "a %s needs the tokenizer, which --skip-tokenizer-init left out",
+                         line->chat ? "chat" : "text prompt");
     }
-    const struct nvllm_tokenizer *tokenizer = nvllm_engine_tokenizer(run->engine);
-    if (!tokenizer) {
-        return err_set(err, ERR_INVALID,
-                       "a text prompt needs the tokenizer, which --skip-tokenizer-init left out");
-    }
-    struct nvllm_error error = {0};
-    int32_t *ids = NULL;
-    size_t num_ids = 0;
-    enum status status =
-        cli_status(nvllm_tokenizer_encode(tokenizer, line->prompt, line->prompt_len, 1, &ids,
-                                          &num_ids, &error),
-                   &error, err);
     if (status) return status;
-    result->prompt_ids = copy_bytes(ids, num_ids * sizeof *ids);
-    nvllm_free(ids);
-    if (!result->prompt_ids) return err_nomem(err, "prompt");
-    result->num_prompt_ids = num_ids;
-    return OK;
+    if (!line->chat) return encode(run, result, line->prompt, line->prompt_len, true, err);
+    char *text = NULL;
+    size_t text_len = 0;
+    status = render_chat(run, line, &text, &text_len, err);
+    if (!status && !line->prompt) status = keep_prompt(task, text, text_len, err);
+    // The template writes its own special tokens.
+    if (!status) status = encode(run, result, text, text_len, false, err);
+    nvllm_free(text);
+    return status;
 }
 
 static enum status add_request(struct generate_run *run, struct generate_task *task,

@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
     {"generate", "complete prompts with a model", cmd_generate},
     {"bench", "measure a model's speed on a fixed workload", cmd_bench},
     {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},
+    {"render", "show the prompt that a chat becomes", cmd_render},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
 };

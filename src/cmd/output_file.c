@@ -45,7 +45,8 @@ enum status output_file_spare_model(const char *path, const char *model, struct 
     while (!same && (entry = readdir(folder))) {
         struct stat info;
         // Checkpoints are often links into a cache: files are compared, not names.
-        same = (ends_with(entry->d_name, ".json") || ends_with(entry->d_name, ".safetensors")) &&
+        same = (ends_with(entry->d_name, ".json") || ends_with(entry->d_name, ".jinja") ||
+                ends_with(entry->d_name, ".safetensors")) &&
                fstatat(dirfd(folder), entry->d_name, &info, 0) == 0 && info.st_dev == out.st_dev &&
                info.st_ino == out.st_ino;
     }

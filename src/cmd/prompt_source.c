@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_BYTES_MAX = 64 << 20, READ_CHUNK = 64 * 1024 };
+#include "cmd/read_whole.h"
+
+enum { LINE_BYTES_MAX = 64 << 20 };
 
 void prompt_source_from_args(struct prompt_source *source, char *const *prompts,
                              size_t num_prompts) {
@@ -18,20 +20,7 @@ void prompt_source_from_args(struct prompt_source *source, char *const *prompts,
 
 enum status prompt_source_from_stdin(struct prompt_source *source, struct err *err) {
     *source = (struct prompt_source){.fd = -1, .total = 1, .has_text = true};
-    for (;;) {
-        enum status status = buf_reserve(&source->text, READ_CHUNK, err);
-        if (status) return status;
-        ssize_t n = read(STDIN_FILENO, source->text.data + source->text.len, READ_CHUNK);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return err_set(err, ERR_IO, "cannot read standard input: %s", strerror(errno));
-        if (n == 0) return OK;
-        source->text.len += (size_t)n;
-        source->text.data[source->text.len] = '\0';
-        if (source->text.len > LINE_BYTES_MAX) {
-            return err_set(err, ERR_INVALID, "the prompt on standard input is longer than %d MiB",
-                           LINE_BYTES_MAX >> 20);
-        }
-    }
+    return read_whole(&source->text, STDIN_FILENO, "standard input", LINE_BYTES_MAX, err);
 }
 
 static bool is_blank(const char *text, size_t len) {
@@ -77,19 +66,16 @@ enum status prompt_source_from_file(struct prompt_source *source, const char *pa
     return count ? count_requests(source, err) : OK;
 }
 
-static enum source_state next_prompt(struct prompt_source *source, struct request_line *line) {
-    *line = (struct request_line){.sampling = *source->defaults};
-    line->sampling.owned = NULL;
-    if (source->has_text) {
-        if (source->next_prompt++) return SOURCE_END;
-        line->prompt = source->text.data;
-        line->prompt_len = source->text.len;
-        return SOURCE_REQUEST;
-    }
-    if (source->next_prompt == source->num_prompts) return SOURCE_END;
-    line->prompt = source->prompts[source->next_prompt++];
-    line->prompt_len = strlen(line->prompt);
-    return SOURCE_REQUEST;
+static enum status next_prompt(struct prompt_source *source, enum source_state *state,
+                               struct request_line *line, struct err *err) {
+    size_t num_prompts = source->has_text ? 1 : source->num_prompts;
+    *state = SOURCE_END;
+    if (source->next_prompt == num_prompts) return OK;
+    *state = SOURCE_REQUEST;
+    const char *prompt = source->has_text ? NULL : source->prompts[source->next_prompt];
+    source->next_prompt++;
+    if (prompt) return request_line_from_text(line, prompt, strlen(prompt), source->defaults, err);
+    return request_line_from_text(line, source->text.data, source->text.len, source->defaults, err);
 }
 
 static enum status parse_line(struct prompt_source *source, enum source_state *state,
@@ -113,10 +99,7 @@ static enum status parse_line(struct prompt_source *source, enum source_state *s
 enum status prompt_source_next(struct prompt_source *source, bool may_wait,
                                enum source_state *state, struct request_line *line,
                                struct err *err) {
-    if (source->fd < 0) {
-        *state = next_prompt(source, line);
-        return OK;
-    }
+    if (source->fd < 0) return next_prompt(source, state, line, err);
     struct line_reader *reader = &source->reader;
     for (;;) {
         enum line_state line_state = LINE_END;

@@ -14,7 +14,7 @@ enum source_state {
 };
 
 struct prompt_source {
-    const struct nvllm_sampling_params *defaults; // borrowed
+    const struct request_defaults *defaults; // borrowed
     char *const *prompts; // [num_prompts] from the command line; NULL: lines of `reader`
     size_t num_prompts, next_prompt;
     struct buf text; // the one prompt of standard input

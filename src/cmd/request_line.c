@@ -1,5 +1,5 @@
-/* Every key is looked up in a table: the three of the request here, all others in the library's
- * sampling table. A key nobody knows is an error, for a typo in "temperature" would otherwise
+/* Every key is looked up in a table: the three of the request here, a chat's in request_chat.c, all
+ * others in the library's sampling table. A key nobody knows is an error, for a typo in "temperature" would otherwise
  * silently run with another one. Values go to the library as JSON text, which checks types and
  * ranges the same way for C, flags and lines. */
 #include "cmd/request_line.h"
@@ -26,6 +26,7 @@ static enum status unknown_key(const char *key, struct err *err) {
     const char *names[KEYS_MAX];
     size_t num_names = 0;
     for (; num_names < NUM_REQUEST_KEYS; num_names++) names[num_names] = request_keys[num_names];
+    for (size_t i = 0; i < REQUEST_CHAT_MEMBERS; i++) names[num_names++] = request_chat_members[i];
     const struct nvllm_param *row;
     for (size_t i = 0; (row = nvllm_sampling_param(i)) && num_names < KEYS_MAX; i++) {
         names[num_names++] = row->name;
@@ -74,12 +75,12 @@ static enum status set_sampling(struct request_line *line, const char *key, cons
     return status;
 }
 
-static enum status set_key(struct request_line *line, const char *key, const json_t *value,
+// `chat` collects the members of the line's chat.
+static enum status set_key(struct request_line *line, json_t *chat, const char *key, json_t *value,
                            struct err *err) {
-    if (strcmp(key, "messages") == 0) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "\"messages\" needs chat templates, which this version does not have; give "
-                       "the rendered text as \"prompt\"");
+    if (request_chat_has_member(key)) {
+        if (json_is_null(value)) return OK;
+        return json_object_set(chat, key, value) ? err_nomem(err, "request") : OK;
     }
     if (strcmp(key, "prompt_token_ids") == 0) {
         return json_is_null(value) ? OK : read_ids(line, value, err);
@@ -106,13 +107,30 @@ static enum status set_key(struct request_line *line, const char *key, const jso
     return json_is_null(value) ? OK : set_sampling(line, key, value, err);
 }
 
-static enum status check_prompt(const struct request_line *line, struct err *err) {
-    if (line->prompt && line->prompt_token_ids) {
-        return err_set(err, ERR_INVALID,
-                       "both \"prompt\" and \"prompt_token_ids\" are given, want one");
+static enum status check_prompt(const struct request_line *line, const json_t *chat, bool wrap,
+                                struct err *err) {
+    bool messages = json_object_get(chat, "messages") != NULL;
+    const char *first = line->prompt ? "prompt" : "prompt_token_ids";
+    const char *second = messages ? "messages" : "prompt_token_ids";
+    if ((line->prompt != NULL) + (line->prompt_token_ids != NULL) + messages > 1) {
+        return err_set(err, ERR_INVALID, "both \"%s\" and \"%s\" are given, want one", first,
+                       second);
     }
-    if (line->prompt || line->prompt_token_ids) return OK;
-    return err_set(err, ERR_INVALID, "neither \"prompt\" nor \"prompt_token_ids\" is given");
+    if (!line->prompt && !line->prompt_token_ids && !messages) {
+        return err_set(err, ERR_INVALID,
+                       "none of \"prompt\", \"messages\" and \"prompt_token_ids\" is given");
+    }
+    if (messages || !json_object_size(chat) || (line->prompt && wrap)) return OK;
+    return err_set(err, ERR_INVALID, "\"%s\" is of a chat and needs \"messages\"",
+                   json_object_iter_key(json_object_iter((json_t *)(uintptr_t)chat)));
+}
+
+static enum status make_chat(struct request_line *line, const json_t *members,
+                             const struct request_chat_defaults *defaults, struct err *err) {
+    bool wrap = line->prompt && defaults->wrap_prompts;
+    if (!wrap && !json_object_get(members, "messages")) return OK;
+    return request_chat_make(members, line->prompt, line->prompt_len, defaults, &line->chat,
+                             &line->chat_len, err);
 }
 
 // "... at line 1, column 7" of a text that is one line.
@@ -122,7 +140,23 @@ static void drop_line_number(struct err *err) {
     if (at) memmove(at, at + sizeof number - 1, strlen(at + sizeof number - 1) + 1);
 }
 
-static enum status parse(struct request_line *line, const char *text, size_t len, struct err *err) {
+static enum status read_keys(struct request_line *line,
+                             const struct request_chat_defaults *defaults, struct err *err) {
+    json_t *chat = json_object();
+    enum status status = chat ? OK : err_nomem(err, "request");
+    const char *key;
+    json_t *value;
+    json_object_foreach(line->root, key, value) {
+        if (!status) status = set_key(line, chat, key, value, err);
+    }
+    if (!status) status = check_prompt(line, chat, defaults->wrap_prompts, err);
+    if (!status) status = make_chat(line, chat, defaults, err);
+    json_decref(chat);
+    return status;
+}
+
+static enum status parse(struct request_line *line, const char *text, size_t len,
+                         const struct request_chat_defaults *defaults, struct err *err) {
     // NUL is a character like others in a prompt.
     enum status status = jread_text_nul(&line->root, text, len, "this", err);
     if (status == ERR_FORMAT) drop_line_number(err);
@@ -131,19 +165,28 @@ static enum status parse(struct request_line *line, const char *text, size_t len
         return err_set(err, ERR_FORMAT, "the line is %s, want an object",
                        jread_type_name(line->root));
     }
-    const char *key;
-    json_t *value;
-    json_object_foreach(line->root, key, value) {
-        if ((status = set_key(line, key, value, err))) return status;
-    }
-    return check_prompt(line, err);
+    return read_keys(line, defaults, err);
+}
+
+static void init(struct request_line *line, const struct request_defaults *defaults) {
+    *line = (struct request_line){.sampling = *defaults->sampling};
+    line->sampling.owned = NULL; // what it points to stays the defaults'
 }
 
 enum status request_line_parse(struct request_line *line, const char *text, size_t len,
-                               const struct nvllm_sampling_params *defaults, struct err *err) {
-    *line = (struct request_line){.sampling = *defaults};
-    line->sampling.owned = NULL; // what it points to stays the defaults'
-    enum status status = parse(line, text, len, err);
+                               const struct request_defaults *defaults, struct err *err) {
+    init(line, defaults);
+    enum status status = parse(line, text, len, &defaults->chat, err);
+    if (status) request_line_fini(line);
+    return status;
+}
+
+enum status request_line_from_text(struct request_line *line, const char *text, size_t len,
+                                   const struct request_defaults *defaults, struct err *err) {
+    init(line, defaults);
+    line->prompt = text;
+    line->prompt_len = len;
+    enum status status = make_chat(line, NULL, &defaults->chat, err);
     if (status) request_line_fini(line);
     return status;
 }
@@ -151,6 +194,7 @@ enum status request_line_parse(struct request_line *line, const char *text, size
 void request_line_fini(struct request_line *line) {
     json_decref(line->root);
     free(line->prompt_token_ids);
+    free(line->chat);
     if (line->sampling.owned) nvllm_sampling_params_fini(&line->sampling);
     *line = (struct request_line){0};
 }

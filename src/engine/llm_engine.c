@@ -107,8 +107,17 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         status = err_nomem(err, "engine");
         goto fail;
     }
+    engine->model = strdup(options->model);
+    if (!engine->model) {
+        status = err_nomem(err, "engine");
+        goto fail;
+    }
     if ((status = engine_plan_make(&engine->plan, options, err))) goto fail;
     if ((status = engine_plan_check_memory(&engine->plan, err))) goto fail;
+    if (options->chat_template) { // the model's own is opened when the first chat comes
+        const char *model = options->model, *path = options->chat_template;
+        if ((status = chat_template_open(&engine->chat_template, model, path, err))) goto fail;
+    }
     if (!options->skip_tokenizer_init) {
         if ((status = start_tokenizer_load(load, options->model, err))) goto fail;
     }
@@ -139,54 +148,10 @@ void llm_engine_destroy(struct llm_engine *engine) {
     model_runner_destroy(engine->runner);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
+    chat_template_close(engine->chat_template);
+    free(engine->model);
     buf_fini(&engine->piece);
     free(engine);
-}
-
-static enum status check_prompt_ids(const struct llm_engine *engine, const int32_t *ids,
-                                    size_t count, struct err *err) {
-    uint32_t vocab_size = engine->plan.config.vocab_size;
-    for (size_t i = 0; i < count; i++) {
-        if (ids[i] >= 0 && (uint32_t)ids[i] < vocab_size) continue;
-        return err_set(err, ERR_INVALID,
-                       "prompt_token_ids[%zu] is %d, outside the vocabulary of %u tokens", i,
-                       ids[i], vocab_size);
-    }
-    return OK;
-}
-
-// The prompt's ids: the caller's, or those of its text in *encoded.
-static enum status prompt_ids(const struct llm_engine *engine, const struct nvllm_request *in,
-                              struct token_list *encoded, const int32_t **ids, size_t *count,
-                              struct err *err) {
-    if (in->prompt && in->prompt_token_ids) {
-        return err_set(err, ERR_INVALID,
-                       "a request has either prompt or prompt_token_ids, not both");
-    }
-    if (!in->prompt && !in->prompt_token_ids) {
-        return err_set(err, ERR_INVALID, "a request needs prompt or prompt_token_ids");
-    }
-    if (in->prompt) {
-        if (!engine->tokenizer) {
-            return err_set(err, ERR_INVALID,
-                           "a text prompt needs the tokenizer, which skip_tokenizer_init left out");
-        }
-        enum status status =
-            tokenizer_encode(engine->tokenizer, in->prompt, in->prompt_len, true, encoded, err);
-        if (status) return status;
-        *ids = encoded->ids;
-        *count = encoded->len;
-    } else {
-        *ids = in->prompt_token_ids;
-        *count = in->num_prompt_token_ids;
-    }
-    if (*count == 0) return err_set(err, ERR_INVALID, "the prompt is empty");
-    if (*count >= engine->plan.max_model_len) {
-        return err_set(err, ERR_INVALID,
-                       "the prompt has %zu tokens; max_model_len %u leaves no room for an answer",
-                       *count, engine->plan.max_model_len);
-    }
-    return check_prompt_ids(engine, *ids, *count, err);
 }
 
 // A request's own stream of random numbers when it brings no seed.
@@ -245,7 +210,7 @@ enum status llm_engine_add_request(struct llm_engine *engine, const struct nvllm
     size_t count = 0;
     struct request *request = calloc(1, sizeof *request);
     enum status status = request ? OK : err_nomem(err, "request");
-    if (!status) status = prompt_ids(engine, in, &encoded, &ids, &count, err);
+    if (!status) status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, err);
     if (!status) status = build_request(engine, request, in, ids, (uint32_t)count, err);
     if (!status) status = request_table_add(&engine->requests, request, err);
     if (!status) {

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "engine/model_runner.h"
 #include "nanovllm.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 
 struct llm_engine;
@@ -26,6 +27,9 @@ bool llm_engine_abort(struct llm_engine *engine, uint64_t request_id);
 void llm_engine_abort_all(struct llm_engine *engine);
 void llm_engine_stats(const struct llm_engine *engine, struct nvllm_stats *stats);
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine);
+// Opens it at the first call. *out is borrowed; NULL after a fault.
+MUST_USE enum status llm_engine_chat_template(struct llm_engine *engine,
+                                              const struct chat_template **out, struct err *err);
 
 // For tests: the runner of this engine.
 struct model_runner *llm_engine_runner(struct llm_engine *engine);

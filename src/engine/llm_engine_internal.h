@@ -1,4 +1,5 @@
-/* The engine's own struct, shared by llm_engine.c (life, step) and llm_engine_output.c (events). */
+/* The engine's own struct, shared by llm_engine.c (life, step), llm_engine_prompt.c (what
+ * goes in) and llm_engine_output.c (events). */
 #ifndef ENGINE_LLM_ENGINE_INTERNAL_H
 #define ENGINE_LLM_ENGINE_INTERNAL_H
 
@@ -9,6 +10,8 @@
 struct llm_engine {
     struct engine_plan plan;
     struct tokenizer *tokenizer; // NULL with skip_tokenizer_init
+    char *model; // the folder, for a chat template that is opened late
+    struct chat_template *chat_template; // NULL until it is wanted
     struct model_runner *runner;
     struct scheduler *scheduler;
     struct batch batch;
@@ -21,6 +24,12 @@ struct llm_engine {
     bool failed; // the device is gone: nothing more can run
     struct nvllm_stats stats; // what the scheduler does not count itself
 };
+
+// The prompt's ids: the caller's, or those of its text or chat in *encoded. Checked.
+MUST_USE enum status llm_engine_prompt_ids(struct llm_engine *engine,
+                                           const struct nvllm_request *request,
+                                           struct token_list *encoded, const int32_t **ids,
+                                           size_t *count, struct err *err);
 
 // One generated token of a request: appended, checked for its end, delivered. Frees the request at
 // its end.

@@ -91,6 +91,8 @@ static const struct nvllm_param option_table[] = {
      "run without tokenizer.json, prompts are token ids; default false"},
     {"seed", NVLLM_PARAM_INT64, OPTION(seed), 0, INT64_TOP, NULL,
      "of the random numbers of requests without their own; default 0"},
+    {"chat_template", NVLLM_PARAM_STRING, OPTION(chat_template), 0, 0, NULL,
+     "file with the Jinja source of a chat template; default: the model's own"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;

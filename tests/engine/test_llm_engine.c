@@ -26,7 +26,7 @@ static void test_empty_prompt_is_refused_b2(void **state) {
 
 static void test_request_without_prompt_is_refused(void **state) {
     struct nvllm_request request = NVLLM_REQUEST_INIT;
-    expect_refused(*state, &request, "needs prompt or prompt_token_ids");
+    expect_refused(*state, &request, "needs prompt, prompt_token_ids or chat");
 }
 
 static void test_bad_max_tokens_are_refused_b2(void **state) {

@@ -43,8 +43,23 @@ static void check_result(struct request_line *line, const char *error) {
     buf_fini(&result.text);
 }
 
+// What goes to the library is JSON with messages, whatever they are.
+static void check_chat(const struct request_line *line) {
+    if (!line->chat) return;
+    json_error_t fault;
+    json_t *root =
+        json_loadb(line->chat, line->chat_len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
+    CHECK(root, "%s: %s", fault.text, line->chat);
+    CHECK(json_object_get(root, "messages"), "%s", line->chat);
+    json_decref(root);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    const struct nvllm_sampling_params defaults = NVLLM_SAMPLING_PARAMS_INIT;
+    const struct nvllm_sampling_params sampling = NVLLM_SAMPLING_PARAMS_INIT;
+    // The first byte decides what --chat and its companions would have given.
+    const struct request_defaults defaults = {
+        .sampling = &sampling,
+        .chat = {.wrap_prompts = size && data[0] & 1, .system = size && data[0] & 2 ? "s" : NULL}};
     struct prompt_source source = {.defaults = &defaults, .fd = file_with(data, size)};
     line_reader_init(&source.reader, source.fd, "input", 2000);
     for (;;) {
@@ -56,6 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (state == SOURCE_END) break;
         CHECK(state != SOURCE_WAIT, "a file made the reader wait");
         CHECK(state == SOURCE_REQUEST || strncmp(err.message, "line ", 5) == 0, "%s", err.message);
+        check_chat(&line);
         check_result(&line, state == SOURCE_REFUSED ? err.message : NULL);
         request_line_fini(&line);
     }

@@ -13,6 +13,7 @@
 #include "support/cmocka_all.h"
 
 static const struct nvllm_sampling_params sampling_init = NVLLM_SAMPLING_PARAMS_INIT;
+static const struct request_defaults no_defaults = {.sampling = &sampling_init};
 
 static void sweep(alloc_sweep_fn work, void *context) {
     const struct alloc_sweep all = {.work = work, .context = context};
@@ -51,7 +52,7 @@ static void test_flags(void **state) {
 static enum status parse_request(void *context, struct err *err) {
     const char *text = context;
     struct request_line line;
-    enum status status = request_line_parse(&line, text, strlen(text), &sampling_init, err);
+    enum status status = request_line_parse(&line, text, strlen(text), &no_defaults, err);
     if (status) return status;
     if (line.prompt) assert_memory_equal(line.prompt, "a long prompt with \0 inside", 27);
     if (line.prompt_token_ids) assert_int_equal(line.prompt_token_ids[2], 3);
@@ -69,6 +70,36 @@ static void test_requests(void **state) {
     sweep(parse_request, ids);
 }
 
+static enum status make_chats(void *context, struct err *err) {
+    (void)context;
+    struct request_defaults defaults = {.sampling = &sampling_init,
+                                        .chat = {.wrap_prompts = true, .system = "be brief"}};
+    const char line_text[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], "
+                             "\"chat_template_kwargs\": {\"a\": 2}, \"tools\": [{}]}";
+    struct request_line line, text = {0};
+    enum status status = request_chat_set_kwargs(&defaults.chat, "{\"a\": 1}", err);
+    if (!status) {
+        status = request_line_parse(&line, line_text, sizeof line_text - 1, &defaults, err);
+    }
+    if (!status) {
+        assert_string_equal(line.chat,
+                            "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},"
+                            "{\"role\":\"user\",\"content\":\"x\"}],"
+                            "\"chat_template_kwargs\":{\"a\":2},\"tools\":[{}]}");
+        request_line_fini(&line);
+        status = request_line_from_text(&text, "question", 8, &defaults, err);
+    }
+    if (!status) assert_non_null(strstr(text.chat, "\"question\""));
+    request_line_fini(&text);
+    json_decref(defaults.chat.template_kwargs);
+    return status;
+}
+
+static void test_chats(void **state) {
+    (void)state;
+    sweep(make_chats, NULL);
+}
+
 static enum status read_pipe(void *context, struct err *err) {
     (void)context;
     const char text[] = "{\"prompt\": \"a\"}\n{oops\n\n{\"prompt\": \"b\"}\n";
@@ -76,7 +107,7 @@ static enum status read_pipe(void *context, struct err *err) {
     assert_int_equal(pipe(fds), 0);
     assert_int_equal(write(fds[1], text, sizeof text - 1), sizeof text - 1);
     close(fds[1]);
-    struct prompt_source source = {.defaults = &sampling_init, .fd = fds[0]};
+    struct prompt_source source = {.defaults = &no_defaults, .fd = fds[0]};
     line_reader_init(&source.reader, fds[0], "a pipe", 100);
     enum source_state state = SOURCE_WAIT;
     enum status status = OK;
@@ -143,9 +174,9 @@ static void test_workload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flags),    cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_source),   cmocka_unit_test(test_result),
-        cmocka_unit_test(test_workload),
+        cmocka_unit_test(test_flags),  cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_chats),  cmocka_unit_test(test_source),
+        cmocka_unit_test(test_result), cmocka_unit_test(test_workload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,11 +15,12 @@
 #include "support/cmocka_all.h"
 
 static const struct nvllm_sampling_params sampling_init = NVLLM_SAMPLING_PARAMS_INIT;
+static const struct request_defaults no_defaults = {.sampling = &sampling_init};
 
 static struct request_line accepted(const char *text) {
     struct request_line line;
     struct err err = {0};
-    if (request_line_parse(&line, text, strlen(text), &sampling_init, &err)) {
+    if (request_line_parse(&line, text, strlen(text), &no_defaults, &err)) {
         fail_msg("%s: %s", text, err.message);
     }
     return line;
@@ -28,7 +29,7 @@ static struct request_line accepted(const char *text) {
 static void refused(const char *text, const char *sentence) {
     struct request_line line;
     struct err err = {0};
-    assert_int_not_equal(request_line_parse(&line, text, strlen(text), &sampling_init, &err), OK);
+    assert_int_not_equal(request_line_parse(&line, text, strlen(text), &no_defaults, &err), OK);
     assert_string_equal(err.message, sentence);
     assert_null(line.root);
     assert_null(line.prompt_token_ids);
@@ -66,7 +67,8 @@ static void test_sampling_overrides_the_flags(void **state) {
                         "\"ignore_eos\": true, \"stop\": [\"a\", \"b\"], \"logprobs\": 2, "
                         "\"seed\": 9, \"logit_bias\": {\"3\": -1}}";
     struct request_line line;
-    assert_int_equal(request_line_parse(&line, text, strlen(text), &flags, NULL), OK);
+    const struct request_defaults defaults = {.sampling = &flags};
+    assert_int_equal(request_line_parse(&line, text, strlen(text), &defaults, NULL), OK);
     assert_true(line.sampling.temperature == 0);
     assert_int_equal(line.sampling.max_tokens, 7);
     assert_int_equal(line.sampling.ignore_eos, 1);
@@ -85,7 +87,7 @@ static void test_sampling_overrides_the_flags(void **state) {
 
 static void test_refused_lines(void **state) {
     (void)state;
-    refused("{}", "neither \"prompt\" nor \"prompt_token_ids\" is given");
+    refused("{}", "none of \"prompt\", \"messages\" and \"prompt_token_ids\" is given");
     refused("{\"prompt\": \"a\", \"prompt_token_ids\": [1]}",
             "both \"prompt\" and \"prompt_token_ids\" are given, want one");
     refused("[1]", "the line is a list, want an object");
@@ -104,9 +106,77 @@ static void test_refused_lines(void **state) {
     refused("{\"prompt\": \"a\", \"zzzzzzzz\": 1}", "unknown key \"zzzzzzzz\"");
     refused("{\"prompt\": \"a\", \"cache_salt\": \"a\\u0000\"}",
             "\"cache_salt\" contains a NUL character");
-    refused("{\"messages\": []}",
-            "\"messages\" needs chat templates, which this version does not have; give the "
-            "rendered text as \"prompt\"");
+    refused("{\"messages\": [], \"prompt\": \"a\"}",
+            "both \"prompt\" and \"messages\" are given, want one");
+    refused("{\"messages\": [], \"prompt_token_ids\": [1]}",
+            "both \"prompt_token_ids\" and \"messages\" are given, want one");
+    refused("{\"prompt\": \"a\", \"tools\": []}", "\"tools\" is of a chat and needs \"messages\"");
+    refused("{\"mesages\": []}", "unknown key \"mesages\"; did you mean \"messages\"?");
+}
+
+static void expect_chat(const struct request_chat_defaults *chat, const char *text,
+                        const char *want) {
+    const struct request_defaults defaults = {.sampling = &sampling_init, .chat = *chat};
+    struct request_line line;
+    struct err err = {0};
+    if (request_line_parse(&line, text, strlen(text), &defaults, &err)) {
+        fail_msg("%s: %s", text, err.message);
+    }
+    assert_string_equal(line.chat ? line.chat : "no chat", want);
+    assert_int_equal(line.chat_len, line.chat ? strlen(want) : 0);
+    request_line_fini(&line);
+}
+
+static void test_lines_with_messages(void **state) {
+    (void)state;
+    const struct request_chat_defaults none = {0};
+    // What belongs to the chat and nothing else; a number keeps its value.
+    expect_chat(&none,
+                "{\"temperature\": 0.5, \"messages\": [{\"role\": \"user\", \"content\": "
+                "\"a\\u0000\"}], \"tools\": [{\"x\": 0.1}], \"documents\": null, "
+                "\"continue_final_message\": true, \"cache_salt\": \"s\"}",
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000\"}],"
+                "\"tools\":[{\"x\":0.10000000000000001}],\"continue_final_message\":true}");
+    // The library says what is wrong with a chat.
+    expect_chat(&none, "{\"messages\": 7}", "{\"messages\":7}");
+    expect_chat(&none, "{\"prompt\": \"a\", \"messages\": null}", "no chat");
+}
+
+static void test_what_flags_give_to_chats(void **state) {
+    (void)state;
+    struct request_chat_defaults chat = {.wrap_prompts = true, .system = "S"};
+    struct err err = {0};
+    assert_int_equal(request_chat_set_kwargs(&chat, "{\"a\": 1, \"b\": 2}", &err), OK);
+    expect_chat(&chat, "{\"prompt\": \"q\", \"chat_template_kwargs\": {\"b\": 3}}",
+                "{\"chat_template_kwargs\":{\"a\":1,\"b\":3},\"messages\":[{\"role\":\"system\","
+                "\"content\":\"S\"},{\"role\":\"user\",\"content\":\"q\"}]}");
+    expect_chat(&chat, "{\"messages\": [{\"role\": \"system\", \"content\": \"own\"}]}",
+                "{\"messages\":[{\"role\":\"system\",\"content\":\"own\"}],"
+                "\"chat_template_kwargs\":{\"a\":1,\"b\":2}}");
+    expect_chat(&chat, "{\"messages\": []}",
+                "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"}],"
+                "\"chat_template_kwargs\":{\"a\":1,\"b\":2}}");
+    expect_chat(&chat, "{\"prompt_token_ids\": [1]}", "no chat");
+    json_decref(chat.template_kwargs);
+    assert_int_equal(request_chat_set_kwargs(&chat, "[1]", &err), ERR_INVALID);
+    assert_string_equal(err.message, "the value is a list, want an object like {\"name\": value}");
+    json_decref(chat.template_kwargs);
+    assert_int_equal(request_chat_set_kwargs(&chat, "{", &err), ERR_INVALID);
+}
+
+static void test_text_as_a_user_message(void **state) {
+    (void)state;
+    struct request_defaults defaults = {.sampling = &sampling_init};
+    struct request_line line;
+    assert_int_equal(request_line_from_text(&line, "a", 1, &defaults, NULL), OK);
+    assert_null(line.chat);
+    request_line_fini(&line);
+    defaults.chat.wrap_prompts = true;
+    assert_int_equal(request_line_from_text(&line, "\xff\"", 2, &defaults, NULL), OK);
+    assert_string_equal(line.chat, "{\"messages\":[{\"role\":\"user\",\"content\":"
+                                   "\"\xef\xbf\xbd\\\"\"}]}");
+    assert_int_equal(line.prompt_len, 2);
+    request_line_fini(&line);
 }
 
 static void test_refused_sampling(void **state) {
@@ -124,8 +194,7 @@ static void test_refused_sampling(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct request_line line;
         struct err err = {0};
-        enum status status =
-            request_line_parse(&line, bad[i], strlen(bad[i]), &sampling_init, &err);
+        enum status status = request_line_parse(&line, bad[i], strlen(bad[i]), &no_defaults, &err);
         if (!status) fail_msg("accepted: %s", bad[i]);
         assert_true(err.message[0]);
     }
@@ -144,8 +213,7 @@ static void test_lines_that_are_not_json(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct request_line line;
         struct err err = {0};
-        enum status status =
-            request_line_parse(&line, bad[i], strlen(bad[i]), &sampling_init, &err);
+        enum status status = request_line_parse(&line, bad[i], strlen(bad[i]), &no_defaults, &err);
         assert_int_equal(status, ERR_FORMAT);
         assert_memory_equal(err.message, "this is not valid JSON: ", 24);
     }
@@ -160,7 +228,7 @@ static int file_with(const char *text, size_t len) {
 }
 
 static struct prompt_source source_of(const char *text) {
-    struct prompt_source source = {.defaults = &sampling_init, .fd = file_with(text, strlen(text))};
+    struct prompt_source source = {.defaults = &no_defaults, .fd = file_with(text, strlen(text))};
     line_reader_init(&source.reader, source.fd, "a pipe", 1000);
     return source;
 }
@@ -198,7 +266,7 @@ static void test_source_of_arguments(void **state) {
     char *const prompts[] = {a, b};
     struct prompt_source source;
     prompt_source_from_args(&source, prompts, 2);
-    source.defaults = &sampling_init;
+    source.defaults = &no_defaults;
     assert_int_equal(source.total, 2);
     struct request_line line;
     struct err err = {0};
@@ -225,7 +293,7 @@ static void test_source_files(void **state) {
     assert_int_equal(
         prompt_source_from_file(&source, "tests/fuzz/corpus/fuzz_jsonl/mixed.jsonl", true, &err),
         OK);
-    source.defaults = &sampling_init;
+    source.defaults = &no_defaults;
     uint64_t num_read = 0;
     struct request_line line;
     for (enum source_state s; (s = next(&source, &line, &err)) != SOURCE_END; num_read++) {
@@ -346,6 +414,9 @@ int main(void) {
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_sampling_overrides_the_flags),
         cmocka_unit_test(test_refused_lines),
+        cmocka_unit_test(test_lines_with_messages),
+        cmocka_unit_test(test_what_flags_give_to_chats),
+        cmocka_unit_test(test_text_as_a_user_message),
         cmocka_unit_test(test_refused_sampling),
         cmocka_unit_test(test_lines_that_are_not_json),
         cmocka_unit_test(test_source_goes_on_after_a_bad_line),

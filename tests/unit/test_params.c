@@ -70,7 +70,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 static void test_tables_are_sound(void **state) {
     (void)state;
     check_table(params_sampling, 14, sizeof(struct nvllm_sampling_params));
-    check_table(params_engine_option, 16, sizeof(struct nvllm_engine_options));
+    check_table(params_engine_option, 17, sizeof(struct nvllm_engine_options));
 }
 
 static void test_sets_every_number(void **state) {

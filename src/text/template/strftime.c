@@ -3,10 +3,23 @@
 
 #include <locale.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "text/template/library.h"
 #include "text/template/str_ops.h"
+
+// %z as Python writes it, "+0200", or %Z; nothing for a time without a zone.
+static enum status append_zone(struct run *run, char directive, struct text *text) {
+    const struct tm *now = &run->options->now;
+    if (!now->tm_zone) return OK;
+    if (directive == 'Z') return text_append(run, text, now->tm_zone, strlen(now->tm_zone));
+    long minutes = (now->tm_gmtoff < 0 ? -now->tm_gmtoff : now->tm_gmtoff) / 60;
+    char offset[32];
+    int len = snprintf(offset, sizeof offset, "%c%02ld%02ld", now->tm_gmtoff < 0 ? '-' : '+',
+                       minutes / 60, minutes % 60);
+    return text_append(run, text, offset, (size_t)len);
+}
 
 // The format for the C library: %f, %z, %Z resolved. NUL-terminated in `text`.
 static enum status resolve(struct run *run, const struct string *format, struct text *text) {
@@ -21,6 +34,7 @@ static enum status resolve(struct run *run, const struct string *format, struct 
                 int len = snprintf(digits, sizeof digits, "%06d", (int)run->options->microsecond);
                 status = text_append(run, text, digits, (size_t)len);
             }
+            if (directive == 'z' || directive == 'Z') status = append_zone(run, directive, text);
             if (directive == 'f' || directive == 'z' || directive == 'Z') {
                 i++;
                 continue;

@@ -31,7 +31,8 @@ MUST_USE enum status template_parse(struct template **out, const char *source, s
 void template_destroy(struct template *template); // NULL is fine
 
 struct template_render_options {
-    // For strftime_now: broken-down local time, zero-based as struct tm, with tm_gmtoff and tm_zone.
+    // For strftime_now: broken-down local time, zero-based as struct tm. tm_zone NULL: without a
+    // zone, as datetime.now() is; else tm_gmtoff counts too.
     struct tm now;
     int32_t microsecond; // [0, 999999], strftime's %f
 };

@@ -1,0 +1,59 @@
+/* Chat templates at the border: handles, errors and who owns the text. */
+#include "text/chat.h"
+
+#include "api/convert.h"
+
+static const struct chat_template *template_of(const struct nvllm_chat_template *handle) {
+    return (const struct chat_template *)handle;
+}
+
+enum nvllm_status nvllm_chat_template_open(struct nvllm_chat_template **out, const char *model,
+                                           const char *path, struct nvllm_error *error) {
+    struct err err = {0};
+    struct chat_template *chat_template = NULL;
+    enum status status = chat_template_open(&chat_template, model, path, &err);
+    *out = (struct nvllm_chat_template *)chat_template;
+    return api_error(error, status, &err);
+}
+
+void nvllm_chat_template_close(struct nvllm_chat_template *chat_template) {
+    chat_template_close((struct chat_template *)chat_template);
+}
+
+typedef enum status (*render_fn)(const struct chat_template *chat_template, const char *json,
+                                 size_t len, struct buf *out, struct err *err);
+
+static enum nvllm_status render_with(render_fn render, const struct nvllm_chat_template *handle,
+                                     const char *json, size_t len, struct buf *out,
+                                     struct nvllm_error *error) {
+    struct err err = {0};
+    enum status status = OK;
+    if (!handle || !json) status = err_set(&err, ERR_INVALID, "no chat template or no chat given");
+    if (!status) status = buf_reserve(out, 0, &err); // never NULL on success
+    if (!status) status = render(template_of(handle), json, len, out, &err);
+    if (status) buf_fini(out);
+    return api_error(error, status, &err);
+}
+
+enum nvllm_status nvllm_chat_template_render(const struct nvllm_chat_template *chat_template,
+                                             const char *chat, size_t chat_len, char **text,
+                                             size_t *text_len, struct nvllm_error *error) {
+    struct buf out = {0};
+    enum nvllm_status status =
+        render_with(chat_template_render, chat_template, chat, chat_len, &out, error);
+    *text = out.data;
+    *text_len = out.len;
+    return status;
+}
+
+enum nvllm_status nvllm_chat_template_render_raw(const struct nvllm_chat_template *chat_template,
+                                                 const char *variables, size_t variables_len,
+                                                 char **text, size_t *text_len,
+                                                 struct nvllm_error *error) {
+    struct buf out = {0};
+    enum nvllm_status status =
+        render_with(chat_template_render_raw, chat_template, variables, variables_len, &out, error);
+    *text = out.data;
+    *text_len = out.len;
+    return status;
+}
