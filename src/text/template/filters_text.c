@@ -244,6 +244,39 @@ static enum status indention_of(struct run *run, struct value width_value, struc
     return str_append_repeated(run, out, &space, width);
 }
 
+struct indent {
+    struct text indention;
+    bool first, blank; // indent the first line, and lines that are empty
+    bool escapes; // the indention is a Markup, the text is not: what is added to it is escaped
+};
+
+static enum status append_line(struct run *run, const struct indent *indent, size_t i,
+                               const struct string *line, struct text *text) {
+    bool is_indented = i > 0 && (indent->blank || line->len);
+    enum status status = i ? text_append_str(run, text, "\n") : OK;
+    if (!status && is_indented) {
+        status = str_pay_bytes(run, indent->indention.len);
+        if (!status) status = text_append(run, text, indent->indention.data, indent->indention.len);
+    }
+    if (status) return status;
+    if (indent->escapes && (i || indent->blank)) return str_escape(run, text, line);
+    return text_append_string(run, text, line);
+}
+
+// Puts the indention before the whole, which is escaped unless it became a Markup already.
+static enum status indent_first(struct run *run, const struct indent *indent, struct text *text) {
+    struct string body = string_of(text->data, text->len);
+    struct text whole = {0};
+    enum status status = str_pay_bytes(run, body.len);
+    if (!status) status = text_append(run, &whole, indent->indention.data, indent->indention.len);
+    if (!status && indent->escapes && !indent->blank)
+        status = str_escape(run, &whole, &body);
+    else if (!status)
+        status = text_append_string(run, &whole, &body);
+    *text = whole;
+    return status;
+}
+
 static enum status filter_indent(struct run *run, struct value value, const struct call_args *args,
                                  struct value *out) {
     struct value values[3] = {value_int(4), value_bool(false), value_bool(false)};
@@ -251,29 +284,27 @@ static enum status filter_indent(struct run *run, struct value value, const stru
         args_bind(run, "indent", args, (const char *[]){"width", "first", "blank"}, 3, 0, values);
     const struct string *string;
     if (!status) status = args_string(run, "indent", "its value", value, &string);
-    struct text indention = {0};
-    if (!status) status = indention_of(run, values[0], &indention);
+    struct indent indent = {0};
+    if (!status) status = indention_of(run, values[0], &indent.indention);
     struct list *lines;
     if (!status) status = str_lines(run, string, false, &lines);
     if (status) return status;
-    bool first = value_is_true(values[1]), blank = value_is_true(values[2]);
+    indent.first = value_is_true(values[1]);
+    indent.blank = value_is_true(values[2]);
+    indent.escapes =
+        !string->is_markup && values[0].type == VALUE_STRING && values[0].string->is_markup;
     // A newline is thought behind the text, so "a\n" has a second, empty line.
+    static const struct string empty = {.data = ""};
     size_t at = string->len;
     bool ends_line = at == 0 || char_is_line_end(str_previous(string, &at));
-    size_t num_lines = lines->len + ends_line;
     struct text text = {0};
-    for (size_t i = 0; i < num_lines && !status; i++) {
-        bool is_empty = i == lines->len || lines->items[i].string->len == 0;
-        if (i) status = text_append_str(run, &text, "\n");
-        bool is_indented = i == 0 ? first : (blank || !is_empty);
-        if (!status && is_indented) {
-            status = str_pay_bytes(run, indention.len);
-            if (!status) status = text_append(run, &text, indention.data, indention.len);
-        }
-        if (!status && !is_empty) status = text_append_string(run, &text, lines->items[i].string);
-    }
+    for (size_t i = 0; i < lines->len && !status; i++)
+        status = append_line(run, &indent, i, lines->items[i].string, &text);
+    if (!status && ends_line) status = append_line(run, &indent, lines->len, &empty, &text);
+    if (!status && indent.first) status = indent_first(run, &indent, &text);
     if (status) return status;
-    return str_finish(run, &text, string->is_markup, out);
+    bool is_markup = string->is_markup || (indent.escapes && (indent.first || indent.blank));
+    return str_finish(run, &text, is_markup, out);
 }
 
 static enum status truncate_text(struct run *run, const struct string *string, size_t num_kept,

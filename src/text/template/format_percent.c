@@ -89,8 +89,8 @@ static enum status read_number(struct run *run, struct percent *percent, int64_t
         struct value value;
         enum status status = next_value(run, percent, &value);
         if (status) return status;
-        if (value.type != VALUE_INT && value.type != VALUE_BOOL)
-            return run_fail(run, "* wants int");
+        bool is_int = value.type == VALUE_INT || value.type == VALUE_BOOL;
+        if (!is_int || percent->format->is_markup) return run_fail(run, "* wants int");
         return args_int(run, "%", "*", value, out);
     }
     *out = 0;
@@ -182,11 +182,32 @@ static enum status append_text(struct run *run, struct percent *percent, const s
     return append_padded(run, &percent->text, spec, false, "", part.string);
 }
 
+// The values of a Markup's format are wrapped, so that they are escaped. What is wrapped is no
+// number, but says what int() and float() make of it.
+static enum status unwrap(struct run *run, const struct percent *percent, bool to_float,
+                          struct value *value) {
+    if (!percent->format->is_markup || value->type != VALUE_STRING) return OK;
+    enum status status = str_pay_chars(run, value->string->len);
+    if (status) return status;
+    bool too_large = false;
+    int64_t integer = 0;
+    double number = 0;
+    bool is_read = to_float ? number_parse_float(value->string, &number)
+                            : number_parse_int(value->string, 10, &integer, &too_large);
+    if (!is_read || too_large) return run_fail(run, "a string to format as a number is none");
+    *value = to_float ? value_float(number) : value_int(integer);
+    return OK;
+}
+
 // An integer of any number; floats are cut, but not for o and x.
-static enum status integer_of(struct run *run, const struct spec *spec, struct value value,
-                              int64_t *out) {
+static enum status integer_of(struct run *run, const struct percent *percent,
+                              const struct spec *spec, struct value value, int64_t *out) {
     char type = (char)spec->type;
     bool is_decimal = type == 'd' || type == 'i' || type == 'u';
+    if (percent->format->is_markup && !is_decimal)
+        return run_fail(run, "%%%c format: an integer is required, not Markup", type);
+    enum status status = unwrap(run, percent, false, &value);
+    if (status) return status;
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
     if (is_decimal && value.type == VALUE_FLOAT) return number_truncate(run, value.number, out);
     if (value.type != VALUE_INT && value.type != VALUE_BOOL)
@@ -199,16 +220,21 @@ static enum status integer_of(struct run *run, const struct spec *spec, struct v
 static enum status append_integer(struct run *run, struct percent *percent, const struct spec *spec,
                                   struct value value) {
     int64_t integer;
-    enum status status = integer_of(run, spec, value, &integer);
+    enum status status = integer_of(run, percent, spec, value, &integer);
     if (status) return status;
     char type = (char)spec->type;
     bool is_hex = type == 'x' || type == 'X';
     unsigned base = is_hex ? 16 : type == 'o' ? 8 : 10;
-    char digits[64], prefix[4];
+    char digits[64], prefix[4] = {0}; // a sign, 0x
     uint64_t magnitude = integer < 0 ? 0 - (uint64_t)integer : (uint64_t)integer;
     size_t len = format_digits(magnitude, base, type == 'X', digits);
-    strcpy(prefix, sign_of(spec, integer < 0));
-    if (spec->alternate && base != 10) strncat(prefix, (char[]){'0', type, 0}, 2);
+    size_t num_prefix = 0;
+    const char *sign = sign_of(spec, integer < 0);
+    if (*sign) prefix[num_prefix++] = *sign;
+    if (spec->alternate && base != 10) {
+        prefix[num_prefix++] = '0';
+        prefix[num_prefix] = type;
+    }
     static const struct string zero = {.data = "0", .len = 1, .num_chars = 1};
     struct text body = {0};
     struct value shown;
@@ -223,6 +249,8 @@ static enum status append_float(struct run *run, struct percent *percent, const 
                                 struct value value) {
     double number;
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
+    enum status status = unwrap(run, percent, true, &value);
+    if (status) return status;
     if (value.type == VALUE_STRING || !number_of(value, &number))
         return run_fail(run, "must be real number, not %s", value_type_name(value));
     struct float_style style = {.type = (char)spec->type,
@@ -230,7 +258,7 @@ static enum status append_float(struct run *run, struct percent *percent, const 
                                 .keeps_point = spec->alternate};
     struct text body = {0};
     struct value shown;
-    enum status status = format_float(run, number, &style, &body);
+    status = format_float(run, number, &style, &body);
     if (!status) status = text_finish(run, &body, &shown);
     if (status) return status;
     const char *sign = sign_of(spec, signbit(number) && !isnan(number));
@@ -239,6 +267,7 @@ static enum status append_float(struct run *run, struct percent *percent, const 
 
 static enum status append_character(struct run *run, struct percent *percent,
                                     const struct spec *spec, struct value value) {
+    if (percent->format->is_markup) return run_fail(run, "%%c requires int or char");
     if (value.type == VALUE_STRING) {
         if (value.string->num_chars != 1) return run_fail(run, "%%c requires int or char");
         return append_padded(run, &percent->text, spec, false, "", value.string);
@@ -254,7 +283,6 @@ static enum status append_character(struct run *run, struct percent *percent,
 }
 
 static enum status append_spec(struct run *run, struct percent *percent, const struct spec *spec) {
-    if (spec->type == '%') return text_append_str(run, &percent->text, "%");
     struct value value = spec->named;
     enum status status = OK;
     if (!spec->has_named) status = next_value(run, percent, &value);
@@ -299,8 +327,12 @@ enum status library_format(struct run *run, const struct string *format, struct 
         percent.at += plain;
         if (status || !mark) break;
         percent.at++;
-        struct spec spec;
         status = run_pay(run, 1);
+        if (!status && take(&percent, '%')) {
+            status = text_append_str(run, &percent.text, "%");
+            continue;
+        }
+        struct spec spec;
         if (!status) status = read_spec(run, &percent, &spec);
         if (!status) status = append_spec(run, &percent, &spec);
     }

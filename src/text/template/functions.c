@@ -71,6 +71,8 @@ static enum status new_dict(struct run *run, const char *callee, const struct ca
             if (!status) status = dict_set(run, *out, from->entries[i].key, from->entries[i].value);
         }
     } else if (!status && args->num_values) {
+        if (args->values[0].type == VALUE_UNDEFINED)
+            return run_fail_undefined(run, args->values[0]); // it is asked for its keys
         const struct list *items;
         status = value_items(run, args->values[0], &items);
         for (size_t i = 0; !status && i < items->len; i++)

@@ -139,6 +139,10 @@ static enum status numeric(struct run *run, const char *data, size_t len, struct
     return append_number(run, text, c);
 }
 
+static bool is_name_char(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
 static const struct entity *find_entity(const char *data, size_t len, bool legacy) {
     for (size_t i = 0; i < ARRAY_LEN(entities); i++) {
         const struct entity *entity = &entities[i];
@@ -155,9 +159,7 @@ static enum status named(struct run *run, const char *data, size_t len, struct t
     enum status status = run_pay(run, 8);
     if (status) return status;
     size_t name_len = 0;
-    while (name_len < len && name_len <= NAME_MAX_LEN &&
-           digit_value(data[name_len], 10) + 1 + (data[name_len] >= 'A' && data[name_len] <= 'z'))
-        name_len++;
+    while (name_len < len && name_len <= NAME_MAX_LEN && is_name_char(data[name_len])) name_len++;
     const struct entity *entity = NULL;
     *used = name_len + 1;
     if (name_len < len && data[name_len] == ';') entity = find_entity(data, name_len, false);
