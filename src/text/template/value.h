@@ -211,6 +211,9 @@ MUST_USE enum status text_append(struct run *run, struct text *text, const char 
 MUST_USE enum status text_append_str(struct run *run, struct text *text, const char *str);
 MUST_USE enum status text_append_string(struct run *run, struct text *text,
                                         const struct string *string);
+// A backslash, `letter` and the character in `width` hexadecimal digits: \x1b, \u2028.
+MUST_USE enum status text_append_escape(struct run *run, struct text *text, char letter, int width,
+                                        uint32_t character);
 // The text as a value; takes the memory, *text is empty afterwards.
 MUST_USE enum status text_finish(struct run *run, struct text *text, struct value *out);
 // str(value) and repr(value), appended. Floats: the shortest form that reads back, as Python's.

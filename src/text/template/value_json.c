@@ -1,8 +1,5 @@
 // Values from JSON and to JSON, the latter as Python's json.dumps writes it.
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "text/template/run.h"
 #include "text/template/value.h"
@@ -100,20 +97,22 @@ static enum status put_newline(struct json_printer *printer) {
     return status;
 }
 
-// How a character is written other than as itself; empty: as itself.
-static void json_escape(uint32_t c, bool ensure_ascii, char out[16]) {
+static bool is_plain(uint32_t c, bool ensure_ascii) {
+    return c >= 0x20 && c != '"' && c != '\\' && (c < 0x7f || !ensure_ascii);
+}
+
+static enum status put_escape(struct json_printer *printer, uint32_t c) {
     static const char letters[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
                                    ['\r'] = 'r', ['"'] = '"',  ['\\'] = '\\'};
-    out[0] = '\0';
+    struct run *run = printer->run;
     if (c < sizeof letters && letters[c]) {
-        snprintf(out, 16, "\\%c", letters[c]);
-    } else if (c < 0x20 || (ensure_ascii && c >= 0x7f && c < 0x10000)) {
-        snprintf(out, 16, "\\u%04" PRIx32, c);
-    } else if (ensure_ascii && c >= 0x10000) {
-        c -= 0x10000;
-        snprintf(out, 16, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + (c >> 10),
-                 0xdc00 + (c & 0x3ff));
+        const char escape[2] = {'\\', letters[c]};
+        return text_append(run, printer->text, escape, sizeof escape);
     }
+    if (c < 0x10000) return text_append_escape(run, printer->text, 'u', 4, c);
+    c -= 0x10000; // UTF-16's surrogate pair
+    enum status status = text_append_escape(run, printer->text, 'u', 4, 0xd800 + (c >> 10));
+    return status ? status : text_append_escape(run, printer->text, 'u', 4, 0xdc00 + (c & 0x3ff));
 }
 
 static enum status put_string(struct json_printer *printer, const struct string *string) {
@@ -122,16 +121,17 @@ static enum status put_string(struct json_printer *printer, const struct string 
     enum status status = run_pay(run, string->len / 16);
     if (!status) status = put(printer, "\"");
     size_t plain = 0; // from here on nothing is written yet
+    size_t num_escapes = 0;
     for (size_t i = 0, size; i < string->len && !status; i += size) {
         uint32_t c = utf8_decode((const unsigned char *)string->data + i, &size);
-        char escape[16];
-        json_escape(c, printer->options->ensure_ascii, escape);
-        if (escape[0] == '\0') continue;
+        if (is_plain(c, printer->options->ensure_ascii)) continue;
         status = text_append(run, text, string->data + plain, i - plain);
-        if (!status) status = put(printer, escape);
+        if (!status) status = put_escape(printer, c);
         plain = i + size;
+        num_escapes++;
     }
     if (!status) status = text_append(run, text, string->data + plain, string->len - plain);
+    if (!status) status = run_pay(run, num_escapes / 4);
     return status ? status : put(printer, "\"");
 }
 

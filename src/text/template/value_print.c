@@ -47,6 +47,15 @@ enum status text_append_string(struct run *run, struct text *text, const struct 
     return text_append(run, text, string->data, string->len);
 }
 
+enum status text_append_escape(struct run *run, struct text *text, char letter, int width,
+                               uint32_t character) {
+    char escape[2 + 8] = {'\\', letter};
+    for (int i = width; i > 0; i--, character >>= 4) {
+        escape[1 + i] = "0123456789abcdef"[character & 15];
+    }
+    return text_append(run, text, escape, 2 + (size_t)width);
+}
+
 enum status text_finish(struct run *run, struct text *text, struct value *out) {
     enum status status = value_string_borrow(run, text->data ? text->data : "", text->len, out);
     *text = (struct text){0};
@@ -55,17 +64,18 @@ enum status text_finish(struct run *run, struct text *text, struct value *out) {
 
 // ---- repr of strings ----
 
-// How repr writes a character other than as itself; empty: as itself.
-static void repr_escape(uint32_t c, char quote, char out[12]) {
-    out[0] = '\0';
-    if (c == (unsigned char)quote || c == '\\') {
-        snprintf(out, 12, "\\%c", (char)c);
-    } else if (c == '\n' || c == '\r' || c == '\t') {
-        snprintf(out, 12, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-    } else if (!char_is_printable(c)) {
-        int width = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
-        snprintf(out, 12, "\\%c%0*" PRIx32, "xuU"[width / 4], width, c);
-    }
+static bool is_plain(uint32_t c, char quote) {
+    if (c < 0x7f) return c >= ' ' && c != '\\' && c != (unsigned char)quote;
+    return char_is_printable(c);
+}
+
+static enum status repr_escape(struct run *run, struct text *text, uint32_t c) {
+    if (c == '\\' || c == '\'') return text_append(run, text, c == '\'' ? "\\'" : "\\\\", 2);
+    if (c == '\n') return text_append(run, text, "\\n", 2);
+    if (c == '\r') return text_append(run, text, "\\r", 2);
+    if (c == '\t') return text_append(run, text, "\\t", 2);
+    int width = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
+    return text_append_escape(run, text, "xuU"[width / 4], width, c);
 }
 
 static enum status repr_string(struct run *run, const struct string *string, struct text *text) {
@@ -75,16 +85,17 @@ static enum status repr_string(struct run *run, const struct string *string, str
     char quote = has_single && !has_double ? '"' : '\'';
     if (!status) status = text_append(run, text, &quote, 1);
     size_t plain = 0; // from here on nothing is written yet
+    size_t num_escapes = 0;
     for (size_t i = 0, size; i < string->len && !status; i += size) {
         uint32_t c = utf8_decode((const unsigned char *)string->data + i, &size);
-        char escape[12];
-        repr_escape(c, quote, escape);
-        if (escape[0] == '\0') continue;
+        if (is_plain(c, quote)) continue;
         status = text_append(run, text, string->data + plain, i - plain);
-        if (!status) status = text_append_str(run, text, escape);
+        if (!status) status = repr_escape(run, text, c);
         plain = i + size;
+        num_escapes++;
     }
     if (!status) status = text_append(run, text, string->data + plain, string->len - plain);
+    if (!status) status = run_pay(run, num_escapes / 4);
     return status ? status : text_append(run, text, &quote, 1);
 }
 
