@@ -175,7 +175,7 @@ static enum status round_common(struct run *run, struct value value, struct valu
         return status;
     }
     enum status status = args_int(run, "round", "precision", precision, &digits);
-    if (!status) status = run_pay(run, 8);
+    if (!status) status = run_pay(run, digits < 0 ? 64 : 8); // the exact expansion is long
     if (status) return status;
     if (value.type == VALUE_BOOL) return round_int(run, value.boolean, digits, out);
     if (value.type == VALUE_INT) return round_int(run, value.integer, digits, out);

@@ -130,9 +130,10 @@ enum status format_float(struct run *run, double number, const struct float_styl
     number = fabs(number);
     size_t start = text->len;
     bool upper = style->type == 'E' || style->type == 'F' || style->type == 'G';
-    enum status status = run_pay(run, 8);
-    if (status) return status;
     if (style->precision > INT32_MAX) return run_fail(run, "precision too big");
+    int64_t real = style->precision < FRACTION_MAX ? style->precision : FRACTION_MAX;
+    enum status status = run_pay(run, 8 + (uint64_t)real / 16);
+    if (status) return status;
     if (!isfinite(number))
         return text_append_str(run, text,
                                isnan(number) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));

@@ -30,9 +30,44 @@ static size_t to_lower(const struct string *string, size_t start, size_t end, ui
     return 1;
 }
 
+static bool is_ascii_lower(char c) {
+    return c >= 'a' && c <= 'z';
+}
+
+static bool is_ascii_upper(char c) {
+    return c >= 'A' && c <= 'Z';
+}
+
+// The same without a decoder, for the texts that are most.
+static enum status append_ascii(struct run *run, struct text *text, const struct string *string,
+                                enum str_case mapping) {
+    char block[256];
+    enum status status = OK;
+    bool previous_is_cased = false;
+    for (size_t start = 0; start < string->len && !status; start += sizeof block) {
+        size_t left = string->len - start, len = left < sizeof block ? left : sizeof block;
+        for (size_t i = 0; i < len; i++) {
+            char c = string->data[start + i];
+            bool is_lower = is_ascii_lower(c), is_upper = is_ascii_upper(c);
+            bool to_upper = mapping == STR_UPPER || mapping == STR_SWAP ||
+                            (mapping == STR_TITLE && !previous_is_cased) ||
+                            (mapping == STR_CAPITALIZE && start + i == 0);
+            bool to_lower = mapping == STR_SWAP || !to_upper;
+            previous_is_cased = is_lower || is_upper;
+            if ((is_lower && to_upper) || (is_upper && to_lower)) c ^= 0x20;
+            block[i] = c;
+        }
+        status = text_append(run, text, block, len);
+    }
+    return status;
+}
+
 enum status str_append_case(struct run *run, struct text *text, const struct string *string,
                             enum str_case mapping) {
     enum status status = str_pay_chars(run, string->len);
+    if (status) return status;
+    if (string->len == string->num_chars) return append_ascii(run, text, string, mapping);
+    status = str_pay_chars(run, string->len);
     bool previous_is_cased = false;
     for (size_t at = 0; at < string->len && !status;) {
         size_t start = at;

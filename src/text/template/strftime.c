@@ -60,22 +60,24 @@ enum status function_strftime_now(struct run *run, const struct call_args *args,
     if (status) return status;
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!c_locale) return run_fail(run, "the C locale is missing");
-    // A result of no characters looks like a buffer that is too small; as in CPython the buffer
-    // grows to 256 times the format and then nothing it is.
     struct tm now = run->options->now;
     now.tm_isdst = -1; // without a zone it is not known
-    for (size_t size = 1024; !status; size *= 2) {
-        char *line = run_alloc(run, size);
-        if (!line) {
+    char short_line[256];
+    size_t size = sizeof short_line;
+    size_t len = strftime_l(short_line, size, text.data, &now, c_locale);
+    char *line = short_line;
+    // A result of no characters looks like a buffer that is too small; as in CPython the buffer
+    // grows to 256 times the format and then nothing it is.
+    while (len == 0 && size < 256 * text.len && !status) {
+        size = size < 1024 ? 1024 : 2 * size;
+        line = run_alloc(run, size);
+        if (line)
+            len = strftime_l(line, size, text.data, &now, c_locale);
+        else
             status = run_status(run);
-            break;
-        }
-        size_t len = strftime_l(line, size, text.data, &now, c_locale);
-        if (len == 0 && size < 256 * text.len) continue;
-        status = str_pay_bytes(run, len);
-        if (!status) status = value_string_borrow(run, line, len, out);
-        break;
     }
+    if (!status) status = run_pay(run, 8 + len / 64);
+    if (!status) status = value_string(run, line, len, out);
     freelocale(c_locale);
     return status;
 }
