@@ -1,6 +1,9 @@
 /* A template comes with a checkpoint and may be hostile: whatever it asks for, rendering ends with a
  * sentence, soon and in bounded memory. (That it takes under 100 ms is measured in doc/kernels.md,
  * not tested here.) */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/jread.h"
 #include "support/cmocka_all.h"
 #include "text/template/template.h"
