@@ -286,6 +286,8 @@ static enum status exec_scope(struct run *run, struct frame *parent, const struc
         status = eval(run, stmt->expr, &is_on);
         if (status) return status;
         run->is_autoescaping = value_is_true(is_on);
+    } else if (stmt->type == STMT_BLOCK) {
+        run->is_autoescaping = false; // a block is compiled apart from what is around it
     }
     status = exec_block(run, &stmt->body, flow);
     if (status) return status;
