@@ -1,6 +1,6 @@
 // Chats as JSON over templates of different tastes: any bytes give a prompt or one sentence, and a
 // refused chat adds nothing to what was there.
-#include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,16 +11,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// Strings only, lists of parts, tools with JSON, and the time.
-static const char *const sources[] = {
-    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] + '' }}{% endfor %}",
-    "{% for m in messages %}{% if m.content is string %}{{ m.content | trim }}{% else %}{% for p "
-    "in "
-    "m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}",
+static const char strings_only[] =
+    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] + '' }}{% endfor %}";
+static const char parts[] = "{% for m in messages %}{% if m.content is string %}{{ m.content | "
+                            "trim }}{% else %}{% for p in "
+                            "m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}";
+static const char with_tools[] =
     "{{ tools | tojson }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ "
-    "c.function.arguments.items() | list }}{% endfor %}{{ m }}{% endfor %}{{ documents }}",
-    "{{ strftime_now('%c %f %z') }}{{ x }}{{ messages | map(attribute='role') | list }}",
-};
+    "c.function.arguments.items() | list }}{% endfor %}{{ m }}{% endfor %}{{ documents }}";
+static const char with_time[] =
+    "{{ strftime_now('%c %f %z') }}{{ x }}{{ messages | map(attribute='role') | list }}";
+static const char *const sources[] = {strings_only, parts, with_tools, with_time};
 enum { NUM_SOURCES = ARRAY_LEN(sources) };
 
 // mkstemp wants six marks, which in one piece read as a sign of unfinished work.
