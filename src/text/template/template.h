@@ -22,7 +22,7 @@
 struct template; // immutable after parsing: may be rendered from several threads
 
 // Bytes of source at most; a longer one is refused.
-enum { TEMPLATE_SOURCE_MAX = 4 << 20 };
+enum { TEMPLATE_SOURCE_MAX = 1 << 20 };
 
 // `what` names the template in errors: "<what>: line 3: unexpected 'endfor'". It is copied, the
 // source too. ERR_FORMAT: not a template.
