@@ -259,6 +259,7 @@ static void a_loop_if_sees_what_the_body_did(void **state) {
          "endfor %}",
          "11;22;33;"},
         {"{% for x in xs if x > 1 %}{{ x }}{% endfor %}{{ x }}", "231"},
+        {"{% for a, b in [[1, 2], [3, 4]] if a %}{{ loop.previtem }}{% endfor %}", "(1, 2)"},
     };
     assert_all_render(cases, ARRAY_LEN(cases));
 }

@@ -114,6 +114,7 @@ static enum status bind_params(struct run *run, struct binding *binding) {
     return OK;
 }
 
+// `caller` is there even without a call block; only calling it fails then.
 static enum status bind_caller(struct run *run, struct binding *binding) {
     const struct value *given = take_keyword(binding, &caller_name);
     struct value caller;
@@ -126,6 +127,7 @@ static enum status bind_caller(struct run *run, struct binding *binding) {
     return scope_set(run, &caller_name, caller);
 }
 
+// Keywords that went to no parameter.
 static enum status bind_kwargs(struct run *run, struct binding *binding) {
     const struct call_args *args = binding->args;
     struct dict *rest = NULL;
@@ -191,7 +193,7 @@ static enum status bind_defaults(struct run *run, const struct binding *binding)
 
 static enum status bind(struct run *run, const struct macro *macro, const struct call_args *args) {
     struct binding binding = {.macro = macro, .decl = macro->decl, .args = args};
-    bool few[8] = {false};
+    bool few[8] = {false}; // enough for nearly every call
     binding.is_taken = few;
     if (args->num_names > ARRAY_LEN(few)) {
         binding.is_taken = run_alloc_array(run, args->num_names, sizeof(bool));

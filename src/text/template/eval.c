@@ -43,7 +43,7 @@ static enum status add_star(struct run *run, const struct expr *star, struct cal
     return run_pay(run, items->len);
 }
 
-// Room for `more` keyword arguments behind those there are.
+// Room for `more` keyword arguments behind those there are, which may be the tree's: copied.
 static enum status grow_names(struct run *run, size_t more, const struct string ***names,
                               struct value **named, struct call_args *args) {
     size_t count = args->num_names;
@@ -83,6 +83,8 @@ static enum status add_star_star(struct run *run, const struct expr *star_star,
     struct value *named;
     status = grow_names(run, value.dict->len, &names, &named, args);
     if (status) return status;
+    // Each new name is looked for among those written in the call, not among each other: a dict's
+    // keys differ.
     size_t num_given = args->num_names;
     status = run_pay(run, num_given * value.dict->len);
     for (size_t i = 0; i < value.dict->len && !status; ++i) {
@@ -258,6 +260,7 @@ static enum status compare(struct run *run, enum compare_op op, struct value lef
         [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_GT] = ">", [CMP_GE] = ">="};
     status = value_compare_by(run, signs[op], left, right, &order, &is_unordered);
     if (status) return status;
+    // A NaN is neither below, above nor equal to anything.
     *out = !is_unordered && (op == CMP_LT   ? order < 0
                              : op == CMP_LE ? order <= 0
                              : op == CMP_GT ? order > 0
@@ -332,6 +335,7 @@ static enum status eval_unary_node(struct run *run, const struct expr *expr, str
     return eval_unary(run, expr->unary, operand, out);
 }
 
+// `and` and `or` give the operand that decided, not its truth.
 static enum status eval_logic(struct run *run, const struct expr *expr, struct value *out) {
     enum status status = eval(run, expr->left, out);
     if (status) return status;

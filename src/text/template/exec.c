@@ -53,6 +53,7 @@ static enum status print_string(struct run *run, struct value value) {
 
 // ---- assignment ----
 
+// Namespaces are the only values that a template changes; the sandbox refuses all others.
 static enum status assign_attribute(struct run *run, const struct target *target,
                                     struct value value) {
     struct value object;
@@ -95,6 +96,8 @@ enum status exec_assign(struct run *run, const struct target *target, struct val
 
 // ---- loops ----
 
+// The frame is emptied and used again, as Python uses the variables of a loop again: a macro made in
+// an earlier turn sees the present one.
 static enum status run_turn(struct run *run, struct loop *loop, const struct string *loop_name,
                             enum flow *flow) {
     const struct for_stmt *stmt = loop->stmt;
@@ -125,8 +128,8 @@ enum status exec_loop(struct run *run, struct loop *loop, enum flow *flow) {
         if (status) return status;
         if (*flow == FLOW_ON) has_completed = true;
     }
-    *flow = FLOW_ON;
-    scope_leave(run, saved);
+    *flow = FLOW_ON; // break and continue ended here
+    scope_leave(run, saved); // `else` sees neither the target nor `loop`
     const struct block *otherwise = &loop->stmt->otherwise;
     if (has_completed || !otherwise->num_stmts) return OK;
     status = scope_enter(run, loop->frame, otherwise);

@@ -46,20 +46,37 @@ static bool take_raw(struct loop *loop, struct value *out) {
     return true;
 }
 
-// Whether the loop's `if` lets the item in, judged in a scope beside the body's.
-static enum status judge(struct run *run, struct loop *loop, struct value item, bool *passes) {
+// What the targets hold now, as tuples.
+static enum status collect(struct run *run, const struct target *target, struct value *out) {
+    if (target->type == TARGET_NAME) return scope_get(run, target->name, out);
+    struct list *list;
+    enum status status = list_create(run, target->num_items, &list);
+    for (size_t i = 0; i < target->num_items && !status; ++i) {
+        struct value item;
+        status = collect(run, target->items[i], &item);
+        if (!status) status = list_append(run, list, item);
+    }
+    if (!status) *out = value_of_tuple(list);
+    return status;
+}
+
+// Whether the loop's `if` lets the item in, judged in a scope beside the body's. Behind it an item
+// of several targets is their tuple, whatever it was before: Jinja's generator packs it anew.
+static enum status judge(struct run *run, struct loop *loop, struct value *item, bool *passes) {
     static const struct block no_block = {0};
+    const struct target *target = loop->stmt->target;
     struct frame *saved = run->frame;
     enum status status = scope_enter(run, loop->frame, &no_block);
     if (status) return status;
-    status = exec_assign(run, loop->stmt->target, item);
+    status = exec_assign(run, target, *item);
     if (status) return status;
     struct value result;
     status = eval(run, loop->stmt->filter, &result);
     if (status) return status;
-    scope_leave(run, saved);
     *passes = value_is_true(result);
-    return OK;
+    if (*passes && target->type == TARGET_TUPLE) status = collect(run, target, item);
+    scope_leave(run, saved);
+    return status;
 }
 
 static enum status take(struct run *run, struct loop *loop, bool *found, struct value *out) {
@@ -69,7 +86,7 @@ static enum status take(struct run *run, struct loop *loop, bool *found, struct 
         if (status) return status;
         *found = take_raw(loop, out);
         if (!*found || !loop->is_filtered) return OK;
-        status = judge(run, loop, *out, &passes);
+        status = judge(run, loop, out, &passes);
         if (status || passes) return status;
     }
 }

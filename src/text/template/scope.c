@@ -141,6 +141,7 @@ enum status scope_get(struct run *run, const struct string *name, struct value *
     const struct frame_entry *entry = NULL;
     for (const struct frame *frame = run->frame; frame && !entry; frame = frame->parent) {
         entry = find(frame, name, key);
+        // From a block tag on Jinja asks the context, where only names with a value are.
         if (entry && entry->is_unset && is_isolated) entry = NULL;
         is_isolated |= frame->is_isolated;
         num_searched += frame->len;

@@ -46,6 +46,8 @@ static enum status add_unset(struct symbols *symbols, const struct string *name)
     return OK;
 }
 
+// A name that is set. It counts only where it is new: what a scope around sets or reads is
+// continued inside, and a branch may not be taken.
 static enum status store(struct symbols *symbols, const struct string *name, bool is_branch) {
     bool existed;
     enum status status = add_name(symbols, name, &existed);
@@ -105,6 +107,7 @@ static enum status load(struct symbols *symbols, const struct expr *expr) {
     return status;
 }
 
+// A namespace's attribute is set, but its variable is read.
 static enum status store_target(struct symbols *symbols, const struct target *target,
                                 bool is_branch) {
     if (target->type == TARGET_NAME) return store(symbols, target->name, is_branch);
@@ -124,6 +127,7 @@ static enum status declare_target(struct symbols *symbols, const struct target *
     return status;
 }
 
+// A macro's parameters and what its body has of its own; its defaults read in its scope.
 static enum status declare_params(struct symbols *symbols, const struct macro_decl *decl) {
     enum status status = OK;
     for (size_t i = 0; i < decl->num_params && !status; ++i)
@@ -155,7 +159,8 @@ static enum status walk_if(struct symbols *symbols, const struct stmt *stmt) {
     return status;
 }
 
-// What a statement reads and sets in the scope where it stands.
+// What a statement reads and sets in the scope where it stands. Bodies that are scopes come later;
+// the filter arguments of a block set are read inside its scope, those of a filter block in both.
 static enum status walk_stmt(struct symbols *symbols, const struct stmt *stmt, bool is_branch) {
     enum status status = OK;
     switch (stmt->type) {
@@ -239,7 +244,7 @@ static enum status resolve_body(const struct symbols *symbols, struct stmt *stmt
     struct symbols inner = below(symbols);
     struct block *body = &stmt->body;
     enum status status = OK;
-    if (stmt->type == STMT_BLOCK) inner.parent = NULL;
+    if (stmt->type == STMT_BLOCK) inner.parent = NULL; // a function of its own in Jinja
     if (stmt->type == STMT_AUTOESCAPE) status = load(&inner, stmt->expr);
     if (stmt->type == STMT_MACRO || stmt->type == STMT_CALL) {
         status = declare_params(&inner, stmt->macro);

@@ -11,7 +11,7 @@
 #include "text/template/symbols.h"
 
 struct template {
-    struct arena arena; // of the tree, the source and the name
+    struct arena arena; // of the tree, with its copy of the source, and of the name
     const char *what;
     struct block root;
 };
@@ -29,10 +29,9 @@ void template_destroy(struct template *template) {
 static enum status parse(struct template *template, const char *source, size_t len,
                          const char *what, struct err *err) {
     template->what = arena_strndup(&template->arena, what, strlen(what));
-    const char *copy = arena_strndup(&template->arena, source, len);
-    if (!template->what || !copy) return err_nomem(err, "a chat template");
+    if (!template->what) return err_nomem(err, "a chat template");
     enum status status =
-        ast_parse(&template->root, &template->arena, copy, len, template->what, err);
+        ast_parse(&template->root, &template->arena, source, len, template->what, err);
     if (status) return status;
     return symbols_resolve(&template->root, &template->arena, err);
 }
@@ -40,10 +39,6 @@ static enum status parse(struct template *template, const char *source, size_t l
 enum status template_parse(struct template **out, const char *source, size_t len, const char *what,
                            struct err *err) {
     *out = NULL;
-    if (len > TEMPLATE_SOURCE_MAX) {
-        return err_set(err, ERR_FORMAT, "%s: is %zu bytes long, want at most %d", what, len,
-                       TEMPLATE_SOURCE_MAX);
-    }
     struct template *template = calloc(1, sizeof(*template));
     if (!template) return err_nomem(err, "a chat template");
     enum status status = parse(template, source, len, what, err);
@@ -57,6 +52,7 @@ enum status template_parse(struct template **out, const char *source, size_t len
 
 // ---- rendering ----
 
+// How much the variables are: what a render may use grows with it.
 struct extent {
     uint64_t num_values, num_bytes;
 };
@@ -79,7 +75,7 @@ static enum status render(struct run *run, const struct template *template,
     if (status) return status;
     status = scope_enter(run, NULL, &template->root);
     if (status) return status;
-    run->root = run->frame;
+    run->root = run->frame; // block tags begin here, wherever they stand
     enum flow flow;
     return exec_block(run, &template->root, &flow);
 }
