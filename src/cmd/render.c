@@ -112,7 +112,7 @@ int cmd_render(int argc, char **argv) {
     struct render r = {0};
     const struct option_group groups[] = {{.title = "Options", .row = own_option, .target = &r}};
     struct options options = {.command = "render",
-                              .synopsis = "-m DIR [options]",
+                              .synopsis = "[-m DIR] [--chat-template FILE] [options]",
                               .details = details,
                               .epilogue = epilogue,
                               .groups = groups,

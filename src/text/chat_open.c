@@ -162,6 +162,18 @@ static enum status set_token(json_t *tokens, const char *name, json_t *token, co
     return json_object_set(tokens, name, text) ? err_nomem(err, path) : OK;
 }
 
+// Into `set`, an object whose keys are texts in the order in which they came.
+static enum status collect_texts(json_t *set, const char *name, const json_t *list,
+                                 const char *path, struct err *err) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *text = token_text(json_array_get(list, i));
+        if (!text) return bad_token(path, name, json_array_get(list, i), err);
+        if (json_object_set(set, json_string_value(text), text)) return err_nomem(err, path);
+    }
+    return OK;
+}
+
+// Added to those that are named already: of two lists transformers makes one without doubles.
 static enum status set_token_list(json_t *tokens, const char *name, json_t *list, const char *path,
                                   struct err *err) {
     if (!json_is_array(list)) {
@@ -169,17 +181,16 @@ static enum status set_token_list(json_t *tokens, const char *name, json_t *list
                        jread_type_name(list));
     }
     if (!json_array_size(list)) return OK;
-    json_t *texts = json_array();
-    enum status status = texts ? OK : err_nomem(err, path);
-    for (size_t i = 0; i < json_array_size(list) && !status; i++) {
-        json_t *text = token_text(json_array_get(list, i));
-        if (!text) {
-            status = bad_token(path, name, json_array_get(list, i), err);
-        } else if (json_array_append(texts, text)) {
-            status = err_nomem(err, path);
-        }
+    json_t *set = json_object(), *texts = json_array(), *text;
+    enum status status = set && texts ? OK : err_nomem(err, path);
+    if (!status) status = collect_texts(set, name, json_object_get(tokens, name), path, err);
+    if (!status) status = collect_texts(set, name, list, path, err);
+    const char *key;
+    json_object_foreach(set, key, text) {
+        if (!status && json_array_append(texts, text)) status = err_nomem(err, path);
     }
     if (!status && json_object_set(tokens, name, texts)) status = err_nomem(err, path);
+    json_decref(set);
     json_decref(texts);
     return status;
 }

@@ -132,12 +132,16 @@ static enum status load_and_generate(void *context, struct err *err) {
     params.max_tokens = 3;
     params.stop = stops;
     params.num_stop = 1;
-    struct nvllm_request requests[2] = {text_request(QUESTION, &params), text_request("hi", NULL)};
+    static const char chat[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
     struct nvllm_sampling_params shorter = greedy_params(2);
-    requests[1].sampling = &shorter;
+    struct nvllm_request requests[3] = {text_request(QUESTION, &params),
+                                        text_request("hi", &shorter), NVLLM_REQUEST_INIT};
+    requests[2].chat = chat;
+    requests[2].chat_len = sizeof chat - 1;
+    requests[2].sampling = &shorter;
     struct nvllm_result *results = NULL;
-    status = nvllm_engine_generate(engine, requests, 2, &results, NULL, &error);
-    nvllm_results_free(results, 2);
+    status = nvllm_engine_generate(engine, requests, 3, &results, NULL, &error);
+    nvllm_results_free(results, 3);
     nvllm_engine_destroy(engine);
     return to_err(&error, status, err);
 }

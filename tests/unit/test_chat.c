@@ -224,15 +224,19 @@ static void test_special_tokens(void **state) {
     temp_folder_write_text(&folder, "special_tokens_map.json",
                            "{\"eos_token\": \"<map>\", \"pad_token\": {\"content\": \"<p>\"}}");
     folder_gives(&folder, "[]", "<s><map>TrueFalse['<a>', '<b>']<i>");
+    temp_folder_write_text(&folder, "special_tokens_map.json",
+                           "{\"eos_token\": \"<map>\", \"additional_special_tokens\": [\"<b>\", "
+                           "\"<c>\"], \"pad_token\": {\"content\": \"<p>\"}}");
+    folder_gives(&folder, "[]", "<s><map>TrueFalse['<a>', '<b>', '<c>']<i>");
     // The new form: it fills in what is missing.
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"added_tokens_decoder\": {}, \"eos_token\": \"</s>\"}");
-    folder_gives(&folder, "[]", "</s>TrueFalse");
+    folder_gives(&folder, "[]", "</s>TrueFalse['<b>', '<c>']");
     // Variables of the chat win over tokens.
     folder_gives(&folder,
                  "{\"messages\": [], \"chat_template_kwargs\": {\"eos_token\": 1, \"bos_token\": "
                  "\"x\"}}",
-                 "x1TrueFalse");
+                 "x1TrueFalse['<b>', '<c>']");
     temp_folder_remove(&folder);
 }
 
