@@ -146,7 +146,7 @@ static void source_nested_too_deep_is_refused(void **state) {
         const char *unit = units[i];
         // Expressions open the print once, statements every time.
         bool is_expression = unit[1] == '{';
-        char *text = repeat(is_expression ? unit + 3 : unit, 100000, "");
+        char *text = repeat(is_expression ? unit + 3 : unit, 50000, "");
         char *source = is_expression ? repeat("{{ ", 1, text) : repeat("", 0, text);
         assert_refused(source, ERR_FORMAT, "deep");
         free(source);
