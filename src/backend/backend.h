@@ -76,6 +76,9 @@ struct embed_args {
     uint32_t num_tokens;
     int32_t vocab_start; // id of the table's first row; rows of other ranks become zeros
     void *out; // dev [num_tokens][hidden]
+    // dev, the step before's; a token of -1 - r is the one that its row r holds, which the host need
+    // not know yet. NULL: there are none.
+    const struct sample_result *previous;
 };
 
 // out = rms_norm(x) * weight; with `residual`: residual += x first, and the norm of that sum.
@@ -117,6 +120,14 @@ struct attention_prepare_args {
     uint32_t layer;
     uint32_t num_tokens, num_heads, num_kv_heads, head_dim;
     float eps; // of the norms
+};
+
+// What the lengths of a step imply for its attention: a backend may prepare work lists here, once
+// for all layers.
+struct attention_plan_args {
+    const int32_t *query_start; // dev [num_seqs + 1]
+    const int32_t *context_len; // dev [num_seqs]
+    uint32_t num_seqs, num_tokens, num_heads, num_kv_heads;
 };
 
 // Causal grouped-query attention over the paged cache. The queries of sequence s are the tokens
@@ -260,6 +271,9 @@ struct backend_ops {
     void (*logits)(struct backend *, struct backend_stream *, const struct logits_args *);
     void (*attention_prepare)(struct backend *, struct backend_stream *,
                               const struct attention_prepare_args *);
+    // Before the first attention of every step; NULL: the backend needs no plan.
+    void (*attention_plan)(struct backend *, struct backend_stream *,
+                           const struct attention_plan_args *);
     void (*attention)(struct backend *, struct backend_stream *, const struct attention_args *);
     void (*silu_mul)(struct backend *, struct backend_stream *, const struct silu_mul_args *);
     void (*route)(struct backend *, struct backend_stream *, const struct route_args *);

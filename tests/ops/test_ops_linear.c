@@ -247,7 +247,7 @@ static void test_parts_and_embed(void **state) {
     for (int32_t i = 0; i < OUT; i++) tokens[i] = 100 + OUT - 1 - i;
     tokens[OUT] = 99, tokens[OUT + 1] = 100 + OUT, tokens[OUT + 2] = -1;
     float *rows_out = ops_guard_alloc((OUT + 3) * IN);
-    struct embed_args embed = {linear, tokens, OUT + 3, 100, rows_out};
+    struct embed_args embed = {linear, tokens, OUT + 3, 100, rows_out, NULL};
     backend->ops->embed(backend, backend->stream, &embed);
     for (uint32_t i = 0; i < OUT + 3; i++) {
         for (uint32_t k = 0; k < IN; k++) {

@@ -249,7 +249,9 @@ static void embed_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t end = begin + (left < job->tokens_per_item ? left : job->tokens_per_item);
     for (uint32_t token = begin; token < end; token++) {
         float *out = (float *)args->out + (size_t)token * args->table->in;
-        int64_t id = (int64_t)args->tokens[token] - args->vocab_start;
+        int32_t known = args->tokens[token];
+        if (known < 0 && args->previous) known = args->previous[-1 - known].token_id;
+        int64_t id = (int64_t)known - args->vocab_start;
         if (id < 0 || id >= args->table->out) {
             memset(out, 0, args->table->in * sizeof *out);
         } else {
