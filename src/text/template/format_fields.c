@@ -220,7 +220,7 @@ static enum status append_format(struct run *run, struct fields *fields,
 
 static enum status append_field(struct run *run, struct fields *fields, const struct field *field,
                                 int depth, struct text *text) {
-    struct value value, spec;
+    struct value value = {0}, spec = {0};
     struct text expanded = {0};
     enum status status = field_value(run, fields, &field->name, &value);
     if (!status) status = convert(run, field->conversion, &value);
@@ -247,7 +247,7 @@ static enum status append_format(struct run *run, struct fields *fields,
         }
         if (brace == '}' || at == format->len)
             return run_fail(run, "Single '%c' encountered in format string", brace);
-        struct field field;
+        struct field field = {0};
         status = run_pay(run, 1);
         if (!status) status = read_field(run, format, &at, &field);
         if (!status) status = append_field(run, fields, &field, depth, text);

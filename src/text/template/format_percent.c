@@ -86,7 +86,7 @@ static enum status read_key(struct run *run, struct percent *percent, struct spe
 // Digits or '*'; 0 when there are none.
 static enum status read_number(struct run *run, struct percent *percent, int64_t *out) {
     if (take(percent, '*')) {
-        struct value value;
+        struct value value = {0};
         enum status status = next_value(run, percent, &value);
         if (status) return status;
         bool is_int = value.type == VALUE_INT || value.type == VALUE_BOOL;
@@ -219,7 +219,7 @@ static enum status integer_of(struct run *run, const struct percent *percent,
 
 static enum status append_integer(struct run *run, struct percent *percent, const struct spec *spec,
                                   struct value value) {
-    int64_t integer;
+    int64_t integer = 0;
     enum status status = integer_of(run, percent, spec, value, &integer);
     if (status) return status;
     char type = (char)spec->type;
