@@ -32,7 +32,7 @@ static enum status start_tokenizer_load(struct tokenizer_load *load, const char 
     *load = (struct tokenizer_load){0};
     enum status status = file_join(load->path, sizeof load->path, model, "tokenizer.json", err);
     bool present = false;
-    if (!status) status = file_is_present(load->path, &present, err);
+    if (!status) status = tokenizer_check_present(load->path, &present, err);
     if (status) return status;
     if (!present) {
         return err_set(err, ERR_IO,
