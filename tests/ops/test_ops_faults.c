@@ -87,7 +87,7 @@ static void run_linear_ops(const struct objects *objects, uint32_t rows) {
     struct backend *backend = objects->backend;
     static int32_t tokens[100];
     static float norm[IN];
-    struct embed_args embed = {objects->linear, tokens, rows, 0, objects->x};
+    struct embed_args embed = {objects->linear, tokens, rows, 0, objects->x, NULL};
     struct rms_norm_args rms_norm = {objects->x, NULL, norm, objects->x, rows, IN, 1e-6f};
     struct linear_args linear = {objects->linear, objects->x, objects->out, rows};
     struct logits_args logits = {objects->linear, objects->x, objects->out, rows};

@@ -276,7 +276,7 @@ static void test_every_f16(void **state) {
     static int32_t tokens[OUT];
     for (int32_t i = 0; i < OUT; i++) tokens[i] = i;
     float *out = ops_guard_alloc(OUT * IN);
-    struct embed_args embed = {linear, tokens, OUT, 0, out};
+    struct embed_args embed = {linear, tokens, OUT, 0, out, NULL};
     backend->ops->embed(backend, backend->stream, &embed);
     for (uint32_t i = 0; i < OUT * IN; i++) {
         float want = f16_to_f32((uint16_t)i);
