@@ -5,7 +5,7 @@
 #define BACKEND_CPU_CPU_BACKEND_H
 
 #include "backend/backend.h"
-#include "backend/cpu/thread_pool.h"
+#include "base/thread_pool.h"
 
 struct cpu_kernels;
 

@@ -8,8 +8,8 @@
  *
  * Threads are not pinned: the caller is one of them and its placement is not ours to decide, and a
  * worker pinned to the caller's core would wait behind it while another core idles. */
-#ifndef BACKEND_CPU_THREAD_POOL_H
-#define BACKEND_CPU_THREAD_POOL_H
+#ifndef BASE_THREAD_POOL_H
+#define BASE_THREAD_POOL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 // The thread pool: every item exactly once, loops one after the other, more threads than cores,
 // several pools at a time.
-#include "backend/cpu/thread_pool.h"
+#include "base/thread_pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
