@@ -1,0 +1,89 @@
+/* The paged cache's memory and the ops on it: which kernel takes which sequences. */
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_ops.h"
+
+// All keys, or all values, of one layer.
+static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
+    return num_blocks * spec->block_size * spec->num_kv_heads * spec->head_dim * sizeof(uint16_t);
+}
+
+static bool has_kernels(uint32_t head_dim) {
+    return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+}
+
+enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
+                                 struct kv_cache **out, struct err *err) {
+    enum status status = OK;
+    *out = NULL;
+    if (!has_kernels(spec->head_dim)) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "head_dim %u: device cuda has kernels for 32, 64, 96, 128 and 256",
+                       spec->head_dim);
+    }
+    struct kv_cache *cache = calloc(1, sizeof *cache);
+    if (!cache) return err_nomem(err, "KV cache");
+    cache->spec = *spec;
+    cache->part_bytes = part_bytes(spec, spec->num_blocks);
+    size_t bytes = 2 * cache->part_bytes * spec->num_layers;
+    CU(cudaMalloc((void **)&cache->data, bytes));
+    // Nothing is read that was not written, so it need not be cleared: that would take a while.
+    *out = cache;
+    return OK;
+fail:
+    cuda_kv_cache_destroy(backend, cache);
+    return status;
+}
+
+void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
+    (void)backend;
+    if (!cache) return;
+    cudaFree(cache->data);
+    free(cache);
+}
+
+size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
+    (void)backend;
+    return 2 * part_bytes(spec, 1) * spec->num_layers;
+}
+
+static struct cuda_kv_view view_of(const struct kv_cache *cache, uint32_t layer) {
+    char *keys = cache->data + 2 * cache->part_bytes * layer;
+    return (struct cuda_kv_view){
+        .keys = keys,
+        .values = keys + cache->part_bytes,
+        .num_blocks = cache->spec.num_blocks,
+        .block_size = cache->spec.block_size,
+        .num_kv_heads = cache->spec.num_kv_heads,
+        .head_dim = cache->spec.head_dim,
+    };
+}
+
+void cuda_attention_prepare(struct backend *backend, struct backend_stream *stream,
+                            const struct attention_prepare_args *args) {
+    (void)stream;
+    const struct cuda_kv_view view = view_of(args->cache, args->layer);
+    cuda_attention_prepare_launch(args, &view, cuda_backend_of(backend)->stream);
+}
+
+void cuda_attention_plan(struct backend *backend, struct backend_stream *stream,
+                         const struct attention_plan_args *args) {
+    (void)stream;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_attention_plan_launch(args, &cuda->attention, &cuda->info, cuda->stream);
+}
+
+void cuda_attention(struct backend *backend, struct backend_stream *stream,
+                    const struct attention_args *args) {
+    (void)stream;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct cuda_kv_view view = view_of(args->cache, args->layer);
+    // Sequences with one query token go to the one kernel, those with more to the other; each finds
+    // its own in the plan.
+    if (args->max_query_len > 1) {
+        cuda_attention_prefill_launch(args, &view, &cuda->attention, &cuda->info, cuda->stream);
+    }
+    if (args->num_tokens < 2 * args->num_seqs) {
+        cuda_attention_decode_launch(args, &view, &cuda->attention, &cuda->info, cuda->stream);
+    }
+}

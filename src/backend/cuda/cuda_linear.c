@@ -1,0 +1,86 @@
+/* Linears as the checkpoint has them, [out][in] in bf16: what both cuBLASLt and the small kernel
+ * read in whole lines. Nothing is packed, so a tied lm_head is the embedding table itself. */
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/staging.h"
+
+enum { SMALL_ROWS = 4 }; // up to here the small kernel is the faster one (doc/kernels.md)
+
+static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
+                              struct linear *linear, struct err *err) {
+    char *weight = linear->weight, *bias = linear->bias;
+    for (uint32_t i = 0; i < spec->num_parts; i++) {
+        enum status status = cuda_staging_copy(cuda->staging, weight, &spec->parts[i], err);
+        if (!status && spec->biases) {
+            status = cuda_staging_copy(cuda->staging, bias, &spec->biases[i], err);
+        }
+        if (status) return status;
+        weight += (size_t)spec->parts[i].rows * linear->in * sizeof(uint16_t);
+        bias += spec->biases ? (size_t)spec->parts[i].rows * sizeof(uint16_t) : 0;
+    }
+    return OK;
+}
+
+enum status cuda_linear_create(struct backend *backend, const struct linear_spec *spec,
+                               struct linear **out, struct err *err) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    enum status status = OK;
+    *out = NULL;
+    struct linear *linear = calloc(1, sizeof *linear);
+    if (!linear) return err_nomem(err, "linear");
+    linear->in = spec->parts[0].cols;
+    for (uint32_t i = 0; i < spec->num_parts; i++) linear->out += spec->parts[i].rows;
+    if (linear->in % 8 || linear->out % 8) {
+        status =
+            err_set(err, ERR_UNSUPPORTED, "a matrix of %u x %u: device cuda needs multiples of 8",
+                    linear->out, linear->in);
+        goto fail;
+    }
+    CU(cudaMalloc(&linear->weight, (size_t)linear->out * linear->in * sizeof(uint16_t)));
+    if (spec->biases) CU(cudaMalloc(&linear->bias, linear->out * sizeof(uint16_t)));
+    status = copy_parts(cuda, spec, linear, err);
+    if (status) goto fail;
+    *out = linear;
+    return OK;
+fail:
+    cuda_linear_destroy(backend, linear);
+    return status;
+}
+
+void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
+    (void)backend;
+    if (!linear) return;
+    cudaFree(linear->weight);
+    cudaFree(linear->bias);
+    free(linear);
+}
+
+size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias) {
+    (void)backend;
+    return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
+}
+
+static void run(struct backend *backend, const struct linear *linear, const void *x, void *out,
+                uint32_t rows, bool out_is_float) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct cuda_linear_view view = cuda_linear_view_of(linear);
+    if (rows <= SMALL_ROWS) {
+        cuda_linear_small_launch(&view, x, out, rows, out_is_float, cuda->stream);
+    } else if (!cuda_gemm_run(cuda->gemm, &view, x, out, rows, out_is_float, cuda->stream)) {
+        cuda_fail(cuda, "cuBLASLt refused a matrix product");
+    }
+}
+
+void cuda_linear(struct backend *backend, struct backend_stream *stream,
+                 const struct linear_args *args) {
+    (void)stream;
+    run(backend, args->linear, args->x, args->out, args->rows, false);
+}
+
+void cuda_logits(struct backend *backend, struct backend_stream *stream,
+                 const struct logits_args *args) {
+    (void)stream;
+    run(backend, args->linear, args->x, args->out, args->rows, true);
+}

@@ -1,0 +1,88 @@
+/* What kernels share: bf16 pairs, asynchronous copies, matrix instructions, warp reductions. All of it is sm_80 and later. */
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+namespace {
+
+constexpr unsigned FULL_WARP = 0xffffffffu;
+constexpr float LOG2E = 1.4426950408889634f;
+
+__device__ __forceinline__ uint32_t shared_address(const void *p) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+// 16 bytes from global to shared memory, past the L1.
+__device__ __forceinline__ void copy16_async(uint32_t shared, const void *global) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N>
+__device__ __forceinline__ void copy_wait() { // all but the newest N groups are there
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Four 8x8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+__device__ __forceinline__ void load_matrix4_transposed(uint32_t (&r)[4], uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+// An 8x8 matrix across the warp, transposed.
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t r) {
+    uint32_t out;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(r));
+    return out;
+}
+// c[16][8] += a[16][16] b[16][8].
+__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+__device__ __forceinline__ float bf16_low(uint32_t pair) {
+    return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float bf16_high(uint32_t pair) {
+    return __uint_as_float(pair & 0xffff0000u);
+}
+
+__device__ __forceinline__ float warp_sum(float v) {
+    for (int offset = 16; offset; offset >>= 1) v += __shfl_xor_sync(FULL_WARP, v, offset);
+    return v;
+}
+__device__ __forceinline__ float warp_max(float v) {
+    for (int offset = 16; offset; offset >>= 1) v = fmaxf(v, __shfl_xor_sync(FULL_WARP, v, offset));
+    return v;
+}
+
+// Where the 16-byte chunk c of position p lies within its row of the KV cache (kernels.h): 8 rows
+// of one column in 8 different banks.
+template <int HEAD_DIM> __device__ __forceinline__ int swizzle(int p, int c) {
+    return HEAD_DIM % 64 == 0 ? c ^ (p & 7) : c ^ ((p >> 1) & 3);
+}
+
+} // namespace

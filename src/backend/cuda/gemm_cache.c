@@ -1,0 +1,138 @@
+#include "backend/cuda/gemm_cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/map.h"
+
+enum { ENTRIES_MAX = 4096, ALGO_BYTES = sizeof(cublasLtMatmulAlgo_t), LINE_BYTES = 512 };
+
+struct gemm_entry {
+    struct gemm_key key;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct gemm_cache {
+    struct gemm_entry *entries; // [ENTRIES_MAX]
+    uint32_t num_entries;
+    struct u64map index; // hash of the key -> entry
+    bool has_grown;
+    char path[FILE_PATH_MAX]; // empty: memory only
+    char title[256]; // the file's first line
+};
+
+static uint64_t hash_of(const struct gemm_key *key) {
+    return XXH3_64bits(key, sizeof *key);
+}
+
+bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
+                    cublasLtMatmulAlgo_t *algo) {
+    uint32_t i;
+    if (!u64map_get(&cache->index, hash_of(key), &i)) return false;
+    if (memcmp(&cache->entries[i].key, key, sizeof *key) != 0) return false;
+    *algo = cache->entries[i].algo;
+    return true;
+}
+
+void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
+                    const cublasLtMatmulAlgo_t *algo) {
+    cublasLtMatmulAlgo_t known;
+    if (cache->num_entries == ENTRIES_MAX || gemm_cache_get(cache, key, &known)) return;
+    cache->entries[cache->num_entries] = (struct gemm_entry){*key, *algo};
+    u64map_put(&cache->index, hash_of(key), cache->num_entries++);
+    cache->has_grown = true;
+}
+
+// "rows out in float bias hex..."; false: not understood.
+static bool parse_line(const char *line, struct gemm_entry *entry) {
+    unsigned char bytes[ALGO_BYTES];
+    struct gemm_key *k = &entry->key;
+    int used = 0;
+    if (sscanf(line, "%u %u %u %u %u %n", &k->rows, &k->out, &k->in, &k->out_is_float, &k->has_bias,
+               &used) != 5) {
+        return false;
+    }
+    const char *hex = line + used;
+    for (size_t i = 0; i < ALGO_BYTES; i++, hex += 2) {
+        unsigned value;
+        if (sscanf(hex, "%2x", &value) != 1) return false;
+        bytes[i] = (unsigned char)value;
+    }
+    memcpy(&entry->algo, bytes, sizeof entry->algo);
+    return true;
+}
+
+static void read_file(struct gemm_cache *cache) {
+    FILE *file = cache->path[0] ? fopen(cache->path, "re") : NULL;
+    if (!file) return;
+    char line[LINE_BYTES];
+    bool ours = fgets(line, sizeof line, file) && strcmp(line, cache->title) == 0;
+    struct gemm_entry entry;
+    while (ours && fgets(line, sizeof line, file)) {
+        if (parse_line(line, &entry)) gemm_cache_put(cache, &entry.key, &entry.algo);
+    }
+    fclose(file);
+    cache->has_grown = false;
+}
+
+static bool write_entries(const struct gemm_cache *cache, FILE *file) {
+    bool good = fputs(cache->title, file) >= 0;
+    for (uint32_t i = 0; i < cache->num_entries; i++) {
+        const struct gemm_key *k = &cache->entries[i].key;
+        unsigned char bytes[ALGO_BYTES];
+        memcpy(bytes, &cache->entries[i].algo, sizeof bytes);
+        good = good && fprintf(file, "%u %u %u %u %u ", k->rows, k->out, k->in, k->out_is_float,
+                               k->has_bias) > 0;
+        for (size_t b = 0; b < ALGO_BYTES; b++) good = good && fprintf(file, "%02x", bytes[b]) > 0;
+        good = good && fputc('\n', file) != EOF;
+    }
+    return good;
+}
+
+// Nothing is lost but time when it cannot be written.
+static void write_file(const struct gemm_cache *cache) {
+    char temporary[FILE_PATH_MAX + 8];
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", cache->path);
+    int fd = mkstemp(temporary);
+    if (fd < 0) return;
+    FILE *file = fdopen(fd, "w");
+    bool good = file && write_entries(cache, file);
+    if (file) {
+        good = fclose(file) == 0 && good;
+    } else {
+        close(fd);
+    }
+    if (!good || rename(temporary, cache->path) != 0) unlink(temporary);
+}
+
+enum status gemm_cache_open(struct gemm_cache **out, const char *path, const char *device_name,
+                            size_t library_version, struct err *err) {
+    *out = NULL;
+    struct gemm_cache *cache = calloc(1, sizeof *cache);
+    if (!cache) return err_nomem(err, "matrix product cache");
+    cache->entries = calloc(ENTRIES_MAX, sizeof *cache->entries);
+    enum status status = cache->entries ? u64map_init(&cache->index, ENTRIES_MAX, err)
+                                        : err_nomem(err, "matrix product cache");
+    if (status) {
+        gemm_cache_close(cache);
+        return status;
+    }
+    if (path && strlen(path) < sizeof cache->path) strcpy(cache->path, path);
+    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 1: %s, cublasLt %zu\n", device_name,
+             library_version);
+    read_file(cache);
+    *out = cache;
+    return OK;
+}
+
+void gemm_cache_close(struct gemm_cache *cache) {
+    if (!cache) return;
+    if (cache->has_grown && cache->path[0]) write_file(cache);
+    u64map_fini(&cache->index);
+    free(cache->entries);
+    free(cache);
+}

@@ -1,0 +1,85 @@
+/* The launchers of the kernels, each in the .cu file of its name. They enqueue on `stream` and
+ * return at once; a launch that the device refuses leaves CUDA's sticky error for synchronize.
+ * Pointers are device memory unless they say host. Included by C and by CUDA C++. */
+#ifndef BACKEND_CUDA_KERNELS_H
+#define BACKEND_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_device_info {
+    int num_sms;
+    int major, minor; // compute capability
+    int shared_bytes_max; // of one block, opted in
+};
+
+// Weights of y = x W^T + b, bfloat16 as the checkpoint has them: [out][in].
+struct cuda_linear_view {
+    const void *weight; // dev bf16 [out][in]
+    const void *bias; // dev bf16 [out] or NULL
+    uint32_t out, in;
+};
+
+/* The paged cache: bf16, per layer and K/V [num_blocks][num_kv_heads][block_size][head_dim], so
+ * that the 16 positions of a tile are one contiguous piece. In a row of head_dim elements the
+ * 16-byte chunk c of position p lies at chunk c ^ (p & 7) (c ^ (p / 2 & 3) where head_dim
+ * is no multiple of 64): what a warp loads
+ * from 8 rows of one column comes from 8 different banks wherever the tile is copied to. */
+struct cuda_kv_view {
+    void *keys, *values; // of one layer
+    uint32_t num_blocks, block_size, num_kv_heads, head_dim;
+};
+
+enum {
+    CUDA_PREFILL_TILE = 64, // query tokens of one prefill work item
+    CUDA_DECODE_ROUNDS = 4, // work units per block that decode attention is cut into
+};
+
+// The step's work lists, written by attention_plan.cu and read by the attention of every layer.
+struct cuda_attention_plan {
+    int32_t *items; // [max_items][4] decode: sequence, first position, past the last, slot or -1
+    int32_t *tiles; // [max_tiles][4] prefill: sequence, first query, number of queries, 0
+    int32_t *counts; // [2]: items, tiles
+    int32_t *splits; // [max_seqs][2]: first slot and number of slots of a sequence in pieces
+    int32_t *arrived; // [max_seqs][num_heads]: pieces done so far; 0 between launches
+    float *partial; // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum
+    uint32_t max_seqs, max_items, max_tiles;
+};
+
+// Work units that decode attention is to be cut into: a few per block that runs at once.
+static inline int cuda_attention_units_wanted(const struct cuda_device_info *info) {
+    return info->num_sms * 2 * CUDA_DECODE_ROUNDS;
+}
+
+void cuda_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
+                       cudaStream_t stream);
+void cuda_rms_norm_launch(const struct rms_norm_args *args, cudaStream_t stream);
+void cuda_silu_mul_launch(const struct silu_mul_args *args, cudaStream_t stream);
+void cuda_gather_rows_launch(const struct gather_rows_args *args, cudaStream_t stream);
+void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
+                                   const struct cuda_kv_view *kv, cudaStream_t stream);
+void cuda_attention_prefill_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
+                                   const struct cuda_attention_plan *plan,
+                                   const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_attention_plan_launch(const struct attention_plan_args *args,
+                                const struct cuda_attention_plan *plan,
+                                const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
+                                  const struct cuda_attention_plan *plan,
+                                  const struct cuda_device_info *info, cudaStream_t stream);
+// y = x W^T + b for few rows: one pass over the weights without tensor-core tiles to fill.
+void cuda_linear_small_launch(const struct cuda_linear_view *linear, const void *x, void *out,
+                              uint32_t rows, bool out_is_float, cudaStream_t stream);
+void cuda_sample_launch(const struct sample_args *args, const struct cuda_device_info *info,
+                        cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
