@@ -311,7 +311,7 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
         ROW = (HEADS + 2 * KV_HEADS) * HEAD_DIM
     };
     uint32_t stride = (context + BLOCK - 1) / BLOCK, tokens = num_seqs * query;
-    struct kv_cache_spec spec = {1, num_seqs * stride, BLOCK, KV_HEADS, HEAD_DIM};
+    struct kv_cache_spec spec = {1, num_seqs * stride, BLOCK, KV_HEADS, HEAD_DIM, 0, 0, 0};
     struct kv_cache *cache = NULL;
     if (bench->backend->ops->kv_cache_create(bench->backend, &spec, &cache, NULL) != OK)
         checked(NULL);

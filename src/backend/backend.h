@@ -24,6 +24,8 @@ struct backend;
 struct backend_stream;
 struct linear; // packed weights of y = x W^T + b; made and owned through the backend
 struct experts; // packed weights of all experts of one layer; made and owned through the backend
+struct backend_event; // a point in the stream that the host can wait for
+struct backend_graph; // recorded ops, enqueued again as one
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
 
 struct backend_options {
@@ -68,6 +70,9 @@ struct kv_cache_spec {
     uint32_t block_size; // tokens, a multiple of 16
     uint32_t num_kv_heads;
     uint32_t head_dim; // a multiple of 16
+    // The largest step that attention over this cache is asked for: for work lists. 0 where the
+    // backend has no attention_plan.
+    uint32_t num_heads, max_num_seqs, max_num_tokens;
 };
 
 struct embed_args {
@@ -125,9 +130,10 @@ struct attention_prepare_args {
 // What the lengths of a step imply for its attention: a backend may prepare work lists here, once
 // for all layers.
 struct attention_plan_args {
+    struct kv_cache *cache;
     const int32_t *query_start; // dev [num_seqs + 1]
     const int32_t *context_len; // dev [num_seqs]
-    uint32_t num_seqs, num_tokens, num_heads, num_kv_heads;
+    uint32_t num_seqs;
 };
 
 // Causal grouped-query attention over the paged cache. The queries of sequence s are the tokens
@@ -244,6 +250,33 @@ struct backend_ops {
     enum status (*synchronize)(struct backend *backend, struct backend_stream *stream,
                                struct err *err);
 
+    // Host memory that copies to and from the device need not stop for, 64-byte aligned, zeroed.
+    enum status (*alloc_host)(struct backend *backend, size_t bytes, void **host, struct err *err);
+    void (*release_host)(struct backend *backend, void *host); // NULL is fine
+
+    // What only a device that runs beside the host has; all NULL on the CPU.
+    enum status (*event_create)(struct backend *backend, struct backend_event **out,
+                                struct err *err);
+    void (*event_destroy)(struct backend *backend, struct backend_event *event); // NULL is fine
+    void (*event_record)(struct backend *backend, struct backend_stream *stream,
+                         struct backend_event *event);
+    // Until everything enqueued before the last record is done; reports device faults as
+    // synchronize does.
+    enum status (*event_wait)(struct backend *backend, struct backend_event *event,
+                              struct err *err);
+    // Ops between begin and end are recorded, not run, with the pointers and sizes they are given.
+    enum status (*graph_begin)(struct backend *backend, struct backend_stream *stream,
+                               struct err *err);
+    enum status (*graph_end)(struct backend *backend, struct backend_stream *stream,
+                             struct backend_graph **out, struct err *err);
+    void (*graph_launch)(struct backend *backend, struct backend_stream *stream,
+                         struct backend_graph *graph);
+    void (*graph_destroy)(struct backend *backend, struct backend_graph *graph); // NULL is fine
+    // Of the device, now: what this process can still take, and all there is.
+    enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
+                          struct err *err);
+
+    // Weights may still be on their way to the device until weights_finish.
     enum status (*linear_create)(struct backend *backend, const struct linear_spec *spec,
                                  struct linear **out, struct err *err);
     void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
@@ -258,6 +291,9 @@ struct backend_ops {
     size_t (*experts_scratch_bytes)(const struct backend *backend,
                                     const struct experts_shape *shape, uint32_t num_tokens,
                                     uint32_t top_k);
+
+    // After the last linear and experts: everything of them is there. NULL: nothing to wait for.
+    enum status (*weights_finish)(struct backend *backend, struct err *err);
 
     enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
                                    struct kv_cache **out, struct err *err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/jwrite.h"
 #include "engine/params.h"
 
 enum { DEFAULT_MODEL_LEN_MAX = 4096 };
@@ -100,6 +101,9 @@ static enum status choose_kv_cache(struct engine_plan *plan,
         .block_size = block_size,
         .num_kv_heads = plan->shape.num_kv_heads,
         .head_dim = plan->config.head_dim,
+        .num_heads = plan->shape.num_heads,
+        .max_num_seqs = plan->batch.max_num_seqs,
+        .max_num_tokens = plan->batch.max_num_tokens,
     };
     plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
     if (plan->kv_block_bytes > SIZE_MAX / 4 / plan->batch.max_blocks_per_seq) {
@@ -272,8 +276,12 @@ enum status engine_plan_json(const struct engine_plan *plan, char **json, struct
         c->rope.theta, "eos_token_ids", eos_json(c), "sampling_defaults",
         sampling_defaults_json(&plan->generation), "device", plan->backend->description, "plan",
         memory_json(plan));
-    bool failed = add_moe(root, plan) != 0;
-    *json = root && !failed ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    static const char what[] = "model description";
+    struct buf text = {0};
+    enum status status = root && !add_moe(root, plan) ? OK : err_nomem(err, what);
+    if (!status) status = jwrite(&text, root, JSON_INDENT(2), what, err);
     json_decref(root);
-    return *json ? OK : err_nomem(err, "model description");
+    if (status) buf_fini(&text);
+    *json = text.data;
+    return status;
 }

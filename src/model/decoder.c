@@ -151,9 +151,19 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache,
                                                 .tokens = in->tokens,
                                                 .num_tokens = num_tokens,
                                                 .vocab_start = (int32_t)d->shape.vocab_start,
-                                                .out = w->residual});
+                                                .out = w->residual,
+                                                .previous = in->previous});
     comm_all_reduce(d->comm, d->backend, w->residual, (size_t)num_tokens * d->config->hidden_size);
 
+    if (d->backend->ops->attention_plan) {
+        d->backend->ops->attention_plan(d->backend, d->backend->stream,
+                                        &(struct attention_plan_args){
+                                            .cache = cache,
+                                            .query_start = in->query_start,
+                                            .context_len = in->context_len,
+                                            .num_seqs = in->num_seqs,
+                                        });
+    }
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         const struct decoder_layer *layer = &d->layers[i];
         // The MLP output of the layer below joins the residual stream here, in the norm that reads

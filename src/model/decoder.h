@@ -54,6 +54,7 @@ struct decoder_input {
     uint32_t num_tokens, num_seqs, num_logits;
     uint32_t block_table_stride;
     uint32_t max_query_len, max_context_len;
+    const struct sample_result *previous; // dev, for embed_args; may be NULL
 };
 
 // Takes every tensor of `weights` (and calls weights_finish); `weights` may be closed afterwards.

@@ -339,6 +339,8 @@ enum status decoder_create(struct decoder **out, const struct model_config *conf
         if ((status = load_layer(&loader, i))) goto fail;
     }
     if ((status = weights_finish(weights, err))) goto fail;
+    if (backend->ops->weights_finish) status = backend->ops->weights_finish(backend, err);
+    if (status) goto fail;
     if ((status = make_rope(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;
     *out = d;

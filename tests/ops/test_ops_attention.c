@@ -170,8 +170,9 @@ static void runner_start(struct runner *runner) {
     }
     memcpy(runner->tables, order, runner->table_stride * shape->num_seqs * sizeof *runner->tables);
     free(order);
-    struct kv_cache_spec spec = {LAYERS, runner->num_blocks, shape->block_size, shape->num_kv_heads,
-                                 shape->head_dim};
+    struct kv_cache_spec spec = {
+        LAYERS, runner->num_blocks, shape->block_size, shape->num_kv_heads, shape->head_dim, 0, 0,
+        0};
     struct err err = {0};
     struct backend *backend = runner->backend;
     if (backend->ops->kv_cache_create(backend, &spec, &runner->cache, &err) != OK) {

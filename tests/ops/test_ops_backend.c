@@ -137,7 +137,7 @@ static void test_linear_bytes(void **state) {
 static void test_kv_caches(void **state) {
     (void)state;
     struct backend *backend = ops_backend("auto", 1, DTYPE_BF16);
-    const struct kv_cache_spec good = {2, 3, 16, 4, 64};
+    const struct kv_cache_spec good = {2, 3, 16, 4, 64, 0, 0, 0};
     assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * 64 * 2 * 4);
     struct kv_cache_spec bad[6];
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) bad[i] = good;

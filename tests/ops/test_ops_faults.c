@@ -53,7 +53,7 @@ static enum status objects_init(struct objects *objects, int threads, struct err
     struct backend_options options = {"cpu", "auto", threads, DTYPE_BF16};
     struct matrix_slice part = {weights, DTYPE_BF16, OUT, IN, IN};
     struct linear_spec linear = {&part, NULL, 1};
-    struct kv_cache_spec cache = {2, 40, BLOCK_SIZE, KV_HEADS, HEAD_DIM};
+    struct kv_cache_spec cache = {2, 40, BLOCK_SIZE, KV_HEADS, HEAD_DIM, 0, 0, 0};
     *objects = (struct objects){0};
     enum status status = backend_create(&objects->backend, &options, err);
     if (status != OK) return status;

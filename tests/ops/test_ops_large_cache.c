@@ -9,7 +9,7 @@ enum { BLOCK_SIZE = 16, HEAD_DIM = 256, NUM_KV_HEADS = 8, NUM_BLOCKS = 70000 };
 
 static void test_last_slot_of_a_large_cache_b25(void **state) {
     struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
-    const struct kv_cache_spec spec = {1, NUM_BLOCKS, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM};
+    const struct kv_cache_spec spec = {1, NUM_BLOCKS, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM, 0, 0, 0};
     struct kv_cache *cache = NULL;
     if (backend->ops->kv_cache_create(backend, &spec, &cache, NULL)) {
         print_message("skipped: no 18 GiB of address space to be had\n");

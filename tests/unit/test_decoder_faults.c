@@ -35,8 +35,9 @@ static enum status objects_init(struct objects *o, struct err *err) {
     if (!status) status = weights_open(&o->weights, checkpoint, err);
     if (!status) status = backend_create(&o->backend, &options, err);
     if (status) return status;
-    const struct kv_cache_spec spec = {o->config.num_layers, BLOCKS, BLOCK_SIZE,
-                                       o->config.num_kv_heads, o->config.head_dim};
+    const struct kv_cache_spec spec = {
+        o->config.num_layers, BLOCKS, BLOCK_SIZE, o->config.num_kv_heads,
+        o->config.head_dim,   0,      0,          0};
     status = o->backend->ops->kv_cache_create(o->backend, &spec, &o->cache, err);
     if (status) return status;
     return decoder_create(&o->decoder, &o->config, o->weights, o->backend, &o->comm, &limits, err);

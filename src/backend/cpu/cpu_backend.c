@@ -25,6 +25,11 @@ static enum status cpu_alloc(struct backend *backend, size_t bytes, void **dev, 
     return *dev ? OK : err_set(err, ERR_NOMEM, "out of memory: %zu bytes", bytes);
 }
 
+static enum status cpu_alloc_host(struct backend *backend, size_t bytes, void **host,
+                                  struct err *err) {
+    return cpu_alloc(backend, bytes, host, err);
+}
+
 static void cpu_release(struct backend *backend, void *dev) {
     (void)backend;
     cpu_memory_free(dev);
@@ -52,6 +57,8 @@ static const struct backend_ops cpu_ops = {
     .destroy = cpu_destroy,
     .alloc = cpu_alloc,
     .release = cpu_release,
+    .alloc_host = cpu_alloc_host,
+    .release_host = cpu_release,
     .upload = cpu_upload,
     .download = cpu_download,
     .synchronize = cpu_synchronize,
