@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/jwrite.h"
 #include "cmd/chat_file.h"
 
 enum status chat_messages_init(struct chat_messages *messages, struct err *err) {
@@ -89,35 +90,24 @@ enum status chat_messages_set_kwargs(struct chat_messages *messages, json_t *kwa
                                      struct err *err) {
     static const char key[] = "chat_template_kwargs";
     if (json_object_size(kwargs) == 0) return OK;
+    json_t *own = json_object();
     json_t *present = json_object_get(messages->root, key);
-    int failed = json_is_object(present)
-                     ? json_object_update(present, kwargs)
-                     : json_object_set_new(messages->root, key, json_copy(kwargs));
+    bool failed = !own || (json_is_object(present) && json_object_update(own, present)) ||
+                  json_object_update(own, kwargs) || json_object_set(messages->root, key, own);
+    json_decref(own);
     return failed ? err_nomem(err, "template variables") : OK;
-}
-
-// Not json_dumps: out of memory, it leaves out keys and says nothing. json_dumpb writes into memory
-// that is there.
-static enum status dump(const json_t *root, size_t flags, struct buf *out, struct err *err) {
-    size_t size = json_dumpb(root, NULL, 0, flags);
-    enum status status = size ? buf_reserve(out, size, err) : err_nomem(err, "messages");
-    if (status) return status;
-    size_t written = json_dumpb(root, out->data, size, flags);
-    if (written != size) return err_nomem(err, "messages");
-    out->data[out->len = size] = '\0';
-    return OK;
 }
 
 enum status chat_messages_text(const struct chat_messages *messages, struct buf *text,
                                struct err *err) {
     buf_clear(text);
-    return dump(messages->root, JSON_COMPACT, text, err);
+    return jwrite(text, messages->root, JSON_COMPACT, "messages", err);
 }
 
 enum status chat_messages_save(const struct chat_messages *messages, const char *path, bool replace,
                                struct err *err) {
     struct buf text = {0};
-    enum status status = dump(messages->root, JSON_INDENT(2), &text, err);
+    enum status status = jwrite(&text, messages->root, JSON_INDENT(2), "messages", err);
     if (!status) status = buf_append(&text, "\n", 1, err);
     if (!status) status = chat_file_write(path, text.data, text.len, replace, err);
     buf_fini(&text);

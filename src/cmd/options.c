@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/jread.h"
+#include "base/jwrite.h"
 #include "base/suggest.h"
 
 enum { FLAG_LEN_MAX = 80, FLAGS_MAX = 256 };
@@ -273,10 +274,10 @@ static enum status set_lists(const struct options *options, json_t *lists, struc
     json_object_foreach(lists, name, list) {
         struct flag_match match = find_flag(options, name, strlen(name));
         CHECK(match.group, "list %s", name); // the row was found when its flag was read
-        char *text = json_dumps(list, JSON_COMPACT);
-        if (!text) return err_nomem(err, "options");
-        enum status status = set_row(&match, text, err);
-        free(text);
+        struct buf text = {0};
+        enum status status = jwrite(&text, list, JSON_COMPACT, "options", err);
+        if (!status) status = set_row(&match, text.data, err);
+        buf_fini(&text);
         if (!status) continue;
         char flag[1][FLAG_LEN_MAX];
         add_candidate(flag, 0, "", name);

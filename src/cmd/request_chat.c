@@ -1,9 +1,9 @@
 #include "cmd/request_chat.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/jread.h"
+#include "base/jwrite.h"
 #include "text/unicode.h"
 
 const char *const request_chat_members[REQUEST_CHAT_MEMBERS] = {"messages",
@@ -96,27 +96,12 @@ static enum status add_prompt(json_t *chat, const char *prompt, size_t len, stru
     return status;
 }
 
-// json_dumps leaves out the keys that it has no memory for (jansson 2.14); json_dumpb, which writes
-// where there is room, does not.
-static enum status print_json(const json_t *json, char **out, size_t *out_len, struct err *err) {
-    size_t len = json_dumpb(json, NULL, 0, JSON_COMPACT);
-    char *text = len ? malloc(len + 1) : NULL;
-    if (!text || json_dumpb(json, text, len, JSON_COMPACT) != len) {
-        free(text);
-        return err_nomem(err, "chat");
-    }
-    text[len] = '\0';
-    *out = text;
-    *out_len = len;
-    return OK;
-}
-
 enum status request_chat_make(const json_t *members, const char *prompt, size_t len,
                               const struct request_chat_defaults *defaults, char **out,
                               size_t *out_len, struct err *err) {
     *out = NULL;
     *out_len = 0;
-    // Not json_copy, which drops what it has no memory for.
+    struct buf text = {0};
     json_t *chat = json_object(), *from = (json_t *)(uintptr_t)members;
     enum status status = OK;
     if (!chat || (members && json_object_update(chat, from))) status = err_nomem(err, "chat");
@@ -125,7 +110,13 @@ enum status request_chat_make(const json_t *members, const char *prompt, size_t 
     if (!status && defaults->template_kwargs) {
         status = add_kwargs(chat, defaults->template_kwargs, err);
     }
-    if (!status) status = print_json(chat, out, out_len, err);
+    if (!status) status = jwrite(&text, chat, JSON_COMPACT, "chat", err);
     json_decref(chat);
-    return status;
+    if (status) {
+        buf_fini(&text);
+        return status;
+    }
+    *out = text.data;
+    *out_len = text.len;
+    return OK;
 }

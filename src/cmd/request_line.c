@@ -1,13 +1,14 @@
 /* Every key is looked up in a table: the three of the request here, a chat's in request_chat.c, all
- * others in the library's sampling table. A key nobody knows is an error, for a typo in "temperature" would otherwise
- * silently run with another one. Values go to the library as JSON text, which checks types and
- * ranges the same way for C, flags and lines. */
+ * others in the library's sampling table. A key nobody knows is an error, for a typo in
+ * "temperature" would otherwise silently run with another one. Values go to the library as JSON
+ * text, which checks types and ranges the same way for C, flags and lines. */
 #include "cmd/request_line.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/jread.h"
+#include "base/jwrite.h"
 #include "base/suggest.h"
 #include "cmd/cli.h"
 
@@ -66,12 +67,14 @@ static enum status read_ids(struct request_line *line, const json_t *value, stru
 
 static enum status set_sampling(struct request_line *line, const char *key, const json_t *value,
                                 struct err *err) {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!text) return err_nomem(err, "request");
     struct nvllm_error error = {0};
-    enum status status =
-        cli_status(nvllm_sampling_params_set(&line->sampling, key, text, &error), &error, err);
-    free(text);
+    struct buf text = {0};
+    enum status status = jwrite(&text, value, JSON_ENCODE_ANY | JSON_COMPACT, "request", err);
+    if (!status) {
+        status = cli_status(nvllm_sampling_params_set(&line->sampling, key, text.data, &error),
+                            &error, err);
+    }
+    buf_fini(&text);
     return status;
 }
 

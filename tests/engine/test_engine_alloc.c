@@ -158,11 +158,47 @@ static void test_every_allocation_may_fail(void **state) {
     assert_true(count > 100);
 }
 
+// What a model is comes out whole or not at all.
+static enum status inspect(void *context, struct err *err) {
+    char **first = context;
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    options.model = "tests/reference/data/qwen3-moe-mixed";
+    struct nvllm_error error = {0};
+    char *text = NULL;
+    enum nvllm_status status = nvllm_inspect(&options, &text, &error);
+    if (!status && *first) {
+        // All but the plan between them, for free memory comes and goes.
+        static const char plan[] = "\"plan\"", after[] = "\"num_active_parameters\"";
+        size_t before = (size_t)(strstr(*first, plan) - *first);
+        assert_true(strlen(text) > before);
+        assert_memory_equal(text, *first, before);
+        assert_non_null(strstr(text, after));
+        assert_string_equal(strstr(text, after), strstr(*first, after));
+    }
+    if (!status && !*first) {
+        *first = text;
+        return OK;
+    }
+    nvllm_free(text);
+    return to_err(&error, status, err);
+}
+
+static void test_inspect_when_allocations_fail(void **state) {
+    (void)state;
+    char *first = NULL;
+    struct err err = {0};
+    assert_int_equal(inspect(&first, &err), OK);
+    const struct alloc_sweep sweep = {.work = inspect, .context = &first, .may_survive = true};
+    assert_true(alloc_sweep_run(&sweep) > 50);
+    nvllm_free(first);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_loop_does_not_allocate),
         cmocka_unit_test(test_1000_requests_with_aborts_leave_nothing_behind),
         cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_inspect_when_allocations_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

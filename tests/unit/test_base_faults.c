@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/jwrite.h"
 #include "base/map.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
@@ -80,6 +81,22 @@ static enum status read_json_file(void *context, struct err *err) {
     return status;
 }
 
+// Keys and values that make a growing buffer grow in the middle of each.
+static enum status write_json(void *context, struct err *err) {
+    json_t *value = context;
+    static const char wanted[] =
+        "before {\"a\":[1,2.5,null,true],\"a key that is longer\":\"and a value that is\",\"b\":"
+        "{\"12345678\":1,\"23456789\":2,\"34567890\":3,\"45678901\":4,\"56789012\":5}}";
+    struct buf out = {0};
+    enum status status = buf_append_str(&out, "before ", err);
+    if (!status) {
+        status = jwrite(&out, value, JSON_COMPACT, "a value", err);
+        assert_string_equal(out.data, status ? "before " : wanted);
+    }
+    buf_fini(&out);
+    return status;
+}
+
 static enum status map_file(void *context, struct err *err) {
     struct file_map map;
     enum status status = file_map_open(&map, context, err);
@@ -122,6 +139,18 @@ static void test_json_file(void **state) {
     sweep(read_json_file, (void *)(uintptr_t) "models/tiny-qwen3/config.json");
 }
 
+static void test_json_writing(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"a\": [1, 2.5, null, true], \"a key that is longer\": \"and a value that is\", \"b\": "
+        "{\"12345678\": 1, \"23456789\": 2, \"34567890\": 3, \"45678901\": 4, \"56789012\": 5}}";
+    struct err err = {0};
+    json_t *value = NULL;
+    assert_int_equal(jread_text(&value, text, sizeof text - 1, "a value", &err), OK);
+    sweep(write_json, value);
+    json_decref(value);
+}
+
 static void test_file_map(void **state) {
     (void)state;
     sweep(map_file, (void *)(uintptr_t) "models/tiny-qwen3/config.json");
@@ -129,10 +158,10 @@ static void test_file_map(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buf),       cmocka_unit_test(test_strmap),
-        cmocka_unit_test(test_u64map),    cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_json_text), cmocka_unit_test(test_json_file),
-        cmocka_unit_test(test_file_map),
+        cmocka_unit_test(test_buf),          cmocka_unit_test(test_strmap),
+        cmocka_unit_test(test_u64map),       cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_json_text),    cmocka_unit_test(test_json_file),
+        cmocka_unit_test(test_json_writing), cmocka_unit_test(test_file_map),
     };
     return cmocka_run_group_tests_name("base_faults", tests, NULL, NULL);
 }

@@ -43,6 +43,23 @@ static enum status talk(void *context, struct err *err) {
     return status;
 }
 
+// Variables of the template, and one more of them later.
+static enum status set_variables(void *context, struct err *err) {
+    json_t *const *kwargs = context;
+    struct chat_messages messages = {0};
+    struct buf text = {0};
+    enum status status = chat_messages_init(&messages, err);
+    if (!status) status = chat_messages_set_kwargs(&messages, kwargs[0], err);
+    if (!status) status = chat_messages_set_kwargs(&messages, kwargs[1], err);
+    if (!status) status = chat_messages_text(&messages, &text, err);
+    if (!status) {
+        assert_non_null(strstr(text.data, "{\"first\":1,\"second\":2,\"third\":true}"));
+    }
+    buf_fini(&text);
+    chat_messages_fini(&messages);
+    return status;
+}
+
 static enum status load(void *context, struct err *err) {
     const char *path = context;
     struct chat_messages messages = {0};
@@ -100,6 +117,16 @@ static void test_messages(void **state) {
     sweep(print, NULL);
 }
 
+static void test_variables(void **state) {
+    (void)state;
+    json_t *kwargs[2] = {json_pack("{s:i s:i}", "first", 1, "second", 2),
+                         json_pack("{s:b}", "third", 1)};
+    assert_true(kwargs[0] && kwargs[1]);
+    sweep(set_variables, kwargs);
+    json_decref(kwargs[0]);
+    json_decref(kwargs[1]);
+}
+
 static void test_files(void **state) {
     (void)state;
     char path[256];
@@ -118,6 +145,7 @@ static void test_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_variables),
         cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

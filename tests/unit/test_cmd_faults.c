@@ -26,10 +26,21 @@ static enum status parse_flags(void *context, struct err *err) {
     struct nvllm_sampling_params sampling = sampling_init;
     const struct option_group groups[] = {cli_engine_group(&engine), cli_sampling_group(&sampling)};
     struct options options = {.groups = groups, .num_groups = ARRAY_LEN(groups)};
-    char text[][24] = {
-        "-m", "dir",  "--temperature",    "0.5", "--stop",       "a \"b\"",    "--stop",
-        "c",  "text", "--stop-token-ids", "1,2", "--logit-bias", "{\"7\": 2}", "--",
-        "-x"};
+    char text[][60] = {"-m",
+                       "dir",
+                       "--temperature",
+                       "0.5",
+                       "--stop",
+                       "a \"b\"",
+                       "--stop",
+                       "c",
+                       "text",
+                       "--stop-token-ids",
+                       "1,2",
+                       "--logit-bias",
+                       "{\"1234567\": 2, \"2345678\": 3, \"3456789\": 4, \"4567890\": 5}",
+                       "--",
+                       "-x"};
     char *argv[ARRAY_LEN(text)];
     for (size_t i = 0; i < ARRAY_LEN(text); i++) argv[i] = text[i];
     enum status status = options_parse(&options, ARRAY_LEN(argv), argv, err);
@@ -37,7 +48,7 @@ static enum status parse_flags(void *context, struct err *err) {
         assert_int_equal(sampling.num_stop, 2);
         assert_string_equal(sampling.stop[0], "a \"b\"");
         assert_int_equal(sampling.num_stop_token_ids, 2);
-        assert_int_equal(sampling.num_logit_bias, 1);
+        assert_int_equal(sampling.num_logit_bias, 4);
         assert_int_equal(options.num_args, 2);
     }
     nvllm_sampling_params_fini(&sampling);
@@ -62,9 +73,10 @@ static enum status parse_request(void *context, struct err *err) {
 
 static void test_requests(void **state) {
     (void)state;
-    char text[] =
-        "{\"prompt\": \"a long prompt with \\u0000 inside\", \"stop\": [\"x\", \"y\"], "
-        "\"temperature\": 0.25, \"logit_bias\": {\"5\": \"-inf\"}, \"cache_salt\": \"s\"}";
+    char text[] = "{\"prompt\": \"a long prompt with \\u0000 inside\", \"stop\": [\"x\", \"y\"], "
+                  "\"temperature\": 0.25, \"logit_bias\": {\"1234567\": \"-inf\", \"2345678\": 1, "
+                  "\"3456789\": 2, "
+                  "\"4567890\": 3, \"5678901\": 4}, \"cache_salt\": \"s\"}";
     sweep(parse_request, text);
     char ids[] = "{\"prompt_token_ids\": [1, 2, 3], \"stop_token_ids\": [4], \"max_tokens\": 5}";
     sweep(parse_request, ids);
