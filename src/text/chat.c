@@ -69,7 +69,8 @@ static enum status probe_parts(const struct chat_template *chat_template,
     enum status status = chat_read(&chat, chat_text, sizeof chat_text - 1, err);
     if (status) return status;
     if (variant == &chat_template->main) chat.tools = NULL;
-    status = render(chat_template, variant, &chat, &out, &refusal);
+    status = buf_reserve(&out, 0, &refusal); // a template may print nothing
+    if (!status) status = render(chat_template, variant, &chat, &out, &refusal);
     variant->takes_parts = !status && memmem(out.data, out.len, text, sizeof text - 1);
     if (status == ERR_NOMEM && err) *err = refusal;
     buf_fini(&out);
@@ -117,7 +118,8 @@ static enum status render_chat(const struct chat_template *chat_template, struct
     const struct chat_variant *variant = NULL;
     json_t *final_text = NULL;
     size_t start = out->len;
-    enum status status = choose(chat_template, chat->tools != NULL, &variant, err);
+    enum status status = buf_reserve(out, 0, err);
+    if (!status) status = choose(chat_template, chat->tools != NULL, &variant, err);
     if (!status) status = chat_normalize(chat, variant->takes_parts, err);
     if (!status && chat->continue_final_message) status = chat_mark_end(chat, &final_text, err);
     if (!status) status = render(chat_template, variant, chat, out, err);

@@ -104,6 +104,17 @@ static void test_template_of_tokenizer_config(void **state) {
     temp_folder_remove(&folder);
 }
 
+static void test_a_template_may_print_nothing(void **state) {
+    (void)state;
+    render_once("", hi, "");
+    struct chat_template *chat_template = open_source("{# nothing #}");
+    refused(chat_template,
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], "
+            "\"continue_final_message\": true}",
+            "the template leaves out some of the last message");
+    chat_template_close(chat_template);
+}
+
 static void test_template_of_a_processor(void **state) {
     (void)state;
     struct temp_folder folder;
@@ -487,6 +498,7 @@ static void test_raw_variables_are_as_they_are(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_template_of_tokenizer_config),
+        cmocka_unit_test(test_a_template_may_print_nothing),
         cmocka_unit_test(test_template_of_a_processor),
         cmocka_unit_test(test_named_templates),
         cmocka_unit_test(test_additional_template_files),
