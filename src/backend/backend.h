@@ -29,10 +29,11 @@ struct backend_graph; // recorded ops, enqueued again as one
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
 
 struct backend_options {
-    const char *device; // "auto", "cpu"
+    const char *device; // "auto", "cuda", "cpu"
     const char *cpu_isa; // "auto", "scalar", "avx2", "avx512"
     int threads; // 0: all cores of the affinity mask
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: how linears keep their weights
+    const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
 };
 
 // A rectangle of a checkpoint tensor in host memory; borrowed during the call.

@@ -92,6 +92,7 @@ __global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
 
 extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *args,
                                            const struct cuda_attention_plan *plan,
+                                           uint32_t num_kv_heads,
                                            const struct cuda_device_info *info,
                                            cudaStream_t stream) {
     plan_params p = {};
@@ -103,7 +104,7 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.splits = plan->splits;
     p.num_seqs = static_cast<int>(args->num_seqs);
     int units = cuda_attention_units_wanted(info);
-    p.num_units_wanted = units / static_cast<int>(args->num_kv_heads);
+    p.num_units_wanted = units / static_cast<int>(num_kv_heads);
     if (p.num_units_wanted < 1) p.num_units_wanted = 1;
     p.tile_tokens = CUDA_PREFILL_TILE;
     plan_kernel<<<1, THREADS, 0, stream>>>(p);

@@ -12,6 +12,37 @@ static bool has_kernels(uint32_t head_dim) {
     return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
+// Room for the work lists of the largest step.
+static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
+                             const struct kv_cache_spec *spec, struct err *err) {
+    enum status status = OK;
+    uint32_t pieces = (uint32_t)cuda_attention_units_wanted(&cuda->info) / spec->num_kv_heads + 1;
+    plan->max_seqs = spec->max_num_seqs;
+    plan->max_items = spec->max_num_seqs + pieces;
+    plan->max_tiles = spec->max_num_tokens / CUDA_PREFILL_TILE + spec->max_num_seqs;
+    size_t arrived = (size_t)plan->max_seqs * spec->num_heads * sizeof *plan->arrived;
+    size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
+    CU(cudaMalloc((void **)&plan->items, plan->max_items * 4 * sizeof *plan->items));
+    CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
+    CU(cudaMalloc((void **)&plan->counts, 2 * sizeof *plan->counts));
+    CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
+    CU(cudaMalloc((void **)&plan->arrived, arrived));
+    CU(cudaMalloc((void **)&plan->partial, plan->max_items * piece));
+    CU(cudaMemsetAsync(plan->arrived, 0, arrived, cuda->stream));
+    return OK;
+fail:
+    return status;
+}
+
+static void plan_fini(struct cuda_attention_plan *plan) {
+    cudaFree(plan->items);
+    cudaFree(plan->tiles);
+    cudaFree(plan->counts);
+    cudaFree(plan->splits);
+    cudaFree(plan->arrived);
+    cudaFree(plan->partial);
+}
+
 enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                  struct kv_cache **out, struct err *err) {
     enum status status = OK;
@@ -28,6 +59,8 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
     size_t bytes = 2 * cache->part_bytes * spec->num_layers;
     CU(cudaMalloc((void **)&cache->data, bytes));
     // Nothing is read that was not written, so it need not be cleared: that would take a while.
+    status = plan_init(&cache->plan, cuda_backend_of(backend), spec, err);
+    if (status) goto fail;
     *out = cache;
     return OK;
 fail:
@@ -38,6 +71,7 @@ fail:
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
     (void)backend;
     if (!cache) return;
+    plan_fini(&cache->plan);
     cudaFree(cache->data);
     free(cache);
 }
@@ -70,7 +104,8 @@ void cuda_attention_plan(struct backend *backend, struct backend_stream *stream,
                          const struct attention_plan_args *args) {
     (void)stream;
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_attention_plan_launch(args, &cuda->attention, &cuda->info, cuda->stream);
+    cuda_attention_plan_launch(args, &args->cache->plan, args->cache->spec.num_kv_heads,
+                               &cuda->info, cuda->stream);
 }
 
 void cuda_attention(struct backend *backend, struct backend_stream *stream,
@@ -81,9 +116,9 @@ void cuda_attention(struct backend *backend, struct backend_stream *stream,
     // Sequences with one query token go to the one kernel, those with more to the other; each finds
     // its own in the plan.
     if (args->max_query_len > 1) {
-        cuda_attention_prefill_launch(args, &view, &cuda->attention, &cuda->info, cuda->stream);
+        cuda_attention_prefill_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
     }
     if (args->num_tokens < 2 * args->num_seqs) {
-        cuda_attention_decode_launch(args, &view, &cuda->attention, &cuda->info, cuda->stream);
+        cuda_attention_decode_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
     }
 }

@@ -63,16 +63,6 @@ static void cuda_download(struct backend *backend, struct backend_stream *stream
           "download");
 }
 
-static enum status cuda_synchronize(struct backend *backend, struct backend_stream *stream,
-                                    struct err *err) {
-    (void)stream;
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    check(cuda, cudaGetLastError(), "a kernel could not be started");
-    check(cuda, cudaStreamSynchronize(cuda->stream), "the device failed");
-    if (!cuda->failure) return OK;
-    return err_set(err, cuda->failure, "%s", cuda->failure_text);
-}
-
 static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                                struct err *err) {
     (void)backend;
@@ -83,43 +73,255 @@ fail:
     return status;
 }
 
-// Room for the work lists of the largest step; lists are per sequence and per piece of one.
-static enum status attention_plan_init(struct cuda_backend *cuda,
-                                       const struct attention_limits *limits, struct err *err) {
+static enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **host,
+                                   struct err *err) {
+    (void)backend;
     enum status status = OK;
-    struct cuda_attention_plan *plan = &cuda->attention;
-    uint32_t pieces = (uint32_t)cuda_attention_units_wanted(&cuda->info) / limits->num_kv_heads + 1;
-    plan->max_seqs = limits->max_num_seqs;
-    plan->max_items = limits->max_num_seqs + pieces;
-    plan->max_tiles = limits->max_num_tokens / CUDA_PREFILL_TILE + limits->max_num_seqs;
-    size_t arrived = (size_t)plan->max_seqs * limits->num_heads * sizeof *plan->arrived;
-    size_t row = (size_t)limits->num_heads * (limits->head_dim + 2) * sizeof *plan->partial;
-    CU(cudaMalloc((void **)&plan->items, plan->max_items * 4 * sizeof *plan->items));
-    CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
-    CU(cudaMalloc((void **)&plan->counts, 2 * sizeof *plan->counts));
-    CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
-    CU(cudaMalloc((void **)&plan->arrived, arrived));
-    CU(cudaMalloc((void **)&plan->partial, plan->max_items * row));
-    CU(cudaMemsetAsync(plan->arrived, 0, arrived, cuda->stream));
+    CU(cudaHostAlloc(host, bytes ? bytes : 1, cudaHostAllocDefault));
+    memset(*host, 0, bytes);
     return OK;
 fail:
     return status;
 }
 
-static void attention_plan_fini(struct cuda_attention_plan *plan) {
-    cudaFree(plan->items);
-    cudaFree(plan->tiles);
-    cudaFree(plan->counts);
-    cudaFree(plan->splits);
-    cudaFree(plan->arrived);
-    cudaFree(plan->partial);
+static void cuda_release_host(struct backend *backend, void *host) {
+    (void)backend;
+    cudaFreeHost(host);
+}
+
+// A backend_event is CUDA's own.
+static enum status cuda_event_create(struct backend *backend, struct backend_event **out,
+                                     struct err *err) {
+    (void)backend;
+    enum status status = OK;
+    cudaEvent_t event = NULL;
+    CU(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    *out = (struct backend_event *)event;
+    return OK;
+fail:
+    return status;
+}
+
+static void cuda_event_destroy(struct backend *backend, struct backend_event *event) {
+    (void)backend;
+    if (event) cudaEventDestroy((cudaEvent_t)event);
+}
+
+static void cuda_event_record(struct backend *backend, struct backend_stream *stream,
+                              struct backend_event *event) {
+    (void)stream;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    check(cuda, cudaEventRecord((cudaEvent_t)event, cuda->stream), "recording an event");
+}
+
+static enum status report(struct cuda_backend *cuda, struct err *err) {
+    check(cuda, cudaGetLastError(), "a kernel could not be started");
+    if (!cuda->failure) return OK;
+    return err_set(err, cuda->failure, "%s", cuda->failure_text);
+}
+
+static enum status cuda_synchronize(struct backend *backend, struct backend_stream *stream,
+                                    struct err *err) {
+    (void)stream;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    check(cuda, cudaStreamSynchronize(cuda->stream), "the device failed");
+    return report(cuda, err);
+}
+
+static enum status cuda_event_wait(struct backend *backend, struct backend_event *event,
+                                   struct err *err) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    check(cuda, cudaEventSynchronize((cudaEvent_t)event), "the device failed");
+    return report(cuda, err);
+}
+
+static enum status cuda_graph_begin(struct backend *backend, struct backend_stream *stream,
+                                    struct err *err) {
+    (void)stream;
+    enum status status = OK;
+    CU(cudaStreamBeginCapture(cuda_backend_of(backend)->stream, cudaStreamCaptureModeThreadLocal));
+    return OK;
+fail:
+    return status;
+}
+
+// A backend_graph is an executable CUDA graph.
+static enum status cuda_graph_end(struct backend *backend, struct backend_stream *stream,
+                                  struct backend_graph **out, struct err *err) {
+    (void)stream;
+    enum status status = OK;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable = NULL;
+    CU(cudaStreamEndCapture(cuda_backend_of(backend)->stream, &graph));
+    CU(cudaGraphInstantiate(&executable, graph, 0));
+    CU(cudaGraphUpload(executable, cuda_backend_of(backend)->stream));
+    cudaGraphDestroy(graph);
+    *out = (struct backend_graph *)executable;
+    return OK;
+fail:
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+static void cuda_graph_launch(struct backend *backend, struct backend_stream *stream,
+                              struct backend_graph *graph) {
+    (void)stream;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    check(cuda, cudaGraphLaunch((cudaGraphExec_t)graph, cuda->stream), "launching a graph");
+}
+
+static void cuda_graph_destroy(struct backend *backend, struct backend_graph *graph) {
+    (void)backend;
+    if (graph) cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
 static void cuda_destroy(struct backend *backend) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_gemm_destroy(cuda->gemm);
     cuda_staging_destroy(cuda->staging);
-    attention_plan_fini(&cuda->attention);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
+}
+
+static enum status cuda_weights_finish(struct backend *backend, struct err *err) {
+    return cuda_staging_finish(cuda_backend_of(backend)->staging, err);
+}
+
+static void cuda_embed(struct backend *backend, struct backend_stream *stream,
+                       const struct embed_args *args) {
+    (void)stream;
+    const struct cuda_linear_view table = cuda_linear_view_of(args->table);
+    cuda_embed_launch(args, &table, cuda_backend_of(backend)->stream);
+}
+
+static void cuda_rms_norm(struct backend *backend, struct backend_stream *stream,
+                          const struct rms_norm_args *args) {
+    (void)stream;
+    cuda_rms_norm_launch(args, cuda_backend_of(backend)->stream);
+}
+
+static void cuda_silu_mul(struct backend *backend, struct backend_stream *stream,
+                          const struct silu_mul_args *args) {
+    (void)stream;
+    cuda_silu_mul_launch(args, cuda_backend_of(backend)->stream);
+}
+
+static void cuda_gather_rows(struct backend *backend, struct backend_stream *stream,
+                             const struct gather_rows_args *args) {
+    (void)stream;
+    cuda_gather_rows_launch(args, cuda_backend_of(backend)->stream);
+}
+
+static void cuda_sample(struct backend *backend, struct backend_stream *stream,
+                        const struct sample_args *args) {
+    (void)stream;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_sample_launch(args, &cuda->info, cuda->stream);
+}
+
+static size_t sample_scratch_floats(const struct backend *backend, uint32_t vocab_size,
+                                    uint32_t num_rows) {
+    (void)backend;
+    return cuda_sample_scratch_floats(vocab_size, num_rows);
+}
+
+static const struct backend_ops cuda_ops = {
+    .destroy = cuda_destroy,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .synchronize = cuda_synchronize,
+    .alloc_host = cuda_alloc_host,
+    .release_host = cuda_release_host,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_wait = cuda_event_wait,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
+    .memory = cuda_memory,
+    .linear_create = cuda_linear_create,
+    .linear_destroy = cuda_linear_destroy,
+    .linear_bytes = cuda_linear_bytes,
+    .weights_finish = cuda_weights_finish,
+    .kv_cache_create = cuda_kv_cache_create,
+    .kv_cache_destroy = cuda_kv_cache_destroy,
+    .kv_cache_block_bytes = cuda_kv_cache_block_bytes,
+    .embed = cuda_embed,
+    .rms_norm = cuda_rms_norm,
+    .linear = cuda_linear,
+    .logits = cuda_logits,
+    .attention_prepare = cuda_attention_prepare,
+    .attention_plan = cuda_attention_plan,
+    .attention = cuda_attention,
+    .silu_mul = cuda_silu_mul,
+    .gather_rows = cuda_gather_rows,
+    .sample = cuda_sample,
+    .sample_scratch_floats = sample_scratch_floats,
+};
+
+// The first device that the environment shows this process.
+static enum status find_device(struct cuda_backend *cuda, char *name, size_t name_size,
+                               struct err *err) {
+    enum status status = OK;
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0) {
+        cudaGetLastError(); // forget it: nothing of this process is broken
+        return err_set(err, ERR_UNSUPPORTED, "device cuda: %s",
+                       error ? cudaGetErrorString(error) : "no device");
+    }
+    struct cudaDeviceProp properties;
+    CU(cudaGetDeviceProperties(&properties, 0));
+    cuda->info = (struct cuda_device_info){
+        .num_sms = properties.multiProcessorCount,
+        .major = properties.major,
+        .minor = properties.minor,
+        .shared_bytes_max = (int)properties.sharedMemPerBlockOptin,
+    };
+    snprintf(name, name_size, "%s", properties.name);
+    if (properties.major >= 8) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "device cuda: %s has compute capability %d.%d, want 8.0 or later", name,
+                   properties.major, properties.minor);
+fail:
+    return status;
+}
+
+enum status cuda_backend_create(struct backend **out, const struct backend_options *options,
+                                struct err *err) {
+    *out = NULL;
+    if (options->weight_dtype != DTYPE_BF16) {
+        return err_set(err, ERR_UNSUPPORTED, "device cuda keeps weights as BF16, not as %s",
+                       dtype_name(options->weight_dtype));
+    }
+    struct cuda_backend *cuda = calloc(1, sizeof *cuda);
+    if (!cuda) return err_nomem(err, "CUDA backend");
+    char name[256] = "";
+    enum status status = find_device(cuda, name, sizeof name, err);
+    if (status) goto fail;
+    cuda->base = (struct backend){
+        .ops = &cuda_ops,
+        .name = "cuda",
+        .activation_dtype = DTYPE_BF16,
+        .weight_dtype = DTYPE_BF16,
+    };
+    snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
+    CU(cudaSetDevice(0));
+    CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    const struct cuda_gemm_options gemm = {options->cuda_cache_path, name};
+    status = cuda_gemm_create(&cuda->gemm, &gemm, err);
+    if (status) goto fail;
+    int threads = options->threads ? options->threads : cpu_count();
+    if (threads > COPY_THREADS_MAX) threads = COPY_THREADS_MAX;
+    status = cuda_staging_create(&cuda->staging, (uint32_t)(threads > 0 ? threads : 1), err);
+    if (status) goto fail;
+    *out = &cuda->base;
+    return OK;
+fail:
+    cuda_destroy(&cuda->base);
+    return status;
 }

@@ -22,7 +22,6 @@ struct cuda_backend {
     cudaStream_t stream;
     struct cuda_gemm *gemm;
     struct cuda_staging *staging;
-    struct cuda_attention_plan attention; // the step's work list, made by attention_plan
     enum status failure; // sticky: a kernel or copy failed, nothing more runs
     char failure_text[256];
 };
@@ -30,6 +29,10 @@ struct cuda_backend {
 static inline struct cuda_backend *cuda_backend_of(const struct backend *backend) {
     return (struct cuda_backend *)(uintptr_t)backend;
 }
+
+// ERR_UNSUPPORTED, with the reason, where there is no driver, device or cuBLAS to be had.
+MUST_USE enum status cuda_backend_create(struct backend **out,
+                                         const struct backend_options *options, struct err *err);
 
 // Writes "CUDA: <call>: <reason>" and returns ERR_NOMEM for an allocation, else ERR_DEVICE.
 enum status cuda_error(struct err *err, cudaError_t error, const char *call);

@@ -15,6 +15,7 @@ struct kv_cache {
     struct kv_cache_spec spec;
     size_t part_bytes; // of all keys, or all values, of one layer
     char *data; // dev: per layer keys, then values; kernels.h says how
+    struct cuda_attention_plan plan; // work lists of the step
 };
 
 static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *linear) {

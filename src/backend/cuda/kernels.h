@@ -51,6 +51,29 @@ struct cuda_attention_plan {
     uint32_t max_seqs, max_items, max_tiles;
 };
 
+// All experts of a layer, bf16 as the checkpoint has them.
+struct cuda_experts_view {
+    const void *gate_up; // [num_experts][2 * intermediate][hidden]: gate's rows, then up's
+    const void *down; // [num_experts][hidden][intermediate]
+    struct experts_shape shape;
+};
+
+enum {
+    CUDA_EXPERTS_MAX = 2048, // experts of a layer: what routing and planning hold on the chip
+    CUDA_EXPERTS_TILE_MIN = 16, // rows of the smallest tile
+};
+
+// The scratch memory of `experts`. A row is a (token, slot) pair, in the order of experts.
+struct cuda_experts_scratch {
+    int32_t *source; // [rows] the token of a row
+    int32_t *position; // [num_tokens][top_k] the row of a pair
+    int32_t *first, *count; // [num_experts] an expert's rows
+    int32_t *items; // [max_items][4] tiles: expert, first row, number of rows, 0
+    int32_t *num_items; // [1]
+    void *activated; // bf16 [rows][intermediate]
+    void *down; // bf16 [rows][hidden]
+};
+
 // Work units that decode attention is to be cut into: a few per block that runs at once.
 static inline int cuda_attention_units_wanted(const struct cuda_device_info *info) {
     return info->num_sms * 2 * CUDA_DECODE_ROUNDS;
@@ -67,7 +90,7 @@ void cuda_attention_prefill_launch(const struct attention_args *args, const stru
                                    const struct cuda_attention_plan *plan,
                                    const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_plan_launch(const struct attention_plan_args *args,
-                                const struct cuda_attention_plan *plan,
+                                const struct cuda_attention_plan *plan, uint32_t num_kv_heads,
                                 const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,
@@ -75,8 +98,26 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
 // y = x W^T + b for few rows: one pass over the weights without tensor-core tiles to fill.
 void cuda_linear_small_launch(const struct cuda_linear_view *linear, const void *x, void *out,
                               uint32_t rows, bool out_is_float, cudaStream_t stream);
+void cuda_route_launch(const struct route_args *args, cudaStream_t stream);
+// `experts` of 1 to 4 tokens; of scratch only `activated` is used.
+void cuda_experts_small_launch(const struct experts_args *args,
+                               const struct cuda_experts_view *view,
+                               const struct cuda_experts_scratch *scratch, cudaStream_t stream);
+// `experts` of any number of tokens: sort, gemm, combine, with the same tile_rows in all.
+uint32_t cuda_experts_tile_rows(uint32_t num_rows, uint32_t num_experts);
+void cuda_experts_sort_launch(const struct experts_args *args, const struct cuda_experts_view *view,
+                              const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
+                              cudaStream_t stream);
+void cuda_experts_gemm_launch(const struct experts_args *args, const struct cuda_experts_view *view,
+                              const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
+                              const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_experts_combine_launch(const struct experts_args *args,
+                                 const struct cuda_experts_view *view,
+                                 const struct cuda_experts_scratch *scratch, cudaStream_t stream);
 void cuda_sample_launch(const struct sample_args *args, const struct cuda_device_info *info,
                         cudaStream_t stream);
+
+size_t cuda_sample_scratch_floats(uint32_t vocab_size, uint32_t num_rows);
 
 #ifdef __cplusplus
 }
