@@ -34,6 +34,17 @@ void cuda_linear(struct backend *backend, struct backend_stream *stream,
 void cuda_logits(struct backend *backend, struct backend_stream *stream,
                  const struct logits_args *args);
 
+enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
+                                struct experts **out, struct err *err);
+void cuda_experts_destroy(struct backend *backend, struct experts *experts);
+size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape);
+size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
+                                  uint32_t num_tokens, uint32_t top_k);
+void cuda_route(struct backend *backend, struct backend_stream *stream,
+                const struct route_args *args);
+void cuda_experts(struct backend *backend, struct backend_stream *stream,
+                  const struct experts_args *args);
+
 enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                  struct kv_cache **out, struct err *err);
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);

@@ -1,0 +1,131 @@
+/* Experts for 1 to 4 tokens: nothing is sorted and no tile is filled, each weight that a token
+ * needs is read once for it, and no others.
+ *
+ * First activated[pair] = silu(gate x) * (up x), then out = sum over slots of weight * (down
+ * activated), slots ascending. Bytes: pairs x 3 x hidden x intermediate x 2 (two tokens at one
+ * expert find its weights in the L2). Launch: a warp per row of gate and the same row of up, pairs
+ * along y; then a warp per output column, tokens along y. A lane takes 8 weights a turn. Sums are
+ * float32 over the same lanes in the same order for any number of tokens. */
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/kernels.h"
+
+namespace {
+
+constexpr int WARPS = 4;
+constexpr int GATE_UP_AHEAD = 4; // 128 bytes a lane in flight: 4 of gate, 4 of up
+constexpr int DOWN_AHEAD = 8; // slots at a time
+
+struct small_params {
+    const uint4 *gate_up; // [num_experts][2 * intermediate][hidden / 8]
+    const uint4 *down; // [num_experts][hidden][intermediate / 8]
+    const uint4 *x; // [num_tokens][hidden / 8]
+    const int32_t *ids; // [num_tokens][top_k]
+    const float *weights; // [num_tokens][top_k]
+    __nv_bfloat16 *activated; // [num_tokens][top_k][intermediate]
+    __nv_bfloat16 *out; // [num_tokens][hidden]
+    int top_k, hidden, intermediate;
+};
+
+__device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
+    const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum = fmaf(bf16_low(x[i]), bf16_low(y[i]), sum);
+        sum = fmaf(bf16_high(x[i]), bf16_high(y[i]), sum);
+    }
+    return sum;
+}
+
+__global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params p) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int n = blockIdx.x * WARPS + warp, pair = blockIdx.y;
+    if (n >= p.intermediate) return;
+    int vectors = p.hidden / 8;
+    const uint4 *gate = p.gate_up + ((size_t)p.ids[pair] * 2 * p.intermediate + n) * vectors;
+    const uint4 *up = gate + (size_t)p.intermediate * vectors;
+    const uint4 *x = p.x + (size_t)(pair / p.top_k) * vectors;
+    float gate_sum = 0.0f, up_sum = 0.0f;
+    int i = lane;
+    for (; i + (GATE_UP_AHEAD - 1) * 32 < vectors; i += GATE_UP_AHEAD * 32) {
+        uint4 g[GATE_UP_AHEAD], u[GATE_UP_AHEAD];
+#pragma unroll
+        for (int k = 0; k < GATE_UP_AHEAD; k++) {
+            g[k] = __ldg(&gate[i + k * 32]);
+            u[k] = __ldg(&up[i + k * 32]);
+        }
+#pragma unroll
+        for (int k = 0; k < GATE_UP_AHEAD; k++) {
+            uint4 v = __ldg(&x[i + k * 32]);
+            gate_sum = dot8(g[k], v, gate_sum);
+            up_sum = dot8(u[k], v, up_sum);
+        }
+    }
+    for (; i < vectors; i += 32) {
+        uint4 v = __ldg(&x[i]);
+        gate_sum = dot8(__ldg(&gate[i]), v, gate_sum);
+        up_sum = dot8(__ldg(&up[i]), v, up_sum);
+    }
+    gate_sum = warp_sum(gate_sum);
+    up_sum = warp_sum(up_sum);
+    if (lane) return;
+    float value = gate_sum / (1.0f + __expf(-gate_sum)) * up_sum;
+    p.activated[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
+}
+
+__global__ void __launch_bounds__(WARPS * 32) small_down_kernel(small_params p) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int n = blockIdx.x * WARPS + warp, first = blockIdx.y * p.top_k;
+    if (n >= p.hidden) return;
+    int vectors = p.intermediate / 8;
+    const uint4 *activated = reinterpret_cast<const uint4 *>(p.activated);
+    float out = 0.0f;
+    for (int slot = 0; slot < p.top_k; slot += DOWN_AHEAD) {
+        int left = p.top_k - slot;
+        const uint4 *down[DOWN_AHEAD], *x = activated + (size_t)(first + slot) * vectors;
+        float sums[DOWN_AHEAD] = {};
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) {
+            int id = k < left ? p.ids[first + slot + k] : 0;
+            down[k] = p.down + ((size_t)id * p.hidden + n) * vectors;
+        }
+        for (int i = lane; i < vectors; i += 32) {
+            uint4 w[DOWN_AHEAD];
+#pragma unroll
+            for (int k = 0; k < DOWN_AHEAD; k++) {
+                if (k < left) w[k] = __ldg(&down[k][i]);
+            }
+#pragma unroll
+            for (int k = 0; k < DOWN_AHEAD; k++) {
+                if (k < left) sums[k] = dot8(w[k], x[(size_t)k * vectors + i], sums[k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) {
+            if (k < left) out = fmaf(p.weights[first + slot + k], warp_sum(sums[k]), out);
+        }
+    }
+    if (lane == 0) p.out[(size_t)blockIdx.y * p.hidden + n] = __float2bfloat16(out);
+}
+
+} // namespace
+
+extern "C" void cuda_experts_small_launch(const struct experts_args *args,
+                                          const struct cuda_experts_view *view,
+                                          const struct cuda_experts_scratch *scratch,
+                                          cudaStream_t stream) {
+    small_params p = {};
+    p.gate_up = static_cast<const uint4 *>(view->gate_up);
+    p.down = static_cast<const uint4 *>(view->down);
+    p.x = static_cast<const uint4 *>(args->x);
+    p.ids = args->ids;
+    p.weights = args->weights;
+    p.activated = static_cast<__nv_bfloat16 *>(scratch->activated);
+    p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.top_k = static_cast<int>(args->top_k);
+    p.hidden = static_cast<int>(view->shape.hidden);
+    p.intermediate = static_cast<int>(view->shape.intermediate);
+    dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * args->top_k);
+    dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
+    small_gate_up_kernel<<<first, WARPS * 32, 0, stream>>>(p);
+    small_down_kernel<<<second, WARPS * 32, 0, stream>>>(p);
+}
