@@ -51,7 +51,7 @@ static const struct nvllm_param *own_option(size_t index) {
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
-// The library's rows with the default that a chat has.
+// The library's rows with the default that a chat has, and without what it does not print.
 static const struct nvllm_param *sampling_option(size_t index) {
     static const struct nvllm_param max_tokens = {
         "max_tokens",
@@ -61,7 +61,10 @@ static const struct nvllm_param *sampling_option(size_t index) {
         INT32_MAX,
         NULL,
         "tokens of an answer at most; default: what the context leaves"};
-    const struct nvllm_param *row = nvllm_sampling_param(index);
+    const struct nvllm_param *row;
+    for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
+        if (strcmp(row->name, "logprobs") != 0 && index-- == 0) break;
+    }
     return row && strcmp(row->name, "max_tokens") == 0 ? &max_tokens : row;
 }
 

@@ -4,6 +4,7 @@
 #include "cmd/chat_editor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -32,6 +33,7 @@ struct chat_editor {
     EditLine *el;
     HistoryW *history;
     const char *history_path; // borrowed; "": none
+    int fd; // the terminal, opened again so that reads need not wait
     bool escapes; // the terminal understands ANSI's
     wchar_t prompt[16];
     unsigned char bytes[READ_BYTES]; // [num_bytes] read, not yet decoded from `at` on
@@ -118,10 +120,11 @@ static bool fill(EditLine *el, struct chat_editor *editor) {
     editor->num_bytes = kept;
     for (;;) {
         if (!attend_signals(el)) return false;
-        struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
+        struct pollfd fds[2] = {{.fd = editor->fd, .events = POLLIN},
                                 {.fd = chat_signals_fd(), .events = POLLIN}};
         if (poll(fds, 2, -1) <= 0 || !fds[0].revents) continue;
-        ssize_t n = read(STDIN_FILENO, editor->bytes + kept, READ_BYTES - kept);
+        // The kernel drops what was typed when Ctrl-C comes, perhaps just now.
+        ssize_t n = read(editor->fd, editor->bytes + kept, READ_BYTES - kept);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         editor->at_end = n <= 0;
         if (n <= 0) return false;
@@ -282,8 +285,16 @@ static void choose_locale(void) {
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
+// Standard input itself must go on waiting: other programs have it too.
+static int open_terminal(void) {
+    const char *name = ttyname(STDIN_FILENO);
+    int fd = name ? open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    return fd >= 0 ? fd : STDIN_FILENO;
+}
+
 static enum status start(struct chat_editor *editor, struct err *err) {
     choose_locale();
+    editor->fd = open_terminal();
     editor->el = el_init("nanovllm", stdin, stdout, stderr);
     editor->history = history_winit();
     if (!editor->el || !editor->history) return err_nomem(err, "line editor");
@@ -317,6 +328,7 @@ void chat_editor_destroy(struct chat_editor *editor) {
     if (!editor) return;
     if (editor->el) el_end(editor->el);
     if (editor->history) history_wend(editor->history);
+    if (editor->fd != STDIN_FILENO) close(editor->fd);
     free(editor->wide.data);
     buf_fini(&editor->line);
     free(editor);
@@ -344,6 +356,8 @@ enum status chat_editor_read(struct chat_editor *editor, const char *prompt,
     editor->interrupted = false;
     chat_signals_clear_interrupt();
     chat_signals_prompt_begin();
+    // Before the prompt shows, so that a key that answers it is the editor's.
+    el_wset(editor->el, EL_PREP_TERM, 1);
     set_paste_marks(editor, true);
     int len = 0;
     const wchar_t *text = el_wgets(editor->el, &len);

@@ -10,8 +10,13 @@ enum { HELP_COLUMN = 32, HELP_WIDTH = 80 };
 static const char *value_name(const struct nvllm_param *row) {
     static const struct {
         const char *row, *value;
-    } names[] = {{"model", "DIR"},  {"input", "FILE"},         {"output", "FILE"},
-                 {"stats", "FILE"}, {"chat_template", "FILE"}, {"chat_template_kwargs", "JSON"}};
+    } names[] = {{"model", "DIR"},
+                 {"input", "FILE"},
+                 {"output", "FILE"},
+                 {"stats", "FILE"},
+                 {"load", "FILE"},
+                 {"chat_template", "FILE"},
+                 {"chat_template_kwargs", "JSON"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i].row, row->name) == 0) return names[i].value;
     }
