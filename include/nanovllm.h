@@ -287,15 +287,15 @@ struct nvllm_event {
 // nvllm_engine_abort, but not step, add_request, generate or destroy.
 typedef void (*nvllm_event_fn)(const struct nvllm_event *event, void *user_data);
 
+// Exactly one of prompt, prompt_token_ids and chat is given; the others are NULL.
 struct nvllm_request {
     size_t struct_size;
-    const char *prompt; // [prompt_len] text, or NULL when ids are given
+    const char *prompt; // [prompt_len] text
     size_t prompt_len; // bytes
-    const int32_t *prompt_token_ids; // [num_prompt_token_ids], or NULL when text is given
+    const int32_t *prompt_token_ids; // [num_prompt_token_ids]
     size_t num_prompt_token_ids;
-    const char
-        *chat; // [chat_len] JSON as nvllm_chat_template_render takes it, or NULL; exactly one
-    size_t chat_len; // of prompt, prompt_token_ids and chat is given
+    const char *chat; // [chat_len] JSON as nvllm_chat_template_render takes it
+    size_t chat_len; // bytes
     const struct nvllm_sampling_params *sampling; // NULL: all defaults
     // Requests share cached prefixes only within one salt; NULL: the common one.
     const char *cache_salt;

@@ -7,8 +7,8 @@
  *
  * A missing (or null) key has transformers' default: head_dim hidden_size / num_attention_heads,
  * num_key_value_heads num_attention_heads, rms_norm_eps 1e-6 (Mixtral: 1e-5), hidden_act silu (the
- * only one we run), tie_word_embeddings false, rope_theta 10000 (Mixtral: 1e6), dtype float32 (what counts is the weights' own
- * type). The other sizes and `architectures` are required.
+ * only one we run), tie_word_embeddings false, rope_theta 10000 (Mixtral: 1e6), dtype float32 (what
+ * counts is the weights' own type). The other sizes and `architectures` are required.
  *
  * generation_config.json adds EOS ids and sampling defaults. Its values are used as they stand, as
  * vLLM does; but "do_sample": false, spelled out, means greedy, as transformers does. */

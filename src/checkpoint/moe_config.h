@@ -7,9 +7,9 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 
-// Fills config->moe, which model_config_fini frees; architecture, num_layers and
-// intermediate_size must be there. An
-// architecture that has no experts does not have these keys either: they are not looked at.
+// Fills config->moe, which model_config_fini frees; architecture, num_layers and intermediate_size
+// must be there. An architecture that has no experts does not have these keys either: they are not
+// looked at.
 MUST_USE enum status moe_config_read(struct model_config *config, const json_t *root,
                                      const char *what, struct err *err);
 

@@ -10,8 +10,7 @@
 
 // Reads rope_parameters (transformers 5), or rope_theta and rope_scaling (before), from
 // config.json's object. Both may be there if they agree. `max_position_embeddings` is the default
-// of original_max_position_embeddings.
-// `theta_default` is that of a configuration without a theta.
+// of original_max_position_embeddings, `theta_default` that of the theta.
 MUST_USE enum status rope_config_read(struct rope_config *rope, const json_t *root,
                                       uint32_t max_position_embeddings, double theta_default,
                                       const char *what, struct err *err);

@@ -16,8 +16,8 @@ struct output_file {
     bool is_stdout, emptied, failed;
 };
 
-// ERR_INVALID where `path` is one of the *.json, *.jinja and *.safetensors files that the folder `model` has
-// now, under this or another name. Opens nothing.
+// ERR_INVALID where `path` is one of the *.json, *.jinja and *.safetensors files that the folder
+// `model` has now, under this or another name. Opens nothing.
 MUST_USE enum status output_file_spare_model(const char *path, const char *model, struct err *err);
 // `path` "-": standard output. `input_fd` (-1: none) must not be the same file.
 MUST_USE enum status output_file_open(struct output_file *file, const char *path, int input_fd,

@@ -1,5 +1,5 @@
-/* Mixtral: Mistral with experts in every layer. Source: Mixtral of Experts, arXiv 2401.04088, and the
- * published checkpoints. */
+/* Mixtral: Mistral with experts in every layer. Source: Mixtral of Experts, arXiv 2401.04088, and
+ * the published checkpoints. */
 #include "model/family.h"
 
 static const struct expert_names names = {

@@ -1,5 +1,5 @@
-/* The order of work: everything is checked on the JSON as it came, so that places in sentences are the
- * caller's; then messages are changed in place, for the parsed tree is ours. */
+/* The order of work: everything is checked on the JSON as it came, so that places in sentences are
+ * the caller's; then messages are changed in place, for the parsed tree is ours. */
 #include "text/chat_messages.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// Every allocation of making a backend, a linear, experts, a KV cache and memory failing in turn; and ops that
-// allocate nothing.
+// Every allocation of making a backend, a linear, experts, a KV cache and memory failing in turn;
+// and ops that allocate nothing.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-// The keys of a mixture of experts: transformers' defaults, both names of the count, which layers are
-// sparse, and one sentence for each malformed configuration.
+// The keys of a mixture of experts: transformers' defaults, both names of the count, which layers
+// are sparse, and one sentence for each malformed configuration.
 #include <stdlib.h>
 #include <string.h>
 
