@@ -341,7 +341,7 @@ static enum status take_line(struct chat_editor *editor, const wchar_t *text, si
     if (len && text[len - 1] == L'\n') len--;
     for (size_t i = 0; i < len && !status; i++) {
         char bytes[4];
-        status = buf_append(&editor->line, bytes, utf8_encode((uint32_t)text[i], bytes), err);
+        status = buf_append(&editor->line, bytes, utf8_write((uint32_t)text[i], bytes), err);
     }
     return status;
 }

@@ -213,7 +213,7 @@ static enum status read_unicode_escape(struct json_reader *reader, struct buf *o
     }
     if (c == 0) return wrong(reader, "no NUL character", err);
     char bytes[4];
-    return buf_append(out, bytes, utf8_encode(c, bytes), err);
+    return buf_append(out, bytes, utf8_write(c, bytes), err);
 }
 
 // After the backslash.

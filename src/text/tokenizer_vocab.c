@@ -159,7 +159,7 @@ enum status vocab_spell(const struct vocab *vocab, const unsigned char *bytes, s
     enum status status = buf_reserve(out, 2 * len, err);
     if (status) return status;
     for (size_t i = 0; i < len; i++) {
-        out->len += utf8_encode(vocab->char_of_byte[bytes[i]], out->data + out->len);
+        out->len += utf8_write(vocab->char_of_byte[bytes[i]], out->data + out->len);
     }
     out->data[out->len] = '\0';
     return OK;

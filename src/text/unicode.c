@@ -66,7 +66,7 @@ size_t utf8_valid_prefix(const char *text, size_t len) {
     return len;
 }
 
-size_t utf8_encode(uint32_t c, char out[4]) {
+size_t utf8_write(uint32_t c, char out[4]) {
     if (c < 0x80) {
         out[0] = (char)c;
         return 1;
@@ -264,7 +264,7 @@ static enum status normalize_run(const unsigned char *text, size_t len,
     if (status) return status;
     for (size_t i = 0; i < (size_t)n; i++) {
         struct buf *piece = &scratch->piece;
-        piece->len += utf8_encode((uint32_t)points->data[i], piece->data + piece->len);
+        piece->len += utf8_write((uint32_t)points->data[i], piece->data + piece->len);
     }
     if (scratch->piece.data) scratch->piece.data[scratch->piece.len] = '\0';
     return OK;

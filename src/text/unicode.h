@@ -48,7 +48,7 @@ static inline uint32_t utf8_decode(const unsigned char *text, size_t *size) {
 }
 
 // Writes a code point below UNICODE_END that is not a surrogate; returns its bytes.
-size_t utf8_encode(uint32_t code_point, char out[4]);
+size_t utf8_write(uint32_t code_point, char out[4]);
 
 // The start of a character whose end has not come yet. All-zero is empty.
 struct utf8_pending {

@@ -207,7 +207,7 @@ size_t fixture_random_text(uint64_t *state, size_t max_pieces, struct buf *out) 
         for (size_t k = 1 + fixture_random(state) % 4; k > 0; k--) {
             char bytes[4];
             uint32_t c = ranges[range].first + fixture_random(state) % ranges[range].count;
-            assert_int_equal(buf_append(out, bytes, utf8_encode(c, bytes), NULL), OK);
+            assert_int_equal(buf_append(out, bytes, utf8_write(c, bytes), NULL), OK);
         }
     }
     return out->len;

@@ -77,7 +77,7 @@ static void test_every_character_there_and_back(void **state) {
     for (uint32_t c = 0; c < UNICODE_END; c++) {
         if (c >= 0xd800 && c < 0xe000) continue;
         char bytes[4];
-        size_t size, len = utf8_encode(c, bytes);
+        size_t size, len = utf8_write(c, bytes);
         if (utf8_valid_prefix(bytes, len) != len) fail_msg("U+%04X is not valid", c);
         if (utf8_decode((unsigned char *)bytes, &size) != c || size != len) {
             fail_msg("U+%04X is read differently", c);

@@ -149,7 +149,7 @@ static enum status convert(struct run *run, uint32_t conversion, struct value *v
     }
     if (conversion != 'r' && conversion != 'a') {
         char bytes[4];
-        size_t len = utf8_encode(conversion, bytes);
+        size_t len = utf8_write(conversion, bytes);
         return run_fail(run, "Unknown conversion specifier '%.*s'", (int)len, bytes);
     }
     struct text text = {0};

@@ -278,7 +278,7 @@ static enum status append_character(struct run *run, struct percent *percent,
     if (c < 0 || c >= UNICODE_END || (c >= 0xd800 && c <= 0xdfff))
         return run_fail(run, "%%c arg not in range(0x110000)");
     char bytes[4];
-    struct string string = string_of(bytes, utf8_encode((uint32_t)c, bytes));
+    struct string string = string_of(bytes, utf8_write((uint32_t)c, bytes));
     return append_padded(run, &percent->text, spec, false, "", &string);
 }
 

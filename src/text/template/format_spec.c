@@ -126,7 +126,7 @@ static enum status parse(struct run *run, const struct string *spec, char defaul
 
 static enum status unknown_code(struct run *run, const struct layout *layout) {
     char bytes[4];
-    size_t len = utf8_encode(layout->type, bytes);
+    size_t len = utf8_write(layout->type, bytes);
     return run_fail(run, "Unknown format code '%.*s' for object of type '%s'", (int)len, bytes,
                     layout->type_name);
 }
@@ -235,7 +235,7 @@ static enum status check_grouping(struct run *run, const struct layout *layout) 
     bool is_binary = type == 'b' || type == 'o' || type == 'x' || type == 'X';
     if (layout->grouping == '_' && is_binary) return OK;
     char bytes[4];
-    size_t len = utf8_encode(type, bytes);
+    size_t len = utf8_write(type, bytes);
     return run_fail(run, "Cannot specify '%c' with '%.*s'.", layout->grouping, (int)len, bytes);
 }
 
@@ -252,7 +252,7 @@ static enum status format_character(struct run *run, int64_t c, const struct lay
         return run_fail(run, "%%c arg not in range(0x110000)");
     char bytes[4];
     struct number_parts parts = {.sign = "", .prefix = "", .rest = string_of("", 0)};
-    parts.digits = string_of(bytes, utf8_encode((uint32_t)c, bytes));
+    parts.digits = string_of(bytes, utf8_write((uint32_t)c, bytes));
     return append_number(run, layout, &parts, text);
 }
 

@@ -135,7 +135,7 @@ struct unescape {
 };
 
 static void put_char(struct unescape *text, uint32_t c) {
-    text->out += utf8_encode(c, text->out);
+    text->out += utf8_write(c, text->out);
 }
 
 // Up to `max` digits of a base of at most 16; how many there are.

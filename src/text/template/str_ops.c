@@ -76,7 +76,7 @@ enum status str_plain(struct run *run, struct value value, const struct string *
 
 enum status str_append_char(struct run *run, struct text *text, uint32_t c) {
     char bytes[4];
-    size_t size = utf8_encode(c, bytes);
+    size_t size = utf8_write(c, bytes);
     return text_append(run, text, bytes, size);
 }
 
