@@ -111,7 +111,7 @@ struct nvllm_sampling_params {
 struct nvllm_engine_options {
     size_t struct_size;
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
-    const char *device; // "auto" (default), "cpu"
+    const char *device; // "auto" (default; cuda where there is one, else cpu), "cuda", "cpu"
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"

@@ -1,15 +1,21 @@
+#include "backend/select.h"
+
 #include <string.h>
 
-#include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
 
 enum status backend_create(struct backend **out, const struct backend_options *options,
                            struct err *err) {
     const char *device = options->device ? options->device : "auto";
-    if (strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0) {
-        return cpu_backend_create(out, options, err);
+    if (strcmp(device, "cuda") == 0) return select_cuda_create(out, options, err);
+    if (strcmp(device, "cpu") == 0) return cpu_backend_create(out, options, err);
+    if (strcmp(device, "auto") == 0) {
+        // A device that is there but cannot be used is an error: nobody wants a fast machine to be
+        // slow in silence.
+        return select_cuda_available(NULL) ? cpu_backend_create(out, options, err)
+                                           : select_cuda_create(out, options, err);
     }
-    return err_set(err, ERR_INVALID, "unknown device \"%s\" (auto, cpu)", device);
+    return err_set(err, ERR_INVALID, "unknown device \"%s\" (auto, cuda, cpu)", device);
 }
 
 void backend_destroy(struct backend *backend) {

@@ -61,8 +61,8 @@ static const struct nvllm_param sampling_table[] = {
 static const struct nvllm_param option_table[] = {
     {"model", NVLLM_PARAM_STRING, OPTION(model), 0, 0, NULL,
      "folder with config.json, *.safetensors and tokenizer.json; required"},
-    {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cpu",
-     "what the model runs on; default auto"},
+    {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cuda|cpu",
+     "what the model runs on, auto is cuda where it can be, else cpu; default auto"},
     {"dtype", NVLLM_PARAM_STRING, OPTION(dtype), 0, 0, "auto|bfloat16|float32",
      "how weights are kept, auto is bfloat16; default auto"},
     {"load_format", NVLLM_PARAM_STRING, OPTION(load_format), 0, 0, "auto|dummy",

@@ -357,10 +357,10 @@ static void test_options_have_ranges(void **state) {
     assert_int_equal(options.skip_tokenizer_init, 1);
     assert_int_equal(options.seed, 77);
     assert_int_equal(params_check_engine_options(&options, NULL), OK);
-    option_refused("device", "gpu", "device is gpu, want auto or cpu");
-    option_refused("device", "", "device is , want auto or cpu");
-    option_refused("device", "aut", "device is aut, want auto or cpu");
-    option_refused("device", "auto|cpu", "device is auto|cpu, want auto or cpu");
+    option_refused("device", "gpu", "device is gpu, want auto, cuda or cpu");
+    option_refused("device", "", "device is , want auto, cuda or cpu");
+    option_refused("device", "aut", "device is aut, want auto, cuda or cpu");
+    option_refused("device", "auto|cpu", "device is auto|cpu, want auto, cuda or cpu");
     option_refused("cpu_isa", "sse", "cpu_isa is sse, want auto, scalar, avx2 or avx512");
     option_refused("threads", "-1", "threads is -1, want an integer from 0 to 1024");
     option_refused("threads", "1025", "threads is 1025, want an integer from 0 to 1024");

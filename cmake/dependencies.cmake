@@ -1,0 +1,32 @@
+# Libraries that pkg-config finds: dependency(PREFIX MODULE ARCHIVES...) makes PkgConfig::PREFIX and
+# sets PREFIX_LINK_LIBRARIES, the shared libraries.
+# With NANOVLLM_STATIC what links PkgConfig::PREFIX takes it from ARCHIVES, the lib*.a of the library
+# and of what it needs in turn, where the system has them all. libnanovllm.so never does: archives of
+# distributions are for programs, not compiled to go into a shared library.
+option(NANOVLLM_STATIC "Link the command with archives of other libraries, where there are any" OFF)
+
+function(dependency prefix module)
+  pkg_check_modules(${prefix} REQUIRED IMPORTED_TARGET GLOBAL ${module})
+  set(${prefix}_LINK_LIBRARIES "${${prefix}_LINK_LIBRARIES}" PARENT_SCOPE)
+  if(NOT NANOVLLM_STATIC)
+    return()
+  endif()
+  set(archives)
+  foreach(name ${ARGN})
+    find_library(${prefix}_${name}_ARCHIVE lib${name}.a HINTS ${${prefix}_STATIC_LIBRARY_DIRS})
+    mark_as_advanced(${prefix}_${name}_ARCHIVE)
+    if(NOT ${prefix}_${name}_ARCHIVE)
+      message(STATUS "${module}: linked as a shared library, there is no lib${name}.a")
+      return()
+    endif()
+    list(APPEND archives ${${prefix}_${name}_ARCHIVE})
+  endforeach()
+  set_target_properties(PkgConfig::${prefix} PROPERTIES INTERFACE_LINK_LIBRARIES "${archives}")
+endfunction()
+
+find_package(PkgConfig REQUIRED)
+dependency(JANSSON "jansson>=2.14" jansson)
+dependency(PCRE2 "libpcre2-8>=10.40" pcre2-8)
+dependency(UTF8PROC "libutf8proc>=2.6" utf8proc)
+dependency(XXHASH "libxxhash>=0.8" xxhash)
+dependency(LIBEDIT libedit edit tinfo bsd md) # of the command alone
