@@ -87,6 +87,7 @@ enum status chat_output_end(struct chat_output *output, struct err *err) {
     return status ? status : chat_output_flush(output, err);
 }
 
+PRINTF_LIKE(3, 0)
 static enum status print(struct chat_output *output, bool note, const char *format, va_list args,
                          struct err *err) {
     char *text = NULL;
