@@ -1,0 +1,150 @@
+/* One row of logits as sampling sees it: tiles of 512 that a warp loads at once, penalties and bias
+ * patched in, values cleaned, and the order among tokens. A token is a key, ascending from the best
+ * logit, ties by id: all keys of a row are distinct, so a set of best tokens is one end key.
+ * Weights, exp((logit - max) / temperature), are summed as integers: sums have the same bits in
+ * any order, for any number of blocks. */
+#pragma once
+
+#include <float.h>
+#include <limits.h>
+
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/kernels.h"
+
+namespace {
+
+using mass_t = unsigned long long; // weights in units of 2^-44, so 2^19 tokens fit
+
+constexpr int TILE = 512, LANE_VALUES = TILE / 32; // a lane's: four runs of four ids
+constexpr int TILE_WORDS = TILE / 32; // of a tile's bits
+constexpr float MASS_ONE = 0x1p44f;
+constexpr float WEIGHT_MIN = 2e-38f; // what is smaller counts as 0, as on the CPU
+
+// What the scan leaves of a tile; sums are relative to the maximum of the tile.
+struct tile_part {
+    float max, sum; // of the adjusted logits; sum with the row's temperature
+    float raw_max, raw_sum; // of the logits as the model gave them, temperature 1
+};
+
+struct row_view {
+    const float *logits; // [vocab_size] raw
+    const uint32_t *patch_bits; // [num_tiles][TILE_WORDS] ids that have a patch, or NULL
+    const float *patches; // [vocab_size] cleaned, at those ids
+    const float *tile_max; // [num_tiles] of stride 4
+    int vocab_size, num_tiles, id_bits;
+    bool vectors; // rows start at 16 bytes
+    float max; // of the row, > -inf where weights are used
+    float scale; // log2(e) / temperature
+    float weight_min; // smaller weights are dropped
+};
+
+// NaN as -inf, +inf as the largest float, -0 as +0.
+__device__ __forceinline__ float clean(float logit) {
+    return fminf(fmaxf(logit, -INFINITY), FLT_MAX) + 0.0f;
+}
+
+__device__ __forceinline__ float exp2_fast(float x) { // within 2 ulp; below 2^-126 0
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Larger floats become smaller integers; its own inverse.
+__device__ __forceinline__ uint32_t descending(uint32_t bits) {
+    return bits ^ (0x7fffffffu & ~(0u - (bits >> 31)));
+}
+__device__ __forceinline__ uint64_t key_of(const row_view &v, float logit, int id) {
+    return static_cast<uint64_t>(descending(__float_as_uint(logit))) << v.id_bits | id;
+}
+__device__ __forceinline__ float key_logit(const row_view &v, uint64_t key) {
+    return __uint_as_float(descending(static_cast<uint32_t>(key >> v.id_bits)));
+}
+__device__ __forceinline__ int key_id(const row_view &v, uint64_t key) {
+    return static_cast<int>(key & ((1ull << v.id_bits) - 1));
+}
+// Of all tokens whose logit is at least `logit`.
+__device__ __forceinline__ uint64_t last_key(const row_view &v, float logit) {
+    return key_of(v, logit, static_cast<int>((1ull << v.id_bits) - 1));
+}
+
+__device__ __forceinline__ mass_t mass_of(const row_view &v, float logit) {
+    float weight = exp2_fast((logit - v.max) * v.scale);
+    return weight >= v.weight_min ? __float2ull_rz(weight * MASS_ONE) : 0;
+}
+
+// The id of value i of this lane.
+__device__ __forceinline__ int value_id(int tile, int i) {
+    return tile * TILE + i / 4 * 128 + static_cast<int>(threadIdx.x % 32) * 4 + i % 4;
+}
+
+__device__ __forceinline__ void load_raw(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i += 4) {
+        int id = value_id(tile, i);
+        if (v.vectors && id < v.vocab_size) { // vocab_size is a multiple of 4
+            float4 four = *reinterpret_cast<const float4 *>(v.logits + id);
+            x[i] = four.x;
+            x[i + 1] = four.y;
+            x[i + 2] = four.z;
+            x[i + 3] = four.w;
+        } else {
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                x[i + c] = id + c < v.vocab_size ? v.logits[id + c] : -INFINITY;
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i++) x[i] = clean(x[i]);
+}
+
+// bits: [TILE_WORDS] of this tile.
+__device__ __forceinline__ void apply_patches(const row_view &v, const uint32_t *bits, int tile,
+                                              float (&x)[LANE_VALUES]) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i++) {
+        uint32_t word = bits[i / 4 * 4 + lane / 8];
+        if (word >> (lane % 8 * 4 + i % 4) & 1) x[i] = v.patches[value_id(tile, i)];
+    }
+}
+
+__device__ __forceinline__ void load_tile(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+    load_raw(v, tile, x);
+    if (v.patch_bits) apply_patches(v, v.patch_bits + tile * TILE_WORDS, tile, x);
+}
+
+__device__ __forceinline__ float tile_max(const row_view &v, int tile) {
+    return v.tile_max[tile * 4];
+}
+
+__device__ __forceinline__ mass_t warp_sum(mass_t value) {
+    for (int offset = 16; offset; offset >>= 1) {
+        value += __shfl_xor_sync(FULL_WARP, value, offset);
+    }
+    return value;
+}
+
+// Inclusive prefix sum over the warp's lanes.
+__device__ __forceinline__ mass_t warp_scan(mass_t value) {
+    int lane = threadIdx.x % 32;
+    for (int offset = 1; offset < 32; offset <<= 1) {
+        mass_t other = __shfl_up_sync(FULL_WARP, value, offset);
+        if (lane >= offset) value += other;
+    }
+    return value;
+}
+
+// The first id of the tile whose logit is at least `logit`; called by a whole warp.
+__device__ int first_at_least(const row_view &v, int tile, float logit) {
+    float x[LANE_VALUES];
+    load_tile(v, tile, x);
+    int first = INT_MAX;
+#pragma unroll
+    for (int i = LANE_VALUES - 1; i >= 0; i--) {
+        if (x[i] >= logit && value_id(tile, i) < v.vocab_size) first = value_id(tile, i);
+    }
+    return __reduce_min_sync(FULL_WARP, first);
+}
+
+} // namespace
