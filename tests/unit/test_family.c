@@ -92,9 +92,8 @@ static void refused(const struct field changes[CHANGES_MAX], const char *words) 
 static void test_unknown_architecture_lists_the_known(void **state) {
     (void)state;
     refused((const struct field[CHANGES_MAX]){{"architectures", "[\"NopeForCausalLM\"]"}},
-            "NopeForCausalLM|not supported|LlamaForCausalLM, MistralForCausalLM, "
-            "MixtralForCausalLM, |Qwen2ForCausalLM|"
-            "Qwen3ForCausalLM|Qwen3MoeForCausalLM");
+            "NopeForCausalLM|not supported|LlamaForCausalLM, |MistralForCausalLM, |"
+            "MixtralForCausalLM, |Qwen2ForCausalLM, |Qwen3ForCausalLM, |Qwen3MoeForCausalLM");
 }
 
 // A bias that would be left out is refused.
