@@ -416,7 +416,7 @@ static void depth_is_bounded(void **state) {
                                          "{{ a[", "{% if a %}", "{% for a in b %}", "{% set a %}"};
     for (size_t i = 0; i < ARRAY_LEN(nested); ++i) {
         bool is_block = nested[i][1] == '%';
-        assert_false(is_parsed(is_block ? "" : "{{ ", nested[i] + (is_block ? 0 : 3), 100000, ""));
+        assert_false(is_parsed(is_block ? "" : "{{ ", nested[i] + (is_block ? 0 : 3), 50000, ""));
     }
 }
 
