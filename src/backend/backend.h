@@ -133,7 +133,10 @@ struct attention_prepare_args {
 struct attention_plan_args {
     struct kv_cache *cache;
     const int32_t *query_start; // dev [num_seqs + 1]
-    const int32_t *context_len; // dev [num_seqs]
+    const int32_t *context_len; // dev [num_seqs]; 0: nothing of the sequence is wanted
+    // dev: the step's block_table_stride. attention_args has it too, but a recorded step keeps the
+    // one that it was recorded with.
+    const uint32_t *block_table_stride;
     uint32_t num_seqs;
 };
 

@@ -21,11 +21,10 @@ struct batch_arrays batch_bind(const struct batch_header *h, void *base) {
     a.slot_mapping = take(base, &at, h->num_tokens, sizeof *a.slot_mapping);
     a.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *a.query_start);
     a.context_len = take(base, &at, h->num_seqs, sizeof *a.context_len);
-    a.block_tables =
-        take(base, &at, (size_t)h->num_seqs * h->block_table_stride, sizeof *a.block_tables);
     a.logit_index = take(base, &at, h->num_logits, sizeof *a.logit_index);
     a.rows = take(base, &at, h->num_logits, sizeof *a.rows);
-    a.adjusts = take(base, &at, h->num_adjusts, sizeof *a.adjusts);
+    a.block_tables = take(base, &at, 0, sizeof *a.block_tables);
+    a.adjusts = take(base, &at, (size_t)h->first_adjust + h->num_adjusts, sizeof *a.adjusts);
     a.size_bytes = at;
     return a;
 }
@@ -34,17 +33,18 @@ size_t batch_capacity_bytes(const struct batch_limits *limits) {
     size_t tokens = limits->max_num_tokens, seqs = limits->max_num_seqs;
     return sizeof(struct batch_header) + 3 * tokens * sizeof(int32_t) +
            (2 * seqs + 1 + seqs * limits->max_blocks_per_seq + seqs) * sizeof(int32_t) +
-           seqs * sizeof(struct sample_row) + limits->max_adjusts * sizeof(struct sample_adjust);
+           seqs * sizeof(struct sample_row) +
+           ((size_t)limits->max_adjusts + 1) * sizeof(struct sample_adjust);
 }
 
-enum status batch_init(struct batch *batch, const struct batch_limits *limits, struct err *err) {
+enum status batch_init(struct batch *batch, struct backend *backend,
+                       const struct batch_limits *limits, struct err *err) {
     *batch = (struct batch){.capacity_bytes = batch_capacity_bytes(limits)};
-    batch->block = malloc(batch->capacity_bytes);
-    return batch->block ? OK : err_nomem(err, "batch");
+    return backend->ops->alloc_host(backend, batch->capacity_bytes, &batch->block, err);
 }
 
-void batch_fini(struct batch *batch) {
-    free(batch->block);
+void batch_fini(struct batch *batch, struct backend *backend) {
+    if (batch->block) backend->ops->release_host(backend, batch->block);
     *batch = (struct batch){0};
 }
 
@@ -74,6 +74,9 @@ static void fill_sequence(const struct batch_arrays *a, uint32_t row, uint32_t f
     const struct sequence *seq = item->seq;
     uint32_t start = seq->num_computed_tokens;
     memcpy(a->tokens + first_token, seq->token_ids + start, item->num_tokens * sizeof *a->tokens);
+    if (seq->has_pending_token && start + item->num_tokens == seq->num_tokens) {
+        a->tokens[first_token + item->num_tokens - 1] = -1 - (int32_t)seq->pending_row;
+    }
     for (uint32_t i = 0; i < item->num_tokens; i++) {
         uint32_t position = start + i;
         uint32_t block = seq->block_table[position / block_size];
@@ -100,15 +103,17 @@ static void fill_row(const struct batch_arrays *a, uint32_t row, uint32_t first_
            sampling->num_adjusts * sizeof *a->adjusts);
 }
 
-void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
-                 batch_sampling_fn sampling_of) {
-    struct batch_header header = count_schedule(schedule, block_size, sampling_of);
+static void fill(struct batch *batch, const struct schedule *schedule, struct batch_header header,
+                 uint32_t block_size, batch_sampling_fn sampling_of) {
+    size_t table_bytes = (size_t)header.num_seqs * header.block_table_stride * sizeof(int32_t);
+    header.first_adjust =
+        (uint32_t)((table_bytes + sizeof(struct sample_adjust) - 1) / sizeof(struct sample_adjust));
     struct batch_arrays a = batch_bind(&header, batch->block);
     CHECK(a.size_bytes <= batch->capacity_bytes, "%zu > %zu", a.size_bytes, batch->capacity_bytes);
     header.size_bytes = (uint32_t)a.size_bytes;
     *a.header = header;
 
-    uint32_t row = 0, token = 0, logit = 0, adjust = 0;
+    uint32_t row = 0, token = 0, logit = 0, adjust = header.first_adjust;
     a.query_start[0] = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
@@ -122,5 +127,32 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         fill_row(&a, logit++, adjust, item->seq, sampling);
         adjust += sampling->num_adjusts;
     }
+    for (; row < header.num_seqs; row++) {
+        a.tokens[row] = 0;
+        a.positions[row] = 0;
+        a.slot_mapping[row] = -1;
+        a.query_start[row + 1] = (int32_t)row + 1;
+        a.context_len[row] = 0;
+        a.logit_index[row] = (int32_t)row;
+        a.rows[row] = (struct sample_row){
+            .top_p = 1.0f, .num_top = -1, .repetition_penalty = 1.0f, .adjust_start = adjust};
+    }
     batch->arrays = a;
+}
+
+void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
+                 batch_sampling_fn sampling_of) {
+    struct batch_header header = count_schedule(schedule, block_size, sampling_of);
+    fill(batch, schedule, header, block_size, sampling_of);
+}
+
+void batch_build_padded(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
+                        batch_sampling_fn sampling_of, uint32_t num_rows) {
+    struct batch_header header = count_schedule(schedule, block_size, sampling_of);
+    CHECK(header.num_seqs <= num_rows && header.num_tokens == header.num_seqs &&
+              header.num_logits == header.num_seqs,
+          "%u sequences, %u tokens, %u logits for %u rows", header.num_seqs, header.num_tokens,
+          header.num_logits, num_rows);
+    header.num_seqs = header.num_tokens = header.num_logits = num_rows;
+    fill(batch, schedule, header, block_size, sampling_of);
 }

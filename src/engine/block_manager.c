@@ -121,8 +121,8 @@ static void block_drop(struct block_manager *manager, uint32_t id) {
 
 uint64_t block_manager_hash(struct block_manager *manager, struct sequence *seq, uint32_t index) {
     size_t block_size = manager->block_size;
-    CHECK((index + (size_t)1) * block_size <= seq->num_tokens, "block %u of %u tokens", index,
-          seq->num_tokens);
+    CHECK((index + (size_t)1) * block_size <= sequence_num_known(seq), "block %u of %u tokens",
+          index, sequence_num_known(seq));
     for (; seq->num_hashes <= index; seq->num_hashes++) {
         uint32_t i = seq->num_hashes;
         uint64_t before =

@@ -81,7 +81,18 @@ static enum status create_scheduler(struct llm_engine *engine, struct err *err) 
     config.hash_seed = engine->secret;
     enum status status = scheduler_create(&engine->scheduler, &config, err);
     if (status) return status;
-    return batch_init(&engine->batch, &engine->plan.batch, err);
+    // prefill-first may admit what it just preempted in the same step, whose last token would have
+    // to be known then.
+    engine->is_async = model_runner_is_async(engine->runner) && config.policy == SCHEDULE_MIXED;
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        status = batch_init(&engine->batches[i], engine->plan.backend, &engine->plan.batch, err);
+        if (status) return status;
+        engine->flights[i].slot = i;
+        engine->flights[i].requests =
+            calloc(engine->plan.batch.max_num_seqs, sizeof *engine->flights[i].requests);
+        if (!engine->flights[i].requests) return err_nomem(err, "scheduler");
+    }
+    return OK;
 }
 
 // A token beyond the model's output would be sampled and then have no text; the other way round,
@@ -139,12 +150,21 @@ fail:
     return status;
 }
 
+static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);
+
 void llm_engine_destroy(struct llm_engine *engine) {
     if (!engine) return;
     if (engine->scheduler) llm_engine_abort_all(engine);
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        // Until the device no longer reads what is freed below.
+        if (engine->flights[i].is_launched) (void)!land(engine, &engine->flights[i], NULL);
+    }
     request_table_fini(&engine->requests);
     scheduler_destroy(engine->scheduler);
-    batch_fini(&engine->batch);
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        batch_fini(&engine->batches[i], engine->plan.backend);
+        free(engine->flights[i].requests);
+    }
     model_runner_destroy(engine->runner);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
@@ -232,25 +252,105 @@ static const struct sampling *sampling_of(const struct sequence *seq) {
     return &request->sampling;
 }
 
-// The tokens of a step that ran, to their requests. An event's callback may abort requests further
-// on in the schedule: their items are NULL then.
-static void take_results(struct llm_engine *engine, const struct schedule *schedule,
-                         const struct sample_result *results) {
-    scheduler_advance(engine->scheduler);
-    uint32_t row = 0;
-    for (uint32_t i = 0; i < schedule->num_items; i++) {
-        if (!schedule->items[i].needs_token) continue;
-        const struct sample_result *result = &results[row++];
-        const struct sequence *seq = schedule->items[i].seq;
-        if (seq) llm_engine_take_token(engine, seq->user, result);
-    }
-}
-
 static void fail_all(struct llm_engine *engine) {
     engine->failed = true;
     for (struct sequence *seq; (seq = scheduler_first(engine->scheduler));) {
         llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ERROR, "the device failed");
     }
+}
+
+// Batch and launch of what the scheduler picked.
+static enum status launch(struct llm_engine *engine, const struct schedule *schedule, double start,
+                          struct err *err) {
+    struct flight *flight = &engine->flights[engine->next_slot];
+    struct batch *batch = &engine->batches[engine->next_slot];
+    uint32_t block_size = engine->plan.scheduler.block_size;
+    uint32_t padded = 0;
+    if (schedule->num_prefill_tokens == 0) {
+        padded = model_runner_padded_rows(engine->runner, schedule->num_items);
+    }
+    if (padded) {
+        batch_build_padded(batch, schedule, block_size, sampling_of, padded);
+    } else {
+        batch_build(batch, schedule, block_size, sampling_of);
+    }
+    flight->num_rows = 0;
+    flight->needs_history = false;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        if (!schedule->items[i].needs_token) continue;
+        struct request *request = schedule->items[i].seq->user;
+        request->flight_entries[flight->slot] = &flight->requests[flight->num_rows];
+        flight->requests[flight->num_rows++] = request;
+        flight->needs_history = flight->needs_history || request->sampling.track_outputs;
+    }
+    engine->stats.schedule_seconds += clock_seconds() - start;
+
+    struct model_runner_times times = {0};
+    enum status status =
+        model_runner_launch(engine->runner, &batch->arrays, flight->slot, &times, err);
+    if (status) return status;
+    engine->stats.forward_seconds += times.forward_seconds;
+    engine->stats.sample_seconds += times.sample_seconds;
+    engine->stats.num_steps++;
+    engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
+    engine->stats.num_decode_tokens += schedule->num_decode_tokens;
+    flight->is_launched = true;
+    engine->next_slot = (engine->next_slot + 1) % MODEL_RUNNER_SLOTS;
+    return OK;
+}
+
+// The step counts as done for the scheduler: whatever is launched next runs after it. Its tokens
+// are there, if not known.
+static void advance(struct llm_engine *engine, struct flight *flight) {
+    scheduler_advance(engine->scheduler);
+    for (uint32_t row = 0; row < flight->num_rows; row++) {
+        struct request *request = flight->requests[row];
+        if (!request) continue;
+        scheduler_append_pending(engine->scheduler, request->seq, row);
+    }
+}
+
+// Waits for a step's results and hands them out. An event's callback may abort requests further
+// on, whose entries are NULL then.
+static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
+    const struct sample_result *results = NULL;
+    struct model_runner_times times = {0};
+    flight->is_launched = false;
+    enum status status = model_runner_wait(engine->runner, flight->slot, &results, &times, err);
+    engine->stats.forward_seconds += times.forward_seconds;
+    if (status) return status;
+    double start = clock_seconds();
+    for (uint32_t row = 0; row < flight->num_rows; row++) {
+        struct request *request = flight->requests[row];
+        if (!request) continue;
+        request->flight_entries[flight->slot] = NULL;
+        llm_engine_take_token(engine, request, &results[row]);
+    }
+    engine->stats.output_seconds += clock_seconds() - start;
+    return OK;
+}
+// One step, or in asynchronous operation the launch of one and the results of the one before.
+static enum status step(struct llm_engine *engine, struct err *err) {
+    double start = clock_seconds();
+    struct flight *before = &engine->flights[(engine->next_slot + 1) % MODEL_RUNNER_SLOTS];
+    if (before->is_launched) {
+        advance(engine, before);
+        if (before->needs_history) {
+            enum status status = land(engine, before, err);
+            if (status) return status;
+            start = clock_seconds();
+        }
+    }
+    const struct schedule *schedule = scheduler_schedule(engine->scheduler);
+    struct flight *now = &engine->flights[engine->next_slot];
+    if (schedule->num_items > 0) {
+        enum status status = launch(engine, schedule, start, err);
+        if (status) return status;
+    }
+    if (before->is_launched) return land(engine, before, err);
+    if (engine->is_async || !now->is_launched) return OK;
+    advance(engine, now);
+    return land(engine, now, err);
 }
 
 enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
@@ -259,30 +359,9 @@ enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
     if (engine->in_callback) {
         return err_set(err, ERR_INVALID, "an event callback cannot step the engine");
     }
-    double start = clock_seconds();
-    const struct schedule *schedule = scheduler_schedule(engine->scheduler);
-    if (schedule->num_items == 0) return OK;
-    batch_build(&engine->batch, schedule, engine->plan.scheduler.block_size, sampling_of);
-    engine->stats.schedule_seconds += clock_seconds() - start;
-
-    const struct sample_result *results = NULL;
-    struct model_runner_times times = {0};
-    enum status status =
-        model_runner_execute(engine->runner, &engine->batch.arrays, &results, &times, err);
-    if (status) {
-        fail_all(engine);
-        return status;
-    }
-    engine->stats.forward_seconds += times.forward_seconds;
-    engine->stats.sample_seconds += times.sample_seconds;
-    engine->stats.num_steps++;
-    engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
-    engine->stats.num_decode_tokens += schedule->num_decode_tokens;
-
-    double output = clock_seconds();
-    take_results(engine, schedule, results);
-    engine->stats.output_seconds += clock_seconds() - output;
-    return OK;
+    enum status status = step(engine, err);
+    if (status) fail_all(engine);
+    return status;
 }
 
 bool llm_engine_has_unfinished(const struct llm_engine *engine) {

@@ -7,6 +7,16 @@
 #include "engine/llm_engine.h"
 #include "engine/request_table.h"
 
+// A step that was launched and whose results are not taken yet.
+struct flight {
+    bool is_launched;
+    uint32_t slot; // of the runner, and of the engine's batches
+    // [num_rows] by row of the results; NULL: ended meanwhile
+    struct request **requests;
+    uint32_t num_rows;
+    bool needs_history; // a row's penalties wait for its token
+};
+
 struct llm_engine {
     struct engine_plan plan;
     struct tokenizer *tokenizer; // NULL with skip_tokenizer_init
@@ -14,7 +24,10 @@ struct llm_engine {
     struct chat_template *chat_template; // NULL until it is wanted
     struct model_runner *runner;
     struct scheduler *scheduler;
-    struct batch batch;
+    struct batch batches[MODEL_RUNNER_SLOTS];
+    struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
+    uint32_t next_slot;
+    bool is_async; // a step is launched before the one before is waited for
     struct request_table requests;
     struct buf piece; // text of one event, reserved when requests are added
     uint64_t secret; // of this process: keys the hashes of the prefix cache
@@ -31,8 +44,8 @@ MUST_USE enum status llm_engine_prompt_ids(struct llm_engine *engine,
                                            struct token_list *encoded, const int32_t **ids,
                                            size_t *count, struct err *err);
 
-// One generated token of a request: appended, checked for its end, delivered. Frees the request at
-// its end.
+// One generated token of a request, pending until now: checked for its end, delivered. Frees the
+// request at its end.
 void llm_engine_take_token(struct llm_engine *engine, struct request *request,
                            const struct sample_result *result);
 // Ends a request without a token, delivers the event and frees it.

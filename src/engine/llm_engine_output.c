@@ -11,7 +11,7 @@ static struct nvllm_event event_of(const struct request *request) {
         .stop_token_id = -1,
         .num_prompt_tokens = seq->num_prompt_tokens,
         .num_cached_tokens = seq->num_cached_tokens,
-        .num_generated_tokens = sequence_num_generated(seq),
+        .num_generated_tokens = sequence_num_known(seq) - seq->num_prompt_tokens,
         .token_ids = seq->token_ids + seq->num_prompt_tokens,
     };
 }
@@ -31,6 +31,9 @@ static void deliver(struct llm_engine *engine, struct request *request,
 }
 
 static void release(struct llm_engine *engine, struct request *request) {
+    for (uint32_t slot = 0; slot < MODEL_RUNNER_SLOTS; slot++) {
+        if (request->flight_entries[slot]) *request->flight_entries[slot] = NULL;
+    }
     scheduler_finish(engine->scheduler, request->seq);
     request_table_remove(&engine->requests, request->seq->id);
     request_destroy(request);
@@ -102,7 +105,7 @@ void llm_engine_take_token(struct llm_engine *engine, struct request *request,
                                "no token can be chosen: no logit is a number above -infinity");
         return;
     }
-    scheduler_append_token(engine->scheduler, request->seq, result->token_id);
+    scheduler_resolve_token(engine->scheduler, request->seq, result->token_id);
     sampling_count_output(&request->sampling, result->token_id);
     engine->stats.num_generated_tokens++;
 

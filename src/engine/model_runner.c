@@ -5,6 +5,20 @@
 #include "base/check.h"
 #include "base/clock.h"
 
+enum { GRAPH_ROWS_STEP = 16 };
+
+// A step of so many padded decodes: run once as it is, which warms up what is done on a shape's
+// first use, then recorded.
+struct step_graph {
+    struct backend_graph *graph;
+    bool is_warm;
+};
+
+struct slot {
+    struct sample_result *results; // host [max_num_logits]
+    struct backend_event *done; // NULL where the backend has no events
+};
+
 struct model_runner {
     struct backend *backend;
     struct comm comm;
@@ -15,9 +29,33 @@ struct model_runner {
     void *batch; // dev: copy of the flat batch
     struct sample_result *results; // dev [max_num_logits]
     float *sample_scratch; // dev
-    struct sample_result *host_results; // [max_num_logits]
+    struct slot slots[MODEL_RUNNER_SLOTS];
+    struct step_graph *graphs; // [num_graphs], by graph_index; NULL: no steps are recorded
+    uint32_t num_graphs;
     const float *logits; // dev, of the last pass
 };
+
+// 1, 2, 4, 8, 16, then every 16.
+static uint32_t graph_index(uint32_t rows) {
+    uint32_t index = 0;
+    if (rows > GRAPH_ROWS_STEP) return 4 + (rows - 1) / GRAPH_ROWS_STEP;
+    while (1u << index < rows) index++;
+    return index;
+}
+
+static uint32_t graph_rows(uint32_t index) {
+    return index <= 4 ? 1u << index : (index - 3) * GRAPH_ROWS_STEP;
+}
+
+uint32_t model_runner_padded_rows(const struct model_runner *r, uint32_t num_seqs) {
+    if (!r->graphs) return 0;
+    uint32_t rows = graph_rows(graph_index(num_seqs));
+    return rows < r->max_num_logits ? rows : r->max_num_logits;
+}
+
+bool model_runner_is_async(const struct model_runner *r) {
+    return r->backend->ops->event_create != NULL;
+}
 
 static enum status alloc_buffers(struct model_runner *r, const struct model_runner_limits *limits,
                                  struct err *err) {
@@ -33,8 +71,20 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     status = ops->alloc(r->backend, floats * sizeof(float), &scratch, err);
     if (status) return status;
     r->sample_scratch = scratch;
-    r->host_results = calloc(rows, sizeof *r->host_results);
-    return r->host_results ? OK : err_nomem(err, "sample results");
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        struct slot *slot = &r->slots[i];
+        void *host = NULL;
+        status = ops->alloc_host(r->backend, rows * sizeof *slot->results, &host, err);
+        slot->results = host;
+        if (!status && ops->event_create) {
+            status = ops->event_create(r->backend, &slot->done, err);
+        }
+        if (status) return status;
+    }
+    if (!ops->graph_begin || limits->enforce_eager) return OK;
+    r->num_graphs = graph_index(rows) + 1;
+    r->graphs = calloc(r->num_graphs, sizeof *r->graphs);
+    return r->graphs ? OK : err_nomem(err, "recorded steps");
 }
 
 enum status model_runner_create(struct model_runner **out, const struct model_config *config,
@@ -71,7 +121,12 @@ void model_runner_destroy(struct model_runner *r) {
     ops->release(r->backend, r->batch);
     ops->release(r->backend, r->results);
     ops->release(r->backend, r->sample_scratch);
-    free(r->host_results);
+    for (uint32_t i = 0; i < r->num_graphs; i++) ops->graph_destroy(r->backend, r->graphs[i].graph);
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        if (ops->event_destroy) ops->event_destroy(r->backend, r->slots[i].done);
+        ops->release_host(r->backend, r->slots[i].results);
+    }
+    free(r->graphs);
     free(r);
 }
 
@@ -99,40 +154,92 @@ static void sample(struct model_runner *r, const struct batch_header *header,
                     .vocab_size = r->vocab_size,
                     .scratch = r->sample_scratch,
                 });
-    ops->download(r->backend, r->backend->stream, r->host_results, r->results,
-                  header->num_logits * sizeof *r->results);
 }
 
-enum status model_runner_execute(struct model_runner *r, const struct batch_arrays *batch,
-                                 const struct sample_result **results,
-                                 struct model_runner_times *times, struct err *err) {
-    const struct batch_header *header = batch->header;
-    const struct batch_arrays dev = batch_bind(header, r->batch);
-    double start = clock_seconds();
-    r->backend->ops->upload(r->backend, r->backend->stream, r->batch, batch->header,
-                            batch->size_bytes);
+static void forward(struct model_runner *r, const struct batch_header *header,
+                    const struct batch_arrays *dev) {
     r->logits = decoder_forward(r->decoder, r->cache,
                                 &(struct decoder_input){
-                                    .tokens = dev.tokens,
-                                    .positions = dev.positions,
-                                    .slot_mapping = dev.slot_mapping,
-                                    .query_start = dev.query_start,
-                                    .context_len = dev.context_len,
-                                    .block_tables = dev.block_tables,
-                                    .logit_index = dev.logit_index,
+                                    .tokens = dev->tokens,
+                                    .positions = dev->positions,
+                                    .slot_mapping = dev->slot_mapping,
+                                    .query_start = dev->query_start,
+                                    .context_len = dev->context_len,
+                                    .block_tables = dev->block_tables,
+                                    .logit_index = dev->logit_index,
                                     .num_tokens = header->num_tokens,
                                     .num_seqs = header->num_seqs,
                                     .num_logits = header->num_logits,
                                     .block_table_stride = header->block_table_stride,
+                                    .device_stride = &dev->header->block_table_stride,
                                     .max_query_len = header->max_query_len,
                                     .max_context_len = header->max_context_len,
+                                    .previous = r->results,
                                 });
+}
+
+static enum status record(struct model_runner *r, const struct batch_header *header,
+                          const struct batch_arrays *dev, struct backend_graph **out,
+                          struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    enum status status = ops->graph_begin(r->backend, r->backend->stream, err);
+    if (status) return status;
+    forward(r, header, dev);
+    sample(r, header, dev);
+    return ops->graph_end(r->backend, r->backend->stream, out, err);
+}
+
+// From embedding to sampled ids, recorded where the batch has a recorded step's form.
+static enum status run_step(struct model_runner *r, const struct batch_header *header,
+                            const struct batch_arrays *dev, struct model_runner_times *times,
+                            struct err *err) {
+    bool is_decode = header->max_query_len == 1 && header->num_logits == header->num_seqs;
+    struct step_graph *step = NULL;
+    if (is_decode && header->num_seqs == model_runner_padded_rows(r, header->num_seqs)) {
+        step = &r->graphs[graph_index(header->num_seqs)];
+    }
+    if (step && step->is_warm && !step->graph) {
+        enum status status = record(r, header, dev, &step->graph, err);
+        if (status) return status;
+    }
+    if (step && step->graph) {
+        r->backend->ops->graph_launch(r->backend, r->backend->stream, step->graph);
+        return OK;
+    }
+    double start = clock_seconds();
+    forward(r, header, dev);
     double sampling = clock_seconds();
     times->forward_seconds += sampling - start;
-    if (header->num_logits) sample(r, header, &dev);
-    enum status status = r->backend->ops->synchronize(r->backend, r->backend->stream, err);
+    if (header->num_logits) sample(r, header, dev);
     times->sample_seconds += clock_seconds() - sampling;
-    *results = r->host_results;
+    if (step) step->is_warm = true;
+    return OK;
+}
+
+enum status model_runner_launch(struct model_runner *r, const struct batch_arrays *batch,
+                                uint32_t slot, struct model_runner_times *times, struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    const struct batch_header *header = batch->header;
+    const struct batch_arrays dev = batch_bind(header, r->batch);
+    CHECK(slot < MODEL_RUNNER_SLOTS, "slot=%u", slot);
+    ops->upload(r->backend, r->backend->stream, r->batch, batch->header, batch->size_bytes);
+    enum status status = run_step(r, header, &dev, times, err);
+    if (status) return status;
+    ops->download(r->backend, r->backend->stream, r->slots[slot].results, r->results,
+                  header->num_logits * sizeof *r->results);
+    if (ops->event_record) ops->event_record(r->backend, r->backend->stream, r->slots[slot].done);
+    return OK;
+}
+
+enum status model_runner_wait(struct model_runner *r, uint32_t slot,
+                              const struct sample_result **results,
+                              struct model_runner_times *times, struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    double start = clock_seconds();
+    *results = r->slots[slot].results;
+    enum status status = ops->event_wait ? ops->event_wait(r->backend, r->slots[slot].done, err)
+                                         : ops->synchronize(r->backend, r->backend->stream, err);
+    times->forward_seconds += clock_seconds() - start;
     return status;
 }
 

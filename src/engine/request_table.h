@@ -3,6 +3,7 @@
 #define ENGINE_REQUEST_TABLE_H
 
 #include "base/map.h"
+#include "engine/model_runner.h"
 #include "engine/output_text.h"
 #include "engine/sampling.h"
 #include "engine/sequence.h"
@@ -14,6 +15,8 @@ struct request {
     struct output_text text;
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
+    // Where the launched steps that sample tokens of it keep it, by slot; NULL: that one does not.
+    struct request **flight_entries[MODEL_RUNNER_SLOTS];
     bool ending; // its last event is being delivered
     bool abort_requested; // in the engine's list of aborts to run after the callback
     struct request *next_aborted;

@@ -211,7 +211,7 @@ static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_to
 
 static void schedule_decodes(struct scheduler *s) {
     for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (!seq->is_prefilled) continue;
+        if (!seq->is_prefilled || sequence_is_full(seq)) continue;
         if (!make_room(s, seq, seq->num_tokens)) return; // it was the last
         add_item(s, seq, 1);
     }
@@ -238,7 +238,7 @@ static void mark_pending(struct scheduler *s, struct sequence *seq) {
     uint32_t index = seq->num_computed_tokens / block_size;
     uint32_t end =
         block_manager_blocks_for(&s->blocks, seq->num_computed_tokens + seq->num_scheduled_tokens);
-    end = min_u32(end, seq->num_tokens / block_size);
+    end = min_u32(end, sequence_num_known(seq) / block_size);
     for (; index < end; index++) {
         uint64_t hash = block_manager_hash(&s->blocks, seq, index);
         // Each is a block that only this sequence holds, so there are at most num_blocks.
@@ -343,6 +343,14 @@ static void schedule_prefill_first(struct scheduler *s) {
     if (s->schedule.num_items == 0) schedule_decodes(s);
 }
 
+// Whether a sequence only waits for its last token's id.
+static bool has_full(const struct scheduler *s) {
+    for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
+        if (sequence_is_full(seq)) return true;
+    }
+    return false;
+}
+
 const struct schedule *scheduler_schedule(struct scheduler *s) {
     CHECK(s->num_in_flight == 0, "the last schedule has %u items in flight", s->num_in_flight);
     reset_schedule(s);
@@ -351,8 +359,8 @@ const struct schedule *scheduler_schedule(struct scheduler *s) {
     } else {
         schedule_prefill_first(s);
     }
-    CHECK(s->schedule.num_items > 0 || !scheduler_has_unfinished(s), "%u waiting, %u running",
-          s->waiting.count, s->running.count);
+    CHECK(s->schedule.num_items > 0 || !scheduler_has_unfinished(s) || has_full(s),
+          "%u waiting, %u running", s->waiting.count, s->running.count);
     s->num_in_flight = s->schedule.num_items;
     return &s->schedule;
 }
@@ -370,12 +378,30 @@ void scheduler_advance(struct scheduler *s) {
     s->num_in_flight = 0;
 }
 
-void scheduler_append_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+static void append(const struct scheduler *s, struct sequence *seq, int32_t token_id) {
     CHECK(s->num_in_flight == 0 && seq->status == SEQUENCE_RUNNING, "sequence %" PRIu64, seq->id);
-    CHECK(seq->num_computed_tokens == seq->num_tokens && seq->num_tokens < seq->num_tokens_max,
+    CHECK(seq->num_computed_tokens == seq->num_tokens && !sequence_is_full(seq),
           "%u computed of %u, at most %u", seq->num_computed_tokens, seq->num_tokens,
           seq->num_tokens_max);
     seq->token_ids[seq->num_tokens++] = token_id;
+}
+
+void scheduler_append_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    append(s, seq, token_id);
+}
+
+void scheduler_append_pending(struct scheduler *s, struct sequence *seq, uint32_t row) {
+    CHECK(!seq->has_pending_token, "sequence %" PRIu64, seq->id);
+    append(s, seq, -1);
+    seq->has_pending_token = true;
+    seq->pending_row = row;
+}
+
+void scheduler_resolve_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    (void)s; // the token is the sequence's alone until its block is full
+    CHECK(seq->has_pending_token, "sequence %" PRIu64, seq->id);
+    seq->token_ids[seq->num_tokens - 1] = token_id;
+    seq->has_pending_token = false;
 }
 
 void scheduler_finish(struct scheduler *s, struct sequence *seq) {

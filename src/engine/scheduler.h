@@ -15,7 +15,12 @@
  *
  * A step: scheduler_schedule -> run the model -> scheduler_advance (KV is there, full blocks are
  * published) -> per item with needs_token: scheduler_append_token, and scheduler_finish for those
- * that end. */
+ * that end.
+ *
+ * A device may run one step behind (policy mixed): a step that is enqueued is advanced at once, since
+ * the next one runs after it, and every sequence gets a pending token, whose id
+ * scheduler_resolve_token brings before the next advance. A sequence that turns out to have ended has run one token in
+ * vain. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
@@ -67,7 +72,8 @@ void scheduler_destroy(struct scheduler *scheduler);
 MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence *seq,
                                    struct err *err);
 // Picks the next step's work, allocates its blocks, preempts where it must. Empty (num_items 0)
-// only when nothing is unfinished; such a step need not be advanced. Valid until the next call.
+// only when nothing is unfinished but sequences whose last token is pending; such a step need not be
+// advanced. Valid until the next call.
 const struct schedule *scheduler_schedule(struct scheduler *scheduler);
 // After the step ran: every item's tokens are computed; full blocks become visible to the prefix
 // cache.
@@ -75,6 +81,10 @@ void scheduler_advance(struct scheduler *scheduler);
 // Once for every item with needs_token, after advance and before the next schedule, unless it is
 // finished.
 void scheduler_append_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
+// The same for a token that is still being sampled, in `row` of the step's results.
+void scheduler_append_pending(struct scheduler *scheduler, struct sequence *seq, uint32_t row);
+// Its id. Legal at any time, also between schedule and advance.
+void scheduler_resolve_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
 // Takes a sequence out, from whatever queue, frees its blocks, marks it FINISHED. Also the abort;
 // legal at any time, also between schedule and advance. If it is in the current schedule, its
 // item's seq becomes NULL.

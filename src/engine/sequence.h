@@ -33,6 +33,10 @@ struct sequence {
     uint32_t num_tokens_max; // num_prompt_tokens + tokens it may generate
     uint32_t num_computed_tokens; // whose KV is in the cache
     uint32_t num_scheduled_tokens; // in the step being run; 0 outside
+    // The last token is still being sampled by the step before: it counts, its id is not known, and
+    // it will be in that row of the step's results.
+    bool has_pending_token;
+    uint32_t pending_row;
     uint32_t num_cached_tokens; // prefix-cache hit of its first admission; for statistics and users
     bool was_scheduled; // num_cached_tokens is final
     bool is_prefilled; // since its admission all known tokens were computed: it decodes
@@ -68,7 +72,17 @@ static inline uint32_t sequence_num_generated(const struct sequence *seq) {
     return seq->num_tokens - seq->num_prompt_tokens;
 }
 
-// Known tokens whose KV is not in the cache.
+// Tokens whose ids are known.
+static inline uint32_t sequence_num_known(const struct sequence *seq) {
+    return seq->num_tokens - seq->has_pending_token;
+}
+
+// Nothing is left to run: its last token has been sampled or is being sampled.
+static inline bool sequence_is_full(const struct sequence *seq) {
+    return seq->num_tokens == seq->num_tokens_max;
+}
+
+// Tokens whose KV is not in the cache.
 static inline uint32_t sequence_num_uncomputed(const struct sequence *seq) {
     return seq->num_tokens - seq->num_computed_tokens;
 }

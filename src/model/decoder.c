@@ -161,6 +161,7 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache,
                                             .cache = cache,
                                             .query_start = in->query_start,
                                             .context_len = in->context_len,
+                                            .block_table_stride = in->device_stride,
                                             .num_seqs = in->num_seqs,
                                         });
     }

@@ -95,7 +95,7 @@ void ops_assert_same_bits(const float *got, const float *want, size_t rows, size
 }
 
 static bool is_available(const char *isa) {
-    struct backend_options options = {"cpu", isa, 1, DTYPE_BF16};
+    struct backend_options options = {"cpu", isa, 1, DTYPE_BF16, NULL};
     struct backend *backend = NULL;
     struct err err = {0};
     enum status status = backend_create(&backend, &options, &err);

@@ -50,7 +50,7 @@ static enum status make_experts(struct objects *objects, struct err *err) {
 }
 
 static enum status objects_init(struct objects *objects, int threads, struct err *err) {
-    struct backend_options options = {"cpu", "auto", threads, DTYPE_BF16};
+    struct backend_options options = {"cpu", "auto", threads, DTYPE_BF16, NULL};
     struct matrix_slice part = {weights, DTYPE_BF16, OUT, IN, IN};
     struct linear_spec linear = {&part, NULL, 1};
     struct kv_cache_spec cache = {2, 40, BLOCK_SIZE, KV_HEADS, HEAD_DIM, 0, 0, 0};

@@ -38,7 +38,7 @@ static float *random_logits(uint32_t rows, uint32_t vocab_size, float spread) {
 
 static struct backend *open_backend(const char *isa, int threads) {
     struct backend *backend = NULL;
-    struct backend_options options = {"cpu", isa, threads, DTYPE_BF16};
+    struct backend_options options = {"cpu", isa, threads, DTYPE_BF16, NULL};
     struct err err = {0};
     if (backend_create(&backend, &options, &err) != OK) print_message("%s\n", err.message);
     return backend;

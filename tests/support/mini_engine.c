@@ -34,7 +34,7 @@ void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options
           &err);
     weights_close(weights);
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
-    check(batch_init(&e->batch, &e->plan.batch, &err), &err);
+    check(batch_init(&e->batch, e->plan.backend, &e->plan.batch, &err), &err);
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;
@@ -79,7 +79,8 @@ static void step(struct mini_engine *e) {
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of);
     const struct sample_result *results = NULL;
     struct model_runner_times times = {0};
-    check(model_runner_execute(e->runner, &e->batch.arrays, &results, &times, &err), &err);
+    check(model_runner_launch(e->runner, &e->batch.arrays, 0, &times, &err), &err);
+    check(model_runner_wait(e->runner, 0, &results, &times, &err), &err);
     uint32_t num_logits = e->batch.arrays.header->num_logits;
     if (num_logits) {
         check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);
@@ -115,7 +116,7 @@ void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num
 void mini_close(struct mini_engine *e) {
     free(e->step_logits);
     sampling_fini(&e->greedy);
-    batch_fini(&e->batch);
+    batch_fini(&e->batch, e->plan.backend);
     scheduler_destroy(e->scheduler);
     model_runner_destroy(e->runner);
     engine_plan_fini(&e->plan);

@@ -26,7 +26,7 @@ static void objects_fini(struct objects *o) {
 }
 
 static enum status objects_init(struct objects *o, struct err *err) {
-    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16};
+    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL};
     const struct decoder_limits limits = {
         .max_num_tokens = TOKENS, .max_num_logits = 1, .max_positions = TOKENS};
     struct generation_config generation;

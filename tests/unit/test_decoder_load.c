@@ -12,7 +12,7 @@
 static const char checkpoint[] = "tests/reference/data/qwen3-moe-mixed";
 
 static enum status load(const char *folder, struct err *err) {
-    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16};
+    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL};
     const struct decoder_limits limits = {
         .max_num_tokens = 4, .max_num_logits = 1, .max_positions = 8};
     const struct comm comm = comm_single();

@@ -25,7 +25,7 @@ struct decode_params {
     int32_t *splits;
     int32_t *arrived; // [max_seqs][num_kv_heads], all 0 between launches
     float *partial;
-    int num_heads, num_kv_heads, block_size, table_stride, qkv_stride, stages;
+    int num_heads, num_kv_heads, block_size, qkv_stride, stages;
     float scale; // times log2(e)
 };
 
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
         }
         accumulator<HEAD_DIM> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        const int32_t *table = p.block_tables + (size_t)work.x * p.table_stride;
+        const int32_t *table = p.block_tables + (size_t)work.x * p.counts[2];
         run_warp<HEAD_DIM>(acc, q, p, table, kv_head, work.y, work.z, ring, warp, lane);
         __syncthreads(); // the ring becomes the place where the warps meet
         float *shared = reinterpret_cast<float *>(memory);
@@ -324,7 +324,6 @@ extern "C" void cuda_attention_decode_launch(const struct attention_args *args,
     p.num_heads = static_cast<int>(args->num_heads);
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.block_size = static_cast<int>(kv->block_size);
-    p.table_stride = static_cast<int>(args->block_table_stride);
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.scale = args->scale * LOG2E;
     switch (args->head_dim) {

@@ -35,6 +35,7 @@ __device__ int block_scan(int value, int *warp_sums, int *total) {
 
 struct plan_params {
     const int32_t *query_start, *context_len;
+    const uint32_t *table_stride;
     int4 *items, *tiles;
     int32_t *counts, *splits;
     int num_seqs, num_units_wanted, tile_tokens;
@@ -85,6 +86,7 @@ __global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
     if (threadIdx.x == 0) {
         p.counts[0] = num_items;
         p.counts[1] = num_tiles;
+        p.counts[2] = static_cast<int32_t>(*p.table_stride);
     }
 }
 
@@ -98,6 +100,7 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     plan_params p = {};
     p.query_start = args->query_start;
     p.context_len = args->context_len;
+    p.table_stride = args->block_table_stride;
     p.items = reinterpret_cast<int4 *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);
     p.counts = plan->counts;

@@ -23,7 +23,7 @@ struct prefill_params {
     __nv_bfloat16 *out;
     const int4 *tiles;
     const int32_t *counts;
-    int num_heads, num_kv_heads, block_size, table_stride, qkv_stride;
+    int num_heads, num_kv_heads, block_size, qkv_stride;
     float scale; // times log2(e)
 };
 
@@ -208,7 +208,7 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         int num_tokens = min(tile.z - tile.y, TOKENS);
         int position = p.context_len[tile.x] - tile.z + tile.y; // of the tile's first query
         int num_positions = position + num_tokens; // that its last query sees
-        const int32_t *table = p.block_tables + (size_t)tile.x * p.table_stride;
+        const int32_t *table = p.block_tables + (size_t)tile.x * p.counts[2];
 
         uint32_t queries = shared_address(memory);
         uint32_t ring = queries + TOKENS * heads * ROW_BYTES;
@@ -284,7 +284,6 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.num_heads = static_cast<int>(args->num_heads);
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.block_size = static_cast<int>(kv->block_size);
-    p.table_stride = static_cast<int>(args->block_table_stride);
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.scale = args->scale * LOG2E;
     // Every sequence's tiles, at most one of them not full.

@@ -24,7 +24,7 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 4 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
-    CU(cudaMalloc((void **)&plan->counts, 2 * sizeof *plan->counts));
+    CU(cudaMalloc((void **)&plan->counts, 3 * sizeof *plan->counts));
     CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
     CU(cudaMalloc((void **)&plan->arrived, arrived));
     CU(cudaMalloc((void **)&plan->partial, plan->max_items * piece));

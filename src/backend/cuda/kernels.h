@@ -44,7 +44,7 @@ enum {
 struct cuda_attention_plan {
     int32_t *items; // [max_items][4] decode: sequence, first position, past the last, slot or -1
     int32_t *tiles; // [max_tiles][4] prefill: sequence, first query, number of queries, 0
-    int32_t *counts; // [2]: items, tiles
+    int32_t *counts; // [3]: items, tiles, stride of the block tables
     int32_t *splits; // [max_seqs][2]: first slot and number of slots of a sequence in pieces
     int32_t *arrived; // [max_seqs][num_heads]: pieces done so far; 0 between launches
     float *partial; // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum
