@@ -92,9 +92,10 @@ static const char epilogue[] =
     "Exit status: 0 all requests were completed; 1 the run failed or was interrupted,\n"
     "or a request was refused; 2 the command line is wrong.\n";
 
-// The one that echo and editors put at the end of a text.
+// The one that echo and editors put at the end of a text, with or without a carriage return.
 static void drop_newline(struct buf *text) {
-    if (text->len && text->data[text->len - 1] == '\n') text->len--;
+    if (!text->len || text->data[text->len - 1] != '\n') return;
+    text->len--;
     if (text->len && text->data[text->len - 1] == '\r') text->len--;
     text->data[text->len] = '\0';
 }
