@@ -1,0 +1,234 @@
+// attention_prepare, attention_plan and attention of the CUDA backend against the scalar ones, as an
+// engine drives them: what is in the cache already is written by steps before, blocks are scattered
+// over a cache that holds NaN, block tables end in blocks of others.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/compiler.h"
+#include "ops/cuda_attention_util.h"
+
+// q after norm and rotation: one rounding and a half for the reciprocal root.
+#define PREPARE_NMSE (1.5 * BF16_NMSE)
+// Roundings of q, k, v, the weights and the result; a score of size 2 makes of its 2^-9 a relative
+// error of its weight as large. One position too many or too few of 5,000 gives more than 2e-4.
+#define ATTENTION_NMSE 5e-5
+
+static const struct shape shapes[] = {
+    {4, 4, 64, 16, false},  {4, 2, 128, 64, true},  {8, 2, 96, 16, true},    {7, 1, 32, 256, true},
+    {8, 1, 128, 16, false}, {16, 1, 256, 64, true}, {16, 2, 128, 256, true}, {14, 2, 64, 16, false},
+    {32, 2, 32, 64, false}, {2, 1, 256, 16, false}, {1, 1, 96, 256, false},
+};
+
+static const struct work decode = {6, {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
+static const struct work prefill = {6,
+                                    {{2, 2}, {15, 15}, {16, 16}, {17, 17}, {65, 65}, {300, 300}}};
+static const struct work chunked = {
+    6, {{300, 100}, {17, 2}, {16, 15}, {5000, 17}, {129, 64}, {300, 299}}};
+// One more decode than prefills, and the other way round: both kernels have work in one step.
+static const struct work mixed = {6, {{1, 1}, {300, 300}, {5000, 1}, {17, 5}, {16, 1}, {700, 130}}};
+static const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
+
+static void check(const struct device_pair *pair, const struct shape *shape,
+                  const struct work *work) {
+    struct inputs in = inputs_make(shape, work);
+    float *want = attention_on(pair->scalar, &in, &(struct variant){0});
+    float *got = attention_on(pair->device, &in, &(struct variant){0});
+    size_t row = (size_t)shape->num_heads * shape->head_dim;
+    for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
+        size_t count = work->seqs[s].queries * row;
+        double error = ops_nmse_f32(got + first * row, want + first * row, count);
+        if (!(error <= ATTENTION_NMSE)) {
+            fail_msg("%u heads over %u of %u, blocks of %u: the last %u of %u tokens have nmse %g",
+                     shape->num_heads, shape->num_kv_heads, shape->head_dim, shape->block_size,
+                     work->seqs[s].queries, work->seqs[s].context, error);
+        }
+    }
+    free(got);
+    free(want);
+    inputs_free(&in);
+}
+
+static void check_shapes(const struct device_pair *pair, const struct work *work) {
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) check(pair, &shapes[i], work);
+}
+
+static void test_decode(void **state) {
+    check_shapes(*state, &decode);
+}
+
+static void test_prefill(void **state) {
+    check_shapes(*state, &prefill);
+}
+
+static void test_chunked_prefill(void **state) {
+    check_shapes(*state, &chunked);
+}
+
+static void test_mixed_steps(void **state) {
+    check_shapes(*state, &mixed);
+    check_shapes(*state, &mostly_prefill);
+}
+
+// Many short sequences: more than one block makes the plan for.
+static void test_more_sequences_than_a_plan_round(void **state) {
+    const struct shape shape = {4, 2, 64, 16, false};
+    struct work work = {.num_seqs = SEQS_MAX};
+    for (uint32_t s = 0; s < SEQS_MAX; s++) {
+        work.seqs[s] = (struct seq){1 + s * 7 % 40, 1};
+        if (s % 5 == 3) work.seqs[s].queries = work.seqs[s].context;
+    }
+    check(*state, &shape, &work);
+}
+
+// q of every token and, with one visible position, v of it: its weight is 1.
+static void test_prepare(void **state) {
+    const struct device_pair *pair = *state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        const struct work work = {3, {{40, 40}, {1, 1}, {3, 3}}};
+        struct inputs in = inputs_make(&shapes[i], &work);
+        float *want = queries_on(pair->scalar, &in), *got = queries_on(pair->device, &in);
+        size_t row = (size_t)shapes[i].num_heads * shapes[i].head_dim;
+        double error = ops_nmse_f32(got, want, 44 * row);
+        if (!(error <= PREPARE_NMSE)) fail_msg("shape %zu: nmse %g", i, error);
+        free(want);
+        free(got);
+        float *out = attention_on(pair->device, &in, &(struct variant){0});
+        const float *token = in.qkv[1];
+        uint32_t group = shapes[i].num_heads / shapes[i].num_kv_heads, dim = shapes[i].head_dim;
+        for (uint32_t h = 0; h < shapes[i].num_heads; h++) {
+            size_t kv = (size_t)shapes[i].num_heads + shapes[i].num_kv_heads + h / group;
+            ops_assert_same_bits(out + 40 * row + (size_t)h * dim, token + kv * dim, 1, dim,
+                                 "the only value");
+        }
+        free(out);
+        inputs_free(&in);
+    }
+}
+
+// A sequence's rows have the same bits alone and beside others.
+static void check_same_bits(const struct device_pair *pair, const struct shape *shape,
+                            const struct work *work) {
+    struct inputs in = inputs_make(shape, work);
+    float *all = attention_on(pair->device, &in, &(struct variant){0});
+    size_t row = (size_t)shape->num_heads * shape->head_dim;
+    for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
+        float *alone = attention_on(pair->device, &in, &(struct variant){.only = s + 1});
+        char what[96];
+        snprintf(what, sizeof what, "the last %u of %u tokens alone", work->seqs[s].queries,
+                 work->seqs[s].context);
+        ops_assert_same_bits(alone, all + first * row, work->seqs[s].queries, row, what);
+        free(alone);
+    }
+    free(all);
+    inputs_free(&in);
+}
+
+static void test_alone_and_batched_decode(void **state) {
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i += 3) check_same_bits(*state, &shapes[i], &decode);
+}
+
+static void test_alone_and_batched_prefill(void **state) {
+    for (size_t i = 1; i < ARRAY_LEN(shapes); i += 3) {
+        check_same_bits(*state, &shapes[i], &prefill);
+        check_same_bits(*state, &shapes[i], &chunked);
+    }
+}
+
+static void test_alone_and_mixed(void **state) {
+    for (size_t i = 2; i < ARRAY_LEN(shapes); i += 4) check_same_bits(*state, &shapes[i], &mixed);
+}
+
+// So many positions that a plan balanced over the whole batch cuts a sequence otherwise than alone.
+static void test_alone_and_in_a_large_batch(void **state) {
+    const struct shape shape = {8, 8, 64, 16, false};
+    struct work work = {.num_seqs = 24};
+    for (uint32_t s = 0; s < work.num_seqs; s++) work.seqs[s] = (struct seq){1500 + s, 1};
+    struct inputs in = inputs_make(&shape, &work);
+    const struct device_pair *pair = *state;
+    float *all = attention_on(pair->device, &in, &(struct variant){0});
+    float *alone = attention_on(pair->device, &in, &(struct variant){.only = 8});
+    ops_assert_same_bits(alone, all + 7 * (size_t)512, 1, 512, "one of 24 sequences alone");
+    free(alone);
+    free(all);
+    inputs_free(&in);
+}
+
+// Block tables of a step that is wider than it needs, and tokens of padding: the same bits.
+static void test_padding(void **state) {
+    const struct device_pair *pair = *state;
+    const struct work *works[] = {&decode, &mixed};
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+        struct inputs in = inputs_make(&shapes[1], works[i]);
+        size_t row = (size_t)shapes[1].num_heads * shapes[1].head_dim;
+        float *want = attention_on(pair->device, &in, &(struct variant){0});
+        float *got = attention_on(pair->device, &in, &(struct variant){.more_stride = 9});
+        ops_assert_same_bits(got, want, in.num_queries, row, "wider block tables");
+        free(got);
+        if (!pair->device->ops->attention_plan) { // padding is for recorded steps
+            free(want);
+            inputs_free(&in);
+            continue;
+        }
+        got = attention_on(pair->device, &in, &(struct variant){.num_padding = 10});
+        ops_assert_same_bits(got, want, in.num_queries, row, "sequences of padding");
+        free(got);
+        free(want);
+        inputs_free(&in);
+    }
+}
+
+// slot -1 writes nothing, not into the last block either.
+static void test_skipped_slots(void **state) {
+    const struct device_pair *pair = *state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i += 2) {
+        struct inputs in = inputs_make(&shapes[i], &chunked);
+        size_t row = (size_t)shapes[i].num_heads * shapes[i].head_dim;
+        float *want = attention_on(pair->device, &in, &(struct variant){0});
+        float *got = attention_on(pair->device, &in, &(struct variant){.skipped = true});
+        ops_assert_same_bits(got, want, in.num_queries, row, "after tokens without a slot");
+        free(got);
+        free(want);
+        inputs_free(&in);
+    }
+}
+
+// Scores of several hundred and of minus several hundred: the running maximum keeps exp in range.
+static void test_large_scores(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct work works[] = {{2, {{300, 1}, {2000, 1}}}, {2, {{300, 300}, {200, 40}}}};
+    const struct shape shape = {4, 2, 64, 16, false};
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+        struct inputs in = inputs_make(&shape, &works[i]);
+        for (uint32_t s = 0; s < 2; s++) {
+            size_t count = works[i].seqs[s].context * in.row_floats;
+            for (size_t j = 0; j < count; j++) in.qkv[s][j] *= j % in.row_floats < 384 ? 16 : 1;
+        }
+        float *got = attention_on(pair->device, &in, &(struct variant){0});
+        // Rounding moves a score of 300 by one: nearly equal ones change places. Each result is an
+        // average of values all the same, so within their range.
+        size_t count = in.num_queries * (size_t)4 * 64;
+        for (size_t j = 0; j < count; j++) assert_true(fabsf(got[j]) <= 2.0f);
+        free(got);
+        inputs_free(&in);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_chunked_prefill),
+        cmocka_unit_test(test_mixed_steps),
+        cmocka_unit_test(test_more_sequences_than_a_plan_round),
+        cmocka_unit_test(test_alone_and_batched_decode),
+        cmocka_unit_test(test_alone_and_batched_prefill),
+        cmocka_unit_test(test_alone_and_mixed),
+        cmocka_unit_test(test_alone_and_in_a_large_batch),
+        cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_skipped_slots),
+        cmocka_unit_test(test_large_scores),
+    };
+    return device_pair_run(argc, argv, "cuda attention", tests, ARRAY_LEN(tests));
+}

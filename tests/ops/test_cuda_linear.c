@@ -1,0 +1,192 @@
+// linear and logits of the CUDA backend against the scalar ones: row counts on both sides of the
+// small kernel's limit, with and without bias, parts of several types and strides.
+#include <stdlib.h>
+
+#include "base/compiler.h"
+#include "ops/cuda_util.h"
+
+// The result's rounding, each number rounded as badly as can be: a row may have few numbers.
+#define LINEAR_NMSE (3 * BF16_NMSE)
+// float32 sums of exact products, in another order.
+#define LOGITS_NMSE 1e-9
+
+enum { ROWS_MAX = 257 };
+
+static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 17, 64, ROWS_MAX};
+
+static float *linear_on(struct backend *backend, const struct linear_spec *spec, const float *x,
+                        uint32_t rows) {
+    uint32_t in = spec->parts[0].cols, out = 0;
+    for (uint32_t i = 0; i < spec->num_parts; i++) out += spec->parts[i].rows;
+    struct linear *linear = linear_of(backend, spec);
+    struct tensor from = tensor_of(backend, x, (size_t)rows * in);
+    struct tensor to = tensor_nan(backend, (size_t)rows * out);
+    backend->ops->linear(backend, backend->stream,
+                         &(struct linear_args){linear, from.dev, to.dev, rows});
+    float *values = tensor_read(&to);
+    tensor_free(&to);
+    tensor_free(&from);
+    backend->ops->linear_destroy(backend, linear);
+    return values;
+}
+
+static float *logits_on(struct backend *backend, const struct linear_spec *spec, const float *x,
+                        uint32_t rows) {
+    uint32_t in = spec->parts[0].cols, out = spec->parts[0].rows;
+    struct linear *linear = linear_of(backend, spec);
+    struct tensor from = tensor_of(backend, x, (size_t)rows * in);
+    struct tensor to = tensor_raw(backend, NULL, (size_t)rows * out * sizeof(float));
+    backend->ops->logits(backend, backend->stream,
+                         &(struct logits_args){linear, from.dev, to.dev, rows});
+    float *values = test_alloc(to.bytes);
+    tensor_read_raw(&to, values);
+    tensor_free(&to);
+    tensor_free(&from);
+    backend->ops->linear_destroy(backend, linear);
+    return values;
+}
+
+static void check(const struct device_pair *pair, const struct linear_spec *spec, const float *x,
+                  uint32_t rows) {
+    uint32_t in = spec->parts[0].cols, out = 0;
+    for (uint32_t i = 0; i < spec->num_parts; i++) out += spec->parts[i].rows;
+    float *want = linear_on(pair->scalar, spec, x, rows);
+    float *got = linear_on(pair->device, spec, x, rows);
+    for (uint32_t r = 0; r < rows; r++) { // by row: a single wrong one counts fully
+        double error = ops_nmse_f32(got + (size_t)r * out, want + (size_t)r * out, out);
+        if (!(error <= LINEAR_NMSE)) {
+            fail_msg("[%u][%u] of %u rows: row %u has nmse %g", out, in, rows, r, error);
+        }
+    }
+    free(got);
+    free(want);
+}
+
+static void test_linear(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        uint32_t out, in;
+    } shapes[] = {{8, 8}, {64, 64}, {136, 72}, {1024, 256}, {520, 1096}, {2048, 1024}};
+    for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+        uint32_t out = shapes[s].out, in = shapes[s].in;
+        struct ops_rng rng = ops_rng_of(s);
+        float *weight = bf16_values(&rng, (size_t)out * in, 1);
+        float *bias = bf16_values(&rng, out, 20);
+        float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
+        const struct matrix_slice part = {weight, DTYPE_F32, out, in, in};
+        const struct matrix_slice bias_part = {bias, DTYPE_F32, 1, out, out};
+        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+            check(pair, &(struct linear_spec){&part, NULL, 1}, x, row_counts[r]);
+            check(pair, &(struct linear_spec){&part, &bias_part, 1}, x, row_counts[r]);
+        }
+        free(x);
+        free(bias);
+        free(weight);
+    }
+}
+
+// q, k and v as checkpoints have them: their own types, one a slice of wider rows.
+static void test_stacked_parts(void **state) {
+    const struct device_pair *pair = *state;
+    enum { IN = 192, WIDE = 200, FIRST = 64, SECOND = 24, THIRD = 8 };
+    struct ops_rng rng = ops_rng_of(3);
+    float *first = bf16_values(&rng, FIRST * IN, 1), *third = bf16_values(&rng, THIRD * IN, 1);
+    uint16_t *second = test_alloc(SECOND * WIDE * sizeof *second);
+    for (size_t i = 0; i < (size_t)SECOND * WIDE; i++) second[i] = f32_to_bf16(ops_rng_float(&rng));
+    uint16_t *halves = test_alloc(THIRD * IN * sizeof *halves);
+    for (size_t i = 0; i < (size_t)THIRD * IN; i++) { // 1.0 to 2.0, of either sign
+        halves[i] = (uint16_t)(0x3c00u + ops_rng_below(&rng, 0x400) + (i % 2 ? 0x8000u : 0));
+    }
+    float *bias = bf16_values(&rng, FIRST + SECOND + THIRD, 3);
+    float *x = bf16_values(&rng, (size_t)ROWS_MAX * IN, 1);
+    const struct matrix_slice parts[] = {{first, DTYPE_F32, FIRST, IN, IN},
+                                         {second + 5, DTYPE_BF16, SECOND, IN, WIDE},
+                                         {halves, DTYPE_F16, THIRD, IN, IN}};
+    const struct matrix_slice biases[] = {{bias, DTYPE_F32, 1, FIRST, FIRST},
+                                          {bias + FIRST, DTYPE_F32, 1, SECOND, SECOND},
+                                          {bias + FIRST + SECOND, DTYPE_F32, 1, THIRD, THIRD}};
+    for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+        check(pair, &(struct linear_spec){parts, NULL, 3}, x, row_counts[r]);
+        check(pair, &(struct linear_spec){parts, biases, 3}, x, row_counts[r]);
+    }
+    free(first);
+    free(second);
+    free(third);
+    free(halves);
+    free(bias);
+    free(x);
+}
+
+static void test_logits(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct { uint32_t out, in; } shapes[] = {{16, 32}, {1000, 136}, {8192, 512}};
+    for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+        uint32_t out = shapes[s].out, in = shapes[s].in;
+        struct ops_rng rng = ops_rng_of(s);
+        float *weight = bf16_values(&rng, (size_t)out * in, 1);
+        float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
+        const struct matrix_slice part = {weight, DTYPE_F32, out, in, in};
+        const struct linear_spec spec = {&part, NULL, 1};
+        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+            float *want = logits_on(pair->scalar, &spec, x, row_counts[r]);
+            float *got = logits_on(pair->device, &spec, x, row_counts[r]);
+            double error = ops_nmse_f32(got, want, (size_t)row_counts[r] * out);
+            if (!(error <= LOGITS_NMSE)) {
+                fail_msg("[%u][%u] of %u rows: nmse %g", out, in, row_counts[r], error);
+            }
+            free(got);
+            free(want);
+        }
+        free(x);
+        free(weight);
+    }
+}
+
+// Up to four rows one kernel serves them all: a row's bits do not depend on the others.
+static void test_few_rows_are_independent(void **state) {
+    const struct device_pair *pair = *state;
+    enum { OUT = 264, IN = 1160, ROWS = 4 };
+    struct ops_rng rng = ops_rng_of(11);
+    float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS * IN, 1);
+    const struct matrix_slice part = {weight, DTYPE_F32, OUT, IN, IN};
+    const struct linear_spec spec = {&part, NULL, 1};
+    float *all = logits_on(pair->device, &spec, x, ROWS);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        float *alone = logits_on(pair->device, &spec, x + (size_t)r * IN, 1);
+        ops_assert_same_bits(alone, all + (size_t)r * OUT, 1, OUT, "a row alone");
+        free(alone);
+    }
+    free(all);
+    free(x);
+    free(weight);
+}
+
+// An algorithm that was chosen for a shape stays.
+static void test_same_call_twice_has_the_same_bits(void **state) {
+    const struct device_pair *pair = *state;
+    enum { OUT = 1024, IN = 512 };
+    struct ops_rng rng = ops_rng_of(12);
+    float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS_MAX * IN, 1);
+    const struct matrix_slice part = {weight, DTYPE_F32, OUT, IN, IN};
+    const struct linear_spec spec = {&part, NULL, 1};
+    for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+        float *first = logits_on(pair->device, &spec, x, row_counts[r]);
+        float *second = logits_on(pair->device, &spec, x, row_counts[r]);
+        ops_assert_same_bits(second, first, row_counts[r], OUT, "once more");
+        free(first);
+        free(second);
+    }
+    free(x);
+    free(weight);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_stacked_parts),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_few_rows_are_independent),
+        cmocka_unit_test(test_same_call_twice_has_the_same_bits),
+    };
+    return device_pair_run(argc, argv, "cuda linear", tests, ARRAY_LEN(tests));
+}
