@@ -124,18 +124,24 @@ struct nvllm_engine_options {
     int32_t block_size; // tokens of a KV block, a multiple of 16; default 16
     int32_t
         num_kvcache_blocks; // 0 (default) = from kv_cache_gib; else that many, kv_cache_gib unused
-    double kv_cache_gib; // 0 (default) = a quarter of the free memory, at most 4 GiB, at least
-        // one sequence of max_model_len
+    double kv_cache_gib; // 0 (default) = on a GPU what gpu_memory_utilization leaves; on a CPU a
+        // quarter of the free memory, at most 4 GiB, at least one sequence of max_model_len
     int32_t enable_prefix_caching; // default 1
     int32_t skip_tokenizer_init; // 1: no tokenizer.json needed, prompts are token ids only
     int64_t seed; // >= 0; default 0
     const char *chat_template; // file of Jinja source; NULL (default) = the model's own
+    double gpu_memory_utilization; // share of the GPU's memory for everything, (0, 1]; default 0.9.
+        // The KV cache fills it, unless its size is given
+    int32_t enforce_eager; // 1: no CUDA graphs; default 0
+    const char *async_scheduling; // prepare a step while the one before runs: "auto" (default; on
+        // a GPU), "on", "off"
+    const char *cache_dir; // existing folder for what only the first start measures; NULL: none
 };
 
 #define NVLLM_ENGINE_OPTIONS_INIT                                                                  \
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
-            256, 2048, 0, 16, 0, 0.0, 1, 0, 0, NULL                                                \
+            256, 2048, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL                          \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----

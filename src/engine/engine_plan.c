@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/jwrite.h"
 #include "engine/params.h"
 
@@ -15,11 +16,18 @@ static const double default_kv_gib_max = 4.0;
 
 static enum status choose_backend(struct engine_plan *plan,
                                   const struct nvllm_engine_options *options, struct err *err) {
+    char cache_path[FILE_PATH_MAX] = "";
+    if (options->cache_dir) {
+        enum status joined =
+            file_join(cache_path, sizeof cache_path, options->cache_dir, "gemm.txt", err);
+        if (joined) return joined;
+    }
     const struct backend_options backend_options = {
         .device = options->device,
         .cpu_isa = options->cpu_isa,
         .threads = options->threads,
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
+        .cuda_cache_path = options->cache_dir ? cache_path : NULL,
     };
     enum status status = backend_create(&plan->backend, &backend_options, err);
     if (status || !plan->config.moe.num_experts || plan->backend->ops->experts) return status;
@@ -81,9 +89,19 @@ static enum status choose_lengths(struct engine_plan *plan,
     return OK;
 }
 
+// What a device takes beside the plan: recorded steps, and each tensor's rounding up.
+static size_t device_reserve_bytes(const struct engine_plan *plan) {
+    const size_t graphs = 256u << 20, tensor = 1u << 20, tensors_per_layer = 10;
+    return graphs + tensor * tensors_per_layer * plan->config.num_layers;
+}
+
 static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequence_bytes) {
     size_t fixed = plan->weights_bytes + plan->workspace_bytes;
     size_t available = plan->memory_available_bytes;
+    if (plan->backend->ops->memory) {
+        fixed += device_reserve_bytes(plan);
+        return available > fixed ? available - fixed : 0;
+    }
     size_t left = available > fixed ? available - fixed : 0;
     size_t bytes = left / 4;
     if (bytes > (size_t)(default_kv_gib_max * gib)) bytes = (size_t)(default_kv_gib_max * gib);
@@ -148,6 +166,17 @@ enum status engine_plan_check_memory(const struct engine_plan *plan, struct err 
         (double)(plan->kv_block_bytes * plan->scheduler.num_blocks) / gib, (double)available / gib);
 }
 
+// Memory that this process may take: of a device its share, as far as others have not taken it.
+static enum status find_memory(struct engine_plan *plan, double utilization, struct err *err) {
+    plan->memory_available_bytes = cpu_memory_available_bytes();
+    if (!plan->backend->ops->memory) return OK;
+    size_t left = 0, total = 0;
+    enum status status = plan->backend->ops->memory(plan->backend, &left, &total, err);
+    size_t share = (size_t)(utilization * (double)total);
+    plan->memory_available_bytes = left < share ? left : share;
+    return status;
+}
+
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
                              struct err *err) {
     *plan = (struct engine_plan){0};
@@ -162,6 +191,12 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     if ((status = choose_backend(plan, options, err))) goto fail;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
+    // prefill-first may admit what it just preempted in the same step, whose last token would have
+    // to be known then.
+    bool is_beside = plan->backend->ops->event_create != NULL;
+    bool is_mixed = strcmp(options->schedule, "mixed") == 0;
+    plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
+                                  (is_beside && strcmp(options->async_scheduling, "off") != 0));
     if ((status = choose_lengths(plan, options, err))) goto fail;
 
     plan->runner.decoder = (struct decoder_limits){
@@ -170,7 +205,8 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
         .max_positions = plan->max_model_len,
     };
     plan->runner.batch_bytes = batch_capacity_bytes(&plan->batch);
-    plan->memory_available_bytes = cpu_memory_available_bytes();
+    plan->runner.enforce_eager = options->enforce_eager != 0;
+    if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
     plan->weights_bytes =
         decoder_weights_bytes(&plan->config, &plan->traits, &plan->shape, plan->backend);
     plan->workspace_bytes =

@@ -20,6 +20,7 @@ struct engine_plan {
     struct decoder_shape shape;
     struct backend *backend; // the plan's own
     bool dummy_weights;
+    bool is_async; // a step is launched before the one before is waited for
     uint32_t max_model_len;
     uint64_t seed;
     struct scheduler_config scheduler; // hash_seed left 0

@@ -81,9 +81,6 @@ static enum status create_scheduler(struct llm_engine *engine, struct err *err) 
     config.hash_seed = engine->secret;
     enum status status = scheduler_create(&engine->scheduler, &config, err);
     if (status) return status;
-    // prefill-first may admit what it just preempted in the same step, whose last token would have
-    // to be known then.
-    engine->is_async = model_runner_is_async(engine->runner) && config.policy == SCHEDULE_MIXED;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         status = batch_init(&engine->batches[i], engine->plan.backend, &engine->plan.batch, err);
         if (status) return status;
@@ -348,7 +345,7 @@ static enum status step(struct llm_engine *engine, struct err *err) {
         if (status) return status;
     }
     if (before->is_launched) return land(engine, before, err);
-    if (engine->is_async || !now->is_launched) return OK;
+    if (engine->plan.is_async || !now->is_launched) return OK;
     advance(engine, now);
     return land(engine, now, err);
 }

@@ -27,7 +27,6 @@ struct llm_engine {
     struct batch batches[MODEL_RUNNER_SLOTS];
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
     uint32_t next_slot;
-    bool is_async; // a step is launched before the one before is waited for
     struct request_table requests;
     struct buf piece; // text of one event, reserved when requests are added
     uint64_t secret; // of this process: keys the hashes of the prefix cache

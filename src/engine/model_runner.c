@@ -53,10 +53,6 @@ uint32_t model_runner_padded_rows(const struct model_runner *r, uint32_t num_seq
     return rows < r->max_num_logits ? rows : r->max_num_logits;
 }
 
-bool model_runner_is_async(const struct model_runner *r) {
-    return r->backend->ops->event_create != NULL;
-}
-
 static enum status alloc_buffers(struct model_runner *r, const struct model_runner_limits *limits,
                                  struct err *err) {
     const struct backend_ops *ops = r->backend->ops;

@@ -46,8 +46,6 @@ MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slo
 // Rows that a batch of `num_seqs` decodes is to be padded to, so that a recorded step can serve it;
 // 0: not padded. Never more than max_num_seqs.
 uint32_t model_runner_padded_rows(const struct model_runner *runner, uint32_t num_seqs);
-// Whether launch returns before the device is done, so that it pays to prepare the next step.
-bool model_runner_is_async(const struct model_runner *runner);
 
 // For tests: copies the logits of the last execute, [num_logits][vocab_size], to the host.
 MUST_USE enum status model_runner_read_logits(struct model_runner *runner, float *out,

@@ -84,7 +84,8 @@ static const struct nvllm_param option_table[] = {
     {"num_kvcache_blocks", NVLLM_PARAM_INT, OPTION(num_kvcache_blocks), 0, 1 << 27, NULL,
      "blocks of the KV cache, 0 is as many as kv_cache_gib holds; default 0"},
     {"kv_cache_gib", NVLLM_PARAM_DOUBLE, OPTION(kv_cache_gib), 0, 65536, NULL,
-     "memory of the KV cache in GiB, 0 is a quarter of the free memory, at most 4; default 0"},
+     "memory of the KV cache in GiB, 0 is all that is left of a GPU's share, or a quarter of the "
+     "free host memory and at most 4; default 0"},
     {"enable_prefix_caching", NVLLM_PARAM_BOOL, OPTION(enable_prefix_caching), 0, 1, NULL,
      "reuse the KV of prompts that begin alike; default true"},
     {"skip_tokenizer_init", NVLLM_PARAM_BOOL, OPTION(skip_tokenizer_init), 0, 1, NULL,
@@ -93,6 +94,14 @@ static const struct nvllm_param option_table[] = {
      "of the random numbers of requests without their own; default 0"},
     {"chat_template", NVLLM_PARAM_STRING, OPTION(chat_template), 0, 0, NULL,
      "file with the Jinja source of a chat template; default: the model's own"},
+    {"gpu_memory_utilization", NVLLM_PARAM_DOUBLE, OPTION(gpu_memory_utilization), 0.01, 1, NULL,
+     "share of the GPU's memory to use, the KV cache fills it; default 0.9"},
+    {"enforce_eager", NVLLM_PARAM_BOOL, OPTION(enforce_eager), 0, 1, NULL,
+     "run every step op by op, without CUDA graphs; default false"},
+    {"async_scheduling", NVLLM_PARAM_STRING, OPTION(async_scheduling), 0, 0, "auto|on|off",
+     "prepare a step while the one before runs, auto is on a GPU; default auto"},
+    {"cache_dir", NVLLM_PARAM_STRING, OPTION(cache_dir), 0, 0, NULL,
+     "existing folder for what only the first start measures; default: none"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;

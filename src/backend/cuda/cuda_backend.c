@@ -24,7 +24,7 @@ void cuda_fail(struct cuda_backend *cuda, const char *what) {
 
 static void check(struct cuda_backend *cuda, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return;
-    char text[sizeof cuda->failure_text];
+    char text[200];
     snprintf(text, sizeof text, "%s: %s", what, cudaGetErrorString(error));
     cuda_fail(cuda, text);
 }
@@ -246,6 +246,10 @@ static const struct backend_ops cuda_ops = {
     .linear_create = cuda_linear_create,
     .linear_destroy = cuda_linear_destroy,
     .linear_bytes = cuda_linear_bytes,
+    .experts_create = cuda_experts_create,
+    .experts_destroy = cuda_experts_destroy,
+    .experts_bytes = cuda_experts_bytes,
+    .experts_scratch_bytes = cuda_experts_scratch_bytes,
     .weights_finish = cuda_weights_finish,
     .kv_cache_create = cuda_kv_cache_create,
     .kv_cache_destroy = cuda_kv_cache_destroy,
@@ -258,6 +262,8 @@ static const struct backend_ops cuda_ops = {
     .attention_plan = cuda_attention_plan,
     .attention = cuda_attention,
     .silu_mul = cuda_silu_mul,
+    .route = cuda_route,
+    .experts = cuda_experts,
     .gather_rows = cuda_gather_rows,
     .sample = cuda_sample,
     .sample_scratch_floats = sample_scratch_floats,
