@@ -18,6 +18,9 @@ static void text_is_padded_trimmed_and_cut(void **state) {
     (void)state;
     static const struct template_case cases[] = {
         {"\"ab\"|center(7)", "   ab  ", NULL},
+        {"\"ab\"|center(-9223372036854775807 - 1)", "ab", NULL},
+        {"\"ab\".zfill(-9223372036854775807 - 1)", "ab", NULL},
+        {"[1]|batch(-9223372036854775807 - 1, 0)|list", "[[1]]", NULL},
         {"\"ab\"|center",
          "                                       ab                                       ", NULL},
         {"\"  x \"|trim", "x", NULL},

@@ -183,7 +183,7 @@ static enum status bind_defaults(struct run *run, const struct binding *binding)
         enum status status = decl->defaults[i]
                                  ? eval(run, decl->defaults[i], &value)
                                  : value_undefined(run, &value, "parameter '%.*s' was not provided",
-                                                   (int)name->len, name->data);
+                                                   name_shown_len(name), name->data);
         if (status) return status;
         status = scope_set(run, name, value);
         if (status) return status;

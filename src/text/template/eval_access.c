@@ -6,8 +6,6 @@
 #include "text/template/library.h"
 #include "text/template/loop.h"
 
-enum { NAME_SHOWN_MAX = 200 }; // bytes of a name or key in an error
-
 // ---- undefined values ----
 
 // Jinja's name of an object without what was asked for: "dict object", "None".
@@ -36,7 +34,7 @@ static enum status finish_reason(struct run *run, struct text *text, struct valu
 }
 
 static enum status quote_name(struct run *run, const struct string *name, struct text *text) {
-    if (name->len > NAME_SHOWN_MAX) return text_append_str(run, text, "'...'");
+    if ((size_t)name_shown_len(name) < name->len) return text_append_str(run, text, "'...'");
     struct string plain = *name;
     plain.is_markup = false;
     return value_repr(run, value_of_string(&plain), text);

@@ -124,8 +124,10 @@ static double float_mod(double a, double b) {
     return (b < 0) != (rest < 0) ? rest + b : rest;
 }
 
+// The quotient before the remainder takes b's sign: -5.0 // inf is -1.0, not what inf / inf is.
 static double float_floordiv(double a, double b) {
-    double quotient = (a - float_mod(a, b)) / b;
+    double rest = fmod(a, b), quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
     if (quotient == 0) return copysign(0, a / b);
     double floored = floor(quotient);
     return quotient - floored > 0.5 ? floored + 1 : floored;

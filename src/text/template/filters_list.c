@@ -132,7 +132,7 @@ static enum status filter_batch(struct run *run, struct value value, const struc
         if (!status) status = list_append(run, batch, items->items[i]);
     }
     if (!status && batch->len) {
-        if (values[1].type != VALUE_NONE)
+        if (values[1].type != VALUE_NONE && count > (int64_t)batch->len)
             status = fill_up(run, batch, count - (int64_t)batch->len, values[1]);
         if (!status) status = list_append(run, batches, value_of_list(batch));
     }

@@ -175,7 +175,8 @@ static enum status round_common(struct run *run, struct value value, struct valu
         return status;
     }
     enum status status = args_int(run, "round", "precision", precision, &digits);
-    if (!status) status = run_pay(run, digits < 0 ? 64 : 8); // the exact expansion is long
+    bool is_long = digits < 0 || fabs(number) >= 1e22; // the exact expansion
+    if (!status) status = run_pay(run, is_long ? 64 : 8);
     if (status) return status;
     if (value.type == VALUE_BOOL) return round_int(run, value.boolean, digits, out);
     if (value.type == VALUE_INT) return round_int(run, value.integer, digits, out);
@@ -232,6 +233,8 @@ static enum status filter_filesizeformat(struct run *run, struct value value,
     if (status) return status;
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
     double size;
+    if (value.type == VALUE_STRING) status = run_pay(run, 1 + value.string->len / 16);
+    if (status) return status;
     bool is_read = value.type == VALUE_STRING ? number_parse_float(value.string, &size)
                                               : number_of(value, &size);
     if (!is_read)

@@ -28,7 +28,7 @@ static enum status filter_attr(struct run *run, struct value value, const struct
     bool is_method = false;
     status = library_method(run, value, name, &is_method, &item);
     if (status || is_method) return status;
-    return value_undefined(run, out, "'dict object' has no attribute '%.*s'", (int)name->len,
+    return value_undefined(run, out, "'dict object' has no attribute '%.*s'", name_shown_len(name),
                            name->data);
 }
 

@@ -132,7 +132,9 @@ enum status format_float(struct run *run, double number, const struct float_styl
     bool upper = style->type == 'E' || style->type == 'F' || style->type == 'G';
     if (style->precision > INT32_MAX) return run_fail(run, "precision too big");
     int64_t real = style->precision < FRACTION_MAX ? style->precision : FRACTION_MAX;
-    enum status status = run_pay(run, 8 + (uint64_t)real / 16);
+    // Digits before the point of large numbers, and those that a subnormal one's repr tries.
+    bool is_long = number >= 1e22 || fpclassify(number) == FP_SUBNORMAL;
+    enum status status = run_pay(run, (is_long ? 64 : 8) + (uint64_t)real / 16);
     if (status) return status;
     if (!isfinite(number))
         return text_append_str(run, text,

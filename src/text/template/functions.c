@@ -158,7 +158,7 @@ enum status library_cycler_attribute(struct run *run, struct value value, const 
         return status;
     }
     return value_undefined(run, out, "'jinja2.utils.Cycler object' has no attribute '%.*s'",
-                           (int)name->len, name->data);
+                           name_shown_len(name), name->data);
 }
 
 // ---- joiner ----

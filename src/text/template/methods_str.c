@@ -92,6 +92,7 @@ static enum status method_zfill(struct run *run, struct value self, const struct
     enum status status = args_positional(run, "zfill()", args, 1, 1, &width_value);
     if (!status) status = args_int(run, "zfill()", "width", width_value, &width);
     if (status) return status;
+    if (width <= (int64_t)string->num_chars) width = string->num_chars; // nothing to add
     size_t sign = string->len && (string->data[0] == '+' || string->data[0] == '-');
     struct text text = {0};
     status = text_append(run, &text, string->data, sign);
@@ -164,6 +165,7 @@ static enum status method_removeprefix(struct run *run, struct value self,
     const struct string *prefix, *string = self.string;
     enum status status = args_positional(run, "removeprefix()", args, 1, 1, &value);
     if (!status) status = args_string(run, "removeprefix()", "prefix", value, &prefix);
+    if (!status) status = str_pay_bytes(run, prefix->len);
     if (status) return status;
     bool has = prefix->len <= string->len && memcmp(string->data, prefix->data, prefix->len) == 0;
     return str_part(run, string, has ? prefix->len : 0, string->len, out);
@@ -175,6 +177,7 @@ static enum status method_removesuffix(struct run *run, struct value self,
     const struct string *suffix, *string = self.string;
     enum status status = args_positional(run, "removesuffix()", args, 1, 1, &value);
     if (!status) status = args_string(run, "removesuffix()", "suffix", value, &suffix);
+    if (!status) status = str_pay_bytes(run, suffix->len);
     if (status) return status;
     size_t end = string->len;
     if (suffix->len <= end &&

@@ -10,7 +10,6 @@
 enum {
     ENTRIES_MIN = 8,
     ENTRIES_PER_STEP = 32,
-    NAME_SHOWN_MAX = 200, // bytes of a name in an error
 };
 
 // Length, first and last bytes: names that share these are compared as a whole.
@@ -120,8 +119,7 @@ enum status scope_set_unset(struct run *run, const struct string *name) {
 }
 
 static enum status undefined_name(struct run *run, const struct string *name, struct value *out) {
-    int len = name->len < NAME_SHOWN_MAX ? (int)name->len : NAME_SHOWN_MAX;
-    return value_undefined(run, out, "'%.*s' is undefined", len, name->data);
+    return value_undefined(run, out, "'%.*s' is undefined", name_shown_len(name), name->data);
 }
 
 static enum status get_global(struct run *run, const struct string *name, struct value *out) {

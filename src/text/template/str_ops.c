@@ -173,11 +173,11 @@ enum status str_pad(struct run *run, const struct string *string, int64_t width,
                     const struct string *fill, enum str_align align, struct value *out) {
     if (fill->num_chars != 1)
         return run_fail(run, "the fill character must be exactly one character long");
-    int64_t pad = width - (int64_t)string->num_chars;
-    if (pad <= 0) {
+    if (width <= (int64_t)string->num_chars) {
         *out = value_of_string(string);
         return OK;
     }
+    int64_t pad = width - (int64_t)string->num_chars;
     // An odd rest goes to the left when the width is odd, as CPython does it.
     int64_t left = 0;
     if (align == STR_ALIGN_RIGHT) left = pad;

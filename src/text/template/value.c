@@ -7,6 +7,7 @@
 
 #include "text/template/loop.h"
 #include "text/template/run.h"
+#include "text/unicode.h"
 
 // ---- making ----
 
@@ -81,6 +82,11 @@ enum status value_iterator(struct run *run, const struct list *items, const char
     *iterator = (struct iterator){.items = items, .type_name = type_name};
     *out = (struct value){.type = VALUE_ITERATOR, .iterator = iterator};
     return OK;
+}
+
+int name_shown_len(const struct string *name) {
+    enum { SHOWN_MAX = 200 };
+    return (int)utf8_valid_prefix(name->data, name->len < SHOWN_MAX ? name->len : SHOWN_MAX);
 }
 
 enum status value_undefined(struct run *run, struct value *out, const char *format, ...) {

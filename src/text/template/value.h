@@ -160,6 +160,9 @@ bool dict_get_text(const struct dict *dict, const char *key, struct value *out);
 // A walk-once iterator over `items`; type_name is static.
 MUST_USE enum status value_iterator(struct run *run, const struct list *items,
                                     const char *type_name, struct value *out);
+// How many bytes of a name or key a reason shows, whole characters: reasons are written again and
+// again and nobody pays for their length.
+int name_shown_len(const struct string *name);
 // An undefined value with its reason.
 MUST_USE enum status value_undefined(struct run *run, struct value *out, const char *format, ...)
     PRINTF_LIKE(3, 4);

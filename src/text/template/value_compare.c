@@ -44,8 +44,9 @@ static int order_of_numbers(struct value a, struct value b, bool *unordered) {
 // Python keeps one object of each string of a Latin-1 character.
 static bool is_same_string(const struct string *a, const struct string *b) {
     if (a == b) return true;
-    if (a->is_markup || b->is_markup || !string_equal(a, b)) return false;
-    return a->len == 0 || (a->num_chars == 1 && (unsigned char)a->data[0] < 0xc4);
+    // Long strings are not looked at: nobody pays for this.
+    if (a->is_markup || b->is_markup || a->num_chars > 1 || !string_equal(a, b)) return false;
+    return a->len == 0 || (unsigned char)a->data[0] < 0xc4;
 }
 
 bool value_is_same(struct value a, struct value b) {

@@ -1,5 +1,6 @@
 // str() and repr() of values, and the growing text that they write to.
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -287,7 +288,9 @@ static enum status repr_number(struct run *run, struct value value, struct text 
         return text_append_str(run, text, out);
     }
     float_repr(value.number, out);
-    enum status status = run_pay(run, 8); // the search for the shortest form
+    // The search for the shortest form, which for a subnormal number begins at one digit.
+    bool is_long_search = value.number != 0 && fpclassify(value.number) == FP_SUBNORMAL;
+    enum status status = run_pay(run, is_long_search ? 64 : 8);
     return status ? status : text_append_str(run, text, out);
 }
 
