@@ -239,8 +239,9 @@ __device__ int pick_token(const row_view &v, int tile, mass_t target, uint64_t e
 }
 
 // By warp 0; the result is valid there.
-__device__ int draw(const row_view &v, const row_team &team, mass_t total, double uniform,
+__device__ int draw(const row_view &v, const row_team &team, const sample_row &how, mass_t total,
                     uint64_t end) {
+    double uniform = philox_uniform(how.seed_low, how.seed_high, how.draw);
     mass_t target = static_cast<mass_t>(uniform * static_cast<double>(total));
     if (target >= total) target = total - 1;
     int tile = pick_tile(v, team, &target);
@@ -281,7 +282,7 @@ __device__ uint64_t end_of_top_p(const row_view &v, row_team &team, block_space 
 }
 
 __device__ int draw_filtered(const row_view &v, row_team &team, block_space &s,
-                             const sample_row &how, const tile_part *parts, double uniform) {
+                             const sample_row &how, const tile_part *parts) {
     uint64_t end = last_key(v, logit_of_weight(v, v.weight_min));
     mass_t total;
     if (how.top_k > 0) end = end_of_top_k(v, team, s, how.top_k, end);
@@ -295,7 +296,7 @@ __device__ int draw_filtered(const row_view &v, row_team &team, block_space &s,
         total = weigh_kept(v, team, s, end);
     }
     if (team.rank != 0 || threadIdx.x >= 32) return -1;
-    return draw(v, team, total, uniform, end);
+    return draw(v, team, how, total, end);
 }
 
 // The token of a row that has one; valid in warp 0 of rank 0.
@@ -313,12 +314,11 @@ __device__ int choose(const row_view &v, row_team &team, block_space &s, const s
         __syncthreads();
         return threadIdx.x < 32 ? first_at_least(v, s.bin, v.max) : -1;
     }
-    double uniform = philox_uniform(how.seed_low, how.seed_high, how.draw);
     if (how.top_k > 0 || how.top_p < 1 || how.min_p > WEIGHT_MIN) {
-        return draw_filtered(v, team, s, how, parts, uniform);
+        return draw_filtered(v, team, s, how, parts);
     }
     mass_t total = weigh_tiles(v, team, s, parts);
-    return threadIdx.x < 32 ? draw(v, team, total, uniform, ~0ull) : -1;
+    return threadIdx.x < 32 ? draw(v, team, how, total, NO_KEY) : -1;
 }
 
 // The largest logit of the row, raw or adjusted.
@@ -399,18 +399,18 @@ __global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
         alone = {0, 1, 0, nullptr, masses};
     }
     __syncthreads();
-    float max = row_max(v, s), raw_max = row_max(raw, s);
+    double log_sum = 0;
+    bool logprobs = how.num_top >= 0;
+    float max = row_max(v, s), raw_max = logprobs ? row_max(raw, s) : 0;
     if (threadIdx.x == 0) {
         v.max = max;
         raw.max = raw_max;
     }
     __syncthreads();
-    double log_sum = 0;
-    bool logprobs = how.num_top >= 0;
     if (logprobs && rank == 0) {
         log_sum = raw_log_sum(raw, s, parts);
-        if (how.num_top > 0)
-            list_top(raw, alone, s, min(how.num_top, SAMPLE_TOP_MAX), log_sum, result);
+        int num_top = min(static_cast<int>(how.num_top), static_cast<int>(SAMPLE_TOP_MAX));
+        if (num_top > 0) list_top(raw, alone, s, num_top, log_sum, result);
     }
     int token = max > -INFINITY ? choose(v, team, s, how, parts) : -1;
     if (rank != 0 || threadIdx.x != 0) return;
