@@ -118,7 +118,5 @@ void cuda_attention(struct backend *backend, struct backend_stream *stream,
     if (args->max_query_len > 1) {
         cuda_attention_prefill_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
     }
-    if (args->num_tokens < 2 * args->num_seqs) {
-        cuda_attention_decode_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
-    }
+    cuda_attention_decode_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
 }
