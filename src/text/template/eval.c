@@ -1,4 +1,9 @@
-/* Every node pays one step and one level of depth; leaves pay only the step. */
+/* Evaluation walks the tree; there is no compiled form, since a template is rendered once per
+ * request and its text is moved far more often than its nodes are visited.
+ *
+ * Every node pays one step and one level of depth; leaves pay only the step. run->line is set again
+ * before whatever may fail, because operands on other lines have moved it. After an error levels
+ * and frames are left as they are: the render is over. */
 #include "text/template/eval.h"
 
 #include "text/template/library.h"

@@ -47,6 +47,9 @@ static enum status filter_safe(struct run *run, struct value value, const struct
 
 // ---- striptags ----
 
+// Comments go first, then tags, then white space, then entities are read: Markup.striptags' order,
+// by which `&lt;b&gt;` stays as the text <b>.
+
 // Everything from `open` to the next `close` goes, each time from the first `open` on: what a cut
 // joins may open again. `data` shrinks; returns its new length.
 static size_t cut_pairs(char *data, size_t len, const char *open, const char *close) {

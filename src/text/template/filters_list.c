@@ -1,4 +1,8 @@
-// Filters on sequences: length, ends, parts, sums.
+/* Filters on sequences: length, ends, parts, sums.
+ *
+ * Where Jinja gives a generator, so does this: `list` or a loop must walk it, it has no length, and
+ * it is true even when it is empty. `list` of a list is the list itself, which nobody can tell from
+ * a copy but by `sameas`. */
 #include "text/template/library_parts.h"
 
 static enum status filter_length(struct run *run, struct value value, const struct call_args *args,

@@ -1,4 +1,7 @@
-// Filters on numbers: abs, int, float, round, filesizeformat.
+/* Filters on numbers: abs, int, float, round, filesizeformat.
+ *
+ * What Python would give as an integer of more than 64 bits is an error, never a wrapped or a
+ * rounded one. printf's digits are exact, so that rounding decimals through them is correct. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,7 @@
-// Filters on text: case, padding, trimming, indenting, replacing, joining.
+/* Filters on text: case, padding, trimming, indenting, replacing, joining.
+ *
+ * Most take any value and work on str(value), unlike the methods of the same names. Whether the
+ * result is a Markup follows Jinja's filters one by one: there is no rule that holds for all. */
 #include "text/template/chars.h"
 #include "text/template/library_parts.h"
 #include "text/template/str_ops.h"

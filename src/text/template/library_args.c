@@ -1,4 +1,7 @@
-// Binding and checking the arguments of built-in filters, tests, functions and methods.
+/* Binding and checking the arguments of built-in filters, tests, functions and methods.
+ *
+ * The sentences name the callee and the argument; they are not Python's, which differ between what
+ * is written in C and in Python. `given` is a bit per parameter: no callee has more than a few. */
 #include <string.h>
 
 #include "text/template/library_parts.h"

@@ -1,4 +1,7 @@
-/* See loop.h. Ranges and iterators are read in place; everything else through its list of items. */
+/* See loop.h. Ranges and iterators are read in place; everything else through its list of items.
+ *
+ * An iterator that the body of its own loop walks, too, loses items to it, as Python's generators
+ * do. What was taken ahead for loop.last or loop.nextitem stays with the loop. */
 #include "text/template/loop.h"
 
 #include "text/template/eval.h"
@@ -127,6 +130,7 @@ enum status loop_length(struct run *run, struct loop *loop, size_t *length) {
         status = list_append(run, rest, item);
         if (status) return status;
     }
+    // From here on the loop reads what was let in, so that its `if` is asked once per item.
     loop->items = rest;
     loop->position = 0;
     loop->is_filtered = false;

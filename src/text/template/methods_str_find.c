@@ -1,4 +1,7 @@
-// str methods that look for a part: find, index, count, startswith and their kin.
+/* str methods that look for a part: find, index, count, startswith and their kin.
+ *
+ * Searches are over bytes: in UTF-8 no character begins inside of another. Only bounds and results
+ * are counted in characters, which costs a walk unless the string is ASCII. */
 #include <string.h>
 
 #include "text/template/library_parts.h"

@@ -1,4 +1,8 @@
-// str methods that cut: split, rsplit, splitlines, partition, rpartition.
+/* str methods that cut: split, rsplit, splitlines, partition, rpartition.
+ *
+ * Parts share the string's memory and its mark. Without a separator runs of white space separate
+ * and the ends give no empty parts; with one every occurrence does. Cutting from the right collects
+ * the parts backwards and turns the list around. */
 #include "text/template/chars.h"
 #include "text/template/library_parts.h"
 #include "text/template/str_ops.h"

@@ -1,4 +1,7 @@
-// Making values and asking them: strings, lists, undefined values, iterators; type, truth, length.
+/* Making values and asking them: strings, lists, undefined values, iterators; type, truth, length.
+ *
+ * Items of a container are made once, as a list, and shared from then on: nothing that a template
+ * can reach changes one. The characters of a string are strings that point into it. */
 #include "text/template/value.h"
 
 #include <stdarg.h>

@@ -1,4 +1,8 @@
-// Python's ==, <, `is` and `in`. What goes into containers is paid per item and bounded in depth.
+/* Python's ==, <, `is` and `in`. What goes into containers is paid per item and bounded in depth.
+ *
+ * Items of containers are the same before they are equal, as in CPython: [nan] == [nan] holds for
+ * one nan, and a list deep in another is not compared with itself. Integers and floats compare by
+ * their exact values, since 2^53 + 1 is no double. */
 #include <math.h>
 #include <string.h>
 

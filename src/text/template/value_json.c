@@ -1,4 +1,7 @@
-// Values from JSON and to JSON, the latter as Python's json.dumps writes it.
+/* Values from JSON and to JSON, the latter as Python's json.dumps writes it.
+ *
+ * Strings and keys stay in the document; a JSON object's order is the dict's. Keys that differ as
+ * values may come out alike (1 and "1"): both are written, as Python does. */
 #include <math.h>
 
 #include "text/template/run.h"

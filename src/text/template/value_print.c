@@ -1,4 +1,8 @@
-// str() and repr() of values, and the growing text that they write to.
+/* str() and repr() of values, and the growing text that they write to.
+ *
+ * A text doubles its room in the arena and leaves the old one there: all of its copies together are
+ * as long as the last, and the render's memory limit counts them. Strings are copied in stretches
+ * between the characters that must be escaped, whose price is extra. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
