@@ -119,8 +119,6 @@ static struct cuda_experts_scratch layout_of(char *base, const struct experts_sh
     struct cuda_experts_scratch s;
     s.source = take(base, &at, rows * sizeof *s.source);
     s.position = take(base, &at, rows * sizeof *s.position);
-    s.first = take(base, &at, count * sizeof *s.first);
-    s.count = take(base, &at, count * sizeof *s.count);
     s.items = take(base, &at, items * 4 * sizeof *s.items);
     s.num_items = take(base, &at, sizeof *s.num_items);
     s.activated = take(base, &at, rows * shape->intermediate * sizeof(uint16_t));

@@ -5,7 +5,7 @@
  * activated), slots ascending. Bytes: pairs x 3 x hidden x intermediate x 2 (two tokens at one
  * expert find its weights in the L2). Launch: a warp per row of gate and the same row of up, pairs
  * along y; then a warp per output column, tokens along y. A lane takes 8 weights a turn. Sums are
- * float32 over the same lanes in the same order for any number of tokens. */
+ * float32 over the same lanes and slots in the same order for any number of tokens. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
@@ -72,38 +72,41 @@ __global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params 
     p.activated[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
+// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Behind the last slot
+// the last one is read again and left out: loads without branches between them are all in flight.
+__device__ __forceinline__ float add_slots(const small_params &p, int first, int left, int n,
+                                           int lane, float out) {
+    int vectors = p.intermediate / 8;
+    const uint4 *down[DOWN_AHEAD], *x[DOWN_AHEAD];
+    float sums[DOWN_AHEAD] = {}, weights[DOWN_AHEAD];
+#pragma unroll
+    for (int k = 0; k < DOWN_AHEAD; k++) {
+        int pair = first + min(k, left - 1);
+        weights[k] = p.weights[pair];
+        down[k] = p.down + ((size_t)p.ids[pair] * p.hidden + n) * vectors;
+        x[k] = reinterpret_cast<const uint4 *>(p.activated) + (size_t)pair * vectors;
+    }
+    for (int i = lane; i < vectors; i += 32) {
+        uint4 w[DOWN_AHEAD];
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) w[k] = __ldg(&down[k][i]);
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) sums[k] = dot8(w[k], __ldg(&x[k][i]), sums[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < DOWN_AHEAD; k++) out = k < left ? fmaf(weights[k], sums[k], out) : out;
+    return out;
+}
+
 __global__ void __launch_bounds__(WARPS * 32) small_down_kernel(small_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, first = blockIdx.y * p.top_k;
     if (n >= p.hidden) return;
-    int vectors = p.intermediate / 8;
-    const uint4 *activated = reinterpret_cast<const uint4 *>(p.activated);
     float out = 0.0f;
     for (int slot = 0; slot < p.top_k; slot += DOWN_AHEAD) {
-        int left = p.top_k - slot;
-        const uint4 *down[DOWN_AHEAD], *x = activated + (size_t)(first + slot) * vectors;
-        float sums[DOWN_AHEAD] = {};
-#pragma unroll
-        for (int k = 0; k < DOWN_AHEAD; k++) {
-            int id = k < left ? p.ids[first + slot + k] : 0;
-            down[k] = p.down + ((size_t)id * p.hidden + n) * vectors;
-        }
-        for (int i = lane; i < vectors; i += 32) {
-            uint4 w[DOWN_AHEAD];
-#pragma unroll
-            for (int k = 0; k < DOWN_AHEAD; k++) {
-                if (k < left) w[k] = __ldg(&down[k][i]);
-            }
-#pragma unroll
-            for (int k = 0; k < DOWN_AHEAD; k++) {
-                if (k < left) sums[k] = dot8(w[k], x[(size_t)k * vectors + i], sums[k]);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < DOWN_AHEAD; k++) {
-            if (k < left) out = fmaf(p.weights[first + slot + k], warp_sum(sums[k]), out);
-        }
+        out = add_slots(p, first + slot, p.top_k - slot, n, lane, out);
     }
+    out = warp_sum(out);
     if (lane == 0) p.out[(size_t)blockIdx.y * p.hidden + n] = __float2bfloat16(out);
 }
 

@@ -1,64 +1,60 @@
 /* The (token, slot) pairs of a call in the order of their experts, and the list of tiles that the
- * grouped matrix products work through. Counts and places are integers that no thread races for:
- * the order is stable (by expert, then by pair) and the same every time.
+ * grouped matrix products work through. Counts and places are integers that do not depend on who
+ * comes first: the order is stable (by expert, then by pair) and the same every time.
  *
- * Sort, a block per expert: every block reads all ids, counts those of smaller experts (its first
- * row) and of its own, then writes its own pairs. A warp owns one contiguous piece of the pairs in
- * both passes, so between them the block meets once. num_experts x pairs x 4 bytes twice, from the
- * L2: 10 us for 65,536 pairs of 128 experts, nothing for a decode step; no launch waits for a scan.
- * Plan, one block: where each expert's tiles start, then the tiles. */
+ * Launch: a block per expert, which needs nothing of the others: each counts all ids, adds up the
+ * rows and tiles of smaller experts, and writes its own tiles and pairs. A warp owns one contiguous
+ * piece of the pairs when they are counted and when they are placed. num_experts x pairs x 4 bytes
+ * twice, from the L2; what that costs more than a scan over blocks would, it saves in launches. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
 namespace {
 
-constexpr int SORT_WARPS = 32;
-constexpr int PLAN_WARPS = 8;
+constexpr int WARPS = 32; // as many as lanes: a warp holds one number of each
+constexpr int THREADS = WARPS * 32;
 
 struct sort_params {
     const int32_t *ids; // [num_pairs]
     int32_t *source, *position;
-    int32_t *first, *count;
-    int num_pairs, top_k;
+    int4 *items; // expert, first row, number of rows, 0
+    int32_t *num_items;
+    int num_pairs, top_k, num_experts, tile_rows;
 };
 
-// first[expert] and the number of this expert's pairs in the pieces of earlier warps.
-__device__ __forceinline__ int count_pairs(const sort_params &p, int expert, int begin, int end) {
-    __shared__ int smaller_of[SORT_WARPS], equal_of[SORT_WARPS];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int smaller = 0, equal = 0;
-#pragma unroll 4
-    for (int pair = begin + lane; pair < end; pair += 32) {
-        int id = __ldg(&p.ids[pair]);
-        smaller += id < expert;
-        equal += id == expert;
-    }
-    smaller = __reduce_add_sync(FULL_WARP, smaller);
-    equal = __reduce_add_sync(FULL_WARP, equal);
-    if (lane == 0) {
-        smaller_of[warp] = smaller;
-        equal_of[warp] = equal;
-    }
+struct piece {
+    int begin, end; // pairs of one warp
+};
+
+// The sum over the block, in every thread; `parts` [WARPS] is free again after the next barrier.
+__device__ __forceinline__ int block_sum(int value, int *parts) {
+    value = __reduce_add_sync(FULL_WARP, value);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
-    int first = __reduce_add_sync(FULL_WARP, smaller_of[lane]);
-    int count = __reduce_add_sync(FULL_WARP, equal_of[lane]);
-    int before = __reduce_add_sync(FULL_WARP, lane < warp ? equal_of[lane] : 0);
-    if (threadIdx.x == 0) {
-        p.first[expert] = first;
-        p.count[expert] = count;
-    }
-    return first + before;
+    return __reduce_add_sync(FULL_WARP, parts[threadIdx.x % 32]);
 }
 
-__global__ void __launch_bounds__(SORT_WARPS * 32) sort_kernel(sort_params p) {
-    int expert = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int piece = (p.num_pairs + SORT_WARPS - 1) / SORT_WARPS;
-    int begin = min(warp * piece, p.num_pairs), end = min(begin + piece, p.num_pairs);
-    int row = count_pairs(p, expert, begin, end);
+// Adds the piece's pairs to counts; returns how many of them are the expert's.
+__device__ __forceinline__ int count_pairs(const sort_params &p, piece piece, int expert,
+                                           int *counts) {
+    int own = 0;
 #pragma unroll 4
-    for (int base = begin; base < end; base += 32) { // the warp as a whole: it votes
+    for (int pair = piece.begin + threadIdx.x % 32; pair < piece.end; pair += 32) {
+        int id = __ldg(&p.ids[pair]);
+        atomicAdd(&counts[id], 1);
+        own += id == expert;
+    }
+    return __reduce_add_sync(FULL_WARP, own);
+}
+
+// The expert's pairs among the piece's go to rows from `row` on.
+__device__ __forceinline__ void place_pairs(const sort_params &p, piece piece, int expert,
+                                            int row) {
+    int lane = threadIdx.x % 32;
+#pragma unroll 4
+    for (int base = piece.begin; base < piece.end; base += 32) { // the warp as a whole: it votes
         int pair = base + lane;
-        bool is_mine = pair < end && __ldg(&p.ids[pair]) == expert;
+        bool is_mine = pair < piece.end && __ldg(&p.ids[pair]) == expert;
         unsigned votes = __ballot_sync(FULL_WARP, is_mine);
         if (is_mine) {
             int at = row + __popc(votes & ((1u << lane) - 1));
@@ -69,40 +65,35 @@ __global__ void __launch_bounds__(SORT_WARPS * 32) sort_kernel(sort_params p) {
     }
 }
 
-struct plan_params {
-    const int32_t *first, *count;
-    int4 *items; // expert, first row, number of rows, 0
-    int32_t *num_items;
-    int num_experts, tile_rows;
-};
+__device__ __forceinline__ int tiles_of(const sort_params &p, int rows) {
+    return (rows + p.tile_rows - 1) / p.tile_rows;
+}
 
-__global__ void __launch_bounds__(PLAN_WARPS * 32) plan_kernel(plan_params p) {
-    __shared__ int first_item[CUDA_EXPERTS_MAX];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (warp == 0) {
-        int items = 0;
-        for (int base = 0; base < p.num_experts; base += 32) {
-            int expert = base + lane;
-            int rows = expert < p.num_experts ? p.count[expert] : 0;
-            int tiles = (rows + p.tile_rows - 1) / p.tile_rows, upto = tiles;
-            for (int offset = 1; offset < 32; offset <<= 1) {
-                int other = __shfl_up_sync(FULL_WARP, upto, offset);
-                if (lane >= offset) upto += other;
-            }
-            if (expert < p.num_experts) first_item[expert] = items + upto - tiles;
-            items += __shfl_sync(FULL_WARP, upto, 31);
-        }
-        if (lane == 0) *p.num_items = items;
-    }
+__global__ void __launch_bounds__(THREADS) sort_kernel(sort_params p) {
+    __shared__ int counts[CUDA_EXPERTS_MAX], own[WARPS], row_parts[WARPS], tile_parts[WARPS];
+    int expert = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = threadIdx.x; i < p.num_experts; i += THREADS) counts[i] = 0;
     __syncthreads();
-    for (int expert = warp; expert < p.num_experts; expert += PLAN_WARPS) {
-        int rows = p.count[expert], first = p.first[expert];
-        for (int i = lane; i * p.tile_rows < rows; i += 32) {
-            int at = i * p.tile_rows;
-            p.items[first_item[expert] + i] =
-                make_int4(expert, first + at, min(rows - at, p.tile_rows), 0);
-        }
+    int pairs = (p.num_pairs + WARPS - 1) / WARPS, begin = min(warp * pairs, p.num_pairs);
+    piece piece = {begin, min(begin + pairs, p.num_pairs)};
+    int mine = count_pairs(p, piece, expert, counts);
+    if (lane == 0) own[warp] = mine;
+    __syncthreads();
+    int rows = 0, tiles = 0;
+    for (int i = threadIdx.x; i < expert; i += THREADS) {
+        rows += counts[i];
+        tiles += tiles_of(p, counts[i]);
     }
+    int first_row = block_sum(rows, row_parts), first_item = block_sum(tiles, tile_parts);
+    int num_rows = counts[expert], num_tiles = tiles_of(p, num_rows);
+    for (int i = threadIdx.x; i < num_tiles; i += THREADS) {
+        int at = i * p.tile_rows;
+        p.items[first_item + i] =
+            make_int4(expert, first_row + at, min(num_rows - at, p.tile_rows), 0);
+    }
+    if (expert == p.num_experts - 1 && threadIdx.x == 0) *p.num_items = first_item + num_tiles;
+    int before = __reduce_add_sync(FULL_WARP, lane < warp ? own[lane] : 0);
+    place_pairs(p, piece, expert, first_row + before);
 }
 
 } // namespace
@@ -111,21 +102,15 @@ extern "C" void cuda_experts_sort_launch(const struct experts_args *args,
                                          const struct cuda_experts_view *view,
                                          const struct cuda_experts_scratch *scratch,
                                          uint32_t tile_rows, cudaStream_t stream) {
-    sort_params s = {};
-    s.ids = args->ids;
-    s.source = scratch->source;
-    s.position = scratch->position;
-    s.first = scratch->first;
-    s.count = scratch->count;
-    s.num_pairs = static_cast<int>(args->num_tokens * args->top_k);
-    s.top_k = static_cast<int>(args->top_k);
-    sort_kernel<<<view->shape.num_experts, SORT_WARPS * 32, 0, stream>>>(s);
-    plan_params p = {};
-    p.first = scratch->first;
-    p.count = scratch->count;
+    sort_params p = {};
+    p.ids = args->ids;
+    p.source = scratch->source;
+    p.position = scratch->position;
     p.items = reinterpret_cast<int4 *>(scratch->items);
     p.num_items = scratch->num_items;
+    p.num_pairs = static_cast<int>(args->num_tokens * args->top_k);
+    p.top_k = static_cast<int>(args->top_k);
     p.num_experts = static_cast<int>(view->shape.num_experts);
     p.tile_rows = static_cast<int>(tile_rows);
-    plan_kernel<<<1, PLAN_WARPS * 32, 0, stream>>>(p);
+    sort_kernel<<<view->shape.num_experts, THREADS, 0, stream>>>(p);
 }

@@ -67,7 +67,6 @@ enum {
 struct cuda_experts_scratch {
     int32_t *source; // [rows] the token of a row
     int32_t *position; // [num_tokens][top_k] the row of a pair
-    int32_t *first, *count; // [num_experts] an expert's rows
     int32_t *items; // [max_items][4] tiles: expert, first row, number of rows, 0
     int32_t *num_items; // [1]
     void *activated; // bf16 [rows][intermediate]
