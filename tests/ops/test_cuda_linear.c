@@ -66,7 +66,8 @@ static void test_linear(void **state) {
     const struct device_pair *pair = *state;
     static const struct {
         uint32_t out, in;
-    } shapes[] = {{8, 8}, {64, 64}, {136, 72}, {1024, 256}, {520, 1096}, {2048, 1024}};
+    } shapes[] = {{8, 8},      {64, 64},     {136, 72}, {1024, 256},
+                  {520, 1096}, {2048, 1024}, {37, 64},  {1003, 136}};
     for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
         uint32_t out = shapes[s].out, in = shapes[s].in;
         struct ops_rng rng = ops_rng_of(s);
@@ -119,7 +120,9 @@ static void test_stacked_parts(void **state) {
 
 static void test_logits(void **state) {
     const struct device_pair *pair = *state;
-    static const struct { uint32_t out, in; } shapes[] = {{16, 32}, {1000, 136}, {8192, 512}};
+    static const struct {
+        uint32_t out, in;
+    } shapes[] = {{16, 32}, {1000, 136}, {8192, 512}, {2051, 64}};
     for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
         uint32_t out = shapes[s].out, in = shapes[s].in;
         struct ops_rng rng = ops_rng_of(s);

@@ -91,6 +91,11 @@ static float *norm_on(struct backend *backend, const struct norm_inputs *in, flo
                                                    .cols = in->cols,
                                                    .eps = 1.0f / EPS_INVERSE});
     float *values = tensor_read(in->in_place ? &x : &out);
+    if (!in->in_place) {
+        float *after = tensor_read(&x);
+        ops_assert_same_bits(after, in->x, in->rows, in->cols, "x, which is only read");
+        free(after);
+    }
     if (sum) *sum = tensor_read(&residual);
     tensor_free(&out);
     tensor_free(&weight);

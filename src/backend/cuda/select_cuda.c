@@ -2,6 +2,8 @@
 
 #include "backend/cuda/cuda_backend.h"
 
+enum { CAPABILITY_MAJOR_MIN = 8 }; // bf16 matrix products, cp.async
+
 // The runtime gives one error for "no driver" and "a driver older than the runtime"; the driver's
 // version, 0 without one, tells them apart.
 static enum status driver_fault(struct err *err) {
@@ -25,6 +27,14 @@ enum status select_cuda_available(struct err *err) {
     }
     if (error) {
         return err_set(err, ERR_UNSUPPORTED, "device cuda: %s", cudaGetErrorString(error));
+    }
+    // Asked without starting the device, which takes a while and memory.
+    int major = 0;
+    if (!cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) &&
+        major < CAPABILITY_MAJOR_MIN) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda: the GPU has compute capability %d.x, want %d.0 or later",
+                       major, CAPABILITY_MAJOR_MIN);
     }
     return OK;
 }

@@ -1,0 +1,90 @@
+#!/bin/bash
+# Device cuda in one call of a few minutes: the tests that need a GPU, then every workload that has a
+# goal, with random weights in the shapes of bench/configs. Prints a table; RESULTS/gpu.csv has it
+# too, RESULTS/*.json what each bench said. A missed goal is no failure, a failed run is.
+#   bench/gpu.sh [--sanitize] [BUILD [RESULTS]]     folders, build/cuda and build/gpu
+#   --sanitize    also runs the op tests under compute-sanitizer, which takes minutes more
+set -u
+cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
+
+sanitize=0
+[[ ${1-} != --sanitize ]] || { sanitize=1 && shift; }
+build=${1-build/cuda}
+results=${2-build/gpu}
+program=$build/nanovllm
+csv=$results/gpu.csv
+num_failed=0
+[[ -x $program ]] || { echo "gpu.sh: there is no $program (cmake --preset cuda, and build it)" && exit 2; }
+mkdir -p "$results" || exit 2
+
+fail() {
+    echo "FAILED: $*"
+    num_failed=$((num_failed + 1))
+}
+
+tests() {
+    local log=$results/tests.log
+    ctest --test-dir "$build" -L '^gpu$' --no-tests=error --output-on-failure >"$log" 2>&1 ||
+        fail "the tests, see $log"
+    grep -E 'tests passed|Passed|Skipped|Failed' "$log"
+    # A skipped test is none: this script is for machines that have the device.
+    ! grep -q Skipped "$log" || fail "tests were skipped"
+}
+
+sanitized() {
+    local test tool log
+    for test in test_cuda_rows test_cuda_linear test_cuda_attention; do
+        for tool in memcheck racecheck; do
+            log=$results/$tool-$test.log
+            timeout 900 compute-sanitizer --tool $tool --error-exitcode 9 "$build/$test" >"$log" 2>&1 ||
+                fail "$tool of $test, see $log"
+        done
+    done
+}
+
+# measure MODEL NAME FIELD GOAL FLAGS...: one bench; FIELD of its JSON against the goal. A goal of
+# seconds is an upper bound, all others are lower ones.
+measure() {
+    local model=$1 name=$2 field=$3 goal=$4 json value met
+    shift 4
+    json=$results/$model-$name.json
+    if ! "$program" bench --model "bench/configs/$model" --load-format dummy --device cuda --json \
+        "$@" >"$json" 2>"$json.log"; then
+        fail "$model $name: $(tail -n 1 "$json.log")"
+        return
+    fi
+    value=$(sed -n "s/^  \"$field\": \([0-9.e+-]*\),*\$/\1/p" "$json")
+    [[ -n $value ]] || { fail "$model $name: no $field in $json" && return; }
+    met=$(awk -v field="$field" -v value="$value" -v goal="$goal" 'BEGIN {
+        print ((field ~ /_seconds$/ ? value <= goal : value >= goal) ? "yes" : "no") }')
+    printf '%s,%s,%s,%s,%s,%s\n' "$model" "$name" "$field" "$value" "$goal" "$met" >>"$csv"
+    printf '%-12s %-22s %-16s %14.2f %10s  %s\n' "$model" "$name" "$field" "$value" "$goal" "$met"
+}
+
+command -v nvidia-smi >/dev/null &&
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$results/gpu.txt"
+tests
+[[ $sanitize == 0 ]] || sanitized
+
+echo "model,workload,figure,value,goal,met" >"$csv"
+printf '%-12s %-22s %-16s %14s %10s  %s\n' model workload figure value goal met
+many="--max-num-batched-tokens 16384"
+# shellcheck disable=SC2086 # flags are words
+{
+    measure qwen3-0.6b nano-vllm throughput_tok_s 26000 $many
+    measure qwen3-0.6b one-stream decode_tok_s 1800 --workload one-stream
+    measure qwen3-0.6b batch-8 throughput_tok_s 10000 --workload batch-8 --input-len 512 --output-len 512
+    measure qwen3-0.6b prefill-128x1024 prefill_tok_s 450000 --workload prefill --batch-size 128 \
+        --input-len 1024 $many
+    measure qwen3-0.6b batch-256 throughput_tok_s 65000 --workload batch-256 --input-len 32 \
+        --output-len 512 $many
+    measure qwen3-0.6b shared-prefix time_seconds 0.9 --workload shared-prefix $many
+    measure qwen3-8b nano-vllm throughput_tok_s 10500 $many
+    measure qwen3-8b one-stream decode_tok_s 240 --workload one-stream
+    measure qwen3-8b batch-64 throughput_tok_s 9000 --workload batch-64 --input-len 128 --output-len 256
+    measure qwen3-8b prefill-16x1024 prefill_tok_s 47000 --workload prefill --batch-size 16 \
+        --input-len 1024 $many
+}
+
+[[ $num_failed == 0 ]] || echo "$num_failed failed"
+[[ $num_failed == 0 ]]
