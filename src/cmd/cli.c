@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
@@ -67,6 +68,26 @@ int cli_finish_stdout(void) {
     return cli_error("cannot write standard output: %s", strerror(errno));
 }
 
+// A help longer than stdout's buffer would lose the reason of a failed write on the way: it is made
+// whole and written at once.
+static int print_help(const struct options *options) {
+    char *text = NULL;
+    size_t len = 0;
+    FILE *whole = open_memstream(&text, &len);
+    if (!whole) return cli_error("out of memory: help");
+    options_print_help(options, whole);
+    if (fclose(whole)) {
+        free(text);
+        return cli_error("out of memory: help");
+    }
+    bool written = fwrite(text, 1, len, stdout) == len;
+    int error = errno;
+    free(text);
+    if (written) return cli_finish_stdout();
+    return error == EPIPE ? CLI_FAILED
+                          : cli_error("cannot write standard output: %s", strerror(error));
+}
+
 bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
     struct err err = {0};
     enum status status = options_parse(options, argc, argv, &err);
@@ -79,7 +100,6 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
         return false;
     }
     if (!options->help) return true;
-    options_print_help(options, stdout);
-    *exit_code = cli_finish_stdout();
+    *exit_code = print_help(options);
     return false;
 }
