@@ -105,6 +105,22 @@ struct linear_args {
     uint32_t rows;
 };
 
+// A linear with what surrounds it in a layer, for few rows, where kernels of their own would cost
+// more than their work:
+//   x' = norm ? rms_norm(x) * norm : x;   y = linear(x');   gated: y = silu(first half) * second;
+//   residual ? residual += y : out = y
+// Rounding may differ from the ops one by one, as between backends.
+struct linear_fused_args {
+    const struct linear *linear; // [out][in]
+    const void *x; // dev [rows][in]
+    const float *norm; // dev [in] or NULL
+    void *residual; // dev [rows][out or, gated, out / 2] in/out, or NULL; may not be x
+    void *out; // dev, of the same shape; unused with residual
+    uint32_t rows; // 1 .. linear_fused_rows_max
+    bool is_gated;
+    float eps; // of the norm
+};
+
 // Logits come out as float32 on every backend: out[row][vocab rows of this rank].
 struct logits_args {
     const struct linear *linear;
@@ -308,6 +324,9 @@ struct backend_ops {
     void (*embed)(struct backend *, struct backend_stream *, const struct embed_args *);
     void (*rms_norm)(struct backend *, struct backend_stream *, const struct rms_norm_args *);
     void (*linear)(struct backend *, struct backend_stream *, const struct linear_args *);
+    // NULL: the plain ops do it.
+    void (*linear_fused)(struct backend *, struct backend_stream *,
+                         const struct linear_fused_args *);
     void (*logits)(struct backend *, struct backend_stream *, const struct logits_args *);
     void (*attention_prepare)(struct backend *, struct backend_stream *,
                               const struct attention_prepare_args *);
@@ -332,6 +351,7 @@ struct backend {
     char description[128]; // for people: "cpu avx512, 2 threads"
     enum dtype activation_dtype;
     enum dtype weight_dtype;
+    uint32_t linear_fused_rows_max; // rows up to which linear_fused is the faster way; 0: none
 };
 
 // select.c: picks a backend by options->device; an unknown name lists the known ones.

@@ -5,17 +5,89 @@
 #include "base/check.h"
 #include "model/decoder_internal.h"
 
-static void attention_block(struct decoder *d, const struct decoder_layer *layer,
-                            uint32_t layer_index, struct kv_cache *cache,
-                            const struct decoder_input *in) {
+// One run of the forward pass.
+struct pass {
+    struct decoder *d;
+    struct kv_cache *cache;
+    const struct decoder_input *in;
+    bool is_fused; // so few rows that linears do on the way what surrounds them
+    bool has_pending; // w->projected is not part of the residual stream yet
+};
+
+static void linear(struct decoder *d, const struct linear *linear, const void *x, void *out,
+                   uint32_t rows) {
+    d->backend->ops->linear(
+        d->backend, d->backend->stream,
+        &(struct linear_args){.linear = linear, .x = x, .out = out, .rows = rows});
+}
+
+// out = norm(residual), after residual += x where x is given.
+static void norm(struct decoder *d, const void *x, void *residual, const float *weight, void *out,
+                 uint32_t rows) {
+    d->backend->ops->rms_norm(d->backend, d->backend->stream,
+                              &(struct rms_norm_args){.x = x ? x : residual,
+                                                      .residual = x ? residual : NULL,
+                                                      .weight = weight,
+                                                      .out = out,
+                                                      .rows = rows,
+                                                      .cols = d->config->hidden_size,
+                                                      .eps = d->config->rms_norm_eps});
+}
+
+// w->hidden = norm(residual stream). What a block before left pending joins the stream here, in the
+// op that reads it.
+static void read_stream(struct pass *pass, const float *weight) {
+    const struct decoder_workspace *w = &pass->d->workspace;
+    norm(pass->d, pass->has_pending ? w->projected : NULL, w->residual, weight, w->hidden,
+         pass->in->num_tokens);
+    pass->has_pending = false;
+}
+
+// out = projection(norm(residual stream)).
+static void project_in(struct pass *pass, const float *weight, const struct linear *projection,
+                       void *out) {
+    struct decoder *d = pass->d;
+    if (pass->is_fused && !pass->has_pending) {
+        d->backend->ops->linear_fused(d->backend, d->backend->stream,
+                                      &(struct linear_fused_args){.linear = projection,
+                                                                  .x = d->workspace.residual,
+                                                                  .norm = weight,
+                                                                  .out = out,
+                                                                  .rows = pass->in->num_tokens,
+                                                                  .eps = d->config->rms_norm_eps});
+        return;
+    }
+    read_stream(pass, weight);
+    linear(d, projection, d->workspace.hidden, out, pass->in->num_tokens);
+}
+
+// The residual stream += projection(x), now or when it is read next.
+static void project_out(struct pass *pass, const struct linear *projection, const void *x) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    uint32_t rows = pass->in->num_tokens;
+    if (pass->is_fused) {
+        d->backend->ops->linear_fused(
+            d->backend, d->backend->stream,
+            &(struct linear_fused_args){
+                .linear = projection, .x = x, .residual = w->residual, .rows = rows});
+        return;
+    }
+    linear(d, projection, x, w->projected, rows);
+    comm_all_reduce(d->comm, d->backend, w->projected, (size_t)rows * d->config->hidden_size);
+    pass->has_pending = true;
+}
+
+static void attention_block(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct decoder_input *in = pass->in;
     const struct backend_ops *ops = d->backend->ops;
     struct backend_stream *stream = d->backend->stream;
     const struct decoder_workspace *w = &d->workspace;
     uint32_t head_dim = d->config->head_dim;
 
-    ops->linear(d->backend, stream,
-                &(struct linear_args){
-                    .linear = layer->qkv, .x = w->hidden, .out = w->qkv, .rows = in->num_tokens});
+    project_in(pass, layer->input_norm, layer->qkv, w->qkv);
     ops->attention_prepare(d->backend, stream,
                            &(struct attention_prepare_args){
                                .qkv = w->qkv,
@@ -24,7 +96,7 @@ static void attention_block(struct decoder *d, const struct decoder_layer *layer
                                .rope = d->rope,
                                .positions = in->positions,
                                .slot_mapping = in->slot_mapping,
-                               .cache = cache,
+                               .cache = pass->cache,
                                .layer = layer_index,
                                .num_tokens = in->num_tokens,
                                .num_heads = d->shape.num_heads,
@@ -35,7 +107,7 @@ static void attention_block(struct decoder *d, const struct decoder_layer *layer
     ops->attention(d->backend, stream,
                    &(struct attention_args){
                        .qkv = w->qkv,
-                       .cache = cache,
+                       .cache = pass->cache,
                        .query_start = in->query_start,
                        .context_len = in->context_len,
                        .block_tables = in->block_tables,
@@ -51,40 +123,43 @@ static void attention_block(struct decoder *d, const struct decoder_layer *layer
                        .max_context_len = in->max_context_len,
                        .scale = 1.0f / sqrtf((float)head_dim),
                    });
-    ops->linear(
-        d->backend, stream,
-        &(struct linear_args){
-            .linear = layer->o, .x = w->attended, .out = w->projected, .rows = in->num_tokens});
-    comm_all_reduce(d->comm, d->backend, w->projected,
-                    (size_t)in->num_tokens * d->config->hidden_size);
+    project_out(pass, layer->o, w->attended);
 }
 
-static void dense_mlp(struct decoder *d, const struct decoder_layer *layer, uint32_t num_tokens) {
+static void dense_mlp(struct pass *pass, const struct decoder_layer *layer) {
+    struct decoder *d = pass->d;
     const struct backend_ops *ops = d->backend->ops;
-    struct backend_stream *stream = d->backend->stream;
     const struct decoder_workspace *w = &d->workspace;
-
-    ops->linear(
-        d->backend, stream,
-        &(struct linear_args){
-            .linear = layer->gate_up, .x = w->hidden, .out = w->gate_up, .rows = num_tokens});
-    ops->silu_mul(d->backend, stream,
-                  &(struct silu_mul_args){.gate_up = w->gate_up,
-                                          .out = w->activated,
-                                          .rows = num_tokens,
-                                          .cols = d->shape.intermediate_size});
-    ops->linear(
-        d->backend, stream,
-        &(struct linear_args){
-            .linear = layer->down, .x = w->activated, .out = w->projected, .rows = num_tokens});
+    uint32_t rows = pass->in->num_tokens;
+    if (pass->is_fused && !pass->has_pending) {
+        ops->linear_fused(d->backend, d->backend->stream,
+                          &(struct linear_fused_args){.linear = layer->gate_up,
+                                                      .x = w->residual,
+                                                      .norm = layer->attention_norm,
+                                                      .out = w->activated,
+                                                      .rows = rows,
+                                                      .is_gated = true,
+                                                      .eps = d->config->rms_norm_eps});
+    } else {
+        project_in(pass, layer->attention_norm, layer->gate_up, w->gate_up);
+        ops->silu_mul(d->backend, d->backend->stream,
+                      &(struct silu_mul_args){.gate_up = w->gate_up,
+                                              .out = w->activated,
+                                              .rows = rows,
+                                              .cols = d->shape.intermediate_size});
+    }
+    project_out(pass, layer->down, w->activated);
 }
 
-static void sparse_mlp(struct decoder *d, const struct decoder_layer *layer, uint32_t num_tokens) {
+static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
+    struct decoder *d = pass->d;
+    uint32_t num_tokens = pass->in->num_tokens;
     const struct backend_ops *ops = d->backend->ops;
     struct backend_stream *stream = d->backend->stream;
     const struct decoder_workspace *w = &d->workspace;
     const struct moe_config *moe = &d->config->moe;
 
+    read_stream(pass, layer->attention_norm);
     ops->logits(
         d->backend, stream,
         &(struct logits_args){
@@ -106,29 +181,8 @@ static void sparse_mlp(struct decoder *d, const struct decoder_layer *layer, uin
                                         .scratch = w->experts_scratch,
                                         .num_tokens = num_tokens,
                                         .top_k = moe->num_experts_per_tok});
-}
-
-static void mlp_block(struct decoder *d, const struct decoder_layer *layer, uint32_t num_tokens) {
-    if (layer->experts) {
-        sparse_mlp(d, layer, num_tokens);
-    } else {
-        dense_mlp(d, layer, num_tokens);
-    }
-    comm_all_reduce(d->comm, d->backend, d->workspace.projected,
-                    (size_t)num_tokens * d->config->hidden_size);
-}
-
-// out = norm(residual), after residual += x where x is given.
-static void norm(struct decoder *d, const void *x, void *residual, const float *weight, void *out,
-                 uint32_t rows) {
-    d->backend->ops->rms_norm(d->backend, d->backend->stream,
-                              &(struct rms_norm_args){.x = x ? x : residual,
-                                                      .residual = x ? residual : NULL,
-                                                      .weight = weight,
-                                                      .out = out,
-                                                      .rows = rows,
-                                                      .cols = d->config->hidden_size,
-                                                      .eps = d->config->rms_norm_eps});
+    comm_all_reduce(d->comm, d->backend, w->projected, (size_t)num_tokens * d->config->hidden_size);
+    pass->has_pending = true;
 }
 
 static void gather(struct decoder *d, const void *x, const int32_t *index, void *out,
@@ -165,21 +219,29 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache,
                                             .num_seqs = in->num_seqs,
                                         });
     }
+    struct pass pass = {
+        .d = d,
+        .cache = cache,
+        .in = in,
+        .is_fused = num_tokens <= d->backend->linear_fused_rows_max && d->comm->world_size == 1,
+    };
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
-        const struct decoder_layer *layer = &d->layers[i];
-        // The MLP output of the layer below joins the residual stream here, in the norm that reads
-        // it.
-        norm(d, i ? w->projected : NULL, w->residual, layer->input_norm, w->hidden, num_tokens);
-        attention_block(d, layer, i, cache, in);
-        norm(d, w->projected, w->residual, layer->attention_norm, w->hidden, num_tokens);
-        mlp_block(d, layer, num_tokens);
+        attention_block(&pass, i);
+        if (d->layers[i].experts) {
+            sparse_mlp(&pass, &d->layers[i]);
+        } else {
+            dense_mlp(&pass, &d->layers[i]);
+        }
     }
     if (in->num_logits == 0) return NULL;
 
     // Only the rows that will be sampled pass the last norm and the vocabulary projection.
     gather(d, w->residual, in->logit_index, w->last_residual, in->num_logits);
-    gather(d, w->projected, in->logit_index, w->last_projected, in->num_logits);
-    norm(d, w->last_projected, w->last_residual, d->final_norm, w->last_hidden, in->num_logits);
+    if (pass.has_pending) {
+        gather(d, w->projected, in->logit_index, w->last_projected, in->num_logits);
+    }
+    norm(d, pass.has_pending ? w->last_projected : NULL, w->last_residual, d->final_norm,
+         w->last_hidden, in->num_logits);
     d->backend->ops->logits(
         d->backend, d->backend->stream,
         &(struct logits_args){

@@ -11,6 +11,7 @@
  * another until the piece is done. The last block of a split sequence joins its pieces in order. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -245,6 +246,8 @@ __device__ void finish_unit(const decode_params &p, const float *shared, const f
 
 template <int HEAD_DIM>
 __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
+    let_next_start();
+    wait_for_earlier();
     extern __shared__ __align__(128) char memory[];
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     constexpr int TILE_BYTES = 2 * TILE * HEAD_DIM * 2;
@@ -298,8 +301,8 @@ void launch(decode_params p, const cuda_device_info *info, cudaStream_t stream) 
     int blocks_per_sm = 1;
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, decode_kernel<HEAD_DIM>,
                                                   WARPS * 32, static_cast<size_t>(bytes));
-    decode_kernel<HEAD_DIM>
-        <<<info->num_sms *(blocks_per_sm > 0 ? blocks_per_sm : 1), WARPS * 32, bytes, stream>>>(p);
+    int blocks = info->num_sms * (blocks_per_sm > 0 ? blocks_per_sm : 1);
+    launch_dependent(decode_kernel<HEAD_DIM>, dim3(blocks), WARPS * 32, bytes, info, stream, p);
 }
 
 } // namespace

@@ -4,6 +4,7 @@
  * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a warp per head. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -39,6 +40,8 @@ __device__ void write_cache(__nv_bfloat16 *row, int position, const float (&low)
 }
 
 template <int D> __global__ void __launch_bounds__(WARPS * 32) prepare_kernel(prepare_params p) {
+    let_next_start();
+    wait_for_earlier();
     int lane = threadIdx.x % 32, token = blockIdx.x;
     int head = blockIdx.y * WARPS + threadIdx.x / 32;
     int heads = p.num_heads + 2 * p.num_kv_heads;
@@ -92,7 +95,9 @@ template <int D> __global__ void __launch_bounds__(WARPS * 32) prepare_kernel(pr
 } // namespace
 
 extern "C" void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
-                                              const struct cuda_kv_view *kv, cudaStream_t stream) {
+                                              const struct cuda_kv_view *kv,
+                                              const struct cuda_device_info *info,
+                                              cudaStream_t stream) {
     prepare_params p = {};
     p.qkv = static_cast<__nv_bfloat16 *>(args->qkv);
     p.keys = static_cast<__nv_bfloat16 *>(kv->keys);
@@ -111,19 +116,19 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_prepare_arg
     dim3 grid(args->num_tokens, (heads + WARPS - 1) / WARPS);
     switch (args->head_dim) {
     case 32:
-        prepare_kernel<32><<<grid, WARPS * 32, 0, stream>>>(p);
+        launch_dependent(prepare_kernel<32>, grid, WARPS * 32, 0, info, stream, p);
         break;
     case 64:
-        prepare_kernel<64><<<grid, WARPS * 32, 0, stream>>>(p);
+        launch_dependent(prepare_kernel<64>, grid, WARPS * 32, 0, info, stream, p);
         break;
     case 96:
-        prepare_kernel<96><<<grid, WARPS * 32, 0, stream>>>(p);
+        launch_dependent(prepare_kernel<96>, grid, WARPS * 32, 0, info, stream, p);
         break;
     case 128:
-        prepare_kernel<128><<<grid, WARPS * 32, 0, stream>>>(p);
+        launch_dependent(prepare_kernel<128>, grid, WARPS * 32, 0, info, stream, p);
         break;
     default:
-        prepare_kernel<256><<<grid, WARPS * 32, 0, stream>>>(p);
+        launch_dependent(prepare_kernel<256>, grid, WARPS * 32, 0, info, stream, p);
         break;
     }
 }

@@ -97,7 +97,8 @@ void cuda_attention_prepare(struct backend *backend, struct backend_stream *stre
                             const struct attention_prepare_args *args) {
     (void)stream;
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
-    cuda_attention_prepare_launch(args, &view, cuda_backend_of(backend)->stream);
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_attention_prepare_launch(args, &view, &cuda->info, cuda->stream);
 }
 
 void cuda_attention_plan(struct backend *backend, struct backend_stream *stream,

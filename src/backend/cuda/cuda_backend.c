@@ -257,6 +257,7 @@ static const struct backend_ops cuda_ops = {
     .embed = cuda_embed,
     .rms_norm = cuda_rms_norm,
     .linear = cuda_linear,
+    .linear_fused = cuda_linear_fused,
     .logits = cuda_logits,
     .attention_prepare = cuda_attention_prepare,
     .attention_plan = cuda_attention_plan,
@@ -314,6 +315,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .name = "cuda",
         .activation_dtype = DTYPE_BF16,
         .weight_dtype = DTYPE_BF16,
+        .linear_fused_rows_max = CUDA_SMALL_ROWS,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
     CU(cudaSetDevice(0));

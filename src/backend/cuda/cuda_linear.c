@@ -6,8 +6,6 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/staging.h"
 
-enum { SMALL_ROWS = 4 }; // up to here the small kernel is the faster one (doc/kernels.md)
-
 static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
                               struct linear *linear, struct err *err) {
     char *weight = linear->weight, *bias = linear->bias;
@@ -65,8 +63,10 @@ static void run(struct backend *backend, const struct linear *linear, const void
                 uint32_t rows, bool out_is_float) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(linear);
-    if (rows <= SMALL_ROWS) {
-        cuda_linear_small_launch(&view, x, out, rows, out_is_float, cuda->stream);
+    if (rows <= CUDA_SMALL_ROWS) {
+        const struct cuda_small_linear small = {
+            .linear = view, .x = x, .out = out, .rows = rows, .out_is_float = out_is_float};
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
     } else if (!cuda_gemm_run(cuda->gemm, &view, x, out, rows, out_is_float, cuda->stream)) {
         cuda_fail(cuda, "cuBLASLt refused a matrix product");
     }
@@ -76,6 +76,23 @@ void cuda_linear(struct backend *backend, struct backend_stream *stream,
                  const struct linear_args *args) {
     (void)stream;
     run(backend, args->linear, args->x, args->out, args->rows, false);
+}
+
+void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
+                       const struct linear_fused_args *args) {
+    (void)stream;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct cuda_small_linear small = {
+        .linear = cuda_linear_view_of(args->linear),
+        .x = args->x,
+        .norm = args->norm,
+        .residual = args->residual,
+        .out = args->out,
+        .rows = args->rows,
+        .is_gated = args->is_gated,
+        .eps = args->eps,
+    };
+    cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
 }
 
 void cuda_logits(struct backend *backend, struct backend_stream *stream,

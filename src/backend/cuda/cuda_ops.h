@@ -31,6 +31,8 @@ void cuda_linear_destroy(struct backend *backend, struct linear *linear);
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias);
 void cuda_linear(struct backend *backend, struct backend_stream *stream,
                  const struct linear_args *args);
+void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
+                       const struct linear_fused_args *args);
 void cuda_logits(struct backend *backend, struct backend_stream *stream,
                  const struct logits_args *args);
 

@@ -25,6 +25,20 @@ struct cuda_linear_view {
     uint32_t out, in;
 };
 
+// A linear of few rows with what surrounds it in a layer; linear_small.cu says how it is computed.
+struct cuda_small_linear {
+    struct cuda_linear_view linear;
+    const void *x; // bf16 [rows][in]
+    const float *norm; // [in] weights of an RMS norm of x, or NULL
+    void *residual; // bf16 [rows][columns] to add to, or NULL: `out` is written
+    void *out; // bf16 or float [rows][columns]
+    uint32_t rows; // 1 .. CUDA_SMALL_ROWS
+    bool is_gated; // columns = out / 2, else out
+    bool out_is_float;
+    float eps;
+};
+enum { CUDA_SMALL_ROWS = 16 };
+
 /* The paged cache: bf16, per layer and K/V [num_blocks][num_kv_heads][block_size][head_dim], so
  * that the 16 positions of a tile are one contiguous piece. In a row of head_dim elements the
  * 16-byte chunk c of position p lies at chunk c ^ (p & 7) (c ^ (p / 2 & 3) where head_dim
@@ -84,7 +98,8 @@ void cuda_rms_norm_launch(const struct rms_norm_args *args, cudaStream_t stream)
 void cuda_silu_mul_launch(const struct silu_mul_args *args, cudaStream_t stream);
 void cuda_gather_rows_launch(const struct gather_rows_args *args, cudaStream_t stream);
 void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
-                                   const struct cuda_kv_view *kv, cudaStream_t stream);
+                                   const struct cuda_kv_view *kv,
+                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_prefill_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                    const struct cuda_attention_plan *plan,
                                    const struct cuda_device_info *info, cudaStream_t stream);
@@ -94,25 +109,8 @@ void cuda_attention_plan_launch(const struct attention_plan_args *args,
 void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,
                                   const struct cuda_device_info *info, cudaStream_t stream);
-// y = x W^T + b for few rows: one pass over the weights without tensor-core tiles to fill.
-void cuda_linear_small_launch(const struct cuda_linear_view *linear, const void *x, void *out,
-                              uint32_t rows, bool out_is_float, cudaStream_t stream);
-void cuda_route_launch(const struct route_args *args, cudaStream_t stream);
-// `experts` of 1 to 4 tokens; of scratch only `activated` is used.
-void cuda_experts_small_launch(const struct experts_args *args,
-                               const struct cuda_experts_view *view,
-                               const struct cuda_experts_scratch *scratch, cudaStream_t stream);
-// `experts` of any number of tokens: sort, gemm, combine, with the same tile_rows in all.
-uint32_t cuda_experts_tile_rows(uint32_t num_rows, uint32_t num_experts);
-void cuda_experts_sort_launch(const struct experts_args *args, const struct cuda_experts_view *view,
-                              const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
-                              cudaStream_t stream);
-void cuda_experts_gemm_launch(const struct experts_args *args, const struct cuda_experts_view *view,
-                              const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
+void cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
-void cuda_experts_combine_launch(const struct experts_args *args,
-                                 const struct cuda_experts_view *view,
-                                 const struct cuda_experts_scratch *scratch, cudaStream_t stream);
 void cuda_sample_launch(const struct sample_args *args, const struct cuda_device_info *info,
                         cudaStream_t stream);
 

@@ -1,97 +1,210 @@
-/* y = x W^T + b for 1 to 8 rows: decode of few sequences. One pass over the weights, which is all
- * the time there is to spend: bytes = out x in x 2.
+/* Linear layers for 1 to 16 rows, which is decode of few sequences: one pass over the weights, which
+ * is all the time there is to spend; bytes = out x in x 2. What surrounds a linear in a layer is
+ * done on the way, since for so few rows a kernel of its own costs more than its work:
  *
- * Launch: a warp per output, 8 weights a lane and turn, the rows of x in shared memory; a block's warps take
- * consecutive outputs. Sums are float32, over the same lanes in the same order for any number of
- * rows, so a row's result does not depend on the others. */
+ *   x' = norm ? x * norm / sqrt(mean(x^2) + eps) : x       (the root is applied to the sums)
+ *   y = x' W^T + b;   gated: y = silu(y[first half]) * y[second half]
+ *   residual ? residual += y : out = y
+ *
+ * Tensor cores do the sums: a tile of 16 outputs is the left operand of mma.sync m16n8k16, up to 8
+ * rows of x are its 8 columns. Within a piece of 32 inputs every lane reads 8 consecutive ones of
+ * weights and x alike, so that loads are 16 bytes wide and need no shared memory: a sum does not mind in
+ * which order it takes its terms. In a gated tile rows 0-7 are gates and 8-15 their ups.
+ *
+ * Launch: a block per 16 outputs; its warps take every n-th piece of the inputs and meet in shared memory.
+ * A row's sums run in one order for any number of rows. The first weights are on their way before
+ * the kernel in front has ended (launch.cuh). */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
-constexpr int WARPS = 8;
+constexpr int OUTPUTS = 16, PIECE = 32, AHEAD = 4, ROWS_TILE = 8;
 
 struct small_params {
-    const uint4 *weight; // [out][in / 8]
-    const __nv_bfloat16 *bias;
-    const uint4 *x; // [rows][in / 8]
+    const __nv_bfloat16 *weight, *bias, *x;
+    const float *norm;
+    __nv_bfloat16 *residual;
     void *out;
-    int num_outputs, vectors;
+    int rows, in, num_outputs; // of the matrix
+    bool is_gated, out_is_float;
+    float eps;
 };
 
-__device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
-    const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+// The two weight rows of this lane in its block's tile.
+__device__ __forceinline__ void tile_rows(const small_params &p, int lane, int *low, int *high) {
+    int row = lane / 4;
+    if (p.is_gated) {
+        *low = blockIdx.x * (OUTPUTS / 2) + row;
+        *high = *low + p.num_outputs / 2;
+    } else {
+        *low = blockIdx.x * OUTPUTS + row;
+        *high = *low + OUTPUTS / 2;
+    }
+}
+
+__device__ __forceinline__ uint4 load_weights(const small_params &p, int row, int piece, int lane,
+                                              bool inside) {
+    int column = piece * PIECE + lane % 4 * 8;
+    if (!inside || column >= p.in) return make_uint4(0, 0, 0, 0);
+    return __ldcs(reinterpret_cast<const uint4 *>(p.weight + (size_t)row * p.in + column));
+}
+
+__device__ __forceinline__ uint32_t scale_pair(uint32_t pair, float low, float high) {
+    return pack_bf16(bf16_low(pair) * low, bf16_high(pair) * high);
+}
+
+// 8 inputs of row lane / 4 (+ first), times the norm's weights; their squares join `squares`.
+__device__ __forceinline__ uint4 load_inputs(const small_params &p, int first, int piece, int lane,
+                                             float *squares) {
+    int row = first + lane / 4, column = piece * PIECE + lane % 4 * 8;
+    if (row >= p.rows || column >= p.in) return make_uint4(0, 0, 0, 0);
+    uint4 x = *reinterpret_cast<const uint4 *>(p.x + (size_t)row * p.in + column);
+    if (!p.norm) return x;
+    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        sum = fmaf(bf16_low(x[i]), bf16_low(y[i]), sum);
-        sum = fmaf(bf16_high(x[i]), bf16_high(y[i]), sum);
+        *squares += bf16_low(words[i]) * bf16_low(words[i]);
+        *squares += bf16_high(words[i]) * bf16_high(words[i]);
+    }
+    float4 a = *reinterpret_cast<const float4 *>(p.norm + column);
+    float4 b = *reinterpret_cast<const float4 *>(p.norm + column + 4);
+    return make_uint4(scale_pair(x.x, a.x, a.y), scale_pair(x.y, a.z, a.w),
+                      scale_pair(x.z, b.x, b.y), scale_pair(x.w, b.z, b.w));
+}
+
+__device__ __forceinline__ void multiply_piece(float (&sums)[4], uint4 low, uint4 high, uint4 x) {
+    const uint32_t first[4] = {low.x, high.x, low.y, high.y};
+    const uint32_t second[4] = {low.z, high.z, low.w, high.w};
+    multiply(sums, first, x.x, x.y);
+    multiply(sums, second, x.z, x.w);
+}
+
+// Value (output of the tile, row) of all warps' sums.
+template <int WARPS, int TILES>
+__device__ __forceinline__ float total(const float *sums, int output, int row) {
+    float sum = 0;
+    for (int w = 0; w < WARPS; w++) {
+        sum +=
+            sums[((w * TILES + row / ROWS_TILE) * OUTPUTS + output) * ROWS_TILE + row % ROWS_TILE];
     }
     return sum;
 }
 
-template <int ROWS, typename OUT>
-__global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
-    constexpr int AHEAD = 4; // 64 bytes a lane in flight
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int output = blockIdx.x * WARPS + warp;
-    if (output >= p.num_outputs) return;
-    const uint4 *weight = p.weight + (size_t)output * p.vectors;
-    float sums[ROWS] = {};
-    int i = lane;
-    for (; i + (AHEAD - 1) * 32 < p.vectors; i += AHEAD * 32) {
-        uint4 w[AHEAD];
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) w[u] = __ldcs(&weight[i + u * 32]);
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                sums[r] = dot8(w[u], __ldg(&p.x[r * p.vectors + i + u * 32]), sums[r]);
-            }
+__device__ __forceinline__ float with_bias(const small_params &p, float sum, int output) {
+    return p.bias ? sum + __bfloat162float(p.bias[output]) : sum;
+}
+
+template <int WARPS, int TILES>
+__device__ void write_outputs(const small_params &p, const float *sums, const float *squares) {
+    int per_block = p.is_gated ? OUTPUTS / 2 : OUTPUTS;
+    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs; // of the result
+    for (int i = threadIdx.x; i < per_block * p.rows; i += WARPS * 32) {
+        int local = i % per_block, row = i / per_block;
+        int output = blockIdx.x * per_block + local;
+        if (output >= columns) continue;
+        float scale = 1.0f;
+        if (p.norm) {
+            float sum = 0;
+            for (int w = 0; w < WARPS; w++) sum += squares[w * TILES * ROWS_TILE + row];
+            scale = rsqrtf(sum / p.in + p.eps);
         }
-    }
-    for (; i < p.vectors; i += 32) {
-        uint4 w = __ldcs(&weight[i]);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) sums[r] = dot8(w, __ldg(&p.x[r * p.vectors + i]), sums[r]);
-    }
-    float bias = p.bias ? __bfloat162float(p.bias[output]) : 0.0f;
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        float sum = warp_sum(sums[r]) + bias;
-        if (lane == 0) static_cast<OUT *>(p.out)[(size_t)r * p.num_outputs + output] = OUT(sum);
+        float y = with_bias(p, total<WARPS, TILES>(sums, local, row) * scale, output);
+        if (p.is_gated) {
+            float up = total<WARPS, TILES>(sums, local + OUTPUTS / 2, row) * scale;
+            up = with_bias(p, up, output + columns);
+            y = y / (1.0f + __expf(-y)) * up;
+        }
+        size_t at = (size_t)row * columns + output;
+        if (p.residual) {
+            p.residual[at] = __float2bfloat16(__bfloat162float(p.residual[at]) + y);
+        } else if (p.out_is_float) {
+            static_cast<float *>(p.out)[at] = y;
+        } else {
+            static_cast<__nv_bfloat16 *>(p.out)[at] = __float2bfloat16(y);
+        }
     }
 }
 
-template <int ROWS> void launch(const small_params &p, bool out_is_float, cudaStream_t stream) {
-    int blocks = (p.num_outputs + WARPS - 1) / WARPS;
-    if (out_is_float) {
-        small_kernel<ROWS, float><<<blocks, WARPS * 32, 0, stream>>>(p);
+template <int WARPS, int TILES>
+__global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
+    __shared__ float sums[WARPS * TILES * OUTPUTS * ROWS_TILE];
+    __shared__ float squares[WARPS * TILES * ROWS_TILE];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, low_row, high_row;
+    tile_rows(p, lane, &low_row, &high_row);
+    bool has_low = low_row < (p.is_gated ? p.num_outputs / 2 : p.num_outputs);
+    bool has_high = high_row < p.num_outputs && (has_low || !p.is_gated);
+    int num_pieces = (p.in + PIECE - 1) / PIECE;
+    uint4 low[AHEAD], high[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+        low[a] = load_weights(p, low_row, warp + a * WARPS, lane, has_low);
+        high[a] = load_weights(p, high_row, warp + a * WARPS, lane, has_high);
+    }
+    let_next_start();
+    wait_for_earlier();
+    float acc[TILES][4] = {}, own_squares[TILES] = {};
+    for (int piece = warp; piece < num_pieces; piece += AHEAD * WARPS) {
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            int at = piece + a * WARPS;
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                uint4 x = load_inputs(p, t * ROWS_TILE, at, lane, &own_squares[t]);
+                multiply_piece(acc[t], low[a], high[a], x);
+            }
+            low[a] = load_weights(p, low_row, at + AHEAD * WARPS, lane, has_low);
+            high[a] = load_weights(p, high_row, at + AHEAD * WARPS, lane, has_high);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+        float *mine = sums + (warp * TILES + t) * OUTPUTS * ROWS_TILE;
+        int output = lane / 4, row = lane % 4 * 2;
+        mine[output * ROWS_TILE + row] = acc[t][0];
+        mine[output * ROWS_TILE + row + 1] = acc[t][1];
+        mine[(output + 8) * ROWS_TILE + row] = acc[t][2];
+        mine[(output + 8) * ROWS_TILE + row + 1] = acc[t][3];
+        float sum = own_squares[t]; // of the four lanes that share a row
+        sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+        sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+        if (lane % 4 == 0) squares[(warp * TILES + t) * ROWS_TILE + lane / 4] = sum;
+    }
+    __syncthreads();
+    write_outputs<WARPS, TILES>(p, sums, squares);
+}
+
+template <int TILES>
+void launch(const small_params &p, const cuda_device_info *info, cudaStream_t stream) {
+    int per_block = p.is_gated ? OUTPUTS / 2 : OUTPUTS;
+    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
+    int blocks = (columns + per_block - 1) / per_block;
+    // Few blocks need more warps each, to have enough loads on their way.
+    if (blocks <= info->num_sms) {
+        launch_dependent(small_kernel<16, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else {
-        small_kernel<ROWS, __nv_bfloat16><<<blocks, WARPS * 32, 0, stream>>>(p);
+        launch_dependent(small_kernel<8, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
     }
 }
 
 } // namespace
 
-extern "C" void cuda_linear_small_launch(const struct cuda_linear_view *linear, const void *x,
-                                         void *out, uint32_t rows, bool out_is_float,
-                                         cudaStream_t stream) {
+extern "C" void cuda_linear_small_launch(const struct cuda_small_linear *args,
+                                         const struct cuda_device_info *info, cudaStream_t stream) {
     small_params p = {};
-    p.weight = static_cast<const uint4 *>(linear->weight);
-    p.bias = static_cast<const __nv_bfloat16 *>(linear->bias);
-    p.x = static_cast<const uint4 *>(x);
-    p.out = out;
-    p.num_outputs = static_cast<int>(linear->out);
-    p.vectors = static_cast<int>(linear->in / 8);
-    switch (rows) {
-    case 1:
-        return launch<1>(p, out_is_float, stream);
-    case 2:
-        return launch<2>(p, out_is_float, stream);
-    case 3:
-        return launch<3>(p, out_is_float, stream);
-    default:
-        return launch<4>(p, out_is_float, stream);
-    }
+    p.weight = static_cast<const __nv_bfloat16 *>(args->linear.weight);
+    p.bias = static_cast<const __nv_bfloat16 *>(args->linear.bias);
+    p.x = static_cast<const __nv_bfloat16 *>(args->x);
+    p.norm = args->norm;
+    p.residual = static_cast<__nv_bfloat16 *>(args->residual);
+    p.out = args->out;
+    p.rows = static_cast<int>(args->rows);
+    p.in = static_cast<int>(args->linear.in);
+    p.num_outputs = static_cast<int>(args->linear.out);
+    p.is_gated = args->is_gated;
+    p.out_is_float = args->out_is_float;
+    p.eps = args->eps;
+    if (args->rows <= ROWS_TILE) return launch<1>(p, info, stream);
+    launch<2>(p, info, stream);
 }
