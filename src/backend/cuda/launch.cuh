@@ -1,0 +1,40 @@
+/* Launching a kernel that may start before the one in front of it has ended (programmatic dependent
+ * launch, sm_90 and later; earlier devices run one after the other). Such a kernel does what needs
+ * nothing of the step, loading weights above all, then calls wait_for_earlier, and only then touches
+ * what earlier kernels wrote or read. */
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <nv/target>
+
+#include "backend/cuda/kernels.h"
+
+namespace {
+
+// Until what earlier kernels did is there.
+__device__ __forceinline__ void wait_for_earlier() {
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaGridDependencySynchronize();))
+}
+// The next kernel's blocks may come as soon as all of this one's have called this.
+__device__ __forceinline__ void let_next_start() {
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaTriggerProgrammaticLaunchCompletion();))
+}
+
+template <typename PARAMS>
+void launch_dependent(void (*kernel)(PARAMS), dim3 grid, unsigned threads, size_t shared_bytes,
+                      const cuda_device_info *info, cudaStream_t stream, const PARAMS &params) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = info->major >= 9 ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, params);
+}
+
+} // namespace
