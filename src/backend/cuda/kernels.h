@@ -111,6 +111,22 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_route_launch(const struct route_args *args, cudaStream_t stream);
+// `experts` of 1 to 4 tokens; of scratch only `activated` is used.
+void cuda_experts_small_launch(const struct experts_args *args,
+                               const struct cuda_experts_view *view,
+                               const struct cuda_experts_scratch *scratch, cudaStream_t stream);
+// `experts` of any number of tokens: sort, gemm, combine, with the same tile_rows in all.
+uint32_t cuda_experts_tile_rows(uint32_t num_rows, uint32_t num_experts);
+void cuda_experts_sort_launch(const struct experts_args *args, const struct cuda_experts_view *view,
+                              const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
+                              cudaStream_t stream);
+void cuda_experts_gemm_launch(const struct experts_args *args, const struct cuda_experts_view *view,
+                              const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
+                              const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_experts_combine_launch(const struct experts_args *args,
+                                 const struct cuda_experts_view *view,
+                                 const struct cuda_experts_scratch *scratch, cudaStream_t stream);
 void cuda_sample_launch(const struct sample_args *args, const struct cuda_device_info *info,
                         cudaStream_t stream);
 

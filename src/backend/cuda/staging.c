@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/thread_pool.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/thread_pool.h"
 
 enum { PIECE_BYTES = 4 << 20, PIECES_PER_THREAD = 2 };
 
