@@ -6,10 +6,10 @@
  * tile more, and a seed gives the same token on every device but where rounding decides.
  *
  * Launch: the scan, one warp per tile of 512 logits, all logits read once, leaves each tile's
- * maximum and sum of weights. Then a block per row joins the tiles. Greedy rows and plain draws read
- * one tile again; top_k reads the tiles whose maximum may matter; top_p and min_p alone read the row
- * a few times, by a cluster of blocks when rows are few. Only rows with adjusts build patches, only
- * rows that report top tokens look for them. Bytes: 4 x num_rows x vocab_size, once. */
+ * maximum and sum of weights. Then a block per row joins the tiles. Greedy rows and plain draws
+ * read one tile again; top_k reads the tiles whose maximum may matter; top_p and min_p alone may
+ * read the row a few times, by a cluster of blocks when rows are few. Only rows with adjusts build
+ * patches, only rows that report top tokens look for them. Bytes: 4 x num_rows x vocab_size. */
 #include "backend/cuda/philox.cuh"
 #include "backend/cuda/sample_select.cuh"
 
@@ -26,7 +26,7 @@ struct sample_params {
     const sample_adjust *adjusts;
     sample_result *results;
     tile_part *parts; // [num_rows][num_tiles]
-    mass_t *masses; // [num_rows][num_tiles]
+    mass64 *masses; // [num_rows][num_tiles]
     team_bins *bins; // [TEAM_ROWS_MAX at most][3]
     uint32_t *patch_bits; // [num_rows][num_tiles][TILE_WORDS]
     float *patches; // [num_rows][vocab_size]
@@ -146,12 +146,12 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan_kernel(sample_params p) 
 }
 
 // The weights of the tokens up to the key `end`, per tile; returns their sum.
-__device__ mass_t weigh_kept(const row_view &v, const row_team &team, block_space &s,
+__device__ mass64 weigh_kept(const row_view &v, const row_team &team, block_space &s,
                              uint64_t end) {
     float least = key_logit(v, end);
     int lane = threadIdx.x % 32, step = team.size * WARPS;
     for (int t = team.rank * WARPS + threadIdx.x / 32; t < v.num_tiles; t += step) {
-        mass_t sum = 0;
+        mass64 sum = 0;
         if (tile_max(v, t) >= least) {
             float x[LANE_VALUES];
             load_tile(v, t, x);
@@ -165,19 +165,19 @@ __device__ mass_t weigh_kept(const row_view &v, const row_team &team, block_spac
         if (lane == 0) team.masses[t] = sum;
     }
     team_barrier(team);
-    mass_t sum = 0, total;
+    mass64 sum = 0, total;
     for (int t = threadIdx.x; t < v.num_tiles; t += THREADS) sum += __ldcg(&team.masses[t]);
     block_scan(s, sum, &total);
     return total;
 }
 
 // The same for all tokens, from what the scan left.
-__device__ mass_t weigh_tiles(const row_view &v, const row_team &team, block_space &s,
+__device__ mass64 weigh_tiles(const row_view &v, const row_team &team, block_space &s,
                               const tile_part *parts) {
-    mass_t sum = 0, total;
+    mass64 sum = 0, total;
     for (int t = threadIdx.x; t < v.num_tiles; t += THREADS) {
         float weight = parts[t].sum * exp2_fast((parts[t].max - v.max) * v.scale);
-        mass_t mass = __float2ull_rz(weight * MASS_ONE);
+        mass64 mass = __float2ull_rz(weight * MASS_ONE);
         if (team.rank == 0) team.masses[t] = mass;
         sum += mass;
     }
@@ -187,16 +187,16 @@ __device__ mass_t weigh_tiles(const row_view &v, const row_team &team, block_spa
 
 // The tile where the running sum of all masses passes *target, which becomes the rest of it in the
 // tile; by one warp. *target is less than all masses together.
-__device__ int pick_tile(const row_view &v, const row_team &team, mass_t *target) {
+__device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target) {
     int lane = threadIdx.x % 32, per_lane = (v.num_tiles + 31) / 32;
     int first = min(lane * per_lane, v.num_tiles), stop = min(first + per_lane, v.num_tiles);
-    mass_t sum = 0;
+    mass64 sum = 0;
     for (int t = first; t < stop; t++) sum += __ldcg(&team.masses[t]);
-    mass_t end = warp_scan(sum), running = end - sum;
+    mass64 end = warp_scan(sum), running = end - sum;
     int source = __ffs(__ballot_sync(FULL_WARP, end > *target)) - 1, tile = first;
     if (lane == source) {
         for (; tile + 1 < stop; tile++) {
-            mass_t next = running + __ldcg(&team.masses[tile]);
+            mass64 next = running + __ldcg(&team.masses[tile]);
             if (next > *target) break;
             running = next;
         }
@@ -205,15 +205,15 @@ __device__ int pick_tile(const row_view &v, const row_team &team, mass_t *target
     return __shfl_sync(FULL_WARP, tile, source);
 }
 
-// The token of the tile where the running sum passes `target`. The tile's mass may have been rounded
-// up: past the end, the last token that has any.
-__device__ int pick_token(const row_view &v, int tile, mass_t target, uint64_t end) {
+// The token of the tile where the running sum passes `target`. The tile's mass may have been
+// rounded up: past the end, the last token that has any.
+__device__ int pick_token(const row_view &v, int tile, mass64 target, uint64_t end) {
     float x[LANE_VALUES];
     load_tile(v, tile, x);
     int last = -1;
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
-        mass_t mass[4], sum = 0;
+        mass64 mass[4], sum = 0;
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             int id = value_id(tile, i + c);
@@ -221,7 +221,7 @@ __device__ int pick_token(const row_view &v, int tile, mass_t target, uint64_t e
             if (mass[c]) last = id;
             sum += mass[c];
         }
-        mass_t stop = warp_scan(sum), running = stop - sum;
+        mass64 stop = warp_scan(sum), running = stop - sum;
         unsigned passed = __ballot_sync(FULL_WARP, stop > target);
         if (passed) {
             int token = -1;
@@ -239,10 +239,10 @@ __device__ int pick_token(const row_view &v, int tile, mass_t target, uint64_t e
 }
 
 // By warp 0; the result is valid there.
-__device__ int draw(const row_view &v, const row_team &team, const sample_row &how, mass_t total,
+__device__ int draw(const row_view &v, const row_team &team, const sample_row &how, mass64 total,
                     uint64_t end) {
     double uniform = philox_uniform(how.seed_low, how.seed_high, how.draw);
-    mass_t target = static_cast<mass_t>(uniform * static_cast<double>(total));
+    mass64 target = static_cast<mass64>(uniform * static_cast<double>(total));
     if (target >= total) target = total - 1;
     int tile = pick_tile(v, team, &target);
     return pick_token(v, tile, target, end);
@@ -264,8 +264,8 @@ __device__ uint64_t end_of_top_k(const row_view &v, row_team &team, block_space 
 }
 
 __device__ uint64_t end_of_top_p(const row_view &v, row_team &team, block_space &s, float top_p,
-                                 mass_t total, uint64_t last) {
-    mass_t target = static_cast<mass_t>(ceil(fmax(top_p, 0.0f) * static_cast<double>(total)));
+                                 mass64 total, uint64_t last) {
+    mass64 target = static_cast<mass64>(ceil(fmax(top_p, 0.0f) * static_cast<double>(total)));
     if (target < 1) target = 1;
     uint64_t best = last_key(v, tile_max_of_rank(v, s, TOP_P_TILES));
     if (best < last) { // most models are sure of most tokens
@@ -284,7 +284,7 @@ __device__ uint64_t end_of_top_p(const row_view &v, row_team &team, block_space 
 __device__ int draw_filtered(const row_view &v, row_team &team, block_space &s,
                              const sample_row &how, const tile_part *parts) {
     uint64_t end = last_key(v, logit_of_weight(v, v.weight_min));
-    mass_t total;
+    mass64 total;
     if (how.top_k > 0) end = end_of_top_k(v, team, s, how.top_k, end);
     if (how.top_k > 0 || how.min_p > WEIGHT_MIN) {
         total = weigh_kept(v, team, s, end);
@@ -317,7 +317,7 @@ __device__ int choose(const row_view &v, row_team &team, block_space &s, const s
     if (how.top_k > 0 || how.top_p < 1 || how.min_p > WEIGHT_MIN) {
         return draw_filtered(v, team, s, how, parts);
     }
-    mass_t total = weigh_tiles(v, team, s, parts);
+    mass64 total = weigh_tiles(v, team, s, parts);
     return threadIdx.x < 32 ? draw(v, team, how, total, NO_KEY) : -1;
 }
 
@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
     if (threadIdx.x == 0) {
         v = adjusted_view(p, row, how);
         raw = raw_view(p, row);
-        mass_t *masses = p.masses + (size_t)row * p.num_tiles;
+        mass64 *masses = p.masses + (size_t)row * p.num_tiles;
         team = {rank, size, 0, p.bins + (size_t)row * 3, masses};
         alone = {0, 1, 0, nullptr, masses};
     }
@@ -434,7 +434,7 @@ size_t place_scratch(sample_params *p, float *scratch, size_t vocab_size, size_t
         return static_cast<void *>(at);
     };
     p->parts = static_cast<tile_part *>(take(num_rows * num_tiles * sizeof(tile_part)));
-    p->masses = static_cast<mass_t *>(take(num_rows * num_tiles * sizeof(mass_t)));
+    p->masses = static_cast<mass64 *>(take(num_rows * num_tiles * sizeof(mass64)));
     p->bins = static_cast<team_bins *>(take(team_rows * 3 * sizeof(team_bins)));
     p->patch_bits = static_cast<uint32_t *>(take(num_rows * num_tiles * TILE_WORDS * 4));
     p->patches = static_cast<float *>(take(num_rows * vocab_size * sizeof(float)));

@@ -13,7 +13,7 @@
 
 namespace {
 
-using mass_t = unsigned long long; // weights in units of 2^-44, so 2^19 tokens fit
+using mass64 = unsigned long long; // weights in units of 2^-44, so 2^19 tokens fit
 
 constexpr int TILE = 512, LANE_VALUES = TILE / 32; // a lane's: four runs of four ids
 constexpr int TILE_WORDS = TILE / 32; // of a tile's bits
@@ -67,7 +67,7 @@ __device__ __forceinline__ uint64_t last_key(const row_view &v, float logit) {
     return key_of(v, logit, static_cast<int>((1ull << v.id_bits) - 1));
 }
 
-__device__ __forceinline__ mass_t mass_of(const row_view &v, float logit) {
+__device__ __forceinline__ mass64 mass_of(const row_view &v, float logit) {
     float weight = exp2_fast((logit - v.max) * v.scale);
     return weight >= v.weight_min ? __float2ull_rz(weight * MASS_ONE) : 0;
 }
@@ -118,7 +118,7 @@ __device__ __forceinline__ float tile_max(const row_view &v, int tile) {
     return v.tile_max[tile * 4];
 }
 
-__device__ __forceinline__ mass_t warp_sum(mass_t value) {
+__device__ __forceinline__ mass64 warp_sum(mass64 value) {
     for (int offset = 16; offset; offset >>= 1) {
         value += __shfl_xor_sync(FULL_WARP, value, offset);
     }
@@ -126,10 +126,10 @@ __device__ __forceinline__ mass_t warp_sum(mass_t value) {
 }
 
 // Inclusive prefix sum over the warp's lanes.
-__device__ __forceinline__ mass_t warp_scan(mass_t value) {
+__device__ __forceinline__ mass64 warp_scan(mass64 value) {
     int lane = threadIdx.x % 32;
     for (int offset = 1; offset < 32; offset <<= 1) {
-        mass_t other = __shfl_up_sync(FULL_WARP, value, offset);
+        mass64 other = __shfl_up_sync(FULL_WARP, value, offset);
         if (lane >= offset) value += other;
     }
     return value;

@@ -20,7 +20,7 @@ constexpr int BIN_BITS = 11, NUM_BINS = 1 << BIN_BITS, BINS_PER_THREAD = NUM_BIN
 // A row's bins in global memory, of one of three rounds: one being filled while the next is zeroed
 // and the one before may still be read.
 struct team_bins {
-    mass_t mass[NUM_BINS];
+    mass64 mass[NUM_BINS];
     uint32_t count[NUM_BINS];
 };
 
@@ -31,16 +31,16 @@ struct row_team {
     int rank, size; // of this block; blocks
     int round; // of the bins
     team_bins *bins; // [3]; those of round 0 are zero at first. Unused with size 1
-    mass_t *masses; // [num_tiles] what draws choose the tile by
+    mass64 *masses; // [num_tiles] what draws choose the tile by
 };
 
 struct block_space {
     uint32_t count[NUM_BINS];
     uint32_t mass_low[NUM_BINS], mass_high[NUM_BINS]; // 64-bit sums by native 32-bit atomics
-    mass_t reduced[WARPS];
+    mass64 reduced[WARPS];
     double reduced_double[WARPS];
     float reduced_float[WARPS];
-    mass_t before; // of the bin found
+    mass64 before; // of the bin found
     int bin;
     float bound;
     uint32_t num_listed;
@@ -83,9 +83,9 @@ __device__ double block_sum(block_space &s, double value) {
 }
 
 // Inclusive prefix sum over the block's threads; *total is everybody's.
-__device__ mass_t block_scan(block_space &s, mass_t value, mass_t *total) {
+__device__ mass64 block_scan(block_space &s, mass64 value, mass64 *total) {
     int warp = threadIdx.x / 32;
-    mass_t sum = warp_scan(value), before = 0;
+    mass64 sum = warp_scan(value), before = 0;
     __syncthreads();
     if (threadIdx.x % 32 == 31) s.reduced[warp] = sum;
     __syncthreads();
@@ -122,7 +122,7 @@ __device__ float tile_max_of_rank(const row_view &v, block_space &s, int k) {
 }
 
 // Adds one token per lane of `active` to its bin.
-__device__ __forceinline__ void add_tokens(block_space &s, unsigned active, int bin, mass_t mass) {
+__device__ __forceinline__ void add_tokens(block_space &s, unsigned active, int bin, mass64 mass) {
     int same;
     __match_all_sync(active, bin, &same);
     uint32_t count = 1;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void add_tokens(block_space &s, unsigned active, int 
         uint32_t low = static_cast<uint32_t>(mass & ((1u << HALF) - 1));
         low = __reduce_add_sync(active, low);
         uint32_t high = __reduce_add_sync(active, static_cast<uint32_t>(mass >> HALF));
-        mass = (static_cast<mass_t>(high) << HALF) + low;
+        mass = (static_cast<mass64>(high) << HALF) + low;
         count = __popc(active);
         if (static_cast<int>(threadIdx.x % 32) != __ffs(active) - 1) return;
     }
@@ -169,8 +169,8 @@ __device__ void fill_bins(const row_view &v, const row_team &team, block_space &
     __syncthreads();
 }
 
-__device__ mass_t bin_mass(const block_space &s, int bin) {
-    return static_cast<mass_t>(s.mass_high[bin]) << 32 | s.mass_low[bin];
+__device__ mass64 bin_mass(const block_space &s, int bin) {
+    return static_cast<mass64>(s.mass_high[bin]) << 32 | s.mass_low[bin];
 }
 
 // The bins of all blocks of the team, in each of them.
@@ -189,7 +189,7 @@ __device__ void merge_bins(row_team &team, block_space &s) {
     }
     team_barrier(team);
     for (int b = threadIdx.x; b < NUM_BINS; b += THREADS) {
-        mass_t mass = __ldcg(&sums.mass[b]);
+        mass64 mass = __ldcg(&sums.mass[b]);
         s.count[b] = __ldcg(&sums.count[b]);
         s.mass_low[b] = static_cast<uint32_t>(mass);
         s.mass_high[b] = static_cast<uint32_t>(mass >> 32);
@@ -200,16 +200,16 @@ __device__ void merge_bins(row_team &team, block_space &s) {
 
 // The bin in which the running sum reaches `target` (at least 1), -1 where none does; *before: the
 // sum of the bins before it.
-__device__ int find_bin(block_space &s, mass_t target, bool by_mass, mass_t *before) {
-    mass_t own[BINS_PER_THREAD], sum = 0, total;
+__device__ int find_bin(block_space &s, mass64 target, bool by_mass, mass64 *before) {
+    mass64 own[BINS_PER_THREAD], sum = 0, total;
     int first = threadIdx.x * BINS_PER_THREAD;
 #pragma unroll
     for (int i = 0; i < BINS_PER_THREAD; i++) {
         own[i] = by_mass ? bin_mass(s, first + i) : s.count[first + i];
         sum += own[i];
     }
-    mass_t end = block_scan(s, sum, &total);
-    mass_t running = end - sum;
+    mass64 end = block_scan(s, sum, &total);
+    mass64 running = end - sum;
     if (threadIdx.x == 0) s.bin = -1;
     __syncthreads();
     if (running < target && end >= target) {
@@ -229,18 +229,18 @@ __device__ int find_bin(block_space &s, mass_t target, bool by_mass, mass_t *bef
     return s.bin;
 }
 
-// The end key of the smallest set of best tokens that reaches `target` tokens or mass. Looks at keys
-// up to `last`; where those do not reach it, returns NO_KEY. Large, and called from
-// many places; what is passed by reference is in shared memory.
+// The end key of the smallest set of best tokens that reaches `target` tokens or mass. Looks at
+// keys up to `last`; where those do not reach it, returns NO_KEY. Large, and called from many
+// places: not inlined; what is passed by reference is in shared memory.
 __device__ __noinline__ uint64_t select_best(const row_view &v, row_team &team, block_space &s,
-                                             uint64_t last, mass_t target, bool by_mass) {
+                                             uint64_t last, mass64 target, bool by_mass) {
     uint64_t low = key_of(v, v.max, 0), high = last;
     for (;;) {
         int width = high > low ? 64 - __clzll(static_cast<long long>(high - low)) : 0;
         int shift = width > BIN_BITS ? width - BIN_BITS : 0;
         fill_bins(v, team, s, low, high, shift, by_mass);
         merge_bins(team, s);
-        mass_t before;
+        mass64 before;
         int bin = find_bin(s, target, by_mass, &before);
         if (bin < 0) return NO_KEY; // only in the first round
         low += static_cast<uint64_t>(bin) << shift;
