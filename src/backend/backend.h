@@ -8,8 +8,9 @@
  * `synchronize`. Activations have ONE type per backend, `activation_dtype` (F32 on the CPU), rows
  * are contiguous: x[row][col] at row * cols + col.
  *
- * A row's result never depends on which other rows are in the call: engines rely on that for
- * bit-identical logits under batching, chunking and prefix caching. */
+ * On the CPU a row's result never depends on which other rows are in the call: engines rely on that
+ * for bit-identical logits under batching, chunking and prefix caching. A device may cut its sums by
+ * the size of the call, so that results differ by rounding, but by nothing else. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 

@@ -200,21 +200,6 @@ static void test_alone_and_mixed(void **state) {
     for (size_t i = 2; i < ARRAY_LEN(shapes); i += 4) check_same_bits(*state, &shapes[i], &mixed);
 }
 
-// So many positions that a plan balanced over the whole batch cuts a sequence otherwise than alone.
-static void test_alone_and_in_a_large_batch(void **state) {
-    const struct shape shape = {8, 8, 64, 16, false};
-    struct work work = {.num_seqs = 24};
-    for (uint32_t s = 0; s < work.num_seqs; s++) work.seqs[s] = (struct seq){1500 + s, 1};
-    struct inputs in = inputs_make(&shape, &work);
-    const struct device_pair *pair = *state;
-    float *all = attention_on(pair->device, &in, &(struct variant){0});
-    float *alone = attention_on(pair->device, &in, &(struct variant){.only = 8});
-    ops_assert_same_bits(alone, all + 7 * (size_t)512, 1, 512, "one of 24 sequences alone");
-    free(alone);
-    free(all);
-    inputs_free(&in);
-}
-
 // Block tables of a step that is wider than it needs, and tokens of padding: the same bits.
 static void test_padding(void **state) {
     const struct device_pair *pair = *state;
@@ -287,7 +272,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_alone_and_batched_decode),
         cmocka_unit_test(test_alone_and_batched_prefill),
         cmocka_unit_test(test_alone_and_mixed),
-        cmocka_unit_test(test_alone_and_in_a_large_batch),
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_skipped_slots),
         cmocka_unit_test(test_large_scores),

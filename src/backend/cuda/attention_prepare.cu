@@ -25,21 +25,50 @@ __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cach
     return cache + (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
 }
 
-// The first of D / 2 pairs of this lane is pair `lane`, then every 32nd.
-template <int D> constexpr int PAIRS = (D / 2 + 31) / 32;
+// Each lane has elements next to each other, W of them, from the first half of the head and the same
+// from the second half: they turn together.
+template <int D> struct lane_share {
+    static constexpr int W = D >= 256 ? 4 : D >= 128 ? 2 : 1;
+    static constexpr int LANES = D / 2 / W; // D = 96: 48 lanes of work for 32, in two turns
+    static constexpr int TURNS = (LANES + 31) / 32;
+};
 
-template <int D>
-__device__ void write_cache(__nv_bfloat16 *row, int position, const float (&low)[PAIRS<D>],
-                            const float (&high)[PAIRS<D>], int lane) {
-    for (int i = 0; i < PAIRS<D>; i++) {
-        int d = lane + i * 32, e = d + D / 2;
-        if (d >= D / 2) break;
-        row[swizzle<D>(position, d / 8) * 8 + d % 8] = __float2bfloat16(low[i]);
-        row[swizzle<D>(position, e / 8) * 8 + e % 8] = __float2bfloat16(high[i]);
+template <int W> struct elements { float v[W]; };
+
+template <int W> __device__ __forceinline__ elements<W> load_bf16(const __nv_bfloat16 *from) {
+    elements<W> e;
+    if constexpr (W == 1) {
+        e.v[0] = __bfloat162float(*from);
+    } else {
+#pragma unroll
+        for (int i = 0; i < W / 2; i++) {
+            uint32_t pair = reinterpret_cast<const uint32_t *>(from)[i];
+            e.v[i * 2] = bf16_low(pair);
+            e.v[i * 2 + 1] = bf16_high(pair);
+        }
+    }
+    return e;
+}
+
+template <int W>
+__device__ __forceinline__ void store_bf16(__nv_bfloat16 *to, const elements<W> &e) {
+    if constexpr (W == 1) {
+        *to = __float2bfloat16(e.v[0]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < W / 2; i++) {
+            reinterpret_cast<uint32_t *>(to)[i] = pack_bf16(e.v[i * 2], e.v[i * 2 + 1]);
+        }
     }
 }
 
+// Element d of position p in its row of the cache; W of them stay together, within 8.
+template <int D> __device__ __forceinline__ int cache_element(int p, int d) {
+    return swizzle<D>(p, d / 8) * 8 + d % 8;
+}
+
 template <int D> __global__ void __launch_bounds__(WARPS * 32) prepare_kernel(prepare_params p) {
+    constexpr int W = lane_share<D>::W, TURNS = lane_share<D>::TURNS;
     let_next_start();
     wait_for_earlier();
     int lane = threadIdx.x % 32, token = blockIdx.x;
@@ -47,49 +76,48 @@ template <int D> __global__ void __launch_bounds__(WARPS * 32) prepare_kernel(pr
     int heads = p.num_heads + 2 * p.num_kv_heads;
     if (head >= heads) return;
     __nv_bfloat16 *row = p.qkv + ((size_t)token * heads + head) * D;
-    float low[PAIRS<D>], high[PAIRS<D>], sum = 0;
+    elements<W> low[TURNS], high[TURNS];
+    float sum = 0;
 #pragma unroll
-    for (int i = 0; i < PAIRS<D>; i++) {
-        int d = lane + i * 32;
-        bool inside = d < D / 2;
-        low[i] = inside ? __bfloat162float(row[d]) : 0.0f;
-        high[i] = inside ? __bfloat162float(row[d + D / 2]) : 0.0f;
-        sum += low[i] * low[i] + high[i] * high[i];
-    }
-    int slot = p.slot_mapping[token];
-    bool is_query = head < p.num_heads, is_value = head >= p.num_heads + p.num_kv_heads;
-    if (is_value) {
-        if (slot < 0) return;
-        int kv_head = head - p.num_heads - p.num_kv_heads;
-        return write_cache<D>(cache_row<D>(p, p.values, slot, kv_head), slot % p.block_size, low,
-                              high, lane);
-    }
-    const float *norm = is_query ? p.q_norm : p.k_norm;
-    if (norm) {
-        float scale = rsqrtf(warp_sum(sum) / D + p.eps);
+    for (int t = 0; t < TURNS; t++) {
+        int d = (t * 32 + lane) * W;
+        if (d >= D / 2) break;
+        low[t] = load_bf16<W>(row + d);
+        high[t] = load_bf16<W>(row + d + D / 2);
 #pragma unroll
-        for (int i = 0; i < PAIRS<D>; i++) {
-            int d = lane + i * 32;
-            if (d >= D / 2) break;
-            low[i] *= scale * norm[d];
-            high[i] *= scale * norm[d + D / 2];
+        for (int i = 0; i < W; i++) {
+            sum += low[t].v[i] * low[t].v[i] + high[t].v[i] * high[t].v[i];
         }
     }
+    int slot = p.slot_mapping[token], place = slot % p.block_size;
+    bool is_query = head < p.num_heads, is_value = head >= p.num_heads + p.num_kv_heads;
+    if (!is_query && slot < 0) return;
+    const float *norm = is_query ? p.q_norm : p.k_norm;
+    if (is_value) norm = nullptr;
+    float scale = norm ? rsqrtf(warp_sum(sum) / D + p.eps) : 1.0f;
     const float *rope = p.rope + (size_t)p.positions[token] * D;
-#pragma unroll
-    for (int i = 0; i < PAIRS<D>; i++) {
-        int d = lane + i * 32;
-        if (d >= D / 2) break;
-        float c = rope[d], s = rope[d + D / 2], a = low[i], b = high[i];
-        low[i] = a * c - b * s;
-        high[i] = b * c + a * s;
-        if (!is_query) continue;
-        row[d] = __float2bfloat16(low[i]);
-        row[d + D / 2] = __float2bfloat16(high[i]);
+    __nv_bfloat16 *to = row;
+    if (is_value) {
+        to = cache_row<D>(p, p.values, slot, head - p.num_heads - p.num_kv_heads);
+    } else if (!is_query) {
+        to = cache_row<D>(p, p.keys, slot, head - p.num_heads);
     }
-    if (is_query || slot < 0) return;
-    write_cache<D>(cache_row<D>(p, p.keys, slot, head - p.num_heads), slot % p.block_size, low,
-                   high, lane);
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        int d = (t * 32 + lane) * W, e = d + D / 2;
+        if (d >= D / 2) break;
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            if (is_value) break;
+            float a = low[t].v[i], b = high[t].v[i];
+            if (norm) a *= scale * norm[d + i], b *= scale * norm[e + i];
+            float c = rope[d + i], s = rope[e + i];
+            low[t].v[i] = a * c - b * s;
+            high[t].v[i] = b * c + a * s;
+        }
+        store_bf16<W>(to + (is_query ? d : cache_element<D>(place, d)), low[t]);
+        store_bf16<W>(to + (is_query ? e : cache_element<D>(place, e)), high[t]);
+    }
 }
 
 } // namespace
