@@ -5,8 +5,8 @@
  * kv head's group are the 8 columns of the matrix instruction, positions its 16 rows: S^T = K Q^T,
  * then O^T = V^T P^T, so that a group of 1 to 8 costs the same and nothing but the group is padded.
  *
- * Launch: one block of 4 warps per work unit (item of the plan x kv head), a fixed number of blocks
- * that take every n-th unit, so that a captured graph serves any lengths. Each warp streams tiles
+ * Launch: one block of 4 warps, or of 8 where there are few sequences, per work unit (item of the
+ * plan x kv head), a fixed number of blocks that take every n-th unit, so that a captured graph serves any lengths. Each warp streams tiles
  * of 16 positions through a ring of its own in shared memory by cp.async; no warp waits for
  * another until the piece is done. The last block of a split sequence joins its pieces in order. */
 #include "backend/cuda/device.cuh"
@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr int WARPS = 4, TILE = 16, GROUP = 8;
+constexpr int TILE = 16, GROUP = 8;
 
 struct decode_params {
     const __nv_bfloat16 *qkv;
@@ -37,6 +37,7 @@ template <int HEAD_DIM> struct accumulator {
 };
 
 // The blocks of this warp's next 32 tiles, one per lane.
+template <int WARPS>
 __device__ __forceinline__ int blocks_ahead(const int32_t *table, int start, int stop, int first,
                                             int block_size, int lane) {
     int position = start + (first + lane * WARPS) * TILE;
@@ -116,7 +117,7 @@ __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
 }
 
 // This warp's tiles of positions [start, stop).
-template <int HEAD_DIM>
+template <int HEAD_DIM, int WARPS>
 __device__ void run_warp(accumulator<HEAD_DIM> &acc, const uint32_t (&q)[HEAD_DIM / 16][2],
                          const decode_params &p, const int32_t *table, int kv_head, int start,
                          int stop, uint32_t ring, int warp, int lane) {
@@ -126,7 +127,7 @@ __device__ void run_warp(accumulator<HEAD_DIM> &acc, const uint32_t (&q)[HEAD_DI
     int blocks = 0;
     auto issue = [&](int i) {
         if (i % 32 == 0) {
-            blocks = blocks_ahead(table, start, stop, warp + i * WARPS, p.block_size, lane);
+            blocks = blocks_ahead<WARPS>(table, start, stop, warp + i * WARPS, p.block_size, lane);
         }
         int block = __shfl_sync(FULL_WARP, blocks, i % 32);
         if (i < mine) {
@@ -203,7 +204,7 @@ __device__ void join_pieces(const decode_params &p, int seq, int kv_head, int fi
     }
 }
 
-template <int HEAD_DIM>
+template <int HEAD_DIM, int WARPS>
 __device__ void finish_unit(const decode_params &p, const float *shared, const float *maxes,
                             const float *sums, int seq, int slot, int kv_head, int first_head,
                             int num_queries, __nv_bfloat16 *out) {
@@ -244,7 +245,7 @@ __device__ void finish_unit(const decode_params &p, const float *shared, const f
     join_pieces<HEAD_DIM>(p, seq, kv_head, first_head, num_queries, out);
 }
 
-template <int HEAD_DIM>
+template <int HEAD_DIM, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
     let_next_start();
     wait_for_earlier();
@@ -274,35 +275,46 @@ __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
         accumulator<HEAD_DIM> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
         const int32_t *table = p.block_tables + (size_t)work.x * p.counts[2];
-        run_warp<HEAD_DIM>(acc, q, p, table, kv_head, work.y, work.z, ring, warp, lane);
+        run_warp<HEAD_DIM, WARPS>(acc, q, p, table, kv_head, work.y, work.z, ring, warp, lane);
         __syncthreads(); // the ring becomes the place where the warps meet
         float *shared = reinterpret_cast<float *>(memory);
         join_warps<HEAD_DIM>(acc, shared, maxes, sums, warp, lane);
         __syncthreads();
         __nv_bfloat16 *out = p.out + ((size_t)token * p.num_heads + first_head) * HEAD_DIM;
-        finish_unit<HEAD_DIM>(p, shared, maxes, sums, work.x, work.w, kv_head, first_head,
-                              num_queries, out);
+        finish_unit<HEAD_DIM, WARPS>(p, shared, maxes, sums, work.x, work.w, kv_head, first_head,
+                                     num_queries, out);
         __syncthreads();
     }
 }
 
-template <int HEAD_DIM>
-void launch(decode_params p, const cuda_device_info *info, cudaStream_t stream) {
+template <int HEAD_DIM, int WARPS>
+void launch_warps(decode_params p, const cuda_device_info *info, cudaStream_t stream) {
     constexpr int TILE_BYTES = 2 * TILE * HEAD_DIM * 2;
-    // Two blocks per multiprocessor where three stages of each fit, else what fits.
+    constexpr int BLOCKS = 8 / WARPS; // that are to run on a multiprocessor at once
     int stages = 4;
-    while (stages > 2 && 2 * stages * WARPS * TILE_BYTES > info->shared_bytes_max) stages--;
+    while (stages > 2 && BLOCKS * stages * WARPS * TILE_BYTES > info->shared_bytes_max) stages--;
     int bytes = stages * WARPS * TILE_BYTES;
     int joined = WARPS * GROUP * HEAD_DIM * static_cast<int>(sizeof(float));
     if (bytes < joined) bytes = joined;
     p.stages = stages;
-    cudaFuncSetAttribute(decode_kernel<HEAD_DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         bytes);
+    auto kernel = decode_kernel<HEAD_DIM, WARPS>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     int blocks_per_sm = 1;
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, decode_kernel<HEAD_DIM>,
-                                                  WARPS * 32, static_cast<size_t>(bytes));
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, WARPS * 32,
+                                                  static_cast<size_t>(bytes));
     int blocks = info->num_sms * (blocks_per_sm > 0 ? blocks_per_sm : 1);
-    launch_dependent(decode_kernel<HEAD_DIM>, dim3(blocks), WARPS * 32, bytes, info, stream, p);
+    launch_dependent(kernel, dim3(blocks), WARPS * 32, bytes, info, stream, p);
+}
+
+template <int HEAD_DIM>
+void launch(const decode_params &p, bool is_few, const cuda_device_info *info,
+            cudaStream_t stream) {
+    // A block for every sequence and head at once: more warps each, and nothing to be joined later.
+    if (is_few && 2 * 8 * 2 * TILE * HEAD_DIM * 2 <= info->shared_bytes_max) {
+        launch_warps<HEAD_DIM, 8>(p, info, stream);
+    } else {
+        launch_warps<HEAD_DIM, 4>(p, info, stream);
+    }
 }
 
 } // namespace
@@ -329,16 +341,17 @@ extern "C" void cuda_attention_decode_launch(const struct attention_args *args,
     p.block_size = static_cast<int>(kv->block_size);
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.scale = args->scale * LOG2E;
+    bool is_few = cuda_attention_is_few(info, args->num_seqs, args->num_kv_heads);
     switch (args->head_dim) {
     case 32:
-        return launch<32>(p, info, stream);
+        return launch<32>(p, is_few, info, stream);
     case 64:
-        return launch<64>(p, info, stream);
+        return launch<64>(p, is_few, info, stream);
     case 96:
-        return launch<96>(p, info, stream);
+        return launch<96>(p, is_few, info, stream);
     case 128:
-        return launch<128>(p, info, stream);
+        return launch<128>(p, is_few, info, stream);
     default:
-        return launch<256>(p, info, stream);
+        return launch<256>(p, is_few, info, stream);
     }
 }

@@ -2,7 +2,8 @@
  *
  * Decode: every sequence with one query token is cut into pieces of at most L positions, L such
  * that the whole batch makes about four rounds of work units for the blocks that will run, so that
- * one long sequence fills the device and many short ones are not cut at all.
+ * one long sequence fills the device and many short ones are not cut at all. Where there are few
+ * sequences L is at least what a block is done with before pieces could be joined.
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens, the last (which
  * see the most positions) first.
  *
@@ -12,7 +13,7 @@
 
 namespace {
 
-constexpr int THREADS = 1024, PIECE = 64;
+constexpr int THREADS = 1024, PIECE = 64, FEW_PIECE = 512;
 
 // Exclusive prefix sum over the block; *total is everybody's sum.
 __device__ int block_scan(int value, int *warp_sums, int *total) {
@@ -38,7 +39,7 @@ struct plan_params {
     const uint32_t *table_stride;
     int4 *items, *tiles;
     int32_t *counts, *splits;
-    int num_seqs, num_units_wanted, tile_tokens;
+    int num_seqs, num_units_wanted, tile_tokens, piece_min;
 };
 
 __device__ int decode_length(const plan_params &p, int seq) {
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
         total += round_total;
     }
     int piece = (total + p.num_units_wanted - 1) / p.num_units_wanted;
-    piece = max((piece + PIECE - 1) / PIECE * PIECE, PIECE);
+    piece = max((piece + PIECE - 1) / PIECE * PIECE, p.piece_min);
 
     int num_items = 0, num_slots = 0, num_tiles = 0;
     for (int first = 0; first < p.num_seqs; first += THREADS) {
@@ -110,5 +111,6 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.num_units_wanted = units / static_cast<int>(num_kv_heads);
     if (p.num_units_wanted < 1) p.num_units_wanted = 1;
     p.tile_tokens = CUDA_PREFILL_TILE;
+    p.piece_min = cuda_attention_is_few(info, args->num_seqs, num_kv_heads) ? FEW_PIECE : PIECE;
     plan_kernel<<<1, THREADS, 0, stream>>>(p);
 }

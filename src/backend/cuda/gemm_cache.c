@@ -47,20 +47,33 @@ void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
     cache->has_grown = true;
 }
 
+static bool read_number(const char **at, uint32_t *out) {
+    char *end;
+    unsigned long number = strtoul(*at, &end, 10);
+    if (end == *at || *end != ' ' || number > UINT32_MAX) return false;
+    *at = end + 1;
+    *out = (uint32_t)number;
+    return true;
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 // "rows out in float bias hex..."; false: not understood.
 static bool parse_line(const char *line, struct gemm_entry *entry) {
     unsigned char bytes[ALGO_BYTES];
     struct gemm_key *k = &entry->key;
-    int used = 0;
-    if (sscanf(line, "%u %u %u %u %u %n", &k->rows, &k->out, &k->in, &k->out_is_float, &k->has_bias,
-               &used) != 5) {
+    const char *at = line;
+    if (!read_number(&at, &k->rows) || !read_number(&at, &k->out) || !read_number(&at, &k->in) ||
+        !read_number(&at, &k->out_is_float) || !read_number(&at, &k->has_bias)) {
         return false;
     }
-    const char *hex = line + used;
-    for (size_t i = 0; i < ALGO_BYTES; i++, hex += 2) {
-        unsigned value;
-        if (sscanf(hex, "%2x", &value) != 1) return false;
-        bytes[i] = (unsigned char)value;
+    for (size_t i = 0; i < ALGO_BYTES; i++, at += 2) {
+        int high = hex_digit(at[0]), low = high < 0 ? -1 : hex_digit(at[1]);
+        if (low < 0) return false;
+        bytes[i] = (unsigned char)(high * 16 + low);
     }
     memcpy(&entry->algo, bytes, sizeof entry->algo);
     return true;
@@ -121,7 +134,7 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
         gemm_cache_close(cache);
         return status;
     }
-    if (path && strlen(path) < sizeof cache->path) strcpy(cache->path, path);
+    if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
     snprintf(cache->title, sizeof cache->title, "nanovllm gemm 1: %s, cublasLt %zu\n", device_name,
              library_version);
     read_file(cache);

@@ -92,6 +92,12 @@ static inline int cuda_attention_units_wanted(const struct cuda_device_info *inf
     return info->num_sms * 2 * CUDA_DECODE_ROUNDS;
 }
 
+// Whether the sequences of a step are so few that each of their kv heads has a multiprocessor.
+static inline bool cuda_attention_is_few(const struct cuda_device_info *info, uint32_t num_seqs,
+                                         uint32_t num_kv_heads) {
+    return num_seqs * num_kv_heads <= (uint32_t)info->num_sms;
+}
+
 void cuda_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
                        cudaStream_t stream);
 void cuda_rms_norm_launch(const struct rms_norm_args *args, cudaStream_t stream);

@@ -20,7 +20,7 @@
 
 namespace {
 
-constexpr int OUTPUTS = 16, PIECE = 32, AHEAD = 4, ROWS_TILE = 8;
+constexpr int OUTPUTS = 16, PIECE = 32, ROWS_TILE = 8;
 
 struct small_params {
     const __nv_bfloat16 *weight, *bias, *x;
@@ -31,6 +31,13 @@ struct small_params {
     bool is_gated, out_is_float;
     float eps;
 };
+
+// Where piece number i of a warp begins, i counted over all warps: a warp takes two pieces side by
+// side, a whole line of memory, before the next warp's.
+template <int WARPS> __device__ __forceinline__ int piece_column(int i) {
+    int pair = i / (2 * WARPS) * WARPS + i % WARPS, half = i / WARPS % 2;
+    return (pair * 2 + half) * PIECE;
+}
 
 // The two weight rows of this lane in its block's tile.
 __device__ __forceinline__ void tile_rows(const small_params &p, int lane, int *low, int *high) {
@@ -44,9 +51,8 @@ __device__ __forceinline__ void tile_rows(const small_params &p, int lane, int *
     }
 }
 
-__device__ __forceinline__ uint4 load_weights(const small_params &p, int row, int piece, int lane,
+__device__ __forceinline__ uint4 load_weights(const small_params &p, int row, int column,
                                               bool inside) {
-    int column = piece * PIECE + lane % 4 * 8;
     if (!inside || column >= p.in) return make_uint4(0, 0, 0, 0);
     return __ldcs(reinterpret_cast<const uint4 *>(p.weight + (size_t)row * p.in + column));
 }
@@ -55,10 +61,9 @@ __device__ __forceinline__ uint32_t scale_pair(uint32_t pair, float low, float h
     return pack_bf16(bf16_low(pair) * low, bf16_high(pair) * high);
 }
 
-// 8 inputs of row lane / 4 (+ first), times the norm's weights; their squares join `squares`.
-__device__ __forceinline__ uint4 load_inputs(const small_params &p, int first, int piece, int lane,
+// 8 inputs of a row, times the norm's weights; their squares join `squares`.
+__device__ __forceinline__ uint4 load_inputs(const small_params &p, int row, int column,
                                              float *squares) {
-    int row = first + lane / 4, column = piece * PIECE + lane % 4 * 8;
     if (row >= p.rows || column >= p.in) return make_uint4(0, 0, 0, 0);
     uint4 x = *reinterpret_cast<const uint4 *>(p.x + (size_t)row * p.in + column);
     if (!p.norm) return x;
@@ -127,7 +132,7 @@ __device__ void write_outputs(const small_params &p, const float *sums, const fl
     }
 }
 
-template <int WARPS, int TILES>
+template <int WARPS, int AHEAD, int TILES>
 __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
     __shared__ float sums[WARPS * TILES * OUTPUTS * ROWS_TILE];
     __shared__ float squares[WARPS * TILES * ROWS_TILE];
@@ -135,12 +140,14 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
     tile_rows(p, lane, &low_row, &high_row);
     bool has_low = low_row < (p.is_gated ? p.num_outputs / 2 : p.num_outputs);
     bool has_high = high_row < p.num_outputs && (has_low || !p.is_gated);
-    int num_pieces = (p.in + PIECE - 1) / PIECE;
+    int num_pieces = (p.in + 2 * PIECE - 1) / (2 * PIECE) * 2;
+    // Columns of this lane; pieces past the end load nothing.
+    auto column = [&](int piece) { return piece_column<WARPS>(piece) + lane % 4 * 8; };
     uint4 low[AHEAD], high[AHEAD];
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
-        low[a] = load_weights(p, low_row, warp + a * WARPS, lane, has_low);
-        high[a] = load_weights(p, high_row, warp + a * WARPS, lane, has_high);
+        low[a] = load_weights(p, low_row, column(warp + a * WARPS), has_low);
+        high[a] = load_weights(p, high_row, column(warp + a * WARPS), has_high);
     }
     let_next_start();
     wait_for_earlier();
@@ -151,11 +158,11 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
             int at = piece + a * WARPS;
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
-                uint4 x = load_inputs(p, t * ROWS_TILE, at, lane, &own_squares[t]);
+                uint4 x = load_inputs(p, t * ROWS_TILE + lane / 4, column(at), &own_squares[t]);
                 multiply_piece(acc[t], low[a], high[a], x);
             }
-            low[a] = load_weights(p, low_row, at + AHEAD * WARPS, lane, has_low);
-            high[a] = load_weights(p, high_row, at + AHEAD * WARPS, lane, has_high);
+            low[a] = load_weights(p, low_row, column(at + AHEAD * WARPS), has_low);
+            high[a] = load_weights(p, high_row, column(at + AHEAD * WARPS), has_high);
         }
     }
 #pragma unroll
@@ -180,11 +187,14 @@ void launch(const small_params &p, const cuda_device_info *info, cudaStream_t st
     int per_block = p.is_gated ? OUTPUTS / 2 : OUTPUTS;
     int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
     int blocks = (columns + per_block - 1) / per_block;
-    // Few blocks need more warps each, to have enough loads on their way.
+    // Few blocks need more warps each, to have enough loads on their way; measured in
+    // doc/kernels.md.
     if (blocks <= info->num_sms) {
-        launch_dependent(small_kernel<16, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+        launch_dependent(small_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+    } else if (blocks <= 2 * info->num_sms && p.in >= 4096) {
+        launch_dependent(small_kernel<16, 2, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else {
-        launch_dependent(small_kernel<8, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
+        launch_dependent(small_kernel<8, 4, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
     }
 }
 

@@ -177,8 +177,10 @@ static enum status on_numbers(struct run *run, enum binary_op op, struct value l
 // A string of `len` bytes to be filled.
 static enum status make_string(struct run *run, uint64_t len, uint64_t num_chars, bool is_markup,
                                char **data, struct value *out) {
-    if (len > UINT32_MAX)
-        return run_fail(run, "a string of %llu bytes is too long", (unsigned long long)len);
+    if (len > UINT32_MAX) {
+        run_fail(run, "a string of %llu bytes is too long", (unsigned long long)len);
+        return ERR_INVALID; // which run_fail is, but not for the analyzer
+    }
     enum status status = run_pay(run, len / 64);
     if (status) return status;
     struct string *string = run_alloc(run, sizeof(*string) + (size_t)len);
