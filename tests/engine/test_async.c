@@ -1,0 +1,202 @@
+/* Asynchronous scheduling: a step is launched before the one before is waited for. On the CPU, where
+ * a request's results do not depend on its batch, every result must be the same to the bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/engine_fixture.h"
+
+enum { NUM_REQUESTS = 14, PROMPT_MAX = 90 };
+
+struct workload {
+    int32_t prompts[NUM_REQUESTS][PROMPT_MAX];
+    struct nvllm_sampling_params params[NUM_REQUESTS];
+    struct nvllm_request requests[NUM_REQUESTS];
+};
+
+// Long and short, greedy and drawn, with and without history, ended by EOS, stop strings, one token
+// or many; every third one begins like the first.
+static void fill(struct workload *w) {
+    static const char *const stops[] = {"the", "."};
+    for (int i = 0; i < NUM_REQUESTS; i++) {
+        size_t len = i % 4 == 3 ? PROMPT_MAX : (size_t)(5 + 7 * i % 40);
+        for (size_t t = 0; t < len; t++) {
+            w->prompts[i][t] = (int32_t)((i % 3 ? i * 131 : 0) + (int)t * 17 + 300) % 4000;
+        }
+        struct nvllm_sampling_params *p = &w->params[i];
+        *p = greedy_params(i == 5 ? 1 : 20 + 13 * i % 100);
+        if (i % 2) p->temperature = 0.9f, p->seed = i;
+        if (i % 5 == 4) p->repetition_penalty = 1.3f, p->frequency_penalty = 0.4f;
+        if (i % 7 == 2) p->stop = stops, p->num_stop = 2;
+        if (i % 6 == 1) p->logprobs = 3;
+        p->ignore_eos = i % 3 != 1;
+        w->requests[i] = ids_request(w->prompts[i], len, p);
+    }
+}
+
+static struct nvllm_result *run(const struct workload *w, struct nvllm_engine_options options,
+                                const char *async_scheduling, struct nvllm_stats *stats) {
+    options.async_scheduling = async_scheduling;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_result *results = NULL;
+    struct nvllm_error error = {0};
+    if (nvllm_engine_generate(engine, w->requests, NUM_REQUESTS, &results, NULL, &error)) {
+        fail_msg("%s", error.message);
+    }
+    nvllm_engine_stats(engine, stats);
+    nvllm_engine_destroy(engine);
+    return results;
+}
+
+static void expect_same(const struct nvllm_result *got, const struct nvllm_result *want) {
+    for (int i = 0; i < NUM_REQUESTS; i++) {
+        assert_int_equal(got[i].finish_reason, want[i].finish_reason);
+        assert_int_equal(got[i].stop_token_id, want[i].stop_token_id);
+        assert_int_equal(got[i].num_tokens, want[i].num_tokens);
+        assert_memory_equal(got[i].token_ids, want[i].token_ids,
+                            want[i].num_tokens * sizeof *want[i].token_ids);
+        assert_string_equal(got[i].text, want[i].text);
+        assert_int_equal(got[i].num_top, want[i].num_top);
+        size_t count = want[i].num_top < 0 ? 0 : want[i].num_tokens * (size_t)(1 + want[i].num_top);
+        if (count) assert_memory_equal(got[i].logprobs, want[i].logprobs, count * 8);
+    }
+}
+
+static void expect_same_results(struct nvllm_engine_options options, bool preempts) {
+    struct workload *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    fill(w);
+    struct nvllm_stats off = NVLLM_STATS_INIT, on = NVLLM_STATS_INIT;
+    struct nvllm_result *want = run(w, options, "off", &off);
+    struct nvllm_result *got = run(w, options, "on", &on);
+    expect_same(got, want);
+    assert_int_equal(on.num_generated_tokens, off.num_generated_tokens);
+    assert_int_equal(on.num_kv_blocks_used, 0);
+    if (preempts) assert_true(on.num_preemptions > 0 && off.num_preemptions > 0);
+    nvllm_results_free(want, NUM_REQUESTS);
+    nvllm_results_free(got, NUM_REQUESTS);
+    free(w);
+}
+
+static void test_same_results(void **state) {
+    (void)state;
+    expect_same_results(small_options(), false);
+}
+
+static void test_same_results_in_chunks(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.max_num_batched_tokens = 24;
+    expect_same_results(options, false);
+}
+
+static void test_same_results_with_preemption(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.num_kvcache_blocks = 20;
+    expect_same_results(options, true);
+}
+
+static void test_same_results_without_a_prefix_cache(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.enable_prefix_caching = 0;
+    options.max_num_seqs = 3;
+    expect_same_results(options, false);
+}
+
+// prefill-first keeps running step by step, whatever is asked for.
+static void test_same_results_with_prefill_first(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.schedule = "prefill-first";
+    options.num_kvcache_blocks = 18;
+    expect_same_results(options, true);
+}
+
+struct tally {
+    struct nvllm_engine *engine;
+    uint64_t victim; // aborted by the other's third token
+    int tokens, ends, victim_tokens;
+    enum nvllm_finish_reason victim_reason;
+};
+
+static void on_event(const struct nvllm_event *event, void *user_data) {
+    struct tally *tally = user_data;
+    tally->ends += event->finish_reason != NVLLM_FINISH_NONE;
+    if (event->request_id == tally->victim) {
+        tally->victim_tokens = (int)event->num_generated_tokens;
+        tally->victim_reason = event->finish_reason;
+        return;
+    }
+    tally->tokens += event->token_id >= 0;
+    if (tally->tokens == 3) nvllm_engine_abort(tally->engine, tally->victim);
+}
+
+// The victim's next token is on its way in two launched steps when it goes.
+static void test_abort_of_a_request_on_its_way(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.async_scheduling = "on";
+    struct tally tally = {.engine = open_engine(&options)};
+    const int32_t ids[] = {300, 301, 302};
+    struct nvllm_sampling_params params = greedy_params(20);
+    params.ignore_eos = 1;
+    struct nvllm_request request = ids_request(ids, 3, &params);
+    request.on_event = on_event;
+    request.user_data = &tally;
+    uint64_t first;
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_add_request(tally.engine, &request, &first, &error), NVLLM_OK);
+    assert_int_equal(nvllm_engine_add_request(tally.engine, &request, &tally.victim, &error),
+                     NVLLM_OK);
+    while (nvllm_engine_has_unfinished(tally.engine)) {
+        assert_int_equal(nvllm_engine_step(tally.engine, &error), NVLLM_OK);
+    }
+    assert_int_equal(tally.tokens, 20);
+    assert_int_equal(tally.ends, 2);
+    assert_int_equal(tally.victim_reason, NVLLM_FINISH_ABORT);
+    assert_int_equal(tally.victim_tokens, 2); // the third is not known yet
+    nvllm_engine_destroy(tally.engine);
+}
+
+// Destroyed with a step on its way, and aborted before a step that nobody waits for any more.
+static void test_ends_with_a_step_on_its_way(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.async_scheduling = "on";
+    struct nvllm_engine *engine = open_engine(&options);
+    const int32_t ids[] = {300, 301, 302};
+    struct nvllm_sampling_params params = greedy_params(20);
+    struct nvllm_request request = ids_request(ids, 3, &params);
+    struct nvllm_error error = {0};
+    uint64_t id;
+    assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_OK);
+    assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+    assert_int_equal(nvllm_engine_abort(engine, id), 1);
+    assert_int_equal(nvllm_engine_has_unfinished(engine), 0);
+    assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_OK);
+    assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+    assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+    nvllm_engine_destroy(engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_results),
+        cmocka_unit_test(test_same_results_in_chunks),
+        cmocka_unit_test(test_same_results_with_preemption),
+        cmocka_unit_test(test_same_results_without_a_prefix_cache),
+        cmocka_unit_test(test_same_results_with_prefill_first),
+        cmocka_unit_test(test_abort_of_a_request_on_its_way),
+        cmocka_unit_test(test_ends_with_a_step_on_its_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
