@@ -135,7 +135,8 @@ struct nvllm_engine_options {
     int32_t enforce_eager; // 1: no CUDA graphs; default 0
     const char *async_scheduling; // prepare a step while the one before runs: "auto" (default; on
         // a GPU), "on", "off"
-    const char *cache_dir; // existing folder for what only the first start measures; NULL: none
+    const char *cache_dir; // folder for what only the first start measures, made when needed in
+        // one that exists; NULL (default): none
 };
 
 #define NVLLM_ENGINE_OPTIONS_INIT                                                                  \

@@ -115,8 +115,7 @@ static enum status skip_missing_tokenizer(struct bench *b, struct err *err) {
 }
 
 static enum status load(struct bench *b, struct err *err) {
-    struct nvllm_error error = {0};
-    return cli_status(nvllm_engine_create(&b->engine, &b->engine_options, &error), &error, err);
+    return cli_engine_create(&b->engine, &b->engine_options, err);
 }
 
 static enum status warm_up(struct bench *b, bool *interrupted, struct err *err) {

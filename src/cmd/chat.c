@@ -374,8 +374,7 @@ static void tell_loading(const struct chat *chat, bool begins) {
 static enum status load_engine(struct chat *chat, struct err *err) {
     choose_context(&chat->engine_options);
     struct nvllm_error error = {0};
-    enum status status =
-        cli_status(nvllm_engine_create(&chat->engine, &chat->engine_options, &error), &error, err);
+    enum status status = cli_engine_create(&chat->engine, &chat->engine_options, err);
     // A model without a chat template is no use here: better said before the first message.
     if (!status && !nvllm_engine_chat_template(chat->engine, &error)) {
         status = cli_status(error.status, &error, err);

@@ -8,10 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
     // The public codes are ours under another name, in the same order.
     if (status == NVLLM_OK) return OK;
     return err_set(err, (enum status)status, "%s", error->message);
+}
+
+// NULL: the user has no such folder.
+static const char *user_cache(char *path, size_t size) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int len = -1;
+    if (cache && cache[0] == '/') {
+        len = snprintf(path, size, "%s/nanovllm", cache);
+    } else if (home && home[0] == '/') {
+        len = snprintf(path, size, "%s/.cache/nanovllm", home);
+    }
+    return len > 0 && (size_t)len < size ? path : NULL;
+}
+
+enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engine_options *options,
+                              struct err *err) {
+    char path[FILE_PATH_MAX];
+    struct nvllm_engine_options own = *options;
+    if (!own.cache_dir) own.cache_dir = user_cache(path, sizeof path - sizeof "/gemm.txt");
+    struct nvllm_error error = {0};
+    return cli_status(nvllm_engine_create(out, &own, &error), &error, err);
 }
 
 static enum status set_engine_option(void *target, const char *name, const char *value,

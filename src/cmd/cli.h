@@ -42,6 +42,10 @@ int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
 // Flushes what a help text or version printed. CLI_FAILED with the reason when it could not be
 // written, without a word when the reader went away.
 int cli_finish_stdout(void);
+// nvllm_engine_create; without --cache-dir, the user's cache folder is used ($XDG_CACHE_HOME/nanovllm,
+// else ~/.cache/nanovllm).
+MUST_USE enum status cli_engine_create(struct nvllm_engine **out,
+                                       const struct nvllm_engine_options *options, struct err *err);
 // The library's error as ours; passes `status` on.
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err);
 

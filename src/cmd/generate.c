@@ -204,10 +204,8 @@ static int check_usage(const struct generate *g, const struct options *options) 
 }
 
 static enum status load(struct generate *g, struct err *err) {
-    struct nvllm_error error = {0};
     json_t *info = NULL;
-    enum status status =
-        cli_status(nvllm_engine_create(&g->engine, &g->engine_options, &error), &error, err);
+    enum status status = cli_engine_create(&g->engine, &g->engine_options, err);
     if (!status) status = model_info_open(&info, &g->engine_options, err);
     if (!status) g->max_model_len = (size_t)model_info_int(info, "max_model_len");
     json_decref(info);

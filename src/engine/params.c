@@ -101,7 +101,8 @@ static const struct nvllm_param option_table[] = {
     {"async_scheduling", NVLLM_PARAM_STRING, OPTION(async_scheduling), 0, 0, "auto|on|off",
      "prepare a step while the one before runs, auto is on a GPU; default auto"},
     {"cache_dir", NVLLM_PARAM_STRING, OPTION(cache_dir), 0, 0, NULL,
-     "existing folder for what only the first start measures; default: none"},
+     "folder for what only the first start on a GPU measures; default of the command: the "
+     "user's cache folder"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;

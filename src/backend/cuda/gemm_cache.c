@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -108,6 +109,11 @@ static bool write_entries(const struct gemm_cache *cache, FILE *file) {
 
 // Nothing is lost but time when it cannot be written.
 static void write_file(const struct gemm_cache *cache) {
+    char folder[FILE_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", cache->path);
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = '\0';
+    if (slash) mkdir(folder, 0700); // there already, or the next call fails
     char temporary[FILE_PATH_MAX + 8];
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", cache->path);
     int fd = mkstemp(temporary);
