@@ -142,6 +142,9 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     }
     if (!num_blocks) {
         num_blocks = kv_bytes_by_default(plan, sequence_bytes) / plan->kv_block_bytes;
+        // Too few are refused by what they would need together with all else.
+        if (num_blocks < plan->batch.max_blocks_per_seq)
+            num_blocks = plan->batch.max_blocks_per_seq;
     }
     uint64_t most = (uint64_t)INT32_MAX / block_size; // slots are int32_t
     if (num_blocks > most) num_blocks = most;

@@ -197,13 +197,15 @@ static void cuda_embed(struct backend *backend, struct backend_stream *stream,
 static void cuda_rms_norm(struct backend *backend, struct backend_stream *stream,
                           const struct rms_norm_args *args) {
     (void)stream;
-    cuda_rms_norm_launch(args, cuda_backend_of(backend)->stream);
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_rms_norm_launch(args, &cuda->info, cuda->stream);
 }
 
 static void cuda_silu_mul(struct backend *backend, struct backend_stream *stream,
                           const struct silu_mul_args *args) {
     (void)stream;
-    cuda_silu_mul_launch(args, cuda_backend_of(backend)->stream);
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_silu_mul_launch(args, &cuda->info, cuda->stream);
 }
 
 static void cuda_gather_rows(struct backend *backend, struct backend_stream *stream,

@@ -100,8 +100,10 @@ static inline bool cuda_attention_is_few(const struct cuda_device_info *info, ui
 
 void cuda_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
                        cudaStream_t stream);
-void cuda_rms_norm_launch(const struct rms_norm_args *args, cudaStream_t stream);
-void cuda_silu_mul_launch(const struct silu_mul_args *args, cudaStream_t stream);
+void cuda_rms_norm_launch(const struct rms_norm_args *args, const struct cuda_device_info *info,
+                          cudaStream_t stream);
+void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_device_info *info,
+                          cudaStream_t stream);
 void cuda_gather_rows_launch(const struct gather_rows_args *args, cudaStream_t stream);
 void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
                                    const struct cuda_kv_view *kv,

@@ -21,9 +21,9 @@ __device__ __forceinline__ void let_next_start() {
     NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaTriggerProgrammaticLaunchCompletion();))
 }
 
-template <typename PARAMS>
-void launch_dependent(void (*kernel)(PARAMS), dim3 grid, unsigned threads, size_t shared_bytes,
-                      const cuda_device_info *info, cudaStream_t stream, const PARAMS &params) {
+template <typename... PARAMS, typename... ARGS>
+void launch_dependent(void (*kernel)(PARAMS...), dim3 grid, unsigned threads, size_t shared_bytes,
+                      const cuda_device_info *info, cudaStream_t stream, const ARGS &...args) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -34,7 +34,7 @@ void launch_dependent(void (*kernel)(PARAMS), dim3 grid, unsigned threads, size_
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = info->major >= 9 ? 1 : 0;
-    cudaLaunchKernelEx(&config, kernel, params);
+    cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
 }
 
 } // namespace

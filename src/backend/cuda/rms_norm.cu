@@ -4,6 +4,7 @@
  * Launch: a block per row, 8 elements a thread and turn; the row stays in registers. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -27,6 +28,8 @@ template <int TURNS>
 __global__ void __launch_bounds__(THREADS_MAX)
     rms_norm_kernel(const uint4 *x, uint4 *residual, const float4 *weight, uint4 *out, int vectors,
                     float eps) {
+    let_next_start();
+    wait_for_earlier();
     uint4 row[TURNS];
     float sum = 0;
     size_t start = (size_t)blockIdx.x * vectors;
@@ -66,21 +69,22 @@ __global__ void __launch_bounds__(THREADS_MAX)
 
 } // namespace
 
-extern "C" void cuda_rms_norm_launch(const struct rms_norm_args *args, cudaStream_t stream) {
+extern "C" void cuda_rms_norm_launch(const struct rms_norm_args *args,
+                                     const struct cuda_device_info *info, cudaStream_t stream) {
     int vectors = static_cast<int>(args->cols / 8);
-    int threads = vectors < THREADS_MAX ? (vectors + 31) / 32 * 32 : THREADS_MAX;
+    unsigned threads = vectors < THREADS_MAX ? (vectors + 31) / 32 * 32 : THREADS_MAX;
     auto x = static_cast<const uint4 *>(args->x);
     auto residual = static_cast<uint4 *>(args->residual);
     auto weight = reinterpret_cast<const float4 *>(args->weight);
     auto out = static_cast<uint4 *>(args->out);
-    if (vectors <= threads) {
-        rms_norm_kernel<1>
-            <<<args->rows, threads, 0, stream>>>(x, residual, weight, out, vectors, args->eps);
-    } else if (vectors <= 2 * threads) {
-        rms_norm_kernel<2>
-            <<<args->rows, threads, 0, stream>>>(x, residual, weight, out, vectors, args->eps);
+    if (vectors <= static_cast<int>(threads)) {
+        launch_dependent(rms_norm_kernel<1>, dim3(args->rows), threads, 0, info, stream, x,
+                         residual, weight, out, vectors, args->eps);
+    } else if (vectors <= 2 * static_cast<int>(threads)) {
+        launch_dependent(rms_norm_kernel<2>, dim3(args->rows), threads, 0, info, stream, x,
+                         residual, weight, out, vectors, args->eps);
     } else {
-        rms_norm_kernel<TURNS_MAX>
-            <<<args->rows, threads, 0, stream>>>(x, residual, weight, out, vectors, args->eps);
+        launch_dependent(rms_norm_kernel<TURNS_MAX>, dim3(args->rows), threads, 0, info, stream, x,
+                         residual, weight, out, vectors, args->eps);
     }
 }

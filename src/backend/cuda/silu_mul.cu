@@ -2,6 +2,7 @@
  * Bytes: 3 x rows x cols x 2. Launch: 8 elements a thread, rows along y. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -14,6 +15,8 @@ __device__ __forceinline__ uint32_t silu_mul_pair(uint32_t gate, uint32_t up) {
 }
 
 __global__ void silu_mul_kernel(const uint4 *gate_up, uint4 *out, int rows, int vectors) {
+    let_next_start();
+    wait_for_earlier();
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
     for (int row = blockIdx.y; row < rows; row += gridDim.y) {
@@ -27,11 +30,12 @@ __global__ void silu_mul_kernel(const uint4 *gate_up, uint4 *out, int rows, int 
 
 } // namespace
 
-extern "C" void cuda_silu_mul_launch(const struct silu_mul_args *args, cudaStream_t stream) {
+extern "C" void cuda_silu_mul_launch(const struct silu_mul_args *args,
+                                     const struct cuda_device_info *info, cudaStream_t stream) {
     int vectors = static_cast<int>(args->cols / 8);
     dim3 grid(static_cast<unsigned>((vectors + 127) / 128),
               args->rows < 65535 ? args->rows : 65535);
-    silu_mul_kernel<<<grid, 128, 0, stream>>>(static_cast<const uint4 *>(args->gate_up),
-                                              static_cast<uint4 *>(args->out),
-                                              static_cast<int>(args->rows), vectors);
+    launch_dependent(silu_mul_kernel, grid, 128, 0, info, stream,
+                     static_cast<const uint4 *>(args->gate_up), static_cast<uint4 *>(args->out),
+                     static_cast<int>(args->rows), vectors);
 }
