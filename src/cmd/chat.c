@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/jread.h"
 #include "cmd/chat_command.h"
 #include "cmd/chat_editor.h"
 #include "cmd/chat_entry.h"
@@ -15,6 +14,7 @@
 #include "cmd/cli.h"
 #include "cmd/line_reader.h"
 #include "cmd/model_info.h"
+#include "cmd/request_chat.h"
 
 struct chat {
     struct nvllm_engine_options engine_options;
@@ -311,15 +311,11 @@ static int run_prompt(struct chat *chat) {
 // ---- before the first turn ----
 
 static enum status set_kwargs(struct chat *chat, struct err *err) {
-    enum status status = OK;
     if (chat->kwargs_text) {
-        status = jread_text_nul(&chat->kwargs, chat->kwargs_text, strlen(chat->kwargs_text),
-                                "--chat-template-kwargs", err);
-        if (status) return status == ERR_NOMEM ? status : ERR_INVALID;
-        if (!json_is_object(chat->kwargs)) {
-            return err_set(err, ERR_INVALID, "--chat-template-kwargs is %s, want an object",
-                           jread_type_name(chat->kwargs));
-        }
+        struct request_chat_defaults defaults = {0};
+        enum status status = request_chat_set_kwargs(&defaults, chat->kwargs_text, err);
+        chat->kwargs = defaults.template_kwargs;
+        if (status) return status;
     }
     if (chat->thinking < 0) return OK;
     if (!chat->kwargs) chat->kwargs = json_object();
@@ -362,7 +358,7 @@ static void choose_context(struct nvllm_engine_options *options) {
 
 // A large model takes its time, and a terminal is told so.
 static void tell_loading(const struct chat *chat, bool begins) {
-    if (!isatty(STDERR_FILENO)) return;
+    if (!isatty(STDERR_FILENO) || !has_escapes()) return; // what could not be taken back
     if (begins) {
         fprintf(stderr, "Loading %s ...", model_name(chat->engine_options.model));
     } else {
@@ -392,8 +388,7 @@ static bool wants_color(const struct chat *chat) {
 }
 
 static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
-    enum status status = set_kwargs(chat, err);
-    if (!status) status = begin_messages(chat, err);
+    enum status status = begin_messages(chat, err);
     if (!status) status = chat_output_init(&chat->output, err);
     if (status) return status;
     tell_loading(chat, true);
@@ -423,7 +418,11 @@ static int chat_run(struct chat *chat, const struct options *options) {
     const char *message = options->num_args ? options->args[0] : NULL;
     bool at_prompt = !message && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     struct err err = {0};
-    enum status status = start(chat, at_prompt, &err);
+    enum status status = set_kwargs(chat, &err);
+    if (status && status != ERR_NOMEM) {
+        return cli_usage_error(options, "--chat-template-kwargs: %s", err.message);
+    }
+    if (!status) status = start(chat, at_prompt, &err);
     if (status) return cli_error("%s", err.message);
     if (message && strcmp(message, "-") == 0) return run_stdin(chat);
     if (message) return run_one(chat, message, strlen(message));
