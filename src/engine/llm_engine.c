@@ -249,10 +249,10 @@ static const struct sampling *sampling_of(const struct sequence *seq) {
     return &request->sampling;
 }
 
-static void fail_all(struct llm_engine *engine) {
+static void fail_all(struct llm_engine *engine, const char *why) {
     engine->failed = true;
     for (struct sequence *seq; (seq = scheduler_first(engine->scheduler));) {
-        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ERROR, "the device failed");
+        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ERROR, why);
     }
 }
 
@@ -356,9 +356,11 @@ enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
     if (engine->in_callback) {
         return err_set(err, ERR_INVALID, "an event callback cannot step the engine");
     }
-    enum status status = step(engine, err);
-    if (status) fail_all(engine);
-    return status;
+    struct err why = {0};
+    enum status status = step(engine, &why);
+    if (!status) return OK;
+    fail_all(engine, why.message);
+    return err_set(err, status, "%s", why.message);
 }
 
 bool llm_engine_has_unfinished(const struct llm_engine *engine) {

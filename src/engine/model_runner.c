@@ -78,9 +78,11 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
         if (status) return status;
     }
     if (!ops->graph_begin || limits->enforce_eager) return OK;
-    r->num_graphs = graph_index(rows) + 1;
-    r->graphs = calloc(r->num_graphs, sizeof *r->graphs);
-    return r->graphs ? OK : err_nomem(err, "recorded steps");
+    uint32_t num_graphs = graph_index(rows) + 1;
+    r->graphs = calloc(num_graphs, sizeof *r->graphs);
+    if (!r->graphs) return err_nomem(err, "recorded steps");
+    r->num_graphs = num_graphs;
+    return OK;
 }
 
 enum status model_runner_create(struct model_runner **out, const struct model_config *config,
@@ -220,7 +222,10 @@ enum status model_runner_launch(struct model_runner *r, const struct batch_array
     CHECK(slot < MODEL_RUNNER_SLOTS, "slot=%u", slot);
     ops->upload(r->backend, r->backend->stream, r->batch, batch->header, batch->size_bytes);
     enum status status = run_step(r, header, &dev, times, err);
-    if (status) return status;
+    if (status) { // nobody will wait for what is on its way and reads the batch
+        (void)!ops->synchronize(r->backend, r->backend->stream, NULL);
+        return status;
+    }
     ops->download(r->backend, r->backend->stream, r->slots[slot].results, r->results,
                   header->num_logits * sizeof *r->results);
     if (ops->event_record) ops->event_record(r->backend, r->backend->stream, r->slots[slot].done);

@@ -360,7 +360,7 @@ void decoder_destroy(struct decoder *d) {
         ops->linear_destroy(d->backend, layer->gate_up);
         ops->linear_destroy(d->backend, layer->down);
         ops->linear_destroy(d->backend, layer->router);
-        ops->experts_destroy(d->backend, layer->experts);
+        if (layer->experts) ops->experts_destroy(d->backend, layer->experts);
         ops->release(d->backend, layer->input_norm);
         ops->release(d->backend, layer->attention_norm);
         ops->release(d->backend, layer->q_norm);

@@ -1,0 +1,270 @@
+/* The engine on a device that runs beside the host, as far as a machine without one can show it:
+ * recorded steps give the CPU's results to the bit, and whatever breaks, and whenever, every request
+ * gets its one last event, nothing is lost, and no memory is given back that the device still uses. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/cmocka_all.h"
+#include "support/engine_fixture.h"
+#include "support/fake_device.h"
+#include "support/workload.h"
+
+static struct nvllm_engine_options device_options(void) {
+    struct nvllm_engine_options options = small_options();
+    options.device = "cuda";
+    return options;
+}
+
+static void expect_all_given_back(void) {
+    struct fake_device_counts counts = fake_device_counts();
+    assert_int_equal(counts.live, 0);
+    assert_int_equal(counts.num_given_back_early, 0);
+}
+
+// What the CPU makes of the workload, whatever the options are.
+struct expected {
+    struct workload *workload;
+    struct nvllm_result *results;
+    struct nvllm_stats stats;
+};
+
+static int run_on_cpu(void **state) {
+    struct expected *expected = calloc(1, sizeof *expected);
+    assert_non_null(expected);
+    struct nvllm_engine_options options = small_options();
+    options.device = "cpu";
+    expected->workload = workload_create();
+    expected->stats = (struct nvllm_stats)NVLLM_STATS_INIT;
+    expected->results = workload_run(expected->workload, &options, &expected->stats);
+    *state = expected;
+    return 0;
+}
+
+static int forget_expected(void **state) {
+    struct expected *expected = *state;
+    nvllm_results_free(expected->results, WORKLOAD_REQUESTS);
+    free(expected->workload);
+    free(expected);
+    return 0;
+}
+
+// Returns what the device counted.
+static struct fake_device_counts expect_cpu_results(const struct expected *expected,
+                                                    const struct nvllm_engine_options *options) {
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    fake_device_reset();
+    struct nvllm_result *got = workload_run(expected->workload, options, &stats);
+    workload_expect_same(got, expected->results);
+    assert_int_equal(stats.num_generated_tokens, expected->stats.num_generated_tokens);
+    assert_int_equal(stats.num_requests_finished, WORKLOAD_REQUESTS);
+    assert_int_equal(stats.num_kv_blocks_used, 0);
+    expect_all_given_back();
+    nvllm_results_free(got, WORKLOAD_REQUESTS);
+    return fake_device_counts();
+}
+
+// Also where max_num_seqs is none of the sizes that steps are padded to.
+static void test_recorded_steps_give_the_same_results(void **state) {
+    static const int sizes[] = {1, 5, 17};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct nvllm_engine_options options = device_options();
+        options.max_num_seqs = sizes[i];
+        struct fake_device_counts counts = expect_cpu_results(*state, &options);
+        assert_true(counts.num_graphs > 0);
+        assert_true(counts.num_graph_launches > counts.num_graphs);
+    }
+}
+
+static void test_recorded_steps_with_chunks_and_preemption(void **state) {
+    struct nvllm_engine_options options = device_options();
+    options.max_num_batched_tokens = 24;
+    options.num_kvcache_blocks = 20;
+    assert_true(expect_cpu_results(*state, &options).num_graph_launches > 0);
+}
+
+static void test_recorded_steps_one_after_the_other(void **state) {
+    struct nvllm_engine_options options = device_options();
+    options.async_scheduling = "off";
+    assert_true(expect_cpu_results(*state, &options).num_graph_launches > 0);
+}
+
+static void test_enforce_eager_records_nothing(void **state) {
+    struct nvllm_engine_options options = device_options();
+    options.enforce_eager = 1;
+    assert_int_equal(expect_cpu_results(*state, &options).num_graphs, 0);
+}
+
+enum { NUM_WATCHED = 5 };
+
+struct watched {
+    uint32_t num_tokens;
+    int num_ends;
+    enum nvllm_finish_reason reason;
+    struct nvllm_error error;
+};
+
+static void watch(const struct nvllm_event *event, void *user_data) {
+    struct watched *w = user_data;
+    assert_int_equal(w->num_ends, 0);
+    if (event->token_id >= 0) {
+        w->num_tokens++;
+        assert_int_equal(event->token_ids[w->num_tokens - 1], event->token_id);
+    }
+    assert_int_equal(event->num_generated_tokens, w->num_tokens);
+    if (event->finish_reason == NVLLM_FINISH_NONE) return;
+    w->num_ends++;
+    w->reason = event->finish_reason;
+    if (event->error) snprintf(w->error.message, sizeof w->error.message, "%s", event->error);
+}
+
+static void add_watched(struct nvllm_engine *engine, struct watched watched[NUM_WATCHED]) {
+    static const int32_t ids[] = {300, 317, 334, 351, 368};
+    for (int i = 0; i < NUM_WATCHED; i++) {
+        watched[i] = (struct watched){0};
+        struct nvllm_sampling_params params = greedy_params(2 + 2 * i);
+        params.ignore_eos = 1;
+        if (i == 3) params.repetition_penalty = 1.3f;
+        struct nvllm_request request = ids_request(ids, (size_t)(1 + i), &params);
+        request.on_event = watch;
+        request.user_data = &watched[i];
+        uint64_t id;
+        struct nvllm_error error = {0};
+        assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_OK);
+    }
+}
+
+// What a failed engine owes to those who use it.
+static void expect_failed(struct nvllm_engine *engine, const struct watched watched[NUM_WATCHED],
+                          const struct nvllm_error *failure) {
+    assert_non_null(strstr(failure->message, "fake"));
+    for (int i = 0; i < NUM_WATCHED; i++) {
+        assert_int_equal(watched[i].num_ends, 1);
+        if (watched[i].reason == NVLLM_FINISH_LENGTH) continue;
+        assert_int_equal(watched[i].reason, NVLLM_FINISH_ERROR);
+        assert_string_equal(watched[i].error.message, failure->message);
+    }
+    assert_int_equal(nvllm_engine_has_unfinished(engine), 0);
+    uint32_t num_waits = fake_device_counts().num_waits;
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_ERR_DEVICE);
+    assert_int_equal(fake_device_counts().num_waits, num_waits);
+    const int32_t id = 300;
+    struct nvllm_sampling_params params = greedy_params(2);
+    struct nvllm_request request = ids_request(&id, 1, &params);
+    expect_refused(engine, &request, "failed");
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(engine, &stats);
+    assert_int_equal(stats.num_requests_finished, NUM_WATCHED);
+    assert_int_equal(stats.num_kv_blocks_used, 0);
+}
+
+// False: there are fewer such occasions than n.
+static bool run_failing(enum fake_fault fault, uint32_t n, const char *async_scheduling) {
+    struct nvllm_engine_options options = device_options();
+    options.async_scheduling = async_scheduling;
+    options.skip_tokenizer_init = 1;
+    fake_device_reset();
+    struct nvllm_engine *engine = open_engine(&options);
+    struct watched watched[NUM_WATCHED];
+    add_watched(engine, watched);
+    fake_device_fail_at(fault, n);
+    struct nvllm_error error = {0};
+    enum nvllm_status status = NVLLM_OK;
+    int num_steps = 0;
+    while (!status && nvllm_engine_has_unfinished(engine)) {
+        status = nvllm_engine_step(engine, &error);
+        assert_true(++num_steps < 100);
+    }
+    if (status) {
+        assert_int_equal(status, NVLLM_ERR_DEVICE);
+        expect_failed(engine, watched, &error);
+    }
+    nvllm_engine_destroy(engine);
+    expect_all_given_back();
+    // A device that breaks in a step that nobody waits for any more need not be noticed.
+    return fake_device_has_failed();
+}
+
+static uint32_t fail_everywhere(enum fake_fault fault) {
+    uint32_t n = 1;
+    while (run_failing(fault, n, "on")) n += fault == FAKE_FAULT_RUN ? 1 + n / 3 : 1;
+    uint32_t last = n;
+    for (n = 1; run_failing(fault, n, "off");) n += fault == FAKE_FAULT_RUN ? 1 + n / 3 : 1;
+    return last < n ? last : n;
+}
+
+static void test_a_device_that_breaks_while_it_runs(void **state) {
+    (void)state;
+    assert_true(fail_everywhere(FAKE_FAULT_RUN) > 50);
+}
+
+static void test_a_device_that_breaks_before_a_wait(void **state) {
+    (void)state;
+    assert_true(fail_everywhere(FAKE_FAULT_WAIT) > 5);
+}
+
+static void test_a_recording_that_cannot_begin(void **state) {
+    (void)state;
+    assert_true(fail_everywhere(FAKE_FAULT_GRAPH_BEGIN) > 1);
+}
+
+static void test_a_recording_that_cannot_end(void **state) {
+    (void)state;
+    assert_true(fail_everywhere(FAKE_FAULT_GRAPH_END) > 1);
+}
+
+static void test_device_memory_that_is_not_to_be_had(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = device_options();
+    options.skip_tokenizer_init = 1;
+    for (uint32_t n = 1;; n++) {
+        fake_device_reset();
+        fake_device_fail_at(FAKE_FAULT_CREATE, n);
+        struct nvllm_engine *engine = NULL;
+        struct nvllm_error error = {0};
+        enum nvllm_status status = nvllm_engine_create(&engine, &options, &error);
+        nvllm_engine_destroy(engine);
+        expect_all_given_back();
+        assert_int_equal(status, fake_device_has_failed() ? NVLLM_ERR_NOMEM : NVLLM_OK);
+        if (status) continue;
+        assert_true(n > 10);
+        return;
+    }
+}
+
+static void test_destroyed_with_steps_on_their_way(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = device_options();
+    for (int num_steps = 0; num_steps < 8; num_steps++) {
+        fake_device_reset();
+        struct nvllm_engine *engine = open_engine(&options);
+        struct watched watched[NUM_WATCHED];
+        add_watched(engine, watched);
+        struct nvllm_error error = {0};
+        for (int i = 0; i < num_steps; i++) {
+            assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+        }
+        nvllm_engine_destroy(engine);
+        expect_all_given_back();
+        for (int i = 0; i < NUM_WATCHED; i++) assert_int_equal(watched[i].num_ends, 1);
+        assert_int_equal(watched[NUM_WATCHED - 1].reason, NVLLM_FINISH_ABORT);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recorded_steps_give_the_same_results),
+        cmocka_unit_test(test_recorded_steps_with_chunks_and_preemption),
+        cmocka_unit_test(test_recorded_steps_one_after_the_other),
+        cmocka_unit_test(test_enforce_eager_records_nothing),
+        cmocka_unit_test(test_a_device_that_breaks_while_it_runs),
+        cmocka_unit_test(test_a_device_that_breaks_before_a_wait),
+        cmocka_unit_test(test_a_recording_that_cannot_begin),
+        cmocka_unit_test(test_a_recording_that_cannot_end),
+        cmocka_unit_test(test_device_memory_that_is_not_to_be_had),
+        cmocka_unit_test(test_destroyed_with_steps_on_their_way),
+    };
+    return cmocka_run_group_tests(tests, run_on_cpu, forget_expected);
+}
