@@ -7,7 +7,8 @@
 set(NANOVLLM_CUDA AUTO CACHE STRING
   "Build the CUDA backend: ON, OFF, or AUTO: where nvcc is found and a GPU's driver is there")
 set_property(CACHE NANOVLLM_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(NANOVLLM_CUDA_ARCHITECTURES "80;89;90a;100" CACHE STRING
+set(NANOVLLM_CUDA_ARCHITECTURES_DEFAULT "80;89;90a;100")
+set(NANOVLLM_CUDA_ARCHITECTURES "${NANOVLLM_CUDA_ARCHITECTURES_DEFAULT}" CACHE STRING
   "Compute capabilities to build kernels for; the last one also as PTX, which GPUs to come run")
 
 # A machine with a toolkit but without a GPU should not spend minutes on kernels that it cannot run;
@@ -70,6 +71,10 @@ target_compile_options(cuda_flags INTERFACE
 if(NANOVLLM_WERROR)
   target_compile_options(cuda_flags INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler=-Werror>")
+endif()
+if(CUDAToolkit_VERSION VERSION_LESS 12.8 AND
+   "${NANOVLLM_CUDA_ARCHITECTURES}" STREQUAL "${NANOVLLM_CUDA_ARCHITECTURES_DEFAULT}")
+  set(NANOVLLM_CUDA_ARCHITECTURES 80 90a 89) # 100 is unknown to it, but runs the PTX of 89
 endif()
 set(NANOVLLM_GENCODE)
 foreach(architecture ${NANOVLLM_CUDA_ARCHITECTURES})

@@ -13,6 +13,9 @@ enum { COPY_THREADS_MAX = 8 };
 
 enum status cuda_error(struct err *err, cudaError_t error, const char *call) {
     enum status status = error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_DEVICE;
+    // Reported here, so it is not to be found by the next wait, which may be another engine's. What
+    // broke the device stays all the same.
+    (void)cudaGetLastError();
     return err_set(err, status, "CUDA: %s: %s", call, cudaGetErrorString(error));
 }
 
@@ -159,6 +162,7 @@ static enum status cuda_graph_end(struct backend *backend, struct backend_stream
     *out = (struct backend_graph *)executable;
     return OK;
 fail:
+    if (executable) cudaGraphExecDestroy(executable);
     if (graph) cudaGraphDestroy(graph);
     return status;
 }

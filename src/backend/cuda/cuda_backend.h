@@ -17,7 +17,6 @@ struct cuda_staging; // staging.h
 
 struct cuda_backend {
     struct backend base; // first: a struct backend * is a struct cuda_backend *
-    int device;
     struct cuda_device_info info;
     cudaStream_t stream;
     struct cuda_gemm *gemm;

@@ -10,7 +10,7 @@
 #include "base/check.h"
 
 enum {
-    SMALL_TOKENS = 4, // as in cuda_linear.c
+    SMALL_TOKENS = 4, // what cuda_experts_small_launch takes
     CHUNK_TOKENS = 8192, // 512 rows per expert of 128 with 8 chosen: weights no longer count
 };
 

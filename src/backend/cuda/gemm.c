@@ -12,6 +12,8 @@ enum {
     TIMED_RUNS = 5,
 };
 
+static const float never_ms = 1e30f; // of an algorithm that does not run
+
 struct cuda_gemm {
     struct gemm_library library;
     cublasLtHandle_t handle;
@@ -82,16 +84,16 @@ static cublasStatus_t multiply(const struct cuda_gemm *g, const struct product *
 }
 
 // The median would need more runs than starting up has time for; the least is close to it, since
-// nothing can make a run faster than it is.
+// nothing can make a run faster than it is. never_ms: it does not run.
 static float time_algorithm(const struct cuda_gemm *g, const struct product *p,
                             const cublasLtMatmulAlgo_t *algo, cudaStream_t stream) {
-    float best = 1e30f;
+    float best = never_ms;
     for (int i = 0; i <= TIMED_RUNS; i++) {
         float ms = 0;
         cudaEventRecord(g->start, stream);
-        if (multiply(g, p, algo, stream)) return 1e30f;
+        if (multiply(g, p, algo, stream)) return never_ms;
         cudaEventRecord(g->stop, stream);
-        if (cudaEventSynchronize(g->stop)) return 1e30f;
+        if (cudaEventSynchronize(g->stop)) return never_ms;
         cudaEventElapsedTime(&ms, g->start, g->stop);
         if (i > 0 && ms < best) best = ms; // the first run warms up
     }
@@ -131,7 +133,8 @@ static bool choose(struct cuda_gemm *g, const struct product *p, const struct ge
         *out = results[0].algo;
         return true;
     }
-    float best_ms = 1e30f;
+    float best_ms = never_ms;
+    bool was_well = cudaPeekAtLastError() == cudaSuccess;
     for (int i = 0; i < count; i++) {
         float ms = time_algorithm(g, p, &results[i].algo, stream);
         // The heuristic's order breaks ties within the noise.
@@ -140,6 +143,9 @@ static bool choose(struct cuda_gemm *g, const struct product *p, const struct ge
             best = i;
         }
     }
+    if (was_well)
+        (void)cudaGetLastError(); // a candidate that was refused is no fault of the step's
+    if (best_ms == never_ms) return false; // and nothing of it is kept for the next start
     *out = results[best].algo;
     gemm_cache_put(g->cache, key, out);
     return true;
