@@ -374,7 +374,7 @@ NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_resul
 // written.
 struct nvllm_stats {
     size_t struct_size;
-    uint64_t num_steps;
+    uint64_t num_steps; // whose results are there; the tokens of these
     uint64_t num_prefill_tokens; // prompt (or recomputed) tokens run through the model
     uint64_t num_decode_tokens; // generated tokens run through the model
     uint64_t num_generated_tokens;
@@ -390,8 +390,8 @@ struct nvllm_stats {
     uint32_t block_size; // tokens
     double load_seconds;
     double schedule_seconds; // scheduling and batch building
-    double forward_seconds; // the model
-    double sample_seconds;
+    double forward_seconds; // the model; on a GPU what the host waits for it
+    double sample_seconds; // on a GPU enqueueing alone: it is waited for with the model
     double output_seconds; // detokenizing, stops, callbacks
     uint64_t peak_rss_bytes;
 };

@@ -288,9 +288,8 @@ static enum status launch(struct llm_engine *engine, const struct schedule *sche
     if (status) return status;
     engine->stats.forward_seconds += times.forward_seconds;
     engine->stats.sample_seconds += times.sample_seconds;
-    engine->stats.num_steps++;
-    engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
-    engine->stats.num_decode_tokens += schedule->num_decode_tokens;
+    flight->num_prefill_tokens = schedule->num_prefill_tokens;
+    flight->num_decode_tokens = schedule->num_decode_tokens;
     flight->is_launched = true;
     engine->next_slot = (engine->next_slot + 1) % MODEL_RUNNER_SLOTS;
     return OK;
@@ -317,6 +316,10 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     engine->stats.forward_seconds += times.forward_seconds;
     if (status) return status;
     double start = clock_seconds();
+    // Not at the launch: rates are taken over the call that waited for the tokens.
+    engine->stats.num_steps++;
+    engine->stats.num_prefill_tokens += flight->num_prefill_tokens;
+    engine->stats.num_decode_tokens += flight->num_decode_tokens;
     for (uint32_t row = 0; row < flight->num_rows; row++) {
         struct request *request = flight->requests[row];
         if (!request) continue;
@@ -326,6 +329,7 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     engine->stats.output_seconds += clock_seconds() - start;
     return OK;
 }
+
 // One step, or in asynchronous operation the launch of one and the results of the one before.
 static enum status step(struct llm_engine *engine, struct err *err) {
     double start = clock_seconds();

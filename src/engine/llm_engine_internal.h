@@ -14,6 +14,7 @@ struct flight {
     // [num_rows] by row of the results; NULL: ended meanwhile
     struct request **requests;
     uint32_t num_rows;
+    uint32_t num_prefill_tokens, num_decode_tokens; // as of struct schedule
     bool needs_history; // a row's penalties wait for its token
 };
 

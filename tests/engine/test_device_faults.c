@@ -253,6 +253,59 @@ static void test_destroyed_with_steps_on_their_way(void **state) {
     }
 }
 
+// Where a step's time is, there its tokens are counted too.
+static void test_a_step_counts_when_its_results_are_there(void **state) {
+    (void)state;
+    fake_device_reset();
+    struct nvllm_engine_options options = device_options();
+    struct nvllm_engine *engine = open_engine(&options);
+    const int32_t ids[] = {300, 317, 334};
+    struct nvllm_sampling_params params = greedy_params(3);
+    params.ignore_eos = 1;
+    struct nvllm_request request = ids_request(ids, 3, &params);
+    struct nvllm_error error = {0};
+    uint64_t id;
+    assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_OK);
+    static const uint64_t prefill[] = {0, 3, 3, 3}, decode[] = {0, 0, 1, 2};
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+        struct nvllm_stats stats = NVLLM_STATS_INIT;
+        nvllm_engine_stats(engine, &stats);
+        assert_int_equal(stats.num_steps, i);
+        assert_int_equal(stats.num_prefill_tokens, prefill[i]);
+        assert_int_equal(stats.num_decode_tokens, decode[i]);
+        assert_int_equal(stats.num_generated_tokens, i);
+    }
+    assert_int_equal(nvllm_engine_has_unfinished(engine), 0);
+    nvllm_engine_destroy(engine);
+}
+
+// The KV cache gets what the share leaves; where that is not even one sequence, what is missing is
+// said.
+static void test_the_kv_cache_fills_the_share_of_a_device(void **state) {
+    (void)state;
+    const size_t memory = (size_t)1 << 30;
+    fake_device_reset();
+    fake_device_set_memory(memory);
+    struct nvllm_engine_options options = device_options();
+    options.num_kvcache_blocks = 0;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(engine, &stats);
+    nvllm_engine_destroy(engine);
+    uint32_t of_a_share = stats.num_kv_blocks;
+    options.gpu_memory_utilization = 0.45;
+    engine = open_engine(&options);
+    nvllm_engine_stats(engine, &stats);
+    nvllm_engine_destroy(engine);
+    assert_true(of_a_share > 256 / 16 && stats.num_kv_blocks < of_a_share);
+    fake_device_set_memory((size_t)1 << 20);
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_NOMEM);
+    assert_non_null(strstr(error.message, "needs"));
+    expect_all_given_back();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded_steps_give_the_same_results),
@@ -265,6 +318,8 @@ int main(void) {
         cmocka_unit_test(test_a_recording_that_cannot_end),
         cmocka_unit_test(test_device_memory_that_is_not_to_be_had),
         cmocka_unit_test(test_destroyed_with_steps_on_their_way),
+        cmocka_unit_test(test_a_step_counts_when_its_results_are_there),
+        cmocka_unit_test(test_the_kv_cache_fills_the_share_of_a_device),
     };
     return cmocka_run_group_tests(tests, run_on_cpu, forget_expected);
 }
