@@ -56,6 +56,9 @@ static bool parse_ran_out_of_memory(const json_t *root, const json_error_t *faul
 static enum status load_guarded(json_t **out, const char *text, size_t len, size_t flags,
                                 const char *what, struct err *err) {
     size_t guard_len = longest_token(text, len) + 16;
+    // The buffer grows at powers of two. Were the quote at the guard's end what is dropped there,
+    // jansson would read on past it.
+    if (((guard_len + 2) & (guard_len + 1)) == 0) guard_len++;
     char *wrapped = guard_len < SIZE_MAX / 4 ? malloc(guard_len + len + 8) : NULL;
     if (!wrapped) return err_nomem(err, what);
     size_t pos = 0;

@@ -74,6 +74,21 @@ static enum status read_json_text(void *context, struct err *err) {
     return status;
 }
 
+// A string of the length in *context, so that every character of a token is once the one at which
+// jansson's buffer grows.
+static enum status read_json_string(void *context, struct err *err) {
+    const int *len = context;
+    char text[160];
+    int used = snprintf(text, sizeof text, "[\"%.*s\"]", *len,
+                        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+                        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    json_t *root = NULL;
+    enum status status = jread_text(&root, text, (size_t)used, "the text", err);
+    if (!status) assert_int_equal(json_string_length(json_array_get(root, 0)), *len);
+    json_decref(root);
+    return status;
+}
+
 static enum status read_json_file(void *context, struct err *err) {
     json_t *root = NULL;
     enum status status = jread_file(&root, context, err);
@@ -134,6 +149,13 @@ static void test_json_text(void **state) {
     sweep(read_json_text, NULL);
 }
 
+static void test_json_strings_of_every_length(void **state) {
+    (void)state;
+    for (int len = 0; len < 128; len++) {
+        alloc_sweep_run(&(struct alloc_sweep){read_json_string, &len, 0, false});
+    }
+}
+
 static void test_json_file(void **state) {
     (void)state;
     sweep(read_json_file, (void *)(uintptr_t) "models/tiny-qwen3/config.json");
@@ -158,10 +180,11 @@ static void test_file_map(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buf),          cmocka_unit_test(test_strmap),
-        cmocka_unit_test(test_u64map),       cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_json_text),    cmocka_unit_test(test_json_file),
-        cmocka_unit_test(test_json_writing), cmocka_unit_test(test_file_map),
+        cmocka_unit_test(test_buf),       cmocka_unit_test(test_strmap),
+        cmocka_unit_test(test_u64map),    cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_json_text), cmocka_unit_test(test_json_strings_of_every_length),
+        cmocka_unit_test(test_json_file), cmocka_unit_test(test_json_writing),
+        cmocka_unit_test(test_file_map),
     };
     return cmocka_run_group_tests_name("base_faults", tests, NULL, NULL);
 }
