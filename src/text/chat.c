@@ -2,6 +2,7 @@
  * special tokens, over which the caller's further variables win. */
 #include "text/chat.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,29 +54,72 @@ static enum status render(const struct chat_template *chat_template,
     return status;
 }
 
+// What the variant makes of a chat; *rendered false: it refuses, which is an answer too.
+static enum status ask(const struct chat_template *chat_template,
+                       const struct chat_variant *variant, const char *text, struct buf *out,
+                       bool *rendered, struct err *err) {
+    struct chat chat;
+    struct err refusal = {0};
+    enum status status = chat_read(&chat, text, strlen(text), err);
+    if (status) return status;
+    if (variant == &chat_template->main) chat.tools = NULL;
+    buf_clear(out);
+    status = buf_reserve(out, 0, &refusal); // a template may print nothing
+    if (!status) status = render(chat_template, variant, &chat, out, &refusal);
+    *rendered = !status;
+    if (status == ERR_NOMEM && err) *err = refusal;
+    chat_fini(&chat);
+    return status == ERR_NOMEM ? status : OK;
+}
+
 /* Whether a template reads content that is a list of parts is asked of the template itself: it is
  * given a list once. One that takes strings only raises an error, or prints the list as Python or
  * JSON writes it, where a newline becomes \n. */
 static enum status probe_parts(const struct chat_template *chat_template,
-                               struct chat_variant *variant, struct err *err) {
+                               struct chat_variant *variant, struct buf *out, struct err *err) {
     static const char text[] = "nanovllm\nprobe";
-    static const char chat_text[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
-        "\"nanovllm\\nprobe\"}]}], \"tools\": []}";
-    if (!variant->template) return OK;
-    struct chat chat;
-    struct buf out = {0};
-    struct err refusal = {0};
-    enum status status = chat_read(&chat, chat_text, sizeof chat_text - 1, err);
+    bool rendered;
+    enum status status =
+        ask(chat_template, variant,
+            "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+            "\"text\": \"nanovllm\\nprobe\"}]}], \"tools\": []}",
+            out, &rendered, err);
     if (status) return status;
-    if (variant == &chat_template->main) chat.tools = NULL;
-    status = buf_reserve(&out, 0, &refusal); // a template may print nothing
-    if (!status) status = render(chat_template, variant, &chat, &out, &refusal);
-    variant->takes_parts = !status && memmem(out.data, out.len, text, sizeof text - 1);
-    if (status == ERR_NOMEM && err) *err = refusal;
+    variant->takes_parts = rendered && memmem(out->data, out->len, text, sizeof text - 1);
+    return OK;
+}
+
+// The content of a message that only calls tools may be null. A template that fails over it, or
+// prints it as None, but takes an empty text is given that.
+static enum status probe_null(const struct chat_template *chat_template,
+                              struct chat_variant *variant, struct buf *out, struct err *err) {
+    static const char with_content[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": %s, \"tool_calls\": [{\"id\": \"abcdefghi\", \"type\": \"function\", "
+        "\"function\": {\"name\": \"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", "
+        "\"tool_call_id\": \"abcdefghi\", \"name\": \"f\", \"content\": \"r\"}], \"tools\": []}";
+    char text[sizeof with_content + sizeof "null"], null[sizeof text];
+    snprintf(text, sizeof text, with_content, "\"\"");
+    snprintf(null, sizeof null, with_content, "null");
+    bool with_text, with_null, prints_none = false;
+    enum status status = ask(chat_template, variant, text, out, &with_text, err);
+    if (status) return status;
+    bool has_none = with_text && memmem(out->data, out->len, "None", 4);
+    status = ask(chat_template, variant, null, out, &with_null, err);
+    if (status) return status;
+    if (with_null && !has_none) prints_none = memmem(out->data, out->len, "None", 4) != NULL;
+    variant->takes_null = !with_text || (with_null && !prints_none);
+    return OK;
+}
+
+static enum status probe(const struct chat_template *chat_template, struct chat_variant *variant,
+                         struct err *err) {
+    if (!variant->template) return OK;
+    struct buf out = {0};
+    enum status status = probe_parts(chat_template, variant, &out, err);
+    if (!status) status = probe_null(chat_template, variant, &out, err);
     buf_fini(&out);
-    chat_fini(&chat);
-    return status == ERR_NOMEM ? status : OK;
+    return status;
 }
 
 enum status chat_template_open(struct chat_template **out, const char *model, const char *path,
@@ -84,8 +128,8 @@ enum status chat_template_open(struct chat_template **out, const char *model, co
     struct chat_template *chat_template = calloc(1, sizeof *chat_template);
     if (!chat_template) return err_nomem(err, "chat template");
     enum status status = chat_open_files(chat_template, model, path, err);
-    if (!status) status = probe_parts(chat_template, &chat_template->main, err);
-    if (!status) status = probe_parts(chat_template, &chat_template->tool_use, err);
+    if (!status) status = probe(chat_template, &chat_template->main, err);
+    if (!status) status = probe(chat_template, &chat_template->tool_use, err);
     if (status) {
         chat_template_close(chat_template);
         return status;
@@ -120,7 +164,7 @@ static enum status render_chat(const struct chat_template *chat_template, struct
     size_t start = out->len;
     enum status status = buf_reserve(out, 0, err);
     if (!status) status = choose(chat_template, chat->tools != NULL, &variant, err);
-    if (!status) status = chat_normalize(chat, variant->takes_parts, err);
+    if (!status) status = chat_normalize(chat, variant->takes_parts, variant->takes_null, err);
     if (!status && chat->continue_final_message) status = chat_mark_end(chat, &final_text, err);
     if (!status) status = render(chat_template, variant, chat, out, err);
     if (!status && chat->continue_final_message) {

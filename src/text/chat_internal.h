@@ -11,6 +11,7 @@
 struct chat_variant {
     struct template *template; // NULL: the checkpoint has none of this name
     bool takes_parts; // reads content that is a list of parts; else strings only
+    bool takes_null; // reads content that is null; else an empty string does for it
 };
 
 struct chat_template {
@@ -20,7 +21,7 @@ struct chat_template {
     json_t *special_tokens; // object: variable -> string or list of strings
 };
 
-// Fills an all-zero chat template but for takes_parts. After a fault it is half filled.
+// Fills an all-zero chat template but for what probing finds out. After a fault it is half filled.
 MUST_USE enum status chat_open_files(struct chat_template *chat_template, const char *model,
                                      const char *path, struct err *err);
 

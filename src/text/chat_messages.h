@@ -20,8 +20,9 @@ struct chat {
 MUST_USE enum status chat_read(struct chat *chat, const char *text, size_t len, struct err *err);
 void chat_fini(struct chat *chat); // all-zero is fine
 // Brings the messages into the template's form: arguments of tool calls as objects, and, unless the
-// template `takes_parts`, lists of text parts as strings.
-MUST_USE enum status chat_normalize(struct chat *chat, bool takes_parts, struct err *err);
+// template `takes_parts`, lists of text parts as strings; unless it `takes_null`, null as "".
+MUST_USE enum status chat_normalize(struct chat *chat, bool takes_parts, bool takes_null,
+                                    struct err *err);
 
 // For continue_final_message: puts a mark behind the last text of the last message. *text is that
 // text before, and the caller's (json_decref).

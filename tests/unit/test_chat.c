@@ -307,6 +307,21 @@ static void test_text_parts(void **state) {
                 chat, "a\nb");
 }
 
+// Null stays null for a template that can read it; others get an empty text.
+static void test_content_that_is_null(void **state) {
+    (void)state;
+    static const char chat[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": null, \"tool_calls\": [{\"type\": \"function\", "
+        "\"function\": {\"name\": \"f\"}}]}]";
+    render_once("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}", chat, "<q><>");
+    render_once("{% for m in messages %}<{{ m.content }}>{% endfor %}", chat, "<q><>");
+    render_once("{% for m in messages %}{% if m.content is none %}null{% endif %}{% endfor %}",
+                chat, "null");
+    render_once("{% for m in messages %}{{ 'None' if m.content is none }}None{% endfor %}", chat,
+                "NoneNoneNone");
+}
+
 static void test_tool_calls(void **state) {
     (void)state;
     static const char source[] =
@@ -507,6 +522,7 @@ int main(void) {
         cmocka_unit_test(test_a_file_replaces_the_template_and_keeps_the_tokens),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_text_parts),
+        cmocka_unit_test(test_content_that_is_null),
         cmocka_unit_test(test_tool_calls),
         cmocka_unit_test(test_text_stays_as_it_is),
         cmocka_unit_test(test_refused_chats),
