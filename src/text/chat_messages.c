@@ -277,10 +277,13 @@ enum status chat_normalize(struct chat *chat, bool takes_parts, bool takes_null,
     for (size_t i = 0; i < json_array_size(chat->messages) && !status; i++) {
         json_t *message = json_array_get(chat->messages, i);
         const json_t *content = json_object_get(message, "content");
-        if (json_is_array(content) && !takes_parts) status = join_parts(message, content, err);
-        if (json_is_null(content) && !takes_null &&
-            json_object_set_new_nocheck(message, "content", json_string(""))) {
-            status = err_nomem(err, "chat");
+        if (json_is_array(content)) {
+            if (!takes_parts) status = join_parts(message, content, err);
+        } else if (json_is_null(content) && !takes_null) {
+            json_t *empty = json_string("");
+            if (json_object_set_new_nocheck(message, "content", empty)) {
+                status = err_nomem(err, "chat");
+            }
         }
         if (!status) status = normalize_tool_calls(message, err);
     }

@@ -167,7 +167,7 @@ enum status tokenizer_read_metaspace(const json_t *component, const char *role,
     if (!status) status = jread_bool(component, "split", &out->split, what, err);
     if (status) return status;
     if (character && *character) (void)utf8_decode((const unsigned char *)character, &out->len);
-    if (!out->len || strlen(character) != out->len) {
+    if (!character || !out->len || strlen(character) != out->len) {
         return err_set(err, ERR_FORMAT, "%s: %s: replacement is not one character", what, role);
     }
     memcpy(out->character, character, out->len);
