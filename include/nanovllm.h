@@ -388,6 +388,7 @@ struct nvllm_stats {
     uint32_t num_kv_blocks_used; // now, by running requests
     uint32_t num_kv_blocks_peak;
     uint32_t block_size; // tokens
+    uint32_t max_model_len; // prompt + generated tokens of a request at most
     double load_seconds;
     double schedule_seconds; // scheduling and batch building
     double forward_seconds; // the model; on a GPU what the host waits for it
@@ -396,7 +397,7 @@ struct nvllm_stats {
     uint64_t peak_rss_bytes;
 };
 #define NVLLM_STATS_INIT                                                                           \
-    { sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 NVLLM_API void nvllm_engine_stats(const struct nvllm_engine *engine, struct nvllm_stats *stats);
 
 // What the engine would do with these options, without loading weights: architecture, shapes,

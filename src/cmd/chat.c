@@ -375,11 +375,11 @@ static enum status load_engine(struct chat *chat, struct err *err) {
     if (!status && !nvllm_engine_chat_template(chat->engine, &error)) {
         status = cli_status(error.status, &error, err);
     }
-    json_t *info = NULL;
-    if (!status) status = model_info_open(&info, &chat->engine_options, err);
-    if (!status) chat->session.max_model_len = (uint32_t)model_info_int(info, "max_model_len");
-    json_decref(info);
-    return status;
+    if (status) return status;
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(chat->engine, &stats);
+    chat->session.max_model_len = stats.max_model_len;
+    return OK;
 }
 
 static bool wants_color(const struct chat *chat) {

@@ -9,7 +9,6 @@
 #include "cmd/cli.h"
 #include "cmd/generate_run.h"
 #include "cmd/interrupt.h"
-#include "cmd/model_info.h"
 #include "cmd/stats_json.h"
 
 struct generate {
@@ -204,12 +203,12 @@ static int check_usage(const struct generate *g, const struct options *options) 
 }
 
 static enum status load(struct generate *g, struct err *err) {
-    json_t *info = NULL;
     enum status status = cli_engine_create(&g->engine, &g->engine_options, err);
-    if (!status) status = model_info_open(&info, &g->engine_options, err);
-    if (!status) g->max_model_len = (size_t)model_info_int(info, "max_model_len");
-    json_decref(info);
-    return status;
+    if (status) return status;
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(g->engine, &stats);
+    g->max_model_len = stats.max_model_len;
+    return OK;
 }
 
 // With --chat nothing runs without a template, so its faults are found before the model is loaded.

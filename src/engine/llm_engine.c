@@ -401,6 +401,7 @@ void llm_engine_stats(const struct llm_engine *engine, struct nvllm_stats *stats
     stats->num_kv_blocks_used = scheduler_num_blocks_used(engine->scheduler);
     stats->num_kv_blocks_peak = scheduler_num_blocks_peak(engine->scheduler);
     stats->block_size = engine->plan.scheduler.block_size;
+    stats->max_model_len = engine->plan.max_model_len;
     stats->peak_rss_bytes = cpu_peak_rss_bytes();
 }
 

@@ -280,13 +280,6 @@ static const struct backend_ops cuda_ops = {
 static enum status find_device(struct cuda_backend *cuda, char *name, size_t name_size,
                                struct err *err) {
     enum status status = OK;
-    int count = 0;
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess || count == 0) {
-        cudaGetLastError(); // forget it: nothing of this process is broken
-        return err_set(err, ERR_UNSUPPORTED, "device cuda: %s",
-                       error ? cudaGetErrorString(error) : "no device");
-    }
     struct cudaDeviceProp properties;
     CU(cudaGetDeviceProperties(&properties, 0));
     cuda->info = (struct cuda_device_info){
@@ -296,10 +289,7 @@ static enum status find_device(struct cuda_backend *cuda, char *name, size_t nam
         .shared_bytes_max = (int)properties.sharedMemPerBlockOptin,
     };
     snprintf(name, name_size, "%s", properties.name);
-    if (properties.major >= 8) return OK;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "device cuda: %s has compute capability %d.%d, want 8.0 or later", name,
-                   properties.major, properties.minor);
+    return OK;
 fail:
     return status;
 }

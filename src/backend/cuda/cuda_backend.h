@@ -29,7 +29,8 @@ static inline struct cuda_backend *cuda_backend_of(const struct backend *backend
     return (struct cuda_backend *)(uintptr_t)backend;
 }
 
-// ERR_UNSUPPORTED, with the reason, where there is no driver, device or cuBLAS to be had.
+// After select_cuda_available has found a device that can run it. ERR_UNSUPPORTED, with the reason,
+// where cuBLAS is not to be had or the weights are to be kept otherwise.
 MUST_USE enum status cuda_backend_create(struct backend **out,
                                          const struct backend_options *options, struct err *err);
 
