@@ -28,6 +28,7 @@ struct experts; // packed weights of all experts of one layer; made and owned th
 struct backend_event; // a point in the stream that the host can wait for
 struct backend_graph; // recorded ops, enqueued again as one
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
+struct decode_layers; // what decode_layers needs of a model's layers
 
 struct backend_options {
     const char *device; // "auto", "cuda", "cpu"
@@ -172,6 +173,36 @@ struct attention_args {
     uint32_t block_table_stride;
     uint32_t max_query_len, max_context_len; // over the batch, for launch shapes
     float scale;
+};
+
+// A dense layer; everything is borrowed for the life of what is made of it.
+struct decode_layer_spec {
+    const struct linear *qkv, *o, *gate_up, *down;
+    const float *input_norm, *attention_norm; // dev [hidden]
+    const float *q_norm, *k_norm; // dev [head_dim] or NULL
+};
+
+struct decode_layers_spec {
+    const struct decode_layer_spec *layers; // [num_layers]
+    uint32_t num_layers;
+    uint32_t hidden, intermediate, num_heads, num_kv_heads, head_dim;
+    float eps; // of all norms
+};
+
+// All layers of a step in which every sequence has one token, so few that the time goes by between
+// ops: residual += o(attention(qkv(norm(residual)))), residual += mlp(norm(residual)), per layer.
+// Rounding may differ from the ops one by one, as between backends.
+struct decode_layers_args {
+    struct decode_layers *layers;
+    struct kv_cache *cache;
+    void *residual; // dev [num_seqs][hidden] in/out
+    const float *rope; // as in attention_prepare_args
+    const int32_t *positions, *slot_mapping; // dev [num_seqs]
+    const int32_t *context_len; // dev [num_seqs]; 0: nothing of the sequence is wanted
+    const int32_t *block_tables; // dev [num_seqs][*block_table_stride]
+    const uint32_t *block_table_stride; // dev
+    uint32_t num_seqs; // 1 .. what decode_layers_create said
+    float scale; // of scores
 };
 
 // out = silu(gate) * up, silu(v) = v / (1 + exp(-v)).
@@ -321,6 +352,16 @@ struct backend_ops {
     void (*kv_cache_destroy)(struct backend *backend, struct kv_cache *cache); // NULL is fine
     // Bytes of one block over all layers; num_blocks of the spec is ignored.
     size_t (*kv_cache_block_bytes)(const struct backend *backend, const struct kv_cache_spec *spec);
+
+    // (optional) Of a dense model on one rank: these three or none. *out is NULL, without an error,
+    // and *num_seqs_max 0 where the device or the model's shape do not suit it.
+    enum status (*decode_layers_create)(struct backend *backend,
+                                        const struct decode_layers_spec *spec,
+                                        struct decode_layers **out, uint32_t *num_seqs_max,
+                                        struct err *err);
+    void (*decode_layers_destroy)(struct backend *backend, struct decode_layers *layers);
+    void (*decode_layers)(struct backend *, struct backend_stream *,
+                          const struct decode_layers_args *);
 
     void (*embed)(struct backend *, struct backend_stream *, const struct embed_args *);
     void (*rms_norm)(struct backend *, struct backend_stream *, const struct rms_norm_args *);

@@ -11,6 +11,7 @@ enum { GRAPH_ROWS_STEP = 16 };
 // first use, then recorded.
 struct step_graph {
     struct backend_graph *graph;
+    const float *logits; // dev, that the recorded pass writes
     bool is_warm;
 };
 
@@ -177,14 +178,15 @@ static void forward(struct model_runner *r, const struct batch_header *header,
 }
 
 static enum status record(struct model_runner *r, const struct batch_header *header,
-                          const struct batch_arrays *dev, struct backend_graph **out,
+                          const struct batch_arrays *dev, struct step_graph *step,
                           struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
     enum status status = ops->graph_begin(r->backend, r->backend->stream, err);
     if (status) return status;
     forward(r, header, dev);
     sample(r, header, dev);
-    return ops->graph_end(r->backend, r->backend->stream, out, err);
+    step->logits = r->logits;
+    return ops->graph_end(r->backend, r->backend->stream, &step->graph, err);
 }
 
 // From embedding to sampled ids, recorded where the batch has a recorded step's form.
@@ -197,10 +199,11 @@ static enum status run_step(struct model_runner *r, const struct batch_header *h
         step = &r->graphs[graph_index(header->num_seqs)];
     }
     if (step && step->is_warm && !step->graph) {
-        enum status status = record(r, header, dev, &step->graph, err);
+        enum status status = record(r, header, dev, step, err);
         if (status) return status;
     }
     if (step && step->graph) {
+        r->logits = step->logits;
         r->backend->ops->graph_launch(r->backend, r->backend->stream, step->graph);
         return OK;
     }

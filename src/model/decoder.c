@@ -185,6 +185,49 @@ static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
     pass->has_pending = true;
 }
 
+// All layers of few decodes.
+static void decode_layers(struct decoder *d, struct kv_cache *cache,
+                          const struct decoder_input *in) {
+    d->backend->ops->decode_layers(d->backend, d->backend->stream,
+                                   &(struct decode_layers_args){
+                                       .layers = d->decode_layers,
+                                       .cache = cache,
+                                       .residual = d->workspace.residual,
+                                       .rope = d->rope,
+                                       .positions = in->positions,
+                                       .slot_mapping = in->slot_mapping,
+                                       .context_len = in->context_len,
+                                       .block_tables = in->block_tables,
+                                       .block_table_stride = in->device_stride,
+                                       .num_seqs = in->num_seqs,
+                                       .scale = 1.0f / sqrtf((float)d->config->head_dim),
+                                   });
+}
+
+// All layers op by op.
+static void run_layers(struct pass *pass) {
+    struct decoder *d = pass->d;
+    const struct decoder_input *in = pass->in;
+    if (d->backend->ops->attention_plan) {
+        d->backend->ops->attention_plan(d->backend, d->backend->stream,
+                                        &(struct attention_plan_args){
+                                            .cache = pass->cache,
+                                            .query_start = in->query_start,
+                                            .context_len = in->context_len,
+                                            .block_table_stride = in->device_stride,
+                                            .num_seqs = in->num_seqs,
+                                        });
+    }
+    for (uint32_t i = 0; i < d->config->num_layers; i++) {
+        attention_block(pass, i);
+        if (d->layers[i].experts) {
+            sparse_mlp(pass, &d->layers[i]);
+        } else {
+            dense_mlp(pass, &d->layers[i]);
+        }
+    }
+}
+
 static void gather(struct decoder *d, const void *x, const int32_t *index, void *out,
                    uint32_t rows) {
     d->backend->ops->gather_rows(
@@ -209,29 +252,16 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache,
                                                 .previous = in->previous});
     comm_all_reduce(d->comm, d->backend, w->residual, (size_t)num_tokens * d->config->hidden_size);
 
-    if (d->backend->ops->attention_plan) {
-        d->backend->ops->attention_plan(d->backend, d->backend->stream,
-                                        &(struct attention_plan_args){
-                                            .cache = cache,
-                                            .query_start = in->query_start,
-                                            .context_len = in->context_len,
-                                            .block_table_stride = in->device_stride,
-                                            .num_seqs = in->num_seqs,
-                                        });
-    }
     struct pass pass = {
         .d = d,
         .cache = cache,
         .in = in,
         .is_fused = num_tokens <= d->backend->linear_fused_rows_max && d->comm->world_size == 1,
     };
-    for (uint32_t i = 0; i < d->config->num_layers; i++) {
-        attention_block(&pass, i);
-        if (d->layers[i].experts) {
-            sparse_mlp(&pass, &d->layers[i]);
-        } else {
-            dense_mlp(&pass, &d->layers[i]);
-        }
+    if (in->max_query_len == 1 && in->num_seqs <= d->decode_seqs_max) {
+        decode_layers(d, cache, in);
+    } else {
+        run_layers(&pass);
     }
     if (in->num_logits == 0) return NULL;
 

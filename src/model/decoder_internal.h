@@ -50,6 +50,8 @@ struct decoder {
     float *final_norm; // dev [hidden]
     float *rope; // dev [max_positions][head_dim]
     struct decoder_layer *layers; // [num_layers]
+    struct decode_layers *decode_layers; // all of them as one op; NULL: there is none
+    uint32_t decode_seqs_max; // that it takes
 
     void *workspace_memory; // dev
     struct decoder_workspace workspace;

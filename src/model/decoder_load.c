@@ -317,6 +317,42 @@ static enum status make_workspace(struct decoder *d, struct err *err) {
     return OK;
 }
 
+// Where the backend can run a step's layers as one op, and a rank has whole layers.
+static enum status make_decode_layers(struct decoder *d, struct err *err) {
+    const struct model_config *c = d->config;
+    const struct backend_ops *ops = d->backend->ops;
+    if (!ops->decode_layers || c->moe.num_sparse_layers || d->comm->world_size > 1) return OK;
+    struct decode_layer_spec *layers = calloc(c->num_layers, sizeof *layers);
+    if (!layers) return err_nomem(err, "decode layers");
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        const struct decoder_layer *layer = &d->layers[i];
+        layers[i] = (struct decode_layer_spec){
+            .qkv = layer->qkv,
+            .o = layer->o,
+            .gate_up = layer->gate_up,
+            .down = layer->down,
+            .input_norm = layer->input_norm,
+            .attention_norm = layer->attention_norm,
+            .q_norm = layer->q_norm,
+            .k_norm = layer->k_norm,
+        };
+    }
+    const struct decode_layers_spec spec = {
+        .layers = layers,
+        .num_layers = c->num_layers,
+        .hidden = c->hidden_size,
+        .intermediate = d->shape.intermediate_size,
+        .num_heads = d->shape.num_heads,
+        .num_kv_heads = d->shape.num_kv_heads,
+        .head_dim = c->head_dim,
+        .eps = c->rms_norm_eps,
+    };
+    enum status status =
+        ops->decode_layers_create(d->backend, &spec, &d->decode_layers, &d->decode_seqs_max, err);
+    free(layers);
+    return status;
+}
+
 enum status decoder_create(struct decoder **out, const struct model_config *config,
                            struct weights *weights, struct backend *backend,
                            const struct comm *comm, const struct decoder_limits *limits,
@@ -343,6 +379,7 @@ enum status decoder_create(struct decoder **out, const struct model_config *conf
     if (status) goto fail;
     if ((status = make_rope(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;
+    if ((status = make_decode_layers(d, err))) goto fail;
     *out = d;
     return OK;
 fail:
@@ -353,6 +390,7 @@ fail:
 void decoder_destroy(struct decoder *d) {
     if (!d) return;
     const struct backend_ops *ops = d->backend->ops;
+    if (d->decode_layers) ops->decode_layers_destroy(d->backend, d->decode_layers);
     for (uint32_t i = 0; d->layers && i < d->config->num_layers; i++) {
         struct decoder_layer *layer = &d->layers[i];
         ops->linear_destroy(d->backend, layer->qkv);

@@ -16,6 +16,7 @@ static void check(enum status status, const struct err *err) {
 struct nvllm_engine_options mini_options(const char *model) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     options.model = model;
+    options.device = "cpu"; // also where there is a GPU: most tests look at its kernels
     options.threads = 1;
     options.num_kvcache_blocks = 512;
     options.max_num_seqs = 80;

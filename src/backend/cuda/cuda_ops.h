@@ -47,6 +47,14 @@ void cuda_route(struct backend *backend, struct backend_stream *stream,
 void cuda_experts(struct backend *backend, struct backend_stream *stream,
                   const struct experts_args *args);
 
+enum status cuda_decode_layers_create(struct backend *backend,
+                                      const struct decode_layers_spec *spec,
+                                      struct decode_layers **out, uint32_t *num_seqs_max,
+                                      struct err *err);
+void cuda_decode_layers_destroy(struct backend *backend, struct decode_layers *layers);
+void cuda_decode_layers(struct backend *backend, struct backend_stream *stream,
+                        const struct decode_layers_args *args);
+
 enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                  struct kv_cache **out, struct err *err);
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);

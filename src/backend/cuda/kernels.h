@@ -38,6 +38,36 @@ struct cuda_small_linear {
     float eps;
 };
 enum { CUDA_SMALL_ROWS = 16 };
+enum { CUDA_DECODE_GROUP = 8 }; // queries of a kv head that attention takes at once
+
+// A dense layer as decode_layers.cu reads it.
+struct cuda_decode_layer {
+    struct cuda_linear_view qkv, o, gate_up, down;
+    const float *input_norm, *attention_norm; // [hidden]
+    const float *q_norm, *k_norm; // [head_dim] or NULL
+};
+
+// All layers of a step of few decodes; buffers as in backend.h's decode_layers_args.
+struct cuda_decode_layers {
+    const struct cuda_decode_layer *layers; // [num_layers]
+    uint32_t num_layers, hidden, intermediate, num_heads, num_kv_heads, head_dim;
+    uint32_t rows; // 1 .. cuda_decode_layers_rows_max
+    void *residual; // bf16 [rows][hidden]
+    // What blocks hand each other (flagged.cuh), 4 bytes an element: [CUDA_SMALL_ROWS][columns] of
+    // the qkv product, of attention, of the residual stream and of the MLP.
+    void *qkv, *attended, *stream, *activated;
+    const float *rope;
+    const int32_t *positions, *slot_mapping, *context_len, *block_tables;
+    const uint32_t *table_stride;
+    char *kv; // keys, then values, of every layer
+    size_t kv_part_bytes; // of all keys, or all values, of one layer
+    uint32_t block_size;
+    // Pieces of attention, 16 bytes for two values:
+    // [CUDA_SMALL_ROWS * num_kv_heads + num_sms][CUDA_DECODE_GROUP][head_dim / 2 + 1].
+    void *pieces;
+    unsigned long long *ticks; // [2]: the next tick, at least 1; blocks that are done, 0 in between
+    float eps, scale;
+};
 
 /* The paged cache: bf16, per layer and K/V [num_blocks][num_kv_heads][block_size][head_dim], so
  * that the 16 positions of a tile are one contiguous piece. In a row of head_dim elements the
@@ -119,6 +149,12 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
+// How many rows a step may have; 0: the kernel does not take this model or this device. Of `args` the
+// shape is read.
+uint32_t cuda_decode_layers_rows_max(const struct cuda_decode_layers *args,
+                                     const struct cuda_device_info *info);
+void cuda_decode_layers_launch(const struct cuda_decode_layers *args,
+                               const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_route_launch(const struct route_args *args, cudaStream_t stream);
 // `experts` of 1 to 4 tokens; of scratch only `activated` is used.
 void cuda_experts_small_launch(const struct experts_args *args,

@@ -1,0 +1,222 @@
+/* What the kernels that attend with one query token per sequence share: a warp's online softmax over
+ * tiles of 16 cached positions, on tensor cores. The queries of a kv head's group are the 8 columns of
+ * the matrix instruction, positions its 16 rows: S^T = K Q^T, then O^T = V^T P^T, so that a group of 1
+ * to 8 costs the same and nothing but the group is padded. A tile comes by cp.async as it lies in the
+ * cache (kernels.h), K's 16 rows, then V's. */
+#pragma once
+
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/kernels.h"
+
+namespace {
+
+constexpr int TILE = 16, GROUP = CUDA_DECODE_GROUP;
+
+template <int HEAD_DIM> struct accumulator {
+    float o[HEAD_DIM / 16]
+           [4]; // [dims][queries]: rows lane / 4 and + 8, columns lane % 4 * 2 and + 1
+    float max[2], sum[2]; // of this lane's two queries; sum over this lane's positions only
+};
+
+// Block and place in it of a position, without the division where the block's size allows.
+__device__ __forceinline__ void split_position(int position, int block_size, int *block,
+                                               int *place) {
+    if ((block_size & (block_size - 1)) == 0) {
+        *block = position >> (31 - __clz(block_size));
+        *place = position & (block_size - 1);
+        return;
+    }
+    *block = position / block_size;
+    *place = position % block_size;
+}
+
+// The blocks of this warp's next 32 tiles, one per lane.
+template <int WARPS>
+__device__ __forceinline__ int blocks_ahead(const int32_t *table, int start, int stop, int first,
+                                            int block_size, int lane) {
+    int position = start + (first + lane * WARPS) * TILE;
+    int block, place;
+    split_position(position, block_size, &block, &place);
+    return position < stop ? table[block] : 0;
+}
+
+template <int HEAD_DIM>
+__device__ __forceinline__ void copy_tile(uint32_t shared, const __nv_bfloat16 *keys,
+                                          const __nv_bfloat16 *values, int lane) {
+    constexpr int CHUNKS = TILE * HEAD_DIM / 8; // a tile is contiguous in the cache
+#pragma unroll
+    for (int c = lane; c < CHUNKS; c += 32) {
+        copy16_async(shared + c * 16, keys + c * 8);
+        copy16_async(shared + (CHUNKS + c) * 16, values + c * 8);
+    }
+}
+
+// Positions that hold nothing yet weigh 0, but 0 times another request's NaN would be NaN.
+template <int HEAD_DIM> __device__ void zero_values(uint32_t shared, int valid, int lane) {
+    constexpr int ROW_WORDS = HEAD_DIM / 2;
+    uint32_t values = shared + TILE * HEAD_DIM * 2;
+    for (int i = valid * ROW_WORDS + lane; i < TILE * ROW_WORDS; i += 32) {
+        store_shared(values + i * 4, 0);
+    }
+    __syncwarp();
+}
+
+// One tile: scores, new maximum, weights, weighted values.
+template <int HEAD_DIM>
+__device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
+                                          const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t shared,
+                                          int valid, float scale, int lane) {
+    constexpr int ROW_BYTES = HEAD_DIM * 2;
+    float s[4] = {}, odd[4] = {}; // two chains of sums take half as long as one
+#pragma unroll
+    for (int k = 0; k < HEAD_DIM / 16; k++) {
+        int row = lane % 16;
+        uint32_t a[4];
+        load_matrix4(a, shared + row * ROW_BYTES + swizzle<HEAD_DIM>(row, k * 2 + lane / 16) * 16);
+        multiply(k % 2 ? odd : s, a, q[k][0], q[k][1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[i] += odd[i];
+    bool low = lane / 4 < valid, high = lane / 4 + 8 < valid;
+    s[0] = low ? s[0] * scale : -INFINITY;
+    s[1] = low ? s[1] * scale : -INFINITY;
+    s[2] = high ? s[2] * scale : -INFINITY;
+    s[3] = high ? s[3] * scale : -INFINITY;
+    float p[4];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float m = fmaxf(s[i], s[i + 2]);
+        for (int offset = 4; offset < 32; offset <<= 1) {
+            m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, offset));
+        }
+        m = fmaxf(m, acc.max[i]); // finite: the first position of a tile is valid
+        float alpha = exp2f(acc.max[i] - m);
+        acc.max[i] = m;
+        p[i] = exp2f(s[i] - m);
+        p[i + 2] = exp2f(s[i + 2] - m);
+        acc.sum[i] = acc.sum[i] * alpha + p[i] + p[i + 2];
+#pragma unroll
+        for (int d = 0; d < HEAD_DIM / 16; d++) {
+            acc.o[d][i] *= alpha;
+            acc.o[d][i + 2] *= alpha;
+        }
+    }
+    uint32_t b0 = transpose_matrix(pack_bf16(p[0], p[1]));
+    uint32_t b1 = transpose_matrix(pack_bf16(p[2], p[3]));
+    uint32_t values = shared + TILE * ROW_BYTES;
+#pragma unroll
+    for (int d = 0; d < HEAD_DIM / 16; d++) {
+        int row = (lane / 16) * 8 + lane % 8;
+        uint32_t a[4];
+        load_matrix4_transposed(a, values + row * ROW_BYTES +
+                                       swizzle<HEAD_DIM>(row, d * 2 + (lane / 8) % 2) * 16);
+        multiply(acc.o[d], a, b0, b1);
+    }
+}
+
+// What a warp reads: positions [start, stop) of one kv head.
+struct kv_range {
+    const __nv_bfloat16 *keys, *values; // of the layer
+    const int32_t *table; // blocks of the sequence
+    int kv_head, num_kv_heads, block_size;
+    int start, stop;
+};
+
+// A warp's walk over its tiles of a range, every n-th of n warps, through a ring of its own.
+template <int HEAD_DIM, int WARPS> struct tile_walk {
+    static constexpr int TILE_BYTES = 2 * TILE * HEAD_DIM * 2;
+    kv_range range;
+    uint32_t ring; // shared: [stages][TILE_BYTES]
+    int stages; // 1 to 4
+    int warp, lane;
+    int mine, blocks; // tiles of this warp; the blocks of the next 32 of them
+    int next; // place in the ring
+
+    // The first tiles are on their way when this returns.
+    __device__ __forceinline__ void start() {
+        int num_tiles = (range.stop - range.start + TILE - 1) / TILE;
+        mine = num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
+        blocks = next = 0;
+        for (int i = 0; i < stages; i++) issue(i);
+    }
+
+    __device__ __forceinline__ void issue(int i) {
+        if (i % 32 == 0) {
+            blocks = blocks_ahead<WARPS>(range.table, range.start, range.stop, warp + i * WARPS,
+                                         range.block_size, lane);
+        }
+        int block = __shfl_sync(FULL_WARP, blocks, i % 32);
+        if (i < mine) {
+            int position = range.start + (warp + i * WARPS) * TILE;
+            int ignored, place;
+            split_position(position, range.block_size, &ignored, &place);
+            size_t row =
+                ((size_t)block * range.num_kv_heads + range.kv_head) * range.block_size + place;
+            copy_tile<HEAD_DIM>(ring + next * TILE_BYTES, range.keys + row * HEAD_DIM,
+                                range.values + row * HEAD_DIM, lane);
+        }
+        if (++next == stages) next = 0;
+        copy_commit();
+    }
+
+    // After start(): all of this warp's tiles join `acc`.
+    __device__ __forceinline__ void finish(accumulator<HEAD_DIM> &acc,
+                                           const uint32_t (&q)[HEAD_DIM / 16][2], float scale) {
+        for (int i = 0; i < mine; i++) {
+            if (stages == 4) copy_wait<3>();
+            if (stages == 3) copy_wait<2>();
+            if (stages == 2) copy_wait<1>();
+            if (stages == 1) copy_wait<0>();
+            __syncwarp();
+            uint32_t tile = ring + next * TILE_BYTES; // the oldest, and so the next to be filled
+            int valid = range.stop - range.start - (warp + i * WARPS) * TILE;
+            if (valid < TILE) zero_values<HEAD_DIM>(tile, valid, lane);
+            take_tile<HEAD_DIM>(acc, q, tile, valid, scale, lane);
+            __syncwarp();
+            issue(i + stages);
+        }
+        copy_wait<0>();
+    }
+};
+
+// This lane's part of the queries [num_queries][HEAD_DIM] as the matrix instruction wants them.
+template <int HEAD_DIM>
+__device__ __forceinline__ void load_queries(uint32_t (&q)[HEAD_DIM / 16][2],
+                                             const __nv_bfloat16 *queries, int num_queries,
+                                             int lane) {
+#pragma unroll
+    for (int k = 0; k < HEAD_DIM / 16; k++) {
+        const uint32_t *row =
+            reinterpret_cast<const uint32_t *>(queries + lane / 4 * HEAD_DIM + k * 16) + lane % 4;
+        q[k][0] = lane / 4 < num_queries ? row[0] : 0;
+        q[k][1] = lane / 4 < num_queries ? row[4] : 0;
+    }
+}
+
+// Puts a warp's result where the warps of a block meet: [warp][query][dim] unnormalised, with max and
+// sum, in shared memory.
+template <int HEAD_DIM>
+__device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *maxes, float *sums,
+                           int warp, int lane) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        for (int offset = 4; offset < 32; offset <<= 1) {
+            acc.sum[i] += __shfl_xor_sync(FULL_WARP, acc.sum[i], offset);
+        }
+        if (lane < 4) {
+            maxes[warp * GROUP + lane * 2 + i] = acc.max[i];
+            sums[warp * GROUP + lane * 2 + i] = acc.sum[i];
+        }
+    }
+    float *mine = shared + warp * GROUP * HEAD_DIM;
+#pragma unroll
+    for (int d = 0; d < HEAD_DIM / 16; d++) {
+        int dim = d * 16 + lane / 4, query = lane % 4 * 2;
+        mine[query * HEAD_DIM + dim] = acc.o[d][0];
+        mine[(query + 1) * HEAD_DIM + dim] = acc.o[d][1];
+        mine[query * HEAD_DIM + dim + 8] = acc.o[d][2];
+        mine[(query + 1) * HEAD_DIM + dim + 8] = acc.o[d][3];
+    }
+}
+
+} // namespace

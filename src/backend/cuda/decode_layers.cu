@@ -1,0 +1,207 @@
+/* All layers of a decode step of few sequences in ONE kernel, sm_90 and later: for so little work per
+ * product what counts is that memory never rests, and between kernels it does.
+ *
+ * A block per multiprocessor, all there at once (cooperative launch). Four warps of each copy the
+ * block's share of every layer's weights into a ring in shared memory, as fast as there is room, and
+ * know nothing of the rest (weight_ring.cuh). Eight warps compute, phase by phase:
+ *
+ *   qkv = norm(residual) Wqkv^T      attended = attention      residual += attended Wo^T
+ *   activated = silu(gate) * up of norm(residual) Wgu^T        residual += activated Wdown^T
+ *
+ * decode_products.cuh and decode_attention.cuh say how. Blocks never meet: what one hands to others
+ * carries the tick at which it was made, and who needs it waits for that (flagged.cuh). Nothing is
+ * overwritten too early, for every output of a phase needs all outputs of the phase before: who writes
+ * the next layer's has, through others, what everybody made of this one's.
+ *
+ * Bytes: all weights once, keys and values once. */
+#include "backend/cuda/decode_attention.cuh"
+#include "backend/cuda/decode_products.cuh"
+
+#include <nv/target>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GIVE(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
+#define TAKE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
+#else
+#define GIVE(n)
+#define TAKE(n)
+#endif
+namespace {
+
+// The elements of the residual stream that are this block's to change, in the order of write().
+template <int D> __device__ void load_residual(const cuda_decode_layers &a, block_shared<D> &s) {
+    int rows = static_cast<int>(a.rows), hidden = static_cast<int>(a.hidden);
+    for (int i = threadIdx.x;; i += THREADS) {
+        int unit = i / (SLOT_OUTPUTS * rows), row = i / SLOT_OUTPUTS % rows;
+        int output = (blockIdx.x + unit * gridDim.x) * SLOT_OUTPUTS + i % SLOT_OUTPUTS;
+        if (output >= hidden) break;
+        s.residual[i] =
+            static_cast<const __nv_bfloat16 *>(a.residual)[(size_t)row * hidden + output];
+    }
+}
+
+template <int ROW_TILES, int D> __device__ void run_layers(worker<D> &w) {
+    const cuda_decode_layers &a = w.a;
+    uint64_t first = *reinterpret_cast<volatile unsigned long long *>(a.ticks);
+    int num_layers = static_cast<int>(a.num_layers);
+    attention_unit unit = {-1, 0, 0, 0, 0, false};
+    int block = static_cast<int>(blockIdx.x);
+    if (block < num_units(w)) unit = unit_of(w, block);
+    for (int l = 0; l < num_layers; l++) {
+        w.tick = first + 2 * l;
+        // One call, so one copy of its code: what runs once a layer has to come from the cache of
+        // instructions.
+#pragma unroll 1
+        for (int kind = QKV; kind <= DOWN; kind++) {
+            if (kind == OUT) attend(w, l, unit);
+            void *x = kind == OUT ? a.attended : kind == DOWN ? a.activated : a.stream;
+            bool is_first = kind == QKV && l == 0;
+            multiply_all<ROW_TILES>(w, l, kind, is_first ? a.residual : x, is_first,
+                                    w.tick - (kind == QKV));
+        }
+    }
+    // The last block to be done: all have read the tick.
+    if (w.thread == 0 && atomicAdd(a.ticks + 1, 1) == gridDim.x - 1) {
+        a.ticks[0] = first + 2 * num_layers;
+        a.ticks[1] = 0;
+    }
+}
+
+template <int D, int ROW_TILES> __device__ void run_block(const layers_params &p, char *memory) {
+    auto &s = *reinterpret_cast<block_shared<D> *>(memory);
+    auto layers = reinterpret_cast<cuda_decode_layer *>(memory + sizeof s);
+    uint32_t table_bytes = p.a.num_layers * sizeof(cuda_decode_layer);
+    char *region = memory + sizeof s + (table_bytes + 127) / 128 * 128;
+    ring_view ring = {shared_address(region) + p.region_bytes, shared_address(s.full),
+                      shared_address(s.empty), p.num_slots};
+    int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    for (int i = thread; i < table_bytes / 4; i += THREADS) {
+        reinterpret_cast<uint32_t *>(layers)[i] = reinterpret_cast<const uint32_t *>(p.a.layers)[i];
+    }
+    for (int i = thread; i < TILE * D; i += THREADS) {
+        reinterpret_cast<uint32_t *>(s.fresh)[i] = 0;
+    }
+    if (thread < p.num_slots) {
+        mbarrier_init(ring.full + thread * 8, 1);
+        mbarrier_init(ring.empty + thread * 8, SHARERS);
+        mbarrier_publish();
+    }
+    if (thread < p.a.rows) s.length[thread] = p.a.context_len[thread];
+    load_residual<D>(p.a, s);
+    __syncthreads();
+    if (thread == 0) cut_sequences<D>(p.a, s);
+    if (thread >= 32 && thread <= 32 + DOWN) {
+        s.shares[thread - 32] = share_of(layers[0], thread - 32, static_cast<int>(p.a.rows));
+    }
+    __syncthreads();
+    if (warp >= WARPS) {
+        GIVE(40);
+        return copy_weights(p.a, layers, ring, warp - WARPS, lane);
+    }
+    TAKE(232);
+    worker<D> w = {p.a,    s,    layers, shared_address(region), ring, p.kv_stages, 0, 0,
+                   thread, warp, lane};
+    run_layers<ROW_TILES>(w);
+}
+
+template <int D, int ROW_TILES>
+__global__ void __launch_bounds__(THREADS, 1)
+    layers_kernel(const __grid_constant__ layers_params p) {
+    extern __shared__ __align__(128) char memory[];
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (run_block<D, ROW_TILES>(p, memory);))
+}
+
+// Bytes besides the region and the ring.
+int fixed_bytes(const cuda_decode_layers *a) {
+    size_t table = (a->num_layers * sizeof(cuda_decode_layer) + 127) / 128 * 128;
+    size_t block = a->head_dim == 64 ? sizeof(block_shared<64>) : sizeof(block_shared<128>);
+    return static_cast<int>(table + block);
+}
+
+uint32_t most_inputs(const cuda_decode_layers *a) {
+    uint32_t attended = a->num_heads * a->head_dim;
+    uint32_t most = a->hidden > a->intermediate ? a->hidden : a->intermediate;
+    return most > attended ? most : attended;
+}
+
+// Few positions are one tile a warp; of many, some should be on their way while others are read.
+int kv_stages(uint32_t rows) {
+    return rows <= 2 ? 1 : 2;
+}
+
+int region_bytes(const cuda_decode_layers *a, uint32_t rows) {
+    int x = static_cast<int>(rows) * x_stride(static_cast<int>(most_inputs(a)));
+    int dim = static_cast<int>(a->head_dim);
+    int tiles = WARPS * kv_stages(rows) * 2 * TILE * dim * 2;
+    int joined = WARPS * GROUP * dim * static_cast<int>(sizeof(float));
+    int most = x > tiles ? x : tiles;
+    if (joined > most) most = joined;
+    return (most + 127) / 128 * 128;
+}
+
+int num_slots(const cuda_decode_layers *a, uint32_t rows, const cuda_device_info *info) {
+    int left = info->shared_bytes_max - fixed_bytes(a) - region_bytes(a, rows);
+    // A multiple of COPYING, for each slot to be always the same warp's: that is what a barrier's
+    // parity can tell apart.
+    int slots = SLOTS_MAX;
+    while (slots && slots * SLOT_BYTES > left) slots /= 2;
+    return slots >= COPYING ? slots : 0;
+}
+
+// Whether a unit's partial sums and a block's part of the residual stream have room.
+bool outputs_fit(const cuda_decode_layers *a, uint32_t rows, uint32_t num_sms) {
+    auto chunks = [](uint32_t in) { return (in + SLOT_INPUTS - 1) / SLOT_INPUTS; };
+    uint32_t slots = 2 * chunks(a->hidden), others = chunks(most_inputs(a));
+    if (others > slots) slots = others;
+    uint32_t units = (a->hidden / SLOT_OUTPUTS + num_sms - 1) / num_sms;
+    return slots * SHARERS * rows * SLOT_OUTPUTS <= SUMS_MAX &&
+           units * rows * SLOT_OUTPUTS <= RESIDUALS_MAX;
+}
+
+template <int D, int ROW_TILES>
+void launch(const layers_params &p, const cuda_device_info *info, cudaStream_t stream) {
+    auto kernel = layers_kernel<D, ROW_TILES>;
+    int bytes = fixed_bytes(&p.a) + p.region_bytes + p.num_slots * SLOT_BYTES;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(info->num_sms));
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = static_cast<size_t>(bytes);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, p);
+}
+
+} // namespace
+
+extern "C" uint32_t cuda_decode_layers_rows_max(const struct cuda_decode_layers *args,
+                                                const struct cuda_device_info *info) {
+    bool has_kernel = args->head_dim == 64 || args->head_dim == 128;
+    uint32_t attended = args->num_heads * args->head_dim;
+    if (info->major < 9 || !has_kernel || args->num_heads / args->num_kv_heads > GROUP) return 0;
+    if (args->hidden % SLOT_STEP || args->intermediate % SLOT_STEP || attended % SLOT_STEP)
+        return 0;
+    uint32_t rows = ROWS_MAX, num_sms = static_cast<uint32_t>(info->num_sms);
+    while (rows && (!num_slots(args, rows, info) || !outputs_fit(args, rows, num_sms))) {
+        rows--;
+    }
+    return rows;
+}
+
+extern "C" void cuda_decode_layers_launch(const struct cuda_decode_layers *args,
+                                          const struct cuda_device_info *info,
+                                          cudaStream_t stream) {
+    layers_params p = {*args, num_slots(args, args->rows, info), region_bytes(args, args->rows),
+                       kv_stages(args->rows)};
+    bool is_small = args->rows <= 8;
+    if (args->head_dim == 64) {
+        if (is_small) return launch<64, 1>(p, info, stream);
+        return launch<64, 2>(p, info, stream);
+    }
+    if (is_small) return launch<128, 1>(p, info, stream);
+    launch<128, 2>(p, info, stream);
+}

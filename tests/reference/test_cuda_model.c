@@ -1,0 +1,281 @@
+/* Whole models on device cuda against transformers' float32 results, and against themselves: however
+ * a step is cut, batched or recorded, greedy ids stay what they are. Activations are bfloat16 there, so
+ * logits are compared with a bound of 3e-2 of the largest, and ids only where the reference's choice
+ * was not close (margin_rule). Needs a GPU: 77, which ctest counts as skipped, where there is none. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/select.h"
+#include "base/jread.h"
+#include "checkpoint/safetensors.h"
+#include "support/mini_engine.h"
+
+enum { NUM_LENGTHS = 5, NUM_CASES = 24, TOKENS_MAX = 512, SKIPPED = 77 };
+static const float logits_bound = 3e-2f;
+static const double margin_rule = 0.5; // below it a rounding may decide which token is best
+
+// With a head_dim that device cuda has kernels for.
+static const char *const families[] = {
+    "qwen3",     "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
+    "llama-mha", "mistral",         "qwen3-moe",  "qwen3-moe-mixed",
+};
+
+static struct nvllm_engine_options cuda_options(const char *model) {
+    struct nvllm_engine_options options = mini_options(model);
+    options.device = "cuda";
+    return options;
+}
+
+static const struct safetensors_tensor *tensor(const struct safetensors *file, int seq,
+                                               const char *name) {
+    char key[64];
+    snprintf(key, sizeof key, "seq%d.%s", seq, name);
+    const struct safetensors_tensor *t = safetensors_find(file, key);
+    if (!t) fail_msg("%s is not in the expected values", key);
+    return t;
+}
+
+// Whether it is within the bound; says by how much.
+static bool compare(const float *got, const float *want, uint32_t vocab, const char *what) {
+    float largest = 0, worst = 0;
+    for (uint32_t i = 0; i < vocab; i++) {
+        largest = fmaxf(largest, fabsf(want[i]));
+        worst = fmaxf(worst, fabsf(got[i] - want[i]));
+        if (isnan(got[i])) fail_msg("%s: logit %u is NaN", what, i);
+    }
+    print_message("%s: off by %.4f of the largest\n", what, (double)(worst / largest));
+    return worst <= logits_bound * largest;
+}
+
+// Steps of at most `step_tokens`; with 1 every token is a decode.
+static void check_family(const char *family, int step_tokens) {
+    char folder[128], path[160], what[200];
+    snprintf(folder, sizeof folder, "tests/reference/data/%s", family);
+    snprintf(path, sizeof path, "%s/expected.safetensors", folder);
+    struct err err = {0};
+    struct safetensors *expected = NULL;
+    if (safetensors_open(&expected, path, &err)) fail_msg("%s", err.message);
+    struct nvllm_engine_options options = cuda_options(folder);
+    options.max_num_batched_tokens = step_tokens;
+    options.enable_prefix_caching = 0;
+    struct mini_engine engine;
+    mini_open(&engine, &options);
+    uint32_t vocab = engine.plan.config.vocab_size;
+    float *logits = malloc(vocab * sizeof *logits);
+    float *want = malloc(vocab * sizeof *want);
+    int32_t ids[TOKENS_MAX];
+    assert_true(logits && want);
+    int num_wrong = 0;
+    for (int seq = 0; seq < NUM_LENGTHS; seq++) {
+        const struct safetensors_tensor *input = tensor(expected, seq, "input_ids");
+        const struct safetensors_tensor *last = tensor(expected, seq, "last_logits");
+        memcpy(ids, input->data, input->size_bytes);
+        memcpy(want, last->data, last->size_bytes);
+        struct mini_request request = {
+            .prompt = ids, .num_prompt = (uint32_t)input->shape[0], .max_new = 1, .logits = logits};
+        mini_run(&engine, &request, 1);
+        snprintf(what, sizeof what, "%s, %u tokens in steps of %d", family, request.num_prompt,
+                 step_tokens);
+        num_wrong += !compare(logits, want, vocab, what);
+    }
+    free(logits);
+    free(want);
+    mini_close(&engine);
+    safetensors_close(expected);
+    if (num_wrong) fail_msg("%s: allowed is %g of the largest", family, (double)logits_bound);
+}
+
+static void test_families_in_one_step(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) check_family(families[i], 512);
+}
+
+static void test_families_token_by_token(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) check_family(families[i], 1);
+}
+
+static void test_families_in_chunks(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) check_family(families[i], 48);
+}
+
+// The 24 recorded conversations, read once.
+struct conversations {
+    int32_t prompt[NUM_CASES][TOKENS_MAX], want[NUM_CASES][TOKENS_MAX];
+    struct mini_request requests[NUM_CASES];
+};
+
+static uint32_t read_ids(const json_t *list, int32_t *out) {
+    size_t count = json_array_size(list);
+    assert_true(count > 0 && count <= TOKENS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (int32_t)json_integer_value(json_array_get(list, i));
+    }
+    return (uint32_t)count;
+}
+
+static struct conversations *read_conversations(void) {
+    struct err err = {0};
+    json_t *cases = NULL;
+    if (jread_file(&cases, "tests/reference/data/greedy.json", &err)) fail_msg("%s", err.message);
+    struct conversations *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    assert_int_equal(json_array_size(cases), NUM_CASES);
+    for (size_t i = 0; i < NUM_CASES; i++) {
+        const json_t *item = json_array_get(cases, i);
+        double margin = json_number_value(json_object_get(item, "min_top2_margin"));
+        c->requests[i] = (struct mini_request){
+            .prompt = c->prompt[i],
+            .num_prompt = read_ids(json_object_get(item, "prompt_token_ids"), c->prompt[i]),
+            .max_new = read_ids(json_object_get(item, "completion_token_ids"), c->want[i]),
+            .forced = margin < margin_rule ? c->want[i] : NULL,
+        };
+    }
+    json_decref(cases);
+    return c;
+}
+
+static void check_ids(const struct mini_request *request, const int32_t *want, const char *what) {
+    for (uint32_t t = 0; t < request->num_tokens; t++) {
+        if (request->tokens[t] == want[t]) continue;
+        fail_msg("%s, prompt of %u, token %u: %d, want %d", what, request->num_prompt, t,
+                 request->tokens[t], want[t]);
+    }
+}
+
+// All at once, or one after the other.
+static void check_greedy(const struct nvllm_engine_options *options, bool together,
+                         const char *what) {
+    struct conversations *c = read_conversations();
+    struct mini_engine engine;
+    mini_open(&engine, options);
+    if (together) mini_run(&engine, c->requests, NUM_CASES);
+    for (size_t i = 0; !together && i < NUM_CASES; i++) mini_run(&engine, &c->requests[i], 1);
+    for (size_t i = 0; i < NUM_CASES; i++) check_ids(&c->requests[i], c->want[i], what);
+    mini_close(&engine);
+    free(c);
+}
+
+static void test_greedy_alone(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cuda_options("models/tiny-qwen3");
+    check_greedy(&options, false, "alone");
+    options.block_size = 64;
+    check_greedy(&options, false, "alone, blocks of 64");
+}
+
+static void test_greedy_together(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cuda_options("models/tiny-qwen3");
+    check_greedy(&options, true, "together");
+    options.max_num_seqs = 8;
+    check_greedy(&options, true, "8 at a time");
+    options.enforce_eager = 1;
+    check_greedy(&options, true, "8 at a time, eager");
+}
+
+static void test_greedy_chunked(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cuda_options("models/tiny-qwen3");
+    options.max_num_batched_tokens = 16;
+    options.max_num_seqs = 16;
+    check_greedy(&options, true, "chunks of 16");
+    options.max_num_batched_tokens = 1;
+    check_greedy(&options, false, "token by token");
+}
+
+// Eight requests that outgrow the cache together, each the same.
+static void test_greedy_preempted(void **state) {
+    (void)state;
+    enum { GROWING = 7, NUM_REQUESTS = 8 };
+    static const char *const schedules[] = {"mixed", "prefill-first"};
+    for (int i = 0; i < 2; i++) {
+        struct nvllm_engine_options options = cuda_options("models/tiny-qwen3");
+        options.schedule = schedules[i];
+        options.max_model_len = 128;
+        options.num_kvcache_blocks = 16;
+        options.enable_prefix_caching = 0;
+        struct conversations *c = read_conversations();
+        const struct mini_request one = c->requests[GROWING];
+        for (int r = 0; r < NUM_REQUESTS; r++) c->requests[r] = one;
+        struct mini_engine engine;
+        mini_open(&engine, &options);
+        mini_run(&engine, c->requests, NUM_REQUESTS);
+        assert_true(scheduler_num_preemptions(engine.scheduler) > 0);
+        for (int r = 0; r < NUM_REQUESTS; r++) {
+            check_ids(&c->requests[r], c->want[GROWING], "preempted");
+        }
+        mini_close(&engine);
+        free(c);
+    }
+}
+
+// Logits of the first requests, eight tokens each.
+static float *logits_of(const struct nvllm_engine_options *options, uint32_t num_requests,
+                        size_t *floats) {
+    enum { NUM_NEW = 8 };
+    struct conversations *c = read_conversations();
+    struct mini_engine engine;
+    mini_open(&engine, options);
+    size_t each = (size_t)NUM_NEW * engine.plan.config.vocab_size;
+    float *logits = calloc(num_requests * each, sizeof *logits);
+    assert_non_null(logits);
+    for (uint32_t i = 0; i < num_requests; i++) {
+        struct mini_request *r = &c->requests[i];
+        r->logits = logits + i * each;
+        r->forced = r->max_new > NUM_NEW ? c->want[i] : NULL;
+        if (r->max_new > NUM_NEW) r->max_new = NUM_NEW;
+    }
+    mini_run(&engine, c->requests, num_requests);
+    mini_close(&engine);
+    free(c);
+    *floats = num_requests * each;
+    return logits;
+}
+
+static void test_recorded_steps_are_eager_ones(void **state) {
+    (void)state;
+    static const uint32_t counts[] = {1, 3, 8, 13, NUM_CASES};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct nvllm_engine_options options = cuda_options("models/tiny-qwen3");
+        size_t floats = 0;
+        float *recorded = logits_of(&options, counts[i], &floats);
+        options.enforce_eager = 1;
+        float *eager = logits_of(&options, counts[i], &floats);
+        for (size_t at = 0; at < floats; at++) {
+            if (memcmp(&recorded[at], &eager[at], sizeof *eager) == 0) continue;
+            fail_msg("%u requests: logit %zu is %.9g recorded, %.9g eager", counts[i], at,
+                     (double)recorded[at], (double)eager[at]);
+        }
+        free(recorded);
+        free(eager);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families_in_one_step),
+        cmocka_unit_test(test_families_token_by_token),
+        cmocka_unit_test(test_families_in_chunks),
+        cmocka_unit_test(test_greedy_alone),
+        cmocka_unit_test(test_greedy_together),
+        cmocka_unit_test(test_greedy_chunked),
+        cmocka_unit_test(test_greedy_preempted),
+        cmocka_unit_test(test_recorded_steps_are_eager_ones),
+    };
+    struct err err = {0};
+    if (select_cuda_available(&err)) {
+        print_message("skipped: %s\n", err.message);
+        return SKIPPED;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
