@@ -21,7 +21,7 @@ enum { FEW_HEADS = 16 }; // of all tokens together
 static const struct shape shapes[] = {
     {4, 4, 64, 16, false},  {4, 2, 128, 64, true},  {8, 2, 96, 16, true},    {7, 1, 32, 256, true},
     {8, 1, 128, 16, false}, {16, 1, 256, 64, true}, {16, 2, 128, 256, true}, {14, 2, 64, 16, false},
-    {32, 2, 32, 64, false}, {2, 1, 256, 16, false}, {1, 1, 96, 256, false},
+    {32, 2, 32, 64, false}, {2, 1, 256, 16, false}, {1, 1, 96, 256, false},  {6, 2, 128, 48, false},
 };
 
 static const struct work decode = {6, {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
@@ -32,6 +32,10 @@ static const struct work chunked = {
 // One more decode than prefills, and the other way round: both kernels have work in one step.
 static const struct work mixed = {6, {{1, 1}, {300, 300}, {5000, 1}, {17, 5}, {16, 1}, {700, 130}}};
 static const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
+
+// Several tiles of queries and of positions, and ends at, before and behind a tile's middle.
+static const struct work long_prefill = {
+    7, {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
 
 static void check(const struct device_pair *pair, const struct shape *shape,
                   const struct work *work) {
@@ -68,6 +72,17 @@ static void test_prefill(void **state) {
 
 static void test_chunked_prefill(void **state) {
     check_shapes(*state, &chunked);
+}
+
+// Head sizes 64 and 128 over pairs of heads and over single ones.
+static void test_long_prefill(void **state) {
+    static const struct shape long_shapes[] = {{4, 4, 64, 16, false},
+                                               {2, 1, 64, 256, false},
+                                               {2, 1, 128, 16, true},
+                                               {3, 1, 128, 48, false}};
+    for (size_t i = 0; i < ARRAY_LEN(long_shapes); i++) {
+        check(*state, &long_shapes[i], &long_prefill);
+    }
 }
 
 static void test_mixed_steps(void **state) {
@@ -113,7 +128,8 @@ static void check_counted(const struct shape *shape, const float *got, uint32_t 
 
 static void test_every_visible_position_counts_once(void **state) {
     const struct device_pair *pair = *state;
-    const struct work *works[] = {&decode, &prefill, &chunked, &mixed, &mostly_prefill};
+    const struct work *works[] = {&decode, &prefill,        &chunked,
+                                  &mixed,  &mostly_prefill, &long_prefill};
     for (size_t i = 0; i < ARRAY_LEN(shapes) * ARRAY_LEN(works); i++) {
         const struct work *work = works[i % ARRAY_LEN(works)];
         struct inputs in = inputs_make(&shapes[i / ARRAY_LEN(works)], work);
@@ -131,15 +147,16 @@ static void test_every_visible_position_counts_once(void **state) {
     }
 }
 
-// Many short sequences: more than one block makes the plan for.
+// Many short sequences: more than one block makes the plan for, and more tiles than blocks run.
 static void test_more_sequences_than_a_plan_round(void **state) {
-    const struct shape shape = {4, 2, 64, 16, false};
+    static const struct shape many_shapes[] = {
+        {4, 2, 64, 16, false}, {4, 2, 128, 16, false}, {3, 1, 128, 32, false}};
     struct work work = {.num_seqs = SEQS_MAX};
     for (uint32_t s = 0; s < SEQS_MAX; s++) {
         work.seqs[s] = (struct seq){1 + s * 7 % 40, 1};
         if (s % 5 == 3) work.seqs[s].queries = work.seqs[s].context;
     }
-    check(*state, &shape, &work);
+    for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) check(*state, &many_shapes[i], &work);
 }
 
 // q of every token and, with one visible position, v of it: its weight is 1.
@@ -266,6 +283,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_chunked_prefill),
+        cmocka_unit_test(test_long_prefill),
         cmocka_unit_test(test_mixed_steps),
         cmocka_unit_test(test_every_visible_position_counts_once),
         cmocka_unit_test(test_more_sequences_than_a_plan_round),

@@ -80,7 +80,10 @@ __global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
         int tiles = queries > 1 ? (queries + p.tile_tokens - 1) / p.tile_tokens : 0, all_tiles;
         int tile = num_tiles + block_scan(tiles, warp_sums, &all_tiles);
         for (int i = 0; i < tiles; i++) {
-            p.tiles[tile + i] = make_int4(seq, (tiles - 1 - i) * p.tile_tokens, queries, 0);
+            int query = (tiles - 1 - i) * p.tile_tokens;
+            p.tiles[tile + i] =
+                make_int4(seq, p.query_start[seq] + query, p.context_len[seq] - queries + query,
+                          min(queries - query, p.tile_tokens));
         }
         num_tiles += all_tiles;
     }
@@ -88,6 +91,7 @@ __global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
         p.counts[0] = num_items;
         p.counts[1] = num_tiles;
         p.counts[2] = static_cast<int32_t>(*p.table_stride);
+        p.counts[3] = 0;
     }
 }
 
@@ -110,7 +114,7 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     int units = cuda_attention_units_wanted(info);
     p.num_units_wanted = units / static_cast<int>(num_kv_heads);
     if (p.num_units_wanted < 1) p.num_units_wanted = 1;
-    p.tile_tokens = CUDA_PREFILL_TILE;
+    p.tile_tokens = static_cast<int>(plan->tile_tokens);
     p.piece_min = cuda_attention_is_few(info, args->num_seqs, num_kv_heads) ? FEW_PIECE : PIECE;
     plan_kernel<<<1, THREADS, 0, stream>>>(p);
 }

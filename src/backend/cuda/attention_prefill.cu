@@ -1,5 +1,6 @@
 /* Prefill attention over the paged cache: sequences with more than one query token in the step;
  * each query sees the cached positions before it, its own included. softmax(scale Q K^T) V.
+ * For every device but sm_90, and for head sizes that attention_prefill_sm90.cu has not.
  *
  * Algorithm: FlashAttention-2 (Dao 2023): a block keeps 64 query tokens of one or two heads of a group
  * (two share what is read of K and V), walks K and V in tiles with an online softmax, all matrix products
@@ -19,7 +20,7 @@ constexpr int TOKENS = CUDA_PREFILL_TILE;
 struct prefill_params {
     const __nv_bfloat16 *qkv;
     const __nv_bfloat16 *keys, *values;
-    const int32_t *query_start, *context_len, *block_tables;
+    const int32_t *block_tables;
     __nv_bfloat16 *out;
     const int4 *tiles;
     const int32_t *counts;
@@ -199,14 +200,12 @@ template <int D, int ROW_TILES, int KV> struct prefill {
 
     static __device__ void run(const prefill_params &p, char *memory) {
         if (blockIdx.x >= p.counts[1]) return;
-        int4 tile = p.tiles[blockIdx.x]; // sequence, first query, number of queries
+        int4 tile = p.tiles[blockIdx.x]; // sequence, token, position, number of queries
         int heads = blockDim.x / (TOKENS / (ROW_TILES * 16) * 32);
         int first_head = blockIdx.y * heads;
         int kv_head = first_head / (p.num_heads / p.num_kv_heads);
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        int token = p.query_start[tile.x] + tile.y;
-        int num_tokens = min(tile.z - tile.y, TOKENS);
-        int position = p.context_len[tile.x] - tile.z + tile.y; // of the tile's first query
+        int token = tile.y, position = tile.z, num_tokens = tile.w; // of the tile's first query
         int num_positions = position + num_tokens; // that its last query sees
         const int32_t *table = p.block_tables + (size_t)tile.x * p.counts[2];
 
@@ -275,8 +274,6 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
     p.keys = static_cast<const __nv_bfloat16 *>(kv->keys);
     p.values = static_cast<const __nv_bfloat16 *>(kv->values);
-    p.query_start = args->query_start;
-    p.context_len = args->context_len;
     p.block_tables = args->block_tables;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);

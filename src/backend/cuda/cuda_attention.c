@@ -19,12 +19,14 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     uint32_t pieces = (uint32_t)cuda_attention_units_wanted(&cuda->info) / spec->num_kv_heads + 1;
     plan->max_seqs = spec->max_num_seqs;
     plan->max_items = spec->max_num_seqs + pieces;
-    plan->max_tiles = spec->max_num_tokens / CUDA_PREFILL_TILE + spec->max_num_seqs;
+    plan->tile_tokens =
+        cuda_prefill_tile(&cuda->info, spec->head_dim, spec->num_heads, spec->num_kv_heads);
+    plan->max_tiles = spec->max_num_tokens / plan->tile_tokens + spec->max_num_seqs;
     size_t arrived = (size_t)plan->max_seqs * spec->num_heads * sizeof *plan->arrived;
     size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 4 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
-    CU(cudaMalloc((void **)&plan->counts, 3 * sizeof *plan->counts));
+    CU(cudaMalloc((void **)&plan->counts, 4 * sizeof *plan->counts));
     CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
     CU(cudaMalloc((void **)&plan->arrived, arrived));
     CU(cudaMalloc((void **)&plan->partial, plan->max_items * piece));
@@ -116,7 +118,10 @@ void cuda_attention(struct backend *backend, struct backend_stream *stream,
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
     // Sequences with one query token go to the one kernel, those with more to the other; each finds
     // its own in the plan.
-    if (args->max_query_len > 1) {
+    if (args->max_query_len > 1 && cuda_prefill_is_sm90(&cuda->info, args->head_dim)) {
+        cuda_attention_prefill_sm90_launch(args, &view, &args->cache->plan, &cuda->info,
+                                           cuda->stream);
+    } else if (args->max_query_len > 1) {
         cuda_attention_prefill_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
     }
     cuda_attention_decode_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);

@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_backend.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,6 +280,15 @@ static const struct backend_ops cuda_ops = {
     .sample_scratch_floats = sample_scratch_floats,
 };
 
+// The runtime keeps the driver open, so what is found in it stays.
+static void *find_in_driver(const char *name) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver) return NULL;
+    void *address = dlsym(driver, name);
+    dlclose(driver);
+    return address;
+}
+
 // The first device that the environment shows this process.
 static enum status find_device(struct cuda_backend *cuda, char *name, size_t name_size,
                                struct err *err) {
@@ -291,6 +301,9 @@ static enum status find_device(struct cuda_backend *cuda, char *name, size_t nam
         .minor = properties.minor,
         .shared_bytes_max = (int)properties.sharedMemPerBlockOptin,
     };
+    if (CUDA_HAS_SM90A && properties.major == 9) {
+        cuda->info.encode_tensor_map = find_in_driver("cuTensorMapEncodeTiled");
+    }
     snprintf(name, name_size, "%s", properties.name);
     return OK;
 fail:

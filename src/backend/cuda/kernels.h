@@ -16,6 +16,9 @@ struct cuda_device_info {
     int num_sms;
     int major, minor; // compute capability
     int shared_bytes_max; // of one block, opted in
+    // The driver's cuTensorMapEncodeTiled where there are kernels for sm_90a and a device to run
+    // them; else NULL.
+    void *encode_tensor_map;
 };
 
 // Weights of y = x W^T + b, bfloat16 as the checkpoint has them: [out][in].
@@ -80,19 +83,20 @@ struct cuda_kv_view {
 };
 
 enum {
-    CUDA_PREFILL_TILE = 64, // query tokens of one prefill work item
+    CUDA_PREFILL_TILE = 64, // query tokens of one prefill work item, or half of them
     CUDA_DECODE_ROUNDS = 4, // work units per block that decode attention is cut into
 };
 
 // The step's work lists, written by attention_plan.cu and read by the attention of every layer.
 struct cuda_attention_plan {
     int32_t *items; // [max_items][4] decode: sequence, first position, past the last, slot or -1
-    int32_t *tiles; // [max_tiles][4] prefill: sequence, first query, number of queries, 0
-    int32_t *counts; // [3]: items, tiles, stride of the block tables
+    int32_t *tiles; // [max_tiles][4] prefill: sequence, first token, its position, tokens
+    int32_t *counts; // [4]: items, tiles, stride of the block tables, prefill items begun: 0
     int32_t *splits; // [max_seqs][2]: first slot and number of slots of a sequence in pieces
     int32_t *arrived; // [max_seqs][num_heads]: pieces done so far; 0 between launches
     float *partial; // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum
     uint32_t max_seqs, max_items, max_tiles;
+    uint32_t tile_tokens; // query tokens of a tile: cuda_prefill_tile
 };
 
 // All experts of a layer, bf16 as the checkpoint has them.
@@ -128,6 +132,19 @@ static inline bool cuda_attention_is_few(const struct cuda_device_info *info, ui
     return num_seqs * num_kv_heads <= (uint32_t)info->num_sms;
 }
 
+// Whether prefill is attention_prefill_sm90.cu's.
+static inline bool cuda_prefill_is_sm90(const struct cuda_device_info *info, uint32_t head_dim) {
+    return info->encode_tensor_map && (head_dim == 64 || head_dim == 128);
+}
+
+// That kernel wants pairs of heads that share what is read of K and V, or else twice the tokens.
+static inline uint32_t cuda_prefill_tile(const struct cuda_device_info *info, uint32_t head_dim,
+                                         uint32_t num_heads, uint32_t num_kv_heads) {
+    bool pairs = num_heads / num_kv_heads % 2 == 0;
+    return cuda_prefill_is_sm90(info, head_dim) && !pairs ? 2 * CUDA_PREFILL_TILE
+                                                          : CUDA_PREFILL_TILE;
+}
+
 void cuda_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
                        cudaStream_t stream);
 void cuda_rms_norm_launch(const struct rms_norm_args *args, const struct cuda_device_info *info,
@@ -141,6 +158,10 @@ void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
 void cuda_attention_prefill_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                    const struct cuda_attention_plan *plan,
                                    const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_attention_prefill_sm90_launch(const struct attention_args *args,
+                                        const struct cuda_kv_view *kv,
+                                        const struct cuda_attention_plan *plan,
+                                        const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_plan_launch(const struct attention_plan_args *args,
                                 const struct cuda_attention_plan *plan, uint32_t num_kv_heads,
                                 const struct cuda_device_info *info, cudaStream_t stream);
