@@ -187,6 +187,7 @@ struct decode_layers_spec {
     uint32_t num_layers;
     uint32_t hidden, intermediate, num_heads, num_kv_heads, head_dim;
     float eps; // of all norms
+    bool always; // also where the ops one by one are as fast: for tests
 };
 
 // All layers of a step in which every sequence has one token, so few that the time goes by between
@@ -196,6 +197,9 @@ struct decode_layers_args {
     struct decode_layers *layers;
     struct kv_cache *cache;
     void *residual; // dev [num_seqs][hidden] in/out
+    void *qkv; // dev [num_seqs][(num_heads + 2 * num_kv_heads) * head_dim] scratch
+    void *attended; // dev [num_seqs][num_heads * head_dim] scratch
+    void *activated; // dev [num_seqs][intermediate] scratch, may share memory with the two above
     const float *rope; // as in attention_prepare_args
     const int32_t *positions, *slot_mapping; // dev [num_seqs]
     const int32_t *context_len; // dev [num_seqs]; 0: nothing of the sequence is wanted
@@ -354,7 +358,7 @@ struct backend_ops {
     size_t (*kv_cache_block_bytes)(const struct backend *backend, const struct kv_cache_spec *spec);
 
     // (optional) Of a dense model on one rank: these three or none. *out is NULL, without an error,
-    // and *num_seqs_max 0 where the device or the model's shape do not suit it.
+    // and *num_seqs_max 0 where the device or the model's shape do not suit it or gain nothing.
     enum status (*decode_layers_create)(struct backend *backend,
                                         const struct decode_layers_spec *spec,
                                         struct decode_layers **out, uint32_t *num_seqs_max,

@@ -188,11 +188,15 @@ static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
 // All layers of few decodes.
 static void decode_layers(struct decoder *d, struct kv_cache *cache,
                           const struct decoder_input *in) {
+    const struct decoder_workspace *w = &d->workspace;
     d->backend->ops->decode_layers(d->backend, d->backend->stream,
                                    &(struct decode_layers_args){
                                        .layers = d->decode_layers,
                                        .cache = cache,
-                                       .residual = d->workspace.residual,
+                                       .residual = w->residual,
+                                       .qkv = w->qkv,
+                                       .attended = w->attended,
+                                       .activated = w->activated,
                                        .rope = d->rope,
                                        .positions = in->positions,
                                        .slot_mapping = in->slot_mapping,

@@ -38,6 +38,7 @@ struct decoder_limits {
     uint32_t max_num_tokens; // of one forward pass
     uint32_t max_num_logits; // rows of logits of one pass
     uint32_t max_positions; // longest sequence
+    bool decode_layers_always; // wherever a backend can (decode_layers_spec.always)
 };
 
 struct decoder;

@@ -346,6 +346,7 @@ static enum status make_decode_layers(struct decoder *d, struct err *err) {
         .num_kv_heads = d->shape.num_kv_heads,
         .head_dim = c->head_dim,
         .eps = c->rms_norm_eps,
+        .always = d->limits.decode_layers_always,
     };
     enum status status =
         ops->decode_layers_create(d->backend, &spec, &d->decode_layers, &d->decode_seqs_max, err);

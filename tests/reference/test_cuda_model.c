@@ -55,8 +55,18 @@ static bool compare(const float *got, const float *want, uint32_t vocab, const c
     return worst <= logits_bound * largest;
 }
 
+// With or without all layers of few decodes as one op.
+static void open_engine(struct mini_engine *engine, const struct nvllm_engine_options *options,
+                        bool is_fused) {
+    if (is_fused) {
+        mini_open_fused(engine, options);
+    } else {
+        mini_open(engine, options);
+    }
+}
+
 // Steps of at most `step_tokens`; with 1 every token is a decode.
-static void check_family(const char *family, int step_tokens) {
+static void check_family(const char *family, int step_tokens, bool is_fused) {
     char folder[128], path[160], what[200];
     snprintf(folder, sizeof folder, "tests/reference/data/%s", family);
     snprintf(path, sizeof path, "%s/expected.safetensors", folder);
@@ -67,7 +77,7 @@ static void check_family(const char *family, int step_tokens) {
     options.max_num_batched_tokens = step_tokens;
     options.enable_prefix_caching = 0;
     struct mini_engine engine;
-    mini_open(&engine, &options);
+    open_engine(&engine, &options, is_fused);
     uint32_t vocab = engine.plan.config.vocab_size;
     float *logits = malloc(vocab * sizeof *logits);
     float *want = malloc(vocab * sizeof *want);
@@ -95,17 +105,22 @@ static void check_family(const char *family, int step_tokens) {
 
 static void test_families_in_one_step(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) check_family(families[i], 512);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        check_family(families[i], 512, false);
 }
 
 static void test_families_token_by_token(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) check_family(families[i], 1);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        check_family(families[i], 1, false);
+        check_family(families[i], 1, true);
+    }
 }
 
 static void test_families_in_chunks(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) check_family(families[i], 48);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        check_family(families[i], 48, false);
 }
 
 // The 24 recorded conversations, read once.
@@ -155,14 +170,16 @@ static void check_ids(const struct mini_request *request, const int32_t *want, c
 // All at once, or one after the other.
 static void check_greedy(const struct nvllm_engine_options *options, bool together,
                          const char *what) {
-    struct conversations *c = read_conversations();
-    struct mini_engine engine;
-    mini_open(&engine, options);
-    if (together) mini_run(&engine, c->requests, NUM_CASES);
-    for (size_t i = 0; !together && i < NUM_CASES; i++) mini_run(&engine, &c->requests[i], 1);
-    for (size_t i = 0; i < NUM_CASES; i++) check_ids(&c->requests[i], c->want[i], what);
-    mini_close(&engine);
-    free(c);
+    for (int is_fused = 0; is_fused < 2; is_fused++) {
+        struct conversations *c = read_conversations();
+        struct mini_engine engine;
+        open_engine(&engine, options, is_fused);
+        if (together) mini_run(&engine, c->requests, NUM_CASES);
+        for (size_t i = 0; !together && i < NUM_CASES; i++) mini_run(&engine, &c->requests[i], 1);
+        for (size_t i = 0; i < NUM_CASES; i++) check_ids(&c->requests[i], c->want[i], what);
+        mini_close(&engine);
+        free(c);
+    }
 }
 
 static void test_greedy_alone(void **state) {
@@ -177,10 +194,10 @@ static void test_greedy_together(void **state) {
     (void)state;
     struct nvllm_engine_options options = cuda_options("models/tiny-qwen3");
     check_greedy(&options, true, "together");
-    options.max_num_seqs = 8;
-    check_greedy(&options, true, "8 at a time");
+    options.max_num_seqs = 4;
+    check_greedy(&options, true, "4 at a time");
     options.enforce_eager = 1;
-    check_greedy(&options, true, "8 at a time, eager");
+    check_greedy(&options, true, "4 at a time, eager");
 }
 
 static void test_greedy_chunked(void **state) {
@@ -208,7 +225,7 @@ static void test_greedy_preempted(void **state) {
         const struct mini_request one = c->requests[GROWING];
         for (int r = 0; r < NUM_REQUESTS; r++) c->requests[r] = one;
         struct mini_engine engine;
-        mini_open(&engine, &options);
+        mini_open_fused(&engine, &options);
         mini_run(&engine, c->requests, NUM_REQUESTS);
         assert_true(scheduler_num_preemptions(engine.scheduler) > 0);
         for (int r = 0; r < NUM_REQUESTS; r++) {
@@ -225,7 +242,7 @@ static float *logits_of(const struct nvllm_engine_options *options, uint32_t num
     enum { NUM_NEW = 8 };
     struct conversations *c = read_conversations();
     struct mini_engine engine;
-    mini_open(&engine, options);
+    mini_open_fused(&engine, options);
     size_t each = (size_t)NUM_NEW * engine.plan.config.vocab_size;
     float *logits = calloc(num_requests * each, sizeof *logits);
     assert_non_null(logits);

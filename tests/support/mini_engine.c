@@ -24,10 +24,12 @@ struct nvllm_engine_options mini_options(const char *model) {
     return options;
 }
 
-void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options) {
+static void open_with(struct mini_engine *e, const struct nvllm_engine_options *options,
+                      bool decode_layers_always) {
     *e = (struct mini_engine){0};
     struct err err = {0};
     check(engine_plan_make(&e->plan, options, &err), &err);
+    e->plan.runner.decoder.decode_layers_always = decode_layers_always;
     struct weights *weights = NULL;
     check(weights_open(&weights, options->model, &err), &err);
     check(model_runner_create(&e->runner, &e->plan.config, weights, e->plan.backend,
@@ -46,6 +48,14 @@ void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options
     size_t floats = (size_t)e->plan.batch.max_num_seqs * e->plan.config.vocab_size;
     e->step_logits = malloc(floats * sizeof(float));
     assert_non_null(e->step_logits);
+}
+
+void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options) {
+    open_with(e, options, false);
+}
+
+void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options) {
+    open_with(e, options, true);
 }
 
 static const struct sampling *greedy_of(const struct sequence *seq) {

@@ -4,10 +4,13 @@
 
 #include "backend/cuda/cuda_ops.h"
 
+// Weights of a layer from which the kernel gains, with one row and with more: where there is less to
+// read, blocks wait for each other as long as kernels would (measured in doc/kernels-cuda.md).
+enum { ONE_ROW_BYTES_MIN = 16 << 20, ROWS_BYTES_MIN = 64 << 20 };
+
 struct decode_layers {
-    // Shape and memory that no step changes; `layers`, `pieces`, `ticks` and `handed` are ours.
+    // Shape and memory that no step changes; `layers`, `pieces`, `tick` and `arrived` are ours.
     struct cuda_decode_layers fixed;
-    char *handed; // dev: qkv, attended, stream, activated of `fixed`
 };
 
 static struct cuda_decode_layers shape_of(const struct decode_layers_spec *spec) {
@@ -20,6 +23,17 @@ static struct cuda_decode_layers shape_of(const struct decode_layers_spec *spec)
         .head_dim = spec->head_dim,
         .eps = spec->eps,
     };
+}
+
+static size_t layer_bytes(const struct decode_layers_spec *spec) {
+    size_t attention = (size_t)(2 * spec->num_heads + 2 * spec->num_kv_heads) * spec->head_dim;
+    return (attention + 3 * (size_t)spec->intermediate) * spec->hidden * sizeof(uint16_t);
+}
+
+// Rows with which the kernel is the faster way.
+static uint32_t rows_worthwhile(const struct decode_layers_spec *spec) {
+    if (spec->always || layer_bytes(spec) >= ROWS_BYTES_MIN) return CUDA_DECODE_ROWS;
+    return layer_bytes(spec) >= ONE_ROW_BYTES_MIN ? 1 : 0;
 }
 
 // The table of weights, from the host to new device memory.
@@ -49,38 +63,19 @@ fail:
     return status;
 }
 
-// Memory that blocks hand each other values in; a tick of 0 is in the past of every step.
-static enum status alloc_handed(struct decode_layers *layers, cudaStream_t stream,
-                                struct err *err) {
-    enum status status = OK;
-    struct cuda_decode_layers *f = &layers->fixed;
-    const size_t column = CUDA_SMALL_ROWS * sizeof(uint32_t);
-    size_t qkv = (size_t)(f->num_heads + 2 * f->num_kv_heads) * f->head_dim * column;
-    size_t attended = (size_t)f->num_heads * f->head_dim * column;
-    size_t stream_bytes = f->hidden * column, activated = f->intermediate * column;
-    size_t bytes = qkv + attended + stream_bytes + activated;
-    CU(cudaMalloc((void **)&layers->handed, bytes));
-    CU(cudaMemsetAsync(layers->handed, 0, bytes, stream));
-    f->qkv = layers->handed;
-    f->attended = layers->handed + qkv;
-    f->stream = layers->handed + qkv + attended;
-    f->activated = layers->handed + qkv + attended + stream_bytes;
-    return OK;
-fail:
-    return status;
-}
-
 static enum status alloc_pieces(struct decode_layers *layers, const struct cuda_backend *cuda,
                                 struct err *err) {
     enum status status = OK;
     struct cuda_decode_layers *f = &layers->fixed;
-    const unsigned long long ticks[2] = {1, 0};
-    size_t pieces = (size_t)CUDA_SMALL_ROWS * f->num_kv_heads + (size_t)cuda->info.num_sms;
+    const unsigned long long first_tick = 1; // 0, of cleared memory, is in the past
+    size_t pieces = (size_t)CUDA_DECODE_ROWS * f->num_kv_heads + (size_t)cuda->info.num_sms;
     size_t bytes = pieces * CUDA_DECODE_GROUP * (f->head_dim / 2 + 1) * 16;
     CU(cudaMalloc(&f->pieces, bytes));
     CU(cudaMemsetAsync(f->pieces, 0, bytes, cuda->stream));
-    CU(cudaMalloc((void **)&f->ticks, sizeof ticks));
-    CU(cudaMemcpy(f->ticks, ticks, sizeof ticks, cudaMemcpyHostToDevice));
+    CU(cudaMalloc((void **)&f->tick, sizeof first_tick));
+    CU(cudaMemcpy(f->tick, &first_tick, sizeof first_tick, cudaMemcpyHostToDevice));
+    CU(cudaMalloc((void **)&f->arrived, 2 * sizeof *f->arrived));
+    CU(cudaMemsetAsync(f->arrived, 0, 2 * sizeof *f->arrived, cuda->stream));
     return OK;
 fail:
     return status;
@@ -95,6 +90,7 @@ enum status cuda_decode_layers_create(struct backend *backend,
     *out = NULL;
     *num_seqs_max = 0;
     uint32_t rows_max = cuda_decode_layers_rows_max(&shape, &cuda->info);
+    if (rows_max > rows_worthwhile(spec)) rows_max = rows_worthwhile(spec);
     if (!rows_max) return OK;
     struct decode_layers *layers = calloc(1, sizeof *layers);
     if (!layers) return err_nomem(err, "decode layers");
@@ -102,7 +98,6 @@ enum status cuda_decode_layers_create(struct backend *backend,
     void *table = NULL;
     enum status status = upload_table(spec, &table, err);
     layers->fixed.layers = table;
-    if (!status) status = alloc_handed(layers, cuda->stream, err);
     if (!status) status = alloc_pieces(layers, cuda, err);
     if (status) {
         cuda_decode_layers_destroy(backend, layers);
@@ -117,9 +112,9 @@ void cuda_decode_layers_destroy(struct backend *backend, struct decode_layers *l
     (void)backend;
     if (!layers) return;
     cudaFree((void *)(uintptr_t)layers->fixed.layers);
-    cudaFree(layers->handed);
     cudaFree(layers->fixed.pieces);
-    cudaFree(layers->fixed.ticks);
+    cudaFree(layers->fixed.tick);
+    cudaFree(layers->fixed.arrived);
     free(layers);
 }
 
@@ -131,6 +126,9 @@ void cuda_decode_layers(struct backend *backend, struct backend_stream *stream,
     struct cuda_decode_layers layers = args->layers->fixed;
     layers.rows = args->num_seqs;
     layers.residual = args->residual;
+    layers.qkv = args->qkv;
+    layers.attended = args->attended;
+    layers.activated = args->activated;
     layers.rope = args->rope;
     layers.positions = args->positions;
     layers.slot_mapping = args->slot_mapping;

@@ -12,13 +12,6 @@ namespace {
 // are better than joining them.
 constexpr int PIECE_MIN = 128, PIECE_OF_MANY = 512;
 
-// A unit of this block.
-struct attention_unit {
-    int number, row, kv_head;
-    int start, stop; // cached positions
-    bool has_new; // also the new token's
-};
-
 // Sequences are cut so that all blocks have something to attend to.
 template <int D> __device__ void cut_sequences(const cuda_decode_layers &a, block_shared<D> &s) {
     int rows = static_cast<int>(a.rows), total = 0;
@@ -54,11 +47,11 @@ template <int D> struct lane_head {
     static constexpr int LANES = D / 4, HALF = LANES / 2;
     float v[4];
 
-    __device__ __forceinline__ void load(const uint4 *from, uint64_t tick, int lane) {
-        flagged f[1] = {};
-        flagged_wait(f, from + lane, 0, lane < LANES ? 1 : 0, tick);
-        v[0] = bf16_low(f[0].low), v[1] = bf16_high(f[0].low);
-        v[2] = bf16_low(f[0].high), v[3] = bf16_high(f[0].high);
+    __device__ __forceinline__ void load(const __nv_bfloat16 *from, int lane) {
+        uint2 pairs = {};
+        if (lane < LANES) pairs = __ldcg(reinterpret_cast<const uint2 *>(from) + lane);
+        v[0] = bf16_low(pairs.x), v[1] = bf16_high(pairs.x);
+        v[2] = bf16_low(pairs.y), v[3] = bf16_high(pairs.y);
     }
 
     __device__ __forceinline__ void normalize(const float *norm, float eps, int lane) {
@@ -94,7 +87,9 @@ __device__ void prepare(const worker<D> &w, const cuda_decode_layer &l, const at
                         __nv_bfloat16 *keys, __nv_bfloat16 *values) {
     const cuda_decode_layers &a = w.a;
     int num_heads = static_cast<int>(a.num_heads), kv_heads = static_cast<int>(a.num_kv_heads);
-    int group = num_heads / kv_heads, columns = (num_heads + 2 * kv_heads) * D;
+    int group = num_heads / kv_heads;
+    const __nv_bfloat16 *qkv =
+        static_cast<const __nv_bfloat16 *>(a.qkv) + (size_t)u.row * (num_heads + 2 * kv_heads) * D;
     const float *rope = a.rope + (size_t)a.positions[u.row] * D;
     int slot = a.slot_mapping[u.row], block_size = static_cast<int>(a.block_size);
     int block, place;
@@ -104,7 +99,7 @@ __device__ void prepare(const worker<D> &w, const cuda_decode_layer &l, const at
         int h = is_value ? num_heads + kv_heads + u.kv_head
                          : (is_key ? num_heads + u.kv_head : u.kv_head * group + t);
         lane_head<D> x;
-        x.load(handed(a.qkv, u.row, columns, h * D), w.tick, w.lane);
+        x.load(qkv + h * D, w.lane);
         const float *norm = is_key ? l.k_norm : l.q_norm;
         if (!is_value) {
             if (norm) x.normalize(norm, a.eps, w.lane);
@@ -163,6 +158,8 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
     int kv_heads = static_cast<int>(a.num_kv_heads), step = kv_heads * GROUP * PIECE_CHUNKS;
     int num_before = w.s.first_item[u.row + 1] - w.s.first_item[u.row] - 1;
     int first_unit = w.s.first_item[u.row] * kv_heads + u.kv_head;
+    __nv_bfloat16 *out = static_cast<__nv_bfloat16 *>(a.attended) +
+                         ((size_t)u.row * a.num_heads + u.kv_head * num_queries) * D;
     for (int i = w.thread; i < num_queries * D; i += COMPUTING) {
         int query = i / D, dim = i % D;
         weighed mine = join_block(w, joined, query, dim);
@@ -194,15 +191,12 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
             }
         }
         all.add(mine.max, mine.sum, mine.value);
-        hand_over(handed(a.attended, u.row, static_cast<int>(a.num_heads) * D,
-                         u.kv_head * num_queries * D + i),
-                  all.value / all.sum, true, w.tick);
+        out[i] = __float2bfloat16(all.value / all.sum);
     }
 }
 
-// `first` is the block's first unit, which is the same in every layer.
-template <int D>
-__device__ void attend(const worker<D> &w, int layer, const attention_unit &first) {
+// Waits for qkv itself, with the first cached tiles on their way.
+template <int D> __device__ void attend(const worker<D> &w, int layer) {
     const cuda_decode_layers &a = w.a;
     const cuda_decode_layer &l = w.layers[layer];
     int kv_heads = static_cast<int>(a.num_kv_heads),
@@ -211,8 +205,10 @@ __device__ void attend(const worker<D> &w, int layer, const attention_unit &firs
     auto keys = reinterpret_cast<__nv_bfloat16 *>(part);
     auto values = reinterpret_cast<__nv_bfloat16 *>(part + a.kv_part_bytes);
     auto joined = static_cast<float *>(__cvta_shared_to_generic(w.region));
+    bool has_waited = false;
     for (int number = blockIdx.x; number < num_units(w); number += gridDim.x) {
-        attention_unit u = number == first.number ? first : unit_of(w, number);
+        // The first is the same in every layer.
+        attention_unit u = number == static_cast<int>(blockIdx.x) ? w.s.unit : unit_of(w, number);
         tile_walk<D, WARPS> walk = {};
         walk.range = {keys,      values,   a.block_tables + (size_t)u.row * *a.table_stride,
                       u.kv_head, kv_heads, static_cast<int>(a.block_size),
@@ -222,6 +218,8 @@ __device__ void attend(const worker<D> &w, int layer, const attention_unit &firs
         walk.start();
         prefetch_floats(l.q_norm, D, w.thread);
         prefetch_floats(l.k_norm, D, w.thread);
+        if (!has_waited) wait_for_blocks(w);
+        has_waited = true;
         prepare(w, l, u, keys, values);
         uint32_t q[D / 16][2];
         load_queries<D>(q, w.s.queries, group, w.lane);
@@ -238,6 +236,7 @@ __device__ void attend(const worker<D> &w, int layer, const attention_unit &firs
         finish_unit(w, u, joined, group);
         computing_sync();
     }
+    if (!has_waited) wait_for_blocks(w);
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 /* What the parts of the kernel of decode_layers.cu share: its parameters, a block's shared memory, and
- * how blocks hand each other rows of activations. */
+ * how blocks meet. */
 #pragma once
 
 #include "backend/cuda/attention_tile.cuh"
@@ -12,7 +12,7 @@ namespace {
 constexpr int WARPS = 8; // that compute
 constexpr int COMPUTING = WARPS * 32, THREADS = COMPUTING + COPYING * 32;
 constexpr int TEAMS = WARPS / SHARERS; // that take every other slot
-constexpr int ROWS_MAX = CUDA_SMALL_ROWS;
+constexpr int ROWS_MAX = CUDA_DECODE_ROWS;
 constexpr int SUMS_MAX = 3072; // floats of partial sums
 constexpr int RESIDUALS_MAX = 1024;
 
@@ -27,6 +27,13 @@ struct product_share {
     int units, group; // of this block; that are added up together
 };
 
+// A piece of a sequence and a kv head, that a block attends to.
+struct attention_unit {
+    int number, row, kv_head;
+    int start, stop; // cached positions
+    bool has_new; // also the new token's
+};
+
 // Of a block, besides layer table, region and ring.
 template <int D> struct block_shared {
     uint64_t full[SLOTS_MAX], empty[SLOTS_MAX];
@@ -37,6 +44,7 @@ template <int D> struct block_shared {
     int length[ROWS_MAX], first_item[ROWS_MAX + 1]; // items: pieces of sequences
     int piece;
     product_share shares[4];
+    attention_unit unit; // the first of the block
     alignas(128) __nv_bfloat16 queries[GROUP * D];
     alignas(128) __nv_bfloat16 fresh[2 * TILE * D]; // a tile of the new token alone; else 0
 };
@@ -50,12 +58,13 @@ template <int D> struct worker {
     ring_view ring;
     int kv_stages;
     int slot; // of the ring, counted since the start
-    uint64_t tick; // of the layer: what it hands over carries it; after the second sum, one more
+    uint32_t meetings; // of all blocks, so far
+    uint64_t tick; // of the layer: pieces of attention carry it
     int thread, warp, lane;
 };
 
 __device__ __forceinline__ void computing_sync() {
-    asm volatile("bar.sync 1, %0;" ::"n"(COMPUTING) : "memory");
+    named_wait(1, COMPUTING);
 }
 
 // What is constant can be fetched while others work.
@@ -64,17 +73,24 @@ __device__ __forceinline__ void prefetch_floats(const float *values, int count, 
     asm volatile("prefetch.global.L1 [%0];" ::"l"(values + thread * 32));
 }
 
-// Where 4 columns of a row of handed-over activations are.
-__device__ __forceinline__ uint4 *handed(void *rows, int row, int columns, int column) {
-    return static_cast<uint4 *>(rows) + ((size_t)row * columns + column) / 4;
+// All blocks meet between phases: what is stored before arriving is seen after waiting, past the L1.
+template <int D> __device__ __forceinline__ void arrive(worker<D> &w) {
+    computing_sync();
+    w.meetings++;
+    if (w.thread) return;
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(w.a.arrived) : "memory");
 }
-
-// Lanes 4 n to 4 n + 3 have consecutive values; the first of them writes. By whole warps.
-__device__ __forceinline__ void hand_over(uint4 *to, float value, bool is_valid, uint64_t tick) {
-    float next = __shfl_down_sync(FULL_WARP, value, 1);
-    uint32_t pair = pack_bf16(value, next);
-    uint32_t after = __shfl_down_sync(FULL_WARP, pair, 2);
-    if (is_valid && threadIdx.x % 4 == 0) flagged_store(to, {pair, after, tick});
+template <int D> __device__ __forceinline__ void wait_for_blocks(const worker<D> &w) {
+    if (w.thread == 0) {
+        uint32_t arrived = 0;
+        while (arrived < w.meetings * gridDim.x) {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                         : "=r"(arrived)
+                         : "l"(w.a.arrived)
+                         : "memory");
+        }
+    }
+    computing_sync();
 }
 
 } // namespace

@@ -8,10 +8,8 @@
  *   qkv = norm(residual) Wqkv^T      attended = attention      residual += attended Wo^T
  *   activated = silu(gate) * up of norm(residual) Wgu^T        residual += activated Wdown^T
  *
- * decode_products.cuh and decode_attention.cuh say how. Blocks never meet: what one hands to others
- * carries the tick at which it was made, and who needs it waits for that (flagged.cuh). Nothing is
- * overwritten too early, for every output of a phase needs all outputs of the phase before: who writes
- * the next layer's has, through others, what everybody made of this one's.
+ * decode_products.cuh and decode_attention.cuh say how. All blocks meet between phases, at a counter in
+ * memory; pieces of attention go from block to block without (flagged.cuh).
  *
  * Bytes: all weights once, keys and values once. */
 #include "backend/cuda/decode_attention.cuh"
@@ -19,13 +17,6 @@
 
 #include <nv/target>
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define GIVE(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
-#define TAKE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
-#else
-#define GIVE(n)
-#define TAKE(n)
-#endif
 namespace {
 
 // The elements of the residual stream that are this block's to change, in the order of write().
@@ -40,34 +31,36 @@ template <int D> __device__ void load_residual(const cuda_decode_layers &a, bloc
     }
 }
 
-template <int ROW_TILES, int D> __device__ void run_layers(worker<D> &w) {
+template <int D> __device__ void run_layers(worker<D> &w) {
     const cuda_decode_layers &a = w.a;
-    uint64_t first = *reinterpret_cast<volatile unsigned long long *>(a.ticks);
-    int num_layers = static_cast<int>(a.num_layers);
-    attention_unit unit = {-1, 0, 0, 0, 0, false};
-    int block = static_cast<int>(blockIdx.x);
-    if (block < num_units(w)) unit = unit_of(w, block);
+    uint64_t first = *reinterpret_cast<volatile unsigned long long *>(a.tick);
+    int num_layers = static_cast<int>(a.num_layers), hidden = static_cast<int>(a.hidden);
     for (int l = 0; l < num_layers; l++) {
-        w.tick = first + 2 * l;
+        w.tick = first + l;
         // One call, so one copy of its code: what runs once a layer has to come from the cache of
         // instructions.
 #pragma unroll 1
         for (int kind = QKV; kind <= DOWN; kind++) {
-            if (kind == OUT) attend(w, l, unit);
-            void *x = kind == OUT ? a.attended : kind == DOWN ? a.activated : a.stream;
-            bool is_first = kind == QKV && l == 0;
-            multiply_all<ROW_TILES>(w, l, kind, is_first ? a.residual : x, is_first,
-                                    w.tick - (kind == QKV));
+            multiply_all(w, l, kind);
+            if (kind == DOWN && l + 1 == num_layers) break;
+            arrive(w);
+            if (kind == QKV) {
+                attend(w, l);
+                arrive(w);
+            }
+            if (kind == OUT) prefetch_floats(w.layers[l].attention_norm, hidden, w.thread);
+            if (kind == DOWN) prefetch_floats(w.layers[l + 1].input_norm, hidden, w.thread);
+            wait_for_blocks(w);
         }
     }
-    // The last block to be done: all have read the tick.
-    if (w.thread == 0 && atomicAdd(a.ticks + 1, 1) == gridDim.x - 1) {
-        a.ticks[0] = first + 2 * num_layers;
-        a.ticks[1] = 0;
+    // The last block to be done: all have read the tick and the arrivals.
+    if (w.thread == 0 && atomicAdd(a.arrived + 1, 1) == gridDim.x - 1) {
+        *a.tick = first + num_layers;
+        a.arrived[0] = a.arrived[1] = 0;
     }
 }
 
-template <int D, int ROW_TILES> __device__ void run_block(const layers_params &p, char *memory) {
+template <int D> __device__ void run_block(const layers_params &p, char *memory) {
     auto &s = *reinterpret_cast<block_shared<D> *>(memory);
     auto layers = reinterpret_cast<cuda_decode_layer *>(memory + sizeof s);
     uint32_t table_bytes = p.a.num_layers * sizeof(cuda_decode_layer);
@@ -82,33 +75,35 @@ template <int D, int ROW_TILES> __device__ void run_block(const layers_params &p
         reinterpret_cast<uint32_t *>(s.fresh)[i] = 0;
     }
     if (thread < p.num_slots) {
-        mbarrier_init(ring.full + thread * 8, 1);
-        mbarrier_init(ring.empty + thread * 8, SHARERS);
-        mbarrier_publish();
+        barrier_init(ring.full + thread * 8, 1);
+        barrier_init(ring.empty + thread * 8, SHARERS);
+        barrier_init_done();
     }
     if (thread < p.a.rows) s.length[thread] = p.a.context_len[thread];
     load_residual<D>(p.a, s);
     __syncthreads();
     if (thread == 0) cut_sequences<D>(p.a, s);
     if (thread >= 32 && thread <= 32 + DOWN) {
-        s.shares[thread - 32] = share_of(layers[0], thread - 32, static_cast<int>(p.a.rows));
+        s.shares[thread - 32] = share_of(layers[0], p.a, thread - 32);
     }
     __syncthreads();
     if (warp >= WARPS) {
-        GIVE(40);
+        NV_IF_TARGET(NV_HAS_FEATURE_SM_90a, (give_registers<40>();))
         return copy_weights(p.a, layers, ring, warp - WARPS, lane);
     }
-    TAKE(232);
-    worker<D> w = {p.a,    s,    layers, shared_address(region), ring, p.kv_stages, 0, 0,
+    NV_IF_TARGET(NV_HAS_FEATURE_SM_90a, (take_registers<232>();))
+    worker<D> w = {p.a,    s,    layers, shared_address(region), ring, p.kv_stages, 0, 0, 0,
                    thread, warp, lane};
-    run_layers<ROW_TILES>(w);
+    if (thread == 0 && blockIdx.x < num_units(w)) s.unit = unit_of(w, blockIdx.x);
+    computing_sync();
+    run_layers(w);
 }
 
-template <int D, int ROW_TILES>
+template <int D>
 __global__ void __launch_bounds__(THREADS, 1)
     layers_kernel(const __grid_constant__ layers_params p) {
     extern __shared__ __align__(128) char memory[];
-    NV_IF_TARGET(NV_PROVIDES_SM_90, (run_block<D, ROW_TILES>(p, memory);))
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (run_block<D>(p, memory);))
 }
 
 // Bytes besides the region and the ring.
@@ -158,9 +153,9 @@ bool outputs_fit(const cuda_decode_layers *a, uint32_t rows, uint32_t num_sms) {
            units * rows * SLOT_OUTPUTS <= RESIDUALS_MAX;
 }
 
-template <int D, int ROW_TILES>
+template <int D>
 void launch(const layers_params &p, const cuda_device_info *info, cudaStream_t stream) {
-    auto kernel = layers_kernel<D, ROW_TILES>;
+    auto kernel = layers_kernel<D>;
     int bytes = fixed_bytes(&p.a) + p.region_bytes + p.num_slots * SLOT_BYTES;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     cudaLaunchAttribute attribute = {};
@@ -197,11 +192,6 @@ extern "C" void cuda_decode_layers_launch(const struct cuda_decode_layers *args,
                                           cudaStream_t stream) {
     layers_params p = {*args, num_slots(args, args->rows, info), region_bytes(args, args->rows),
                        kv_stages(args->rows)};
-    bool is_small = args->rows <= 8;
-    if (args->head_dim == 64) {
-        if (is_small) return launch<64, 1>(p, info, stream);
-        return launch<64, 2>(p, info, stream);
-    }
-    if (is_small) return launch<128, 1>(p, info, stream);
-    launch<128, 2>(p, info, stream);
+    if (args->head_dim == 64) return launch<64>(p, info, stream);
+    launch<128>(p, info, stream);
 }

@@ -12,6 +12,7 @@ enum product_kind { QKV, OUT, GATE_UP, DOWN };
 
 struct product {
     const __nv_bfloat16 *weight, *bias;
+    const void *x; // bf16 [rows][in]
     const float *norm; // of x; NULL: none
     int in, num_units, chunks; // chunks: slots of 8 outputs
     int tiles, up_row; // 2 where gated, and where the second half begins
@@ -22,7 +23,8 @@ __host__ __device__ inline int x_stride(int in) {
     return (in * 2 + 127) / 128 * 128 + 64;
 }
 
-__device__ __forceinline__ product product_of(const cuda_decode_layer &l, int kind) {
+__device__ __forceinline__ product product_of(const cuda_decode_layer &l,
+                                              const cuda_decode_layers &a, int kind) {
     const cuda_linear_view &m = kind == QKV       ? l.qkv
                                 : kind == OUT     ? l.o
                                 : kind == GATE_UP ? l.gate_up
@@ -30,6 +32,7 @@ __device__ __forceinline__ product product_of(const cuda_decode_layer &l, int ki
     product p = {};
     p.weight = static_cast<const __nv_bfloat16 *>(m.weight);
     p.bias = static_cast<const __nv_bfloat16 *>(m.bias);
+    p.x = kind == OUT ? a.attended : kind == DOWN ? a.activated : a.residual;
     p.norm = kind == QKV ? l.input_norm : kind == GATE_UP ? l.attention_norm : nullptr;
     p.in = static_cast<int>(m.in);
     p.chunks = (p.in + SLOT_INPUTS - 1) / SLOT_INPUTS;
@@ -45,7 +48,7 @@ __device__ void copy_weights(const cuda_decode_layers &a, const cuda_decode_laye
     ring_writer writer = {ring, evict_first_policy(), 0};
     for (uint32_t l = 0; l < a.num_layers; l++) {
         for (int kind = QKV; kind <= DOWN; kind++) {
-            product m = product_of(layers[l], kind);
+            product m = product_of(layers[l], a, kind);
             for (int unit = blockIdx.x; unit < m.num_units; unit += gridDim.x) {
                 for (int t = 0; t < m.tiles; t++) {
                     const __nv_bfloat16 *rows =
@@ -77,54 +80,37 @@ __device__ __forceinline__ int row_shift(int rows) {
     return rows == 1 ? 3 : rows == 2 ? 2 : rows <= 4 ? 1 : 0;
 }
 
-// One row of x into the region, COUNT times 8 columns of it at `column` and each `step` on; handed
-// over at `tick`, or plain where `from` is.
-template <int COUNT, int D>
-__device__ __forceinline__ void stage_columns(const worker<D> &w, const product &m,
-                                              const uint4 *from, bool is_plain, uint64_t tick,
-                                              uint32_t to, int column, int step, float *squares) {
-    int limit = 0; // of COUNT, that are in the row
+// A row of x into the region: the columns at `column` and each `step` on.
+template <int D>
+__device__ __forceinline__ void stage_columns(const worker<D> &w, const product &m, int row,
+                                              int column, int step, float *squares) {
+    constexpr int AHEAD = 4;
+    const uint4 *from = static_cast<const uint4 *>(m.x) + (size_t)row * m.in / 8;
+    uint32_t to = w.region + row * x_stride(m.in);
+    for (; column < m.in; column += AHEAD * step) {
+        uint4 x[AHEAD];
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) limit += column + i * step < m.in;
-    uint4 x[COUNT];
-    if (is_plain) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            if (i < limit) x[i] = __ldcg(from + (column + i * step) / 8);
+        for (int i = 0; i < AHEAD; i++) {
+            int at = column + i * step;
+            if (at < m.in) x[i] = __ldcg(from + at / 8);
         }
-    } else {
-        flagged low[COUNT], high[COUNT];
-        flagged_wait(low, from + column / 4, step / 4, limit, tick);
-        flagged_wait(high, from + column / 4 + 1, step / 4, limit, tick);
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            x[i] = make_uint4(low[i].low, low[i].high, high[i].low, high[i].high);
+        for (int i = 0; i < AHEAD; i++) {
+            int at = column + i * step;
+            if (at >= m.in) break;
+            if (m.norm) x[i] = weigh(x[i], m.norm + at, squares);
+            store_shared16(to + at * 2, x[i]);
         }
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        if (i >= limit) break;
-        int at = column + i * step;
-        if (m.norm) x[i] = weigh(x[i], m.norm + at, squares);
-        store_shared16(to + at * 2, x[i]);
     }
 }
 
 // x times the norm's weights into the region, and the scale of each row.
-template <int D>
-__device__ void stage(const worker<D> &w, const product &m, void *x, bool is_plain, uint64_t tick) {
-    int rows = static_cast<int>(w.a.rows), stride = x_stride(m.in);
+template <int D> __device__ void stage(const worker<D> &w, const product &m) {
+    int rows = static_cast<int>(w.a.rows);
     int shift = row_shift(rows), parts = 1 << shift, part = w.warp & (parts - 1);
-    int step = parts * 32 * 8;
     for (int row = w.warp >> shift; row < rows; row += WARPS >> shift) {
-        const uint4 *from = is_plain ? static_cast<const uint4 *>(x) + (size_t)row * m.in / 8
-                                     : handed(x, row, m.in, 0);
-        uint32_t to = w.region + row * stride;
         float squares = 0;
-        int column = (part * 32 + w.lane) * 8;
-        for (; column < m.in; column += 4 * step) {
-            stage_columns<4>(w, m, from, is_plain, tick, to, column, step, &squares);
-        }
+        stage_columns(w, m, row, (part * 32 + w.lane) * 8, parts * 32 * 8, &squares);
         if (!m.norm) continue;
         squares = warp_sum(squares);
         if (w.lane == 0) w.s.squares[row][part] = squares;
@@ -156,44 +142,35 @@ __device__ __forceinline__ float total(const worker<D> &w, const product &m, int
 
 // The outputs of `count` units of this block, from unit `first` of them on.
 template <int D>
-__device__ void write(const worker<D> &w, const product &m, int kind, bool is_last, int first,
-                      int count) {
+__device__ void write(const worker<D> &w, const product &m, int kind, int first, int count) {
     const cuda_decode_layers &a = w.a;
     int rows = static_cast<int>(a.rows), columns = m.num_units * SLOT_OUTPUTS;
-    int num_values = count * SLOT_OUTPUTS * rows;
     uint32_t inverse = 65536 / rows + 1; // times a small number, shifted: a division by rows
-    void *out = kind == QKV ? a.qkv : kind == GATE_UP ? a.activated : a.stream;
-    uint64_t tick = w.tick + (kind == DOWN);
-    for (int i = w.thread; i - w.lane < num_values; i += COMPUTING) {
-        bool is_valid = i < num_values;
+    auto out = static_cast<__nv_bfloat16 *>(kind == QKV       ? a.qkv
+                                            : kind == GATE_UP ? a.activated
+                                                              : a.residual);
+    for (int i = w.thread; i < count * SLOT_OUTPUTS * rows; i += COMPUTING) {
         int local = i % SLOT_OUTPUTS, pair = i / SLOT_OUTPUTS; // of unit and row
         int unit = static_cast<int>(pair * inverse >> 16), row = pair - unit * rows;
         int output = (blockIdx.x + (first + unit) * gridDim.x) * SLOT_OUTPUTS + local;
-        float y = 0;
-        if (is_valid) {
-            float scale = w.s.scale[row];
-            y = total(w, m, unit * m.tiles, row, local) * scale;
-            if (m.bias) y += __bfloat162float(m.bias[output]);
-            if (kind == GATE_UP) {
-                float up = total(w, m, unit * m.tiles + 1, row, local) * scale;
-                if (m.bias) up += __bfloat162float(m.bias[m.up_row + output]);
-                y = y / (1.0f + __expf(-y)) * up;
-            } else if (kind != QKV) {
-                __nv_bfloat16 *mine = &w.s.residual[first * rows * SLOT_OUTPUTS + i];
-                *mine = __float2bfloat16(__bfloat162float(*mine) + y);
-                y = __bfloat162float(*mine);
-                if (is_last) {
-                    static_cast<__nv_bfloat16 *>(a.residual)[(size_t)row * columns + output] =
-                        *mine;
-                }
-            }
+        float scale = w.s.scale[row];
+        float y = total(w, m, unit * m.tiles, row, local) * scale;
+        if (m.bias) y += __bfloat162float(m.bias[output]);
+        if (kind == GATE_UP) {
+            float up = total(w, m, unit * m.tiles + 1, row, local) * scale;
+            if (m.bias) up += __bfloat162float(m.bias[m.up_row + output]);
+            y = y / (1.0f + __expf(-y)) * up;
+        } else if (kind != QKV) {
+            __nv_bfloat16 *mine = &w.s.residual[first * rows * SLOT_OUTPUTS + i];
+            y += __bfloat162float(*mine);
+            *mine = __float2bfloat16(y);
         }
-        hand_over(handed(out, row, columns, output), y, is_valid, tick);
+        out[(size_t)row * columns + output] = __float2bfloat16(y);
     }
 }
 
 // Adds up this warp's shares of `num_slots` slots, the first of which is w.slot.
-template <int ROW_TILES, int D>
+template <int D>
 __device__ __forceinline__ void take_slots(const worker<D> &w, const product &m, int num_slots) {
     int rows = static_cast<int>(w.a.rows), stride = x_stride(m.in);
     int team = w.warp / SHARERS, share = w.warp % SHARERS;
@@ -201,51 +178,45 @@ __device__ __forceinline__ void take_slots(const worker<D> &w, const product &m,
     for (; j < num_slots; j += TEAMS) {
         float acc[2][4] = {};
         int k = chunk * SLOT_INPUTS;
-        take_slot<ROW_TILES>(acc, w.ring, w.slot + j, share, w.region + k * 2, stride,
-                             min(SLOT_INPUTS, m.in - k), m.in, rows, w.lane);
+        take_slot(acc, w.ring, w.slot + j, share, w.region + k * 2, stride,
+                  min(SLOT_INPUTS, m.in - k), m.in, rows, w.lane);
         float *sums = w.s.sums + (j * SHARERS + share) * rows * SLOT_OUTPUTS + w.lane % 4 * 2;
         int row = w.lane / 4;
         if (row < rows) {
             *reinterpret_cast<float2 *>(sums + row * SLOT_OUTPUTS) =
                 make_float2(acc[0][0] + acc[1][0], acc[0][1] + acc[1][1]);
         }
-        if (ROW_TILES > 1 && row + 8 < rows) {
-            *reinterpret_cast<float2 *>(sums + (row + 8) * SLOT_OUTPUTS) =
-                make_float2(acc[0][2] + acc[1][2], acc[0][3] + acc[1][3]);
-        }
         for (chunk += TEAMS; chunk >= m.chunks;) chunk -= m.chunks;
     }
 }
 
 // What of a product is this block's.
-__device__ product_share share_of(const cuda_decode_layer &l, int kind, int rows) {
-    product m = product_of(l, kind);
+__device__ product_share share_of(const cuda_decode_layer &l, const cuda_decode_layers &a,
+                                  int kind) {
+    product m = product_of(l, a, kind);
     int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
     product_share share = {};
     if (block < m.num_units) share.units = (m.num_units - block - 1) / blocks + 1;
     // At least one: rows_max sees to that.
-    share.group = SUMS_MAX / (rows * SLOT_OUTPUTS * m.tiles * m.chunks * SHARERS);
+    share.group =
+        SUMS_MAX / (static_cast<int>(a.rows) * SLOT_OUTPUTS * m.tiles * m.chunks * SHARERS);
     return share;
 }
 
-// All of this block's units of a product. x is handed over at x_tick, or plain.
-template <int ROW_TILES, int D>
-__device__ void multiply_all(worker<D> &w, int layer, int kind, void *x, bool is_plain,
-                             uint64_t x_tick) {
-    product m = product_of(w.layers[layer], kind);
+// All of this block's units of a product.
+template <int D> __device__ void multiply_all(worker<D> &w, int layer, int kind) {
+    product m = product_of(w.layers[layer], w.a, kind);
     product_share share = w.s.shares[kind];
     if (!share.units) return;
-    prefetch_floats(m.norm, m.in, w.thread);
-    stage(w, m, x, is_plain, x_tick);
+    stage(w, m);
     int slots_per_unit = m.tiles * m.chunks;
-    bool is_last = kind == DOWN && layer + 1 == static_cast<int>(w.a.num_layers);
     for (int first = 0; first < share.units; first += share.group) {
         int count = min(share.group, share.units - first);
-        take_slots<ROW_TILES>(w, m, count * slots_per_unit);
+        take_slots(w, m, count * slots_per_unit);
         w.slot += count * slots_per_unit;
         computing_sync();
-        write(w, m, kind, is_last, first, count);
-        computing_sync(); // the sums and x have been read
+        write(w, m, kind, first, count);
+        if (first + share.group < share.units) computing_sync(); // the sums have been read
     }
 }
 

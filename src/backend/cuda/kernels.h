@@ -41,6 +41,7 @@ struct cuda_small_linear {
     float eps;
 };
 enum { CUDA_SMALL_ROWS = 16 };
+enum { CUDA_DECODE_ROWS = 4 }; // rows of decode_layers.cu at most
 enum { CUDA_DECODE_GROUP = 8 }; // queries of a kv head that attention takes at once
 
 // A dense layer as decode_layers.cu reads it.
@@ -55,10 +56,7 @@ struct cuda_decode_layers {
     const struct cuda_decode_layer *layers; // [num_layers]
     uint32_t num_layers, hidden, intermediate, num_heads, num_kv_heads, head_dim;
     uint32_t rows; // 1 .. cuda_decode_layers_rows_max
-    void *residual; // bf16 [rows][hidden]
-    // What blocks hand each other (flagged.cuh), 4 bytes an element: [CUDA_SMALL_ROWS][columns] of
-    // the qkv product, of attention, of the residual stream and of the MLP.
-    void *qkv, *attended, *stream, *activated;
+    void *residual, *qkv, *attended, *activated; // bf16
     const float *rope;
     const int32_t *positions, *slot_mapping, *context_len, *block_tables;
     const uint32_t *table_stride;
@@ -66,9 +64,10 @@ struct cuda_decode_layers {
     size_t kv_part_bytes; // of all keys, or all values, of one layer
     uint32_t block_size;
     // Pieces of attention, 16 bytes for two values:
-    // [CUDA_SMALL_ROWS * num_kv_heads + num_sms][CUDA_DECODE_GROUP][head_dim / 2 + 1].
+    // [CUDA_DECODE_ROWS * num_kv_heads + num_sms][CUDA_DECODE_GROUP][head_dim / 2 + 1].
     void *pieces;
-    unsigned long long *ticks; // [2]: the next tick, at least 1; blocks that are done, 0 in between
+    unsigned long long *tick; // the next one, at least 1
+    uint32_t *arrived; // [2]: blocks at the meeting, blocks that are done; 0 between launches
     float eps, scale;
 };
 

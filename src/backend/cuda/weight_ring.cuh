@@ -12,7 +12,7 @@
  * first. */
 #pragma once
 
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/hopper.cuh"
 
 namespace {
 
@@ -22,32 +22,6 @@ constexpr int SLOTS_MAX = 16;
 constexpr int COPYING = 4; // warps that fill
 constexpr int SHARERS = 4; // warps that empty a slot together, each its share of the inputs
 
-__device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-// Makes initialised barriers known to the copy engine.
-__device__ __forceinline__ void mbarrier_publish() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-}
-__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
-    uint32_t done = 0;
-    while (!done) {
-        asm volatile("{\n .reg .pred p;\n"
-                     " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                     " selp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(parity)
-                     : "memory");
-    }
-}
 // What is read once a step should not drive from the L2 what is read again.
 __device__ __forceinline__ uint64_t evict_first_policy() {
     uint64_t policy;
@@ -89,11 +63,11 @@ struct ring_writer {
         int i = index++;
         if (i % COPYING != warp) return;
         int slot = ring.slot_of(i);
-        if (i >= ring.num_slots) mbarrier_wait(ring.empty + slot * 8, ring.parity_of(i) ^ 1);
+        if (i >= ring.num_slots) barrier_wait(ring.empty + slot * 8, ring.parity_of(i) ^ 1);
         uint32_t full = ring.full + slot * 8, to = ring.slots + slot * SLOT_BYTES;
         uint32_t bytes = width * 2;
         if (lane == 0) {
-            mbarrier_expect(full, SLOT_OUTPUTS * bytes);
+            barrier_expect(full, SLOT_OUTPUTS * bytes);
             if (width == in) copy_bulk(to, rows, SLOT_OUTPUTS * bytes, full, policy);
         }
         if (width == in) return;
@@ -104,57 +78,52 @@ struct ring_writer {
     }
 };
 
-// A share of a slot's sums with x, whose rows lie `stride` bytes apart from `x` on: acc[row][output],
-// rows lane / 4 and + 8, outputs lane % 4 * 2 and + 1; rows from num_rows on repeat the last. Every
-// lane reads 8 consecutive inputs of weights and x alike: a sum does not mind in which order it takes
-// its terms.
-template <int ROW_TILES> struct slot_reader {
-    uint32_t weights, low, high; // this lane's, at input 0
+// A share of a slot's sums with up to 8 rows of x, which lie `stride` bytes apart from `x` on:
+// acc[0] + acc[1] are [row][output], row lane / 4, outputs lane % 4 * 2 and + 1; rows from num_rows on
+// repeat the last. Every lane reads 8 consecutive inputs of weights and x alike: a sum does not mind
+// in which order it takes its terms.
+struct slot_reader {
+    uint32_t weights, x; // this lane's, at input 0
     int is_odd;
 
     struct line { // SLOT_STEP inputs: two halves
-        uint4 w[2], a[2], b[2];
+        uint4 w[2], x[2];
     };
 
     __device__ __forceinline__ line load(int k) const {
         line l = {};
         l.w[0] = load_shared16(weights + k * 2 + is_odd * 64);
         l.w[1] = load_shared16(weights + k * 2 + (is_odd ^ 1) * 64);
-        l.a[0] = load_shared16(low + k * 2);
-        l.a[1] = load_shared16(low + k * 2 + 64);
-        if (ROW_TILES == 1) return l;
-        l.b[0] = load_shared16(high + k * 2);
-        l.b[1] = load_shared16(high + k * 2 + 64);
+        l.x[0] = load_shared16(x + k * 2);
+        l.x[1] = load_shared16(x + k * 2 + 64);
         return l;
     }
 
     __device__ __forceinline__ void add(float (&acc)[2][4], const line &l) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const uint4 &a = l.a[h], &b = l.b[h];
+            const uint4 &a = l.x[h];
             uint4 w = is_odd ? l.w[h ^ 1] : l.w[h];
-            const uint32_t first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
+            const uint32_t first[4] = {a.x, 0, a.y, 0}, second[4] = {a.z, 0, a.w, 0};
             multiply(acc[h], first, w.x, w.y);
             multiply(acc[h], second, w.z, w.w);
         }
     }
 };
 
-template <int ROW_TILES>
 __device__ __forceinline__ void take_slot(float (&acc)[2][4], const ring_view &ring, int index,
                                           int share, uint32_t x, int stride, int width, int in,
                                           int num_rows, int lane) {
     int row = lane / 4, slot = ring.slot_of(index);
     int row_bytes = width == in ? in * 2 : SLOT_INPUTS * 2;
-    slot_reader<ROW_TILES> reader = {};
+    slot_reader reader = {};
     reader.is_odd = row & 1;
     reader.weights = ring.slots + slot * SLOT_BYTES + row * row_bytes + lane % 4 * 16;
-    reader.low = x + min(row, num_rows - 1) * stride + lane % 4 * 16;
-    reader.high = x + min(row + 8, num_rows - 1) * stride + lane % 4 * 16;
-    mbarrier_wait(ring.full + slot * 8, ring.parity_of(index));
+    reader.x = x + min(row, num_rows - 1) * stride + lane % 4 * 16;
+    barrier_wait(ring.full + slot * 8, ring.parity_of(index));
     if (width == SLOT_INPUTS) {
         constexpr int LINES = SLOT_INPUTS / SLOT_STEP / SHARERS;
-        typename slot_reader<ROW_TILES>::line lines[LINES];
+        slot_reader::line lines[LINES];
 #pragma unroll
         for (int i = 0; i < LINES; i++) lines[i] = reader.load((i * SHARERS + share) * SLOT_STEP);
 #pragma unroll
@@ -165,7 +134,7 @@ __device__ __forceinline__ void take_slot(float (&acc)[2][4], const ring_view &r
         }
     }
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(ring.empty + slot * 8);
+    if (lane == 0) barrier_arrive(ring.empty + slot * 8);
 }
 
 } // namespace
