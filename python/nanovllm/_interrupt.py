@@ -8,14 +8,18 @@ called, or else at the end.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+_active: deferred | None = None  # the outermost one; the main thread's
+
 
 class deferred:
-    """`with deferred() as interrupt:`. Does nothing off the main thread, where no signals come."""
+    """`with deferred() as interrupt:`. Does nothing off the main thread, where no signals come, and
+    inside another one."""
 
     def __init__(self) -> None:
         self._is_pending = False
@@ -34,15 +38,14 @@ class deferred:
             self._handler(signal.SIGINT, frame)
 
     def __enter__(self) -> deferred:
-        if threading.current_thread() is threading.main_thread():
-            handler = signal.getsignal(signal.SIGINT)
+        global _active
+        if _active is None and threading.get_ident() == threading.main_thread().ident:
             # None is a handler of another language, and SIG_IGN and SIG_DFL are no functions.
-            if callable(handler):
-                try:
+            self._handler = signal.getsignal(signal.SIGINT)
+            if callable(self._handler):
+                with contextlib.suppress(ValueError):  # a sub-interpreter has no signals
                     signal.signal(signal.SIGINT, self._note)
-                    self._handler = handler
-                except ValueError:  # a sub-interpreter
-                    pass
+                    _active = self
         return self
 
     def __exit__(
@@ -51,6 +54,8 @@ class deferred:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._handler is not None:
+        global _active
+        if _active is self:
+            _active = None
             signal.signal(signal.SIGINT, self._handler)
             self.deliver()

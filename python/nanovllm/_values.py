@@ -11,6 +11,7 @@ import os
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from .errors import InvalidArgumentError
 

@@ -215,7 +215,7 @@ class LLM:
             progress = None
             try:
                 run.add(prompts, per_prompt, interrupt)
-                progress = open_progress(use_tqdm, len(prompts))
+                progress = open_progress(len(prompts)) if use_tqdm else None
                 run.step_to_end(progress, interrupt)
             finally:
                 run.abort_rest()
@@ -308,13 +308,17 @@ class _Run:
     def _named(self, index: int, error: BaseException) -> BaseException:
         return type(error)(f"{self._noun} {index}: {error}") if self._noun else error
 
-    def step_to_end(self, progress: Progress, interrupt: deferred) -> None:
+    def step_to_end(self, progress: Progress | None, interrupt: deferred) -> None:
+        engine = self._engine
         while self.num_unfinished:
             interrupt.deliver()
-            with exclusive(self._engine):
+            with exclusive(engine):
                 if not self.num_unfinished:  # another thread's step has ended them
                     break
-                num_tokens, seconds = _timed_step(self._engine)
+                if progress is None:
+                    engine.step()
+                    continue
+                num_tokens, seconds = _timed_step(engine)
                 ended, self.num_ended = self.num_ended, 0
             progress.step(ended, num_tokens, seconds)
 

@@ -19,14 +19,6 @@ class Progress(Protocol):
         """After the last step, or whatever ended the run."""
 
 
-class _Silent:
-    def step(self, num_finished: int, num_tokens: int, seconds: float) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class _Rates:
     """Throughput of the last prefill and of the last decode step, whole tokens per second."""
 
@@ -112,12 +104,12 @@ class _Plain:
         self._write(f"\r{line}\n" if self._is_terminal else f"{line.rstrip()}\n")
 
 
-def open_progress(use: bool, total: int, description: str = "Generating") -> Progress:
-    """A bar for `total` prompts; one that shows nothing without `use`."""
-    if not use or not total:
-        return _Silent()
+def open_progress(total: int, description: str = "Generating") -> Progress | None:
+    """A bar for `total` prompts; None where there is nothing to show, or nowhere."""
+    if not total:
+        return None
     try:
         from tqdm.auto import tqdm  # only where somebody wants a bar
     except ImportError:
-        return _Plain(sys.stderr, total, description) if sys.stderr else _Silent()
+        return _Plain(sys.stderr, total, description) if sys.stderr else None
     return _Tqdm(tqdm, total, description)

@@ -74,18 +74,26 @@ class SamplingParams:
 
     def native(self) -> NativeSampling:
         """These parameters as the library's struct, to be closed."""
-        changed = {
-            name: getattr(self, name)
-            for name in _DEFAULTS
-            if name != "n" and not _is_default(name, getattr(self, name))
-        }
-        return NativeSampling(changed)
+        native = NativeSampling({})
+        try:
+            for name, value in vars(self).items():
+                if value is not _DEFAULTS[name] and name != "n":
+                    # A number was checked when it was set; a list may have changed since.
+                    if type(value) in _CHECKED_ONCE:
+                        setattr(native.struct, name, value)
+                    else:
+                        native.set(name, value)
+        except BaseException:
+            native.close()
+            raise
+        return native
 
     def seed_of(self, index: int) -> int | None:
         """The seed of the completion with this index, of n."""
         return None if self.seed is None else (int(self.seed) + index) % (SEED_MAX + 1)
 
 
+_CHECKED_ONCE = (int, float, bool)
 _DEFAULTS: dict[str, Any] = {}
 _DEFAULTS.update((field.name, field.default) for field in fields(SamplingParams))
 
