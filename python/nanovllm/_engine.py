@@ -62,7 +62,9 @@ class Request:
         self.wants_text = wants_text
         self.is_queued = is_queued  # its end goes to Engine.outputs
         self.on_end = on_end
-        self.on_token = on_token  # token id or -1, new text, its log-probabilities
+        # For each event, when the fields below are up to date: the token's id or -1, new text, its
+        # log-probabilities.
+        self.on_token = on_token
         self.pieces: list[bytes] | None = None  # text so far, of a request with stop strings
         self.logprobs: list[Logprobs] | None = None  # [num_tokens]
         self.text = ""
@@ -82,26 +84,26 @@ class _Sink:
 
     def take(self, pointer: Any, _user_data: Any) -> None:
         """The library's callback. Nothing may leave it: ctypes would print it and go on."""
-        request = None
+        event = pointer.contents
+        request = self.requests.get(event.request_id)
+        if request is None:
+            return
         try:
-            event = pointer.contents
-            request = self.requests.get(event.request_id)
-            if request is None:
-                return
-            if event.token_id >= 0 or event.text_len:
-                self._take_token(request, event)
+            piece, row = self._take_token(request, event)
             if event.finish_reason:
                 self._take_end(request, event)
+                request.finish_reason = _structs.FINISH_NAMES.get(event.finish_reason, "error")
+            if request.on_token is not None:
+                request.on_token(event.token_id, piece.decode("utf-8", "replace"), row)
         except BaseException as error:
-            if request is not None and request.error is None:
-                request.error = error
-        finally:
-            if request is not None and pointer.contents.finish_reason:
-                self._end(request, pointer.contents.finish_reason)
+            request.error = request.error or error
+        if event.finish_reason:
+            del self.requests[request.id]
+            request.finish_reason = request.finish_reason or "error"
+            if request.on_end is not None:
+                request.on_end(request)
 
-    def _take_token(self, request: Request, event: Any) -> None:
-        if request.on_token is None and request.pieces is None and request.logprobs is None:
-            return
+    def _take_token(self, request: Request, event: Any) -> tuple[bytes, Logprobs | None]:
         piece = ctypes.string_at(event.text, event.text_len) if event.text_len else b""
         row: Logprobs | None = None
         if event.chosen and event.token_id >= 0:
@@ -111,8 +113,7 @@ class _Sink:
             request.pieces.append(piece)
         if request.logprobs is not None and row is not None:
             request.logprobs.append(row)
-        if request.on_token is not None:
-            request.on_token(event.token_id, piece.decode("utf-8", "replace"), row)
+        return piece, row
 
     def _take_end(self, request: Request, event: Any) -> None:
         request.cached = event.num_cached_tokens
@@ -142,12 +143,6 @@ class _Sink:
         )
         _library.check(status, error)
         return _library.take_text(self.lib, text, size.value)
-
-    def _end(self, request: Request, reason: int) -> None:
-        self.requests.pop(request.id, None)
-        request.finish_reason = _structs.FINISH_NAMES.get(reason, "error")
-        if request.on_end is not None:
-            request.on_end(request)
 
 
 class _Handle:

@@ -145,36 +145,29 @@ class _Worker:
             self._end(stream, error)
 
     def _request(self, stream: _Stream, index: int) -> Request:
-        request = Request()
-        last: list[Chunk] = []
-
         def on_token(token: int, text: str, logprobs: Optional[Logprobs]) -> None:
+            if request.finish_reason in ("abort", "error"):
+                return
             chunk: Chunk = {
                 "text": text,
                 "token_ids": [token] if token >= 0 else [],
-                "finish_reason": None,
-                "num_cached_tokens": 0,
+                "finish_reason": request.finish_reason,
+                "num_cached_tokens": request.cached,
             }
             if logprobs is not None:
                 chunk["logprobs"] = [logprobs]
             if stream.params.n > 1:
                 chunk["index"] = index
-            last[:] = [chunk]
             self._put(stream, chunk)
 
-        def on_end(ended: Request) -> None:
-            if ended.error is not None:
-                self._end(stream, ended.error)
-                return
-            if not last:
-                on_token(-1, "", None)
-            last[0]["finish_reason"] = ended.finish_reason
-            last[0]["num_cached_tokens"] = ended.cached
+        def on_end(_request: Request) -> None:
+            if request.error is not None:
+                self._end(stream, request.error)
             stream.num_unfinished -= 1
             if not stream.num_unfinished:
                 self._streams.discard(stream)
 
-        request.on_token, request.on_end = on_token, on_end
+        request = Request(on_token=on_token, on_end=on_end)
         return request
 
     def _leave(self, stream: _Stream) -> None:
