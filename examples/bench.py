@@ -1,4 +1,4 @@
-"""Measures requests of random token ids, all at once.   usage: bench.py [MODEL_FOLDER [REQUESTS]]"""
+"""Measures requests of random ids, all at once.   usage: bench.py [MODEL_FOLDER [REQUESTS]]"""
 
 import sys
 import time

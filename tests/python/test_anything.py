@@ -147,9 +147,8 @@ def test_any_sampling_params(llm: LLM, params: Any, use_tqdm: Any) -> None:
 
 
 @quick
-@given(data=st.data(), name=st.sampled_from(sorted(_DEFAULTS)))
-def test_any_sampling_field(llm: LLM, data: st.DataObject, name: str) -> None:
-    value = data.draw(anything)
+@given(value=anything, name=st.sampled_from(sorted(_DEFAULTS)))
+def test_any_sampling_field(llm: LLM, value: Any, name: str) -> None:
     try:
         params = SamplingParams(**{name: value})
     except FAULTS:

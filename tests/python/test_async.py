@@ -70,11 +70,12 @@ def test_a_chat_streams() -> None:
 def test_many_streams_share_the_engine() -> None:
     async def test(llm: AsyncLLM) -> Any:
         streams = [llm.generate([i, 2], SamplingParams(0, 20, True)) for i in range(24)]
-        return await asyncio.gather(*(collect(stream) for stream in streams))
-        return results, llm._worker._engine.lib
+        results = await asyncio.gather(*(collect(stream) for stream in streams))
+        return results, llm._worker._engine.stats().num_steps
 
-    results, _ = run(test)
+    results, num_steps = run(test)
     assert [len(ids_of(chunks)) for chunks in results] == [20] * 24
+    assert num_steps < 24 * 20
 
 
 def test_n_streams_carry_their_index(llm: LLM) -> None:

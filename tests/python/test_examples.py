@@ -35,7 +35,7 @@ def test_example() -> None:
 
 
 def test_bench() -> None:
-    output = run("bench.py", MODEL, "2")
+    output = run("bench.py", MODEL, "1")
     assert re.fullmatch(r"\d+ tokens, [\d.]+ s, [\d.]+ tok/s\n", output)
 
 
