@@ -11,7 +11,7 @@ import contextlib
 import queue
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -239,7 +239,7 @@ class AsyncLLM:
 
     def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Completes one prompt: `async for chunk in llm.generate(...)`.
 
         A chunk is a dict of what is new:
@@ -265,7 +265,7 @@ class AsyncLLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Answers one chat, as LLM.chat does, in the chunks of generate."""
         prompt = native_chat(
             messages,

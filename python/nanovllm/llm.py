@@ -82,8 +82,10 @@ class LLM:
             "completions": [n] dicts with the keys above; those above are of the first then
 
         InvalidArgumentError (a ValueError): a prompt that can never run, named by its number, or
-        as many parameters as there are no prompts; nothing runs then. KeyboardInterrupt: after
-        the step under way, with the requests of this call aborted. Other calls' requests run along.
+        another number of parameters than of prompts; nothing runs then. NanovllmError: a request
+        failed while it ran (no logit is a number); DeviceError: the engine is lost.
+        KeyboardInterrupt: after the step under way, with the requests of this call aborted. Other
+        calls' requests run along.
         """
         return self._run(native_list(prompts), sampling_params, use_tqdm, "prompt")
 

@@ -6,7 +6,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _library, _structs, _values
 from ._prompts import Messages, native_chat
@@ -80,6 +80,32 @@ class Tokenizer:
         )
         _library.check(status, error)
         return _library.take_text(self._lib, text, size.value)
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        tokenize: Literal[False],
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        **chat_template_kwargs: Any,
+    ) -> str: ...
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        tokenize: Literal[True] = True,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        **chat_template_kwargs: Any,
+    ) -> list[int]: ...
 
     def apply_chat_template(
         self,
