@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import os
 import shutil
@@ -173,3 +174,31 @@ def test_a_package_without_a_program_says_so(package: Path, tmp_path: Path) -> N
 
 def test_the_package_is_typed() -> None:
     assert (ROOT / "python" / "nanovllm" / "py.typed").is_file()
+
+
+SOURCES = sorted((ROOT / "python" / "nanovllm").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 600
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
+def test_nothing_but_python_is_needed() -> None:
+    allowed = {"tqdm", "typing_extensions"}  # only if it is there; only for type checkers
+    found = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                found.add(node.module.split(".")[0])
+    standard = getattr(sys, "stdlib_module_names", None)
+    if standard is None:
+        pytest.skip("Python 3.9 does not know the names of its own modules")
+    assert found - allowed <= standard
