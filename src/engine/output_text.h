@@ -26,8 +26,8 @@ struct output_text {
 
 // tokenizer may be NULL (no text then): stop strings are refused without one.
 MUST_USE enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
-                                      const char *const *stops, size_t num_stops,
-                                      bool keep_special, struct err *err);
+                                      const char *const *stops, size_t num_stops, bool keep_special,
+                                      struct err *err);
 void output_text_fini(struct output_text *text); // all-zero is fine
 // Bytes that a push, or the last push and the finish after it, can hand out at most: what `out`
 // must have reserved.

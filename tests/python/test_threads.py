@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import ANSWER, QUESTION
+from conftest import ANSWER, MODEL, QUESTION, ROOT
 from nanovllm import LLM, ExitedError, NanovllmError, SamplingParams
 from nanovllm._engine import exclusive
 from nanovllm._fair_lock import FairLock
@@ -150,3 +153,29 @@ def test_the_lock_goes_to_who_has_waited_longest() -> None:
     for thread in threads:
         thread.join()
     assert order == list(range(5))
+
+
+def test_a_program_may_end_while_a_thread_generates() -> None:
+    program = f"""
+import threading
+from nanovllm import LLM, SamplingParams
+llm = LLM({MODEL!r}, device="cpu", threads=1, num_kvcache_blocks=64)
+def work():
+    try:
+        llm.generate([[1]] * 4, SamplingParams(0, 4000, True), use_tqdm=False)
+    except RuntimeError as error:
+        print(error)
+threading.Thread(target=work, daemon=True).start()
+while not llm.stats()["num_steps"]:
+    pass
+print("end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("end\n")
