@@ -175,20 +175,19 @@ class _Handle:
 
 
 class exclusive:
-    """`with exclusive(engine):` -- see the head of this file."""
+    """`with exclusive(engine):` -- see the head of this file. May be entered again after its end."""
 
     def __init__(self, engine: Engine) -> None:
+        engine.handle.check_process()
         self._handle = engine.handle
         self._deferred = deferred()
 
     def __enter__(self) -> deferred:
         self._deferred.__enter__()
         try:
-            handle = self._handle
-            handle.check_process()
-            handle.lock.acquire()
-            if handle.pointer is None:
-                handle.lock.release()
+            self._handle.lock.acquire()
+            if self._handle.pointer is None:
+                self._handle.lock.release()
                 raise ExitedError("the LLM has exited")
         except BaseException:
             self._deferred.__exit__(None, None, None)

@@ -311,10 +311,10 @@ class _Run:
         return type(error)(f"{self._noun} {index}: {error}") if self._noun else error
 
     def step_to_end(self, progress: Progress | None, interrupt: deferred) -> None:
-        engine = self._engine
+        engine, turn = self._engine, exclusive(self._engine)
         while self.num_unfinished:
             interrupt.deliver()
-            with exclusive(engine):
+            with turn:
                 if not self.num_unfinished:  # another thread's step has ended them
                     break
                 if progress is None:

@@ -233,6 +233,21 @@ static void test_only_the_last_event_on_demand(void **state) {
     assert_true(all.has_logprobs);
 }
 
+static void test_stop_strings_end_a_request_that_wants_the_last_event(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    const char *stops[] = {" = 9"};
+    params.stop = stops;
+    params.num_stop = 1;
+    struct record r = {.only_last = 1};
+    struct nvllm_request request = text_request(QUESTION, &params);
+    request.finish_event_only = 1;
+    add(*state, request, &r);
+    run(*state);
+    assert_int_equal(r.num_events, 1);
+    assert_int_equal(r.reason, NVLLM_FINISH_STOP);
+    assert_true(r.num_generated < 12); // "37 + 58 = 95." and its end have as many
+}
+
 static void test_only_the_last_event_of_an_aborted_request(void **state) {
     struct nvllm_request request = text_request(QUESTION, NULL);
     request.finish_event_only = 1;
@@ -332,6 +347,7 @@ int main(void) {
         cmocka_unit_test(test_null_strings_mean_their_defaults),
         cmocka_unit_test(test_generate_without_tokenizer_refuses_text_alone),
         cmocka_unit_test(test_only_the_last_event_on_demand),
+        cmocka_unit_test(test_stop_strings_end_a_request_that_wants_the_last_event),
         cmocka_unit_test(test_only_the_last_event_of_an_aborted_request),
         cmocka_unit_test(test_generate_collects_all_and_forwards_the_last_event),
         cmocka_unit_test(test_special_tokens_are_kept_on_demand),
