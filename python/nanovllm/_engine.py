@@ -254,9 +254,6 @@ class Engine:
         if status:
             raise _library.failure(status, error)
 
-    def has_unfinished(self) -> bool:
-        return bool(self.lib.nvllm_engine_has_unfinished(self.handle.pointer))
-
     def find(self, request_id: int) -> Request | None:
         """An unfinished request."""
         return self._sink.requests.get(request_id)

@@ -229,7 +229,6 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, POINTER(RequestStruct), POINTER(c_uint64), _error],
     ),
     "nvllm_engine_step": (c_int, [c_void_p, _error]),
-    "nvllm_engine_has_unfinished": (c_int, [c_void_p]),
     "nvllm_engine_abort": (c_int, [c_void_p, c_uint64]),
     "nvllm_engine_tokenizer": (c_void_p, [c_void_p]),
     "nvllm_engine_stats": (None, [c_void_p, POINTER(StatsStruct)]),

@@ -153,17 +153,19 @@ class LLM:
         is lost.
         """
         engine = self._engine
-        outputs: list[tuple[int, list[int]]] = []
-        with exclusive(engine):
-            num_tokens, _ = _timed_step(engine)
-            # A failed one is raised alone: those beside it are the next step's.
-            while engine.outputs and not (outputs and engine.outputs[0].error):
-                request = engine.outputs.popleft()
-                if request.error is not None:
-                    raise request.error
-                if request.finish_reason != "abort":
-                    outputs.append((request.id, request.token_ids))
-        return outputs, num_tokens
+        ended: list[Request] = []
+        try:
+            with exclusive(engine):
+                num_tokens, _ = _timed_step(engine)
+                while engine.outputs:
+                    request = engine.outputs.popleft()
+                    if request.error is not None:
+                        raise request.error
+                    ended.append(request)
+        except BaseException:  # an interrupt, say: they are the next step's
+            engine.outputs.extendleft(reversed(ended))
+            raise
+        return [(r.id, r.token_ids) for r in ended if r.finish_reason != "abort"], num_tokens
 
     def is_finished(self) -> bool:
         """True when step() has returned the outputs of all that add_request has added."""
@@ -308,7 +310,9 @@ class _Run:
                 self.num_unfinished += 1
 
     def _named(self, index: int, error: BaseException) -> BaseException:
-        return type(error)(f"{self._noun} {index}: {error}") if self._noun else error
+        if not self._noun or not isinstance(error, NanovllmError):
+            return error
+        return type(error)(f"{self._noun} {index}: {error}")
 
     def step_to_end(self, progress: Progress | None, interrupt: deferred) -> None:
         engine, turn = self._engine, exclusive(self._engine)

@@ -122,6 +122,7 @@ def test_a_fault_inside_the_callback_is_raised_where_the_request_is_read(
         raise MemoryError("no room for the text")
 
     monkeypatch.setattr(type(own._engine._sink), "_decode", broken)
-    with pytest.raises(MemoryError, match="no room for the text"):
-        own.generate(["a"], SamplingParams(0, 2, True), use_tqdm=False)
+    for prompts in (["a"], ["a", "b"]):
+        with pytest.raises(MemoryError, match="^no room for the text$"):
+            own.generate(prompts, SamplingParams(0, 2, True), use_tqdm=False)
     assert own.stats()["num_running"] == 0

@@ -64,6 +64,16 @@ def test_an_interrupt_of_step_comes_after_it(own: LLM) -> None:
     assert own.step()[1] == -1
 
 
+def test_an_interrupt_of_step_loses_no_output(own: LLM) -> None:
+    short = own.add_request("a", SamplingParams(0, 1, True))
+    interrupt_in_step(own, 1)
+    with pytest.raises(KeyboardInterrupt):
+        own.step()
+    assert not own.is_finished()
+    assert [seq_id for seq_id, _ in own.step()[0]] == [short]
+    assert own.is_finished()
+
+
 def test_a_handler_of_ones_own_may_let_it_go_on(own: LLM) -> None:
     calls = []
 
