@@ -175,7 +175,7 @@ class _Handle:
 
 
 class exclusive:
-    """`with exclusive(engine):`, by the rule at the head of this file. May be entered again later."""
+    """`with exclusive(engine):`, by the rule at the file's head. May be entered again later."""
 
     def __init__(self, engine: Engine) -> None:
         engine.handle.check_process()
