@@ -41,6 +41,9 @@ extern "C" {
 
 // "0.1.0": the version of the library that is running, which may differ from the header's.
 NVLLM_API const char *nvllm_version(void);
+// sizeof a struct of this header in the library that is running ("nvllm_event"), 0 for any other
+// name. For bindings, which write the structs down a second time and want to know when they differ.
+NVLLM_API size_t nvllm_struct_size(const char *name);
 
 // ---- errors ----
 
@@ -199,12 +202,18 @@ NVLLM_API enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer 
                                                    const char *text, size_t text_len,
                                                    int add_special_tokens, int32_t **ids,
                                                    size_t *num_ids, struct nvllm_error *error);
-// *text [*text_len], NUL-terminated, is the caller's (nvllm_free). Ids without a token are an
-// error.
+enum nvllm_decode_flags {
+    NVLLM_DECODE_SKIP_SPECIAL = 1, // special tokens add no text
+    // Ids without a token add no text either; else they are an error. Models whose vocabulary is
+    // padded can generate such ids.
+    NVLLM_DECODE_SKIP_UNKNOWN = 2,
+};
+// *text [*text_len], NUL-terminated, is the caller's (nvllm_free). `flags` is 0 or a sum of
+// enum nvllm_decode_flags.
 NVLLM_API enum nvllm_status nvllm_tokenizer_decode(const struct nvllm_tokenizer *tokenizer,
-                                                   const int32_t *ids, size_t num_ids,
-                                                   int skip_special_tokens, char **text,
-                                                   size_t *text_len, struct nvllm_error *error);
+                                                   const int32_t *ids, size_t num_ids, int flags,
+                                                   char **text, size_t *text_len,
+                                                   struct nvllm_error *error);
 NVLLM_API void nvllm_free(void *p);
 
 // ---- chat templates ----
@@ -308,10 +317,15 @@ struct nvllm_request {
     const char *cache_salt;
     nvllm_event_fn on_event; // NULL: none
     void *user_data;
+    // 1: on_event is called once, at the end, with an empty text and no logprobs: for programs that
+    // want token_ids alone, and callbacks that cost more than a token.
+    int32_t finish_event_only;
+    // 1: special tokens are part of the text, and so is the EOS or stop token that ends it.
+    int32_t keep_special_tokens;
 };
 
 #define NVLLM_REQUEST_INIT                                                                         \
-    { sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL }
+    { sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, 0 }
 
 // ---- engine ----
 
@@ -352,7 +366,8 @@ struct nvllm_result {
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
     size_t num_tokens;
-    char *text; // [text_len] NUL-terminated; special tokens left out, stop strings too
+    char *text; // [text_len] NUL-terminated; stop strings left out, and special tokens unless the
+        // request keeps them
     size_t text_len;
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for

@@ -50,6 +50,20 @@ static bool collect_token(struct collector *c, const struct nvllm_event *event) 
     return true;
 }
 
+// To the caller's own callback, as the engine would have.
+static void forward_event(const struct nvllm_request *request, const struct nvllm_event *event) {
+    if (!request->on_event) return;
+    struct nvllm_event last = *event;
+    if (request->finish_event_only) {
+        if (!event->finish_reason) return;
+        last.text = "";
+        last.text_len = 0;
+        last.chosen = last.top = NULL;
+        last.num_top = 0;
+    }
+    request->on_event(&last, request->user_data);
+}
+
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct collector *c = user_data;
     struct nvllm_result *result = c->result;
@@ -69,7 +83,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
             if (!result->stop_string) *c->out_of_memory = true;
         }
     }
-    if (c->request->on_event) c->request->on_event(event, c->request->user_data);
+    forward_event(c->request, event);
 }
 
 // The ids of an accepted request; the engine has checked them.
@@ -142,6 +156,7 @@ static enum nvllm_status submit(struct nvllm_engine *engine, struct collector *c
         struct nvllm_request request = *c->request;
         request.on_event = on_event;
         request.user_data = c;
+        request.finish_event_only = 0; // the result wants every token
         // Whatever else was given, the engine refuses it with the reason.
         bool is_text = !request.prompt != !request.chat && !request.prompt_token_ids &&
                        nvllm_engine_tokenizer(engine);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/convert.h"
+#include "base/compiler.h"
 #include "base/file.h"
 #include "engine/engine_plan.h"
 #include "engine/llm_engine.h"
@@ -21,6 +22,28 @@ _Static_assert((int)NVLLM_ERR_DEVICE == (int)ERR_DEVICE, "nvllm_status is status
 
 const char *nvllm_version(void) {
     return VERSION_TEXT(NVLLM_VERSION_MAJOR, NVLLM_VERSION_MINOR, NVLLM_VERSION_PATCH);
+}
+
+size_t nvllm_struct_size(const char *name) {
+    static const struct {
+        const char *name;
+        size_t size;
+    } structs[] = {
+        {"nvllm_error", sizeof(struct nvllm_error)},
+        {"nvllm_logit_bias", sizeof(struct nvllm_logit_bias)},
+        {"nvllm_sampling_params", sizeof(struct nvllm_sampling_params)},
+        {"nvllm_engine_options", sizeof(struct nvllm_engine_options)},
+        {"nvllm_param", sizeof(struct nvllm_param)},
+        {"nvllm_logprob", sizeof(struct nvllm_logprob)},
+        {"nvllm_event", sizeof(struct nvllm_event)},
+        {"nvllm_request", sizeof(struct nvllm_request)},
+        {"nvllm_result", sizeof(struct nvllm_result)},
+        {"nvllm_stats", sizeof(struct nvllm_stats)},
+    };
+    for (size_t i = 0; name && i < ARRAY_LEN(structs); i++) {
+        if (strcmp(structs[i].name, name) == 0) return structs[i].size;
+    }
+    return 0;
 }
 
 enum nvllm_status api_error(struct nvllm_error *out, enum status status, const struct err *err) {
@@ -115,17 +138,38 @@ enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer *tokenizer
     return api_error(error, status, &err);
 }
 
+// The ids [*num_ids] that have a token, in *out, which is the caller's; *num_ids becomes their
+// number.
+static enum status copy_known_ids(int32_t **out, size_t *num_ids, const struct tokenizer *tokenizer,
+                                  const int32_t *ids, struct err *err) {
+    int32_t *known = malloc((*num_ids ? *num_ids : 1) * sizeof *known);
+    if (!known) return err_nomem(err, "token ids");
+    size_t num_known = 0;
+    for (size_t i = 0; i < *num_ids; i++) {
+        size_t len;
+        if (tokenizer_token_bytes(tokenizer, ids[i], &len)) known[num_known++] = ids[i];
+    }
+    *out = known;
+    *num_ids = num_known;
+    return OK;
+}
+
 enum nvllm_status nvllm_tokenizer_decode(const struct nvllm_tokenizer *tokenizer,
-                                         const int32_t *ids, size_t num_ids,
-                                         int skip_special_tokens, char **text, size_t *text_len,
-                                         struct nvllm_error *error) {
+                                         const int32_t *ids, size_t num_ids, int flags, char **text,
+                                         size_t *text_len, struct nvllm_error *error) {
     struct err err = {0};
     struct buf out = {0};
+    int32_t *known = NULL; // [num_ids]
     enum status status = buf_reserve(&out, 0, &err);
-    if (!status) {
-        status = tokenizer_decode(tokenizer_of(tokenizer), ids, num_ids, skip_special_tokens != 0,
-                                  &out, &err);
+    if (!status && flags & NVLLM_DECODE_SKIP_UNKNOWN) {
+        status = copy_known_ids(&known, &num_ids, tokenizer_of(tokenizer), ids, &err);
+        ids = known;
     }
+    if (!status) {
+        bool skip_special = flags & NVLLM_DECODE_SKIP_SPECIAL;
+        status = tokenizer_decode(tokenizer_of(tokenizer), ids, num_ids, skip_special, &out, &err);
+    }
+    free(known);
     if (status) buf_fini(&out);
     *text = out.data;
     *text_len = out.len;

@@ -196,8 +196,8 @@ static enum status build_request(struct llm_engine *engine, struct request *requ
         return err_set(err, ERR_INVALID,
                        "stop strings need the tokenizer, which skip_tokenizer_init left out");
     }
-    status =
-        output_text_init(&request->text, engine->tokenizer, params->stop, params->num_stop, err);
+    status = output_text_init(&request->text, engine->tokenizer, params->stop, params->num_stop,
+                              in->keep_special_tokens != 0, err);
     if (status) return status;
     size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
     buf_clear(&engine->piece);
@@ -212,6 +212,7 @@ static enum status build_request(struct llm_engine *engine, struct request *requ
     request->seq->user = request;
     request->on_event = in->on_event;
     request->user_data = in->user_data;
+    request->finish_event_only = in->finish_event_only != 0;
     return OK;
 }
 

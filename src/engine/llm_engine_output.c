@@ -25,6 +25,16 @@ static void deliver(struct llm_engine *engine, struct request *request,
                     const struct nvllm_event *event) {
     if (!request->on_event) return;
     request->ending = event->finish_reason != NVLLM_FINISH_NONE;
+    struct nvllm_event last;
+    if (request->finish_event_only) {
+        if (!request->ending) return;
+        last = *event;
+        last.text = "";
+        last.text_len = 0;
+        last.chosen = last.top = NULL;
+        last.num_top = 0;
+        event = &last;
+    }
     engine->in_callback = true;
     request->on_event(event, request->user_data);
     engine->in_callback = false;
@@ -77,18 +87,23 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
 }
 
 // Why the request ends with this token, if it does, and the text that may be shown now. The text of
-// a stop token is not part of the output, as with vLLM.
+// a stop token is not part of the output, as with vLLM, unless special tokens are kept.
 static void judge_token(struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
     struct buf *piece = &engine->piece;
     buf_clear(piece);
+    // Nobody sees the text of one that wants its end alone; its stop strings still need it.
+    bool wants_text = !request->finish_event_only || request->text.num_stops;
     if (is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token)) {
         event->finish_reason = NVLLM_FINISH_STOP;
         event->stop_token_id = token;
+        if (request->text.keep_special && wants_text) {
+            (void)output_text_push(&request->text, engine->tokenizer, token, piece);
+        }
         output_text_finish(&request->text, piece);
         return;
     }
-    int stop = output_text_push(&request->text, engine->tokenizer, token, piece);
+    int stop = wants_text ? output_text_push(&request->text, engine->tokenizer, token, piece) : -1;
     if (stop >= 0) {
         event->finish_reason = NVLLM_FINISH_STOP;
         event->stop_string = request->sampling.params.stop[stop];

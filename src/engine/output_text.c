@@ -58,8 +58,9 @@ size_t output_text_max_piece(const struct output_text *text, const struct tokeni
 }
 
 enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
-                             const char *const *stops, size_t num_stops, struct err *err) {
-    *text = (struct output_text){0};
+                             const char *const *stops, size_t num_stops, bool keep_special,
+                             struct err *err) {
+    *text = (struct output_text){.keep_special = keep_special};
     enum status status = OK;
     if (num_stops && !tokenizer) {
         return err_set(err, ERR_INVALID, "stop strings need a tokenizer, and there is none");
@@ -111,7 +112,7 @@ int output_text_push(struct output_text *text, const struct tokenizer *tokenizer
     struct buf *held = &text->held;
     size_t start = held->len; // of the new bytes
     enum status status =
-        detokenizer_push(&text->detokenizer, tokenizer, token_id, true, held, NULL);
+        detokenizer_push(&text->detokenizer, tokenizer, token_id, !text->keep_special, held, NULL);
     CHECK(status == OK, "status=%d", (int)status);
     int found = -1;
     size_t found_at = 0, keep = 0;

@@ -20,17 +20,19 @@ struct output_text {
     struct detokenizer detokenizer;
     struct output_stop *stops; // [num_stops]
     size_t num_stops;
+    bool keep_special; // special tokens add text
     struct buf held; // decoded and not yet handed out
 };
 
 // tokenizer may be NULL (no text then): stop strings are refused without one.
 MUST_USE enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
-                                      const char *const *stops, size_t num_stops, struct err *err);
+                                      const char *const *stops, size_t num_stops, bool keep_special,
+                                      struct err *err);
 void output_text_fini(struct output_text *text); // all-zero is fine
 // Bytes that a push, or the last push and the finish after it, can hand out at most: what `out`
 // must have reserved.
 size_t output_text_max_piece(const struct output_text *text, const struct tokenizer *tokenizer);
-// Feeds a token (special tokens add no text). Appends to `out` what is certain. Returns the index
+// Feeds a token (special tokens add text only with keep_special). Appends to `out` what is certain. Returns the index
 // of the stop string that is now complete (the text before it is handed out, the rest dropped), or
 // -1.
 int output_text_push(struct output_text *text, const struct tokenizer *tokenizer, int32_t token_id,

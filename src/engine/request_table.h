@@ -15,6 +15,7 @@ struct request {
     struct output_text text;
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
+    bool finish_event_only;
     // Where the launched steps that sample tokens of it keep it, by slot; NULL: that one does not.
     struct request **flight_entries[MODEL_RUNNER_SLOTS];
     bool ending; // its last event is being delivered

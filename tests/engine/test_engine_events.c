@@ -17,21 +17,26 @@ struct record {
     enum nvllm_status nested_step;
     char text[1024];
     size_t text_len;
-    int num_tokens, num_ends;
+    int num_events, num_tokens, num_ends;
+    uint32_t num_generated; // by the last event
+    int has_logprobs, only_last; // of the events of the request
     enum nvllm_finish_reason reason;
 };
 
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct record *r = user_data;
     assert_int_equal(r->num_ends, 0); // nothing after the end
+    r->num_events++;
+    r->num_generated = event->num_generated_tokens;
+    if (event->chosen) r->has_logprobs = 1;
     assert_true(r->text_len + event->text_len < sizeof r->text);
     memcpy(r->text + r->text_len, event->text, event->text_len);
     r->text_len += event->text_len;
     r->text[r->text_len] = '\0';
     if (event->token_id >= 0) {
         r->num_tokens++;
-        assert_int_equal(event->num_generated_tokens, r->num_tokens);
-        assert_int_equal(event->token_ids[r->num_tokens - 1], event->token_id);
+        if (!r->only_last) assert_int_equal(event->num_generated_tokens, r->num_tokens);
+        assert_int_equal(event->token_ids[event->num_generated_tokens - 1], event->token_id);
     }
     if (event->finish_reason) r->num_ends++;
     r->reason = event->finish_reason;
@@ -210,6 +215,124 @@ static void test_generate_without_tokenizer_refuses_text_alone(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+static void test_only_the_last_event_on_demand(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    params.logprobs = 2;
+    struct record all = {0}, last = {.only_last = 1};
+    struct nvllm_request request = text_request(QUESTION, &params);
+    add(*state, request, &all);
+    request.finish_event_only = 1;
+    add(*state, request, &last);
+    run(*state);
+    assert_int_equal(last.num_events, 1);
+    assert_int_equal(last.num_ends, 1);
+    assert_int_equal(last.reason, NVLLM_FINISH_STOP);
+    assert_int_equal(last.text_len, 0);
+    assert_int_equal(last.num_generated, all.num_tokens);
+    assert_false(last.has_logprobs);
+    assert_true(all.has_logprobs);
+}
+
+static void test_stop_strings_end_a_request_that_wants_the_last_event(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    const char *stops[] = {" = 9"};
+    params.stop = stops;
+    params.num_stop = 1;
+    struct record r = {.only_last = 1};
+    struct nvllm_request request = text_request(QUESTION, &params);
+    request.finish_event_only = 1;
+    add(*state, request, &r);
+    run(*state);
+    assert_int_equal(r.num_events, 1);
+    assert_int_equal(r.reason, NVLLM_FINISH_STOP);
+    assert_true(r.num_generated < 12); // "37 + 58 = 95." and its end have as many
+}
+
+static void test_only_the_last_event_of_an_aborted_request(void **state) {
+    struct nvllm_request request = text_request(QUESTION, NULL);
+    request.finish_event_only = 1;
+    struct record r = {0};
+    uint64_t id = add(*state, request, &r);
+    assert_int_equal(nvllm_engine_step(*state, NULL), NVLLM_OK);
+    assert_int_equal(r.num_events, 0);
+    assert_int_equal(nvllm_engine_abort(*state, id), 1);
+    assert_int_equal(r.num_events, 1);
+    assert_int_equal(r.reason, NVLLM_FINISH_ABORT);
+}
+
+static void test_generate_collects_all_and_forwards_the_last_event(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    struct record r = {.only_last = 1};
+    struct nvllm_request request = text_request(QUESTION, &params);
+    request.on_event = on_event;
+    request.user_data = &r;
+    request.finish_event_only = 1;
+    struct nvllm_result *result = generate_one(*state, &request);
+    assert_string_equal(result->text, "37 + 58 = 95.");
+    assert_int_equal(r.num_events, 1);
+    assert_int_equal(r.num_generated, result->num_tokens);
+    assert_int_equal(r.text_len, 0);
+    nvllm_results_free(result, 1);
+}
+
+static void test_special_tokens_are_kept_on_demand(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    struct record r = {0};
+    struct nvllm_request request = text_request(QUESTION, &params);
+    request.keep_special_tokens = 1;
+    add(*state, request, &r);
+    run(*state);
+    assert_string_equal(r.text, "37 + 58 = 95.<|im_end|>");
+    // What a stop string cuts off is cut off of them too.
+    const char *stops[] = {"im_end"};
+    params.stop = stops;
+    params.num_stop = 1;
+    struct nvllm_result *result = generate_one(*state, &request);
+    assert_string_equal(result->text, "37 + 58 = 95.<|");
+    assert_int_equal(result->finish_reason, NVLLM_FINISH_STOP);
+    nvllm_results_free(result, 1);
+}
+
+static void test_decoding_leaves_unknown_ids_out_on_demand(void **state) {
+    const struct nvllm_tokenizer *tokenizer = nvllm_engine_tokenizer(*state);
+    int32_t *ids = NULL;
+    size_t num_ids = 0;
+    assert_int_equal(nvllm_tokenizer_encode(tokenizer, "a<|im_end|>b", 12, 0, &ids, &num_ids, NULL),
+                     NVLLM_OK);
+    assert_int_equal(num_ids, 3);
+    const int32_t mixed[] = {1 << 30, ids[0], -1, ids[1], ids[2]};
+    nvllm_free(ids);
+    char *text = NULL;
+    size_t len = 0;
+    assert_int_equal(nvllm_tokenizer_decode(tokenizer, mixed, 5, 0, &text, &len, NULL),
+                     NVLLM_ERR_INVALID);
+    assert_null(text);
+    const struct {
+        int flags;
+        const char *text;
+    } cases[] = {
+        {NVLLM_DECODE_SKIP_UNKNOWN, "a<|im_end|>b"},
+        {NVLLM_DECODE_SKIP_UNKNOWN | NVLLM_DECODE_SKIP_SPECIAL, "ab"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(
+            nvllm_tokenizer_decode(tokenizer, mixed, 5, cases[i].flags, &text, &len, NULL),
+            NVLLM_OK);
+        assert_string_equal(text, cases[i].text);
+        assert_int_equal(len, strlen(cases[i].text));
+        nvllm_free(text);
+    }
+}
+
+static void test_struct_sizes_are_told_by_name(void **state) {
+    (void)state;
+    assert_int_equal(nvllm_struct_size("nvllm_event"), sizeof(struct nvllm_event));
+    assert_int_equal(nvllm_struct_size("nvllm_request"), sizeof(struct nvllm_request));
+    assert_int_equal(nvllm_struct_size("nvllm_stats"), sizeof(struct nvllm_stats));
+    assert_int_equal(nvllm_struct_size("event"), 0);
+    assert_int_equal(nvllm_struct_size(NULL), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streamed_text_is_the_result),
@@ -223,6 +346,13 @@ int main(void) {
         cmocka_unit_test(test_unknown_struct_sizes_are_refused),
         cmocka_unit_test(test_null_strings_mean_their_defaults),
         cmocka_unit_test(test_generate_without_tokenizer_refuses_text_alone),
+        cmocka_unit_test(test_only_the_last_event_on_demand),
+        cmocka_unit_test(test_stop_strings_end_a_request_that_wants_the_last_event),
+        cmocka_unit_test(test_only_the_last_event_of_an_aborted_request),
+        cmocka_unit_test(test_generate_collects_all_and_forwards_the_last_event),
+        cmocka_unit_test(test_special_tokens_are_kept_on_demand),
+        cmocka_unit_test(test_decoding_leaves_unknown_ids_out_on_demand),
+        cmocka_unit_test(test_struct_sizes_are_told_by_name),
     };
     return cmocka_run_group_tests(tests, open_shared_engine, close_shared_engine);
 }

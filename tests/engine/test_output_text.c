@@ -32,7 +32,7 @@ static int32_t token_of(const char *bytes, size_t len) {
 static void open_text(struct output_text *text, struct buf *out, const char *const *stops,
                       size_t num_stops) {
     struct err err = {0};
-    if (output_text_init(text, tokenizer, stops, num_stops, &err) != OK)
+    if (output_text_init(text, tokenizer, stops, num_stops, false, &err) != OK)
         fail_msg("%s", err.message);
     *out = (struct buf){0};
     assert_int_equal(buf_reserve(out, output_text_max_piece(text, tokenizer), NULL), OK);
@@ -176,15 +176,15 @@ static void test_without_a_tokenizer_there_is_no_text(void **state) {
     struct output_text text;
     struct buf out = {0};
     struct err err = {0};
-    assert_int_equal(output_text_init(&text, NULL, stops, 1, &err), ERR_INVALID);
+    assert_int_equal(output_text_init(&text, NULL, stops, 1, false, &err), ERR_INVALID);
     assert_string_equal(err.message, "stop strings need a tokenizer, and there is none");
-    assert_int_equal(output_text_init(&text, NULL, NULL, 0, &err), OK);
+    assert_int_equal(output_text_init(&text, NULL, NULL, 0, false, &err), OK);
     assert_int_equal(output_text_push(&text, NULL, 5, &out), NONE);
     output_text_finish(&text, &out);
     assert_int_equal(out.len, 0);
     close_text(&text, &out);
     static const char *const empty[] = {"a", ""};
-    assert_int_equal(output_text_init(&text, tokenizer, empty, 2, &err), ERR_INVALID);
+    assert_int_equal(output_text_init(&text, tokenizer, empty, 2, false, &err), ERR_INVALID);
     assert_string_equal(err.message, "a stop string is empty");
 }
 

@@ -1,0 +1,52 @@
+"""nanovllm: a small, fast engine for large language models, by its C library.
+
+    from nanovllm import LLM, SamplingParams
+
+    llm = LLM("models/tiny-qwen3")
+    outputs = llm.generate(["Once upon a time"], SamplingParams(temperature=0.6, max_tokens=64))
+    print(outputs[0]["text"])
+
+The names and defaults are those of nano-vllm, whose programs run unchanged; doc/python.md is the
+page about this package.
+"""
+
+from ._library import __version__
+from ._prompts import Messages, Prompt
+from .async_llm import AsyncLLM
+from .config import Config
+from .errors import (
+    CapacityError,
+    DeviceError,
+    ExitedError,
+    FormatError,
+    InvalidArgumentError,
+    LibraryError,
+    NanovllmError,
+    OutOfMemoryError,
+    ReadError,
+    UnsupportedError,
+)
+from .llm import LLM
+from .sampling_params import SamplingParams
+from .tokenizer import Tokenizer
+
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "CapacityError",
+    "Config",
+    "DeviceError",
+    "ExitedError",
+    "FormatError",
+    "InvalidArgumentError",
+    "LibraryError",
+    "Messages",
+    "NanovllmError",
+    "OutOfMemoryError",
+    "Prompt",
+    "ReadError",
+    "SamplingParams",
+    "Tokenizer",
+    "UnsupportedError",
+    "__version__",
+]

@@ -1,0 +1,244 @@
+"""include/nanovllm.h a second time: structs, enums and prototypes for ctypes.
+
+`_library.py` compares the sizes, and the offsets that the parameter tables tell, with those of the
+library it has loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any
+
+PARAM_STRING = 5  # of enum nvllm_param_type
+
+# enum nvllm_finish_reason
+FINISH_NAMES: dict[int, str] = {1: "stop", 2: "length", 3: "abort", 4: "error"}
+FINISH_ERROR = 4
+
+# enum nvllm_decode_flags
+DECODE_SKIP_SPECIAL = 1
+DECODE_SKIP_UNKNOWN = 2
+
+
+class Error(Structure):
+    _fields_ = [("status", c_int), ("message", c_char * 496)]
+
+
+class LogitBias(Structure):
+    _fields_ = [("token_id", c_int32), ("bias", c_float)]
+
+
+class SamplingStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("top_k", c_int32),
+        ("repetition_penalty", c_float),
+        ("presence_penalty", c_float),
+        ("frequency_penalty", c_float),
+        ("max_tokens", c_int32),
+        ("ignore_eos", c_int32),
+        ("logprobs", c_int32),
+        ("seed", c_int64),
+        ("stop_token_ids", POINTER(c_int32)),
+        ("num_stop_token_ids", c_size_t),
+        ("stop", POINTER(c_char_p)),
+        ("num_stop", c_size_t),
+        ("logit_bias", POINTER(LogitBias)),
+        ("num_logit_bias", c_size_t),
+        ("owned", c_void_p),
+    ]
+
+
+class OptionsStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("model", c_char_p),
+        ("device", c_char_p),
+        ("dtype", c_char_p),
+        ("load_format", c_char_p),
+        ("schedule", c_char_p),
+        ("cpu_isa", c_char_p),
+        ("threads", c_int32),
+        ("max_num_seqs", c_int32),
+        ("max_num_batched_tokens", c_int32),
+        ("max_model_len", c_int32),
+        ("block_size", c_int32),
+        ("num_kvcache_blocks", c_int32),
+        ("kv_cache_gib", c_double),
+        ("enable_prefix_caching", c_int32),
+        ("skip_tokenizer_init", c_int32),
+        ("seed", c_int64),
+        ("chat_template", c_char_p),
+        ("gpu_memory_utilization", c_double),
+        ("enforce_eager", c_int32),
+        ("async_scheduling", c_char_p),
+        ("cache_dir", c_char_p),
+    ]
+
+
+class Param(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("type", c_int),
+        ("offset", c_size_t),
+        ("min", c_double),
+        ("max", c_double),
+        ("choices", c_char_p),
+        ("help", c_char_p),
+    ]
+
+
+class Logprob(Structure):
+    _fields_ = [("token_id", c_int32), ("logprob", c_float)]
+
+
+class Event(Structure):
+    _fields_ = [
+        ("request_id", c_uint64),
+        ("token_id", c_int32),
+        ("text", POINTER(c_char)),
+        ("text_len", c_size_t),
+        ("chosen", POINTER(Logprob)),
+        ("top", POINTER(Logprob)),
+        ("num_top", c_size_t),
+        ("finish_reason", c_int),
+        ("error", c_char_p),
+        ("stop_token_id", c_int32),
+        ("stop_string", c_char_p),
+        ("num_prompt_tokens", c_uint32),
+        ("num_cached_tokens", c_uint32),
+        ("num_generated_tokens", c_uint32),
+        ("token_ids", POINTER(c_int32)),
+    ]
+
+
+EventFn = CFUNCTYPE(None, POINTER(Event), c_void_p)
+
+
+class RequestStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("prompt", c_char_p),
+        ("prompt_len", c_size_t),
+        ("prompt_token_ids", POINTER(c_int32)),
+        ("num_prompt_token_ids", c_size_t),
+        ("chat", c_char_p),
+        ("chat_len", c_size_t),
+        ("sampling", POINTER(SamplingStruct)),
+        ("cache_salt", c_char_p),
+        ("on_event", EventFn),
+        ("user_data", c_void_p),
+        ("finish_event_only", c_int32),
+        ("keep_special_tokens", c_int32),
+    ]
+
+
+class StatsStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("num_steps", c_uint64),
+        ("num_prefill_tokens", c_uint64),
+        ("num_decode_tokens", c_uint64),
+        ("num_generated_tokens", c_uint64),
+        ("num_cached_tokens", c_uint64),
+        ("num_preemptions", c_uint64),
+        ("num_requests_added", c_uint64),
+        ("num_requests_finished", c_uint64),
+        ("num_running", c_uint32),
+        ("num_waiting", c_uint32),
+        ("num_kv_blocks", c_uint32),
+        ("num_kv_blocks_used", c_uint32),
+        ("num_kv_blocks_peak", c_uint32),
+        ("block_size", c_uint32),
+        ("max_model_len", c_uint32),
+        ("load_seconds", c_double),
+        ("schedule_seconds", c_double),
+        ("forward_seconds", c_double),
+        ("sample_seconds", c_double),
+        ("output_seconds", c_double),
+        ("peak_rss_bytes", c_uint64),
+    ]
+
+
+# By their names in C.
+STRUCTS: dict[str, type[Structure]] = {
+    "nvllm_error": Error,
+    "nvllm_logit_bias": LogitBias,
+    "nvllm_sampling_params": SamplingStruct,
+    "nvllm_engine_options": OptionsStruct,
+    "nvllm_param": Param,
+    "nvllm_logprob": Logprob,
+    "nvllm_event": Event,
+    "nvllm_request": RequestStruct,
+    "nvllm_stats": StatsStruct,
+}
+
+_error = POINTER(Error)
+_ids = POINTER(c_int32)
+
+# name: (result, arguments). Handles are c_void_p. Text that is freed is c_void_p, not c_char_p,
+# which ctypes would turn into bytes and forget.
+PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "nvllm_version": (c_char_p, []),
+    "nvllm_struct_size": (c_size_t, [c_char_p]),
+    "nvllm_sampling_param": (POINTER(Param), [c_size_t]),
+    "nvllm_engine_option": (POINTER(Param), [c_size_t]),
+    "nvllm_sampling_params_set": (c_int, [POINTER(SamplingStruct), c_char_p, c_char_p, _error]),
+    "nvllm_sampling_params_fini": (None, [POINTER(SamplingStruct)]),
+    "nvllm_engine_options_set": (c_int, [POINTER(OptionsStruct), c_char_p, c_char_p, _error]),
+    "nvllm_tokenizer_open": (c_int, [POINTER(c_void_p), c_char_p, _error]),
+    "nvllm_tokenizer_close": (None, [c_void_p]),
+    "nvllm_tokenizer_encode": (
+        c_int,
+        [c_void_p, c_char_p, c_size_t, c_int, POINTER(_ids), POINTER(c_size_t), _error],
+    ),
+    "nvllm_tokenizer_decode": (
+        c_int,
+        [c_void_p, _ids, c_size_t, c_int, POINTER(c_void_p), POINTER(c_size_t), _error],
+    ),
+    "nvllm_free": (None, [c_void_p]),
+    "nvllm_chat_template_open": (c_int, [POINTER(c_void_p), c_char_p, c_char_p, _error]),
+    "nvllm_chat_template_close": (None, [c_void_p]),
+    "nvllm_chat_template_render": (
+        c_int,
+        [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(c_size_t), _error],
+    ),
+    "nvllm_engine_create": (c_int, [POINTER(c_void_p), POINTER(OptionsStruct), _error]),
+    "nvllm_engine_destroy": (None, [c_void_p]),
+    "nvllm_engine_add_request": (
+        c_int,
+        [c_void_p, POINTER(RequestStruct), POINTER(c_uint64), _error],
+    ),
+    "nvllm_engine_step": (c_int, [c_void_p, _error]),
+    "nvllm_engine_abort": (c_int, [c_void_p, c_uint64]),
+    "nvllm_engine_tokenizer": (c_void_p, [c_void_p]),
+    "nvllm_engine_stats": (None, [c_void_p, POINTER(StatsStruct)]),
+    "nvllm_inspect": (c_int, [POINTER(OptionsStruct), POINTER(c_void_p), _error]),
+}
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Gives every function its prototype. AttributeError: the library has no such function."""
+    for name, (result, arguments) in PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments

@@ -1,0 +1,218 @@
+"""What an engine is made with: nano-vllm's names and defaults, and ours."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from . import _library, _structs, _values
+from .errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    PathOrStr = str | os.PathLike[str]
+
+
+class ConfigArgs(TypedDict, total=False):
+    """The keyword arguments of LLM and AsyncLLM, for type checkers; `Config` documents them."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    gpu_memory_utilization: float
+    tensor_parallel_size: int
+    enforce_eager: bool
+    kvcache_block_size: int
+    num_kvcache_blocks: int
+    device: str
+    dtype: str
+    quantization: str | None
+    load_format: str
+    schedule: str
+    seed: int
+    threads: int
+    cpu_isa: str
+    kv_cache_gib: float
+    enable_prefix_caching: bool
+    skip_tokenizer_init: bool
+    chat_template: PathOrStr | None
+    async_scheduling: str
+    cache_dir: PathOrStr | None
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options of an engine. Ranges are the library's: `nanovllm generate --help` lists them."""
+
+    model: PathOrStr
+    """Folder with config.json, *.safetensors and tokenizer.json."""
+    max_num_batched_tokens: int = 16384
+    """Tokens of one step at most."""
+    max_num_seqs: int = 512
+    """Active sequences at most."""
+    max_model_len: int = 4096
+    """Prompt and output of a request at most, in tokens; the model's maximum if that is less."""
+    gpu_memory_utilization: float = 0.9
+    """Share of a GPU's memory for everything; the KV cache fills it."""
+    tensor_parallel_size: int = 1
+    """GPUs to split the model over. Only 1 runs yet."""
+    enforce_eager: bool = False
+    """True: no CUDA graphs."""
+    kvcache_block_size: int = 256
+    """Tokens of a KV cache block, a multiple of 16."""
+    num_kvcache_blocks: int = -1
+    """Blocks of the KV cache; -1: as many as kv_cache_gib holds."""
+
+    device: str = "auto"
+    """"cuda", "cpu", or "auto": cuda where there is a GPU that it can use."""
+    dtype: str = "auto"
+    """How weights are kept: "auto" (bfloat16), "bfloat16", "float32"."""
+    quantization: str | None = None
+    """None: weights as they are. Nothing else runs yet."""
+    load_format: str = "auto"
+    """"dummy": random weights, only config.json is read."""
+    schedule: str = "mixed"
+    """"mixed" runs prompts beside decodes, "prefill-first" before them, as nano-vllm does."""
+    seed: int = 0
+    """Of the random numbers of requests without a seed of their own."""
+    threads: int = 0
+    """CPU threads; 0: the cores that this process may use."""
+    cpu_isa: str = "auto"
+    """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx512"."""
+    kv_cache_gib: float = 0.0
+    """Memory of the KV cache in GiB. 0: on a GPU what gpu_memory_utilization leaves, on a CPU a
+    quarter of the free memory and at most 4."""
+    enable_prefix_caching: bool = True
+    """Reuse the KV of prompts that begin alike."""
+    skip_tokenizer_init: bool = False
+    """Run without tokenizer.json: prompts are token ids, and texts are empty."""
+    chat_template: PathOrStr | None = None
+    """File with the Jinja source of a chat template in place of the model's own."""
+    async_scheduling: str = "auto"
+    """"on" prepares a step while the one before runs; "auto" does so on a GPU."""
+    cache_dir: PathOrStr | None = None
+    """Folder for what only the first start on a GPU measures. None: the user's cache folder, as
+    the command does; "": none."""
+
+
+# Names of ours that the library calls otherwise, and those that it has no option for.
+_LIBRARY_NAMES = {"kvcache_block_size": "block_size"}
+_OWN = ("tensor_parallel_size", "quantization")
+
+
+def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
+    """TypeError: an unknown name, with the nearest known one."""
+    names = [field.name for field in fields(Config) if field.name != "model"]
+    for name in options:
+        if name not in names:
+            hint = _values.nearest(name, names)
+            raise TypeError(f'LLM has no option "{name}"{hint}')
+    return Config(model, **options)
+
+
+def _check_own(config: Config) -> None:
+    size = config.tensor_parallel_size
+    if isinstance(size, bool) or not hasattr(size, "__index__") or size.__index__() < 1:
+        raise InvalidArgumentError(
+            f"tensor_parallel_size is {_values.excerpt(size)}, want an integer from 1"
+        )
+    if size.__index__() > 1:
+        raise UnsupportedError(
+            f"tensor_parallel_size is {_values.excerpt(size)}, but this version runs a model on "
+            "one device: only 1 is supported"
+        )
+    if config.quantization is not None:
+        raise UnsupportedError(
+            f"quantization is {_values.excerpt(config.quantization)}, but this version runs "
+            "weights as they are: only None is supported"
+        )
+
+
+def _user_cache() -> bytes | None:
+    """The folder that the command uses too."""
+    cache, home = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", "")
+    if cache.startswith("/"):
+        return os.fsencode(cache) + b"/nanovllm"
+    return os.fsencode(home) + b"/.cache/nanovllm" if home.startswith("/") else None
+
+
+class NativeOptions:
+    """struct nvllm_engine_options, and the bytes that it borrows."""
+
+    def __init__(self, config: Config) -> None:
+        _check_own(config)
+        self._lib = _library.library()
+        self._strings = set()
+        self._borrowed: list[bytes] = []
+        self.struct = _structs.OptionsStruct()
+        self.struct.struct_size = ctypes.sizeof(self.struct)
+        for name, param in _library.engine_options(self._lib).items():
+            self._set_text(name, name, b"null")
+            if param.type == _structs.PARAM_STRING:
+                self._strings.add(name)
+        for field in fields(config):
+            if field.name not in _OWN:
+                self._set(field.name, getattr(config, field.name))
+        if self.struct.max_model_len:
+            self._cap_model_len()
+
+    def _set(self, name: str, value: Any) -> None:
+        known = _LIBRARY_NAMES.get(name, name)
+        if name == "chat_template" and value is None:
+            return  # the model's own
+        if name == "cache_dir" and (value is None or value == ""):
+            folder = _user_cache() if value is None else None
+            if folder:
+                self._set_text(name, known, folder)
+        elif known in self._strings:
+            self._set_text(name, known, _values.c_string(name, value))
+        elif value is None:
+            raise InvalidArgumentError(f"{name} is None, which is not a value for it")
+        elif not self._is_library_default(name, value):
+            self._set_text(name, known, _values.json_of(name, value))
+
+    def _is_library_default(self, name: str, value: Any) -> bool:
+        """Values that mean what the library does by itself, in whose terms they are another."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        if name == "num_kvcache_blocks" and value == 0:
+            raise InvalidArgumentError(
+                "num_kvcache_blocks is 0, want -1 for as many as fit, or at least 1"
+            )
+        if name == "max_model_len" and value == 0:
+            raise InvalidArgumentError("max_model_len is 0, want at least 2")
+        return (name, value) in (
+            ("num_kvcache_blocks", Config.num_kvcache_blocks),
+            ("max_model_len", Config.max_model_len),  # or the model's maximum, if that is less
+        )
+
+    def _set_text(self, name: str, known: str, text: bytes) -> None:
+        self._borrowed.append(text)
+        error = _structs.Error()
+        status = self._lib.nvllm_engine_options_set(
+            ctypes.byref(self.struct), known.encode(), text, ctypes.byref(error)
+        )
+        if status:
+            failure = _library.failure(status, error)
+            sentence = str(failure)
+            if known != name and sentence.startswith(known):
+                sentence = name + sentence[len(known) :]
+            raise type(failure)(sentence)
+
+    def _cap_model_len(self) -> None:
+        """min(max_model_len, the model's maximum), as nano-vllm. A broken folder is for create."""
+        copy = _structs.OptionsStruct.from_buffer_copy(self.struct)
+        copy.device = b"cpu"
+        copy.threads = 1
+        copy.max_model_len = copy.num_kvcache_blocks = 0
+        copy.kv_cache_gib = 0.0
+        plan = ctypes.c_void_p()
+        if self._lib.nvllm_inspect(ctypes.byref(copy), ctypes.byref(plan), None):
+            return
+        text = _library.take_text(self._lib, plan)
+        self.struct.max_model_len = min(
+            self.struct.max_model_len, json.loads(text)["max_position_embeddings"]
+        )

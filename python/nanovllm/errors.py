@@ -1,0 +1,64 @@
+"""The exceptions of this package. Their text is the engine's sentence.
+
+Each is a `NanovllmError`, and also the built-in exception that a Python program would expect, so
+that `except ValueError` and `except NanovllmError` both work.
+"""
+
+from __future__ import annotations
+
+
+class NanovllmError(RuntimeError):
+    """Anything this package refuses or fails at."""
+
+
+class InvalidArgumentError(NanovllmError, ValueError):
+    """An argument, parameter or prompt that can never be served."""
+
+
+class FormatError(NanovllmError, ValueError):
+    """A file of the model breaks its format's rules."""
+
+
+class ReadError(NanovllmError, OSError):
+    """The operating system refused a file."""
+
+
+class OutOfMemoryError(NanovllmError, MemoryError):
+    """Host or device memory did not suffice."""
+
+
+class CapacityError(NanovllmError):
+    """A bounded resource is full now; the same call may succeed later."""
+
+
+class UnsupportedError(NanovllmError, NotImplementedError):
+    """Valid, but more than this version can run."""
+
+
+class DeviceError(NanovllmError):
+    """The accelerator failed; the engine is lost and wants a new `LLM`."""
+
+
+class LibraryError(NanovllmError, ImportError):
+    """libnanovllm is missing, or is not the one that this package was made for."""
+
+
+class ExitedError(NanovllmError):
+    """The `LLM` was used after `exit()`, or while another thread called it."""
+
+
+# By enum nvllm_status.
+_BY_STATUS: dict[int, type[NanovllmError]] = {
+    1: InvalidArgumentError,
+    2: FormatError,
+    3: ReadError,
+    4: OutOfMemoryError,
+    5: CapacityError,
+    6: UnsupportedError,
+    7: DeviceError,
+}
+
+
+def error_of(status: int, sentence: str) -> NanovllmError:
+    """The exception for a status of the library."""
+    return _BY_STATUS.get(status, NanovllmError)(sentence)

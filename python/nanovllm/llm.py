@@ -1,0 +1,366 @@
+"""LLM: lists of prompts to their completions, or requests step by step. nano-vllm's class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Union
+
+from ._engine import Engine, Request, exclusive
+from ._interrupt import deferred
+from ._prompts import Messages, NativePrompt, Prompt, native, native_chats, native_list
+from .config import Config, make_config
+from .errors import ExitedError, InvalidArgumentError, NanovllmError
+from .progress import Progress, open_progress
+from .sampling_params import NativeSampling, SamplingParams, check_params
+from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .config import ConfigArgs, PathOrStr
+
+Output = dict[str, Any]
+ParamsOrList = Union[SamplingParams, Sequence[SamplingParams], None]
+
+
+class LLM:
+    """An engine with a model in it.
+
+    `LLM(model, **config)`: the folder of a Hugging Face checkpoint, and the fields of `Config`.
+    TypeError: an unknown option; InvalidArgumentError (a ValueError), ReadError (an OSError),
+    FormatError, UnsupportedError, OutOfMemoryError: the engine's sentence.
+
+    All methods may be called from several threads; the GIL is released while the engine steps.
+    Several LLMs may live in one process. None may be called from a signal handler, and a forked
+    child cannot use its parent's.
+    """
+
+    def __init__(self, model: PathOrStr, **config: Unpack[ConfigArgs]) -> None:
+        self._config = make_config(model, config)
+        self._engine = Engine(self._config)
+        self._tokenizer: Tokenizer | None = None
+
+    @property
+    def config(self) -> Config:
+        """The options as given, with the defaults of the others."""
+        return self._config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer and chat template; opened by the first use."""
+        if self._tokenizer is None:
+            template = self._config.chat_template
+            self._tokenizer = Tokenizer(self._config.model, chat_template=template)
+        return self._tokenizer
+
+    def generate(
+        self,
+        prompts: Prompt | Iterable[Prompt],
+        sampling_params: ParamsOrList = None,
+        use_tqdm: bool = True,
+    ) -> list[Output]:
+        """Completes prompts and returns one dict per prompt, in their order.
+
+        prompts: texts, lists of token ids, {"prompt": text} or {"prompt_token_ids": ids}, the
+            last two with an optional "cache_salt": cached prefixes are shared only within one. One
+            prompt alone is a list of one.
+        sampling_params: for all prompts, or a list of as many; None: SamplingParams().
+        use_tqdm: show a progress bar on standard error.
+
+        The dict has
+            "text": str, what tokenizer.decode(token_ids) gives: special tokens, the EOS token at
+                the end too. A stop string and what follows it is left out. "" without a tokenizer
+            "token_ids": list[int], the generated tokens, the one that ended them included
+            "finish_reason": "stop" (EOS, a stop token or string) or "length" (max_tokens or
+                max_model_len)
+            "num_cached_tokens": int, prompt tokens that the prefix cache had
+        and where they were asked for
+            "logprobs": [num_tokens] lists of (token id, natural logarithm), the chosen one first,
+                then the `logprobs` likeliest ones
+            "completions": [n] dicts with the keys above; those above are of the first then
+
+        InvalidArgumentError (a ValueError): a prompt that can never run, named by its number, or
+        another number of parameters than of prompts; nothing runs then. NanovllmError: a request
+        failed while it ran (no logit is a number); DeviceError: the engine is lost.
+        KeyboardInterrupt: after the step under way, with the requests of this call aborted. Other
+        calls' requests run along.
+        """
+        return self._run(native_list(prompts), sampling_params, use_tqdm, "prompt")
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: ParamsOrList = None,
+        use_tqdm: bool = True,
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Output]:
+        """Answers a chat, or a list of chats, through the model's chat template.
+
+        messages: [{"role": "user", "content": "Hi"}, ...]; content is a text or a list of
+            {"type": "text", "text": ...}.
+        add_generation_prompt: begin the assistant's answer. None: unless continue_final_message.
+        continue_final_message: go on with the last message.
+        tools, documents: as transformers takes them.
+        chat_template_kwargs: further variables of the template, {"enable_thinking": False} say.
+
+        Everything else is as in generate.
+        """
+        chats = native_chats(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            documents=documents,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        return self._run(chats, sampling_params, use_tqdm, "chat")
+
+    def add_request(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> int:
+        """Adds one prompt for step() to run, and returns the id that step() gives it.
+
+        Errors as generate's. n is 1 here.
+        """
+        params = check_params(sampling_params)
+        if params.n != 1:
+            raise InvalidArgumentError(f"n is {params.n}, but add_request wants 1")
+        ready = native(prompt)
+        request = Request(is_queued=True, on_end=self._engine.outputs.append)
+        sampling = params.native()
+        try:
+            with exclusive(self._engine):
+                self._engine.add(ready, sampling, request)
+        finally:
+            sampling.close()
+        return request.id
+
+    def step(self) -> tuple[list[tuple[int, list[int]]], int]:
+        """Runs one step of the engine: (outputs, num_tokens).
+
+        outputs: [(id, token_ids)] of the add_request requests that have ended since the last
+            step(), in the order of their end. Aborted ones are left out.
+        num_tokens: the prompt tokens that ran, if any did; else minus the number of tokens that
+            were generated. With schedule="mixed" decodes ride along with prompts: they are not
+            counted in such a step. 0: nothing to do, or a GPU's results are still to come.
+
+        NanovllmError: a request failed by itself (no logit is a number). DeviceError: the engine
+        is lost.
+        """
+        engine = self._engine
+        ended: list[Request] = []
+        try:
+            with exclusive(engine):
+                num_tokens, _ = _timed_step(engine)
+                while engine.outputs:
+                    request = engine.outputs.popleft()
+                    if request.error is not None:
+                        raise request.error
+                    ended.append(request)
+        except BaseException:  # an interrupt, say: they are the next step's
+            engine.outputs.extendleft(reversed(ended))
+            raise
+        return [(r.id, r.token_ids) for r in ended if r.finish_reason != "abort"], num_tokens
+
+    def is_finished(self) -> bool:
+        """True when step() has returned the outputs of all that add_request has added."""
+        engine = self._engine
+        with exclusive(engine):
+            if any(request.finish_reason != "abort" for request in engine.outputs):
+                return False
+            return not any(request.is_queued for request in engine.unfinished())
+
+    def abort(self, request_id: int) -> bool:
+        """Ends a request of add_request. True: it was unfinished; it has no output then."""
+        engine = self._engine
+        with exclusive(engine):
+            request = engine.find(request_id)
+            if request is None or not request.is_queued:
+                return False
+            engine.abort(request)
+            return True
+
+    def stats(self) -> dict[str, int | float]:
+        """The engine's counters since it was made; nanovllm.h says what each is."""
+        with exclusive(self._engine):
+            stats = self._engine.stats()
+            return {field[0]: getattr(stats, field[0]) for field in stats._fields_[1:]}
+
+    def exit(self) -> None:
+        """Ends what is unfinished and frees model and KV cache. Calling it again does nothing.
+
+        Also called by `with`, by the garbage collector and at the end of the program.
+        """
+        self._engine.exit()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.exit()
+
+    def _run(
+        self, prompts: list[NativePrompt], params: ParamsOrList, use_tqdm: bool, noun: str
+    ) -> list[Output]:
+        """Adds, steps to the end, collects. Whatever ends it early aborts what it has added."""
+        per_prompt = _params_list(params, len(prompts), noun)
+        run = _Run(self._engine, noun if len(prompts) > 1 else "")
+        with deferred() as interrupt:
+            progress = None
+            try:
+                run.add(prompts, per_prompt, interrupt)
+                progress = open_progress(len(prompts)) if use_tqdm else None
+                run.step_to_end(progress, interrupt)
+            finally:
+                run.abort_rest()
+                if progress:
+                    progress.close()
+        return run.outputs()
+
+
+def _params_list(params: object, count: int, noun: str) -> list[SamplingParams]:
+    """[count], the same object for all where one was given."""
+    if not isinstance(params, (list, tuple)):
+        return [check_params(params)] * count
+    if len(params) != count:
+        raise InvalidArgumentError(
+            f"sampling_params has {len(params)} entries for {count} {noun}s, want one for each, "
+            "or one object for all"
+        )
+    return [check_params(entry) for entry in params]
+
+
+def _timed_step(engine: Engine) -> tuple[int, float]:
+    """One step: (num_tokens as step() returns it, seconds)."""
+    stats = engine.stats()
+    prefill, decode = stats.num_prefill_tokens, stats.num_decode_tokens
+    start = time.perf_counter()
+    engine.step()
+    seconds = time.perf_counter() - start
+    engine.stats()
+    prefill = stats.num_prefill_tokens - prefill
+    return (prefill or decode - stats.num_decode_tokens), seconds
+
+
+class _Group:
+    """The requests of one prompt."""
+
+    def __init__(self, run: _Run, size: int) -> None:
+        self.requests: list[Request] = []  # [n]
+        self._run = run
+        self._num_unfinished = size
+
+    def take_end(self, _request: Request) -> None:
+        self._num_unfinished -= 1
+        self._run.num_unfinished -= 1
+        self._run.num_ended += self._num_unfinished == 0
+
+
+class _Run:
+    """The requests of one generate or chat. Its counters change inside `exclusive` only."""
+
+    def __init__(self, engine: Engine, noun: str) -> None:
+        self._engine = engine
+        self._noun = noun  # of what errors name by its number; "": there is only one
+        self._groups: list[_Group] = []  # [num_prompts]
+        self.num_unfinished = 0  # requests
+        self.num_ended = 0  # prompts, since the last step
+
+    def add(
+        self, prompts: list[NativePrompt], params: list[SamplingParams], interrupt: deferred
+    ) -> None:
+        """InvalidArgumentError and others: a request that can never run, with its number."""
+        natives: dict[int, NativeSampling] = {}  # by id(): one object for many prompts is usual
+        try:
+            for index, (prompt, one) in enumerate(zip(prompts, params)):
+                interrupt.deliver()
+                if id(one) not in natives:
+                    natives[id(one)] = one.native()
+                self._add_one(index, prompt, one, natives[id(one)])
+        finally:
+            for sampling in natives.values():
+                sampling.close()
+
+    def _add_one(
+        self, index: int, prompt: NativePrompt, params: SamplingParams, sampling: NativeSampling
+    ) -> None:
+        group = _Group(self, params.n)
+        self._groups.append(group)
+        for i in range(params.n):
+            seed = params.seed_of(i)
+            if seed is not None:
+                sampling.struct.seed = seed
+            request = Request(wants_text=True, on_end=group.take_end)
+            with exclusive(self._engine):
+                try:
+                    self._engine.add(prompt, sampling, request)
+                except NanovllmError as error:
+                    raise self._named(index, error) from None
+                group.requests.append(request)
+                self.num_unfinished += 1
+
+    def _named(self, index: int, error: BaseException) -> BaseException:
+        if not self._noun or not isinstance(error, NanovllmError):
+            return error
+        return type(error)(f"{self._noun} {index}: {error}")
+
+    def step_to_end(self, progress: Progress | None, interrupt: deferred) -> None:
+        engine, turn = self._engine, exclusive(self._engine)
+        while self.num_unfinished:
+            interrupt.deliver()
+            with turn:
+                if not self.num_unfinished:  # another thread's step has ended them
+                    break
+                if progress is None:
+                    engine.step()
+                    continue
+                num_tokens, seconds = _timed_step(engine)
+                ended, self.num_ended = self.num_ended, 0
+            progress.step(ended, num_tokens, seconds)
+
+    def abort_rest(self) -> None:
+        rest = [r for group in self._groups for r in group.requests if r.finish_reason is None]
+        if not rest:
+            return
+        try:
+            with exclusive(self._engine):
+                for request in rest:
+                    self._engine.abort(request)
+        except ExitedError:
+            pass  # exit() has ended them
+
+    def outputs(self) -> list[Output]:
+        return [self._output(index, group.requests) for index, group in enumerate(self._groups)]
+
+    def _output(self, index: int, requests: list[Request]) -> Output:
+        for request in requests:
+            if request.error is not None:
+                raise self._named(index, request.error) from None
+            if request.finish_reason == "abort":
+                raise ExitedError("the LLM has exited")
+        first = _output_of(requests[0])
+        if len(requests) > 1:
+            first["completions"] = [_output_of(request) for request in requests]
+        return first
+
+
+def _output_of(request: Request) -> Output:
+    output: Output = {
+        "text": request.text,
+        "token_ids": request.token_ids,
+        "finish_reason": request.finish_reason,
+        "num_cached_tokens": request.cached,
+    }
+    if request.logprobs is not None:
+        output["logprobs"] = request.logprobs
+    return output

@@ -1,0 +1,115 @@
+"""The progress bar of generate: tqdm's where it is installed, else a plain line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol, TextIO
+
+_REFRESH_SECONDS = 0.1
+
+
+class Progress(Protocol):
+    """What generate tells a bar."""
+
+    def step(self, num_finished: int, num_tokens: int, seconds: float) -> None:
+        """After a step: prompts that ended in it, and its tokens as LLM.step() counts them."""
+
+    def close(self) -> None:
+        """After the last step, or whatever ended the run."""
+
+
+class _Rates:
+    """Throughput of the last prefill and of the last decode step, whole tokens per second."""
+
+    def __init__(self) -> None:
+        self._prefill = self._decode = 0.0
+
+    def take(self, num_tokens: int, seconds: float) -> None:
+        if num_tokens > 0:
+            self._prefill = num_tokens / max(seconds, 1e-9)
+        elif num_tokens < 0:
+            self._decode = -num_tokens / max(seconds, 1e-9)
+
+    def postfix(self) -> dict[str, str]:
+        return {"Prefill": f"{int(self._prefill)}tok/s", "Decode": f"{int(self._decode)}tok/s"}
+
+
+class _Tqdm:
+    def __init__(self, tqdm: Any, total: int, description: str) -> None:
+        self._bar = tqdm(total=total, desc=description, dynamic_ncols=True)
+        self._rates = _Rates()
+        self._next = 0.0
+        self._num_finished = 0  # and not told to the bar
+
+    def step(self, num_finished: int, num_tokens: int, seconds: float) -> None:
+        self._rates.take(num_tokens, seconds)
+        self._num_finished += num_finished
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _REFRESH_SECONDS
+            self._tell()
+
+    def _tell(self) -> None:
+        self._bar.set_postfix(self._rates.postfix(), refresh=False)
+        self._bar.update(self._num_finished)
+        self._num_finished = 0
+        self._bar.refresh()
+
+    def close(self) -> None:
+        self._tell()
+        self._bar.close()
+
+
+class _Plain:
+    """One line on standard error: redrawn on a terminal, elsewhere written once at the end."""
+
+    def __init__(self, stream: TextIO, total: int, description: str) -> None:
+        self._stream = stream
+        self._total = total
+        self._description = description
+        self._rates = _Rates()
+        self._num_finished = 0
+        self._start = time.monotonic()
+        self._next = self._start
+        self._width = 0
+        self._is_terminal = bool(getattr(stream, "isatty", lambda: False)())
+
+    def step(self, num_finished: int, num_tokens: int, seconds: float) -> None:
+        self._rates.take(num_tokens, seconds)
+        self._num_finished += num_finished
+        now = time.monotonic()
+        if self._is_terminal and now >= self._next:
+            self._next = now + _REFRESH_SECONDS
+            self._write("\r" + self._line(now))
+
+    def _line(self, now: float) -> str:
+        rates = ", ".join(f"{key}={value}" for key, value in self._rates.postfix().items())
+        line = (
+            f"{self._description}: {self._num_finished}/{self._total} "
+            f"[{now - self._start:.1f}s, {rates}]"
+        )
+        self._width = max(self._width, len(line))
+        return line.ljust(self._width)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # a closed stream ends nobody's generation
+            self._is_terminal = False
+
+    def close(self) -> None:
+        line = self._line(time.monotonic())
+        self._write(f"\r{line}\n" if self._is_terminal else f"{line.rstrip()}\n")
+
+
+def open_progress(total: int, description: str = "Generating") -> Progress | None:
+    """A bar for `total` prompts; None where there is nothing to show, or nowhere."""
+    if not total:
+        return None
+    try:
+        from tqdm.auto import tqdm  # only where somebody wants a bar
+    except ImportError:
+        return _Plain(sys.stderr, total, description) if sys.stderr else None
+    return _Tqdm(tqdm, total, description)

@@ -1,0 +1,172 @@
+"""How tokens are chosen and when a request ends."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from . import _library, _structs, _values
+from .errors import InvalidArgumentError
+
+N_MAX = 1024
+SEED_MAX = 2**63 - 1
+
+
+@dataclass
+class SamplingParams:
+    """Sampling parameters, the first three in the order of nano-vllm.
+
+    A field that is not given does not take the model's own default (generation_config.json), as
+    the command line does: temperature is 1 and every filter is off, as in nano-vllm. Setting a
+    field checks it: InvalidArgumentError (a ValueError) names the field and its range.
+    """
+
+    temperature: float = 1.0
+    """Divides the logits, 0 to 100; 0 always takes the likeliest token."""
+    max_tokens: int = 64
+    """Tokens to generate at most; max_model_len ends a request too."""
+    ignore_eos: bool = False
+    """Do not end at the model's EOS tokens."""
+    top_p: float = 1.0
+    """Keeps the likeliest tokens that together have this probability; 1 is off."""
+    top_k: int = -1
+    """Keeps this many tokens; 0 or -1 is off."""
+    min_p: float = 0.0
+    """Drops tokens less likely than this share of the likeliest; 0 is off."""
+    repetition_penalty: float = 1.0
+    """Over 1 makes tokens of prompt and output less likely; 1 is off."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of tokens generated before, -2 to 2."""
+    frequency_penalty: float = 0.0
+    """Subtracted once per earlier generation of the token, -2 to 2."""
+    seed: int | None = None
+    """Makes the request repeatable. None: from the LLM's seed and the request's number."""
+    stop: str | Sequence[str] | None = None
+    """Text that ends the output and is left out of it; at most 16 strings."""
+    stop_token_ids: Sequence[int] | None = None
+    """Tokens that end the output, beside EOS; the last of token_ids then, and in the text."""
+    logit_bias: Mapping[int, float] | None = None
+    """Token id -> what is added to its logit, -100 to 100; -inf bans the token."""
+    logprobs: int | None = None
+    """Log-probabilities of each token and of this many likeliest ones, 0 to 20; None: none."""
+    n: int = 1
+    """Completions per prompt, 1 to 1024. The one with index i has the seed `seed + i`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> SamplingParams:
+        for name in kwargs:
+            if name not in _DEFAULTS:
+                hint = _values.nearest(name, _DEFAULTS)
+                raise TypeError(f'SamplingParams has no parameter "{name}"{hint}')
+        return super().__new__(cls)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _DEFAULTS:
+            hint = _values.nearest(name, _DEFAULTS)
+            raise AttributeError(f'SamplingParams has no parameter "{name}"{hint}')
+        if not _is_default(name, value):
+            if name == "n":
+                value = _check_n(value)
+            else:
+                NativeSampling({name: value}).close()
+        object.__setattr__(self, name, value)
+
+    def native(self) -> NativeSampling:
+        """These parameters as the library's struct, to be closed."""
+        native = NativeSampling({})
+        try:
+            for name, value in vars(self).items():
+                if value is not _DEFAULTS[name] and name != "n":
+                    # A number was checked when it was set; a list may have changed since.
+                    if type(value) in _CHECKED_ONCE:
+                        setattr(native.struct, name, value)
+                    else:
+                        native.set(name, value)
+        except BaseException:
+            native.close()
+            raise
+        return native
+
+    def seed_of(self, index: int) -> int | None:
+        """The seed of the completion with this index, of n."""
+        return None if self.seed is None else (int(self.seed) + index) % (SEED_MAX + 1)
+
+
+_CHECKED_ONCE = (int, float, bool)
+_DEFAULTS: dict[str, Any] = {}
+_DEFAULTS.update((field.name, field.default) for field in fields(SamplingParams))
+
+
+def _is_default(name: str, value: object) -> bool:
+    """Exactly the default, so that no check is needed: True is not 1 here, and 1 not 1.0."""
+    default = _DEFAULTS[name]
+    return value is default or (type(value) is type(default) and value == default)
+
+
+def _check_n(value: object) -> int:
+    whole = None
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        whole = value.__index__()
+    if not isinstance(whole, int) or not 1 <= whole <= N_MAX:
+        raise InvalidArgumentError(
+            f"n is {_values.excerpt(value)}, want an integer from 1 to {N_MAX}"
+        )
+    return whole
+
+
+def check_params(params: object) -> SamplingParams:
+    """None is SamplingParams(); anything else that is none, a sentence."""
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise _values.wrong("sampling_params", params, "SamplingParams")
+    return params
+
+
+class NativeSampling:
+    """struct nvllm_sampling_params and its lists, for one thread; close() frees them."""
+
+    _template: bytes = b""  # the library's struct with the defaults of SamplingParams
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._lib = _library.library()
+        if not NativeSampling._template:
+            NativeSampling._template = self._make_template()
+        self.struct = _structs.SamplingStruct.from_buffer_copy(NativeSampling._template)
+        try:
+            for name, value in values.items():
+                self.set(name, value)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_template(self) -> bytes:
+        self.struct = _structs.SamplingStruct()
+        self.struct.struct_size = ctypes.sizeof(self.struct)
+        for name, param in _library.sampling_params(self._lib).items():
+            if param.type <= _structs.PARAM_STRING:  # lists are empty, and own no memory yet
+                self._set_text(name, b"null")
+        for name, default in _DEFAULTS.items():
+            if default is not None and name != "n":
+                self.set(name, default)
+        return bytes(self.struct)
+
+    def set(self, name: str, value: object) -> None:
+        """Sets one field. InvalidArgumentError: a sentence that names the field and its range."""
+        if value is None:
+            if _DEFAULTS[name] is not None:
+                raise InvalidArgumentError(f"{name} is None, which is not a value for it")
+            return
+        self._set_text(name, _values.json_of(name, value))
+
+    def _set_text(self, name: str, text: bytes) -> None:
+        error = _structs.Error()
+        status = self._lib.nvllm_sampling_params_set(
+            ctypes.byref(self.struct), name.encode(), text, ctypes.byref(error)
+        )
+        _library.check(status, error)
+
+    def close(self) -> None:
+        """Frees the lists; the struct is not to be used any more."""
+        self._lib.nvllm_sampling_params_fini(ctypes.byref(self.struct))

@@ -1,0 +1,45 @@
+"""What the tests share: the bundled model, small engines on it, chat prompts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = str(ROOT / "models" / "tiny-qwen3")
+DATA = ROOT / "tests" / "reference" / "data"
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from nanovllm import LLM  # noqa: E402 (after the path)
+
+QUESTION = (
+    "<|im_start|>user\nWhat is 37 + 58?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+ANSWER = "37 + 58 = 95.<|im_end|>"
+EOS = 4091  # <|im_end|>, the tokenizer's
+EOS_TOO = 4089  # <|endoftext|>, of generation_config.json's list
+
+
+def small(**options: Any) -> dict[str, Any]:
+    """Options of an engine that is made in milliseconds."""
+    return {"device": "cpu", "threads": 1, "num_kvcache_blocks": 64, "cache_dir": "", **options}
+
+
+@pytest.fixture(scope="session")
+def llm() -> Any:
+    """One engine for the tests that leave nothing behind in it."""
+    engine = LLM(MODEL, **small())
+    yield engine
+    engine.exit()
+
+
+@pytest.fixture
+def own() -> Any:
+    """An engine of the test's own."""
+    engine = LLM(MODEL, **small())
+    yield engine
+    engine.exit()

@@ -1,0 +1,223 @@
+"""AsyncLLM: streams, their ends, and what is left after them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, Callable
+
+import pytest
+from conftest import ANSWER, MODEL, QUESTION, ROOT, small
+from nanovllm import LLM, AsyncLLM, ExitedError, SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=60)
+LONG = SamplingParams(temperature=0, max_tokens=4000, ignore_eos=True)
+
+
+def run(test: Callable[[AsyncLLM], Awaitable[Any]], **options: Any) -> Any:
+    """Runs a coroutine over an engine of its own."""
+
+    async def main() -> Any:
+        async with AsyncLLM(MODEL, **small(**options)) as llm:
+            return await test(llm)
+
+    return asyncio.run(main())
+
+
+async def collect(stream: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [chunk async for chunk in stream]
+
+
+def text_of(chunks: list[dict[str, Any]]) -> str:
+    return "".join(chunk["text"] for chunk in chunks)
+
+
+def ids_of(chunks: list[dict[str, Any]]) -> list[int]:
+    return [token for chunk in chunks for token in chunk["token_ids"]]
+
+
+def test_chunks_add_up_to_generates_output(llm: LLM) -> None:
+    prompts = [QUESTION, [1, 2, 3], {"prompt": "Once upon a time"}]
+    params = [GREEDY, SamplingParams(1.5, 40, True, seed=3), SamplingParams(0, 9, stop=["a f"])]
+
+    async def test(streaming: AsyncLLM) -> Any:
+        streams = [streaming.generate(p, s) for p, s in zip(prompts, params)]
+        return await asyncio.gather(*(collect(stream) for stream in streams))
+
+    for chunks, output in zip(run(test), llm.generate(prompts, params, False)):
+        assert text_of(chunks) == output["text"]
+        assert ids_of(chunks) == output["token_ids"]
+        assert chunks[-1]["finish_reason"] == output["finish_reason"]
+        assert all(chunk["finish_reason"] is None for chunk in chunks[:-1])
+
+
+def test_tokens_come_one_by_one() -> None:
+    chunks = run(lambda llm: collect(llm.generate(QUESTION, GREEDY)))
+    assert all(len(chunk["token_ids"]) == 1 for chunk in chunks)
+    assert text_of(chunks) == ANSWER
+
+
+def test_a_chat_streams() -> None:
+    chat = [{"role": "user", "content": "What is 37 + 58?"}]
+    kwargs = {"enable_thinking": False}
+    chunks = run(lambda llm: collect(llm.chat(chat, GREEDY, chat_template_kwargs=kwargs)))
+    assert text_of(chunks) == ANSWER
+
+
+def test_many_streams_share_the_engine() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        streams = [llm.generate([i, 2], SamplingParams(0, 20, True)) for i in range(24)]
+        results = await asyncio.gather(*(collect(stream) for stream in streams))
+        return results, llm._worker._engine.stats().num_steps
+
+    results, num_steps = run(test)
+    assert [len(ids_of(chunks)) for chunks in results] == [20] * 24
+    assert num_steps < 24 * 20
+
+
+def test_n_streams_carry_their_index(llm: LLM) -> None:
+    params = SamplingParams(2.0, 8, True, n=3, seed=5)
+    chunks = run(lambda streaming: collect(streaming.generate([1, 2], params)))
+    completions = llm.generate([[1, 2]], params, False)[0]["completions"]
+    for index, completion in enumerate(completions):
+        own = [chunk for chunk in chunks if chunk["index"] == index]
+        assert ids_of(own) == completion["token_ids"]
+        assert own[-1]["finish_reason"] == "length"
+
+
+def test_logprobs_stream() -> None:
+    params = SamplingParams(0, 60, logprobs=1)
+    chunks = run(lambda llm: collect(llm.generate(QUESTION, params)))
+    assert [chunk["logprobs"][0][0][0] for chunk in chunks] == ids_of(chunks)
+
+
+def test_cached_tokens_come_with_the_end() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        params = SamplingParams(0, 2, True)
+        await collect(llm.generate(list(range(600)), params))
+        return await collect(llm.generate(list(range(600)), params))
+
+    assert [chunk["num_cached_tokens"] for chunk in run(test)] == [0, 512]
+
+
+def test_leaving_the_loop_aborts() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        async for _ in llm.generate("a", LONG):
+            break
+        gc.collect()
+        chunks = await collect(llm.generate(QUESTION, GREEDY))
+        await asyncio.sleep(0)
+        return text_of(chunks), len(llm._worker._engine.unfinished())
+
+    text, num_unfinished = run(test)
+    assert text == ANSWER
+    assert num_unfinished == 0
+
+
+def test_cancelling_the_task_aborts() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        started = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in llm.generate("a", LONG):
+                started.set()
+
+        task = asyncio.create_task(read())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await collect(llm.generate(QUESTION, GREEDY))
+        return len(llm._worker._engine.unfinished())
+
+    assert run(test) == 0
+
+
+def test_a_refused_request_ends_no_other() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        return await asyncio.gather(
+            collect(llm.generate(QUESTION, GREEDY)),
+            collect(llm.generate([10**6], GREEDY)),
+            collect(llm.generate("", GREEDY)),
+            return_exceptions=True,
+        )
+
+    good, outside, empty = run(test)
+    assert text_of(good) == ANSWER
+    assert isinstance(outside, ValueError) and "vocabulary" in str(outside)
+    assert isinstance(empty, ValueError) and "empty" in str(empty)
+
+
+def test_a_bad_argument_is_raised_at_once() -> None:
+    async def test(llm: AsyncLLM) -> None:
+        with pytest.raises(ValueError, match="the prompt is 5"):
+            llm.generate(5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="sampling_params is 5"):
+            llm.generate("a", 5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="the chat is 5"):
+            llm.chat(5)  # type: ignore[arg-type]
+
+    run(test)
+
+
+def test_exit_ends_streams() -> None:
+    async def main() -> None:
+        llm = AsyncLLM(MODEL, **small())
+        with pytest.raises(ExitedError):
+            async for _ in llm.generate("a", LONG):
+                llm.exit()
+        llm.exit()
+        with pytest.raises(ExitedError):
+            await collect(llm.generate("a"))
+
+    asyncio.run(main())
+
+
+def test_event_loops_may_come_and_go() -> None:
+    llm = AsyncLLM(MODEL, **small())
+    for _ in range(2):
+        assert text_of(asyncio.run(collect(llm.generate(QUESTION, GREEDY)))) == ANSWER
+    llm.exit()
+
+
+def test_a_loop_that_is_closed_under_a_stream() -> None:
+    llm = AsyncLLM(MODEL, **small())
+    loop = asyncio.new_event_loop()
+    stream = llm.generate("a", LONG)
+    loop.run_until_complete(stream.__anext__())
+    loop.close()
+    assert text_of(asyncio.run(collect(llm.generate(QUESTION, GREEDY)))) == ANSWER
+    llm.exit()
+
+
+def test_an_engine_that_nobody_holds_is_collected() -> None:
+    llm = AsyncLLM(MODEL, **small())
+    worker = llm._worker
+    del llm
+    gc.collect()
+    assert not worker._thread.is_alive()
+    assert worker._engine.handle.pointer is None
+
+
+def test_a_program_may_end_with_streams_open() -> None:
+    program = f"""
+import asyncio
+from nanovllm import AsyncLLM, SamplingParams
+llm = AsyncLLM({MODEL!r}, device="cpu", threads=1, num_kvcache_blocks=64)
+async def main():
+    async for chunk in llm.generate("a", SamplingParams(0, 4000, True)):
+        print("one")
+        return
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one\n", "")

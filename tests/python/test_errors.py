@@ -1,0 +1,128 @@
+"""The exceptions: of which kind each fault is, and what a lost engine does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import nanovllm
+import pytest
+from conftest import MODEL, small
+from nanovllm import LLM, AsyncLLM, DeviceError, NanovllmError, SamplingParams
+from nanovllm.errors import error_of
+
+
+@pytest.mark.parametrize(
+    ("status", "kinds"),
+    [
+        (1, (nanovllm.InvalidArgumentError, ValueError)),
+        (2, (nanovllm.FormatError, ValueError)),
+        (3, (nanovllm.ReadError, OSError)),
+        (4, (nanovllm.OutOfMemoryError, MemoryError)),
+        (5, (nanovllm.CapacityError,)),
+        (6, (nanovllm.UnsupportedError, NotImplementedError)),
+        (7, (nanovllm.DeviceError,)),
+        (99, (NanovllmError,)),
+    ],
+)
+def test_each_status_has_its_exception(status: int, kinds: tuple[type, ...]) -> None:
+    error = error_of(status, "the engine's sentence")
+    assert str(error) == "the engine's sentence"
+    for kind in (*kinds, NanovllmError, RuntimeError):
+        assert isinstance(error, kind)
+
+
+def test_a_cache_beyond_the_memory_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="GiB"):
+        LLM(MODEL, device="cpu", kv_cache_gib=65536)
+
+
+def test_a_broken_config_is_a_format_error(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(nanovllm.FormatError, match=r"config\.json"):
+        LLM(tmp_path)
+
+
+def test_an_architecture_that_cannot_run_is_unsupported(tmp_path: Path) -> None:
+    config = (Path(MODEL) / "config.json").read_text()
+    (tmp_path / "config.json").write_text(config.replace("Qwen3ForCausalLM", "GPT2LMHeadModel"))
+    with pytest.raises(NotImplementedError, match="GPT2LMHeadModel"):
+        LLM(tmp_path)
+
+
+class LostDevice:
+    """The library of an engine whose device is gone: every step fails."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    def nvllm_engine_step(self, _engine: Any, error: Any) -> int:
+        error._obj.status = 7
+        error._obj.message = b"the device is gone"
+        return 7
+
+
+def test_a_lost_device_ends_generate(own: LLM) -> None:
+    own._engine.lib = LostDevice(own._engine.lib)  # type: ignore[assignment]
+    with pytest.raises(DeviceError, match="^the device is gone$"):
+        own.generate(["a", "b"], use_tqdm=False)
+    own.exit()
+
+
+def test_a_lost_device_ends_every_stream() -> None:
+    async def main() -> list[Any]:
+        llm = AsyncLLM(MODEL, **small())
+        llm._worker._engine.lib = LostDevice(llm._worker._engine.lib)  # type: ignore[assignment]
+
+        async def read() -> None:
+            async for _ in llm.generate("a"):
+                pass
+
+        results = await asyncio.gather(read(), read(), return_exceptions=True)
+        llm.exit()
+        return results
+
+    results = asyncio.run(main())
+    assert [(type(error), str(error)) for error in results] == [
+        (DeviceError, "the device is gone")
+    ] * 2
+
+
+def test_a_request_that_fails_by_itself_raises(own: LLM) -> None:
+    # Only broken weights do this: the events say here what the engine would.
+    take = own._engine._sink.take
+
+    def failing(pointer: Any, user_data: Any) -> None:
+        event = pointer.contents
+        if event.finish_reason:
+            event.finish_reason = 4
+            event.error = b"no token can be chosen"
+        take(pointer, user_data)
+
+    from nanovllm import _structs
+
+    callback = _structs.EventFn(failing)
+    own._engine.handle.callback = callback
+    with pytest.raises(NanovllmError, match="^prompt 0: no token can be chosen$"):
+        own.generate(["a", "b"], SamplingParams(0, 2, True), use_tqdm=False)
+    own.add_request("a", SamplingParams(0, 1, True))
+    with pytest.raises(NanovllmError, match="^no token can be chosen$"):
+        own.step()
+    assert own.is_finished()
+
+
+def test_a_fault_inside_the_callback_is_raised_where_the_request_is_read(
+    own: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> str:
+        raise MemoryError("no room for the text")
+
+    monkeypatch.setattr(type(own._engine._sink), "_decode", broken)
+    for prompts in (["a"], ["a", "b"]):
+        with pytest.raises(MemoryError, match="^no room for the text$"):
+            own.generate(prompts, SamplingParams(0, 2, True), use_tqdm=False)
+    assert own.stats()["num_running"] == 0

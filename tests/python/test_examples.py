@@ -1,0 +1,58 @@
+"""The programs of examples/, run as their readers run them; and one in nano-vllm's own terms."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import MODEL, ROOT
+
+
+def run(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, f"examples/{name}", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_example() -> None:
+    blocks = run("example.py", MODEL).strip().split("\n\n")
+    assert len(blocks) == 2
+    for block, question in zip(blocks, ("introduce yourself", "What is 37 + 58?")):
+        prompt, completion = block.splitlines()
+        assert prompt.startswith("Prompt: '<|im_start|>user\\n" + question)
+        assert completion.startswith("Completion: '")
+    assert "<|im_end|>" in blocks[1].splitlines()[1]
+
+
+def test_bench() -> None:
+    output = run("bench.py", MODEL, "1")
+    assert re.fullmatch(r"\d+ tokens, [\d.]+ s, [\d.]+ tok/s\n", output)
+
+
+def test_stream() -> None:
+    output = run("stream.py")
+    assert "[What is 37 + 58? stop]" in output
+    assert "[introduce yourself stop]" in output
+
+
+def test_generate() -> None:
+    lines = run("generate.py").splitlines()
+    assert len(lines) >= 3
+    assert lines[0].startswith("'") and lines[0].endswith(("stop", "length"))
+
+
+@pytest.mark.parametrize("name", ["example.py", "bench.py", "stream.py", "generate.py"])
+def test_no_example_needs_more_than_this_package(name: str) -> None:
+    imports = re.findall(r"^ *(?:from|import) (\w+)", (ROOT / "examples" / name).read_text(), re.M)
+    optional = {"transformers"}
+    assert set(imports) - optional <= {"asyncio", "nanovllm", "random", "sys", "time"}

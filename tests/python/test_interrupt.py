@@ -1,0 +1,149 @@
+"""Ctrl-C: where it lands, and that the engine is usable afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import pytest
+from conftest import ANSWER, MODEL, QUESTION, ROOT
+from nanovllm import LLM, SamplingParams
+from nanovllm._interrupt import deferred
+
+GREEDY = SamplingParams(temperature=0, max_tokens=60)
+LONG = SamplingParams(temperature=0, max_tokens=4000, ignore_eos=True)
+
+
+def interrupt_in_step(llm: LLM, number: int) -> None:
+    """Sends SIGINT to this process from inside the step of that number, as a key press would."""
+    engine, step = llm._engine, llm._engine.step
+    count = 0
+
+    def stepping() -> None:
+        nonlocal count
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGINT)
+        step()
+
+    engine.step = stepping  # type: ignore[method-assign]
+
+
+def test_an_interrupt_ends_generate_between_steps(own: LLM) -> None:
+    interrupt_in_step(own, 3)
+    with pytest.raises(KeyboardInterrupt):
+        own.generate(["a", "b"], LONG, use_tqdm=False)
+    stats = own.stats()
+    assert stats["num_steps"] == 3  # the step under way ran to its end, no other began
+    assert stats["num_running"] == stats["num_waiting"] == 0
+    assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
+
+
+def test_an_interrupt_aborts_only_its_own_requests(own: LLM) -> None:
+    other = own.add_request(QUESTION, GREEDY)
+    interrupt_in_step(own, 2)
+    with pytest.raises(KeyboardInterrupt):
+        own.generate(["a"], LONG, use_tqdm=False)
+    ended: list[Any] = []
+    while not own.is_finished():
+        ended += own.step()[0]
+    assert [seq_id for seq_id, _ in ended] == [other]
+
+
+def test_an_interrupt_of_step_comes_after_it(own: LLM) -> None:
+    own.add_request("a", LONG)
+    interrupt_in_step(own, 1)
+    with pytest.raises(KeyboardInterrupt):
+        own.step()
+    assert own.stats()["num_steps"] == 1
+    assert own.step()[1] == -1
+
+
+def test_an_interrupt_of_step_loses_no_output(own: LLM) -> None:
+    short = own.add_request("a", SamplingParams(0, 1, True))
+    interrupt_in_step(own, 1)
+    with pytest.raises(KeyboardInterrupt):
+        own.step()
+    assert not own.is_finished()
+    assert [seq_id for seq_id, _ in own.step()[0]] == [short]
+    assert own.is_finished()
+
+
+def test_a_handler_of_ones_own_may_let_it_go_on(own: LLM) -> None:
+    calls = []
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        calls.append(number)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        interrupt_in_step(own, 2)
+        assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
+        assert calls == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ignored_interrupts_stay_ignored(own: LLM) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        interrupt_in_step(own, 2)
+        assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_off_the_main_thread_nothing_is_deferred() -> None:
+    seen = []
+
+    def run() -> None:
+        with deferred():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def test_an_error_and_an_interrupt_at_once_is_the_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise ValueError
+
+
+PROGRAM = """
+import os, signal, sys, threading
+from nanovllm import LLM, SamplingParams
+llm = LLM(sys.argv[1], device="cpu", threads=1, num_kvcache_blocks=64)
+
+def press():
+    while llm.stats()["num_steps"] < 3:
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=press).start()
+try:
+    llm.generate([[1]] * 8, SamplingParams(0, 4000, True), use_tqdm=False)
+    print("ran to the end")
+except KeyboardInterrupt:
+    print(llm.generate([sys.argv[2]], SamplingParams(0, 60), use_tqdm=False)[0]["text"])
+"""
+
+
+def test_a_real_interrupt_of_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, MODEL, QUESTION],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER + "\n", "")

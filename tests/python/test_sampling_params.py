@@ -1,0 +1,192 @@
+"""SamplingParams: what it checks, and that the engine does what it says."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from conftest import ANSWER, EOS, QUESTION
+from nanovllm import LLM, SamplingParams, _library
+from nanovllm.sampling_params import _DEFAULTS
+
+
+def greedy(**fields: Any) -> SamplingParams:
+    return SamplingParams(temperature=0, **{"max_tokens": 60, **fields})
+
+
+def test_every_parameter_of_the_library_is_a_field() -> None:
+    assert set(_library.sampling_params()) == set(_DEFAULTS) - {"n"}
+
+
+@pytest.mark.parametrize("name", sorted(set(_DEFAULTS) - {"n"}))
+def test_ranges_are_the_librarys(name: str) -> None:
+    param = _library.sampling_params()[name]
+    for beyond in (param.min - 1, param.max + 1):
+        # A bool's next integer, an integer's, a number's.
+        value: Any = beyond if name in ("temperature", "top_p", "min_p") else int(beyond)
+        if name in ("stop", "stop_token_ids"):
+            value = [beyond]
+        elif name == "logit_bias":
+            value = {1: beyond}
+        elif name == "seed":
+            value = -2 if beyond < 0 else 2**63
+        with pytest.raises(ValueError, match=name):
+            SamplingParams(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"temperature": "hot"},
+        {"temperature": None},
+        {"temperature": True},
+        {"top_p": 0},
+        {"top_k": 2.5},
+        {"ignore_eos": 2},
+        {"ignore_eos": "yes"},
+        {"seed": 10**5000},
+        {"stop": [""]},
+        {"stop": ["a"] * 17},
+        {"stop": "a\0b"},
+        {"stop": "\ud800"},
+        {"stop": 5},
+        {"stop_token_ids": [-1]},
+        {"stop_token_ids": "12"},
+        {"logit_bias": {"x": 1}},
+        {"logit_bias": [1]},
+        {"logprobs": 21},
+        {"n": 0},
+        {"n": 1.0},
+        {"n": True},
+        {"n": 1025},
+    ],
+)
+def test_a_bad_value_names_its_field(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        SamplingParams(**fields)
+
+
+def test_an_unknown_parameter_suggests_the_nearest() -> None:
+    with pytest.raises(TypeError, match='"max_token", did you mean "max_tokens"'):
+        SamplingParams(max_token=5)  # type: ignore[call-arg]
+
+
+def test_assignment_is_checked_too() -> None:
+    params = SamplingParams()
+    with pytest.raises(ValueError, match="top_p is 2"):
+        params.top_p = 2
+    with pytest.raises(AttributeError, match='did you mean "top_p"'):
+        params.topp = 0.5  # type: ignore[attr-defined]
+    assert params == SamplingParams()
+
+
+def test_a_list_that_was_changed_later_is_checked_again(llm: LLM) -> None:
+    stop: list[Any] = ["x"]
+    params = greedy(stop=stop)
+    stop.append(5)
+    with pytest.raises(ValueError, match="entry 1 of stop"):
+        llm.generate([QUESTION], params, False)
+
+
+def test_copies_are_equal() -> None:
+    params = SamplingParams(0.5, stop=["a"], seed=7, n=2)
+    assert copy.deepcopy(params) == params
+    assert pickle.loads(pickle.dumps(params)) == params
+    assert "temperature=0.5" in repr(params)
+
+
+def test_numbers_of_other_libraries_are_numbers(llm: LLM) -> None:
+    class Number:
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def __float__(self) -> float:
+            return float(self.value)
+
+    class Whole:
+        def __index__(self) -> int:
+            return 3
+
+    params = SamplingParams(temperature=Number(0), max_tokens=Whole())  # type: ignore[arg-type]
+    assert len(llm.generate([QUESTION], params, False)[0]["token_ids"]) == 3
+
+
+def test_a_seed_repeats(llm: LLM) -> None:
+    params = SamplingParams(2.0, 12, True, seed=11)
+    first, again = llm.generate(["a", "a"], params, False)
+    assert first["token_ids"] == again["token_ids"]
+    params.seed = 12
+    assert llm.generate(["a"], params, False)[0]["token_ids"] != first["token_ids"]
+
+
+def test_stop_strings_end_and_are_left_out(llm: LLM) -> None:
+    output = llm.generate([QUESTION], greedy(stop=[" = 9", "zzz"]), False)[0]
+    assert output["text"] == "37 + 58"
+    assert output["finish_reason"] == "stop"
+
+
+def test_a_stop_string_alone_is_a_list_of_one(llm: LLM) -> None:
+    assert llm.generate([QUESTION], greedy(stop="="), False)[0]["text"] == "37 + 58 "
+
+
+def test_stop_strings_that_do_not_come_change_nothing(llm: LLM) -> None:
+    assert llm.generate([QUESTION], greedy(stop="zzz"), False)[0]["text"] == ANSWER
+
+
+def test_stop_token_ids_end_and_are_kept(llm: LLM) -> None:
+    (token,) = llm.tokenizer.encode(" =")
+    output = llm.generate([QUESTION], greedy(stop_token_ids=[token]), False)[0]
+    assert output["token_ids"][-1] == token
+    assert output["text"] == "37 + 58 ="
+
+
+def test_a_bias_of_minus_infinity_bans(llm: LLM) -> None:
+    params = SamplingParams(0, 12, logit_bias={EOS: float("-inf")})
+    output = llm.generate([QUESTION], params, False)[0]
+    assert EOS not in output["token_ids"]
+
+
+def test_logprobs_are_of_each_token(llm: LLM) -> None:
+    output = llm.generate([QUESTION], greedy(logprobs=2), False)[0]
+    assert output["text"] == ANSWER
+    assert len(output["logprobs"]) == len(output["token_ids"])
+    for token, row in zip(output["token_ids"], output["logprobs"]):
+        assert len(row) == 3
+        assert row[0][0] == row[1][0] == token  # greedy: the chosen one is the best
+        assert 0 >= row[1][1] >= row[2][1]
+
+
+def test_logprobs_of_the_chosen_token_alone(llm: LLM) -> None:
+    rows = llm.generate([QUESTION], greedy(logprobs=0), False)[0]["logprobs"]
+    assert all(len(row) == 1 for row in rows)
+
+
+def test_n_completions_of_a_prompt(own: LLM) -> None:
+    params = SamplingParams(2.0, 8, True, n=4, seed=5)
+    prompt = list(range(300))
+    (output,) = own.generate([prompt], params, False)
+    assert len(output["completions"]) == 4
+    assert {key: output[key] for key in output["completions"][0]} == output["completions"][0]
+    assert len({tuple(one["token_ids"]) for one in output["completions"]}) == 4
+    # One with seed + i is the completion i.
+    alone = own.generate([prompt], SamplingParams(2.0, 8, True, seed=7), False)[0]
+    assert alone["token_ids"] == output["completions"][2]["token_ids"]
+
+
+def test_n_completions_share_the_prompt(own: LLM) -> None:
+    own.generate([list(range(600))], SamplingParams(2.0, 4, True, n=4), False)
+    assert own.stats()["num_prefill_tokens"] < 2 * 600
+
+
+def test_n_without_a_seed_differs(own: LLM) -> None:
+    (output,) = own.generate(["a"], SamplingParams(2.0, 8, True, n=3), False)
+    assert len({tuple(one["token_ids"]) for one in output["completions"]}) == 3
+
+
+def test_n_is_for_generate_and_chat(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="n is 2, but add_request wants 1"):
+        llm.add_request("a", SamplingParams(n=2))
