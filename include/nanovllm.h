@@ -410,9 +410,16 @@ struct nvllm_stats {
     double sample_seconds; // on a GPU enqueueing alone: it is waited for with the model
     double output_seconds; // detokenizing, stops, callbacks
     uint64_t peak_rss_bytes;
+    // The memory plan, where the model runs: of a GPU its own memory.
+    uint64_t weights_bytes;
+    uint64_t workspace_bytes; // activations, batch, sampling
+    uint64_t kv_cache_bytes;
 };
 #define NVLLM_STATS_INIT                                                                           \
-    { sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    {                                                                                              \
+        sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+            0, 0, 0                                                                                \
+    }
 NVLLM_API void nvllm_engine_stats(const struct nvllm_engine *engine, struct nvllm_stats *stats);
 
 // What the engine would do with these options, without loading weights: architecture, shapes,

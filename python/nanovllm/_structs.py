@@ -176,6 +176,9 @@ class StatsStruct(Structure):
         ("sample_seconds", c_double),
         ("output_seconds", c_double),
         ("peak_rss_bytes", c_uint64),
+        ("weights_bytes", c_uint64),
+        ("workspace_bytes", c_uint64),
+        ("kv_cache_bytes", c_uint64),
     ]
 
 

@@ -76,14 +76,18 @@ enum status bench_report_text(struct buf *out, const struct bench_report *report
     }
     if (status) return status;
     const struct bench_first_token *first = &run->first_token;
-    return buf_appendf(
-        out, err,
-        "First token: %.3fs mean, %.3fs median, %.3fs last\n"
-        "Steps: %llu, preemptions: %llu, KV blocks: %u of %u at most\n"
-        "Load: %.3fs, peak memory: %.2f GiB\n",
-        first->mean, first->p50, first->max, (unsigned long long)run->stats.num_steps,
-        (unsigned long long)run->stats.num_preemptions, run->stats.num_kv_blocks_peak,
-        run->stats.num_kv_blocks, report->load_seconds, (double)run->stats.peak_rss_bytes / 0x1p30);
+    const struct nvllm_stats *stats = &run->stats;
+    return buf_appendf(out, err,
+                       "First token: %.3fs mean, %.3fs median, %.3fs last\n"
+                       "Steps: %llu, preemptions: %llu, KV blocks: %u of %u at most\n"
+                       "Memory: weights %.2f GiB, workspace %.2f GiB, KV cache %.2f GiB\n"
+                       "Load: %.3fs, peak memory: %.2f GiB\n",
+                       first->mean, first->p50, first->max, (unsigned long long)stats->num_steps,
+                       (unsigned long long)stats->num_preemptions, stats->num_kv_blocks_peak,
+                       stats->num_kv_blocks, (double)stats->weights_bytes / 0x1p30,
+                       (double)stats->workspace_bytes / 0x1p30,
+                       (double)stats->kv_cache_bytes / 0x1p30, report->load_seconds,
+                       (double)stats->peak_rss_bytes / 0x1p30);
 }
 
 static enum status append_member(struct buf *out, const char *name, double value, struct err *err) {

@@ -11,7 +11,7 @@
 static const struct {
     const char *name;
     size_t offset;
-    bool peak; // not a difference
+    bool peak; // or a size: not a difference
 } counters[] = {
     {"num_steps", offsetof(struct nvllm_stats, num_steps), false},
     {"num_prefill_tokens", offsetof(struct nvllm_stats, num_prefill_tokens), false},
@@ -22,6 +22,9 @@ static const struct {
     {"num_requests_added", offsetof(struct nvllm_stats, num_requests_added), false},
     {"num_requests_finished", offsetof(struct nvllm_stats, num_requests_finished), false},
     {"peak_rss_bytes", offsetof(struct nvllm_stats, peak_rss_bytes), true},
+    {"weights_bytes", offsetof(struct nvllm_stats, weights_bytes), true},
+    {"workspace_bytes", offsetof(struct nvllm_stats, workspace_bytes), true},
+    {"kv_cache_bytes", offsetof(struct nvllm_stats, kv_cache_bytes), true},
 };
 
 static const struct {

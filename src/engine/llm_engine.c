@@ -404,6 +404,9 @@ void llm_engine_stats(const struct llm_engine *engine, struct nvllm_stats *stats
     stats->block_size = engine->plan.scheduler.block_size;
     stats->max_model_len = engine->plan.max_model_len;
     stats->peak_rss_bytes = cpu_peak_rss_bytes();
+    stats->weights_bytes = engine->plan.weights_bytes;
+    stats->workspace_bytes = engine->plan.workspace_bytes;
+    stats->kv_cache_bytes = (uint64_t)engine->plan.kv_block_bytes * stats->num_kv_blocks;
 }
 
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {
