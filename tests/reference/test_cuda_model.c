@@ -1,7 +1,9 @@
 /* Whole models on device cuda against transformers' float32 results, and against themselves: however
  * a step is cut, batched or recorded, greedy ids stay what they are. Activations are bfloat16 there, so
  * logits are compared with a bound of 3e-2 of the largest, and ids only where the reference's choice
- * was not close (margin_rule). Needs a GPU: 77, which ctest counts as skipped, where there is none. */
+ * was not close (margin_rule). A mixture of experts has a bound of its own: rounding may send a token to
+ * another expert where two are as good (in qwen3-moe's 17 tokens by 0.008 of a logit: float32 with the
+ * activations rounded to bfloat16 is off by 0.0374 there, as the device is). Needs a GPU: 77, which ctest counts as skipped, where there is none. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +21,7 @@
 #include "support/mini_engine.h"
 
 enum { NUM_LENGTHS = 5, NUM_CASES = 24, TOKENS_MAX = 512, SKIPPED = 77 };
-static const float logits_bound = 3e-2f;
+static const float logits_bound = 3e-2f, routed_bound = 5e-2f; // of the largest logit
 static const double margin_rule = 0.5; // below it a rounding may decide which token is best
 
 // With a head_dim that device cuda has kernels for.
@@ -44,7 +46,8 @@ static const struct safetensors_tensor *tensor(const struct safetensors *file, i
 }
 
 // Whether it is within the bound; says by how much.
-static bool compare(const float *got, const float *want, uint32_t vocab, const char *what) {
+static bool compare(const float *got, const float *want, uint32_t vocab, float bound,
+                    const char *what) {
     float largest = 0, worst = 0;
     for (uint32_t i = 0; i < vocab; i++) {
         largest = fmaxf(largest, fabsf(want[i]));
@@ -52,7 +55,7 @@ static bool compare(const float *got, const float *want, uint32_t vocab, const c
         if (isnan(got[i])) fail_msg("%s: logit %u is NaN", what, i);
     }
     print_message("%s: off by %.4f of the largest\n", what, (double)(worst / largest));
-    return worst <= logits_bound * largest;
+    return worst <= bound * largest;
 }
 
 // With or without all layers of few decodes as one op.
@@ -79,6 +82,7 @@ static void check_family(const char *family, int step_tokens, bool is_fused) {
     struct mini_engine engine;
     open_engine(&engine, &options, is_fused);
     uint32_t vocab = engine.plan.config.vocab_size;
+    float bound = engine.plan.config.moe.num_experts ? routed_bound : logits_bound;
     float *logits = malloc(vocab * sizeof *logits);
     float *want = malloc(vocab * sizeof *want);
     int32_t ids[TOKENS_MAX];
@@ -94,13 +98,13 @@ static void check_family(const char *family, int step_tokens, bool is_fused) {
         mini_run(&engine, &request, 1);
         snprintf(what, sizeof what, "%s, %u tokens in steps of %d", family, request.num_prompt,
                  step_tokens);
-        num_wrong += !compare(logits, want, vocab, what);
+        num_wrong += !compare(logits, want, vocab, bound, what);
     }
     free(logits);
     free(want);
     mini_close(&engine);
     safetensors_close(expected);
-    if (num_wrong) fail_msg("%s: allowed is %g of the largest", family, (double)logits_bound);
+    if (num_wrong) fail_msg("%s: allowed is %g of the largest", family, (double)bound);
 }
 
 static void test_families_in_one_step(void **state) {
