@@ -3,6 +3,8 @@
 # goal, with random weights in the shapes of bench/configs. Prints a table; RESULTS/gpu.csv has it
 # too, RESULTS/*.json what each bench said. A missed goal is no failure, a failed run is.
 #   bench/gpu.sh [--sanitize] [BUILD [RESULTS]]     folders, build/cuda and build/gpu
+# Each workload runs three times in one process, and the median counts: the first run also chooses
+# algorithms and records steps.
 #   --sanitize    also runs the op tests under compute-sanitizer, which takes minutes more
 set -u
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
@@ -48,8 +50,8 @@ measure() {
     local model=$1 name=$2 field=$3 goal=$4 json value met
     shift 4
     json=$results/$model-$name.json
-    if ! "$program" bench --model "bench/configs/$model" --load-format dummy --device cuda --json \
-        "$@" >"$json" 2>"$json.log"; then
+    if ! "$program" bench --model "bench/configs/$model" --load-format dummy --device cuda \
+        --json --repeat 3 "$@" >"$json" 2>"$json.log"; then
         fail "$model $name: $(tail -n 1 "$json.log")"
         return
     fi
