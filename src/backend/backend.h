@@ -175,7 +175,7 @@ struct attention_args {
     float scale;
 };
 
-// A dense layer; everything is borrowed for the life of what is made of it.
+// A dense layer; what it points to is borrowed for the life of what is made of it.
 struct decode_layer_spec {
     const struct linear *qkv, *o, *gate_up, *down;
     const float *input_norm, *attention_norm; // dev [hidden]
@@ -183,7 +183,7 @@ struct decode_layer_spec {
 };
 
 struct decode_layers_spec {
-    const struct decode_layer_spec *layers; // [num_layers]
+    const struct decode_layer_spec *layers; // [num_layers], borrowed during the call
     uint32_t num_layers;
     uint32_t hidden, intermediate, num_heads, num_kv_heads, head_dim;
     float eps; // of all norms
@@ -363,6 +363,7 @@ struct backend_ops {
                                         const struct decode_layers_spec *spec,
                                         struct decode_layers **out, uint32_t *num_seqs_max,
                                         struct err *err);
+    // NULL is fine.
     void (*decode_layers_destroy)(struct backend *backend, struct decode_layers *layers);
     void (*decode_layers)(struct backend *, struct backend_stream *,
                           const struct decode_layers_args *);

@@ -54,7 +54,7 @@ struct decoder_input {
     const int32_t *logit_index; // dev [num_logits]: rows of tokens
     uint32_t num_tokens, num_seqs, num_logits;
     uint32_t block_table_stride;
-    const uint32_t *device_stride; // dev: the same number; for attention_plan_args
+    const uint32_t *device_stride; // dev: the same number; recorded steps read it
     uint32_t max_query_len, max_context_len;
     const struct sample_result *previous; // dev, for embed_args; may be NULL
 };

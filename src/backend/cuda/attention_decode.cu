@@ -1,13 +1,14 @@
 /* Decode attention over the paged cache: one query token per sequence, softmax(scale q K^T) V.
  *
- * Formula as FlashDecoding (Dao et al. 2023): positions are cut into pieces, each with its own running
- * maximum and sum (online softmax), pieces of one sequence are joined at the end. attention_tile.cuh
- * has what a warp does.
+ * Formula as FlashDecoding (Dao et al. 2023): positions are cut into pieces, each with its own
+ * running maximum and sum (online softmax), pieces of one sequence are joined at the end.
+ * attention_tile.cuh has what a warp does.
  *
  * Launch: one block of 4 warps, or of 8 where there are few sequences, per work unit (item of the
- * plan x kv head), a fixed number of blocks that take every n-th unit, so that a captured graph serves any lengths. Each warp streams tiles
- * of 16 positions through a ring of its own in shared memory by cp.async; no warp waits for
- * another until the piece is done. The last block of a split sequence joins its pieces in order. */
+ * plan x kv head), a fixed number of blocks that take every n-th unit, so that a captured graph
+ * serves any lengths. Each warp streams tiles of 16 positions through a ring of its own in shared
+ * memory by cp.async; no warp waits for another until the piece is done. The last block of a split
+ * sequence joins its pieces in order. */
 #include "backend/cuda/attention_tile.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"

@@ -1,15 +1,15 @@
 /* Prefill attention over the paged cache: sequences with more than one query token in the step;
- * each query sees the cached positions before it, its own included. softmax(scale Q K^T) V.
- * For every device but sm_90, and for head sizes that attention_prefill_sm90.cu has not.
+ * each query sees the cached positions before it, its own included. softmax(scale Q K^T) V. For
+ * every device but sm_90, and for head sizes that attention_prefill_sm90.cu has not.
  *
- * Algorithm: FlashAttention-2 (Dao 2023): a block keeps 64 query tokens of one or two heads of a group
- * (two share what is read of K and V), walks K and V in tiles with an online softmax, all matrix products
- * on tensor cores (mma.sync m16n8k16, bf16 in, float32 sums). Scores stay in registers: the
- * accumulator of the first product is the left operand of the second.
+ * Algorithm: FlashAttention-2 (Dao 2023): a block keeps 64 query tokens of one or two heads of a
+ * group (two share what is read of K and V), walks K and V in tiles with an online softmax, all
+ * matrix products on tensor cores (mma.sync m16n8k16, bf16 in, float32 sums). Scores stay in
+ * registers: the accumulator of the first product is the left operand of the second.
  *
  * Launch: one block per (tile of the plan, kv head, head pair), tiles that see the most positions
- * first; a warp has 32 rows (16 for head_dim 256), which halves what it reads of shared memory per product.
- * K and V tiles come by cp.async, one tile ahead of the one in use. */
+ * first; a warp has 32 rows (16 for head_dim 256), which halves what it reads of shared memory per
+ * product. K and V tiles come by cp.async, one tile ahead of the one in use. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
@@ -256,8 +256,11 @@ void launch(const prefill_params &p, uint32_t max_tiles, cudaStream_t stream) {
     int heads = p.num_heads / p.num_kv_heads % 2 == 0 ? 2 : 1;
     int threads = TOKENS * heads / (ROW_TILES * 16) * 32;
     int bytes = TOKENS * heads * D * 2 + 4 * KV * D * 2;
+    // As much as two heads need, for one too: it is the process's and not the launch's, and two
+    // engines may launch at once.
+    int most = TOKENS * 2 * D * 2 + 4 * KV * D * 2;
     cudaFuncSetAttribute(prefill_kernel<D, ROW_TILES, KV>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, most);
     dim3 grid(max_tiles, static_cast<unsigned>(p.num_heads / heads));
     prefill_kernel<D, ROW_TILES, KV><<<grid, threads, bytes, stream>>>(p);
 }

@@ -1,8 +1,8 @@
-/* What the kernels that attend with one query token per sequence share: a warp's online softmax over
- * tiles of 16 cached positions, on tensor cores. The queries of a kv head's group are the 8 columns of
- * the matrix instruction, positions its 16 rows: S^T = K Q^T, then O^T = V^T P^T, so that a group of 1
- * to 8 costs the same and nothing but the group is padded. A tile comes by cp.async as it lies in the
- * cache (kernels.h), K's 16 rows, then V's. */
+/* What the kernels that attend with one query token per sequence share: a warp's online softmax
+ * over tiles of 16 cached positions, on tensor cores. The queries of a kv head's group are the 8
+ * columns of the matrix instruction, positions its 16 rows: S^T = K Q^T, then O^T = V^T P^T, so
+ * that a group of 1 to 8 costs the same and nothing but the group is padded. A tile comes by
+ * cp.async as it lies in the cache (kernels.h), K's 16 rows, then V's. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
@@ -193,8 +193,8 @@ __device__ __forceinline__ void load_queries(uint32_t (&q)[HEAD_DIM / 16][2],
     }
 }
 
-// Puts a warp's result where the warps of a block meet: [warp][query][dim] unnormalised, with max and
-// sum, in shared memory.
+// Puts a warp's result where the warps of a block meet: [warp][query][dim] unnormalised, with max
+// and sum, in shared memory.
 template <int HEAD_DIM>
 __device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *maxes, float *sums,
                            int warp, int lane) {

@@ -294,10 +294,13 @@ static enum status find_device(struct cuda_backend *cuda, char *name, size_t nam
                                struct err *err) {
     enum status status = OK;
     struct cudaDeviceProp properties;
+    int code_major = 0;
     CU(cudaGetDeviceProperties(&properties, 0));
+    CU(cudaSetDevice(0));
+    CU(cuda_code_major(&code_major));
     cuda->info = (struct cuda_device_info){
         .num_sms = properties.multiProcessorCount,
-        .major = properties.major,
+        .major = properties.major < code_major ? properties.major : code_major,
         .minor = properties.minor,
         .shared_bytes_max = (int)properties.sharedMemPerBlockOptin,
     };
@@ -330,7 +333,6 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .linear_fused_rows_max = CUDA_SMALL_ROWS,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
-    CU(cudaSetDevice(0));
     CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
     const struct cuda_gemm_options gemm = {options->cuda_cache_path, name};
     status = cuda_gemm_create(&cuda->gemm, &gemm, err);

@@ -4,8 +4,8 @@
 
 #include "backend/cuda/cuda_ops.h"
 
-// Weights of a layer from which the kernel gains, with one row and with more: where there is less to
-// read, blocks wait for each other as long as kernels would (measured in doc/kernels-cuda.md).
+// Weights of a layer from which the kernel gains, with one row and with more: where there is less
+// to read, blocks wait for each other as long as kernels would (measured in doc/kernels-cuda.md).
 enum { ONE_ROW_BYTES_MIN = 16 << 20, ROWS_BYTES_MIN = 64 << 20 };
 
 struct decode_layers {
@@ -37,8 +37,8 @@ static uint32_t rows_worthwhile(const struct decode_layers_spec *spec) {
 }
 
 // The table of weights, from the host to new device memory.
-static enum status upload_table(const struct decode_layers_spec *spec, void **out,
-                                struct err *err) {
+static enum status upload_table(const struct decode_layers_spec *spec, cudaStream_t stream,
+                                void **out, struct err *err) {
     enum status status = OK;
     size_t bytes = spec->num_layers * sizeof(struct cuda_decode_layer);
     struct cuda_decode_layer *table = calloc(spec->num_layers, sizeof *table);
@@ -57,7 +57,8 @@ static enum status upload_table(const struct decode_layers_spec *spec, void **ou
         };
     }
     CU(cudaMalloc(out, bytes));
-    CU(cudaMemcpy(*out, table, bytes, cudaMemcpyHostToDevice));
+    CU(cudaMemcpyAsync(*out, table, bytes, cudaMemcpyHostToDevice, stream));
+    CU(cudaStreamSynchronize(stream)); // the table is the host's until then
 fail:
     free(table);
     return status;
@@ -73,9 +74,11 @@ static enum status alloc_pieces(struct decode_layers *layers, const struct cuda_
     CU(cudaMalloc(&f->pieces, bytes));
     CU(cudaMemsetAsync(f->pieces, 0, bytes, cuda->stream));
     CU(cudaMalloc((void **)&f->tick, sizeof first_tick));
-    CU(cudaMemcpy(f->tick, &first_tick, sizeof first_tick, cudaMemcpyHostToDevice));
+    CU(cudaMemcpyAsync(f->tick, &first_tick, sizeof first_tick, cudaMemcpyHostToDevice,
+                       cuda->stream));
     CU(cudaMalloc((void **)&f->arrived, 2 * sizeof *f->arrived));
     CU(cudaMemsetAsync(f->arrived, 0, 2 * sizeof *f->arrived, cuda->stream));
+    CU(cudaStreamSynchronize(cuda->stream)); // the tick is on this function's stack
     return OK;
 fail:
     return status;
@@ -96,7 +99,7 @@ enum status cuda_decode_layers_create(struct backend *backend,
     if (!layers) return err_nomem(err, "decode layers");
     layers->fixed = shape;
     void *table = NULL;
-    enum status status = upload_table(spec, &table, err);
+    enum status status = upload_table(spec, cuda->stream, &table, err);
     layers->fixed.layers = table;
     if (!status) status = alloc_pieces(layers, cuda, err);
     if (status) {

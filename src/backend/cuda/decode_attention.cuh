@@ -1,15 +1,15 @@
-/* The attention of decode_layers.cu. Heads are prepared (norm, rotation, cache) where they are used: a
- * unit is a piece of a sequence and a kv head. Cached positions are on their way before qkv is there;
- * the new token's key and value take part from shared memory. The block that has the last piece joins
- * them all, in order. */
+/* The attention of decode_layers.cu. Heads are prepared (norm, rotation, cache) where they are
+ * used: a unit is a piece of a sequence and a kv head. Cached positions are on their way before
+ * qkv is there; the new token's key and value take part from shared memory. The block that has the
+ * last piece joins them all, in order. */
 #pragma once
 
 #include "backend/cuda/decode_block.cuh"
 
 namespace {
 
-// Positions of a piece at least: a tile for every warp. Where there are many units anyway, longer pieces
-// are better than joining them.
+// Positions of a piece at least: a tile for every warp. Where there are many units anyway, longer
+// pieces are better than joining them.
 constexpr int PIECE_MIN = 128, PIECE_OF_MANY = 512;
 
 // Sequences are cut so that all blocks have something to attend to.
@@ -148,7 +148,8 @@ __device__ __forceinline__ weighed join_block(const worker<D> &w, const float *j
     return r;
 }
 
-// The warps' results of a unit: to the block that joins the pieces, or with them to the next product.
+// The warps' results of a unit: to the block that joins the pieces, or with them to the next
+// product.
 template <int D>
 __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const float *joined,
                             int num_queries) {

@@ -1,5 +1,5 @@
-/* What the parts of the kernel of decode_layers.cu share: its parameters, a block's shared memory, and
- * how blocks meet. */
+/* What the parts of the kernel of decode_layers.cu share: its parameters, a block's shared memory,
+ * and how blocks meet. */
 #pragma once
 
 #include "backend/cuda/attention_tile.cuh"
@@ -73,7 +73,8 @@ __device__ __forceinline__ void prefetch_floats(const float *values, int count, 
     asm volatile("prefetch.global.L1 [%0];" ::"l"(values + thread * 32));
 }
 
-// All blocks meet between phases: what is stored before arriving is seen after waiting, past the L1.
+// All blocks meet between phases: what is stored before arriving is seen after waiting, past the
+// L1.
 template <int D> __device__ __forceinline__ void arrive(worker<D> &w) {
     computing_sync();
     w.meetings++;

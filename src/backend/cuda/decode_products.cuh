@@ -1,7 +1,7 @@
-/* The products of decode_layers.cu: a unit is 8 outputs (gated: 8 gates and their ups), a block has
- * every n-th unit. x is put into shared memory first, times the norm's weights, whose root is applied
- * to the sums. Four warps share a slot of the ring; their partial sums meet in shared memory, in
- * order. */
+/* The products of decode_layers.cu: a unit is 8 outputs (gated: 8 gates and their ups), a block
+ * has every n-th unit. x is put into shared memory first, times the norm's weights, whose root is
+ * applied to the sums. Four warps share a slot of the ring; their partial sums meet in shared
+ * memory, in order. */
 #pragma once
 
 #include "backend/cuda/decode_block.cuh"
@@ -76,8 +76,9 @@ __device__ __forceinline__ uint4 weigh(uint4 x, const float *norm, float *square
 }
 
 // How many warps share a row of x, as a power of two.
+static_assert(ROWS_MAX <= 4, "two warps a row");
 __device__ __forceinline__ int row_shift(int rows) {
-    return rows == 1 ? 3 : rows == 2 ? 2 : rows <= 4 ? 1 : 0;
+    return rows == 1 ? 3 : rows == 2 ? 2 : 1; // at most CUDA_DECODE_ROWS, 4
 }
 
 // A row of x into the region: the columns at `column` and each `step` on.

@@ -1,4 +1,5 @@
-/* What kernels share: bf16 pairs, asynchronous copies, matrix instructions, warp reductions. All of it is sm_80 and later. */
+/* What kernels share: bf16 pairs, asynchronous copies, matrix instructions, warp reductions. All
+ * of it is sm_80 and later. */
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,7 +1,7 @@
-/* Values that blocks of one kernel hand each other without a barrier: each 16 bytes of memory carry 8
- * bytes of values and the tick at which they were written (64 bits: it never comes round), and are read and written as one access, so
- * a reader that finds its tick has the values. One way through the L2 instead of a fence, a counter
- * and a load (the idea of NCCL's LL protocol). */
+/* Values that blocks of one kernel hand each other without a barrier: each 16 bytes of memory
+ * carry 8 bytes of values and the tick at which they were written (64 bits: it never comes round),
+ * and are read and written as one access, so a reader that finds its tick has the values. One way
+ * through the L2 instead of a fence, a counter and a load (the idea of NCCL's LL protocol). */
 #pragma once
 
 #include "backend/cuda/device.cuh"

@@ -1,6 +1,7 @@
-/* What sm_90a alone has and attention's prefill uses: matrix products of a warpgroup (wgmma),
- * copies of boxes of a tensor (TMA), and the barriers in shared memory (mbarrier) that tell when a
- * copy is there and when its place is free. Only to be reached from code that NV_IF_TARGET guards.
+/* What came with Hopper: barriers in shared memory (mbarrier) that tell when a copy is there and
+ * when its place is free, copies of boxes of a tensor (TMA), and, of sm_90a alone, matrix products
+ * of a warpgroup (wgmma) and registers handed from one to another. Only to be reached from code
+ * that NV_IF_TARGET guards.
  *
  * A product runs beside the threads: its registers are nobody's from products_begin until
  * products_wait, and hold() keeps the compiler from moving what uses them across that. Where it

@@ -14,7 +14,7 @@ extern "C" {
 
 struct cuda_device_info {
     int num_sms;
-    int major, minor; // compute capability
+    int major, minor; // compute capability; major at most that of the code (device_code.cu)
     int shared_bytes_max; // of one block, opted in
     // The driver's cuTensorMapEncodeTiled where there are kernels for sm_90a and a device to run
     // them; else NULL.
@@ -144,6 +144,8 @@ static inline uint32_t cuda_prefill_tile(const struct cuda_device_info *info, ui
                                                           : CUDA_PREFILL_TILE;
 }
 
+// The major compute capability for which the code was compiled that the device runs.
+cudaError_t cuda_code_major(int *major);
 void cuda_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
                        cudaStream_t stream);
 void cuda_rms_norm_launch(const struct rms_norm_args *args, const struct cuda_device_info *info,
@@ -169,8 +171,8 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
-// How many rows a step may have; 0: the kernel does not take this model or this device. Of `args` the
-// shape is read.
+// How many rows a step may have; 0: the kernel does not take this model or this device. Of `args`
+// the shape is read.
 uint32_t cuda_decode_layers_rows_max(const struct cuda_decode_layers *args,
                                      const struct cuda_device_info *info);
 void cuda_decode_layers_launch(const struct cuda_decode_layers *args,

@@ -1,15 +1,15 @@
-/* Weights on their way from memory to a block's shared memory, ahead of their use: a ring of slots that
- * warps fill by bulk copies (cp.async.bulk, sm_90 and later) and others empty, each slot handed
- * over by a pair of mbarriers. Weights need nothing of the step, so the copies run on while the
- * readers wait for other blocks; memory never rests.
+/* Weights on their way from memory to a block's shared memory, ahead of their use: a ring of slots
+ * that warps fill by bulk copies (cp.async.bulk, sm_90 and later) and others empty, each slot
+ * handed over by a pair of mbarriers. Weights need nothing of the step, so the copies run on while
+ * the readers wait for other blocks; memory never rests.
  *
  * A slot holds 8 outputs x 1,024 inputs of a matrix [out][in]; where that is whole rows they are
- * one copy, else a copy each. Issuing a copy takes a warp some 100 cycles, so copies are to be large,
- * and warps take turns.
+ * one copy, else a copy each. Issuing a copy takes a warp some 100 cycles, so copies are to be
+ * large, and warps take turns.
  *
- * Rows lie a multiple of 128 bytes apart, so that 8 lanes which read 16 bytes each of two rows would
- * meet in the same banks: lanes of odd rows read the second half of a line where the others read the
- * first. */
+ * Rows lie a multiple of 128 bytes apart, so that 8 lanes which read 16 bytes each of two rows
+ * would meet in the same banks: lanes of odd rows read the second half of a line where the others
+ * read the first. */
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
@@ -79,9 +79,9 @@ struct ring_writer {
 };
 
 // A share of a slot's sums with up to 8 rows of x, which lie `stride` bytes apart from `x` on:
-// acc[0] + acc[1] are [row][output], row lane / 4, outputs lane % 4 * 2 and + 1; rows from num_rows on
-// repeat the last. Every lane reads 8 consecutive inputs of weights and x alike: a sum does not mind
-// in which order it takes its terms.
+// acc[0] + acc[1] are [row][output], row lane / 4, outputs lane % 4 * 2 and + 1; rows from num_rows
+// on repeat the last. Every lane reads 8 consecutive inputs of weights and x alike: a sum does not
+// mind in which order it takes its terms.
 struct slot_reader {
     uint32_t weights, x; // this lane's, at input 0
     int is_odd;
