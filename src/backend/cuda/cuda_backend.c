@@ -304,7 +304,7 @@ static enum status find_device(struct cuda_backend *cuda, char *name, size_t nam
         .minor = properties.minor,
         .shared_bytes_max = (int)properties.sharedMemPerBlockOptin,
     };
-    if (CUDA_HAS_SM90A && properties.major == 9) {
+    if (cuda_code_has_sm90a() && properties.major == 9) {
         cuda->info.encode_tensor_map = find_in_driver("cuTensorMapEncodeTiled");
     }
     snprintf(name, name_size, "%s", properties.name);

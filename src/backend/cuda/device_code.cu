@@ -10,6 +10,10 @@ __global__ void probe_kernel() {
 
 } // namespace
 
+extern "C" bool cuda_code_has_sm90a(void) {
+    return CUDA_HAS_SM90A; // CMake's, from the list of architectures
+}
+
 extern "C" cudaError_t cuda_code_major(int *major) {
     cudaFuncAttributes attributes = {};
     cudaError_t error = cudaFuncGetAttributes(&attributes, probe_kernel);

@@ -146,6 +146,8 @@ static inline uint32_t cuda_prefill_tile(const struct cuda_device_info *info, ui
 
 // The major compute capability for which the code was compiled that the device runs.
 cudaError_t cuda_code_major(int *major);
+// Whether the build has code for sm_90a, which only devices of compute capability 9.0 run.
+bool cuda_code_has_sm90a(void);
 void cuda_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
                        cudaStream_t stream);
 void cuda_rms_norm_launch(const struct rms_norm_args *args, const struct cuda_device_info *info,
