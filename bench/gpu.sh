@@ -35,7 +35,7 @@ tests() {
 
 sanitized() {
     local test tool log
-    for test in test_cuda_rows test_cuda_linear test_cuda_attention; do
+    for test in test_cuda_rows test_cuda_linear test_cuda_attention test_cuda_decode_layers; do
         for tool in memcheck racecheck; do
             log=$results/$tool-$test.log
             timeout 900 compute-sanitizer --tool $tool --error-exitcode 9 "$build/$test" >"$log" 2>&1 ||
