@@ -1,18 +1,28 @@
-"""Ctrl-C between two steps, not in the middle of one.
+"""Ctrl-C between two steps, not in the middle of one; other signals' handlers as well.
 
-Python raises KeyboardInterrupt wherever the main thread happens to be: inside a callback of the
-engine, or between a call and the note of its result, where it would be lost or leave a request
-behind. While `deferred` is open, the signal is only noted; its own handler runs when `deliver` is
-called, or else at the end.
+Python runs the handler of a signal wherever the main thread happens to be: inside a callback of
+the engine, where ctypes would swallow what it raises and the end of a request be lost, or between a
+call and the note of its result. While `deferred` is open, signals are only noted; their own
+handlers run when `deliver` is called, or else at the end.
 """
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any
+
+# Those whose handlers raise: Ctrl-C, time limits, requests to end.
+_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGALRM,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 
 _active: deferred | None = None  # the outermost one; the main thread's
 
@@ -22,30 +32,31 @@ class deferred:
     inside another one."""
 
     def __init__(self) -> None:
-        self._is_pending = False
-        self._handler: Any = None
-        self._frame: FrameType | None = None
+        self._handlers: dict[int, Any] = {}
+        self._replaced: list[int] = []  # signals
+        self._pending: dict[int, FrameType | None] = {}
 
-    def _note(self, _number: int, frame: FrameType | None) -> None:
-        self._is_pending = True
-        self._frame = frame
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._pending[number] = frame
 
     def deliver(self) -> None:
-        """Runs the handler of a signal that came; KeyboardInterrupt if it raises that."""
-        if self._is_pending:
-            self._is_pending = False
-            frame, self._frame = self._frame, None
-            self._handler(signal.SIGINT, frame)
+        """Runs the handlers of signals that came; KeyboardInterrupt if one raises that."""
+        if self._pending:
+            number, frame = self._pending.popitem()
+            try:
+                self._handlers[number](number, frame)
+            finally:
+                self.deliver()
 
     def __enter__(self) -> deferred:
         global _active
         if _active is None and threading.get_ident() == threading.main_thread().ident:
-            # None is a handler of another language, and SIG_IGN and SIG_DFL are no functions.
-            self._handler = signal.getsignal(signal.SIGINT)
-            if callable(self._handler):
-                with contextlib.suppress(ValueError):  # a sub-interpreter has no signals
-                    signal.signal(signal.SIGINT, self._note)
-                    _active = self
+            try:
+                self._replace()
+            except BaseException:  # of a handler that was still there
+                self._end()
+                raise
+            _active = self
         return self
 
     def __exit__(
@@ -57,5 +68,32 @@ class deferred:
         global _active
         if _active is self:
             _active = None
-            signal.signal(signal.SIGINT, self._handler)
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            self._restore()
+        finally:
             self.deliver()
+
+    def _replace(self) -> None:
+        for number in _SIGNALS:
+            # None is a handler of another language, and SIG_IGN and SIG_DFL are no functions.
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._handlers[number] = handler
+                self._replaced.append(number)  # before: one that is not yet replaced may raise
+                try:
+                    signal.signal(number, self._note)
+                except ValueError:  # a sub-interpreter has no signals
+                    self._replaced.pop()
+
+    def _restore(self) -> None:
+        try:
+            while self._replaced:
+                number = self._replaced[-1]
+                signal.signal(number, self._handlers[number])
+                self._replaced.pop()
+        finally:
+            if self._replaced:  # a handler that was back has raised
+                self._restore()

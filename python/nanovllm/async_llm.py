@@ -12,6 +12,7 @@ import queue
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -35,7 +36,7 @@ class _Stream:
 
     def __init__(self, prompt: NativePrompt, params: SamplingParams) -> None:
         self.prompt = prompt
-        self.params = params
+        self.params = params  # its own: the caller may change theirs at any time
         self.loop = asyncio.get_running_loop()
         self.chunks: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
         self.requests: list[Request] = []  # [n], the engine's thread's
@@ -253,7 +254,7 @@ class AsyncLLM:
 
         Leaving the loop early, or cancelling the task, aborts the request. Errors are LLM's.
         """
-        return self._stream(native(prompt), check_params(sampling_params))
+        return self._stream(native(prompt), copy(check_params(sampling_params)))
 
     def chat(
         self,
@@ -275,7 +276,7 @@ class AsyncLLM:
             documents=documents,
             chat_template_kwargs=chat_template_kwargs,
         )
-        return self._stream(prompt, check_params(sampling_params))
+        return self._stream(prompt, copy(check_params(sampling_params)))
 
     async def _stream(
         self, prompt: NativePrompt, params: SamplingParams

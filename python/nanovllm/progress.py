@@ -106,10 +106,11 @@ class _Plain:
 
 def open_progress(total: int, description: str = "Generating") -> Progress | None:
     """A bar for `total` prompts; None where there is nothing to show, or nowhere."""
-    if not total:
-        return None
+    stream = sys.stderr
+    if not total or stream is None or getattr(stream, "closed", False):
+        return None  # a program without a terminal may have no standard error
     try:
         from tqdm.auto import tqdm  # only where somebody wants a bar
     except ImportError:
-        return _Plain(sys.stderr, total, description) if sys.stderr else None
+        return _Plain(stream, total, description)
     return _Tqdm(tqdm, total, description)

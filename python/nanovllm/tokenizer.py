@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _library, _structs, _values
@@ -13,6 +13,12 @@ from ._prompts import Messages, native_chat
 
 if TYPE_CHECKING:
     from .config import PathOrStr
+
+
+def _close_with(owner: object, close: Callable[[Any], None], handle: ctypes.c_void_p) -> None:
+    """Closes the handle when its owner is collected. Not at Python's own end: a daemon thread may
+    be inside a call with it then, and the memory goes with the process."""
+    weakref.finalize(owner, close, handle).atexit = False
 
 
 class Tokenizer:
@@ -35,7 +41,7 @@ class Tokenizer:
         )
         _library.check(status, error)
         self._handle = handle
-        weakref.finalize(self, self._lib.nvllm_tokenizer_close, handle)
+        _close_with(self, self._lib.nvllm_tokenizer_close, handle)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; special tokens written in it are recognised.
@@ -154,6 +160,6 @@ class Tokenizer:
                 ctypes.byref(template), folder, self._template_path, ctypes.byref(error)
             )
             _library.check(status, error)
-            weakref.finalize(self, self._lib.nvllm_chat_template_close, template)
+            _close_with(self, self._lib.nvllm_chat_template_close, template)
             self._template = template
         return self._template

@@ -92,21 +92,19 @@ static void judge_token(struct llm_engine *engine, struct request *request, int3
                         struct nvllm_event *event) {
     struct buf *piece = &engine->piece;
     buf_clear(piece);
+    bool is_stop =
+        is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
     // Nobody sees the text of one that wants its end alone; its stop strings still need it.
     bool wants_text = !request->finish_event_only || request->text.num_stops;
-    if (is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token)) {
-        event->finish_reason = NVLLM_FINISH_STOP;
-        event->stop_token_id = token;
-        if (request->text.keep_special && wants_text) {
-            (void)output_text_push(&request->text, engine->tokenizer, token, piece);
-        }
-        output_text_finish(&request->text, piece);
-        return;
-    }
-    int stop = wants_text ? output_text_push(&request->text, engine->tokenizer, token, piece) : -1;
+    bool has_text = wants_text && (!is_stop || request->text.keep_special);
+    int stop = has_text ? output_text_push(&request->text, engine->tokenizer, token, piece) : -1;
     if (stop >= 0) {
         event->finish_reason = NVLLM_FINISH_STOP;
         event->stop_string = request->sampling.params.stop[stop];
+    } else if (is_stop) {
+        event->finish_reason = NVLLM_FINISH_STOP;
+        event->stop_token_id = token;
+        output_text_finish(&request->text, piece);
     } else if (request->seq->num_tokens == request->seq->num_tokens_max) {
         event->finish_reason = NVLLM_FINISH_LENGTH;
         output_text_finish(&request->text, piece);

@@ -32,9 +32,9 @@ void output_text_fini(struct output_text *text); // all-zero is fine
 // Bytes that a push, or the last push and the finish after it, can hand out at most: what `out`
 // must have reserved.
 size_t output_text_max_piece(const struct output_text *text, const struct tokenizer *tokenizer);
-// Feeds a token (special tokens add text only with keep_special). Appends to `out` what is certain. Returns the index
-// of the stop string that is now complete (the text before it is handed out, the rest dropped), or
-// -1.
+// Feeds a token (special tokens add text only with keep_special). Appends to `out` what is certain.
+// Returns the index of the stop string that is now complete (the text before it is handed out, the
+// rest dropped), or -1.
 int output_text_push(struct output_text *text, const struct tokenizer *tokenizer, int32_t token_id,
                      struct buf *out);
 // The end without a stop string: hands out everything held back.

@@ -283,14 +283,25 @@ static void test_special_tokens_are_kept_on_demand(void **state) {
     add(*state, request, &r);
     run(*state);
     assert_string_equal(r.text, "37 + 58 = 95.<|im_end|>");
-    // What a stop string cuts off is cut off of them too.
-    const char *stops[] = {"im_end"};
-    params.stop = stops;
-    params.num_stop = 1;
-    struct nvllm_result *result = generate_one(*state, &request);
-    assert_string_equal(result->text, "37 + 58 = 95.<|");
-    assert_int_equal(result->finish_reason, NVLLM_FINISH_STOP);
-    nvllm_results_free(result, 1);
+    // What a stop string cuts off is cut off of them too, whole or in part, and it is what ended it.
+    const struct {
+        const char *stop, *text;
+    } cases[] = {
+        {"im_end", "37 + 58 = 95.<|"},
+        {"<|im_end|>", "37 + 58 = 95."},
+        {" 95.<|im", "37 + 58 ="},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *stops[] = {cases[i].stop};
+        params.stop = stops;
+        params.num_stop = 1;
+        struct nvllm_result *result = generate_one(*state, &request);
+        assert_string_equal(result->text, cases[i].text);
+        assert_int_equal(result->finish_reason, NVLLM_FINISH_STOP);
+        assert_string_equal(result->stop_string, cases[i].stop);
+        assert_int_equal(result->stop_token_id, -1);
+        nvllm_results_free(result, 1);
+    }
 }
 
 static void test_decoding_leaves_unknown_ids_out_on_demand(void **state) {

@@ -151,6 +151,16 @@ def test_a_refused_request_ends_no_other() -> None:
     assert isinstance(empty, ValueError) and "empty" in str(empty)
 
 
+def test_params_are_those_of_the_call() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        params = SamplingParams(0, 5, True)
+        stream = llm.generate("a", params)
+        params.max_tokens = 2
+        return await collect(stream)
+
+    assert len(ids_of(run(test))) == 5
+
+
 def test_a_bad_argument_is_raised_at_once() -> None:
     async def test(llm: AsyncLLM) -> None:
         with pytest.raises(ValueError, match="the prompt is 5"):

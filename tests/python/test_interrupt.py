@@ -100,6 +100,55 @@ def test_ignored_interrupts_stay_ignored(own: LLM) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1])
+def test_a_handler_that_raises_ends_generate_between_steps(own: LLM, number: int) -> None:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    # Logprobs: a callback per token, and a signal that comes inside of one.
+    take, count = own._engine._sink._take_token, 0
+
+    def taking(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3:
+            signal.raise_signal(number)
+        return take(*arguments)
+
+    own._engine._sink._take_token = taking  # type: ignore[method-assign]
+    before = signal.signal(number, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            own.generate(["a"], SamplingParams(0, 100, True, logprobs=0), False)
+        assert count < 10
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+    assert own.stats()["num_running"] == 0
+    assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
+
+
+def test_all_handlers_of_signals_at_once_run() -> None:
+    calls = []
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        calls.append(number)
+        raise TimeoutError
+
+    numbers = {signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2}
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        with pytest.raises(TimeoutError), deferred():
+            for number in numbers:
+                signal.raise_signal(number)
+            assert not calls
+        assert set(calls) == numbers
+        assert all(signal.getsignal(number) is handler for number in numbers)
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
+
+
 def test_off_the_main_thread_nothing_is_deferred() -> None:
     seen = []
 

@@ -117,7 +117,16 @@ def test_no_prompts_have_no_bar() -> None:
     assert open_progress(0) is None
 
 
-def test_without_standard_error_there_is_no_bar(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    monkeypatch.setattr(sys, "stderr", None)
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("has_tqdm", [False, True])
+def test_without_standard_error_there_is_no_bar(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, has_tqdm: bool, is_closed: bool
+) -> None:
+    if has_tqdm:
+        pytest.importorskip("tqdm", reason="tqdm is not installed")
+    else:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream if is_closed else None)
     assert llm.generate([QUESTION], GREEDY)[0]["text"] == ANSWER

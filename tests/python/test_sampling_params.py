@@ -133,6 +133,16 @@ def test_a_stop_string_alone_is_a_list_of_one(llm: LLM) -> None:
     assert llm.generate([QUESTION], greedy(stop="="), False)[0]["text"] == "37 + 58 "
 
 
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [("<|im_end|>", "37 + 58 = 95."), (" 95.<|im", "37 + 58 ="), ("end", "37 + 58 = 95.<|im_")],
+)
+def test_a_stop_string_in_the_eos_tokens_text_is_left_out(llm: LLM, stop: str, text: str) -> None:
+    output = llm.generate([QUESTION], greedy(stop=stop), False)[0]
+    assert output["text"] == text
+    assert output["token_ids"][-1] == EOS
+
+
 def test_stop_strings_that_do_not_come_change_nothing(llm: LLM) -> None:
     assert llm.generate([QUESTION], greedy(stop="zzz"), False)[0]["text"] == ANSWER
 

@@ -179,3 +179,25 @@ print("end")
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("end\n")
+
+
+def test_a_tokenizer_works_until_the_process_is_gone() -> None:
+    # A daemon thread may be inside a call when a program ends. atexit's functions run in
+    # reverse order, so this one after all that the package leaves there.
+    program = f"""
+import atexit
+chat = [{{"role": "user", "content": "a"}}]
+atexit.register(lambda: print(len(tokenizer.apply_chat_template(chat))))
+from nanovllm import Tokenizer
+tokenizer = Tokenizer({MODEL!r})
+print(len(tokenizer.apply_chat_template(chat)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        # Freed memory is overwritten.
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "MALLOC_PERTURB_": "170"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n7\n"), done.stderr
