@@ -31,6 +31,11 @@ tests() {
     grep -E 'tests passed|Passed|Skipped|Failed' "$log"
     # A skipped test is none: this script is for machines that have the device.
     ! grep -q Skipped "$log" || fail "tests were skipped"
+    log=$results/python.log
+    NANOVLLM_TEST_DEVICE=cuda NANOVLLM_LIBRARY=$build/libnanovllm.so \
+        tests/python/run "$results" tests/python >"$log" 2>&1 ||
+        fail "Python's tests, see $log"
+    tail -n 1 "$log"
 }
 
 sanitized() {

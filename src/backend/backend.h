@@ -163,7 +163,11 @@ struct attention_plan_args {
 // every position up to its own. softmax(scale * q k^T) v.
 struct attention_args {
     const void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]: q is read
-    const struct kv_cache *cache;
+    // NULL, or what attention_prepare was not asked for: it is done on the way, with q, k and v read
+    // from the same qkv. Only where the backend says attention_prepares, and no sequence has more
+    // than one query token.
+    const struct attention_prepare_args *prepare;
+    struct kv_cache *cache; // written with `prepare`
     const int32_t *query_start; // dev [num_seqs + 1]
     const int32_t *context_len; // dev [num_seqs]
     const int32_t *block_tables; // dev [num_seqs][block_table_stride]
@@ -398,6 +402,7 @@ struct backend {
     char description[128]; // for people: "cpu avx512, 2 threads"
     enum dtype activation_dtype;
     enum dtype weight_dtype;
+    bool attention_prepares; // attention takes `prepare`
     uint32_t linear_fused_rows_max; // rows up to which linear_fused is the faster way; 0: none
 };
 

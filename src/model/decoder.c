@@ -88,25 +88,27 @@ static void attention_block(struct pass *pass, uint32_t layer_index) {
     uint32_t head_dim = d->config->head_dim;
 
     project_in(pass, layer->input_norm, layer->qkv, w->qkv);
-    ops->attention_prepare(d->backend, stream,
-                           &(struct attention_prepare_args){
-                               .qkv = w->qkv,
-                               .q_norm = layer->q_norm,
-                               .k_norm = layer->k_norm,
-                               .rope = d->rope,
-                               .positions = in->positions,
-                               .slot_mapping = in->slot_mapping,
-                               .cache = pass->cache,
-                               .layer = layer_index,
-                               .num_tokens = in->num_tokens,
-                               .num_heads = d->shape.num_heads,
-                               .num_kv_heads = d->shape.num_kv_heads,
-                               .head_dim = head_dim,
-                               .eps = d->config->rms_norm_eps,
-                           });
+    const struct attention_prepare_args prepare = {
+        .qkv = w->qkv,
+        .q_norm = layer->q_norm,
+        .k_norm = layer->k_norm,
+        .rope = d->rope,
+        .positions = in->positions,
+        .slot_mapping = in->slot_mapping,
+        .cache = pass->cache,
+        .layer = layer_index,
+        .num_tokens = in->num_tokens,
+        .num_heads = d->shape.num_heads,
+        .num_kv_heads = d->shape.num_kv_heads,
+        .head_dim = head_dim,
+        .eps = d->config->rms_norm_eps,
+    };
+    bool on_the_way = d->backend->attention_prepares && in->max_query_len == 1;
+    if (!on_the_way) ops->attention_prepare(d->backend, stream, &prepare);
     ops->attention(d->backend, stream,
                    &(struct attention_args){
                        .qkv = w->qkv,
+                       .prepare = on_the_way ? &prepare : NULL,
                        .cache = pass->cache,
                        .query_start = in->query_start,
                        .context_len = in->context_len,

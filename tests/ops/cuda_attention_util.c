@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Of results whose queries were rounded at another place.
+#define ON_THE_WAY_NMSE 1e-5
+
 enum { LAYERS = 2, LAYER = 1, PIECE = 1024, SKIPPED_TOKENS = 8 };
 
 struct run {
@@ -88,37 +91,46 @@ static void tokens_set(const struct run *run, struct tokens *tokens, uint32_t i,
     tokens->slots[i] = block * (int32_t)block_size + (int32_t)(position % block_size);
 }
 
-// The qkv after it; to be freed.
-static struct tensor prepare(const struct run *run, const struct tokens *tokens, uint32_t layer) {
+// The tokens on the device, and what attention_prepare is asked of them.
+struct prepared {
+    struct tensor qkv, positions, slots;
+    struct attention_prepare_args args;
+};
+
+static struct prepared prepared_make(const struct run *run, const struct tokens *tokens,
+                                     uint32_t layer) {
     struct backend *backend = run->backend;
     const struct shape *shape = &run->in->shape;
-    struct tensor qkv = tensor_of(backend, tokens->rows, tokens->num * run->in->row_floats);
-    struct tensor positions =
-        tensor_raw(backend, tokens->positions, tokens->num * sizeof *tokens->positions);
-    struct tensor slots = tensor_raw(backend, tokens->slots, tokens->num * sizeof *tokens->slots);
-    backend->ops->attention_prepare(
-        backend, backend->stream,
-        &(struct attention_prepare_args){.qkv = qkv.dev,
-                                         .q_norm = shape->norm ? run->q_norm.dev : NULL,
-                                         .k_norm = shape->norm ? run->k_norm.dev : NULL,
-                                         .rope = run->rope.dev,
-                                         .positions = positions.dev,
-                                         .slot_mapping = slots.dev,
-                                         .cache = run->cache,
-                                         .layer = layer,
-                                         .num_tokens = tokens->num,
-                                         .num_heads = shape->num_heads,
-                                         .num_kv_heads = shape->num_kv_heads,
-                                         .head_dim = shape->head_dim,
-                                         .eps = 1e-6f});
-    tensor_free(&slots);
-    tensor_free(&positions);
-    return qkv;
+    struct prepared p = {0};
+    p.qkv = tensor_of(backend, tokens->rows, tokens->num * run->in->row_floats);
+    p.positions = tensor_raw(backend, tokens->positions, tokens->num * sizeof *tokens->positions);
+    p.slots = tensor_raw(backend, tokens->slots, tokens->num * sizeof *tokens->slots);
+    p.args = (struct attention_prepare_args){.qkv = p.qkv.dev,
+                                             .q_norm = shape->norm ? run->q_norm.dev : NULL,
+                                             .k_norm = shape->norm ? run->k_norm.dev : NULL,
+                                             .rope = run->rope.dev,
+                                             .positions = p.positions.dev,
+                                             .slot_mapping = p.slots.dev,
+                                             .cache = run->cache,
+                                             .layer = layer,
+                                             .num_tokens = tokens->num,
+                                             .num_heads = shape->num_heads,
+                                             .num_kv_heads = shape->num_kv_heads,
+                                             .head_dim = shape->head_dim,
+                                             .eps = 1e-6f};
+    return p;
+}
+
+static void prepared_free(struct prepared *p) {
+    tensor_free(&p->slots);
+    tensor_free(&p->positions);
+    tensor_free(&p->qkv);
 }
 
 static void prepare_only(const struct run *run, const struct tokens *tokens, uint32_t layer) {
-    struct tensor qkv = prepare(run, tokens, layer);
-    tensor_free(&qkv);
+    struct prepared p = prepared_make(run, tokens, layer);
+    run->backend->ops->attention_prepare(run->backend, run->backend->stream, &p.args);
+    prepared_free(&p);
 }
 
 static void write_nans(const struct run *run) {
@@ -264,11 +276,41 @@ static void batch_free(struct batch *batch) {
     free(batch->tables);
 }
 
+// What was written on the way is what attention_prepare writes: the step again, with q prepared by
+// itself and nothing written. q is rounded once more or less, so results are near, not the same.
+static void check_cache(const struct run *run, const struct batch *batch,
+                        const struct prepared *prepared, const struct attention_args *args,
+                        const float *values) {
+    struct backend *backend = run->backend;
+    size_t count = (size_t)batch->num_results * args->num_heads * args->head_dim;
+    struct tensor out = tensor_nan(backend, batch->tokens.num * count / batch->num_results);
+    int32_t *none = test_alloc(batch->tokens.num * sizeof *none);
+    memset(none, 0xff, batch->tokens.num * sizeof *none);
+    struct tensor slots = tensor_raw(backend, none, batch->tokens.num * sizeof *none);
+    struct attention_prepare_args prepare = prepared->args;
+    prepare.slot_mapping = slots.dev;
+    backend->ops->attention_prepare(backend, backend->stream, &prepare);
+    struct attention_args again = *args;
+    again.prepare = NULL;
+    again.out = out.dev;
+    backend->ops->attention(backend, backend->stream, &again);
+    float *got = tensor_read(&out);
+    double error = ops_nmse_f32(got, values, count);
+    if (!(error <= ON_THE_WAY_NMSE))
+        fail_msg("the cache after preparing on the way: nmse %g", error);
+    free(got);
+    free(none);
+    tensor_free(&slots);
+    tensor_free(&out);
+}
+
 static float *run_step(const struct run *run, const struct batch *batch) {
     struct backend *backend = run->backend;
     const struct shape *shape = &run->in->shape;
     size_t row = (size_t)shape->num_heads * shape->head_dim;
-    struct tensor qkv = prepare(run, &batch->tokens, LAYER);
+    bool on_the_way = run->variant->on_the_way;
+    struct prepared prepared = prepared_make(run, &batch->tokens, LAYER);
+    if (!on_the_way) backend->ops->attention_prepare(backend, backend->stream, &prepared.args);
     struct tensor out = tensor_nan(backend, batch->tokens.num * row);
     struct tensor query_start =
         tensor_raw(backend, batch->query_start, (batch->num_seqs + 1) * sizeof(int32_t));
@@ -285,7 +327,8 @@ static float *run_step(const struct run *run, const struct batch *batch) {
                                                                    .block_table_stride = stride.dev,
                                                                    .num_seqs = batch->num_seqs});
     }
-    const struct attention_args args = {.qkv = qkv.dev,
+    const struct attention_args args = {.qkv = prepared.qkv.dev,
+                                        .prepare = on_the_way ? &prepared.args : NULL,
                                         .cache = run->cache,
                                         .query_start = query_start.dev,
                                         .context_len = context_len.dev,
@@ -308,12 +351,13 @@ static float *run_step(const struct run *run, const struct batch *batch) {
     float *values = tensor_read(&out);
     ops_assert_same_bits(values, first, batch->num_results, row, "the plan's second use");
     free(first);
+    if (on_the_way) check_cache(run, batch, &prepared, &args, values);
     tensor_free(&stride);
     tensor_free(&tables);
     tensor_free(&context_len);
     tensor_free(&query_start);
     tensor_free(&out);
-    tensor_free(&qkv);
+    prepared_free(&prepared);
     return values;
 }
 
@@ -335,14 +379,16 @@ float *queries_on(struct backend *backend, const struct inputs *in) {
     const struct variant variant = {0};
     struct run run = run_start(backend, in, &variant);
     struct batch batch = batch_make(&run);
-    struct tensor qkv = prepare(&run, &batch.tokens, LAYER);
+    struct prepared prepared = prepared_make(&run, &batch.tokens, LAYER);
+    backend->ops->attention_prepare(backend, backend->stream, &prepared.args);
     size_t row = (size_t)in->shape.num_heads * in->shape.head_dim;
-    float *all = tensor_read(&qkv), *values = test_alloc(batch.num_results * row * sizeof *values);
+    float *all = tensor_read(&prepared.qkv),
+          *values = test_alloc(batch.num_results * row * sizeof *values);
     for (uint32_t i = 0; i < batch.num_results; i++) {
         memcpy(values + i * row, all + i * in->row_floats, row * sizeof *values);
     }
     free(all);
-    tensor_free(&qkv);
+    prepared_free(&prepared);
     batch_free(&batch);
     run_end(&run);
     return values;

@@ -37,11 +37,11 @@ static const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
 static const struct work long_prefill = {
     7, {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
 
-static void check(const struct device_pair *pair, const struct shape *shape,
-                  const struct work *work) {
+static void check_variant(const struct device_pair *pair, const struct shape *shape,
+                          const struct work *work, const struct variant *variant) {
     struct inputs in = inputs_make(shape, work);
     float *want = attention_on(pair->scalar, &in, &(struct variant){0});
-    float *got = attention_on(pair->device, &in, &(struct variant){0});
+    float *got = attention_on(pair->device, &in, variant);
     size_t row = (size_t)shape->num_heads * shape->head_dim;
     for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
         size_t count = work->seqs[s].queries * row;
@@ -58,12 +58,60 @@ static void check(const struct device_pair *pair, const struct shape *shape,
     inputs_free(&in);
 }
 
+static void check(const struct device_pair *pair, const struct shape *shape,
+                  const struct work *work) {
+    check_variant(pair, shape, work, &(struct variant){0});
+}
+
 static void check_shapes(const struct device_pair *pair, const struct work *work) {
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) check(pair, &shapes[i], work);
 }
 
 static void test_decode(void **state) {
     check_shapes(*state, &decode);
+}
+
+// So many positions that every block has several pieces, and sequences are cut anywhere.
+static void test_decode_of_many(void **state) {
+    static const struct shape many_shapes[] = {{4, 2, 64, 16, false},
+                                               {16, 8, 128, 256, true},
+                                               {32, 1, 128, 48, true},
+                                               {8, 4, 256, 64, true},
+                                               {6, 6, 96, 32, true}};
+    struct work work = {.num_seqs = 150};
+    for (uint32_t s = 0; s < work.num_seqs; s++) {
+        work.seqs[s] = (struct seq){s % 11 == 10 ? 1500 + s : 1 + s * 37 % 260, 1};
+    }
+    const struct device_pair *pair = *state;
+    for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) {
+        check(pair, &many_shapes[i], &work);
+        const struct variant variant = {.on_the_way = pair->device->attention_prepares};
+        check_variant(pair, &many_shapes[i], &work, &variant);
+    }
+}
+
+// attention_prepare's work done by attention.
+static void test_decode_prepared_on_the_way(void **state) {
+    const struct device_pair *pair = *state;
+    const struct variant variant = {.on_the_way = pair->device->attention_prepares};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        check_variant(pair, &shapes[i], &decode, &variant);
+    }
+}
+
+// Its tokens without a slot write nothing; results need not be numbers.
+static void test_padding_on_the_way(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->attention_prepares) skip();
+    struct inputs in = inputs_make(&shapes[1], &decode);
+    size_t row = (size_t)shapes[1].num_heads * shapes[1].head_dim;
+    float *want = attention_on(pair->device, &in, &(struct variant){.on_the_way = true});
+    float *got =
+        attention_on(pair->device, &in, &(struct variant){.on_the_way = true, .num_padding = 10});
+    ops_assert_same_bits(got, want, in.num_queries, row, "sequences of padding");
+    free(got);
+    free(want);
+    inputs_free(&in);
 }
 
 static void test_prefill(void **state) {
@@ -281,6 +329,9 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prepare),
         cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_decode_of_many),
+        cmocka_unit_test(test_decode_prepared_on_the_way),
+        cmocka_unit_test(test_padding_on_the_way),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_chunked_prefill),
         cmocka_unit_test(test_long_prefill),

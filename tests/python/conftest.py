@@ -1,7 +1,11 @@
-"""What the tests share: the bundled model, small engines on it, chat prompts."""
+"""What the tests share: the bundled model, small engines on it, chat prompts.
+
+Engines are on the device that the environment variable NANOVLLM_TEST_DEVICE names, else on the CPU.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,11 +26,12 @@ QUESTION = (
 ANSWER = "37 + 58 = 95.<|im_end|>"
 EOS = 4091  # <|im_end|>, the tokenizer's
 EOS_TOO = 4089  # <|endoftext|>, of generation_config.json's list
+DEVICE = os.environ.get("NANOVLLM_TEST_DEVICE", "cpu")
 
 
 def small(**options: Any) -> dict[str, Any]:
     """Options of an engine that is made in milliseconds."""
-    return {"device": "cpu", "threads": 1, "num_kvcache_blocks": 64, "cache_dir": "", **options}
+    return {"device": DEVICE, "threads": 1, "num_kvcache_blocks": 64, "cache_dir": "", **options}
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Callable
 
 import pytest
-from conftest import ANSWER, MODEL, QUESTION, ROOT, small
+from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, small
 from nanovllm import LLM, AsyncLLM, ExitedError, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -216,7 +217,7 @@ def test_a_program_may_end_with_streams_open() -> None:
     program = f"""
 import asyncio
 from nanovllm import AsyncLLM, SamplingParams
-llm = AsyncLLM({MODEL!r}, device="cpu", threads=1, num_kvcache_blocks=64)
+llm = AsyncLLM({MODEL!r}, device={DEVICE!r}, threads=1, num_kvcache_blocks=64)
 async def main():
     async for chunk in llm.generate("a", SamplingParams(0, 4000, True)):
         print("one")
@@ -225,7 +226,7 @@ asyncio.run(main())
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"PYTHONPATH": str(ROOT / "python")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
         capture_output=True,
         text=True,
         check=False,

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from conftest import ANSWER, MODEL, QUESTION, ROOT
+from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT
 from nanovllm import LLM, SamplingParams
 from nanovllm._interrupt import deferred
 
@@ -168,10 +168,10 @@ def test_an_error_and_an_interrupt_at_once_is_the_interrupt() -> None:
         raise ValueError
 
 
-PROGRAM = """
+PROGRAM = f"""
 import os, signal, sys, threading
 from nanovllm import LLM, SamplingParams
-llm = LLM(sys.argv[1], device="cpu", threads=1, num_kvcache_blocks=64)
+llm = LLM(sys.argv[1], device={DEVICE!r}, threads=1, num_kvcache_blocks=64)
 
 def press():
     while llm.stats()["num_steps"] < 3:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import ANSWER, MODEL, QUESTION, ROOT
+from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT
 from nanovllm import LLM, ExitedError, NanovllmError, SamplingParams
 from nanovllm._engine import exclusive
 from nanovllm._fair_lock import FairLock
@@ -159,7 +159,7 @@ def test_a_program_may_end_while_a_thread_generates() -> None:
     program = f"""
 import threading
 from nanovllm import LLM, SamplingParams
-llm = LLM({MODEL!r}, device="cpu", threads=1, num_kvcache_blocks=64)
+llm = LLM({MODEL!r}, device={DEVICE!r}, threads=1, num_kvcache_blocks=64)
 def work():
     try:
         llm.generate([[1]] * 4, SamplingParams(0, 4000, True), use_tqdm=False)

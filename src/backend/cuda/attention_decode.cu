@@ -2,79 +2,101 @@
  *
  * Formula as FlashDecoding (Dao et al. 2023): positions are cut into pieces, each with its own
  * running maximum and sum (online softmax), pieces of one sequence are joined at the end.
- * attention_tile.cuh has what a warp does.
+ * attention_tile.cuh has what a warp does, decode_stream.cuh how its tiles come.
  *
- * Launch: one block of 4 warps, or of 8 where there are few sequences, per work unit (item of the
- * plan x kv head), a fixed number of blocks that take every n-th unit, so that a captured graph
- * serves any lengths. Each warp streams tiles of 16 positions through a ring of its own in shared
- * memory by cp.async; no warp waits for another until the piece is done. The last block of a split
- * sequence joins its pieces in order. */
-#include "backend/cuda/attention_tile.cuh"
-#include "backend/cuda/kernels.h"
+ * Where a step has nothing but decodes, q and the new token's k are normalised and rotated here, in
+ * registers, and the new token's row takes the place of what its tile has there: a kernel less, and
+ * what is cached is on its way while the projection in front still runs.
+ *
+ * Launch: a fixed number of blocks of 4 warps, or of 8 where there are few sequences, that take
+ * every n-th unit of the plan (attention_plan.cu), so that a captured graph serves any lengths. The
+ * last block of a sequence in pieces joins them in order. */
+#include "backend/cuda/decode_stream.cuh"
+#include "backend/cuda/head_share.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
 
-struct decode_params {
-    const __nv_bfloat16 *qkv;
-    const __nv_bfloat16 *keys, *values;
-    const int32_t *query_start, *block_tables;
-    __nv_bfloat16 *out;
-    const int32_t *items, *counts;
-    int32_t *splits;
-    int32_t *arrived; // [max_seqs][num_kv_heads], all 0 between launches
-    float *partial;
-    int num_heads, num_kv_heads, block_size, qkv_stride, stages;
-    float scale; // times log2(e)
+// Where the warps of a block meet.
+struct meeting {
+    float *values; // shared: [WARPS][GROUP][D]
+    float *maxes, *sums; // shared: [WARPS][GROUP]
 };
 
-// The pieces of one sequence and kv head, in order; run by the block that came last.
-template <int HEAD_DIM>
-__device__ void join_pieces(const decode_params &p, int seq, int kv_head, int first_head,
-                            int num_queries, __nv_bfloat16 *out) {
-    int first = p.splits[seq * 2], count = p.splits[seq * 2 + 1];
-    constexpr int STRIDE = HEAD_DIM + 2;
-    for (int i = threadIdx.x; i < num_queries * HEAD_DIM; i += blockDim.x) {
-        int query = i / HEAD_DIM, dim = i % HEAD_DIM;
+// What a block works on: one item for one group of queries.
+struct decode_unit {
+    int4 work; // sequence, first position, past the last, slot or -1
+    int token, kv_head, first_head, num_queries;
+    bool has_new; // of a step that is prepared here: the new token is among its positions
+    bool writes_cache; // and this is the one unit of its kv head that keeps it
+};
+
+__device__ __forceinline__ decode_unit unit_at(const decode_params &p, const work_place &place) {
+    decode_unit u = {};
+    int group = p.num_heads / p.num_kv_heads, first = place.first_query(p);
+    u.work = p.items[place.item];
+    u.token = p.query_start[u.work.x];
+    u.kv_head = place.kv_head(p);
+    u.first_head = u.kv_head * group + first;
+    u.num_queries = min(group - first, GROUP);
+    u.has_new = p.prepares && u.work.z == p.context_len[u.work.x];
+    u.writes_cache = u.has_new && first == 0 && p.slot_mapping[u.token] >= 0;
+    return u;
+}
+
+// The pieces of one sequence and group of queries, in order; run by the block that came last.
+template <int D>
+__device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
+    int first = p.splits[u.work.x * 2], count = p.splits[u.work.x * 2 + 1];
+    constexpr int STRIDE = D + 2;
+    for (int i = threadIdx.x; i < u.num_queries * D; i += blockDim.x) {
+        int query = i / D, dim = i % D;
         const float *piece =
-            p.partial + ((size_t)first * p.num_heads + first_head + query) * STRIDE;
+            p.partial + ((size_t)first * p.num_heads + u.first_head + query) * STRIDE;
         size_t step = (size_t)p.num_heads * STRIDE;
         float max = -INFINITY;
-        for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&piece[j * step + HEAD_DIM]));
+        for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&piece[j * step + D]));
         float sum = 0, value = 0;
         for (int j = 0; j < count; j++) {
-            float weight = exp2f(__ldcg(&piece[j * step + HEAD_DIM]) - max);
-            sum += weight * __ldcg(&piece[j * step + HEAD_DIM + 1]);
+            float weight = exp2f(__ldcg(&piece[j * step + D]) - max);
+            sum += weight * __ldcg(&piece[j * step + D + 1]);
             value += weight * __ldcg(&piece[j * step + dim]);
         }
-        out[query * HEAD_DIM + dim] = __float2bfloat16(value / sum);
+        out[query * D + dim] = __float2bfloat16(value / sum);
     }
 }
 
-template <int HEAD_DIM, int WARPS>
-__device__ void finish_unit(const decode_params &p, const float *shared, const float *maxes,
-                            const float *sums, int seq, int slot, int kv_head, int first_head,
-                            int num_queries, __nv_bfloat16 *out) {
-    for (int i = threadIdx.x; i < num_queries * HEAD_DIM; i += blockDim.x) {
-        int query = i / HEAD_DIM, dim = i % HEAD_DIM;
-        float max = maxes[query];
-        for (int w = 1; w < WARPS; w++) max = fmaxf(max, maxes[w * GROUP + query]);
-        float sum = 0, value = 0;
-        for (int w = 0; w < WARPS; w++) {
-            float weight = exp2f(maxes[w * GROUP + query] - max);
-            sum += weight * sums[w * GROUP + query];
-            value += weight * shared[(w * GROUP + query) * HEAD_DIM + dim];
-        }
+// What the warps found of one query and dimension.
+template <int D, int WARPS>
+__device__ __forceinline__ void join_block(const meeting &m, int query, int dim, float *max,
+                                           float *sum, float *value) {
+    *max = m.maxes[query];
+    for (int w = 1; w < WARPS; w++) *max = fmaxf(*max, m.maxes[w * GROUP + query]);
+    *sum = *value = 0;
+    for (int w = 0; w < WARPS; w++) {
+        float weight = exp2f(m.maxes[w * GROUP + query] - *max);
+        *sum += weight * m.sums[w * GROUP + query];
+        *value += weight * m.values[(w * GROUP + query) * D + dim];
+    }
+}
+
+template <int D, int WARPS>
+__device__ void finish_unit(const decode_params &p, const decode_unit &u, const meeting &m) {
+    int slot = u.work.w;
+    __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    for (int i = threadIdx.x; i < u.num_queries * D; i += blockDim.x) {
+        int query = i / D, dim = i % D;
+        float max, sum, value;
+        join_block<D, WARPS>(m, query, dim, &max, &sum, &value);
         if (slot < 0) {
-            out[query * HEAD_DIM + dim] = __float2bfloat16(value / sum);
+            out[query * D + dim] = __float2bfloat16(value / sum);
             continue;
         }
-        float *piece =
-            p.partial + ((size_t)slot * p.num_heads + first_head + query) * (HEAD_DIM + 2);
+        float *piece = p.partial + ((size_t)slot * p.num_heads + u.first_head + query) * (D + 2);
         piece[dim] = value;
         if (dim == 0) {
-            piece[HEAD_DIM] = max;
-            piece[HEAD_DIM + 1] = sum;
+            piece[D] = max;
+            piece[D + 1] = sum;
         }
     }
     if (slot < 0) return;
@@ -82,85 +104,189 @@ __device__ void finish_unit(const decode_params &p, const float *shared, const f
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        int *counter = &p.arrived[(size_t)seq * p.num_heads + first_head];
-        is_last = atomicAdd(counter, 1) == p.splits[seq * 2 + 1] - 1;
+        int *counter = &p.arrived[(size_t)u.work.x * p.num_heads + u.first_head];
+        is_last = atomicAdd(counter, 1) == p.splits[u.work.x * 2 + 1] - 1;
         if (is_last) *counter = 0; // ready for the next layer
     }
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    join_pieces<HEAD_DIM>(p, seq, kv_head, first_head, num_queries, out);
+    join_pieces<D>(p, u, out);
 }
 
-template <int HEAD_DIM, int WARPS>
+// The new token's key and value, of the warp that has the tile which they belong to.
+template <int D> struct new_row {
+    head_share<D> key, value;
+
+    __device__ __forceinline__ void load(const decode_params &p, const decode_unit &u, int lane) {
+        const __nv_bfloat16 *row =
+            p.qkv + (size_t)u.token * p.qkv_stride + (size_t)(p.num_heads + u.kv_head) * D;
+        key.load(row, lane);
+        value.load(row + (size_t)p.num_kv_heads * D, lane);
+        key.prepare(p.k_norm, p.eps, p.rope + (size_t)p.positions[u.token] * D, lane);
+    }
+
+    // Into row `row` of a tile in shared memory, and into the cache.
+    __device__ __forceinline__ void store(const decode_params &p, const decode_unit &u,
+                                          uint32_t tile, int row, int lane) const {
+        auto keys = static_cast<__nv_bfloat16 *>(__cvta_shared_to_generic(tile));
+        key.store_swizzled(keys + row * D, row, lane);
+        value.store_swizzled(keys + (TILE + row) * D, row, lane);
+        __syncwarp();
+        if (!u.writes_cache) return;
+        int block, place;
+        split_position(p.slot_mapping[u.token], p.block_size, &block, &place);
+        size_t at = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
+        key.store_swizzled(p.keys + at * D, place, lane);
+        value.store_swizzled(p.values + at * D, place, lane);
+    }
+};
+
+// Norm and rotation of the queries as load_queries leaves them: a lane has both elements that turn
+// together, and three others have the rest of its query.
+template <int D>
+__device__ __forceinline__ void prepare_queries(const decode_params &p, uint32_t (&q)[D / 16][2],
+                                                const float *rope, int lane) {
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            sum += bf16_low(q[k][h]) * bf16_low(q[k][h]) + bf16_high(q[k][h]) * bf16_high(q[k][h]);
+        }
+    }
+    sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+    sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+    float scale = rsqrtf(sum / D + p.eps);
+#pragma unroll
+    for (int k = 0; k < D / 32; k++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int d = k * 16 + h * 8 + lane % 4 * 2, e = d + D / 2;
+            uint32_t &low = q[k][h], &high = q[k + D / 32][h];
+            float2 a = {bf16_low(low), bf16_high(low)}, b = {bf16_low(high), bf16_high(high)};
+            if (p.q_norm) {
+                float2 m = *reinterpret_cast<const float2 *>(p.q_norm + d);
+                float2 n = *reinterpret_cast<const float2 *>(p.q_norm + e);
+                a = {a.x * (scale * m.x), a.y * (scale * m.y)};
+                b = {b.x * (scale * n.x), b.y * (scale * n.y)};
+            }
+            float2 c = *reinterpret_cast<const float2 *>(rope + d);
+            float2 s = *reinterpret_cast<const float2 *>(rope + e);
+            low = pack_bf16(a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y);
+            high = pack_bf16(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y);
+        }
+    }
+}
+
+// This warp's tiles of an item.
+template <int D, int WARPS>
+__device__ __forceinline__ void take_tiles(const decode_params &p, const decode_unit &u,
+                                           tile_stream<D, WARPS> &stream, accumulator<D> &acc) {
+    int warp = stream.warp, lane = stream.lane;
+    int length = u.work.z - u.work.y, count = tiles_of<WARPS>(u.work, warp);
+    const __nv_bfloat16 *queries =
+        p.qkv + (size_t)u.token * p.qkv_stride + (size_t)u.first_head * D;
+    uint32_t q[D / 16][2];
+    load_queries<D>(q, queries, u.num_queries, lane);
+    bool is_mine = u.has_new && (length - 1) / TILE % WARPS == warp;
+    new_row<D> fresh = {};
+    if (p.prepares) {
+        prepare_queries<D>(p, q, p.rope + (size_t)p.positions[u.token] * D, lane);
+        if (is_mine) fresh.load(p, u, lane);
+    }
+    for (int i = 0; i < count; i++) {
+        uint32_t tile = stream.oldest();
+        int valid = length - (warp + i * WARPS) * TILE;
+        if (is_mine && i + 1 == count) fresh.store(p, u, tile, valid - 1, lane);
+        if (valid < TILE) zero_values<D>(tile, valid, lane);
+        take_tile<D>(acc, q, tile, valid, p.scale, lane);
+        __syncwarp();
+        stream.issue();
+    }
+}
+
+template <int D, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
-    let_next_start();
-    wait_for_earlier();
     extern __shared__ __align__(128) char memory[];
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
-    constexpr int TILE_BYTES = 2 * TILE * HEAD_DIM * 2;
+    if (!p.starts_early) wait_for_earlier();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    uint32_t ring = shared_address(memory) + warp * p.stages * TILE_BYTES;
-    int group = p.num_heads / p.num_kv_heads;
-    int groups = (group + GROUP - 1) / GROUP; // more than 8 queries go in several units
-    int num_units = p.counts[0] * p.num_kv_heads * groups;
-    for (int unit = blockIdx.x; unit < num_units; unit += gridDim.x) {
-        int item = unit / (p.num_kv_heads * groups), rest = unit % (p.num_kv_heads * groups);
-        int kv_head = rest / groups, first = rest % groups * GROUP;
-        int num_queries = min(group - first, GROUP), first_head = kv_head * group + first;
-        int4 work = reinterpret_cast<const int4 *>(p.items)[item]; // sequence, start, stop, slot
-        int token = p.query_start[work.x];
-        const __nv_bfloat16 *query = p.qkv + (size_t)token * p.qkv_stride + first_head * HEAD_DIM;
-        uint32_t q[HEAD_DIM / 16][2];
-        load_queries<HEAD_DIM>(q, query, num_queries, lane);
-        accumulator<HEAD_DIM> acc = {};
+    int num_units = p.counts[0] * p.units_per_span;
+    int ring_bytes = p.stages * tile_stream<D, WARPS>::TILE_BYTES;
+    tile_stream<D, WARPS> stream(p, shared_address(memory) + warp * ring_bytes, num_units, warp,
+                                 lane);
+    if (p.starts_early) wait_for_earlier();
+    let_next_start(); // not before: then this layer's successors may start early, too
+    meeting m = {reinterpret_cast<float *>(memory + WARPS * ring_bytes), maxes, sums};
+    for (work_place place = work_start(); place.next(p, num_units);) {
+        decode_unit u = unit_at(p, place);
+        accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        tile_walk<HEAD_DIM, WARPS> walk = {};
-        walk.range = {p.keys,  p.values,       p.block_tables + (size_t)work.x * p.counts[2],
-                      kv_head, p.num_kv_heads, p.block_size,
-                      work.y,  work.z};
-        walk.ring = ring, walk.stages = p.stages, walk.warp = warp, walk.lane = lane;
-        walk.start();
-        walk.finish(acc, q, p.scale);
-        __syncthreads(); // the ring becomes the place where the warps meet
-        float *shared = reinterpret_cast<float *>(memory);
-        join_warps<HEAD_DIM>(acc, shared, maxes, sums, warp, lane);
+        take_tiles<D, WARPS>(p, u, stream, acc);
+        __syncthreads(); // what the last item left has been read
+        join_warps<D>(acc, m.values, m.maxes, m.sums, warp, lane);
         __syncthreads();
-        __nv_bfloat16 *out = p.out + ((size_t)token * p.num_heads + first_head) * HEAD_DIM;
-        finish_unit<HEAD_DIM, WARPS>(p, shared, maxes, sums, work.x, work.w, kv_head, first_head,
-                                     num_queries, out);
-        __syncthreads();
+        finish_unit<D, WARPS>(p, u, m);
     }
+    copy_wait<0>();
 }
 
-template <int HEAD_DIM, int WARPS>
-void launch_warps(decode_params p, const cuda_device_info *info, cudaStream_t stream) {
-    constexpr int TILE_BYTES = 2 * TILE * HEAD_DIM * 2;
-    constexpr int BLOCKS = 8 / WARPS; // that are to run on a multiprocessor at once
-    int stages = 4;
-    while (stages > 2 && BLOCKS * stages * WARPS * TILE_BYTES > info->shared_bytes_max) stages--;
-    int bytes = stages * WARPS * TILE_BYTES;
-    int joined = WARPS * GROUP * HEAD_DIM * static_cast<int>(sizeof(float));
-    if (bytes < joined) bytes = joined;
-    p.stages = stages;
-    auto kernel = decode_kernel<HEAD_DIM, WARPS>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    int blocks_per_sm = 1;
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, WARPS * 32,
-                                                  static_cast<size_t>(bytes));
-    int blocks = info->num_sms * (blocks_per_sm > 0 ? blocks_per_sm : 1);
-    launch_dependent(kernel, dim3(blocks), WARPS * 32, bytes, info, stream, p);
+template <int D, int WARPS>
+void launch_warps(const decode_params &p, const cuda_decode_shape &shape,
+                  const cuda_device_info *info, cudaStream_t stream) {
+    auto kernel = decode_kernel<D, WARPS>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES);
+    launch_dependent(kernel, dim3(shape.num_blocks), WARPS * 32, shape.shared_bytes, info, stream,
+                     p);
 }
 
-template <int HEAD_DIM>
-void launch(const decode_params &p, bool is_few, const cuda_device_info *info,
+template <int D>
+void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_device_info *info,
             cudaStream_t stream) {
-    // A block for every sequence and head at once: more warps each, and nothing to be joined later.
-    if (is_few && 2 * 8 * 2 * TILE * HEAD_DIM * 2 <= info->shared_bytes_max) {
-        launch_warps<HEAD_DIM, 8>(p, info, stream);
+    if (shape.warps == 8) {
+        launch_warps<D, 8>(p, shape, info, stream);
     } else {
-        launch_warps<HEAD_DIM, 4>(p, info, stream);
+        launch_warps<D, 4>(p, shape, info, stream);
     }
+}
+
+decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
+                        const cuda_attention_plan *plan, const cuda_decode_shape &shape) {
+    decode_params p = {};
+    p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
+    p.keys = static_cast<__nv_bfloat16 *>(kv->keys);
+    p.values = static_cast<__nv_bfloat16 *>(kv->values);
+    p.query_start = args->query_start;
+    p.context_len = args->context_len;
+    p.block_tables = args->block_tables;
+    p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.items = reinterpret_cast<const int4 *>(plan->items);
+    p.spans = plan->spans;
+    p.counts = plan->counts;
+    p.splits = plan->splits;
+    p.arrived = plan->arrived;
+    p.partial = plan->partial;
+    p.num_heads = static_cast<int>(args->num_heads);
+    p.num_kv_heads = static_cast<int>(args->num_kv_heads);
+    p.block_size = static_cast<int>(kv->block_size);
+    p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
+    p.groups = shape.groups;
+    p.units_per_span = shape.units_per_span;
+    p.stages = shape.stages;
+    p.scale = args->scale * LOG2E;
+    if (const attention_prepare_args *prepare = args->prepare) {
+        p.prepares = true;
+        p.q_norm = prepare->q_norm;
+        p.k_norm = prepare->k_norm;
+        p.rope = prepare->rope;
+        p.positions = prepare->positions;
+        p.slot_mapping = prepare->slot_mapping;
+        p.eps = prepare->eps;
+        p.starts_early = plan->is_settled;
+    }
+    return p;
 }
 
 } // namespace
@@ -170,34 +296,19 @@ extern "C" void cuda_attention_decode_launch(const struct attention_args *args,
                                              const struct cuda_attention_plan *plan,
                                              const struct cuda_device_info *info,
                                              cudaStream_t stream) {
-    decode_params p = {};
-    p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
-    p.keys = static_cast<const __nv_bfloat16 *>(kv->keys);
-    p.values = static_cast<const __nv_bfloat16 *>(kv->values);
-    p.query_start = args->query_start;
-    p.block_tables = args->block_tables;
-    p.out = static_cast<__nv_bfloat16 *>(args->out);
-    p.items = plan->items;
-    p.counts = plan->counts;
-    p.splits = plan->splits;
-    p.arrived = plan->arrived;
-    p.partial = plan->partial;
-    p.num_heads = static_cast<int>(args->num_heads);
-    p.num_kv_heads = static_cast<int>(args->num_kv_heads);
-    p.block_size = static_cast<int>(kv->block_size);
-    p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
-    p.scale = args->scale * LOG2E;
-    bool is_few = cuda_attention_is_few(info, args->num_seqs, args->num_kv_heads);
+    cuda_decode_shape shape = cuda_decode_shape_of(info, args->num_seqs, args->num_heads,
+                                                   args->num_kv_heads, args->head_dim);
+    decode_params p = params_of(args, kv, plan, shape);
     switch (args->head_dim) {
     case 32:
-        return launch<32>(p, is_few, info, stream);
+        return launch<32>(p, shape, info, stream);
     case 64:
-        return launch<64>(p, is_few, info, stream);
+        return launch<64>(p, shape, info, stream);
     case 96:
-        return launch<96>(p, is_few, info, stream);
+        return launch<96>(p, shape, info, stream);
     case 128:
-        return launch<128>(p, is_few, info, stream);
+        return launch<128>(p, shape, info, stream);
     default:
-        return launch<256>(p, is_few, info, stream);
+        return launch<256>(p, shape, info, stream);
     }
 }

@@ -1,19 +1,18 @@
 /* The step's attention work lists, made once for all layers from the lengths alone.
  *
- * Decode: every sequence with one query token is cut into pieces of at most L positions, L such
- * that the whole batch makes about four rounds of work units for the blocks that will run, so that
- * one long sequence fills the device and many short ones are not cut at all. Where there are few
- * sequences L is at least what a block is done with before pieces could be joined.
+ * Decode: the sequences with one query token, one behind the other in tiles of 16 positions, are cut
+ * into spans of equal length, as many as give all blocks the same to do (decode_shape.h); a sequence
+ * across a cut is in pieces. Where there are few sequences each begins a span of its own.
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens, the last (which
  * see the most positions) first.
  *
  * Launch: one block; sequences in rounds of 1,024 with an exclusive scan over the block. */
+#include "backend/cuda/decode_shape.h"
 #include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
 
 namespace {
 
-constexpr int THREADS = 1024, PIECE = 64, FEW_PIECE = 512;
+constexpr int THREADS = 1024, TILE = CUDA_DECODE_TILE;
 
 // Exclusive prefix sum over the block; *total is everybody's sum.
 __device__ int block_scan(int value, int *warp_sums, int *total) {
@@ -38,83 +37,115 @@ struct plan_params {
     const int32_t *query_start, *context_len;
     const uint32_t *table_stride;
     int4 *items, *tiles;
-    int32_t *counts, *splits;
-    int num_seqs, num_units_wanted, tile_tokens, piece_min;
+    int32_t *spans, *counts, *splits;
+    int num_seqs, tile_tokens;
+    int num_spans, span_tiles_min; // as in decode_shape.h
+    bool is_aligned;
 };
 
-__device__ int decode_length(const plan_params &p, int seq) {
-    if (seq >= p.num_seqs) return 0;
-    return p.query_start[seq + 1] - p.query_start[seq] == 1 ? p.context_len[seq] : 0;
+// Tiles of cached positions; 0: not a decode.
+__device__ int decode_tiles(const plan_params &p, int seq) {
+    if (seq >= p.num_seqs || p.query_start[seq + 1] - p.query_start[seq] != 1) return 0;
+    return (p.context_len[seq] + TILE - 1) / TILE;
 }
 
-__global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
-    __shared__ int warp_sums[THREADS / 32];
-    int total = 0, round_total;
-    for (int first = 0; first < p.num_seqs; first += THREADS) {
-        block_scan(decode_length(p, first + threadIdx.x), warp_sums, &round_total);
-        total += round_total;
+// A sequence's pieces: items from `item` on, and slots from `slot` on if they are several. Its tiles
+// begin at `begin`, counted over all sequences.
+__device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
+                            int item, int slot) {
+    int first = begin / span_tiles, pieces = (begin + tiles - 1) / span_tiles - first + 1;
+    if (pieces > 1) {
+        p.splits[seq * 2] = slot;
+        p.splits[seq * 2 + 1] = pieces;
     }
-    int piece = (total + p.num_units_wanted - 1) / p.num_units_wanted;
-    piece = max((piece + PIECE - 1) / PIECE * PIECE, p.piece_min);
+    for (int i = 0; i < pieces; i++) {
+        int start = max((first + i) * span_tiles - begin, 0);
+        int stop = min((first + i + 1) * span_tiles - begin, tiles);
+        p.items[item + i] = make_int4(seq, start * TILE, min(stop * TILE, p.context_len[seq]),
+                                      pieces > 1 ? slot + i : -1);
+        // This piece is the span's first.
+        if ((first + i) * span_tiles >= begin) p.spans[first + i] = item + i;
+    }
+}
 
-    int num_items = 0, num_slots = 0, num_tiles = 0;
+// Returns the number of spans.
+__device__ int plan_decodes(const plan_params &p, int *warp_sums) {
+    int total = 0, sum;
+    for (int first = 0; first < p.num_seqs; first += THREADS) {
+        block_scan(decode_tiles(p, first + threadIdx.x), warp_sums, &sum);
+        total += sum;
+    }
+    int span_tiles = max((total + p.num_spans - 1) / p.num_spans, p.span_tiles_min);
+
+    int num_tiles = 0, num_items = 0, num_slots = 0;
+    for (int first = 0; first < p.num_seqs; first += THREADS) {
+        int seq = first + threadIdx.x, tiles = decode_tiles(p, seq);
+        int taken = p.is_aligned ? (tiles + span_tiles - 1) / span_tiles * span_tiles : tiles;
+        int begin = num_tiles + block_scan(taken, warp_sums, &sum);
+        num_tiles += sum;
+        int pieces = tiles ? (begin + tiles - 1) / span_tiles - begin / span_tiles + 1 : 0;
+        int item = num_items + block_scan(pieces, warp_sums, &sum);
+        num_items += sum;
+        int slot = num_slots + block_scan(pieces > 1 ? pieces : 0, warp_sums, &sum);
+        num_slots += sum;
+        if (tiles) write_items(p, seq, begin, tiles, span_tiles, item, slot);
+    }
+    int num_spans = (num_tiles + span_tiles - 1) / span_tiles;
+    if (threadIdx.x == 0) p.spans[num_spans] = num_items;
+    return num_spans;
+}
+
+// Returns the number of tiles of queries.
+__device__ int plan_prefills(const plan_params &p, int *warp_sums) {
+    int num_tiles = 0, sum;
     for (int first = 0; first < p.num_seqs; first += THREADS) {
         int seq = first + threadIdx.x;
-        int length = decode_length(p, seq);
-        int pieces = (length + piece - 1) / piece;
-        int slots = pieces > 1 ? pieces : 0, all_items, all_slots;
-        int item = num_items + block_scan(pieces, warp_sums, &all_items);
-        int slot = num_slots + block_scan(slots, warp_sums, &all_slots);
-        if (slots) {
-            p.splits[seq * 2] = slot;
-            p.splits[seq * 2 + 1] = slots;
-        }
-        for (int i = 0; i < pieces; i++) {
-            p.items[item + i] =
-                make_int4(seq, i * piece, min((i + 1) * piece, length), slots ? slot + i : -1);
-        }
-        num_items += all_items;
-        num_slots += all_slots;
-
         int queries = seq < p.num_seqs ? p.query_start[seq + 1] - p.query_start[seq] : 0;
-        int tiles = queries > 1 ? (queries + p.tile_tokens - 1) / p.tile_tokens : 0, all_tiles;
-        int tile = num_tiles + block_scan(tiles, warp_sums, &all_tiles);
+        int tiles = queries > 1 ? (queries + p.tile_tokens - 1) / p.tile_tokens : 0;
+        int tile = num_tiles + block_scan(tiles, warp_sums, &sum);
+        num_tiles += sum;
         for (int i = 0; i < tiles; i++) {
             int query = (tiles - 1 - i) * p.tile_tokens;
             p.tiles[tile + i] =
                 make_int4(seq, p.query_start[seq] + query, p.context_len[seq] - queries + query,
                           min(queries - query, p.tile_tokens));
         }
-        num_tiles += all_tiles;
     }
-    if (threadIdx.x == 0) {
-        p.counts[0] = num_items;
-        p.counts[1] = num_tiles;
-        p.counts[2] = static_cast<int32_t>(*p.table_stride);
-        p.counts[3] = 0;
-    }
+    return num_tiles;
+}
+
+__global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
+    __shared__ int warp_sums[THREADS / 32];
+    int num_spans = plan_decodes(p, warp_sums), num_tiles = plan_prefills(p, warp_sums);
+    if (threadIdx.x) return;
+    p.counts[0] = num_spans;
+    p.counts[1] = num_tiles;
+    p.counts[2] = static_cast<int32_t>(*p.table_stride);
+    p.counts[3] = 0;
 }
 
 } // namespace
 
 extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *args,
                                            const struct cuda_attention_plan *plan,
-                                           uint32_t num_kv_heads,
+                                           const struct kv_cache_spec *spec,
                                            const struct cuda_device_info *info,
                                            cudaStream_t stream) {
+    struct cuda_decode_shape shape = cuda_decode_shape_of(info, args->num_seqs, spec->num_heads,
+                                                          spec->num_kv_heads, spec->head_dim);
     plan_params p = {};
     p.query_start = args->query_start;
     p.context_len = args->context_len;
     p.table_stride = args->block_table_stride;
     p.items = reinterpret_cast<int4 *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);
+    p.spans = plan->spans;
     p.counts = plan->counts;
     p.splits = plan->splits;
     p.num_seqs = static_cast<int>(args->num_seqs);
-    int units = cuda_attention_units_wanted(info);
-    p.num_units_wanted = units / static_cast<int>(num_kv_heads);
-    if (p.num_units_wanted < 1) p.num_units_wanted = 1;
     p.tile_tokens = static_cast<int>(plan->tile_tokens);
-    p.piece_min = cuda_attention_is_few(info, args->num_seqs, num_kv_heads) ? FEW_PIECE : PIECE;
+    p.num_spans = shape.num_spans;
+    p.span_tiles_min = shape.span_tiles_min;
+    p.is_aligned = shape.is_aligned;
     plan_kernel<<<1, THREADS, 0, stream>>>(p);
 }

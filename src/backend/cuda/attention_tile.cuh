@@ -5,12 +5,12 @@
  * cp.async as it lies in the cache (kernels.h), K's 16 rows, then V's. */
 #pragma once
 
+#include "backend/cuda/decode_shape.h"
 #include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
 
 namespace {
 
-constexpr int TILE = 16, GROUP = CUDA_DECODE_GROUP;
+constexpr int TILE = CUDA_DECODE_TILE, GROUP = CUDA_DECODE_GROUP;
 
 template <int HEAD_DIM> struct accumulator {
     float o[HEAD_DIM / 16]
@@ -113,71 +113,6 @@ __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
         multiply(acc.o[d], a, b0, b1);
     }
 }
-
-// What a warp reads: positions [start, stop) of one kv head.
-struct kv_range {
-    const __nv_bfloat16 *keys, *values; // of the layer
-    const int32_t *table; // blocks of the sequence
-    int kv_head, num_kv_heads, block_size;
-    int start, stop;
-};
-
-// A warp's walk over its tiles of a range, every n-th of n warps, through a ring of its own.
-template <int HEAD_DIM, int WARPS> struct tile_walk {
-    static constexpr int TILE_BYTES = 2 * TILE * HEAD_DIM * 2;
-    kv_range range;
-    uint32_t ring; // shared: [stages][TILE_BYTES]
-    int stages; // 1 to 4
-    int warp, lane;
-    int mine, blocks; // tiles of this warp; the blocks of the next 32 of them
-    int next; // place in the ring
-
-    // The first tiles are on their way when this returns.
-    __device__ __forceinline__ void start() {
-        int num_tiles = (range.stop - range.start + TILE - 1) / TILE;
-        mine = num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
-        blocks = next = 0;
-        for (int i = 0; i < stages; i++) issue(i);
-    }
-
-    __device__ __forceinline__ void issue(int i) {
-        if (i % 32 == 0) {
-            blocks = blocks_ahead<WARPS>(range.table, range.start, range.stop, warp + i * WARPS,
-                                         range.block_size, lane);
-        }
-        int block = __shfl_sync(FULL_WARP, blocks, i % 32);
-        if (i < mine) {
-            int position = range.start + (warp + i * WARPS) * TILE;
-            int ignored, place;
-            split_position(position, range.block_size, &ignored, &place);
-            size_t row =
-                ((size_t)block * range.num_kv_heads + range.kv_head) * range.block_size + place;
-            copy_tile<HEAD_DIM>(ring + next * TILE_BYTES, range.keys + row * HEAD_DIM,
-                                range.values + row * HEAD_DIM, lane);
-        }
-        if (++next == stages) next = 0;
-        copy_commit();
-    }
-
-    // After start(): all of this warp's tiles join `acc`.
-    __device__ __forceinline__ void finish(accumulator<HEAD_DIM> &acc,
-                                           const uint32_t (&q)[HEAD_DIM / 16][2], float scale) {
-        for (int i = 0; i < mine; i++) {
-            if (stages == 4) copy_wait<3>();
-            if (stages == 3) copy_wait<2>();
-            if (stages == 2) copy_wait<1>();
-            if (stages == 1) copy_wait<0>();
-            __syncwarp();
-            uint32_t tile = ring + next * TILE_BYTES; // the oldest, and so the next to be filled
-            int valid = range.stop - range.start - (warp + i * WARPS) * TILE;
-            if (valid < TILE) zero_values<HEAD_DIM>(tile, valid, lane);
-            take_tile<HEAD_DIM>(acc, q, tile, valid, scale, lane);
-            __syncwarp();
-            issue(i + stages);
-        }
-        copy_wait<0>();
-    }
-};
 
 // This lane's part of the queries [num_queries][HEAD_DIM] as the matrix instruction wants them.
 template <int HEAD_DIM>

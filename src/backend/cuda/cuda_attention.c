@@ -2,6 +2,8 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/decode_shape.h"
+#include "base/compiler.h"
 
 // All keys, or all values, of one layer.
 static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
@@ -12,19 +14,31 @@ static bool has_kernels(uint32_t head_dim) {
     return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
+// Of a step with fewer sequences there can be more spans: blocks are larger then, and fewer.
+static uint32_t spans_max(const struct cuda_backend *cuda, const struct kv_cache_spec *spec) {
+    uint32_t most = 0;
+    const uint32_t num_seqs[] = {1, spec->max_num_seqs};
+    for (size_t i = 0; i < ARRAY_LEN(num_seqs); i++) {
+        struct cuda_decode_shape shape = cuda_decode_shape_of(
+            &cuda->info, num_seqs[i], spec->num_heads, spec->num_kv_heads, spec->head_dim);
+        if ((uint32_t)shape.num_spans > most) most = (uint32_t)shape.num_spans;
+    }
+    return most;
+}
+
 // Room for the work lists of the largest step.
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
                              const struct kv_cache_spec *spec, struct err *err) {
     enum status status = OK;
-    uint32_t pieces = (uint32_t)cuda_attention_units_wanted(&cuda->info) / spec->num_kv_heads + 1;
     plan->max_seqs = spec->max_num_seqs;
-    plan->max_items = spec->max_num_seqs + pieces;
+    plan->max_items = spec->max_num_seqs + spans_max(cuda, spec);
     plan->tile_tokens =
         cuda_prefill_tile(&cuda->info, spec->head_dim, spec->num_heads, spec->num_kv_heads);
     plan->max_tiles = spec->max_num_tokens / plan->tile_tokens + spec->max_num_seqs;
     size_t arrived = (size_t)plan->max_seqs * spec->num_heads * sizeof *plan->arrived;
     size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 4 * sizeof *plan->items));
+    CU(cudaMalloc((void **)&plan->spans, (plan->max_items + 1) * sizeof *plan->spans));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
     CU(cudaMalloc((void **)&plan->counts, 4 * sizeof *plan->counts));
     CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
@@ -38,6 +52,7 @@ fail:
 
 static void plan_fini(struct cuda_attention_plan *plan) {
     cudaFree(plan->items);
+    cudaFree(plan->spans);
     cudaFree(plan->tiles);
     cudaFree(plan->counts);
     cudaFree(plan->splits);
@@ -107,8 +122,9 @@ void cuda_attention_plan(struct backend *backend, struct backend_stream *stream,
                          const struct attention_plan_args *args) {
     (void)stream;
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_attention_plan_launch(args, &args->cache->plan, args->cache->spec.num_kv_heads,
-                               &cuda->info, cuda->stream);
+    struct kv_cache *cache = args->cache;
+    cache->plan.is_settled = false;
+    cuda_attention_plan_launch(args, &cache->plan, &cache->spec, &cuda->info, cuda->stream);
 }
 
 void cuda_attention(struct backend *backend, struct backend_stream *stream,
@@ -125,4 +141,5 @@ void cuda_attention(struct backend *backend, struct backend_stream *stream,
         cuda_attention_prefill_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
     }
     cuda_attention_decode_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
+    args->cache->plan.is_settled = true;
 }

@@ -330,6 +330,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .name = "cuda",
         .activation_dtype = DTYPE_BF16,
         .weight_dtype = DTYPE_BF16,
+        .attention_prepares = true,
         .linear_fused_rows_max = CUDA_SMALL_ROWS,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);

@@ -83,19 +83,22 @@ struct cuda_kv_view {
 
 enum {
     CUDA_PREFILL_TILE = 64, // query tokens of one prefill work item, or half of them
-    CUDA_DECODE_ROUNDS = 4, // work units per block that decode attention is cut into
 };
 
 // The step's work lists, written by attention_plan.cu and read by the attention of every layer.
+// Decode: pieces of sequences one behind the other are cut into spans of equal length; a work unit
+// is a span for one kv head and up to CUDA_DECODE_GROUP of its queries.
 struct cuda_attention_plan {
     int32_t *items; // [max_items][4] decode: sequence, first position, past the last, slot or -1
+    int32_t *spans; // [max_items + 1]: first item of each span, and the end
     int32_t *tiles; // [max_tiles][4] prefill: sequence, first token, its position, tokens
-    int32_t *counts; // [4]: items, tiles, stride of the block tables, prefill items begun: 0
+    int32_t *counts; // [4]: spans, tiles, stride of the block tables, prefill items begun: 0
     int32_t *splits; // [max_seqs][2]: first slot and number of slots of a sequence in pieces
     int32_t *arrived; // [max_seqs][num_heads]: pieces done so far; 0 between launches
     float *partial; // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t tile_tokens; // query tokens of a tile: cuda_prefill_tile
+    bool is_settled; // host: an attention has waited for the plan, so that the next need not
 };
 
 // All experts of a layer, bf16 as the checkpoint has them.
@@ -119,17 +122,6 @@ struct cuda_experts_scratch {
     void *activated; // bf16 [rows][intermediate]
     void *down; // bf16 [rows][hidden]
 };
-
-// Work units that decode attention is to be cut into: a few per block that runs at once.
-static inline int cuda_attention_units_wanted(const struct cuda_device_info *info) {
-    return info->num_sms * 2 * CUDA_DECODE_ROUNDS;
-}
-
-// Whether the sequences of a step are so few that each of their kv heads has a multiprocessor.
-static inline bool cuda_attention_is_few(const struct cuda_device_info *info, uint32_t num_seqs,
-                                         uint32_t num_kv_heads) {
-    return num_seqs * num_kv_heads <= (uint32_t)info->num_sms;
-}
 
 // Whether prefill is attention_prefill_sm90.cu's.
 static inline bool cuda_prefill_is_sm90(const struct cuda_device_info *info, uint32_t head_dim) {
@@ -165,8 +157,10 @@ void cuda_attention_prefill_sm90_launch(const struct attention_args *args,
                                         const struct cuda_kv_view *kv,
                                         const struct cuda_attention_plan *plan,
                                         const struct cuda_device_info *info, cudaStream_t stream);
+// Of `spec` heads and their size are read.
 void cuda_attention_plan_launch(const struct attention_plan_args *args,
-                                const struct cuda_attention_plan *plan, uint32_t num_kv_heads,
+                                const struct cuda_attention_plan *plan,
+                                const struct kv_cache_spec *spec,
                                 const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,

@@ -1,0 +1,39 @@
+/* How decode attention is cut and launched: what the plan of a step and the kernel agree on, from
+ * the model's shape and the device alone. Included by C and by CUDA C++. */
+#ifndef BACKEND_CUDA_DECODE_SHAPE_H
+#define BACKEND_CUDA_DECODE_SHAPE_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    CUDA_DECODE_TILE = 16, // positions that a warp takes at once
+    // Of a block's shared memory: what the device keeps of it, and what is not counted one by one.
+    CUDA_DECODE_RESERVED_BYTES = 2048,
+};
+
+struct cuda_decode_shape {
+    int warps; // of a block
+    int stages; // tiles on their way, per warp
+    int num_blocks; // that run at once, on all multiprocessors
+    int shared_bytes; // of a block
+    int groups; // of up to CUDA_DECODE_GROUP queries that share a kv head
+    int units_per_span; // kv heads x groups
+    int num_spans; // the most that a step's positions are cut into
+    int span_tiles_min; // tiles of a span at least
+    // A span holds one piece of one sequence, so that little has to be joined: for few sequences.
+    bool is_aligned;
+};
+
+struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
+                                              uint32_t num_seqs, uint32_t num_heads,
+                                              uint32_t num_kv_heads, uint32_t head_dim);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

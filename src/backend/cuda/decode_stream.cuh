@@ -1,0 +1,122 @@
+/* The tiles of decode attention on their way: each warp of a block streams every n-th tile of the
+ * block's items, one item behind the other, through a ring of its own in shared memory, by cp.async.
+ * Copies go on into the next item while results of the last are joined, so memory does not rest
+ * between them. */
+#pragma once
+
+#include "backend/cuda/attention_tile.cuh"
+
+namespace {
+
+struct decode_params {
+    const __nv_bfloat16 *qkv;
+    __nv_bfloat16 *keys, *values; // of the layer
+    const int32_t *query_start, *context_len, *block_tables;
+    __nv_bfloat16 *out;
+    const int4 *items; // sequence, first position, past the last, slot or -1
+    const int32_t *spans, *counts, *splits;
+    int32_t *arrived; // [max_seqs][num_heads], all 0 between launches
+    float *partial;
+    int num_heads, num_kv_heads, block_size, qkv_stride;
+    int groups, units_per_span; // of decode_shape.h
+    int stages; // tiles on their way, per warp
+    float scale; // times log2(e)
+    // What attention_prepare would have done, where `prepares`; else q, k and v are as it left them.
+    bool prepares;
+    const float *q_norm, *k_norm, *rope;
+    const int32_t *positions, *slot_mapping;
+    float eps;
+    bool starts_early; // plan and cache are there before the kernel in front has ended
+};
+
+// Where a block is in its work: spans for one kv head and group of queries, items of a span.
+struct work_place {
+    int unit, item, stop; // stop: the end of the span
+
+    __device__ __forceinline__ bool next(const decode_params &p, int num_units) {
+        if (++item < stop) return true;
+        unit += gridDim.x;
+        if (unit >= num_units) return false;
+        int span = unit / p.units_per_span; // spans are not empty
+        item = p.spans[span];
+        stop = p.spans[span + 1];
+        return true;
+    }
+    __device__ __forceinline__ int kv_head(const decode_params &p) const {
+        return unit % p.units_per_span / p.groups;
+    }
+    // The first of the kv head's queries that are this unit's.
+    __device__ __forceinline__ int first_query(const decode_params &p) const {
+        return unit % p.units_per_span % p.groups * GROUP;
+    }
+};
+
+// The place before a block's first item.
+__device__ __forceinline__ work_place work_start() {
+    return {static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x), 0, 0};
+}
+
+template <int WARPS> __device__ __forceinline__ int tiles_of(const int4 &work, int warp) {
+    int num_tiles = (work.z - work.y + TILE - 1) / TILE;
+    return num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
+}
+
+template <int D, int WARPS> struct tile_stream {
+    static constexpr int TILE_BYTES = 2 * TILE * D * 2;
+    const decode_params &p;
+    uint32_t ring; // shared: [stages][TILE_BYTES]
+    int num_units, warp, lane;
+    work_place place; // the item of which tiles are issued
+    bool is_done;
+    int4 work;
+    int index, count; // the next tile of this warp's in the item, and how many there are
+    int blocks; // of the item's next 32 tiles of this warp, one per lane
+    int newest; // place in the ring for the next tile, and so that of the oldest
+
+    __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,
+                                           int units, int warp_index, int lane_index)
+        : p(params), ring(ring_address), num_units(units), warp(warp_index), lane(lane_index),
+          place(work_start()), is_done(false), work(), index(0), count(0), blocks(0), newest(0) {
+        for (int i = 0; i < p.stages; i++) issue();
+    }
+
+    // The next tile, if there is one; always one group of copies.
+    __device__ __forceinline__ void issue() {
+        while (!is_done && index == count) {
+            is_done = !place.next(p, num_units);
+            if (is_done) break;
+            work = p.items[place.item];
+            index = 0;
+            count = tiles_of<WARPS>(work, warp);
+        }
+        if (!is_done) copy_next();
+        if (++newest == p.stages) newest = 0;
+        copy_commit();
+    }
+
+    __device__ __forceinline__ void copy_next() {
+        if (index % 32 == 0) {
+            const int32_t *table = p.block_tables + (size_t)work.x * p.counts[2];
+            blocks = blocks_ahead<WARPS>(table, work.y, work.z, warp + index * WARPS, p.block_size,
+                                         lane);
+        }
+        int block = __shfl_sync(FULL_WARP, blocks, index % 32);
+        int ignored, offset;
+        split_position(work.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
+        size_t row = ((size_t)block * p.num_kv_heads + place.kv_head(p)) * p.block_size + offset;
+        copy_tile<D>(ring + newest * TILE_BYTES, p.keys + row * D, p.values + row * D, lane);
+        index++;
+    }
+
+    // Waits for the oldest tile; issue() fills its place again.
+    __device__ __forceinline__ uint32_t oldest() const {
+        if (p.stages == 4) copy_wait<3>();
+        if (p.stages == 3) copy_wait<2>();
+        if (p.stages == 2) copy_wait<1>();
+        if (p.stages == 1) copy_wait<0>();
+        __syncwarp();
+        return ring + newest * TILE_BYTES;
+    }
+};
+
+} // namespace
