@@ -155,6 +155,7 @@ struct attention_plan_args {
     // dev: the step's block_table_stride. attention_args has it too, but a recorded step keeps the
     // one that it was recorded with.
     const uint32_t *block_table_stride;
+    const int32_t *positions, *slot_mapping; // dev [num_tokens], as in attention_prepare_args
     uint32_t num_seqs;
 };
 

@@ -320,12 +320,15 @@ static float *run_step(const struct run *run, const struct batch *batch) {
         tensor_raw(backend, batch->tables, (size_t)batch->num_seqs * run->stride * sizeof(int32_t));
     struct tensor stride = tensor_raw(backend, &run->stride, sizeof run->stride);
     if (backend->ops->attention_plan) {
-        backend->ops->attention_plan(backend, backend->stream,
-                                     &(struct attention_plan_args){.cache = run->cache,
-                                                                   .query_start = query_start.dev,
-                                                                   .context_len = context_len.dev,
-                                                                   .block_table_stride = stride.dev,
-                                                                   .num_seqs = batch->num_seqs});
+        backend->ops->attention_plan(
+            backend, backend->stream,
+            &(struct attention_plan_args){.cache = run->cache,
+                                          .query_start = query_start.dev,
+                                          .context_len = context_len.dev,
+                                          .block_table_stride = stride.dev,
+                                          .positions = prepared.args.positions,
+                                          .slot_mapping = prepared.args.slot_mapping,
+                                          .num_seqs = batch->num_seqs});
     }
     const struct attention_args args = {.qkv = prepared.qkv.dev,
                                         .prepare = on_the_way ? &prepared.args : NULL,

@@ -19,14 +19,15 @@ namespace {
 
 // Where the warps of a block meet.
 struct meeting {
-    float *values; // shared: [WARPS][GROUP][D]
+    float *values; // shared: [WARPS][queries of the unit][D]
     float *maxes, *sums; // shared: [WARPS][GROUP]
 };
 
 // What a block works on: one item for one group of queries.
 struct decode_unit {
-    int4 work; // sequence, first position, past the last, slot or -1
-    int token, kv_head, first_head, num_queries;
+    int seq, length, piece; // of the item
+    int token, position, slot;
+    int kv_head, first_head, num_queries;
     bool has_new; // of a step that is prepared here: the new token is among its positions
     bool writes_cache; // and this is the one unit of its kv head that keeps it
 };
@@ -34,20 +35,21 @@ struct decode_unit {
 __device__ __forceinline__ decode_unit unit_at(const decode_params &p, const work_place &place) {
     decode_unit u = {};
     int group = p.num_heads / p.num_kv_heads, first = place.first_query(p);
-    u.work = p.items[place.item];
-    u.token = p.query_start[u.work.x];
+    int4 range = load_range(p, place.item), token = load_token(p, place.item);
+    u.seq = range.x, u.length = range.z - range.y, u.piece = range.w;
+    u.token = token.x, u.position = token.y, u.slot = token.z;
     u.kv_head = place.kv_head(p);
     u.first_head = u.kv_head * group + first;
     u.num_queries = min(group - first, GROUP);
-    u.has_new = p.prepares && u.work.z == p.context_len[u.work.x];
-    u.writes_cache = u.has_new && first == 0 && p.slot_mapping[u.token] >= 0;
+    u.has_new = p.prepares && token.w;
+    u.writes_cache = u.has_new && first == 0 && u.slot >= 0;
     return u;
 }
 
 // The pieces of one sequence and group of queries, in order; run by the block that came last.
 template <int D>
 __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
-    int first = p.splits[u.work.x * 2], count = p.splits[u.work.x * 2 + 1];
+    int first = p.splits[u.seq * 2], count = p.splits[u.seq * 2 + 1];
     constexpr int STRIDE = D + 2;
     for (int i = threadIdx.x; i < u.num_queries * D; i += blockDim.x) {
         int query = i / D, dim = i % D;
@@ -68,26 +70,26 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
 
 // What the warps found of one query and dimension.
 template <int D, int WARPS>
-__device__ __forceinline__ void join_block(const meeting &m, int query, int dim, float *max,
-                                           float *sum, float *value) {
+__device__ __forceinline__ void join_block(const meeting &m, int num_queries, int query, int dim,
+                                           float *max, float *sum, float *value) {
     *max = m.maxes[query];
     for (int w = 1; w < WARPS; w++) *max = fmaxf(*max, m.maxes[w * GROUP + query]);
     *sum = *value = 0;
     for (int w = 0; w < WARPS; w++) {
         float weight = exp2f(m.maxes[w * GROUP + query] - *max);
         *sum += weight * m.sums[w * GROUP + query];
-        *value += weight * m.values[(w * GROUP + query) * D + dim];
+        *value += weight * m.values[(w * num_queries + query) * D + dim];
     }
 }
 
 template <int D, int WARPS>
 __device__ void finish_unit(const decode_params &p, const decode_unit &u, const meeting &m) {
-    int slot = u.work.w;
+    int slot = u.piece;
     __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < u.num_queries * D; i += blockDim.x) {
         int query = i / D, dim = i % D;
         float max, sum, value;
-        join_block<D, WARPS>(m, query, dim, &max, &sum, &value);
+        join_block<D, WARPS>(m, u.num_queries, query, dim, &max, &sum, &value);
         if (slot < 0) {
             out[query * D + dim] = __float2bfloat16(value / sum);
             continue;
@@ -104,8 +106,8 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, const 
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        int *counter = &p.arrived[(size_t)u.work.x * p.num_heads + u.first_head];
-        is_last = atomicAdd(counter, 1) == p.splits[u.work.x * 2 + 1] - 1;
+        int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
+        is_last = atomicAdd(counter, 1) == p.splits[u.seq * 2 + 1] - 1;
         if (is_last) *counter = 0; // ready for the next layer
     }
     __syncthreads();
@@ -123,7 +125,6 @@ template <int D> struct new_row {
             p.qkv + (size_t)u.token * p.qkv_stride + (size_t)(p.num_heads + u.kv_head) * D;
         key.load(row, lane);
         value.load(row + (size_t)p.num_kv_heads * D, lane);
-        key.prepare(p.k_norm, p.eps, p.rope + (size_t)p.positions[u.token] * D, lane);
     }
 
     // Into row `row` of a tile in shared memory, and into the cache.
@@ -135,7 +136,7 @@ template <int D> struct new_row {
         __syncwarp();
         if (!u.writes_cache) return;
         int block, place;
-        split_position(p.slot_mapping[u.token], p.block_size, &block, &place);
+        split_position(u.slot, p.block_size, &block, &place);
         size_t at = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
         key.store_swizzled(p.keys + at * D, place, lane);
         value.store_swizzled(p.values + at * D, place, lane);
@@ -179,25 +180,34 @@ __device__ __forceinline__ void prepare_queries(const decode_params &p, uint32_t
     }
 }
 
+// By all threads: the row of the new token's position, at hand before its heads are there.
+template <int D>
+__device__ __forceinline__ void stage_rope(const decode_params &p, const decode_unit &u,
+                                           float *rope) {
+    if (!p.prepares) return;
+    const float *row = p.rope + (size_t)u.position * D;
+    for (int d = threadIdx.x; d < D; d += blockDim.x) rope[d] = row[d];
+}
+
 // This warp's tiles of an item.
 template <int D, int WARPS>
 __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_unit &u,
-                                           tile_stream<D, WARPS> &stream, accumulator<D> &acc) {
+                                           const float *rope, tile_stream<D, WARPS> &stream,
+                                           accumulator<D> &acc) {
     int warp = stream.warp, lane = stream.lane;
-    int length = u.work.z - u.work.y, count = tiles_of<WARPS>(u.work, warp);
+    int count = tiles_of<WARPS>(u.length, warp);
     const __nv_bfloat16 *queries =
         p.qkv + (size_t)u.token * p.qkv_stride + (size_t)u.first_head * D;
+    bool is_mine = u.has_new && (u.length - 1) / TILE % WARPS == warp;
     uint32_t q[D / 16][2];
-    load_queries<D>(q, queries, u.num_queries, lane);
-    bool is_mine = u.has_new && (length - 1) / TILE % WARPS == warp;
     new_row<D> fresh = {};
-    if (p.prepares) {
-        prepare_queries<D>(p, q, p.rope + (size_t)p.positions[u.token] * D, lane);
-        if (is_mine) fresh.load(p, u, lane);
-    }
+    load_queries<D>(q, queries, u.num_queries, lane);
+    if (is_mine) fresh.load(p, u, lane);
+    if (p.prepares) prepare_queries<D>(p, q, rope, lane);
+    if (is_mine) fresh.key.prepare(p.k_norm, p.eps, rope, lane);
     for (int i = 0; i < count; i++) {
         uint32_t tile = stream.oldest();
-        int valid = length - (warp + i * WARPS) * TILE;
+        int valid = u.length - (warp + i * WARPS) * TILE;
         if (is_mine && i + 1 == count) fresh.store(p, u, tile, valid - 1, lane);
         if (valid < TILE) zero_values<D>(tile, valid, lane);
         take_tile<D>(acc, q, tile, valid, p.scale, lane);
@@ -212,22 +222,31 @@ __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     if (!p.starts_early) wait_for_earlier();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int num_units = p.counts[0] * p.units_per_span;
     int ring_bytes = p.stages * tile_stream<D, WARPS>::TILE_BYTES;
-    tile_stream<D, WARPS> stream(p, shared_address(memory) + warp * ring_bytes, num_units, warp,
-                                 lane);
+    tile_stream<D, WARPS> stream(p, shared_address(memory) + warp * ring_bytes, warp, lane);
+    float *rope = reinterpret_cast<float *>(memory + WARPS * ring_bytes); // [D]
+    meeting m = {rope + D, maxes, sums};
+    work_place place = work_start();
+    bool has_unit = place.next(p, stream.num_units);
+    decode_unit u = {};
+    if (has_unit) {
+        u = unit_at(p, place);
+        stage_rope<D>(p, u, rope);
+    }
     if (p.starts_early) wait_for_earlier();
     let_next_start(); // not before: then this layer's successors may start early, too
-    meeting m = {reinterpret_cast<float *>(memory + WARPS * ring_bytes), maxes, sums};
-    for (work_place place = work_start(); place.next(p, num_units);) {
-        decode_unit u = unit_at(p, place);
+    while (has_unit) {
+        __syncthreads(); // rope is there, and what the last item left has been read
         accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D, WARPS>(p, u, stream, acc);
-        __syncthreads(); // what the last item left has been read
-        join_warps<D>(acc, m.values, m.maxes, m.sums, warp, lane);
+        take_tiles<D, WARPS>(p, u, rope, stream, acc);
+        join_warps<D>(acc, m.values, m.maxes, m.sums, u.num_queries, warp, lane);
         __syncthreads();
         finish_unit<D, WARPS>(p, u, m);
+        has_unit = place.next(p, stream.num_units);
+        if (!has_unit) break;
+        u = unit_at(p, place);
+        stage_rope<D>(p, u, rope);
     }
     copy_wait<0>();
 }
@@ -258,11 +277,9 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
     p.keys = static_cast<__nv_bfloat16 *>(kv->keys);
     p.values = static_cast<__nv_bfloat16 *>(kv->values);
-    p.query_start = args->query_start;
-    p.context_len = args->context_len;
     p.block_tables = args->block_tables;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
-    p.items = reinterpret_cast<const int4 *>(plan->items);
+    p.items = reinterpret_cast<const cuda_decode_item *>(plan->items);
     p.spans = plan->spans;
     p.counts = plan->counts;
     p.splits = plan->splits;
@@ -274,6 +291,7 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.groups = shape.groups;
     p.units_per_span = shape.units_per_span;
+    p.is_aligned = shape.is_aligned;
     p.stages = shape.stages;
     p.scale = args->scale * LOG2E;
     if (const attention_prepare_args *prepare = args->prepare) {
@@ -281,8 +299,6 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
         p.q_norm = prepare->q_norm;
         p.k_norm = prepare->k_norm;
         p.rope = prepare->rope;
-        p.positions = prepare->positions;
-        p.slot_mapping = prepare->slot_mapping;
         p.eps = prepare->eps;
         p.starts_early = plan->is_settled;
     }

@@ -34,9 +34,10 @@ __device__ int block_scan(int value, int *warp_sums, int *total) {
 }
 
 struct plan_params {
-    const int32_t *query_start, *context_len;
+    const int32_t *query_start, *context_len, *positions, *slot_mapping;
     const uint32_t *table_stride;
-    int4 *items, *tiles;
+    cuda_decode_item *items;
+    int4 *tiles;
     int32_t *spans, *counts, *splits;
     int num_seqs, tile_tokens;
     int num_spans, span_tiles_min; // as in decode_shape.h
@@ -58,11 +59,17 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
         p.splits[seq * 2] = slot;
         p.splits[seq * 2 + 1] = pieces;
     }
+    cuda_decode_item one = {};
+    one.seq = seq;
+    one.token = p.query_start[seq];
+    one.position = p.positions[one.token];
+    one.slot = p.slot_mapping[one.token];
     for (int i = 0; i < pieces; i++) {
-        int start = max((first + i) * span_tiles - begin, 0);
-        int stop = min((first + i + 1) * span_tiles - begin, tiles);
-        p.items[item + i] = make_int4(seq, start * TILE, min(stop * TILE, p.context_len[seq]),
-                                      pieces > 1 ? slot + i : -1);
+        one.start = max((first + i) * span_tiles - begin, 0) * TILE;
+        one.stop = min(((first + i + 1) * span_tiles - begin) * TILE, p.context_len[seq]);
+        one.piece = pieces > 1 ? slot + i : -1;
+        one.is_end = i + 1 == pieces;
+        p.items[item + i] = one;
         // This piece is the span's first.
         if ((first + i) * span_tiles >= begin) p.spans[first + i] = item + i;
     }
@@ -137,7 +144,9 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.query_start = args->query_start;
     p.context_len = args->context_len;
     p.table_stride = args->block_table_stride;
-    p.items = reinterpret_cast<int4 *>(plan->items);
+    p.positions = args->positions;
+    p.slot_mapping = args->slot_mapping;
+    p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);
     p.spans = plan->spans;
     p.counts = plan->counts;

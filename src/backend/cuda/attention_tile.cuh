@@ -128,11 +128,11 @@ __device__ __forceinline__ void load_queries(uint32_t (&q)[HEAD_DIM / 16][2],
     }
 }
 
-// Puts a warp's result where the warps of a block meet: [warp][query][dim] unnormalised, with max
-// and sum, in shared memory.
+// Puts a warp's result where the warps of a block meet: [warp][num_queries][dim] unnormalised, with
+// max and sum [warp][GROUP], in shared memory.
 template <int HEAD_DIM>
 __device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *maxes, float *sums,
-                           int warp, int lane) {
+                           int num_queries, int warp, int lane) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         for (int offset = 4; offset < 32; offset <<= 1) {
@@ -143,14 +143,19 @@ __device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *max
             sums[warp * GROUP + lane * 2 + i] = acc.sum[i];
         }
     }
-    float *mine = shared + warp * GROUP * HEAD_DIM;
+    float *mine = shared + warp * num_queries * HEAD_DIM;
+    int query = lane % 4 * 2;
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
-        int dim = d * 16 + lane / 4, query = lane % 4 * 2;
-        mine[query * HEAD_DIM + dim] = acc.o[d][0];
-        mine[(query + 1) * HEAD_DIM + dim] = acc.o[d][1];
-        mine[query * HEAD_DIM + dim + 8] = acc.o[d][2];
-        mine[(query + 1) * HEAD_DIM + dim + 8] = acc.o[d][3];
+        int dim = d * 16 + lane / 4;
+        if (query < num_queries) {
+            mine[query * HEAD_DIM + dim] = acc.o[d][0];
+            mine[query * HEAD_DIM + dim + 8] = acc.o[d][2];
+        }
+        if (query + 1 < num_queries) {
+            mine[(query + 1) * HEAD_DIM + dim] = acc.o[d][1];
+            mine[(query + 1) * HEAD_DIM + dim + 8] = acc.o[d][3];
+        }
     }
 }
 

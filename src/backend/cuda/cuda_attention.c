@@ -37,7 +37,7 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     plan->max_tiles = spec->max_num_tokens / plan->tile_tokens + spec->max_num_seqs;
     size_t arrived = (size_t)plan->max_seqs * spec->num_heads * sizeof *plan->arrived;
     size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
-    CU(cudaMalloc((void **)&plan->items, plan->max_items * 4 * sizeof *plan->items));
+    CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans, (plan->max_items + 1) * sizeof *plan->spans));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
     CU(cudaMalloc((void **)&plan->counts, 4 * sizeof *plan->counts));

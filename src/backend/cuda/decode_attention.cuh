@@ -133,8 +133,8 @@ struct weighed {
 
 // What the warps found of one query and dimension.
 template <int D>
-__device__ __forceinline__ weighed join_block(const worker<D> &w, const float *joined, int query,
-                                              int dim) {
+__device__ __forceinline__ weighed join_block(const worker<D> &w, const float *joined,
+                                              int num_queries, int query, int dim) {
     const float *maxes = w.s.maxes, *weights = w.s.weights;
     weighed r = {maxes[query], 0, 0};
 #pragma unroll
@@ -143,7 +143,7 @@ __device__ __forceinline__ weighed join_block(const worker<D> &w, const float *j
     for (int i = 0; i < WARPS; i++) {
         float weight = exp2f(maxes[i * GROUP + query] - r.max);
         r.sum += weight * weights[i * GROUP + query];
-        r.value += weight * joined[(i * GROUP + query) * D + dim];
+        r.value += weight * joined[(i * num_queries + query) * D + dim];
     }
     return r;
 }
@@ -163,7 +163,7 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
                          ((size_t)u.row * a.num_heads + u.kv_head * num_queries) * D;
     for (int i = w.thread; i < num_queries * D; i += COMPUTING) {
         int query = i / D, dim = i % D;
-        weighed mine = join_block(w, joined, query, dim);
+        weighed mine = join_block(w, joined, num_queries, query, dim);
         if (!u.has_new) {
             uint4 *piece = pieces + ((size_t)u.number * GROUP + query) * PIECE_CHUNKS;
             float next = __shfl_down_sync(FULL_WARP, mine.value, 1);
@@ -297,7 +297,7 @@ template <int D> __device__ void attend(const worker<D> &w, int layer) {
             take_tile<D>(acc, q, shared_address(w.s.fresh), 1, scale, w.lane);
         }
         computing_sync(); // the tiles' memory becomes the place where the warps meet
-        join_warps<D>(acc, joined, w.s.maxes, w.s.weights, w.warp, w.lane);
+        join_warps<D>(acc, joined, w.s.maxes, w.s.weights, group, w.warp, w.lane);
         computing_sync();
         finish_unit(w, u, joined, group);
         computing_sync();

@@ -1,13 +1,18 @@
 #include "backend/cuda/decode_shape.h"
 
 enum {
-    STAGES_MAX = 4,
     ROUNDS_MAX = 4,
-    FEW_WARPS = 8, // a block for every sequence and kv head runs at once
-    WARPS = 4,
-    FEW_SPAN_TILES = 32, // joining pieces takes as long as 512 positions
-    SPAN_TILES = 4,
     SEQS_ROUNDED = 16, // sequences of recorded steps
+    WARPS = 4,
+    STAGES = 4,
+    SPAN_TILES = 4,
+    // A block for every sequence and kv head runs at once. What shared memory it takes, the linears
+    // around it lack as L1, which they read their few rows from: 3 stages cost 8 sequences of
+    // Qwen3-8B's shape a third of their speed. Joining pieces takes as long as 1,024 positions, or
+    // 512 where most multiprocessors would have none.
+    FEW_WARPS = 8,
+    FEW_STAGES = 2,
+    FEW_SPAN_TILES = 64,
 };
 
 static int tile_bytes(uint32_t head_dim) {
@@ -32,10 +37,11 @@ static int num_spans_of(int num_blocks, int units_per_span) {
 
 // As many tiles on their way as `blocks` blocks of a multiprocessor have room for; false: not one.
 static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
-                uint32_t head_dim, int blocks) {
-    int joined = shape->warps * CUDA_DECODE_GROUP * (int)(head_dim * sizeof(float));
-    for (int stages = STAGES_MAX; stages; stages--) {
-        int bytes = stages * shape->warps * tile_bytes(head_dim) + joined;
+                uint32_t head_dim, int blocks, int stages_max) {
+    // Where warps meet; a position's row of the rotary embedding.
+    int others = (shape->warps * shape->queries + 1) * (int)(head_dim * sizeof(float));
+    for (int stages = stages_max; stages; stages--) {
+        int bytes = stages * shape->warps * tile_bytes(head_dim) + others;
         // The device keeps 1,024 bytes of each block, also of the one of shared_bytes_max.
         if (blocks * (bytes + CUDA_DECODE_RESERVED_BYTES) > info->shared_bytes_max + 1024) continue;
         shape->stages = stages;
@@ -56,15 +62,19 @@ struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *inf
     int group = (int)(num_heads / num_kv_heads);
     struct cuda_decode_shape shape = {0};
     shape.groups = (group + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP;
+    shape.queries = group < CUDA_DECODE_GROUP ? group : CUDA_DECODE_GROUP;
     shape.units_per_span = (int)num_kv_heads * shape.groups;
-    shape.is_aligned = rounded * num_kv_heads <= (uint32_t)info->num_sms;
-    shape.span_tiles_min = shape.is_aligned ? FEW_SPAN_TILES : SPAN_TILES;
+    uint32_t num_units = rounded * num_kv_heads, num_sms = (uint32_t)info->num_sms;
+    shape.is_aligned = num_units <= num_sms;
+    shape.span_tiles_min = SPAN_TILES;
+    if (shape.is_aligned)
+        shape.span_tiles_min = FEW_SPAN_TILES / (num_units <= num_sms / 4 ? 2 : 1);
     shape.warps = FEW_WARPS;
-    bool fits = shape.is_aligned && fit(&shape, info, head_dim, 1);
+    bool fits = shape.is_aligned && fit(&shape, info, head_dim, 1, FEW_STAGES);
     if (!fits || shape.stages < 2) {
         shape.warps = WARPS;
-        fits = fit(&shape, info, head_dim, 2);
-        if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1);
+        fits = fit(&shape, info, head_dim, 2, STAGES);
+        if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1, STAGES);
     }
     shape.num_spans = num_spans_of(shape.num_blocks, shape.units_per_span);
     return shape;

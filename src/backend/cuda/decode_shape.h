@@ -1,5 +1,5 @@
 /* How decode attention is cut and launched: what the plan of a step and the kernel agree on, from
- * the model's shape and the device alone. Included by C and by CUDA C++. */
+ * the model's shape, the number of sequences and the device alone. Included by C and by CUDA C++. */
 #ifndef BACKEND_CUDA_DECODE_SHAPE_H
 #define BACKEND_CUDA_DECODE_SHAPE_H
 
@@ -12,7 +12,7 @@ extern "C" {
 enum {
     CUDA_DECODE_TILE = 16, // positions that a warp takes at once
     // Of a block's shared memory: what the device keeps of it, and what is not counted one by one.
-    CUDA_DECODE_RESERVED_BYTES = 2048,
+    CUDA_DECODE_RESERVED_BYTES = 1536,
 };
 
 struct cuda_decode_shape {
@@ -21,11 +21,19 @@ struct cuda_decode_shape {
     int num_blocks; // that run at once, on all multiprocessors
     int shared_bytes; // of a block
     int groups; // of up to CUDA_DECODE_GROUP queries that share a kv head
+    int queries; // of a group at most
     int units_per_span; // kv heads x groups
     int num_spans; // the most that a step's positions are cut into
     int span_tiles_min; // tiles of a span at least
     // A span holds one piece of one sequence, so that little has to be joined: for few sequences.
     bool is_aligned;
+};
+
+// A piece of a sequence, as the plan writes it; 16-byte aligned.
+struct cuda_decode_item {
+    int32_t seq, start, stop, piece; // positions; place among the pieces in memory, or -1: no other
+    int32_t token, position, slot; // the sequence's in this step, as attention_prepare has them
+    int32_t is_end; // its last position is the sequence's
 };
 
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,

@@ -11,20 +11,20 @@ namespace {
 struct decode_params {
     const __nv_bfloat16 *qkv;
     __nv_bfloat16 *keys, *values; // of the layer
-    const int32_t *query_start, *context_len, *block_tables;
+    const int32_t *block_tables;
     __nv_bfloat16 *out;
-    const int4 *items; // sequence, first position, past the last, slot or -1
+    const cuda_decode_item *items;
     const int32_t *spans, *counts, *splits;
     int32_t *arrived; // [max_seqs][num_heads], all 0 between launches
     float *partial;
     int num_heads, num_kv_heads, block_size, qkv_stride;
-    int groups, units_per_span; // of decode_shape.h
+    int groups, units_per_span; // these and is_aligned: of decode_shape.h
+    bool is_aligned;
     int stages; // tiles on their way, per warp
     float scale; // times log2(e)
     // What attention_prepare would have done, where `prepares`; else q, k and v are as it left them.
     bool prepares;
     const float *q_norm, *k_norm, *rope;
-    const int32_t *positions, *slot_mapping;
     float eps;
     bool starts_early; // plan and cache are there before the kernel in front has ended
 };
@@ -38,8 +38,8 @@ struct work_place {
         unit += gridDim.x;
         if (unit >= num_units) return false;
         int span = unit / p.units_per_span; // spans are not empty
-        item = p.spans[span];
-        stop = p.spans[span + 1];
+        item = p.is_aligned ? span : p.spans[span];
+        stop = p.is_aligned ? span + 1 : p.spans[span + 1];
         return true;
     }
     __device__ __forceinline__ int kv_head(const decode_params &p) const {
@@ -56,8 +56,17 @@ __device__ __forceinline__ work_place work_start() {
     return {static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x), 0, 0};
 }
 
-template <int WARPS> __device__ __forceinline__ int tiles_of(const int4 &work, int warp) {
-    int num_tiles = (work.z - work.y + TILE - 1) / TILE;
+// The two halves of an item are loaded as they are needed.
+__device__ __forceinline__ int4 load_range(const decode_params &p, int item) {
+    return reinterpret_cast<const int4 *>(p.items)[item * 2];
+}
+__device__ __forceinline__ int4 load_token(const decode_params &p, int item) {
+    return reinterpret_cast<const int4 *>(p.items)[item * 2 + 1];
+}
+
+// Positions [start, stop) are `length`; every WARPS-th tile of them is this warp's.
+template <int WARPS> __device__ __forceinline__ int tiles_of(int length, int warp) {
+    int num_tiles = (length + TILE - 1) / TILE;
     return num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
 }
 
@@ -65,18 +74,22 @@ template <int D, int WARPS> struct tile_stream {
     static constexpr int TILE_BYTES = 2 * TILE * D * 2;
     const decode_params &p;
     uint32_t ring; // shared: [stages][TILE_BYTES]
-    int num_units, warp, lane;
+    int num_units, table_stride, warp, lane;
     work_place place; // the item of which tiles are issued
     bool is_done;
-    int4 work;
+    int4 range; // of the item: sequence, start, stop
     int index, count; // the next tile of this warp's in the item, and how many there are
     int blocks; // of the item's next 32 tiles of this warp, one per lane
     int newest; // place in the ring for the next tile, and so that of the oldest
 
     __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,
-                                           int units, int warp_index, int lane_index)
-        : p(params), ring(ring_address), num_units(units), warp(warp_index), lane(lane_index),
-          place(work_start()), is_done(false), work(), index(0), count(0), blocks(0), newest(0) {
+                                           int warp_index, int lane_index)
+        : p(params), ring(ring_address), num_units(0), table_stride(0), warp(warp_index),
+          lane(lane_index), place(work_start()), is_done(false), range(), index(0), count(0),
+          blocks(0), newest(0) {
+        int4 counts = *reinterpret_cast<const int4 *>(p.counts);
+        num_units = counts.x * p.units_per_span;
+        table_stride = counts.z;
         for (int i = 0; i < p.stages; i++) issue();
     }
 
@@ -85,9 +98,9 @@ template <int D, int WARPS> struct tile_stream {
         while (!is_done && index == count) {
             is_done = !place.next(p, num_units);
             if (is_done) break;
-            work = p.items[place.item];
+            range = load_range(p, place.item);
             index = 0;
-            count = tiles_of<WARPS>(work, warp);
+            count = tiles_of<WARPS>(range.z - range.y, warp);
         }
         if (!is_done) copy_next();
         if (++newest == p.stages) newest = 0;
@@ -96,13 +109,13 @@ template <int D, int WARPS> struct tile_stream {
 
     __device__ __forceinline__ void copy_next() {
         if (index % 32 == 0) {
-            const int32_t *table = p.block_tables + (size_t)work.x * p.counts[2];
-            blocks = blocks_ahead<WARPS>(table, work.y, work.z, warp + index * WARPS, p.block_size,
-                                         lane);
+            const int32_t *table = p.block_tables + (size_t)range.x * table_stride;
+            blocks = blocks_ahead<WARPS>(table, range.y, range.z, warp + index * WARPS,
+                                         p.block_size, lane);
         }
         int block = __shfl_sync(FULL_WARP, blocks, index % 32);
         int ignored, offset;
-        split_position(work.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
+        split_position(range.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
         size_t row = ((size_t)block * p.num_kv_heads + place.kv_head(p)) * p.block_size + offset;
         copy_tile<D>(ring + newest * TILE_BYTES, p.keys + row * D, p.values + row * D, lane);
         index++;

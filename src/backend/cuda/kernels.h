@@ -89,7 +89,7 @@ enum {
 // Decode: pieces of sequences one behind the other are cut into spans of equal length; a work unit
 // is a span for one kv head and up to CUDA_DECODE_GROUP of its queries.
 struct cuda_attention_plan {
-    int32_t *items; // [max_items][4] decode: sequence, first position, past the last, slot or -1
+    int32_t *items; // [max_items][8] decode: struct cuda_decode_item (decode_shape.h)
     int32_t *spans; // [max_items + 1]: first item of each span, and the end
     int32_t *tiles; // [max_tiles][4] prefill: sequence, first token, its position, tokens
     int32_t *counts; // [4]: spans, tiles, stride of the block tables, prefill items begun: 0

@@ -29,6 +29,17 @@ __global__ void __launch_bounds__(THREADS_MAX)
     rms_norm_kernel(const uint4 *x, uint4 *residual, const float4 *weight, uint4 *out, int vectors,
                     float eps) {
     let_next_start();
+    // What is constant comes while the kernel in front ends; of long rows it would fill the
+    // registers.
+    constexpr bool IS_AHEAD = TURNS <= 2;
+    float4 ahead[IS_AHEAD ? TURNS : 1][2];
+#pragma unroll
+    for (int t = 0; IS_AHEAD && t < TURNS; t++) {
+        int i = t * blockDim.x + threadIdx.x;
+        if (i >= vectors) break;
+        ahead[t][0] = weight[i * 2];
+        ahead[t][1] = weight[i * 2 + 1];
+    }
     wait_for_earlier();
     uint4 row[TURNS];
     float sum = 0;
@@ -57,7 +68,8 @@ __global__ void __launch_bounds__(THREADS_MAX)
     for (int t = 0; t < TURNS; t++) {
         int i = t * blockDim.x + threadIdx.x;
         if (i >= vectors) break;
-        float4 w0 = weight[i * 2], w1 = weight[i * 2 + 1];
+        float4 w0 = IS_AHEAD ? ahead[t][0] : weight[i * 2];
+        float4 w1 = IS_AHEAD ? ahead[t][1] : weight[i * 2 + 1];
         uint4 v = row[t];
         out[start + i] =
             make_uint4(pack_bf16(bf16_low(v.x) * scale * w0.x, bf16_high(v.x) * scale * w0.y),
