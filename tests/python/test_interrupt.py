@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT
+from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, in_step
 from nanovllm import LLM, SamplingParams
 from nanovllm._interrupt import deferred
 
@@ -34,6 +34,7 @@ def interrupt_in_step(llm: LLM, number: int) -> None:
     engine.step = stepping  # type: ignore[method-assign]
 
 
+@in_step
 def test_an_interrupt_ends_generate_between_steps(own: LLM) -> None:
     interrupt_in_step(own, 3)
     with pytest.raises(KeyboardInterrupt):
@@ -55,6 +56,7 @@ def test_an_interrupt_aborts_only_its_own_requests(own: LLM) -> None:
     assert [seq_id for seq_id, _ in ended] == [other]
 
 
+@in_step
 def test_an_interrupt_of_step_comes_after_it(own: LLM) -> None:
     own.add_request("a", LONG)
     interrupt_in_step(own, 1)

@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from conftest import DATA, ROOT
+from conftest import DATA, ROOT, same_ids
 from nanovllm import LLM, SamplingParams, Tokenizer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=256)
 
 
+@same_ids
 def test_greedy_answers_are_those_of_transformers(llm: LLM) -> None:
     cases = json.loads((DATA / "greedy.json").read_text())
     # Some were cut at a length.

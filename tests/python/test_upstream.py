@@ -8,7 +8,7 @@ import random
 
 import nanovllm
 import pytest
-from conftest import ANSWER, EOS, EOS_TOO, MODEL, QUESTION, small
+from conftest import ANSWER, EOS, EOS_TOO, MODEL, QUESTION, same_ids, small
 from nanovllm import LLM, Config, NanovllmError, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -215,6 +215,7 @@ def test_a_request_larger_than_the_cache_is_refused_b1() -> None:
         assert llm.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
 
 
+@same_ids
 def test_many_requests_in_a_small_cache_are_preempted_and_end() -> None:
     with LLM(MODEL, **small(num_kvcache_blocks=4, kvcache_block_size=16)) as llm:
         outputs = llm.generate([[i, 2, 3] for i in range(6)], SamplingParams(0, 40, True), False)
