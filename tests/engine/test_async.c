@@ -14,60 +14,74 @@
 #include "support/engine_fixture.h"
 #include "support/workload.h"
 
-static struct nvllm_result *run(const struct workload *w, struct nvllm_engine_options options,
-                                const char *async_scheduling, struct nvllm_stats *stats) {
-    options.async_scheduling = async_scheduling;
-    return workload_run(w, &options, stats);
+struct expected {
+    struct workload *workload;
+    struct nvllm_result *results; // [WORKLOAD_REQUESTS]
+    struct nvllm_stats stats;
+};
+
+// What the workload has step by step: the same however its steps are cut.
+static int run_step_by_step(void **state) {
+    struct expected *expected = calloc(1, sizeof *expected);
+    assert_non_null(expected);
+    *state = expected;
+    struct nvllm_engine_options options = small_options();
+    options.async_scheduling = "off";
+    expected->workload = workload_create();
+    expected->stats = (struct nvllm_stats)NVLLM_STATS_INIT;
+    expected->results = workload_run(expected->workload, &options, &expected->stats);
+    return 0;
 }
 
-static void expect_same_results(struct nvllm_engine_options options, bool preempts) {
-    struct workload *w = workload_create();
-    struct nvllm_stats off = NVLLM_STATS_INIT, on = NVLLM_STATS_INIT;
-    struct nvllm_result *want = run(w, options, "off", &off);
-    struct nvllm_result *got = run(w, options, "on", &on);
-    workload_expect_same(got, want);
-    assert_int_equal(on.num_generated_tokens, off.num_generated_tokens);
-    assert_int_equal(on.num_kv_blocks_used, 0);
-    if (preempts) assert_true(on.num_preemptions > 0 && off.num_preemptions > 0);
-    nvllm_results_free(want, WORKLOAD_REQUESTS);
+static int forget_expected(void **state) {
+    struct expected *expected = *state;
+    nvllm_results_free(expected->results, WORKLOAD_REQUESTS);
+    free(expected->workload);
+    free(expected);
+    return 0;
+}
+
+static void expect_same_results(const struct expected *expected,
+                                struct nvllm_engine_options options, bool preempts) {
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    options.async_scheduling = "on";
+    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
+    workload_expect_same(got, expected->results);
+    assert_int_equal(stats.num_generated_tokens, expected->stats.num_generated_tokens);
+    assert_int_equal(stats.num_kv_blocks_used, 0);
+    if (preempts) assert_true(stats.num_preemptions > 0);
     nvllm_results_free(got, WORKLOAD_REQUESTS);
-    free(w);
 }
 
 static void test_same_results(void **state) {
-    (void)state;
-    expect_same_results(small_options(), false);
+    expect_same_results(*state, small_options(), false);
 }
 
 static void test_same_results_in_chunks(void **state) {
-    (void)state;
     struct nvllm_engine_options options = small_options();
     options.max_num_batched_tokens = 24;
-    expect_same_results(options, false);
+    expect_same_results(*state, options, false);
 }
 
 static void test_same_results_with_preemption(void **state) {
-    (void)state;
     struct nvllm_engine_options options = small_options();
     options.num_kvcache_blocks = 20;
-    expect_same_results(options, true);
+    expect_same_results(*state, options, true);
 }
 
 static void test_same_results_without_a_prefix_cache(void **state) {
-    (void)state;
     struct nvllm_engine_options options = small_options();
     options.enable_prefix_caching = 0;
     options.max_num_seqs = 3;
-    expect_same_results(options, false);
+    expect_same_results(*state, options, false);
 }
 
 // prefill-first keeps running step by step, whatever is asked for.
 static void test_same_results_with_prefill_first(void **state) {
-    (void)state;
     struct nvllm_engine_options options = small_options();
     options.schedule = "prefill-first";
     options.num_kvcache_blocks = 18;
-    expect_same_results(options, true);
+    expect_same_results(*state, options, true);
 }
 
 struct tally {
@@ -147,5 +161,5 @@ int main(void) {
         cmocka_unit_test(test_abort_of_a_request_on_its_way),
         cmocka_unit_test(test_ends_with_a_step_on_its_way),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, run_step_by_step, forget_expected);
 }

@@ -439,7 +439,7 @@ template <int D> struct prefill {
 
 template <int D>
 __global__ void __launch_bounds__(THREADS, 1)
-    prefill_kernel(const __grid_constant__ prefill_params p) {
+    prefill_sm90_kernel(const __grid_constant__ prefill_params p) {
     NV_IF_TARGET(NV_HAS_FEATURE_SM_90a,
                  (extern __shared__ __align__(1024) char memory[]; prefill<D>::run(p, memory);))
 }
@@ -461,10 +461,11 @@ template <int D>
 void launch(const prefill_params &p, int num_items, const cuda_device_info *info,
             cudaStream_t stream) {
     constexpr int BYTES = prefill<D>::SHARED_BYTES;
-    cudaFuncSetAttribute(prefill_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    cudaFuncSetAttribute(prefill_sm90_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         BYTES);
     int blocks = num_items < info->num_sms ? num_items : info->num_sms;
-    launch_dependent(prefill_kernel<D>, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES, info,
-                     stream, p);
+    launch_dependent(prefill_sm90_kernel<D>, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES,
+                     info, stream, p);
 }
 
 } // namespace
