@@ -155,7 +155,7 @@ struct attention_plan_args {
     // dev: the step's block_table_stride. attention_args has it too, but a recorded step keeps the
     // one that it was recorded with.
     const uint32_t *block_table_stride;
-    const int32_t *positions, *slot_mapping; // dev [num_tokens], as in attention_prepare_args
+    const int32_t *slot_mapping; // dev [num_tokens], as in attention_prepare_args
     uint32_t num_seqs;
 };
 
@@ -164,9 +164,11 @@ struct attention_plan_args {
 // every position up to its own. softmax(scale * q k^T) v.
 struct attention_args {
     const void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]: q is read
-    // NULL, or what attention_prepare was not asked for: it is done on the way, with q, k and v read
-    // from the same qkv. Only where the backend says attention_prepares, and no sequence has more
-    // than one query token.
+    // NULL, or what attention_prepare was not asked for, borrowed during the call: it is done on
+    // the way, for the same qkv, cache, layer and shape, with the plan's slots. Only where the
+    // backend says attention_prepares and no sequence has more than one query token. Keys and
+    // values of the step are not all written before any is read, so no sequence may see another's
+    // new slot; and nothing else may write this layer's cache since the step's first attention.
     const struct attention_prepare_args *prepare;
     struct kv_cache *cache; // written with `prepare`
     const int32_t *query_start; // dev [num_seqs + 1]

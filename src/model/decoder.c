@@ -221,7 +221,6 @@ static void run_layers(struct pass *pass) {
                                             .query_start = in->query_start,
                                             .context_len = in->context_len,
                                             .block_table_stride = in->device_stride,
-                                            .positions = in->positions,
                                             .slot_mapping = in->slot_mapping,
                                             .num_seqs = in->num_seqs,
                                         });

@@ -43,6 +43,7 @@ struct variant {
     uint32_t more_stride; // entries that block tables are wider
     uint32_t num_padding; // more sequences, of one token without a slot and context_len 0
     bool on_the_way; // attention does attention_prepare's work; a step of decodes
+    bool unslotted; // the step's tokens are not to be kept
     bool skipped; // a step before whose tokens are NaN and have no slot
 };
 

@@ -341,8 +341,10 @@ static void fake_attention_plan(struct backend *backend, struct backend_stream *
 
 static void fake_attention(struct backend *backend, struct backend_stream *stream,
                            const struct attention_args *args) {
-    (void)stream;
-    enqueue(backend, &(struct command){.kind = ATTENTION, .as.attention = *args});
+    if (args->prepare) fake_attention_prepare(backend, stream, args->prepare);
+    struct command command = {.kind = ATTENTION, .as.attention = *args};
+    command.as.attention.prepare = NULL;
+    enqueue(backend, &command);
 }
 
 static void fake_silu_mul(struct backend *backend, struct backend_stream *stream,
@@ -413,5 +415,6 @@ enum status select_cuda_create(struct backend **out, const struct backend_option
     fill_ops();
     (*out)->ops = &fake.ops;
     (*out)->name = "fake";
+    (*out)->attention_prepares = true;
     return OK;
 }

@@ -221,6 +221,7 @@ static uint32_t rows_per_item(const struct attention_job *job) {
 void cpu_attention(struct backend *backend, struct backend_stream *stream,
                    const struct attention_args *args) {
     (void)stream;
+    CHECK(!args->prepare, "layer=%u", args->layer);
     if (args->num_seqs == 0) return;
     const struct kv_cache_spec *spec = &args->cache->spec;
     CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&

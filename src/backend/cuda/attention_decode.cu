@@ -234,7 +234,8 @@ __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
         stage_rope<D>(p, u, rope);
     }
     if (p.starts_early) wait_for_earlier();
-    let_next_start(); // not before: then this layer's successors may start early, too
+    // Not before the wait: the next layer's attention reads plan and cache before its own.
+    let_next_start();
     while (has_unit) {
         __syncthreads(); // rope is there, and what the last item left has been read
         accumulator<D> acc = {};
@@ -256,7 +257,7 @@ void launch_warps(const decode_params &p, const cuda_decode_shape &shape,
                   const cuda_device_info *info, cudaStream_t stream) {
     auto kernel = decode_kernel<D, WARPS>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES);
+                         info->shared_bytes_max - cuda_decode_static_bytes(WARPS));
     launch_dependent(kernel, dim3(shape.num_blocks), WARPS * 32, shape.shared_bytes, info, stream,
                      p);
 }
@@ -264,11 +265,10 @@ void launch_warps(const decode_params &p, const cuda_decode_shape &shape,
 template <int D>
 void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_device_info *info,
             cudaStream_t stream) {
-    if (shape.warps == 8) {
-        launch_warps<D, 8>(p, shape, info, stream);
-    } else {
-        launch_warps<D, 4>(p, shape, info, stream);
+    if constexpr (D <= 128) {
+        if (shape.warps == 8) return launch_warps<D, 8>(p, shape, info, stream);
     }
+    launch_warps<D, 4>(p, shape, info, stream);
 }
 
 decode_params params_of(const attention_args *args, const cuda_kv_view *kv,

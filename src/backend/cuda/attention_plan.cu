@@ -1,8 +1,8 @@
 /* The step's attention work lists, made once for all layers from the lengths alone.
  *
- * Decode: the sequences with one query token, one behind the other in tiles of 16 positions, are cut
- * into spans of equal length, as many as give all blocks the same to do (decode_shape.h); a sequence
- * across a cut is in pieces. Where there are few sequences each begins a span of its own.
+ * Decode: the sequences with one query token, one behind the other in tiles of 16 positions, are
+ * cut into spans of equal length, as many as give all blocks the same to do (decode_shape.h); a
+ * sequence across a cut is in pieces. Where there are few sequences each begins a span of its own.
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens, the last (which
  * see the most positions) first.
  *
@@ -34,7 +34,7 @@ __device__ int block_scan(int value, int *warp_sums, int *total) {
 }
 
 struct plan_params {
-    const int32_t *query_start, *context_len, *positions, *slot_mapping;
+    const int32_t *query_start, *context_len, *slot_mapping;
     const uint32_t *table_stride;
     cuda_decode_item *items;
     int4 *tiles;
@@ -50,8 +50,8 @@ __device__ int decode_tiles(const plan_params &p, int seq) {
     return (p.context_len[seq] + TILE - 1) / TILE;
 }
 
-// A sequence's pieces: items from `item` on, and slots from `slot` on if they are several. Its tiles
-// begin at `begin`, counted over all sequences.
+// A sequence's pieces: items from `item` on, and slots from `slot` on if they are several. Its
+// tiles begin at `begin`, counted over all sequences.
 __device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
                             int item, int slot) {
     int first = begin / span_tiles, pieces = (begin + tiles - 1) / span_tiles - first + 1;
@@ -62,7 +62,7 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
     cuda_decode_item one = {};
     one.seq = seq;
     one.token = p.query_start[seq];
-    one.position = p.positions[one.token];
+    one.position = p.context_len[seq] - 1;
     one.slot = p.slot_mapping[one.token];
     for (int i = 0; i < pieces; i++) {
         one.start = max((first + i) * span_tiles - begin, 0) * TILE;
@@ -144,7 +144,6 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.query_start = args->query_start;
     p.context_len = args->context_len;
     p.table_stride = args->block_table_stride;
-    p.positions = args->positions;
     p.slot_mapping = args->slot_mapping;
     p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);

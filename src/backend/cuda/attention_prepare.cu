@@ -1,6 +1,6 @@
 /* Between the qkv projection and attention, in one pass: RMS norm of every q and k head where the
- * family has it, rotary embedding (head_share.cuh), q back in place, k and v into the paged cache at
- * slot_mapping. Where all tokens are decodes, attention does it on the way (attention_decode.cu).
+ * family has it, rotary embedding (head_share.cuh), q back in place, k and v into the paged cache
+ * at slot_mapping. Where all tokens are decodes, attention does it (attention_decode.cu).
  * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a warp per head. */
 #include "backend/cuda/head_share.cuh"
 #include "backend/cuda/kernels.h"

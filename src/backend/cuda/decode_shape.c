@@ -2,7 +2,6 @@
 
 enum {
     ROUNDS_MAX = 4,
-    SEQS_ROUNDED = 16, // sequences of recorded steps
     WARPS = 4,
     STAGES = 4,
     SPAN_TILES = 4,
@@ -13,6 +12,7 @@ enum {
     FEW_WARPS = 8,
     FEW_STAGES = 2,
     FEW_SPAN_TILES = 64,
+    FEW_HEAD_DIM_MAX = 128, // two tiles of each warp fit
 };
 
 static int tile_bytes(uint32_t head_dim) {
@@ -43,7 +43,8 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     for (int stages = stages_max; stages; stages--) {
         int bytes = stages * shape->warps * tile_bytes(head_dim) + others;
         // The device keeps 1,024 bytes of each block, also of the one of shared_bytes_max.
-        if (blocks * (bytes + CUDA_DECODE_RESERVED_BYTES) > info->shared_bytes_max + 1024) continue;
+        int all = bytes + cuda_decode_static_bytes(shape->warps) + 1024;
+        if (blocks * all > info->shared_bytes_max + 1024) continue;
         shape->stages = stages;
         shape->shared_bytes = bytes;
         shape->num_blocks = blocks * info->num_sms;
@@ -52,25 +53,30 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     return false;
 }
 
-// Where a block for every sequence and kv head runs at once, blocks have twice the warps. The count
-// of sequences is taken as recorded steps round it, so that those and others agree.
+// Sequences as recorded steps have them, so that those and others are cut alike: powers of two,
+// then multiples of 16.
+static uint32_t recorded_seqs(uint32_t num_seqs) {
+    uint32_t rows = 1;
+    while (rows < num_seqs && rows < 16) rows *= 2;
+    return rows < num_seqs ? (num_seqs + 15) / 16 * 16 : rows;
+}
+
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
                                               uint32_t num_seqs, uint32_t num_heads,
                                               uint32_t num_kv_heads, uint32_t head_dim) {
-    uint32_t rounded = num_seqs;
-    if (num_seqs > 8) rounded = (num_seqs + SEQS_ROUNDED - 1) / SEQS_ROUNDED * SEQS_ROUNDED;
     int group = (int)(num_heads / num_kv_heads);
     struct cuda_decode_shape shape = {0};
     shape.groups = (group + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP;
     shape.queries = group < CUDA_DECODE_GROUP ? group : CUDA_DECODE_GROUP;
     shape.units_per_span = (int)num_kv_heads * shape.groups;
-    uint32_t num_units = rounded * num_kv_heads, num_sms = (uint32_t)info->num_sms;
+    uint32_t num_units = recorded_seqs(num_seqs) * num_kv_heads, num_sms = (uint32_t)info->num_sms;
     shape.is_aligned = num_units <= num_sms;
     shape.span_tiles_min = SPAN_TILES;
     if (shape.is_aligned)
         shape.span_tiles_min = FEW_SPAN_TILES / (num_units <= num_sms / 4 ? 2 : 1);
     shape.warps = FEW_WARPS;
-    bool fits = shape.is_aligned && fit(&shape, info, head_dim, 1, FEW_STAGES);
+    bool fits = shape.is_aligned && head_dim <= FEW_HEAD_DIM_MAX &&
+                fit(&shape, info, head_dim, 1, FEW_STAGES);
     if (!fits || shape.stages < 2) {
         shape.warps = WARPS;
         fits = fit(&shape, info, head_dim, 2, STAGES);

@@ -1,5 +1,5 @@
 /* How decode attention is cut and launched: what the plan of a step and the kernel agree on, from
- * the model's shape, the number of sequences and the device alone. Included by C and by CUDA C++. */
+ * the model's shape, the number of sequences and the device. Included by C and by CUDA C++. */
 #ifndef BACKEND_CUDA_DECODE_SHAPE_H
 #define BACKEND_CUDA_DECODE_SHAPE_H
 
@@ -9,11 +9,7 @@
 extern "C" {
 #endif
 
-enum {
-    CUDA_DECODE_TILE = 16, // positions that a warp takes at once
-    // Of a block's shared memory: what the device keeps of it, and what is not counted one by one.
-    CUDA_DECODE_RESERVED_BYTES = 1536,
-};
+enum { CUDA_DECODE_TILE = 16 }; // positions that a warp takes at once
 
 struct cuda_decode_shape {
     int warps; // of a block
@@ -28,6 +24,11 @@ struct cuda_decode_shape {
     // A span holds one piece of one sequence, so that little has to be joined: for few sequences.
     bool is_aligned;
 };
+
+// Shared memory of a block besides shared_bytes, known when the kernel is compiled.
+static inline int cuda_decode_static_bytes(int warps) {
+    return warps * CUDA_DECODE_GROUP * 2 * (int)sizeof(float) + 16;
+}
 
 // A piece of a sequence, as the plan writes it; 16-byte aligned.
 struct cuda_decode_item {

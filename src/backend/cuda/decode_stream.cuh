@@ -1,7 +1,7 @@
 /* The tiles of decode attention on their way: each warp of a block streams every n-th tile of the
- * block's items, one item behind the other, through a ring of its own in shared memory, by cp.async.
- * Copies go on into the next item while results of the last are joined, so memory does not rest
- * between them. */
+ * block's items, one item behind the other, through a ring of its own in shared memory, by
+ * cp.async. Copies go on into the next item while results of the last are joined, so memory does
+ * not rest between them. */
 #pragma once
 
 #include "backend/cuda/attention_tile.cuh"
@@ -22,7 +22,8 @@ struct decode_params {
     bool is_aligned;
     int stages; // tiles on their way, per warp
     float scale; // times log2(e)
-    // What attention_prepare would have done, where `prepares`; else q, k and v are as it left them.
+    // What attention_prepare would have done, where `prepares`; else q, k and v are as it left
+    // them.
     bool prepares;
     const float *q_norm, *k_norm, *rope;
     float eps;

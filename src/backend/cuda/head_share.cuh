@@ -1,7 +1,7 @@
 /* One head of a token in a warp's registers, between the qkv projection and attention: RMS norm,
  * rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn together). Each
- * lane has elements next to each other, W of them, from the first half of the head and the same from
- * the second half. */
+ * lane has elements next to each other, W of them, from the first half of the head and the same
+ * from the second half. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
@@ -96,7 +96,8 @@ template <int D> struct head_share {
         }
     }
 
-    // Into a row of the KV cache or of a tile of it, where chunks of 8 are swizzled by the position.
+    // Into a row of the KV cache or of a tile of it, where chunks of 8 are swizzled by the
+    // position.
     __device__ __forceinline__ void store_swizzled(__nv_bfloat16 *row, int position,
                                                    int lane) const {
 #pragma unroll

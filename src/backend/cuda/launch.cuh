@@ -1,7 +1,12 @@
 /* Launching a kernel that may start before the one in front of it has ended (programmatic dependent
  * launch, sm_90 and later; earlier devices run one after the other). Such a kernel does what needs
- * nothing of the step, loading weights above all, then calls wait_for_earlier, and only then touches
- * what earlier kernels wrote or read. */
+ * nothing of the step, loading weights above all, then calls wait_for_earlier, and only then
+ * touches what earlier kernels wrote or read.
+ *
+ * Decode attention alone reads the plan, block tables and the cache before its wait, from a step's
+ * second attention on. That is sound because every attention lets the next kernel start only after
+ * its own wait, every kernel between two of them waits in all its blocks or is an ordinary launch,
+ * and the plan is an ordinary launch. */
 #pragma once
 
 #include <cuda_runtime.h>

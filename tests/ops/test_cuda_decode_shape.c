@@ -1,0 +1,107 @@
+// How decode attention is cut and launched: plain arithmetic on the host, over devices and models.
+#include "backend/cuda/decode_shape.h"
+#include "base/compiler.h"
+#include "support/cmocka_all.h"
+
+static const int shared_bytes[] = {99 << 10, 163 << 10, 227 << 10}; // of sm_89, sm_80 and sm_90
+static const int num_sms[] = {1, 46, 78, 108, 114, 128, 132, 148};
+static const uint32_t head_dims[] = {32, 64, 96, 128, 256};
+static const uint32_t groups[] = {1, 2, 3, 5, 7, 8, 12, 16, 32};
+static const uint32_t kv_heads[] = {1, 2, 4, 5, 6, 8, 10, 17, 32, 40, 64, 160};
+
+enum { SEQS_MAX = 300 };
+
+typedef void check_fn(const struct cuda_device_info *info, uint32_t num_heads,
+                      uint32_t num_kv_heads, uint32_t head_dim);
+
+static void each_model(check_fn *check) {
+    for (size_t b = 0; b < ARRAY_LEN(shared_bytes) * ARRAY_LEN(num_sms); b++) {
+        const struct cuda_device_info info = {
+            .num_sms = num_sms[b % ARRAY_LEN(num_sms)],
+            .shared_bytes_max = shared_bytes[b / ARRAY_LEN(num_sms)],
+        };
+        for (size_t m = 0; m < ARRAY_LEN(groups) * ARRAY_LEN(kv_heads); m++) {
+            uint32_t heads = kv_heads[m / ARRAY_LEN(groups)];
+            for (size_t d = 0; d < ARRAY_LEN(head_dims); d++) {
+                check(&info, heads * groups[m % ARRAY_LEN(groups)], heads, head_dims[d]);
+            }
+        }
+    }
+}
+
+static void check_fits(const struct cuda_device_info *info, uint32_t num_heads,
+                       uint32_t num_kv_heads, uint32_t head_dim) {
+    for (uint32_t n = 1; n <= SEQS_MAX; n += 13) {
+        struct cuda_decode_shape s =
+            cuda_decode_shape_of(info, n, num_heads, num_kv_heads, head_dim);
+        assert_in_range(s.stages, 1, 4);
+        assert_true(s.warps == 4 || (s.warps == 8 && head_dim <= 128));
+        int fixed = cuda_decode_static_bytes(s.warps), blocks = s.num_blocks / info->num_sms;
+        assert_in_range(blocks, 1, 2);
+        assert_true(s.shared_bytes + fixed <= info->shared_bytes_max);
+        // A multiprocessor has 1,024 bytes more than a block, and keeps as much of each.
+        assert_true(blocks * (s.shared_bytes + fixed + 1024) <= info->shared_bytes_max + 1024);
+    }
+}
+
+// A block has room for its launch, and a multiprocessor for all blocks that are counted on.
+static void test_shared_memory_fits(void **state) {
+    (void)state;
+    each_model(check_fits);
+}
+
+static void check_work(const struct cuda_device_info *info, uint32_t num_heads,
+                       uint32_t num_kv_heads, uint32_t head_dim) {
+    struct cuda_decode_shape s =
+        cuda_decode_shape_of(info, SEQS_MAX, num_heads, num_kv_heads, head_dim);
+    assert_int_equal(s.units_per_span, (int)num_kv_heads * s.groups);
+    assert_true(s.groups * s.queries >= (int)(num_heads / num_kv_heads));
+    assert_true(s.num_spans >= 1);
+    int units = s.num_spans * s.units_per_span;
+    int rounds = (units + s.num_blocks - 1) / s.num_blocks;
+    // More units than blocks in every way to cut: the last round is as full as heads allow.
+    if (s.num_spans == 1) return;
+    int idle = rounds * s.num_blocks - units;
+    assert_true(idle < s.units_per_span);
+}
+
+// No more of the last round of blocks is idle than another span would need.
+static void test_blocks_have_work(void **state) {
+    (void)state;
+    each_model(check_work);
+}
+
+static uint32_t recorded(uint32_t n) {
+    uint32_t rows = 1;
+    while (rows < n && rows < 16) rows *= 2;
+    return rows < n ? (n + 15) / 16 * 16 : rows;
+}
+
+static void check_recorded(const struct cuda_device_info *info, uint32_t num_heads,
+                           uint32_t num_kv_heads, uint32_t head_dim) {
+    for (uint32_t n = 1; n <= 48; n++) {
+        struct cuda_decode_shape a =
+            cuda_decode_shape_of(info, n, num_heads, num_kv_heads, head_dim);
+        struct cuda_decode_shape b =
+            cuda_decode_shape_of(info, recorded(n), num_heads, num_kv_heads, head_dim);
+        assert_int_equal(a.is_aligned, b.is_aligned);
+        assert_int_equal(a.num_spans, b.num_spans);
+        assert_int_equal(a.span_tiles_min, b.span_tiles_min);
+        assert_int_equal(a.warps, b.warps);
+    }
+}
+
+// A step is cut alike by itself and padded as it is recorded, so its results have the same bits.
+static void test_padding_changes_nothing(void **state) {
+    (void)state;
+    each_model(check_recorded);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared_memory_fits),
+        cmocka_unit_test(test_blocks_have_work),
+        cmocka_unit_test(test_padding_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
