@@ -36,11 +36,13 @@ static void check_fits(const struct cuda_device_info *info, uint32_t num_heads,
             cuda_decode_shape_of(info, n, num_heads, num_kv_heads, head_dim);
         assert_in_range(s.stages, 1, 4);
         assert_true(s.warps == 4 || (s.warps == 8 && head_dim <= 128));
-        int fixed = cuda_decode_static_bytes(s.warps), blocks = s.num_blocks / info->num_sms;
+        // Compiled for sm_90 the kernels have 384 and 640 bytes of their own (cuobjdump -res-usage).
+        int own = s.warps == 4 ? 384 : 640, blocks = s.num_blocks / info->num_sms;
         assert_in_range(blocks, 1, 2);
-        assert_true(s.shared_bytes + fixed <= info->shared_bytes_max);
+        assert_true(s.shared_bytes + CUDA_DECODE_RESERVED_BYTES <= info->shared_bytes_max);
+        assert_true(own <= CUDA_DECODE_RESERVED_BYTES);
         // A multiprocessor has 1,024 bytes more than a block, and keeps as much of each.
-        assert_true(blocks * (s.shared_bytes + fixed + 1024) <= info->shared_bytes_max + 1024);
+        assert_true(blocks * (s.shared_bytes + own + 1024) <= info->shared_bytes_max + 1024);
     }
 }
 

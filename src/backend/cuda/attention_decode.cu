@@ -255,9 +255,15 @@ __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
 template <int D, int WARPS>
 void launch_warps(const decode_params &p, const cuda_decode_shape &shape,
                   const cuda_device_info *info, cudaStream_t stream) {
+    // The kernel's own arrays: they fill lines up, since what follows begins with one. Of 8 warps one
+    // block runs, which may have all but the arrays; of 4 two, and the device keeps 1,024 of each.
+    constexpr int ARRAYS = 2 * WARPS * GROUP * sizeof(float) + sizeof(int);
+    constexpr int LINES = (ARRAYS + 127) / 128 * 128;
+    static_assert(LINES + (WARPS == 8 ? 0 : 1024) <= CUDA_DECODE_RESERVED_BYTES, "too little");
     auto kernel = decode_kernel<D, WARPS>;
+    // Always as much: it is the process's and not the launch's, and two engines may launch at once.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - cuda_decode_static_bytes(WARPS));
+                         info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES);
     launch_dependent(kernel, dim3(shape.num_blocks), WARPS * 32, shape.shared_bytes, info, stream,
                      p);
 }

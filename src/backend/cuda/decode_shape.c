@@ -42,9 +42,9 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     int others = (shape->warps * shape->queries + 1) * (int)(head_dim * sizeof(float));
     for (int stages = stages_max; stages; stages--) {
         int bytes = stages * shape->warps * tile_bytes(head_dim) + others;
-        // The device keeps 1,024 bytes of each block, also of the one of shared_bytes_max.
-        int all = bytes + cuda_decode_static_bytes(shape->warps) + 1024;
-        if (blocks * all > info->shared_bytes_max + 1024) continue;
+        if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;
+        // A multiprocessor has what it keeps of one block more than a block may have.
+        if (blocks * (bytes + CUDA_DECODE_RESERVED_BYTES) > info->shared_bytes_max + 1024) continue;
         shape->stages = stages;
         shape->shared_bytes = bytes;
         shape->num_blocks = blocks * info->num_sms;

@@ -9,7 +9,12 @@
 extern "C" {
 #endif
 
-enum { CUDA_DECODE_TILE = 16 }; // positions that a warp takes at once
+enum {
+    CUDA_DECODE_TILE = 16, // positions that a warp takes at once
+    // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has besides
+    // shared_bytes, in whole lines.
+    CUDA_DECODE_RESERVED_BYTES = 1536,
+};
 
 struct cuda_decode_shape {
     int warps; // of a block
@@ -24,11 +29,6 @@ struct cuda_decode_shape {
     // A span holds one piece of one sequence, so that little has to be joined: for few sequences.
     bool is_aligned;
 };
-
-// Shared memory of a block besides shared_bytes, known when the kernel is compiled.
-static inline int cuda_decode_static_bytes(int warps) {
-    return warps * CUDA_DECODE_GROUP * 2 * (int)sizeof(float) + 16;
-}
 
 // A piece of a sequence, as the plan writes it; 16-byte aligned.
 struct cuda_decode_item {
