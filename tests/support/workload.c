@@ -17,7 +17,7 @@ struct workload *workload_create(void) {
             w->prompts[i][t] = (int32_t)((i % 3 ? i * 131 : 0) + (int)t * 17 + 300) % 4000;
         }
         struct nvllm_sampling_params *p = &w->params[i];
-        *p = greedy_params(i == 5 ? 1 : 20 + 13 * i % 100);
+        *p = greedy_params(i == 5 ? 1 : 12 + 13 * i % 60);
         if (i % 2) p->temperature = 0.9f, p->seed = i;
         if (i % 5 == 4) p->repetition_penalty = 1.3f, p->frequency_penalty = 0.4f;
         if (i % 7 == 2) p->stop = stops, p->num_stop = 2;
