@@ -14,34 +14,7 @@
 #include "support/engine_fixture.h"
 #include "support/workload.h"
 
-struct expected {
-    struct workload *workload;
-    struct nvllm_result *results; // [WORKLOAD_REQUESTS]
-    struct nvllm_stats stats;
-};
-
-// What the workload has step by step: the same however its steps are cut.
-static int run_step_by_step(void **state) {
-    struct expected *expected = calloc(1, sizeof *expected);
-    assert_non_null(expected);
-    *state = expected;
-    struct nvllm_engine_options options = small_options();
-    options.async_scheduling = "off";
-    expected->workload = workload_create();
-    expected->stats = (struct nvllm_stats)NVLLM_STATS_INIT;
-    expected->results = workload_run(expected->workload, &options, &expected->stats);
-    return 0;
-}
-
-static int forget_expected(void **state) {
-    struct expected *expected = *state;
-    nvllm_results_free(expected->results, WORKLOAD_REQUESTS);
-    free(expected->workload);
-    free(expected);
-    return 0;
-}
-
-static void expect_same_results(const struct expected *expected,
+static void expect_same_results(const struct workload_expected *expected,
                                 struct nvllm_engine_options options, bool preempts) {
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     options.async_scheduling = "on";
@@ -161,5 +134,5 @@ int main(void) {
         cmocka_unit_test(test_abort_of_a_request_on_its_way),
         cmocka_unit_test(test_ends_with_a_step_on_its_way),
     };
-    return cmocka_run_group_tests(tests, run_step_by_step, forget_expected);
+    return cmocka_run_group_tests(tests, workload_expected_make, workload_expected_free);
 }

@@ -23,35 +23,8 @@ static void expect_all_given_back(void) {
     assert_int_equal(counts.num_given_back_early, 0);
 }
 
-// What the CPU makes of the workload, whatever the options are.
-struct expected {
-    struct workload *workload;
-    struct nvllm_result *results;
-    struct nvllm_stats stats;
-};
-
-static int run_on_cpu(void **state) {
-    struct expected *expected = calloc(1, sizeof *expected);
-    assert_non_null(expected);
-    struct nvllm_engine_options options = small_options();
-    options.device = "cpu";
-    expected->workload = workload_create();
-    expected->stats = (struct nvllm_stats)NVLLM_STATS_INIT;
-    expected->results = workload_run(expected->workload, &options, &expected->stats);
-    *state = expected;
-    return 0;
-}
-
-static int forget_expected(void **state) {
-    struct expected *expected = *state;
-    nvllm_results_free(expected->results, WORKLOAD_REQUESTS);
-    free(expected->workload);
-    free(expected);
-    return 0;
-}
-
 // Returns what the device counted.
-static struct fake_device_counts expect_cpu_results(const struct expected *expected,
+static struct fake_device_counts expect_cpu_results(const struct workload_expected *expected,
                                                     const struct nvllm_engine_options *options) {
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     fake_device_reset();
@@ -321,5 +294,5 @@ int main(void) {
         cmocka_unit_test(test_a_step_counts_when_its_results_are_there),
         cmocka_unit_test(test_the_kv_cache_fills_the_share_of_a_device),
     };
-    return cmocka_run_group_tests(tests, run_on_cpu, forget_expected);
+    return cmocka_run_group_tests(tests, workload_expected_make, workload_expected_free);
 }

@@ -55,3 +55,24 @@ void workload_expect_same(const struct nvllm_result *got, const struct nvllm_res
         if (count) assert_memory_equal(got[i].logprobs, want[i].logprobs, count * 8);
     }
 }
+
+int workload_expected_make(void **state) {
+    struct workload_expected *expected = calloc(1, sizeof *expected);
+    assert_non_null(expected);
+    *state = expected;
+    struct nvllm_engine_options options = small_options();
+    options.device = "cpu";
+    options.async_scheduling = "off";
+    expected->workload = workload_create();
+    expected->stats = (struct nvllm_stats)NVLLM_STATS_INIT;
+    expected->results = workload_run(expected->workload, &options, &expected->stats);
+    return 0;
+}
+
+int workload_expected_free(void **state) {
+    struct workload_expected *expected = *state;
+    nvllm_results_free(expected->results, WORKLOAD_REQUESTS);
+    free(expected->workload);
+    free(expected);
+    return 0;
+}

@@ -19,6 +19,16 @@ struct workload *workload_create(void); // free it; fails the test without memor
 struct nvllm_result *workload_run(const struct workload *workload,
                                   const struct nvllm_engine_options *options,
                                   struct nvllm_stats *stats);
+// What the workload gives on the CPU, step by step: the same however its steps are cut.
+struct workload_expected {
+    struct workload *workload;
+    struct nvllm_result *results; // [WORKLOAD_REQUESTS]
+    struct nvllm_stats stats;
+};
+// Setup and teardown of a group of tests whose state that is.
+int workload_expected_make(void **state);
+int workload_expected_free(void **state);
+
 void workload_expect_same(const struct nvllm_result *got, const struct nvllm_result *want);
 
 #endif
