@@ -99,34 +99,35 @@ static void test_decode_prepared_on_the_way(void **state) {
     }
 }
 
+// Two ways to run a step that give the same bits.
+static void check_agree(const struct device_pair *pair, const struct shape *shape,
+                        const struct work *work, const struct variant *a, const struct variant *b,
+                        const char *what) {
+    struct inputs in = inputs_make(shape, work);
+    size_t row = (size_t)shape->num_heads * shape->head_dim;
+    float *want = attention_on(pair->device, &in, a), *got = attention_on(pair->device, &in, b);
+    ops_assert_same_bits(got, want, in.num_queries, row, what);
+    free(got);
+    free(want);
+    inputs_free(&in);
+}
+
 // Tokens without a slot attend all the same and write nothing.
 static void test_skipped_slots_on_the_way(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->attention_prepares) skip();
-    struct inputs in = inputs_make(&shapes[1], &decode);
-    size_t row = (size_t)shapes[1].num_heads * shapes[1].head_dim;
-    float *want = attention_on(pair->device, &in, &(struct variant){.on_the_way = true});
-    float *got =
-        attention_on(pair->device, &in, &(struct variant){.on_the_way = true, .unslotted = true});
-    ops_assert_same_bits(got, want, in.num_queries, row, "tokens without a slot");
-    free(got);
-    free(want);
-    inputs_free(&in);
+    const struct variant slots = {.on_the_way = true};
+    const struct variant none = {.on_the_way = true, .unslotted = true};
+    check_agree(pair, &shapes[1], &decode, &slots, &none, "tokens without a slot");
 }
 
 // Sequences without positions take no part; results need not be numbers.
 static void test_padding_on_the_way(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->attention_prepares) skip();
-    struct inputs in = inputs_make(&shapes[1], &decode);
-    size_t row = (size_t)shapes[1].num_heads * shapes[1].head_dim;
-    float *want = attention_on(pair->device, &in, &(struct variant){.on_the_way = true});
-    float *got =
-        attention_on(pair->device, &in, &(struct variant){.on_the_way = true, .num_padding = 2});
-    ops_assert_same_bits(got, want, in.num_queries, row, "sequences of padding");
-    free(got);
-    free(want);
-    inputs_free(&in);
+    const struct variant all = {.on_the_way = true};
+    const struct variant padded = {.on_the_way = true, .num_padding = 2};
+    check_agree(pair, &shapes[1], &decode, &all, &padded, "sequences of padding");
 }
 
 static void test_prefill(void **state) {
@@ -284,38 +285,19 @@ static void test_alone_and_mixed(void **state) {
 static void test_padding(void **state) {
     const struct device_pair *pair = *state;
     const struct work *works[] = {&decode, &mixed};
+    const struct variant plain = {0}, wider = {.more_stride = 9}, padded = {.num_padding = 2};
     for (size_t i = 0; i < ARRAY_LEN(works); i++) {
-        struct inputs in = inputs_make(&shapes[1], works[i]);
-        size_t row = (size_t)shapes[1].num_heads * shapes[1].head_dim;
-        float *want = attention_on(pair->device, &in, &(struct variant){0});
-        float *got = attention_on(pair->device, &in, &(struct variant){.more_stride = 9});
-        ops_assert_same_bits(got, want, in.num_queries, row, "wider block tables");
-        free(got);
-        if (!pair->device->ops->attention_plan) { // padding is for recorded steps
-            free(want);
-            inputs_free(&in);
-            continue;
-        }
-        got = attention_on(pair->device, &in, &(struct variant){.num_padding = 2});
-        ops_assert_same_bits(got, want, in.num_queries, row, "sequences of padding");
-        free(got);
-        free(want);
-        inputs_free(&in);
+        check_agree(pair, &shapes[1], works[i], &plain, &wider, "wider block tables");
+        if (!pair->device->ops->attention_plan) continue; // padding is for recorded steps
+        check_agree(pair, &shapes[1], works[i], &plain, &padded, "sequences of padding");
     }
 }
 
 // slot -1 writes nothing, not into the last block either.
 static void test_skipped_slots(void **state) {
-    const struct device_pair *pair = *state;
+    const struct variant plain = {0}, skipped = {.skipped = true};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i += 2) {
-        struct inputs in = inputs_make(&shapes[i], &chunked);
-        size_t row = (size_t)shapes[i].num_heads * shapes[i].head_dim;
-        float *want = attention_on(pair->device, &in, &(struct variant){0});
-        float *got = attention_on(pair->device, &in, &(struct variant){.skipped = true});
-        ops_assert_same_bits(got, want, in.num_queries, row, "after tokens without a slot");
-        free(got);
-        free(want);
-        inputs_free(&in);
+        check_agree(*state, &shapes[i], &chunked, &plain, &skipped, "after tokens without a slot");
     }
 }
 
