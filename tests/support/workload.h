@@ -5,7 +5,7 @@
 
 #include "nanovllm.h"
 
-enum { WORKLOAD_REQUESTS = 18, WORKLOAD_PROMPT_MAX = 90 };
+enum { WORKLOAD_REQUESTS = 14, WORKLOAD_PROMPT_MAX = 90 };
 
 struct workload {
     int32_t prompts[WORKLOAD_REQUESTS][WORKLOAD_PROMPT_MAX];
