@@ -31,15 +31,12 @@ struct product {
     void *out_data;
 };
 
-// Row counts that share an algorithm: powers of two, and multiples of 16 where decode batches are;
-// the count itself has one of its own, and those up to it share another. A tile that takes 242 rows
-// as they are would take twice as long for 256, which is what recorded steps have.
+// Row counts that share an algorithm: powers of two, and in between where decode batches are.
 static uint32_t bucket_of(uint32_t rows) {
-    if (rows <= 16) return rows;
+    if (rows <= 512) return rows <= 16 ? rows : (rows + 15) / 16 * 16;
     uint32_t bucket = 1024;
-    if (rows <= 512) bucket = (rows + 15) / 16 * 16;
     while (bucket < rows && bucket < 65536) bucket *= 2;
-    return rows == bucket ? bucket : bucket - 1;
+    return bucket;
 }
 
 static void product_fini(const struct cuda_gemm *g, struct product *p) {

@@ -141,7 +141,7 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
         return status;
     }
     if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
-    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 2: %s, cublasLt %zu\n", device_name,
+    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 1: %s, cublasLt %zu\n", device_name,
              library_version);
     read_file(cache);
     *out = cache;
