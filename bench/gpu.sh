@@ -38,8 +38,9 @@ tests() {
     tail -n 1 "$log"
 }
 
-# racecheck takes a barrier's arrival for that of the lane that calls it, not of the warp for which it
-# does after __syncwarp, so it reports every hand-over of the two kernels that work like that.
+# In two kernels one lane arrives at an mbarrier for its warp, after __syncwarp. racecheck reports the
+# other lanes' reads against what is copied there next, and nothing else of these (doc/kernels-cuda.md),
+# so it leaves them out.
 sanitized() {
     local test tool log
     local -a flags
