@@ -1,10 +1,9 @@
 /* Whole models on device cuda against transformers' float32 results, and against themselves: however
  * a step is cut, batched or recorded, greedy ids stay what they are. Activations are bfloat16 there, so
  * logits are compared with a bound of 3e-2 of the largest, and ids only where the reference's choice
- * was not close (margin_rule). A mixture of experts has a bound of its own: rounding may send a token to
+ * was not close (EXPECTED_MARGIN_RULE). A mixture of experts has a bound of its own: rounding may send a token to
  * another expert where two are as good (in qwen3-moe's 17 tokens by 0.008 of a logit: float32 with the
  * activations rounded to bfloat16 is off by 0.0374 there, as the device is). Needs a GPU: 77, which ctest counts as skipped, where there is none. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,12 +16,11 @@
 
 #include "backend/select.h"
 #include "base/jread.h"
-#include "checkpoint/safetensors.h"
+#include "reference/expected.h"
 #include "support/mini_engine.h"
 
-enum { NUM_LENGTHS = 5, NUM_CASES = 24, TOKENS_MAX = 512, SKIPPED = 77 };
+enum { NUM_CASES = 24, SKIPPED = 77 };
 static const float logits_bound = 3e-2f, routed_bound = 5e-2f; // of the largest logit
-static const double margin_rule = 0.5; // below it a rounding may decide which token is best
 
 // With a head_dim that device cuda has kernels for.
 static const char *const families[] = {
@@ -36,28 +34,6 @@ static struct nvllm_engine_options cuda_options(const char *model) {
     return options;
 }
 
-static const struct safetensors_tensor *tensor(const struct safetensors *file, int seq,
-                                               const char *name) {
-    char key[64];
-    snprintf(key, sizeof key, "seq%d.%s", seq, name);
-    const struct safetensors_tensor *t = safetensors_find(file, key);
-    if (!t) fail_msg("%s is not in the expected values", key);
-    return t;
-}
-
-// Whether it is within the bound; says by how much.
-static bool compare(const float *got, const float *want, uint32_t vocab, float bound,
-                    const char *what) {
-    float largest = 0, worst = 0;
-    for (uint32_t i = 0; i < vocab; i++) {
-        largest = fmaxf(largest, fabsf(want[i]));
-        worst = fmaxf(worst, fabsf(got[i] - want[i]));
-        if (isnan(got[i])) fail_msg("%s: logit %u is NaN", what, i);
-    }
-    print_message("%s: off by %.4f of the largest\n", what, (double)(worst / largest));
-    return worst <= bound * largest;
-}
-
 // With or without all layers of few decodes as one op.
 static void open_engine(struct mini_engine *engine, const struct nvllm_engine_options *options,
                         bool is_fused) {
@@ -68,42 +44,25 @@ static void open_engine(struct mini_engine *engine, const struct nvllm_engine_op
     }
 }
 
-// Steps of at most `step_tokens`; with 1 every token is a decode.
+// Steps of at most `step_tokens`; with 1 every token is a decode. Says by how much it is off.
 static void check_family(const char *family, int step_tokens, bool is_fused) {
-    char folder[128], path[160], what[200];
+    char folder[128];
     snprintf(folder, sizeof folder, "tests/reference/data/%s", family);
-    snprintf(path, sizeof path, "%s/expected.safetensors", folder);
-    struct err err = {0};
-    struct safetensors *expected = NULL;
-    if (safetensors_open(&expected, path, &err)) fail_msg("%s", err.message);
     struct nvllm_engine_options options = cuda_options(folder);
     options.max_num_batched_tokens = step_tokens;
     options.enable_prefix_caching = 0;
     struct mini_engine engine;
     open_engine(&engine, &options, is_fused);
-    uint32_t vocab = engine.plan.config.vocab_size;
     float bound = engine.plan.config.moe.num_experts ? routed_bound : logits_bound;
-    float *logits = malloc(vocab * sizeof *logits);
-    float *want = malloc(vocab * sizeof *want);
-    int32_t ids[TOKENS_MAX];
-    assert_true(logits && want);
-    int num_wrong = 0;
-    for (int seq = 0; seq < NUM_LENGTHS; seq++) {
-        const struct safetensors_tensor *input = tensor(expected, seq, "input_ids");
-        const struct safetensors_tensor *last = tensor(expected, seq, "last_logits");
-        memcpy(ids, input->data, input->size_bytes);
-        memcpy(want, last->data, last->size_bytes);
-        struct mini_request request = {
-            .prompt = ids, .num_prompt = (uint32_t)input->shape[0], .max_new = 1, .logits = logits};
-        mini_run(&engine, &request, 1);
-        snprintf(what, sizeof what, "%s, %u tokens in steps of %d", family, request.num_prompt,
-                 step_tokens);
-        num_wrong += !compare(logits, want, vocab, bound, what);
-    }
-    free(logits);
-    free(want);
+    struct expected_difference off[EXPECTED_LENGTHS];
+    expected_run_family(&engine, folder, off);
     mini_close(&engine);
-    safetensors_close(expected);
+    int num_wrong = 0;
+    for (int i = 0; i < EXPECTED_LENGTHS; i++) {
+        print_message("%s, %u tokens in steps of %d: off by %.4f of the largest\n", family,
+                      off[i].num_tokens, step_tokens, (double)(off[i].worst / off[i].largest));
+        num_wrong += !(off[i].worst <= bound * off[i].largest);
+    }
     if (num_wrong) fail_msg("%s: allowed is %g of the largest", family, (double)bound);
 }
 
@@ -129,18 +88,9 @@ static void test_families_in_chunks(void **state) {
 
 // The 24 recorded conversations, read once.
 struct conversations {
-    int32_t prompt[NUM_CASES][TOKENS_MAX], want[NUM_CASES][TOKENS_MAX];
+    int32_t prompt[NUM_CASES][EXPECTED_TOKENS_MAX], want[NUM_CASES][EXPECTED_TOKENS_MAX];
     struct mini_request requests[NUM_CASES];
 };
-
-static uint32_t read_ids(const json_t *list, int32_t *out) {
-    size_t count = json_array_size(list);
-    assert_true(count > 0 && count <= TOKENS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        out[i] = (int32_t)json_integer_value(json_array_get(list, i));
-    }
-    return (uint32_t)count;
-}
 
 static struct conversations *read_conversations(void) {
     struct err err = {0};
@@ -154,9 +104,10 @@ static struct conversations *read_conversations(void) {
         double margin = json_number_value(json_object_get(item, "min_top2_margin"));
         c->requests[i] = (struct mini_request){
             .prompt = c->prompt[i],
-            .num_prompt = read_ids(json_object_get(item, "prompt_token_ids"), c->prompt[i]),
-            .max_new = read_ids(json_object_get(item, "completion_token_ids"), c->want[i]),
-            .forced = margin < margin_rule ? c->want[i] : NULL,
+            .num_prompt =
+                expected_read_ids(json_object_get(item, "prompt_token_ids"), c->prompt[i]),
+            .max_new = expected_read_ids(json_object_get(item, "completion_token_ids"), c->want[i]),
+            .forced = margin < EXPECTED_MARGIN_RULE ? c->want[i] : NULL,
         };
     }
     json_decref(cases);

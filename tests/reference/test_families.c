@@ -1,74 +1,31 @@
 /* Random-weight checkpoints of the supported families against transformers' float32 logits. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/cpu.h"
-#include "checkpoint/safetensors.h"
+#include "reference/expected.h"
 #include "support/mini_engine.h"
 
-enum { NUM_SEQS = 5 };
-
-static const struct safetensors_tensor *tensor(const struct safetensors *file, int seq,
-                                               const char *name) {
-    char key[64];
-    snprintf(key, sizeof key, "seq%d.%s", seq, name);
-    const struct safetensors_tensor *t = safetensors_find(file, key);
-    if (!t) fail_msg("%s is not in the expected values", key);
-    return t;
-}
-
-static void compare(const float *got, const float *want, uint32_t vocab, const char *what) {
-    float largest = 0, worst = 0;
-    for (uint32_t i = 0; i < vocab; i++) {
-        largest = fmaxf(largest, fabsf(want[i]));
-        worst = fmaxf(worst, fabsf(got[i] - want[i]));
-        if (isnan(got[i])) fail_msg("%s: logit %u is NaN", what, i);
-    }
-    if (!(worst <= 5e-5f * largest)) {
-        fail_msg("%s: off by %g, allowed %g", what, (double)worst, (double)(5e-5f * largest));
-    }
-}
-
 static void check_family(const char *family, const char *isa) {
-    char folder[128], path[160], what[200];
+    char folder[128];
     snprintf(folder, sizeof folder, "tests/reference/data/%s", family);
-    snprintf(path, sizeof path, "%s/expected.safetensors", folder);
-    struct err err = {0};
-    struct safetensors *expected = NULL;
-    if (safetensors_open(&expected, path, &err)) fail_msg("%s", err.message);
     struct nvllm_engine_options options = mini_options(folder);
     options.cpu_isa = isa;
     struct mini_engine engine;
     mini_open(&engine, &options);
-    uint32_t vocab = engine.plan.config.vocab_size;
-    float *logits = malloc(vocab * sizeof *logits);
-    float *want = malloc(vocab * sizeof *want);
-    int32_t *ids = malloc(512 * sizeof *ids);
-    assert_true(logits && want && ids);
-    for (int seq = 0; seq < NUM_SEQS; seq++) {
-        const struct safetensors_tensor *input = tensor(expected, seq, "input_ids");
-        const struct safetensors_tensor *last = tensor(expected, seq, "last_logits");
-        memcpy(ids, input->data, input->size_bytes);
-        memcpy(want, last->data, last->size_bytes);
-        struct mini_request request = {
-            .prompt = ids, .num_prompt = (uint32_t)input->shape[0], .max_new = 1, .logits = logits};
-        mini_run(&engine, &request, 1);
-        snprintf(what, sizeof what, "%s, %s, %u tokens", family, isa, request.num_prompt);
-        compare(logits, want, vocab, what);
-    }
-    free(logits);
-    free(want);
-    free(ids);
+    struct expected_difference off[EXPECTED_LENGTHS];
+    expected_run_family(&engine, folder, off);
     mini_close(&engine);
-    safetensors_close(expected);
+    for (int i = 0; i < EXPECTED_LENGTHS; i++) {
+        if (off[i].worst <= 5e-5f * off[i].largest) continue;
+        fail_msg("%s, %s, %u tokens: off by %g, allowed %g", family, isa, off[i].num_tokens,
+                 (double)off[i].worst, (double)(5e-5f * off[i].largest));
+    }
 }
 
 static void check_on_every_isa(const char *family) {

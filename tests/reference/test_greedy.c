@@ -15,19 +15,8 @@
 #include "base/cpu.h"
 #include "base/jread.h"
 #include "checkpoint/safetensors.h"
+#include "reference/expected.h"
 #include "support/mini_engine.h"
-
-enum { TOKENS_MAX = 512 };
-static const double margin_rule = 0.5; // below it a rounding may decide which token is best
-
-static uint32_t read_ids(const json_t *list, int32_t *out) {
-    size_t count = json_array_size(list);
-    assert_true(count > 0 && count <= TOKENS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        out[i] = (int32_t)json_integer_value(json_array_get(list, i));
-    }
-    return (uint32_t)count;
-}
 
 static float log_probability(const float *logits, uint32_t vocab, int32_t token) {
     double largest = (double)logits[0], sum = 0;
@@ -39,20 +28,20 @@ static float log_probability(const float *logits, uint32_t vocab, int32_t token)
 static void check_case(struct mini_engine *engine, const json_t *item, size_t index,
                        const struct safetensors *expected, float *logits) {
     uint32_t vocab = engine->plan.config.vocab_size;
-    int32_t prompt[TOKENS_MAX], want[TOKENS_MAX];
-    uint32_t num_prompt = read_ids(json_object_get(item, "prompt_token_ids"), prompt);
-    uint32_t num_want = read_ids(json_object_get(item, "completion_token_ids"), want);
+    int32_t prompt[EXPECTED_TOKENS_MAX], want[EXPECTED_TOKENS_MAX];
+    uint32_t num_prompt = expected_read_ids(json_object_get(item, "prompt_token_ids"), prompt);
+    uint32_t num_want = expected_read_ids(json_object_get(item, "completion_token_ids"), want);
     double margin = json_number_value(json_object_get(item, "min_top2_margin"));
     struct mini_request request = {
         .prompt = prompt, .num_prompt = num_prompt, .max_new = num_want, .logits = logits};
     // Where the choice is that close, follow the reference so that the log-probabilities compare.
-    if (margin < margin_rule) request.forced = want;
+    if (margin < EXPECTED_MARGIN_RULE) request.forced = want;
     mini_run(engine, &request, 1);
     char key[64];
     snprintf(key, sizeof key, "case%zu.completion_logprobs", index);
     const struct safetensors_tensor *t = safetensors_find(expected, key);
     assert_non_null(t);
-    float logprobs[TOKENS_MAX];
+    float logprobs[EXPECTED_TOKENS_MAX];
     memcpy(logprobs, t->data, t->size_bytes);
     for (uint32_t i = 0; i < num_want; i++) {
         if (request.tokens[i] != want[i]) {
@@ -78,7 +67,8 @@ static void check_isa(const char *isa) {
     options.cpu_isa = isa;
     struct mini_engine engine;
     mini_open(&engine, &options);
-    float *logits = malloc((size_t)TOKENS_MAX * engine.plan.config.vocab_size * sizeof *logits);
+    float *logits =
+        malloc((size_t)EXPECTED_TOKENS_MAX * engine.plan.config.vocab_size * sizeof *logits);
     assert_non_null(logits);
     assert_int_equal(json_array_size(cases), 24);
     for (size_t i = 0; i < json_array_size(cases); i++) {

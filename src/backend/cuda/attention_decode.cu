@@ -68,37 +68,22 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
     }
 }
 
-// What the warps found of one query and dimension.
-template <int D, int WARPS>
-__device__ __forceinline__ void join_block(const meeting &m, int num_queries, int query, int dim,
-                                           float *max, float *sum, float *value) {
-    *max = m.maxes[query];
-    for (int w = 1; w < WARPS; w++) *max = fmaxf(*max, m.maxes[w * GROUP + query]);
-    *sum = *value = 0;
-    for (int w = 0; w < WARPS; w++) {
-        float weight = exp2f(m.maxes[w * GROUP + query] - *max);
-        *sum += weight * m.sums[w * GROUP + query];
-        *value += weight * m.values[(w * num_queries + query) * D + dim];
-    }
-}
-
 template <int D, int WARPS>
 __device__ void finish_unit(const decode_params &p, const decode_unit &u, const meeting &m) {
     int slot = u.piece;
     __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < u.num_queries * D; i += blockDim.x) {
         int query = i / D, dim = i % D;
-        float max, sum, value;
-        join_block<D, WARPS>(m, u.num_queries, query, dim, &max, &sum, &value);
+        weighed mine = join_block<D, WARPS>(m.values, m.maxes, m.sums, u.num_queries, query, dim);
         if (slot < 0) {
-            out[query * D + dim] = __float2bfloat16(value / sum);
+            out[query * D + dim] = __float2bfloat16(mine.value / mine.sum);
             continue;
         }
         float *piece = p.partial + ((size_t)slot * p.num_heads + u.first_head + query) * (D + 2);
-        piece[dim] = value;
+        piece[dim] = mine.value;
         if (dim == 0) {
-            piece[D] = max;
-            piece[D + 1] = sum;
+            piece[D] = mine.max;
+            piece[D + 1] = mine.sum;
         }
     }
     if (slot < 0) return;

@@ -159,4 +159,26 @@ __device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *max
     }
 }
 
+// Weighted values of some positions, with their maximum score and the sum of their weights.
+struct weighed {
+    float max, sum, value;
+};
+
+// What the warps of a block found of one query and dimension, as join_warps left it.
+template <int HEAD_DIM, int WARPS>
+__device__ __forceinline__ weighed join_block(const float *shared, const float *maxes,
+                                              const float *sums, int num_queries, int query,
+                                              int dim) {
+    weighed r = {maxes[query], 0, 0};
+#pragma unroll
+    for (int w = 1; w < WARPS; w++) r.max = fmaxf(r.max, maxes[w * GROUP + query]);
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        float weight = exp2f(maxes[w * GROUP + query] - r.max);
+        r.sum += weight * sums[w * GROUP + query];
+        r.value += weight * shared[(w * num_queries + query) * HEAD_DIM + dim];
+    }
+    return r;
+}
+
 } // namespace

@@ -118,34 +118,12 @@ __device__ void prepare(const worker<D> &w, const cuda_decode_layer &l, const at
     computing_sync();
 }
 
-// Weighted values of some positions, with their maximum score and the sum of their weights.
-struct weighed {
-    float max, sum, value;
-
-    __device__ __forceinline__ void add(float other_max, float other_sum, float other_value) {
-        float m = fmaxf(max, other_max);
-        float mine = exp2f(max - m), others = exp2f(other_max - m);
-        sum = sum * mine + other_sum * others;
-        value = value * mine + other_value * others;
-        max = m;
-    }
-};
-
-// What the warps found of one query and dimension.
-template <int D>
-__device__ __forceinline__ weighed join_block(const worker<D> &w, const float *joined,
-                                              int num_queries, int query, int dim) {
-    const float *maxes = w.s.maxes, *weights = w.s.weights;
-    weighed r = {maxes[query], 0, 0};
-#pragma unroll
-    for (int i = 1; i < WARPS; i++) r.max = fmaxf(r.max, maxes[i * GROUP + query]);
-#pragma unroll
-    for (int i = 0; i < WARPS; i++) {
-        float weight = exp2f(maxes[i * GROUP + query] - r.max);
-        r.sum += weight * weights[i * GROUP + query];
-        r.value += weight * joined[(i * num_queries + query) * D + dim];
-    }
-    return r;
+__device__ __forceinline__ void add(weighed &to, float max, float sum, float value) {
+    float m = fmaxf(to.max, max);
+    float mine = exp2f(to.max - m), others = exp2f(max - m);
+    to.sum = to.sum * mine + sum * others;
+    to.value = to.value * mine + value * others;
+    to.max = m;
 }
 
 // The warps' results of a unit: to the block that joins the pieces, or with them to the next
@@ -163,7 +141,8 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
                          ((size_t)u.row * a.num_heads + u.kv_head * num_queries) * D;
     for (int i = w.thread; i < num_queries * D; i += COMPUTING) {
         int query = i / D, dim = i % D;
-        weighed mine = join_block(w, joined, num_queries, query, dim);
+        weighed mine =
+            join_block<D, WARPS>(joined, w.s.maxes, w.s.weights, num_queries, query, dim);
         if (!u.has_new) {
             uint4 *piece = pieces + ((size_t)u.number * GROUP + query) * PIECE_CHUNKS;
             float next = __shfl_down_sync(FULL_WARP, mine.value, 1);
@@ -187,11 +166,11 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
             for (int k = 0; k < 4; k++) {
                 if (j + k >= num_before) break;
                 uint32_t value = dim % 2 ? values[k].high : values[k].low;
-                all.add(__uint_as_float(sums[k].low), __uint_as_float(sums[k].high),
-                        __uint_as_float(value));
+                add(all, __uint_as_float(sums[k].low), __uint_as_float(sums[k].high),
+                    __uint_as_float(value));
             }
         }
-        all.add(mine.max, mine.sum, mine.value);
+        add(all, mine.max, mine.sum, mine.value);
         out[i] = __float2bfloat16(all.value / all.sum);
     }
 }
