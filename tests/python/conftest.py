@@ -31,9 +31,6 @@ DEVICE = os.environ.get("NANOVLLM_TEST_DEVICE", "cpu")
 same_ids = pytest.mark.skipif(
     DEVICE != "cpu", reason="bfloat16 may change an id within the margin: see test_cuda_model"
 )
-in_step = pytest.mark.skipif(
-    DEVICE != "cpu", reason="beside the host a step's results come with the step after it"
-)
 
 
 def small(**options: Any) -> dict[str, Any]:
@@ -53,5 +50,13 @@ def llm() -> Any:
 def own() -> Any:
     """An engine of the test's own."""
     engine = LLM(MODEL, **small())
+    yield engine
+    engine.exit()
+
+
+@pytest.fixture
+def in_step() -> Any:
+    """An engine whose results come with their step on every device, not with the one after it."""
+    engine = LLM(MODEL, **small(async_scheduling="off"))
     yield engine
     engine.exit()

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, in_step
+from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT
 from nanovllm import LLM, SamplingParams
 from nanovllm._interrupt import deferred
 
@@ -34,15 +34,14 @@ def interrupt_in_step(llm: LLM, number: int) -> None:
     engine.step = stepping  # type: ignore[method-assign]
 
 
-@in_step
-def test_an_interrupt_ends_generate_between_steps(own: LLM) -> None:
-    interrupt_in_step(own, 3)
+def test_an_interrupt_ends_generate_between_steps(in_step: LLM) -> None:
+    interrupt_in_step(in_step, 3)
     with pytest.raises(KeyboardInterrupt):
-        own.generate(["a", "b"], LONG, use_tqdm=False)
-    stats = own.stats()
+        in_step.generate(["a", "b"], LONG, use_tqdm=False)
+    stats = in_step.stats()
     assert stats["num_steps"] == 3  # the step under way ran to its end, no other began
     assert stats["num_running"] == stats["num_waiting"] == 0
-    assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
+    assert in_step.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
 
 
 def test_an_interrupt_aborts_only_its_own_requests(own: LLM) -> None:
@@ -56,14 +55,13 @@ def test_an_interrupt_aborts_only_its_own_requests(own: LLM) -> None:
     assert [seq_id for seq_id, _ in ended] == [other]
 
 
-@in_step
-def test_an_interrupt_of_step_comes_after_it(own: LLM) -> None:
-    own.add_request("a", LONG)
-    interrupt_in_step(own, 1)
+def test_an_interrupt_of_step_comes_after_it(in_step: LLM) -> None:
+    in_step.add_request("a", LONG)
+    interrupt_in_step(in_step, 1)
     with pytest.raises(KeyboardInterrupt):
-        own.step()
-    assert own.stats()["num_steps"] == 1
-    assert own.step()[1] == -1
+        in_step.step()
+    assert in_step.stats()["num_steps"] == 1
+    assert in_step.step()[1] == -1
 
 
 def test_an_interrupt_of_step_loses_no_output(own: LLM) -> None:

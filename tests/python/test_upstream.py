@@ -228,38 +228,38 @@ def test_many_requests_in_a_small_cache_are_preempted_and_end() -> None:
 # ---- add_request, step, is_finished, exit ----
 
 
-def test_step_returns_ended_requests_and_tokens(own: LLM) -> None:
-    first = own.add_request([1, 2, 3, 4, 5], SamplingParams(0, 3, True))
-    second = own.add_request("Once", SamplingParams(0, 1, True))
-    assert not own.is_finished()
-    outputs, num_tokens = own.step()
+def test_step_returns_ended_requests_and_tokens(in_step: LLM) -> None:
+    first = in_step.add_request([1, 2, 3, 4, 5], SamplingParams(0, 3, True))
+    second = in_step.add_request("Once", SamplingParams(0, 1, True))
+    assert not in_step.is_finished()
+    outputs, num_tokens = in_step.step()
     assert [seq_id for seq_id, _ in outputs] == [second]
-    assert num_tokens == 5 + len(own.tokenizer.encode("Once"))  # prompts: positive
-    outputs, num_tokens = own.step()
+    assert num_tokens == 5 + len(in_step.tokenizer.encode("Once"))  # prompts: positive
+    outputs, num_tokens = in_step.step()
     assert (outputs, num_tokens) == ([], -1)  # one decode: negative
-    outputs, num_tokens = own.step()
+    outputs, num_tokens = in_step.step()
     assert [seq_id for seq_id, _ in outputs] == [first]
     assert len(outputs[0][1]) == 3
-    assert own.is_finished()
+    assert in_step.is_finished()
 
 
-def test_cached_tokens_are_not_counted_in_a_prefill(own: LLM) -> None:
+def test_cached_tokens_are_not_counted_in_a_prefill(in_step: LLM) -> None:
     prompt = list(range(600))
-    own.generate([prompt], STORY, False)
-    own.add_request(prompt, STORY)
-    assert own.step()[1] == 600 - 512  # the last block is always computed
+    in_step.generate([prompt], STORY, False)
+    in_step.add_request(prompt, STORY)
+    assert in_step.step()[1] == 600 - 512  # the last block is always computed
 
 
-def test_decodes_that_ride_along_with_a_prompt_are_not_counted(own: LLM) -> None:
-    own.add_request([1, 2, 3], SamplingParams(0, 9, True))
-    own.step()
-    own.add_request([4, 5, 6, 7], SamplingParams(0, 9, True))
-    assert own.step()[1] == 4
-    assert own.step()[1] == -2
+def test_decodes_that_ride_along_with_a_prompt_are_not_counted(in_step: LLM) -> None:
+    in_step.add_request([1, 2, 3], SamplingParams(0, 9, True))
+    in_step.step()
+    in_step.add_request([4, 5, 6, 7], SamplingParams(0, 9, True))
+    assert in_step.step()[1] == 4
+    assert in_step.step()[1] == -2
 
 
 def test_prefill_first_never_mixes() -> None:
-    with LLM(MODEL, **small(schedule="prefill-first")) as llm:
+    with LLM(MODEL, **small(schedule="prefill-first", async_scheduling="off")) as llm:
         llm.add_request([1, 2, 3], SamplingParams(0, 9, True))
         llm.step()
         before = llm.stats()["num_decode_tokens"]
