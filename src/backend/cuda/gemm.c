@@ -10,6 +10,7 @@ enum {
     WORKSPACE_BYTES = 64 << 20, // what split-K of the largest products asks for
     CANDIDATES = 8, // algorithms timed per shape
     TIMED_RUNS = 5,
+    PADDED_ROWS_MAX = 512, // up to which algorithms are timed with a bucket's largest row count
 };
 
 static const float never_ms = 1e30f; // of an algorithm that does not run
@@ -31,9 +32,10 @@ struct product {
     void *out_data;
 };
 
-// Row counts that share an algorithm: powers of two, and in between where decode batches are.
+// Row counts that share an algorithm, so that a step has the same bits padded as by itself: powers of
+// two, and in between where decode batches are.
 static uint32_t bucket_of(uint32_t rows) {
-    if (rows <= 512) return rows <= 16 ? rows : (rows + 15) / 16 * 16;
+    if (rows <= PADDED_ROWS_MAX) return rows <= 16 ? rows : (rows + 15) / 16 * 16;
     uint32_t bucket = 1024;
     while (bucket < rows && bucket < 65536) bucket *= 2;
     return bucket;
@@ -123,18 +125,51 @@ static bool is_capturing(cudaStream_t stream) {
     return cudaStreamIsCapturing(stream, &capture) || capture != cudaStreamCaptureStatusNone;
 }
 
-// Chooses an algorithm for the shape of `p`; false: none runs it.
-static bool choose(struct cuda_gemm *g, const struct product *p, const struct gemm_key *key,
-                   cudaStream_t stream, cublasLtMatmulAlgo_t *out) {
+// What is timed stands for all row counts of a bucket: its largest, in memory of its own where
+// decode batches are, which graphs run padded to a bucket. Timed with 242 rows, a tile of 248 has
+// won that then took twice the time of others for 256.
+struct trial {
+    struct product product;
+    void *memory; // dev: x, then the result; or NULL: the caller's
+};
+
+// x is repeated, for it takes the chip less to multiply zeros. False: no memory, or an error of
+// cuBLASLt's; the caller's own rows have to do.
+static bool trial_init(const struct cuda_gemm *g, struct trial *t,
+                       const struct cuda_linear_view *linear, const void *x, uint32_t rows,
+                       bool out_is_float, cudaStream_t stream) {
+    uint32_t padded = bucket_of(rows);
+    size_t row_bytes = (size_t)linear->in * sizeof(uint16_t), x_bytes = padded * row_bytes;
+    size_t out_bytes = (size_t)padded * linear->out * (out_is_float ? 4 : 2);
+    size_t out_at = (x_bytes + 255) / 256 * 256;
+    *t = (struct trial){0};
+    if (padded == rows || padded > PADDED_ROWS_MAX) return false;
+    if (cudaMalloc(&t->memory, out_at + out_bytes)) return false;
+    t->product = (struct product){
+        .weight_data = linear->weight,
+        .x_data = t->memory,
+        .out_data = (char *)t->memory + out_at,
+    };
+    for (uint32_t done = 0; done < padded; done += rows) {
+        uint32_t count = padded - done < rows ? padded - done : rows;
+        cudaMemcpyAsync((char *)t->memory + done * row_bytes, x, count * row_bytes,
+                        cudaMemcpyDeviceToDevice, stream);
+    }
+    return !product_init(g, &t->product, linear, padded, out_is_float);
+}
+
+static void trial_fini(const struct cuda_gemm *g, struct trial *t) {
+    product_fini(g, &t->product);
+    cudaFree(t->memory); // waits for what uses it
+}
+
+// The fastest of what is proposed for `p`; false: none runs it.
+static bool fastest(const struct cuda_gemm *g, const struct product *p, cudaStream_t stream,
+                    cublasLtMatmulAlgo_t *out) {
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     int count = 0, best = 0;
-    if (!propose(g, p, results, &count)) return false;
-    if (is_capturing(stream)) {
-        *out = results[0].algo;
-        return true;
-    }
     float best_ms = never_ms;
-    bool was_well = cudaPeekAtLastError() == cudaSuccess;
+    if (!propose(g, p, results, &count)) return false;
     for (int i = 0; i < count; i++) {
         float ms = time_algorithm(g, p, &results[i].algo, stream);
         // The heuristic's order breaks ties within the noise.
@@ -143,12 +178,31 @@ static bool choose(struct cuda_gemm *g, const struct product *p, const struct ge
             best = i;
         }
     }
-    if (was_well)
-        (void)cudaGetLastError(); // a candidate that was refused is no fault of the step's
-    if (best_ms == never_ms) return false; // and nothing of it is kept for the next start
     *out = results[best].algo;
-    gemm_cache_put(g->cache, key, out);
-    return true;
+    return best_ms != never_ms;
+}
+
+// Chooses an algorithm for `p`, which is of that many rows; false: none runs it.
+static bool choose(struct cuda_gemm *g, const struct product *p, const struct gemm_key *key,
+                   const struct cuda_linear_view *linear, uint32_t rows, cudaStream_t stream,
+                   cublasLtMatmulAlgo_t *out) {
+    if (is_capturing(stream)) {
+        cublasLtMatmulHeuristicResult_t results[CANDIDATES];
+        int count = 0;
+        bool is_proposed = propose(g, p, results, &count);
+        if (is_proposed) *out = results[0].algo;
+        return is_proposed;
+    }
+    struct trial trial;
+    bool was_well = cudaPeekAtLastError() == cudaSuccess;
+    bool is_padded = trial_init(g, &trial, linear, p->x_data, rows, key->out_is_float, stream);
+    bool is_chosen = is_padded && fastest(g, &trial.product, stream, out);
+    if (!is_chosen) is_chosen = fastest(g, p, stream, out);
+    trial_fini(g, &trial);
+    // No memory for a trial, or a candidate that was refused, is no fault of the step's.
+    if (was_well) (void)cudaGetLastError();
+    if (is_chosen) gemm_cache_put(g->cache, key, out); // else nothing is kept for the next start
+    return is_chosen;
 }
 
 bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_view *linear, const void *x,
@@ -158,8 +212,8 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_view *linear, c
     struct product p = {.weight_data = linear->weight, .x_data = x, .out_data = out};
     cublasLtMatmulAlgo_t algo;
     cublasStatus_t r = product_init(g, &p, linear, rows, out_is_float);
-    bool chosen =
-        !r && (gemm_cache_get(g->cache, &key, &algo) || choose(g, &p, &key, stream, &algo));
+    bool chosen = !r && (gemm_cache_get(g->cache, &key, &algo) ||
+                         choose(g, &p, &key, linear, rows, stream, &algo));
     if (chosen) r = multiply(g, &p, &algo, stream);
     // An algorithm of a bucket may not take every row count in it.
     if (chosen && r) r = multiply(g, &p, NULL, stream);
