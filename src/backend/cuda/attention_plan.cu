@@ -6,13 +6,14 @@
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens, the last (which
  * see the most positions) first.
  *
- * Launch: one block; sequences in rounds of 1,024 with an exclusive scan over the block. */
+ * Launch: one block of as many threads as there are sequences, or those in rounds of 1,024, with an
+ * exclusive scan over the block. */
 #include "backend/cuda/decode_shape.h"
 #include "backend/cuda/device.cuh"
 
 namespace {
 
-constexpr int THREADS = 1024, TILE = CUDA_DECODE_TILE;
+constexpr int THREADS_MAX = 1024, TILE = CUDA_DECODE_TILE;
 
 // Exclusive prefix sum over the block; *total is everybody's sum.
 __device__ int block_scan(int value, int *warp_sums, int *total) {
@@ -25,7 +26,7 @@ __device__ int block_scan(int value, int *warp_sums, int *total) {
     if (lane == 31) warp_sums[warp] = sum;
     __syncthreads();
     int before = 0, all = 0;
-    for (int w = 0; w < THREADS / 32; w++) {
+    for (int w = 0; w < blockDim.x / 32; w++) {
         if (w < warp) before += warp_sums[w];
         all += warp_sums[w];
     }
@@ -78,14 +79,14 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
 // Returns the number of spans.
 __device__ int plan_decodes(const plan_params &p, int *warp_sums) {
     int total = 0, sum;
-    for (int first = 0; first < p.num_seqs; first += THREADS) {
+    for (int first = 0; first < p.num_seqs; first += blockDim.x) {
         block_scan(decode_tiles(p, first + threadIdx.x), warp_sums, &sum);
         total += sum;
     }
     int span_tiles = max((total + p.num_spans - 1) / p.num_spans, p.span_tiles_min);
 
     int num_tiles = 0, num_items = 0, num_slots = 0;
-    for (int first = 0; first < p.num_seqs; first += THREADS) {
+    for (int first = 0; first < p.num_seqs; first += blockDim.x) {
         int seq = first + threadIdx.x, tiles = decode_tiles(p, seq);
         int taken = p.is_aligned ? (tiles + span_tiles - 1) / span_tiles * span_tiles : tiles;
         int begin = num_tiles + block_scan(taken, warp_sums, &sum);
@@ -105,7 +106,7 @@ __device__ int plan_decodes(const plan_params &p, int *warp_sums) {
 // Returns the number of tiles of queries.
 __device__ int plan_prefills(const plan_params &p, int *warp_sums) {
     int num_tiles = 0, sum;
-    for (int first = 0; first < p.num_seqs; first += THREADS) {
+    for (int first = 0; first < p.num_seqs; first += blockDim.x) {
         int seq = first + threadIdx.x;
         int queries = seq < p.num_seqs ? p.query_start[seq + 1] - p.query_start[seq] : 0;
         int tiles = queries > 1 ? (queries + p.tile_tokens - 1) / p.tile_tokens : 0;
@@ -121,8 +122,8 @@ __device__ int plan_prefills(const plan_params &p, int *warp_sums) {
     return num_tiles;
 }
 
-__global__ void __launch_bounds__(THREADS) plan_kernel(plan_params p) {
-    __shared__ int warp_sums[THREADS / 32];
+__global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
+    __shared__ int warp_sums[THREADS_MAX / 32];
     int num_spans = plan_decodes(p, warp_sums), num_tiles = plan_prefills(p, warp_sums);
     if (threadIdx.x) return;
     p.counts[0] = num_spans;
@@ -155,5 +156,6 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.num_spans = shape.num_spans;
     p.span_tiles_min = shape.span_tiles_min;
     p.is_aligned = shape.is_aligned;
-    plan_kernel<<<1, THREADS, 0, stream>>>(p);
+    int threads = p.num_seqs > 0 ? (p.num_seqs + 31) / 32 * 32 : 32;
+    plan_kernel<<<1, threads < THREADS_MAX ? threads : THREADS_MAX, 0, stream>>>(p);
 }

@@ -90,8 +90,8 @@ __device__ void prepare(const worker<D> &w, const cuda_decode_layer &l, const at
     int group = num_heads / kv_heads;
     const __nv_bfloat16 *qkv =
         static_cast<const __nv_bfloat16 *>(a.qkv) + (size_t)u.row * (num_heads + 2 * kv_heads) * D;
-    const float *rope = a.rope + (size_t)a.positions[u.row] * D;
-    int slot = a.slot_mapping[u.row], block_size = static_cast<int>(a.block_size);
+    const float *rope = w.s.rope[u.row];
+    int slot = w.s.slot[u.row], block_size = static_cast<int>(a.block_size);
     int block, place;
     split_position(slot, block_size, &block, &place);
     for (int t = w.warp; t < group + (u.has_new ? 2 : 0); t += WARPS) {

@@ -42,6 +42,8 @@ template <int D> struct block_shared {
     __nv_bfloat16 residual[RESIDUALS_MAX]; // this block's outputs of the stream, [units][rows][8]
     float maxes[WARPS * GROUP], weights[WARPS * GROUP]; // of attention's warps
     int length[ROWS_MAX], first_item[ROWS_MAX + 1]; // items: pieces of sequences
+    int slot[ROWS_MAX]; // of the cache, for the rows' tokens
+    alignas(16) float rope[ROWS_MAX][D]; // of the rows' positions
     int piece;
     product_share shares[4];
     attention_unit unit; // the first of the block

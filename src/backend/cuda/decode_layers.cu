@@ -81,7 +81,13 @@ template <int D> __device__ void run_block(const layers_params &p, char *memory)
         barrier_init(ring.empty + thread * 8, SHARERS);
         barrier_init_done();
     }
-    if (thread < p.a.rows) s.length[thread] = p.a.context_len[thread];
+    if (thread < p.a.rows) {
+        s.length[thread] = p.a.context_len[thread];
+        s.slot[thread] = p.a.slot_mapping[thread];
+    }
+    for (int i = thread; i < p.a.rows * D; i += THREADS) {
+        s.rope[i / D][i % D] = p.a.rope[(size_t)p.a.positions[i / D] * D + i % D];
+    }
     load_residual<D>(p.a, s);
     __syncthreads();
     if (thread == 0) cut_sequences<D>(p.a, s);
