@@ -4,9 +4,9 @@
 
 #include "backend/cuda/cuda_ops.h"
 
-// Weights of a layer from which the kernel gains, with one row and with more: where there is less
-// to read, blocks wait for each other as long as kernels would (measured in doc/kernels-cuda.md).
-enum { ONE_ROW_BYTES_MIN = 16 << 20, ROWS_BYTES_MIN = 64 << 20 };
+// Weights of a layer from which the kernel gains: where there is less to read, kernels one behind the
+// other wait less for each other than its blocks do (measured in doc/kernels-cuda.md).
+enum { BYTES_MIN = 64 << 20 };
 
 struct decode_layers {
     // Shape and memory that no step changes; `layers`, `pieces`, `tick` and `arrived` are ours.
@@ -32,8 +32,7 @@ static size_t layer_bytes(const struct decode_layers_spec *spec) {
 
 // Rows with which the kernel is the faster way.
 static uint32_t rows_worthwhile(const struct decode_layers_spec *spec) {
-    if (spec->always || layer_bytes(spec) >= ROWS_BYTES_MIN) return CUDA_DECODE_ROWS;
-    return layer_bytes(spec) >= ONE_ROW_BYTES_MIN ? 1 : 0;
+    return spec->always || layer_bytes(spec) >= BYTES_MIN ? CUDA_DECODE_ROWS : 0;
 }
 
 // The table of weights, from the host to new device memory.

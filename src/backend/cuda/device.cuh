@@ -33,6 +33,11 @@ __device__ __forceinline__ void store_shared16(uint32_t address, uint4 v) {
                  : "memory");
 }
 
+// What is constant can be on its way to the L1 before it is known that the rest is there.
+__device__ __forceinline__ void prefetch_l1(const void *global) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
+}
+
 // 16 bytes from global to shared memory, past the L1.
 __device__ __forceinline__ void copy16_async(uint32_t shared, const void *global) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)

@@ -101,34 +101,47 @@ __device__ __forceinline__ float with_bias(const small_params &p, float sum, int
     return p.bias ? sum + __bfloat162float(p.bias[output]) : sum;
 }
 
+// The one result of this thread, if it has one: of a block's outputs and all rows.
+struct result_place {
+    int local, row, output; // output: of the result's columns
+    size_t at;
+    bool is_there;
+};
 template <int WARPS, int TILES>
-__device__ void write_outputs(const small_params &p, const float *sums, const float *squares) {
+__device__ __forceinline__ result_place place_of(const small_params &p) {
+    static_assert(OUTPUTS * ROWS_TILE * TILES <= WARPS * 32, "a thread each");
     int per_block = p.is_gated ? OUTPUTS / 2 : OUTPUTS;
-    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs; // of the result
-    for (int i = threadIdx.x; i < per_block * p.rows; i += WARPS * 32) {
-        int local = i % per_block, row = i / per_block;
-        int output = blockIdx.x * per_block + local;
-        if (output >= columns) continue;
-        float scale = 1.0f;
-        if (p.norm) {
-            float sum = 0;
-            for (int w = 0; w < WARPS; w++) sum += squares[w * TILES * ROWS_TILE + row];
-            scale = rsqrtf(sum / p.in + p.eps);
-        }
-        float y = with_bias(p, total<WARPS, TILES>(sums, local, row) * scale, output);
-        if (p.is_gated) {
-            float up = total<WARPS, TILES>(sums, local + OUTPUTS / 2, row) * scale;
-            up = with_bias(p, up, output + columns);
-            y = y / (1.0f + __expf(-y)) * up;
-        }
-        size_t at = (size_t)row * columns + output;
-        if (p.residual) {
-            p.residual[at] = __float2bfloat16(__bfloat162float(p.residual[at]) + y);
-        } else if (p.out_is_float) {
-            static_cast<float *>(p.out)[at] = y;
-        } else {
-            static_cast<__nv_bfloat16 *>(p.out)[at] = __float2bfloat16(y);
-        }
+    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
+    result_place r = {};
+    r.local = threadIdx.x % per_block, r.row = threadIdx.x / per_block;
+    r.output = blockIdx.x * per_block + r.local;
+    r.at = (size_t)r.row * columns + r.output;
+    r.is_there = r.row < p.rows && r.output < columns;
+    return r;
+}
+
+template <int WARPS, int TILES>
+__device__ void write_result(const small_params &p, const result_place &r, float residual,
+                             const float *sums, const float *squares) {
+    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
+    float scale = 1.0f;
+    if (p.norm) {
+        float sum = 0;
+        for (int w = 0; w < WARPS; w++) sum += squares[w * TILES * ROWS_TILE + r.row];
+        scale = rsqrtf(sum / p.in + p.eps);
+    }
+    float y = with_bias(p, total<WARPS, TILES>(sums, r.local, r.row) * scale, r.output);
+    if (p.is_gated) {
+        float up = total<WARPS, TILES>(sums, r.local + OUTPUTS / 2, r.row) * scale;
+        up = with_bias(p, up, r.output + columns);
+        y = y / (1.0f + __expf(-y)) * up;
+    }
+    if (p.residual) {
+        p.residual[r.at] = __float2bfloat16(residual + y);
+    } else if (p.out_is_float) {
+        static_cast<float *>(p.out)[r.at] = y;
+    } else {
+        static_cast<__nv_bfloat16 *>(p.out)[r.at] = __float2bfloat16(y);
     }
 }
 
@@ -149,8 +162,19 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
         low[a] = load_weights(p, low_row, column(warp + a * WARPS), has_low);
         high[a] = load_weights(p, high_row, column(warp + a * WARPS), has_high);
     }
+    if (p.norm) {
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            int at = column(warp + a * WARPS);
+            if (lane == 0 && at < p.in) prefetch_l1(p.norm + at);
+        }
+    }
     let_next_start();
     wait_for_earlier();
+    // As long on its way as x: they go together.
+    result_place mine = place_of<WARPS, TILES>(p);
+    float residual = 0;
+    if (p.residual && mine.is_there) residual = __bfloat162float(p.residual[mine.at]);
     float acc[TILES][4] = {}, own_squares[TILES] = {};
     for (int piece = warp; piece < num_pieces; piece += AHEAD * WARPS) {
 #pragma unroll
@@ -179,7 +203,7 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
         if (lane % 4 == 0) squares[(warp * TILES + t) * ROWS_TILE + lane / 4] = sum;
     }
     __syncthreads();
-    write_outputs<WARPS, TILES>(p, sums, squares);
+    if (mine.is_there) write_result<WARPS, TILES>(p, mine, residual, sums, squares);
 }
 
 template <int TILES>
@@ -187,9 +211,12 @@ void launch(const small_params &p, const cuda_device_info *info, cudaStream_t st
     int per_block = p.is_gated ? OUTPUTS / 2 : OUTPUTS;
     int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
     int blocks = (columns + per_block - 1) / per_block;
-    // Few blocks need more warps each, to have enough loads on their way; measured in
-    // doc/kernels.md.
-    if (blocks <= info->num_sms) {
+    // Few blocks need more warps each, to have enough loads on their way, and if it can be all of them;
+    // measured in doc/kernels-cuda.md.
+    bool is_short = p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
+    if (blocks <= info->num_sms && is_short) {
+        launch_dependent(small_kernel<24, 4, TILES>, dim3(blocks), 24 * 32, 0, info, stream, p);
+    } else if (blocks <= info->num_sms) {
         launch_dependent(small_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else if (blocks <= 2 * info->num_sms && p.in >= 4096) {
         launch_dependent(small_kernel<16, 2, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
