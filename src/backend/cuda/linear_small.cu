@@ -213,9 +213,9 @@ void launch(const small_params &p, const cuda_device_info *info, cudaStream_t st
     int blocks = (columns + per_block - 1) / per_block;
     // Few blocks need more warps each, to have enough loads on their way, and if it can be all of them;
     // measured in doc/kernels-cuda.md.
-    bool is_short = p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
+    bool is_short = TILES == 1 && p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
     if (blocks <= info->num_sms && is_short) {
-        launch_dependent(small_kernel<24, 4, TILES>, dim3(blocks), 24 * 32, 0, info, stream, p);
+        launch_dependent(small_kernel<24, 4, 1>, dim3(blocks), 24 * 32, 0, info, stream, p);
     } else if (blocks <= info->num_sms) {
         launch_dependent(small_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else if (blocks <= 2 * info->num_sms && p.in >= 4096) {
