@@ -12,8 +12,8 @@
  * which order it takes its terms. In a gated tile rows 0-7 are gates and 8-15 their ups.
  *
  * Launch: a block per 16 outputs; its warps take every n-th piece of the inputs and meet in shared memory.
- * A row's sums run in one order for any number of rows. The first weights are on their way before
- * the kernel in front has ended (launch.cuh). */
+ * A row's sums run in one order for 1 to 8 rows, and in one for 9 to 16. The first weights are on
+ * their way before the kernel in front has ended (launch.cuh). */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
