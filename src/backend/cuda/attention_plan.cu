@@ -157,5 +157,6 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.span_tiles_min = shape.span_tiles_min;
     p.is_aligned = shape.is_aligned;
     int threads = p.num_seqs > 0 ? (p.num_seqs + 31) / 32 * 32 : 32;
-    plan_kernel<<<1, threads < THREADS_MAX ? threads : THREADS_MAX, 0, stream>>>(p);
+    if (threads > THREADS_MAX) threads = THREADS_MAX;
+    plan_kernel<<<1, threads, 0, stream>>>(p);
 }
