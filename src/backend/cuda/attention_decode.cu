@@ -218,10 +218,8 @@ __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
         u = unit_at(p, place);
         stage_rope<D>(p, u, rope);
     }
-    if (p.q_norm && threadIdx.x < D / 32) { // of what is prepared here
-        prefetch_l1(p.q_norm + threadIdx.x * 32);
-        prefetch_l1(p.k_norm + threadIdx.x * 32);
-    }
+    prefetch_floats(p.q_norm, D, threadIdx.x);
+    prefetch_floats(p.k_norm, D, threadIdx.x);
     if (p.starts_early) wait_for_earlier();
     // Not before the wait: the next layer's attention reads plan and cache before its own.
     let_next_start();

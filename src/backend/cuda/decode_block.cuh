@@ -69,12 +69,6 @@ __device__ __forceinline__ void computing_sync() {
     named_wait(1, COMPUTING);
 }
 
-// What is constant can be fetched while others work.
-__device__ __forceinline__ void prefetch_floats(const float *values, int count, int thread) {
-    if (!values || thread * 32 >= count) return;
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(values + thread * 32));
-}
-
 // All blocks meet between phases: what is stored before arriving is seen after waiting, past the
 // L1.
 template <int D> __device__ __forceinline__ void arrive(worker<D> &w) {

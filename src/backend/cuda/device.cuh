@@ -33,9 +33,10 @@ __device__ __forceinline__ void store_shared16(uint32_t address, uint4 v) {
                  : "memory");
 }
 
-// What is constant can be on its way to the L1 before it is known that the rest is there.
-__device__ __forceinline__ void prefetch_l1(const void *global) {
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
+// What is constant can be on its way to the L1 before the rest is there: a line by each thread.
+__device__ __forceinline__ void prefetch_floats(const float *values, int count, int thread) {
+    if (!values || thread * 32 >= count) return;
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(values + thread * 32));
 }
 
 // 16 bytes from global to shared memory, past the L1.

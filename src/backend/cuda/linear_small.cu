@@ -32,6 +32,14 @@ struct small_params {
     float eps;
 };
 
+// Of the result, and of what a block has of it.
+__host__ __device__ inline int columns_of(const small_params &p) {
+    return p.is_gated ? p.num_outputs / 2 : p.num_outputs;
+}
+__host__ __device__ inline int outputs_per_block(const small_params &p) {
+    return p.is_gated ? OUTPUTS / 2 : OUTPUTS;
+}
+
 // Where piece number i of a warp begins, i counted over all warps: a warp takes two pieces side by
 // side, a whole line of memory, before the next warp's.
 template <int WARPS> __device__ __forceinline__ int piece_column(int i) {
@@ -110,8 +118,7 @@ struct result_place {
 template <int WARPS, int TILES>
 __device__ __forceinline__ result_place place_of(const small_params &p) {
     static_assert(OUTPUTS * ROWS_TILE * TILES <= WARPS * 32, "a thread each");
-    int per_block = p.is_gated ? OUTPUTS / 2 : OUTPUTS;
-    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
+    int per_block = outputs_per_block(p), columns = columns_of(p);
     result_place r = {};
     r.local = threadIdx.x % per_block, r.row = threadIdx.x / per_block;
     r.output = blockIdx.x * per_block + r.local;
@@ -123,7 +130,6 @@ __device__ __forceinline__ result_place place_of(const small_params &p) {
 template <int WARPS, int TILES>
 __device__ void write_result(const small_params &p, const result_place &r, float residual,
                              const float *sums, const float *squares) {
-    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
     float scale = 1.0f;
     if (p.norm) {
         float sum = 0;
@@ -133,7 +139,7 @@ __device__ void write_result(const small_params &p, const result_place &r, float
     float y = with_bias(p, total<WARPS, TILES>(sums, r.local, r.row) * scale, r.output);
     if (p.is_gated) {
         float up = total<WARPS, TILES>(sums, r.local + OUTPUTS / 2, r.row) * scale;
-        up = with_bias(p, up, r.output + columns);
+        up = with_bias(p, up, r.output + columns_of(p));
         y = y / (1.0f + __expf(-y)) * up;
     }
     if (p.residual) {
@@ -151,7 +157,7 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
     __shared__ float squares[WARPS * TILES * ROWS_TILE];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, low_row, high_row;
     tile_rows(p, lane, &low_row, &high_row);
-    bool has_low = low_row < (p.is_gated ? p.num_outputs / 2 : p.num_outputs);
+    bool has_low = low_row < columns_of(p);
     bool has_high = high_row < p.num_outputs && (has_low || !p.is_gated);
     int num_pieces = (p.in + 2 * PIECE - 1) / (2 * PIECE) * 2;
     // Columns of this lane; pieces past the end load nothing.
@@ -162,13 +168,7 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
         low[a] = load_weights(p, low_row, column(warp + a * WARPS), has_low);
         high[a] = load_weights(p, high_row, column(warp + a * WARPS), has_high);
     }
-    if (p.norm) {
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            int at = column(warp + a * WARPS);
-            if (lane == 0 && at < p.in) prefetch_l1(p.norm + at);
-        }
-    }
+    prefetch_floats(p.norm, p.in, threadIdx.x);
     let_next_start();
     wait_for_earlier();
     // As long on its way as x: they go together.
@@ -208,9 +208,7 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
 
 template <int TILES>
 void launch(const small_params &p, const cuda_device_info *info, cudaStream_t stream) {
-    int per_block = p.is_gated ? OUTPUTS / 2 : OUTPUTS;
-    int columns = p.is_gated ? p.num_outputs / 2 : p.num_outputs;
-    int blocks = (columns + per_block - 1) / per_block;
+    int per_block = outputs_per_block(p), blocks = (columns_of(p) + per_block - 1) / per_block;
     // Few blocks need more warps each, to have enough loads on their way, and if it can be all of them;
     // measured in doc/kernels-cuda.md.
     bool is_short = TILES == 1 && p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
