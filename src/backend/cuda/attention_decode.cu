@@ -60,11 +60,11 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
         for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&piece[j * step + D]));
         float sum = 0, value = 0;
         for (int j = 0; j < count; j++) {
-            float weight = exp2f(__ldcg(&piece[j * step + D]) - max);
+            float weight = exp2_fast(__ldcg(&piece[j * step + D]) - max);
             sum += weight * __ldcg(&piece[j * step + D + 1]);
             value += weight * __ldcg(&piece[j * step + dim]);
         }
-        out[query * D + dim] = __float2bfloat16(value / sum);
+        out[query * D + dim] = __float2bfloat16(__fdividef(value, sum));
     }
 }
 
@@ -76,7 +76,7 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, const 
         int query = i / D, dim = i % D;
         weighed mine = join_block<D, WARPS>(m.values, m.maxes, m.sums, u.num_queries, query, dim);
         if (slot < 0) {
-            out[query * D + dim] = __float2bfloat16(mine.value / mine.sum);
+            out[query * D + dim] = __float2bfloat16(__fdividef(mine.value, mine.sum));
             continue;
         }
         float *piece = p.partial + ((size_t)slot * p.num_heads + u.first_head + query) * (D + 2);
@@ -101,70 +101,6 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, const 
     join_pieces<D>(p, u, out);
 }
 
-// The new token's key and value, of the warp that has the tile which they belong to.
-template <int D> struct new_row {
-    head_share<D> key, value;
-
-    __device__ __forceinline__ void load(const decode_params &p, const decode_unit &u, int lane) {
-        const __nv_bfloat16 *row =
-            p.qkv + (size_t)u.token * p.qkv_stride + (size_t)(p.num_heads + u.kv_head) * D;
-        key.load(row, lane);
-        value.load(row + (size_t)p.num_kv_heads * D, lane);
-    }
-
-    // Into row `row` of a tile in shared memory, and into the cache.
-    __device__ __forceinline__ void store(const decode_params &p, const decode_unit &u,
-                                          uint32_t tile, int row, int lane) const {
-        auto keys = static_cast<__nv_bfloat16 *>(__cvta_shared_to_generic(tile));
-        key.store_swizzled(keys + row * D, row, lane);
-        value.store_swizzled(keys + (TILE + row) * D, row, lane);
-        __syncwarp();
-        if (!u.writes_cache) return;
-        int block, place;
-        split_position(u.slot, p.block_size, &block, &place);
-        size_t at = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
-        key.store_swizzled(p.keys + at * D, place, lane);
-        value.store_swizzled(p.values + at * D, place, lane);
-    }
-};
-
-// Norm and rotation of the queries as load_queries leaves them: a lane has both elements that turn
-// together, and three others have the rest of its query.
-template <int D>
-__device__ __forceinline__ void prepare_queries(const decode_params &p, uint32_t (&q)[D / 16][2],
-                                                const float *rope, int lane) {
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            sum += bf16_low(q[k][h]) * bf16_low(q[k][h]) + bf16_high(q[k][h]) * bf16_high(q[k][h]);
-        }
-    }
-    sum += __shfl_xor_sync(FULL_WARP, sum, 1);
-    sum += __shfl_xor_sync(FULL_WARP, sum, 2);
-    float scale = rsqrtf(sum / D + p.eps);
-#pragma unroll
-    for (int k = 0; k < D / 32; k++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int d = k * 16 + h * 8 + lane % 4 * 2, e = d + D / 2;
-            uint32_t &low = q[k][h], &high = q[k + D / 32][h];
-            float2 a = {bf16_low(low), bf16_high(low)}, b = {bf16_low(high), bf16_high(high)};
-            if (p.q_norm) {
-                float2 m = *reinterpret_cast<const float2 *>(p.q_norm + d);
-                float2 n = *reinterpret_cast<const float2 *>(p.q_norm + e);
-                a = {a.x * (scale * m.x), a.y * (scale * m.y)};
-                b = {b.x * (scale * n.x), b.y * (scale * n.y)};
-            }
-            float2 c = *reinterpret_cast<const float2 *>(rope + d);
-            float2 s = *reinterpret_cast<const float2 *>(rope + e);
-            low = pack_bf16(a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y);
-            high = pack_bf16(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y);
-        }
-    }
-}
-
 // By all threads: the row of the new token's position, at hand before its heads are there.
 template <int D>
 __device__ __forceinline__ void stage_rope(const decode_params &p, const decode_unit &u,
@@ -174,26 +110,79 @@ __device__ __forceinline__ void stage_rope(const decode_params &p, const decode_
     for (int d = threadIdx.x; d < D; d += blockDim.x) rope[d] = row[d];
 }
 
+// What a unit's warps have of the step, in shared memory: queries as the matrix instruction wants
+// them, 8 rows whose 16-byte chunks of one column lie in 8 different banks; the new token's key and
+// value.
+template <int D> struct __align__(16) unit_heads {
+    static constexpr int STRIDE = D + 8;
+    __nv_bfloat16 queries[GROUP * STRIDE], fresh[2][D];
+
+    // By all warps, a head each: norm and rotation where the step has them done here.
+    template <int WARPS>
+    __device__ __forceinline__ void prepare(const decode_params &p, const decode_unit &u,
+                                            const float *rope, int warp, int lane) {
+        const __nv_bfloat16 *heads = p.qkv + (size_t)u.token * p.qkv_stride;
+        int num_tasks = u.num_queries + (u.has_new ? 2 : 0);
+        for (int task = warp; task < num_tasks; task += WARPS) {
+            int other = task - u.num_queries; // 0: key, 1: value
+            int head =
+                other < 0 ? u.first_head + task : p.num_heads + other * p.num_kv_heads + u.kv_head;
+            head_share<D> one;
+            one.load(heads + (size_t)head * D, lane);
+            if (p.prepares && other < 1) {
+                one.prepare(other < 0 ? p.q_norm : p.k_norm, p.eps, rope, lane);
+            }
+            one.store(other < 0 ? queries + task * STRIDE : fresh[other], lane);
+            if (other >= 0 && u.writes_cache) keep(p, u, one, other, lane);
+        }
+    }
+
+    // In the cache.
+    __device__ __forceinline__ void keep(const decode_params &p, const decode_unit &u,
+                                         const head_share<D> &one, int is_value, int lane) const {
+        int block, place;
+        split_position(u.slot, p.block_size, &block, &place);
+        size_t at = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
+        one.store_swizzled((is_value ? p.values : p.keys) + at * D, place, lane);
+    }
+
+    __device__ __forceinline__ void load_queries(uint32_t(&q)[D / 16][2], int lane) const {
+        uint32_t from = shared_address(queries) + lane % 8 * STRIDE * 2 + lane / 8 * 16;
+#pragma unroll
+        for (int k = 0; k < D / 16; k += 2) {
+            uint32_t r[4];
+            load_matrix4(r, from + k * 32);
+            q[k][0] = r[0], q[k][1] = r[1], q[k + 1][0] = r[2], q[k + 1][1] = r[3];
+        }
+    }
+
+    // The new token's key and value into row `row` of a tile.
+    __device__ __forceinline__ void patch(uint32_t tile, int row, int lane) const {
+        constexpr int CHUNKS = D / 8;
+#pragma unroll
+        for (int c = lane; c < 2 * CHUNKS; c += 32) {
+            uint32_t to = tile + (c / CHUNKS * TILE + row) * D * 2;
+            store_shared16(to + swizzle<D>(row, c % CHUNKS) * 16,
+                           load_shared16(shared_address(fresh) + c * 16));
+        }
+        tile_stores_done();
+    }
+};
+
 // This warp's tiles of an item.
 template <int D, int WARPS>
 __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_unit &u,
-                                           const float *rope, tile_stream<D, WARPS> &stream,
-                                           accumulator<D> &acc) {
+                                           const unit_heads<D> &heads,
+                                           tile_stream<D, WARPS> &stream, accumulator<D> &acc) {
     int warp = stream.warp, lane = stream.lane;
     int count = tiles_of<WARPS>(u.length, warp);
-    const __nv_bfloat16 *queries =
-        p.qkv + (size_t)u.token * p.qkv_stride + (size_t)u.first_head * D;
     bool is_mine = u.has_new && (u.length - 1) / TILE % WARPS == warp;
     uint32_t q[D / 16][2];
-    new_row<D> fresh = {};
-    load_queries<D>(q, queries, u.num_queries, lane);
-    if (is_mine) fresh.load(p, u, lane);
-    if (p.prepares) prepare_queries<D>(p, q, rope, lane);
-    if (is_mine) fresh.key.prepare(p.k_norm, p.eps, rope, lane);
+    heads.load_queries(q, lane);
     for (int i = 0; i < count; i++) {
         uint32_t tile = stream.oldest();
         int valid = u.length - (warp + i * WARPS) * TILE;
-        if (is_mine && i + 1 == count) fresh.store(p, u, tile, valid - 1, lane);
+        if (is_mine && i + 1 == count) heads.patch(tile, valid - 1, lane);
         if (valid < TILE) zero_values<D>(tile, valid, lane);
         take_tile<D>(acc, q, tile, valid, p.scale, lane);
         __syncwarp();
@@ -205,38 +194,43 @@ template <int D, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
     extern __shared__ __align__(128) char memory[];
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
+    __shared__ uint64_t barriers[WARPS * CUDA_DECODE_STAGES_MAX];
     if (!p.starts_early) wait_for_earlier();
+    let_next_start();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int ring_bytes = p.stages * tile_stream<D, WARPS>::TILE_BYTES;
-    tile_stream<D, WARPS> stream(p, shared_address(memory) + warp * ring_bytes, warp, lane);
+    tile_stream<D, WARPS> stream(p, shared_address(memory) + warp * ring_bytes,
+                                 shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp,
+                                 lane);
     float *rope = reinterpret_cast<float *>(memory + WARPS * ring_bytes); // [D]
-    meeting m = {rope + D, maxes, sums};
+    auto &heads = *reinterpret_cast<unit_heads<D> *>(rope + D);
+    static_assert(sizeof heads == CUDA_DECODE_HEADS_BYTES(D), "decode_shape.c");
+    // Of many sequences two blocks share a multiprocessor, and one place has to do for both.
+    constexpr bool SHARES_PLACE = WARPS == CUDA_DECODE_WARPS;
+    meeting m = {SHARES_PLACE ? rope + D : reinterpret_cast<float *>(&heads + 1), maxes, sums};
     work_place place = work_start();
-    bool has_unit = place.next(p, stream.num_units);
-    decode_unit u = {};
-    if (has_unit) {
-        u = unit_at(p, place);
-        stage_rope<D>(p, u, rope);
-    }
+    if (!place.next(p, stream.num_units)) return;
+    decode_unit u = unit_at(p, place);
+    stage_rope<D>(p, u, rope);
     prefetch_floats(p.q_norm, D, threadIdx.x);
     prefetch_floats(p.k_norm, D, threadIdx.x);
+    __syncthreads();
     if (p.starts_early) wait_for_earlier();
-    // Not before the wait: the next layer's attention reads plan and cache before its own.
-    let_next_start();
-    while (has_unit) {
-        __syncthreads(); // rope is there, and what the last item left has been read
+    for (;;) {
+        heads.template prepare<WARPS>(p, u, rope, warp, lane);
+        __syncthreads();
         accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D, WARPS>(p, u, rope, stream, acc);
+        take_tiles<D, WARPS>(p, u, heads, stream, acc);
+        if (SHARES_PLACE) __syncthreads();
         join_warps<D>(acc, m.values, m.maxes, m.sums, u.num_queries, warp, lane);
         __syncthreads();
         finish_unit<D, WARPS>(p, u, m);
-        has_unit = place.next(p, stream.num_units);
-        if (!has_unit) break;
+        if (!place.next(p, stream.num_units)) break;
         u = unit_at(p, place);
         stage_rope<D>(p, u, rope);
+        __syncthreads(); // rope is there, and what the last item left has been read
     }
-    copy_wait<0>();
 }
 
 template <int D, int WARPS>
@@ -244,9 +238,11 @@ void launch_warps(const decode_params &p, const cuda_decode_shape &shape,
                   const cuda_device_info *info, cudaStream_t stream) {
     // The kernel's own arrays: they fill lines up, since what follows begins with one. Of 8 warps one
     // block runs, which may have all but the arrays; of 4 two, and the device keeps 1,024 of each.
-    constexpr int ARRAYS = 2 * WARPS * GROUP * sizeof(float) + sizeof(int);
+    constexpr int ARRAYS = 2 * WARPS * GROUP * sizeof(float) + sizeof(int) +
+                           WARPS * CUDA_DECODE_STAGES_MAX * sizeof(uint64_t);
     constexpr int LINES = (ARRAYS + 127) / 128 * 128;
-    static_assert(LINES + (WARPS == 8 ? 0 : 1024) <= CUDA_DECODE_RESERVED_BYTES, "too little");
+    static_assert(LINES + (WARPS == CUDA_DECODE_FEW_WARPS ? 0 : 1024) <= CUDA_DECODE_RESERVED_BYTES,
+                  "too little");
     auto kernel = decode_kernel<D, WARPS>;
     // Always as much: it is the process's and not the launch's, and two engines may launch at once.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -259,9 +255,11 @@ template <int D>
 void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_device_info *info,
             cudaStream_t stream) {
     if constexpr (D <= 128) {
-        if (shape.warps == 8) return launch_warps<D, 8>(p, shape, info, stream);
+        if (shape.warps == CUDA_DECODE_FEW_WARPS) {
+            return launch_warps<D, CUDA_DECODE_FEW_WARPS>(p, shape, info, stream);
+        }
     }
-    launch_warps<D, 4>(p, shape, info, stream);
+    launch_warps<D, CUDA_DECODE_WARPS>(p, shape, info, stream);
 }
 
 decode_params params_of(const attention_args *args, const cuda_kv_view *kv,

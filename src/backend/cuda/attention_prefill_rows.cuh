@@ -57,12 +57,6 @@ template <int N, int D> __device__ __forceinline__ void mask(row_state<D> &w, in
     }
 }
 
-__device__ __forceinline__ float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // New maxima and sums, weights in place of scores, alpha: what the results so far shrink by.
 template <int N, int D> __device__ __forceinline__ void softmax(row_state<D> &w, float scale) {
 #pragma unroll

@@ -7,6 +7,9 @@
 
 #include "backend/cuda/decode_shape.h"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/hopper.cuh"
+
+#include <nv/target>
 
 namespace {
 
@@ -51,14 +54,20 @@ __device__ __forceinline__ void copy_tile(uint32_t shared, const __nv_bfloat16 *
     }
 }
 
+// What a warp stored into a tile is there for all its lanes, and for a copy that follows.
+__device__ __forceinline__ void tile_stores_done() {
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (shared_stores_done();))
+    __syncwarp();
+}
+
 // Positions that hold nothing yet weigh 0, but 0 times another request's NaN would be NaN.
 template <int HEAD_DIM> __device__ void zero_values(uint32_t shared, int valid, int lane) {
-    constexpr int ROW_WORDS = HEAD_DIM / 2;
+    constexpr int CHUNKS = HEAD_DIM / 8; // of a row
     uint32_t values = shared + TILE * HEAD_DIM * 2;
-    for (int i = valid * ROW_WORDS + lane; i < TILE * ROW_WORDS; i += 32) {
-        store_shared(values + i * 4, 0);
+    for (int i = valid * CHUNKS + lane; i < TILE * CHUNKS; i += 32) {
+        store_shared16(values + i * 16, make_uint4(0, 0, 0, 0));
     }
-    __syncwarp();
+    tile_stores_done();
 }
 
 // One tile: scores, new maximum, weights, weighted values.
@@ -66,34 +75,33 @@ template <int HEAD_DIM>
 __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
                                           const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t shared,
                                           int valid, float scale, int lane) {
-    constexpr int ROW_BYTES = HEAD_DIM * 2;
-    float s[4] = {}, odd[4] = {}; // two chains of sums take half as long as one
+    constexpr int ROW_BYTES = HEAD_DIM * 2, CHAINS = HEAD_DIM >= 64 ? 4 : 2;
+    float s[CHAINS][4] = {}; // sums that do not wait for each other
 #pragma unroll
     for (int k = 0; k < HEAD_DIM / 16; k++) {
         int row = lane % 16;
         uint32_t a[4];
         load_matrix4(a, shared + row * ROW_BYTES + swizzle<HEAD_DIM>(row, k * 2 + lane / 16) * 16);
-        multiply(k % 2 ? odd : s, a, q[k][0], q[k][1]);
+        multiply(s[k % CHAINS], a, q[k][0], q[k][1]);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) s[i] += odd[i];
-    bool low = lane / 4 < valid, high = lane / 4 + 8 < valid;
-    s[0] = low ? s[0] * scale : -INFINITY;
-    s[1] = low ? s[1] * scale : -INFINITY;
-    s[2] = high ? s[2] * scale : -INFINITY;
-    s[3] = high ? s[3] * scale : -INFINITY;
+    for (int i = 0; i < 4; i++) {
+        float sum = s[0][i] + s[1][i];
+        if constexpr (CHAINS == 4) sum += s[2][i] + s[3][i];
+        s[0][i] = lane / 4 + i / 2 * 8 < valid ? sum * scale : -INFINITY;
+    }
     float p[4];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float m = fmaxf(s[i], s[i + 2]);
+        float m = fmaxf(s[0][i], s[0][i + 2]);
         for (int offset = 4; offset < 32; offset <<= 1) {
             m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, offset));
         }
         m = fmaxf(m, acc.max[i]); // finite: the first position of a tile is valid
-        float alpha = exp2f(acc.max[i] - m);
+        float alpha = exp2_fast(acc.max[i] - m);
         acc.max[i] = m;
-        p[i] = exp2f(s[i] - m);
-        p[i + 2] = exp2f(s[i + 2] - m);
+        p[i] = exp2_fast(s[0][i] - m);
+        p[i + 2] = exp2_fast(s[0][i + 2] - m);
         acc.sum[i] = acc.sum[i] * alpha + p[i] + p[i + 2];
 #pragma unroll
         for (int d = 0; d < HEAD_DIM / 16; d++) {
@@ -174,7 +182,7 @@ __device__ __forceinline__ weighed join_block(const float *shared, const float *
     for (int w = 1; w < WARPS; w++) r.max = fmaxf(r.max, maxes[w * GROUP + query]);
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-        float weight = exp2f(maxes[w * GROUP + query] - r.max);
+        float weight = exp2_fast(maxes[w * GROUP + query] - r.max);
         r.sum += weight * sums[w * GROUP + query];
         r.value += weight * shared[(w * num_queries + query) * HEAD_DIM + dim];
     }

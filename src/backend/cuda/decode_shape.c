@@ -2,14 +2,11 @@
 
 enum {
     ROUNDS_MAX = 4,
-    WARPS = 4,
-    STAGES = 4,
     SPAN_TILES = 4,
     // A block for every sequence and kv head runs at once. What shared memory it takes, the linears
     // around it lack as L1, which they read their few rows from: 3 stages cost 8 sequences of
     // Qwen3-8B's shape a third of their speed. Joining pieces takes as long as 1,024 positions, or
     // 512 where most multiprocessors would have none.
-    FEW_WARPS = 8,
     FEW_STAGES = 2,
     FEW_SPAN_TILES = 64,
     FEW_HEAD_DIM_MAX = 128, // two tiles of each warp fit
@@ -38,8 +35,12 @@ static int num_spans_of(int num_blocks, int units_per_span) {
 // As many tiles on their way as `blocks` blocks of a multiprocessor have room for; false: not one.
 static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
                 uint32_t head_dim, int blocks, int stages_max) {
-    // Where warps meet; a position's row of the rotary embedding.
-    int others = (shape->warps * shape->queries + 1) * (int)(head_dim * sizeof(float));
+    // Where warps meet and, at another time or place, heads; a position's row of the rotary embedding.
+    int joined = shape->warps * shape->queries * (int)(head_dim * sizeof(float));
+    int heads = CUDA_DECODE_HEADS_BYTES((int)head_dim);
+    bool shares_place = shape->warps == CUDA_DECODE_WARPS;
+    int others = shares_place ? (joined > heads ? joined : heads) : joined + heads;
+    others += (int)(head_dim * sizeof(float));
     for (int stages = stages_max; stages; stages--) {
         int bytes = stages * shape->warps * tile_bytes(head_dim) + others;
         if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;
@@ -74,13 +75,13 @@ struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *inf
     shape.span_tiles_min = SPAN_TILES;
     if (shape.is_aligned)
         shape.span_tiles_min = FEW_SPAN_TILES / (num_units <= num_sms / 4 ? 2 : 1);
-    shape.warps = FEW_WARPS;
+    shape.warps = CUDA_DECODE_FEW_WARPS;
     bool fits = shape.is_aligned && head_dim <= FEW_HEAD_DIM_MAX &&
                 fit(&shape, info, head_dim, 1, FEW_STAGES);
     if (!fits || shape.stages < 2) {
-        shape.warps = WARPS;
-        fits = fit(&shape, info, head_dim, 2, STAGES);
-        if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1, STAGES);
+        shape.warps = CUDA_DECODE_WARPS;
+        fits = fit(&shape, info, head_dim, 2, CUDA_DECODE_STAGES_MAX);
+        if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1, CUDA_DECODE_STAGES_MAX);
     }
     shape.num_spans = num_spans_of(shape.num_blocks, shape.units_per_span);
     return shape;

@@ -11,10 +11,16 @@ extern "C" {
 
 enum {
     CUDA_DECODE_TILE = 16, // positions that a warp takes at once
+    CUDA_DECODE_STAGES_MAX = 4, // tiles on their way, per warp
+    CUDA_DECODE_WARPS = 4, // of a block, of which two share a multiprocessor
+    CUDA_DECODE_FEW_WARPS = 8, // of a block that has a multiprocessor to itself
     // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has besides
     // shared_bytes, in whole lines.
     CUDA_DECODE_RESERVED_BYTES = 1536,
 };
+
+// Of shared memory: a group of queries in padded rows, a key and a value, as the kernel has them.
+#define CUDA_DECODE_HEADS_BYTES(head_dim) (CUDA_DECODE_GROUP * ((head_dim) + 8) * 2 + (head_dim)*4)
 
 struct cuda_decode_shape {
     int warps; // of a block

@@ -1,10 +1,13 @@
 /* The tiles of decode attention on their way: each warp of a block streams every n-th tile of the
- * block's items, one item behind the other, through a ring of its own in shared memory, by
- * cp.async. Copies go on into the next item while results of the last are joined, so memory does
- * not rest between them. */
+ * block's items, one item behind the other, through a ring of its own in shared memory: by two bulk
+ * copies, since 16 positions are one piece of the cache, and before sm_90 by cp.async. Copies go on
+ * into the next item while results of the last are joined, so memory does not rest between them. */
 #pragma once
 
 #include "backend/cuda/attention_tile.cuh"
+#include "backend/cuda/hopper.cuh"
+
+#include <nv/target>
 
 namespace {
 
@@ -72,40 +75,45 @@ template <int WARPS> __device__ __forceinline__ int tiles_of(int length, int war
 }
 
 template <int D, int WARPS> struct tile_stream {
-    static constexpr int TILE_BYTES = 2 * TILE * D * 2;
+    static constexpr int PART_BYTES = TILE * D * 2, TILE_BYTES = 2 * PART_BYTES; // keys, values
     const decode_params &p;
     uint32_t ring; // shared: [stages][TILE_BYTES]
+    uint32_t barriers; // shared: mbarriers [stages], sm_90 and later
     int num_units, table_stride, warp, lane;
     work_place place; // the item of which tiles are issued
     bool is_done;
     int4 range; // of the item: sequence, start, stop
+    int kv_head;
     int index, count; // the next tile of this warp's in the item, and how many there are
     int blocks; // of the item's next 32 tiles of this warp, one per lane
-    int newest; // place in the ring for the next tile, and so that of the oldest
+    int newest, lap; // place in the ring for the next tile, and so that of the oldest
 
     __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,
-                                           int warp_index, int lane_index)
-        : p(params), ring(ring_address), num_units(0), table_stride(0), warp(warp_index),
-          lane(lane_index), place(work_start()), is_done(false), range(), index(0), count(0),
-          blocks(0), newest(0) {
+                                           uint32_t barrier_address, int warp_index, int lane_index)
+        : p(params), ring(ring_address), barriers(barrier_address), num_units(0), table_stride(0),
+          warp(warp_index), lane(lane_index), place(work_start()), is_done(false), range(),
+          kv_head(0), index(0), count(0), blocks(0), newest(0), lap(0) {
+        NV_IF_TARGET(NV_PROVIDES_SM_90, (if (lane < p.stages) barrier_init(barriers + lane * 8, 1);
+                                         barrier_init_done(); __syncwarp();))
         int4 counts = *reinterpret_cast<const int4 *>(p.counts);
         num_units = counts.x * p.units_per_span;
         table_stride = counts.z;
         for (int i = 0; i < p.stages; i++) issue();
     }
 
-    // The next tile, if there is one; always one group of copies.
+    // The next tile, if there is one.
     __device__ __forceinline__ void issue() {
         while (!is_done && index == count) {
             is_done = !place.next(p, num_units);
             if (is_done) break;
             range = load_range(p, place.item);
+            kv_head = place.kv_head(p);
             index = 0;
             count = tiles_of<WARPS>(range.z - range.y, warp);
         }
         if (!is_done) copy_next();
-        if (++newest == p.stages) newest = 0;
-        copy_commit();
+        if (++newest == p.stages) newest = 0, lap++;
+        NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (), (copy_commit();))
     }
 
     __device__ __forceinline__ void copy_next() {
@@ -117,18 +125,27 @@ template <int D, int WARPS> struct tile_stream {
         int block = __shfl_sync(FULL_WARP, blocks, index % 32);
         int ignored, offset;
         split_position(range.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
-        size_t row = ((size_t)block * p.num_kv_heads + place.kv_head(p)) * p.block_size + offset;
-        copy_tile<D>(ring + newest * TILE_BYTES, p.keys + row * D, p.values + row * D, lane);
+        size_t row = ((size_t)block * p.num_kv_heads + kv_head) * p.block_size + offset;
+        copy(ring + newest * TILE_BYTES, p.keys + row * D, p.values + row * D);
         index++;
+    }
+
+    __device__ __forceinline__ void copy(uint32_t to, const __nv_bfloat16 *keys,
+                                         const __nv_bfloat16 *values) const {
+        NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
+                          (if (lane) return; uint32_t barrier = barriers + newest * 8;
+                           barrier_expect(barrier, TILE_BYTES);
+                           copy_bulk(to, keys, PART_BYTES, barrier);
+                           copy_bulk(to + PART_BYTES, values, PART_BYTES, barrier);),
+                          (copy_tile<D>(to, keys, values, lane);))
     }
 
     // Waits for the oldest tile; issue() fills its place again.
     __device__ __forceinline__ uint32_t oldest() const {
-        if (p.stages == 4) copy_wait<3>();
-        if (p.stages == 3) copy_wait<2>();
-        if (p.stages == 2) copy_wait<1>();
-        if (p.stages == 1) copy_wait<0>();
-        __syncwarp();
+        NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (barrier_wait(barriers + newest * 8, (lap & 1) ^ 1);),
+                          (if (p.stages == 4) copy_wait<3>(); if (p.stages == 3) copy_wait<2>();
+                           if (p.stages == 2) copy_wait<1>(); if (p.stages == 1) copy_wait<0>();
+                           __syncwarp();))
         return ring + newest * TILE_BYTES;
     }
 };

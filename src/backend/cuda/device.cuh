@@ -91,6 +91,12 @@ __device__ __forceinline__ float bf16_high(uint32_t pair) {
     return __uint_as_float(pair & 0xffff0000u);
 }
 
+__device__ __forceinline__ float exp2_fast(float x) { // within 2 ulp; below 2^-126 0
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 __device__ __forceinline__ float warp_sum(float v) {
     for (int offset = 16; offset; offset >>= 1) v += __shfl_xor_sync(FULL_WARP, v, offset);
     return v;

@@ -46,6 +46,28 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
     } while (!done);
 }
 
+// What is read once a step should not drive from the L2 what is read again.
+__device__ __forceinline__ uint64_t evict_first_policy() {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+// Bytes in whole multiples of 16, from and to such addresses.
+__device__ __forceinline__ void copy_bulk(uint32_t shared, const void *global, uint32_t bytes,
+                                          uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1], %2, [%3];" ::"r"(shared),
+                 "l"(global), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_bulk(uint32_t shared, const void *global, uint32_t bytes,
+                                          uint32_t barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], %4;" ::"r"(shared),
+                 "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+
 // Barriers by number, of some of a block's warps: `threads` in all wait or only arrive.
 __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -14,29 +14,14 @@
  * Launch: a block per 16 outputs; its warps take every n-th piece of the inputs and meet in shared memory.
  * A row's sums run in one order for 1 to 8 rows, and in one for 9 to 16. The first weights are on
  * their way before the kernel in front has ended (launch.cuh). */
-#include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/linear_few.cuh"
 
 namespace {
 
-constexpr int OUTPUTS = 16, PIECE = 32, ROWS_TILE = 8;
+constexpr int PIECE = 32;
 
-struct small_params {
-    const __nv_bfloat16 *weight, *bias, *x;
-    const float *norm;
-    __nv_bfloat16 *residual;
-    void *out;
-    int rows, in, num_outputs; // of the matrix
-    bool is_gated, out_is_float;
-    float eps;
-};
-
-// Of the result, and of what a block has of it.
-__host__ __device__ inline int columns_of(const small_params &p) {
-    return p.is_gated ? p.num_outputs / 2 : p.num_outputs;
-}
-__host__ __device__ inline int outputs_per_block(const small_params &p) {
+// What a block has of the result.
+__host__ __device__ inline int outputs_per_block(const few_params &p) {
     return p.is_gated ? OUTPUTS / 2 : OUTPUTS;
 }
 
@@ -48,7 +33,7 @@ template <int WARPS> __device__ __forceinline__ int piece_column(int i) {
 }
 
 // The two weight rows of this lane in its block's tile.
-__device__ __forceinline__ void tile_rows(const small_params &p, int lane, int *low, int *high) {
+__device__ __forceinline__ void tile_rows(const few_params &p, int lane, int *low, int *high) {
     int row = lane / 4;
     if (p.is_gated) {
         *low = blockIdx.x * (OUTPUTS / 2) + row;
@@ -59,18 +44,14 @@ __device__ __forceinline__ void tile_rows(const small_params &p, int lane, int *
     }
 }
 
-__device__ __forceinline__ uint4 load_weights(const small_params &p, int row, int column,
+__device__ __forceinline__ uint4 load_weights(const few_params &p, int row, int column,
                                               bool inside) {
     if (!inside || column >= p.in) return make_uint4(0, 0, 0, 0);
     return __ldcs(reinterpret_cast<const uint4 *>(p.weight + (size_t)row * p.in + column));
 }
 
-__device__ __forceinline__ uint32_t scale_pair(uint32_t pair, float low, float high) {
-    return pack_bf16(bf16_low(pair) * low, bf16_high(pair) * high);
-}
-
 // 8 inputs of a row, times the norm's weights; their squares join `squares`.
-__device__ __forceinline__ uint4 load_inputs(const small_params &p, int row, int column,
+__device__ __forceinline__ uint4 load_inputs(const few_params &p, int row, int column,
                                              float *squares) {
     if (row >= p.rows || column >= p.in) return make_uint4(0, 0, 0, 0);
     uint4 x = *reinterpret_cast<const uint4 *>(p.x + (size_t)row * p.in + column);
@@ -87,74 +68,22 @@ __device__ __forceinline__ uint4 load_inputs(const small_params &p, int row, int
                       scale_pair(x.z, b.x, b.y), scale_pair(x.w, b.z, b.w));
 }
 
-__device__ __forceinline__ void multiply_piece(float (&sums)[4], uint4 low, uint4 high, uint4 x) {
-    const uint32_t first[4] = {low.x, high.x, low.y, high.y};
-    const uint32_t second[4] = {low.z, high.z, low.w, high.w};
-    multiply(sums, first, x.x, x.y);
-    multiply(sums, second, x.z, x.w);
-}
-
-// Value (output of the tile, row) of all warps' sums.
-template <int WARPS, int TILES>
-__device__ __forceinline__ float total(const float *sums, int output, int row) {
-    float sum = 0;
-    for (int w = 0; w < WARPS; w++) {
-        sum +=
-            sums[((w * TILES + row / ROWS_TILE) * OUTPUTS + output) * ROWS_TILE + row % ROWS_TILE];
-    }
-    return sum;
-}
-
-__device__ __forceinline__ float with_bias(const small_params &p, float sum, int output) {
-    return p.bias ? sum + __bfloat162float(p.bias[output]) : sum;
-}
-
 // The one result of this thread, if it has one: of a block's outputs and all rows.
-struct result_place {
-    int local, row, output; // output: of the result's columns
-    size_t at;
-    bool is_there;
-};
 template <int WARPS, int TILES>
-__device__ __forceinline__ result_place place_of(const small_params &p) {
+__device__ __forceinline__ result_place place_of(const few_params &p) {
     static_assert(OUTPUTS * ROWS_TILE * TILES <= WARPS * 32, "a thread each");
     int per_block = outputs_per_block(p), columns = columns_of(p);
     result_place r = {};
     r.local = threadIdx.x % per_block, r.row = threadIdx.x / per_block;
     r.output = blockIdx.x * per_block + r.local;
-    r.at = (size_t)r.row * columns + r.output;
+    r.at = r.row * columns + r.output;
     r.is_there = r.row < p.rows && r.output < columns;
     return r;
 }
 
-template <int WARPS, int TILES>
-__device__ void write_result(const small_params &p, const result_place &r, float residual,
-                             const float *sums, const float *squares) {
-    float scale = 1.0f;
-    if (p.norm) {
-        float sum = 0;
-        for (int w = 0; w < WARPS; w++) sum += squares[w * TILES * ROWS_TILE + r.row];
-        scale = rsqrtf(sum / p.in + p.eps);
-    }
-    float y = with_bias(p, total<WARPS, TILES>(sums, r.local, r.row) * scale, r.output);
-    if (p.is_gated) {
-        float up = total<WARPS, TILES>(sums, r.local + OUTPUTS / 2, r.row) * scale;
-        up = with_bias(p, up, r.output + columns_of(p));
-        y = y / (1.0f + __expf(-y)) * up;
-    }
-    if (p.residual) {
-        p.residual[r.at] = __float2bfloat16(residual + y);
-    } else if (p.out_is_float) {
-        static_cast<float *>(p.out)[r.at] = y;
-    } else {
-        static_cast<__nv_bfloat16 *>(p.out)[r.at] = __float2bfloat16(y);
-    }
-}
-
 template <int WARPS, int AHEAD, int TILES>
-__global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
-    __shared__ float sums[WARPS * TILES * OUTPUTS * ROWS_TILE];
-    __shared__ float squares[WARPS * TILES * ROWS_TILE];
+__global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
+    __shared__ few_sums<WARPS, OUTPUTS, TILES * ROWS_TILE> found;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, low_row, high_row;
     tile_rows(p, lane, &low_row, &high_row);
     bool has_low = low_row < columns_of(p);
@@ -169,12 +98,12 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
         high[a] = load_weights(p, high_row, column(warp + a * WARPS), has_high);
     }
     prefetch_floats(p.norm, p.in, threadIdx.x);
+    result_place mine = place_of<WARPS, TILES>(p);
+    load_bias(p, mine, p.is_gated);
     let_next_start();
     wait_for_earlier();
     // As long on its way as x: they go together.
-    result_place mine = place_of<WARPS, TILES>(p);
-    float residual = 0;
-    if (p.residual && mine.is_there) residual = __bfloat162float(p.residual[mine.at]);
+    mine.residual = residual_of(p, mine);
     float acc[TILES][4] = {}, own_squares[TILES] = {};
     for (int piece = warp; piece < num_pieces; piece += AHEAD * WARPS) {
 #pragma unroll
@@ -191,23 +120,18 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(small_params p) {
     }
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
-        float *mine = sums + (warp * TILES + t) * OUTPUTS * ROWS_TILE;
-        int output = lane / 4, row = lane % 4 * 2;
-        mine[output * ROWS_TILE + row] = acc[t][0];
-        mine[output * ROWS_TILE + row + 1] = acc[t][1];
-        mine[(output + 8) * ROWS_TILE + row] = acc[t][2];
-        mine[(output + 8) * ROWS_TILE + row + 1] = acc[t][3];
+        found.keep(acc[t], warp, lane / 4, t * ROWS_TILE, lane, true);
         float sum = own_squares[t]; // of the four lanes that share a row
         sum += __shfl_xor_sync(FULL_WARP, sum, 1);
         sum += __shfl_xor_sync(FULL_WARP, sum, 2);
-        if (lane % 4 == 0) squares[(warp * TILES + t) * ROWS_TILE + lane / 4] = sum;
+        if (lane % 4 == 0) found.squares[(warp * TILES + t) * ROWS_TILE + lane / 4] = sum;
     }
     __syncthreads();
-    if (mine.is_there) write_result<WARPS, TILES>(p, mine, residual, sums, squares);
+    if (mine.is_there) write_result(p, mine, found, p.norm, p.is_gated);
 }
 
 template <int TILES>
-void launch(const small_params &p, const cuda_device_info *info, cudaStream_t stream) {
+void launch(const few_params &p, const cuda_device_info *info, cudaStream_t stream) {
     int per_block = outputs_per_block(p), blocks = (columns_of(p) + per_block - 1) / per_block;
     // Few blocks need more warps each, to have enough loads on their way, and if it can be all of them;
     // measured in doc/kernels-cuda.md.
@@ -227,19 +151,8 @@ void launch(const small_params &p, const cuda_device_info *info, cudaStream_t st
 
 extern "C" void cuda_linear_small_launch(const struct cuda_small_linear *args,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
-    small_params p = {};
-    p.weight = static_cast<const __nv_bfloat16 *>(args->linear.weight);
-    p.bias = static_cast<const __nv_bfloat16 *>(args->linear.bias);
-    p.x = static_cast<const __nv_bfloat16 *>(args->x);
-    p.norm = args->norm;
-    p.residual = static_cast<__nv_bfloat16 *>(args->residual);
-    p.out = args->out;
-    p.rows = static_cast<int>(args->rows);
-    p.in = static_cast<int>(args->linear.in);
-    p.num_outputs = static_cast<int>(args->linear.out);
-    p.is_gated = args->is_gated;
-    p.out_is_float = args->out_is_float;
-    p.eps = args->eps;
+    if (linear_stream_launch(args, info, stream)) return;
+    const few_params p = few_params_of(args);
     if (args->rows <= ROWS_TILE) return launch<1>(p, info, stream);
     launch<2>(p, info, stream);
 }

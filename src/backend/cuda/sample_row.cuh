@@ -43,12 +43,6 @@ __device__ __forceinline__ float clean(float logit) {
     return fminf(fmaxf(logit, -INFINITY), FLT_MAX) + 0.0f;
 }
 
-__device__ __forceinline__ float exp2_fast(float x) { // within 2 ulp; below 2^-126 0
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // Larger floats become smaller integers; its own inverse.
 __device__ __forceinline__ uint32_t descending(uint32_t bits) {
     return bits ^ (0x7fffffffu & ~(0u - (bits >> 31)));

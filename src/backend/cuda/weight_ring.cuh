@@ -22,20 +22,6 @@ constexpr int SLOTS_MAX = 16;
 constexpr int COPYING = 4; // warps that fill
 constexpr int SHARERS = 4; // warps that empty a slot together, each its share of the inputs
 
-// What is read once a step should not drive from the L2 what is read again.
-__device__ __forceinline__ uint64_t evict_first_policy() {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-__device__ __forceinline__ void copy_bulk(uint32_t shared, const void *global, uint32_t bytes,
-                                          uint32_t barrier, uint64_t policy) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                 " [%0], [%1], %2, [%3], %4;" ::"r"(shared),
-                 "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
-                 : "memory");
-}
-
 // Its number of slots is a power of two: divisions take longer than all else that a slot needs.
 struct ring_view {
     uint32_t slots; // shared: [num_slots][SLOT_BYTES]
