@@ -157,6 +157,7 @@ struct attention_plan_args {
     const uint32_t *block_table_stride;
     const int32_t *slot_mapping; // dev [num_tokens], as in attention_prepare_args
     uint32_t num_seqs;
+    uint32_t max_query_len; // over the batch, as in attention_args
 };
 
 // Causal grouped-query attention over the paged cache. The queries of sequence s are the tokens

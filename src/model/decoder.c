@@ -223,6 +223,7 @@ static void run_layers(struct pass *pass) {
                                             .block_table_stride = in->device_stride,
                                             .slot_mapping = in->slot_mapping,
                                             .num_seqs = in->num_seqs,
+                                            .max_query_len = in->max_query_len,
                                         });
     }
     for (uint32_t i = 0; i < d->config->num_layers; i++) {

@@ -395,7 +395,8 @@ static float *run_step(const struct run *run, const struct batch *batch) {
                                           .context_len = context_len.dev,
                                           .block_table_stride = stride.dev,
                                           .slot_mapping = prepared.args.slot_mapping,
-                                          .num_seqs = batch->num_seqs});
+                                          .num_seqs = batch->num_seqs,
+                                          .max_query_len = batch->max_query_len});
     }
     const struct attention_args args = {.qkv = prepared.qkv.dev,
                                         .prepare = on_the_way ? &prepared.args : NULL,

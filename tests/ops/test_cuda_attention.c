@@ -248,9 +248,10 @@ static void test_prepare(void **state) {
     }
 }
 
-// A sequence's rows have the same bits alone and beside others.
-static void check_same_bits(const struct device_pair *pair, const struct shape *shape,
-                            const struct work *work) {
+// A prompt's rows have the same bits alone and beside others. Of a decode the parts are joined in
+// another order where more decode, so nearly the same.
+static void check_alone(const struct device_pair *pair, const struct shape *shape,
+                        const struct work *work) {
     struct inputs in = inputs_make(shape, work);
     float *all = attention_on(pair->device, &in, &(struct variant){0});
     size_t row = (size_t)shape->num_heads * shape->head_dim;
@@ -259,7 +260,12 @@ static void check_same_bits(const struct device_pair *pair, const struct shape *
         char what[96];
         snprintf(what, sizeof what, "the last %u of %u tokens alone", work->seqs[s].queries,
                  work->seqs[s].context);
-        ops_assert_same_bits(alone, all + first * row, work->seqs[s].queries, row, what);
+        if (work->seqs[s].queries > 1) {
+            ops_assert_same_bits(alone, all + first * row, work->seqs[s].queries, row, what);
+        } else {
+            double error = ops_nmse_f32(alone, all + first * row, row);
+            if (!(error <= ATTENTION_NMSE_FEW)) fail_msg("%s: nmse %g", what, error);
+        }
         free(alone);
     }
     free(all);
@@ -267,18 +273,18 @@ static void check_same_bits(const struct device_pair *pair, const struct shape *
 }
 
 static void test_alone_and_batched_decode(void **state) {
-    for (size_t i = 0; i < ARRAY_LEN(shapes); i += 3) check_same_bits(*state, &shapes[i], &decode);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i += 3) check_alone(*state, &shapes[i], &decode);
 }
 
 static void test_alone_and_batched_prefill(void **state) {
     for (size_t i = 1; i < ARRAY_LEN(shapes); i += 3) {
-        check_same_bits(*state, &shapes[i], &prefill);
-        check_same_bits(*state, &shapes[i], &chunked);
+        check_alone(*state, &shapes[i], &prefill);
+        check_alone(*state, &shapes[i], &chunked);
     }
 }
 
 static void test_alone_and_mixed(void **state) {
-    for (size_t i = 2; i < ARRAY_LEN(shapes); i += 4) check_same_bits(*state, &shapes[i], &mixed);
+    for (size_t i = 2; i < ARRAY_LEN(shapes); i += 4) check_alone(*state, &shapes[i], &mixed);
 }
 
 // Block tables of a step that is wider than it needs, and tokens of padding: the same bits.

@@ -9,8 +9,6 @@ static const uint32_t head_dims[] = {32, 64, 96, 128, 256};
 static const uint32_t groups[] = {1, 2, 3, 5, 7, 8, 12, 16, 32};
 static const uint32_t kv_heads[] = {1, 2, 4, 5, 6, 8, 10, 17, 32, 40, 64, 160};
 
-enum { SEQS_MAX = 300 };
-
 typedef void check_fn(const struct cuda_device_info *info, uint32_t num_heads,
                       uint32_t num_kv_heads, uint32_t head_dim);
 
@@ -31,19 +29,15 @@ static void each_model(check_fn *check) {
 
 static void check_fits(const struct cuda_device_info *info, uint32_t num_heads,
                        uint32_t num_kv_heads, uint32_t head_dim) {
-    for (uint32_t n = 1; n <= SEQS_MAX; n += 13) {
-        struct cuda_decode_shape s =
-            cuda_decode_shape_of(info, n, num_heads, num_kv_heads, head_dim);
-        assert_in_range(s.stages, 1, 4);
-        assert_true(s.warps == 4 || (s.warps == 8 && head_dim <= 128));
-        // Compiled for sm_90 the kernels have 384 and 640 bytes of their own (cuobjdump -res-usage).
-        int own = s.warps == 4 ? 384 : 640, blocks = s.num_blocks / info->num_sms;
-        assert_in_range(blocks, 1, 2);
-        assert_true(s.shared_bytes + CUDA_DECODE_RESERVED_BYTES <= info->shared_bytes_max);
-        assert_true(own <= CUDA_DECODE_RESERVED_BYTES);
-        // A multiprocessor has 1,024 bytes more than a block, and keeps as much of each.
-        assert_true(blocks * (s.shared_bytes + own + 1024) <= info->shared_bytes_max + 1024);
-    }
+    struct cuda_decode_shape s = cuda_decode_shape_of(info, num_heads, num_kv_heads, head_dim);
+    // Compiled for sm_90 the kernel has 512 bytes of its own (cuobjdump -res-usage).
+    int own = 512, blocks = s.num_blocks / info->num_sms;
+    assert_in_range(s.stages, 1, 4);
+    assert_in_range(blocks, 1, 2);
+    assert_true(s.shared_bytes + CUDA_DECODE_RESERVED_BYTES <= info->shared_bytes_max);
+    assert_true(own <= CUDA_DECODE_RESERVED_BYTES);
+    // A multiprocessor has 1,024 bytes more than a block, and keeps as much of each.
+    assert_true(blocks * (s.shared_bytes + own + 1024) <= info->shared_bytes_max + 1024);
 }
 
 // A block has room for its launch, and a multiprocessor for all blocks that are counted on.
@@ -54,8 +48,7 @@ static void test_shared_memory_fits(void **state) {
 
 static void check_work(const struct cuda_device_info *info, uint32_t num_heads,
                        uint32_t num_kv_heads, uint32_t head_dim) {
-    struct cuda_decode_shape s =
-        cuda_decode_shape_of(info, SEQS_MAX, num_heads, num_kv_heads, head_dim);
+    struct cuda_decode_shape s = cuda_decode_shape_of(info, num_heads, num_kv_heads, head_dim);
     assert_int_equal(s.units_per_span, (int)num_kv_heads * s.groups);
     assert_true(s.groups * s.queries >= (int)(num_heads / num_kv_heads));
     assert_true(s.num_spans >= 1);
@@ -73,30 +66,35 @@ static void test_blocks_have_work(void **state) {
     each_model(check_work);
 }
 
-static uint32_t recorded(uint32_t n) {
-    uint32_t rows = 1;
-    while (rows < n && rows < 16) rows *= 2;
-    return rows < n ? (n + 15) / 16 * 16 : rows;
-}
-
-static void check_recorded(const struct cuda_device_info *info, uint32_t num_heads,
-                           uint32_t num_kv_heads, uint32_t head_dim) {
-    for (uint32_t n = 1; n <= 48; n++) {
-        struct cuda_decode_shape a =
-            cuda_decode_shape_of(info, n, num_heads, num_kv_heads, head_dim);
-        struct cuda_decode_shape b =
-            cuda_decode_shape_of(info, recorded(n), num_heads, num_kv_heads, head_dim);
-        assert_int_equal(a.is_aligned, b.is_aligned);
-        assert_int_equal(a.num_spans, b.num_spans);
-        assert_int_equal(a.span_tiles_min, b.span_tiles_min);
-        assert_int_equal(a.warps, b.warps);
+// A step of few is cut alike by itself and padded as it is recorded, so its results have the same
+// bits.
+static void test_padding_changes_nothing(void **state) {
+    (void)state;
+    const uint32_t recorded[] = {1, 1, 2, 4, 4, 8, 8, 8, 8, 16, 16};
+    for (uint32_t n = 1; n < ARRAY_LEN(recorded); n++) {
+        assert_int_equal(cuda_recorded_seqs(n), recorded[n]);
+        assert_int_equal(cuda_recorded_seqs(n + 16), 32);
     }
 }
 
-// A step is cut alike by itself and padded as it is recorded, so its results have the same bits.
-static void test_padding_changes_nothing(void **state) {
+// As many blocks share a sequence as all clusters of a step have room for at once; none where one
+// block each would be too many.
+static void test_few_sequences_share_the_device(void **state) {
     (void)state;
-    each_model(check_recorded);
+    const struct cuda_device_info info = {.num_sms = 132, .few_clusters = {132, 66, 32, 15}};
+    const struct {
+        uint32_t num_seqs, num_heads, num_kv_heads, head_dim;
+        int size;
+    } cases[] = {{1, 16, 8, 128, 8}, {2, 16, 8, 128, 4},  {3, 16, 8, 128, 4},  {8, 16, 8, 128, 2},
+                 {9, 16, 8, 128, 1}, {16, 16, 8, 128, 1}, {17, 16, 8, 128, 0}, {1, 32, 1, 64, 8},
+                 {4, 32, 1, 64, 4},  {1, 16, 8, 256, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_int_equal(cuda_attention_few_size(&info, cases[i].num_seqs, cases[i].num_heads,
+                                                 cases[i].num_kv_heads, cases[i].head_dim),
+                         cases[i].size);
+    }
+    const struct cuda_device_info older = {.num_sms = 108};
+    assert_int_equal(cuda_attention_few_size(&older, 1, 16, 8, 128), 0);
 }
 
 int main(void) {
@@ -104,6 +102,7 @@ int main(void) {
         cmocka_unit_test(test_shared_memory_fits),
         cmocka_unit_test(test_blocks_have_work),
         cmocka_unit_test(test_padding_changes_nothing),
+        cmocka_unit_test(test_few_sequences_share_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  *
  * Decode: the sequences with one query token, one behind the other in tiles of 16 positions, are
  * cut into spans of equal length, as many as give all blocks the same to do (decode_shape.h); a
- * sequence across a cut is in pieces. Where there are few sequences each begins a span of its own.
+ * sequence across a cut is in pieces. Steps of few decodes want no list (attention_few.cu).
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens, the last (which
  * see the most positions) first.
  *
@@ -42,7 +42,6 @@ struct plan_params {
     int32_t *spans, *counts, *splits;
     int num_seqs, tile_tokens;
     int num_spans, span_tiles_min; // as in decode_shape.h
-    bool is_aligned;
 };
 
 // Tiles of cached positions; 0: not a decode.
@@ -88,8 +87,7 @@ __device__ int plan_decodes(const plan_params &p, int *warp_sums) {
     int num_tiles = 0, num_items = 0, num_slots = 0;
     for (int first = 0; first < p.num_seqs; first += blockDim.x) {
         int seq = first + threadIdx.x, tiles = decode_tiles(p, seq);
-        int taken = p.is_aligned ? (tiles + span_tiles - 1) / span_tiles * span_tiles : tiles;
-        int begin = num_tiles + block_scan(taken, warp_sums, &sum);
+        int begin = num_tiles + block_scan(tiles, warp_sums, &sum);
         num_tiles += sum;
         int pieces = tiles ? (begin + tiles - 1) / span_tiles - begin / span_tiles + 1 : 0;
         int item = num_items + block_scan(pieces, warp_sums, &sum);
@@ -139,8 +137,8 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
                                            const struct kv_cache_spec *spec,
                                            const struct cuda_device_info *info,
                                            cudaStream_t stream) {
-    struct cuda_decode_shape shape = cuda_decode_shape_of(info, args->num_seqs, spec->num_heads,
-                                                          spec->num_kv_heads, spec->head_dim);
+    struct cuda_decode_shape shape =
+        cuda_decode_shape_of(info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     plan_params p = {};
     p.query_start = args->query_start;
     p.context_len = args->context_len;
@@ -155,7 +153,6 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.tile_tokens = static_cast<int>(plan->tile_tokens);
     p.num_spans = shape.num_spans;
     p.span_tiles_min = shape.span_tiles_min;
-    p.is_aligned = shape.is_aligned;
     int threads = p.num_seqs > 0 ? (p.num_seqs + 31) / 32 * 32 : 32;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     plan_kernel<<<1, threads, 0, stream>>>(p);

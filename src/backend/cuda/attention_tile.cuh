@@ -61,47 +61,60 @@ __device__ __forceinline__ void tile_stores_done() {
 }
 
 // Positions that hold nothing yet weigh 0, but 0 times another request's NaN would be NaN.
-template <int HEAD_DIM> __device__ void zero_values(uint32_t shared, int valid, int lane) {
+template <int HEAD_DIM> __device__ void zero_values(uint32_t values, int valid, int lane) {
     constexpr int CHUNKS = HEAD_DIM / 8; // of a row
-    uint32_t values = shared + TILE * HEAD_DIM * 2;
     for (int i = valid * CHUNKS + lane; i < TILE * CHUNKS; i += 32) {
         store_shared16(values + i * 16, make_uint4(0, 0, 0, 0));
     }
     tile_stores_done();
 }
 
-// One tile: scores, new maximum, weights, weighted values.
+// In bytes from a row's start, chunk 2 k + half of a tile's row: by constants where k is one, for
+// which the compiler keeps no addresses.
+template <int HEAD_DIM> __device__ __forceinline__ uint32_t chunk_offset(int row, int k, int half) {
+    constexpr int PERIOD = HEAD_DIM % 64 == 0 ? 8 : 4; // of swizzle() in chunks
+    return swizzle<HEAD_DIM>(row, k * 2 % PERIOD + half) * 16 + k * 2 / PERIOD * PERIOD * 16;
+}
+
+// K Q^T of a tile, its keys from `keys` on: positions lane / 4 and + 8, queries lane % 4 * 2 and + 1;
+// -infinity for positions that hold nothing.
 template <int HEAD_DIM>
-__device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
-                                          const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t shared,
-                                          int valid, float scale, int lane) {
-    constexpr int ROW_BYTES = HEAD_DIM * 2, CHAINS = HEAD_DIM >= 64 ? 4 : 2;
+__device__ __forceinline__ void tile_scores(float (&scores)[4],
+                                            const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t keys,
+                                            int valid, float scale, int lane) {
+    constexpr int ROW_BYTES = HEAD_DIM * 2, CHAINS = 2;
     float s[CHAINS][4] = {}; // sums that do not wait for each other
 #pragma unroll
     for (int k = 0; k < HEAD_DIM / 16; k++) {
         int row = lane % 16;
         uint32_t a[4];
-        load_matrix4(a, shared + row * ROW_BYTES + swizzle<HEAD_DIM>(row, k * 2 + lane / 16) * 16);
+        load_matrix4(a, keys + row * ROW_BYTES + chunk_offset<HEAD_DIM>(row, k, lane / 16));
         multiply(s[k % CHAINS], a, q[k][0], q[k][1]);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float sum = s[0][i] + s[1][i];
-        if constexpr (CHAINS == 4) sum += s[2][i] + s[3][i];
-        s[0][i] = lane / 4 + i / 2 * 8 < valid ? sum * scale : -INFINITY;
+        scores[i] = lane / 4 + i / 2 * 8 < valid ? sum * scale : -INFINITY;
     }
+}
+
+// The tile of these scores joins: new maximum, weights, weighted values.
+template <int HEAD_DIM>
+__device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const float (&s)[4],
+                                            uint32_t values, int lane) {
+    constexpr int ROW_BYTES = HEAD_DIM * 2;
     float p[4];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float m = fmaxf(s[0][i], s[0][i + 2]);
+        float m = fmaxf(s[i], s[i + 2]);
         for (int offset = 4; offset < 32; offset <<= 1) {
             m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, offset));
         }
         m = fmaxf(m, acc.max[i]); // finite: the first position of a tile is valid
         float alpha = exp2_fast(acc.max[i] - m);
         acc.max[i] = m;
-        p[i] = exp2_fast(s[0][i] - m);
-        p[i + 2] = exp2_fast(s[0][i + 2] - m);
+        p[i] = exp2_fast(s[i] - m);
+        p[i + 2] = exp2_fast(s[i + 2] - m);
         acc.sum[i] = acc.sum[i] * alpha + p[i] + p[i + 2];
 #pragma unroll
         for (int d = 0; d < HEAD_DIM / 16; d++) {
@@ -111,15 +124,23 @@ __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
     }
     uint32_t b0 = transpose_matrix(pack_bf16(p[0], p[1]));
     uint32_t b1 = transpose_matrix(pack_bf16(p[2], p[3]));
-    uint32_t values = shared + TILE * ROW_BYTES;
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
         int row = (lane / 16) * 8 + lane % 8;
         uint32_t a[4];
         load_matrix4_transposed(a, values + row * ROW_BYTES +
-                                       swizzle<HEAD_DIM>(row, d * 2 + (lane / 8) % 2) * 16);
+                                       chunk_offset<HEAD_DIM>(row, d, lane / 8 % 2));
         multiply(acc.o[d], a, b0, b1);
     }
+}
+
+template <int HEAD_DIM>
+__device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
+                                          const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t shared,
+                                          int valid, float scale, int lane) {
+    float s[4];
+    tile_scores<HEAD_DIM>(s, q, shared, valid, scale, lane);
+    take_scores<HEAD_DIM>(acc, s, shared + TILE * HEAD_DIM * 2, lane);
 }
 
 // This lane's part of the queries [num_queries][HEAD_DIM] as the matrix instruction wants them.

@@ -3,7 +3,6 @@
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/decode_shape.h"
-#include "base/compiler.h"
 
 // All keys, or all values, of one layer.
 static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
@@ -14,24 +13,14 @@ static bool has_kernels(uint32_t head_dim) {
     return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
-// Of a step with fewer sequences there can be more spans: blocks are larger then, and fewer.
-static uint32_t spans_max(const struct cuda_backend *cuda, const struct kv_cache_spec *spec) {
-    uint32_t most = 0;
-    const uint32_t num_seqs[] = {1, spec->max_num_seqs};
-    for (size_t i = 0; i < ARRAY_LEN(num_seqs); i++) {
-        struct cuda_decode_shape shape = cuda_decode_shape_of(
-            &cuda->info, num_seqs[i], spec->num_heads, spec->num_kv_heads, spec->head_dim);
-        if ((uint32_t)shape.num_spans > most) most = (uint32_t)shape.num_spans;
-    }
-    return most;
-}
-
 // Room for the work lists of the largest step.
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
                              const struct kv_cache_spec *spec, struct err *err) {
     enum status status = OK;
     plan->max_seqs = spec->max_num_seqs;
-    plan->max_items = spec->max_num_seqs + spans_max(cuda, spec);
+    struct cuda_decode_shape shape =
+        cuda_decode_shape_of(&cuda->info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
+    plan->max_items = spec->max_num_seqs + (uint32_t)shape.num_spans;
     plan->tile_tokens =
         cuda_prefill_tile(&cuda->info, spec->head_dim, spec->num_heads, spec->num_kv_heads);
     plan->max_tiles = spec->max_num_tokens / plan->tile_tokens + spec->max_num_seqs;
@@ -124,6 +113,13 @@ void cuda_attention_plan(struct backend *backend, struct backend_stream *stream,
     struct cuda_backend *cuda = cuda_backend_of(backend);
     struct kv_cache *cache = args->cache;
     cache->plan.is_settled = false;
+    cache->plan.table_stride = args->block_table_stride;
+    const struct kv_cache_spec *spec = &cache->spec;
+    if (args->max_query_len == 1 &&
+        cuda_attention_few_size(&cuda->info, args->num_seqs, spec->num_heads, spec->num_kv_heads,
+                                spec->head_dim)) {
+        return;
+    }
     cuda_attention_plan_launch(args, &cache->plan, &cache->spec, &cuda->info, cuda->stream);
 }
 
@@ -140,6 +136,7 @@ void cuda_attention(struct backend *backend, struct backend_stream *stream,
     } else if (args->max_query_len > 1) {
         cuda_attention_prefill_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
     }
+    args->cache->plan.is_dense = cuda->streams_weights;
     cuda_attention_decode_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
     args->cache->plan.is_settled = true;
 }

@@ -21,6 +21,7 @@ struct cuda_backend {
     cudaStream_t stream;
     struct cuda_gemm *gemm;
     struct cuda_staging *staging;
+    bool streams_weights; // the last linear of few rows was linear_stream.cu's
     enum status failure; // sticky: a kernel or copy failed, nothing more runs
     char failure_text[256];
 };

@@ -66,7 +66,7 @@ static void run(struct backend *backend, const struct linear *linear, const void
     if (rows <= CUDA_SMALL_ROWS) {
         const struct cuda_small_linear small = {
             .linear = view, .x = x, .out = out, .rows = rows, .out_is_float = out_is_float};
-        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        cuda->streams_weights = cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
     } else if (!cuda_gemm_run(cuda->gemm, &view, x, out, rows, out_is_float, cuda->stream)) {
         cuda_fail(cuda, "cuBLASLt refused a matrix product");
     }
@@ -92,7 +92,7 @@ void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
         .is_gated = args->is_gated,
         .eps = args->eps,
     };
-    cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+    cuda->streams_weights = cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
 }
 
 void cuda_logits(struct backend *backend, struct backend_stream *stream,

@@ -231,7 +231,7 @@ template <int HEAD_DIM, int WARPS> struct tile_walk {
             __syncwarp();
             uint32_t tile = ring + next * TILE_BYTES; // the oldest, and so the next to be filled
             int valid = range.stop - range.start - (warp + i * WARPS) * TILE;
-            if (valid < TILE) zero_values<HEAD_DIM>(tile, valid, lane);
+            if (valid < TILE) zero_values<HEAD_DIM>(tile + TILE_BYTES / 2, valid, lane);
             take_tile<HEAD_DIM>(acc, q, tile, valid, scale, lane);
             __syncwarp();
             issue(i + stages);

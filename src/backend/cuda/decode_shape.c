@@ -3,13 +3,6 @@
 enum {
     ROUNDS_MAX = 4,
     SPAN_TILES = 4,
-    // A block for every sequence and kv head runs at once. What shared memory it takes, the linears
-    // around it lack as L1, which they read their few rows from: 3 stages cost 8 sequences of
-    // Qwen3-8B's shape a third of their speed. Joining pieces takes as long as 1,024 positions, or
-    // 512 where most multiprocessors would have none.
-    FEW_STAGES = 2,
-    FEW_SPAN_TILES = 64,
-    FEW_HEAD_DIM_MAX = 128, // two tiles of each warp fit
 };
 
 static int tile_bytes(uint32_t head_dim) {
@@ -36,13 +29,11 @@ static int num_spans_of(int num_blocks, int units_per_span) {
 static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
                 uint32_t head_dim, int blocks, int stages_max) {
     // Where warps meet and, at another time or place, heads; a position's row of the rotary embedding.
-    int joined = shape->warps * shape->queries * (int)(head_dim * sizeof(float));
-    int heads = CUDA_DECODE_HEADS_BYTES((int)head_dim);
-    bool shares_place = shape->warps == CUDA_DECODE_WARPS;
-    int others = shares_place ? (joined > heads ? joined : heads) : joined + heads;
+    int joined = CUDA_DECODE_WARPS * shape->queries * (int)(head_dim * sizeof(float));
+    int heads = CUDA_DECODE_HEADS_BYTES((int)head_dim), others = joined > heads ? joined : heads;
     others += (int)(head_dim * sizeof(float));
     for (int stages = stages_max; stages; stages--) {
-        int bytes = stages * shape->warps * tile_bytes(head_dim) + others;
+        int bytes = stages * CUDA_DECODE_WARPS * tile_bytes(head_dim) + others;
         if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;
         // A multiprocessor has what it keeps of one block more than a block may have.
         if (blocks * (bytes + CUDA_DECODE_RESERVED_BYTES) > info->shared_bytes_max + 1024) continue;
@@ -54,35 +45,34 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     return false;
 }
 
-// Sequences as recorded steps have them, so that those and others are cut alike: powers of two,
-// then multiples of 16.
-static uint32_t recorded_seqs(uint32_t num_seqs) {
+uint32_t cuda_recorded_seqs(uint32_t num_seqs) {
     uint32_t rows = 1;
     while (rows < num_seqs && rows < 16) rows *= 2;
     return rows < num_seqs ? (num_seqs + 15) / 16 * 16 : rows;
 }
 
+int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
+    uint32_t groups = (num_heads / num_kv_heads + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP;
+    uint64_t units = (uint64_t)cuda_recorded_seqs(num_seqs) * num_kv_heads * groups;
+    if (head_dim > CUDA_DECODE_FEW_DIM_MAX) return 0;
+    for (int i = 3; i >= 0; i--) {
+        if (units <= (uint64_t)info->few_clusters[i]) return 1 << i;
+    }
+    return 0;
+}
+
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
-                                              uint32_t num_seqs, uint32_t num_heads,
-                                              uint32_t num_kv_heads, uint32_t head_dim) {
+                                              uint32_t num_heads, uint32_t num_kv_heads,
+                                              uint32_t head_dim) {
     int group = (int)(num_heads / num_kv_heads);
     struct cuda_decode_shape shape = {0};
     shape.groups = (group + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP;
     shape.queries = group < CUDA_DECODE_GROUP ? group : CUDA_DECODE_GROUP;
     shape.units_per_span = (int)num_kv_heads * shape.groups;
-    uint32_t num_units = recorded_seqs(num_seqs) * num_kv_heads, num_sms = (uint32_t)info->num_sms;
-    shape.is_aligned = num_units <= num_sms;
     shape.span_tiles_min = SPAN_TILES;
-    if (shape.is_aligned)
-        shape.span_tiles_min = FEW_SPAN_TILES / (num_units <= num_sms / 4 ? 2 : 1);
-    shape.warps = CUDA_DECODE_FEW_WARPS;
-    bool fits = shape.is_aligned && head_dim <= FEW_HEAD_DIM_MAX &&
-                fit(&shape, info, head_dim, 1, FEW_STAGES);
-    if (!fits || shape.stages < 2) {
-        shape.warps = CUDA_DECODE_WARPS;
-        fits = fit(&shape, info, head_dim, 2, CUDA_DECODE_STAGES_MAX);
-        if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1, CUDA_DECODE_STAGES_MAX);
-    }
+    bool fits = fit(&shape, info, head_dim, 2, CUDA_DECODE_STAGES_MAX);
+    if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1, CUDA_DECODE_STAGES_MAX);
     shape.num_spans = num_spans_of(shape.num_blocks, shape.units_per_span);
     return shape;
 }

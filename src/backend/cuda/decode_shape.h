@@ -13,7 +13,6 @@ enum {
     CUDA_DECODE_TILE = 16, // positions that a warp takes at once
     CUDA_DECODE_STAGES_MAX = 4, // tiles on their way, per warp
     CUDA_DECODE_WARPS = 4, // of a block, of which two share a multiprocessor
-    CUDA_DECODE_FEW_WARPS = 8, // of a block that has a multiprocessor to itself
     // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has besides
     // shared_bytes, in whole lines.
     CUDA_DECODE_RESERVED_BYTES = 1536,
@@ -23,7 +22,6 @@ enum {
 #define CUDA_DECODE_HEADS_BYTES(head_dim) (CUDA_DECODE_GROUP * ((head_dim) + 8) * 2 + (head_dim)*4)
 
 struct cuda_decode_shape {
-    int warps; // of a block
     int stages; // tiles on their way, per warp
     int num_blocks; // that run at once, on all multiprocessors
     int shared_bytes; // of a block
@@ -32,8 +30,6 @@ struct cuda_decode_shape {
     int units_per_span; // kv heads x groups
     int num_spans; // the most that a step's positions are cut into
     int span_tiles_min; // tiles of a span at least
-    // A span holds one piece of one sequence, so that little has to be joined: for few sequences.
-    bool is_aligned;
 };
 
 // A piece of a sequence, as the plan writes it; 16-byte aligned.
@@ -43,9 +39,18 @@ struct cuda_decode_item {
     int32_t is_end; // its last position is the sequence's
 };
 
+// Sequences as recorded steps have them, so that those and others are cut alike: powers of two,
+// then multiples of 16.
+uint32_t cuda_recorded_seqs(uint32_t num_seqs);
+
+// Blocks of a cluster by which attention_few.cu attends, where a step has but one query token of
+// every sequence; 0: attention_decode.cu does, which wants a plan.
+int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
+
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
-                                              uint32_t num_seqs, uint32_t num_heads,
-                                              uint32_t num_kv_heads, uint32_t head_dim);
+                                              uint32_t num_heads, uint32_t num_kv_heads,
+                                              uint32_t head_dim);
 
 #ifdef __cplusplus
 }

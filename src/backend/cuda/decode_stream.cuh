@@ -4,32 +4,25 @@
  * into the next item while results of the last are joined, so memory does not rest between them. */
 #pragma once
 
-#include "backend/cuda/attention_tile.cuh"
+#include "backend/cuda/decode_heads.cuh"
 #include "backend/cuda/hopper.cuh"
 
 #include <nv/target>
 
 namespace {
 
-struct decode_params {
-    const __nv_bfloat16 *qkv;
-    __nv_bfloat16 *keys, *values; // of the layer
+constexpr int WARPS = CUDA_DECODE_WARPS;
+
+struct decode_params : heads_params {
     const int32_t *block_tables;
     __nv_bfloat16 *out;
     const cuda_decode_item *items;
     const int32_t *spans, *counts, *splits;
     int32_t *arrived; // [max_seqs][num_heads], all 0 between launches
     float *partial;
-    int num_heads, num_kv_heads, block_size, qkv_stride;
-    int groups, units_per_span; // these and is_aligned: of decode_shape.h
-    bool is_aligned;
+    int groups, units_per_span; // of decode_shape.h
     int stages; // tiles on their way, per warp
     float scale; // times log2(e)
-    // What attention_prepare would have done, where `prepares`; else q, k and v are as it left
-    // them.
-    bool prepares;
-    const float *q_norm, *k_norm, *rope;
-    float eps;
     bool starts_early; // plan and cache are there before the kernel in front has ended
 };
 
@@ -42,8 +35,8 @@ struct work_place {
         unit += gridDim.x;
         if (unit >= num_units) return false;
         int span = unit / p.units_per_span; // spans are not empty
-        item = p.is_aligned ? span : p.spans[span];
-        stop = p.is_aligned ? span + 1 : p.spans[span + 1];
+        item = p.spans[span];
+        stop = p.spans[span + 1];
         return true;
     }
     __device__ __forceinline__ int kv_head(const decode_params &p) const {
@@ -69,12 +62,12 @@ __device__ __forceinline__ int4 load_token(const decode_params &p, int item) {
 }
 
 // Positions [start, stop) are `length`; every WARPS-th tile of them is this warp's.
-template <int WARPS> __device__ __forceinline__ int tiles_of(int length, int warp) {
+__device__ __forceinline__ int tiles_of(int length, int warp) {
     int num_tiles = (length + TILE - 1) / TILE;
     return num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
 }
 
-template <int D, int WARPS> struct tile_stream {
+template <int D> struct tile_stream {
     static constexpr int PART_BYTES = TILE * D * 2, TILE_BYTES = 2 * PART_BYTES; // keys, values
     const decode_params &p;
     uint32_t ring; // shared: [stages][TILE_BYTES]
@@ -109,7 +102,7 @@ template <int D, int WARPS> struct tile_stream {
             range = load_range(p, place.item);
             kv_head = place.kv_head(p);
             index = 0;
-            count = tiles_of<WARPS>(range.z - range.y, warp);
+            count = tiles_of(range.z - range.y, warp);
         }
         if (!is_done) copy_next();
         if (++newest == p.stages) newest = 0, lap++;

@@ -32,6 +32,17 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
+// Whether the phase of that parity has ended.
+__device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done;
+}
 // Until the phase of that parity has ended; the one before the first counts as ended, with parity
 // 1.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {

@@ -19,6 +19,8 @@ struct cuda_device_info {
     // The driver's cuTensorMapEncodeTiled where there are kernels for sm_90a and a device to run
     // them; else NULL.
     void *encode_tensor_map;
+    // Clusters of 1, 2, 4 and 8 blocks of attention_few.cu that run at once; 0: no such kernel.
+    int few_clusters[4];
 };
 
 // Weights of y = x W^T + b, bfloat16 as the checkpoint has them: [out][in].
@@ -42,6 +44,7 @@ struct cuda_small_linear {
 };
 enum { CUDA_SMALL_ROWS = 16 };
 enum { CUDA_DECODE_ROWS = 4 }; // rows of decode_layers.cu at most
+enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_FEW_DIM_MAX = 128 }; // of attention_few.cu
 enum { CUDA_DECODE_GROUP = 8 }; // queries of a kv head that attention takes at once
 
 // A dense layer as decode_layers.cu reads it.
@@ -98,6 +101,8 @@ struct cuda_attention_plan {
     float *partial; // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t tile_tokens; // query tokens of a tile: cuda_prefill_tile
+    const uint32_t *table_stride; // of the step's block tables
+    bool is_dense; // host: the step's linears so far were linear_stream.cu's
     bool is_settled; // host: an attention has waited for the plan, so that the next need not
 };
 
@@ -162,10 +167,17 @@ void cuda_attention_plan_launch(const struct attention_plan_args *args,
                                 const struct cuda_attention_plan *plan,
                                 const struct kv_cache_spec *spec,
                                 const struct cuda_device_info *info, cudaStream_t stream);
+// Fills info->few_clusters in.
+void cuda_attention_few_clusters(struct cuda_device_info *info);
+// False: attention_decode.cu has to.
+bool cuda_attention_few_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
+                               const struct cuda_attention_plan *plan,
+                               const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,
                                   const struct cuda_device_info *info, cudaStream_t stream);
-void cuda_linear_small_launch(const struct cuda_small_linear *args,
+// Returns whether it was linear_stream.cu's.
+bool cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
 // How many rows a step may have; 0: the kernel does not take this model or this device. Of `args`
 // the shape is read.

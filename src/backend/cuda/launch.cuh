@@ -3,10 +3,12 @@
  * nothing of the step, loading weights above all, then calls wait_for_earlier, and only then
  * touches what earlier kernels wrote or read.
  *
- * Decode attention alone reads the plan, block tables and the cache before its wait, from a step's
- * second attention on. That is sound because every attention lets the next kernel start only after
- * its own wait, every kernel between two of them waits in all its blocks or is an ordinary launch,
- * and the plan is an ordinary launch. */
+ * Decode attention alone reads the plan, lengths, block tables and the cache before its wait, from a
+ * step's second attention on. That is sound because a step's first attention lets the next kernel
+ * start only after its own wait, so that later ones begin after all that went before it: the plan
+ * and the embedding are ordinary launches, and of its layer's cache an attention is the only writer
+ * in such a step. Every kernel between two of them waits in all its blocks that do anything, or is
+ * an ordinary launch. */
 #pragma once
 
 #include <cuda_runtime.h>

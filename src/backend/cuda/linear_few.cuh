@@ -60,16 +60,22 @@ struct result_place {
     int output; // of the result's columns
     uint32_t at;
     bool is_there;
-    float bias, up_bias, residual; // to be added; 0 where there is none
 };
 
-// Biases are constant, so at hand before x is; up_bias: of a gated result.
-__device__ __forceinline__ void load_bias(const few_params &p, result_place &r, bool is_gated) {
-    if (!p.bias || !r.is_there) return;
-    r.bias = __bfloat162float(p.bias[r.output]);
-    if (is_gated) r.up_bias = __bfloat162float(p.bias[r.output + columns_of(p)]);
-}
+// What is added to it; 0 where there is none. up_bias: of a gated result.
+struct result_addends {
+    float bias, up_bias, residual;
+};
 
+// Biases are constant, so at hand before x is.
+__device__ __forceinline__ result_addends load_bias(const few_params &p, const result_place &r,
+                                                    bool is_gated) {
+    result_addends a = {};
+    if (!p.bias || !r.is_there) return a;
+    a.bias = __bfloat162float(p.bias[r.output]);
+    if (is_gated) a.up_bias = __bfloat162float(p.bias[r.output + columns_of(p)]);
+    return a;
+}
 __device__ __forceinline__ float residual_of(const few_params &p, const result_place &r) {
     return p.residual && r.is_there ? __bfloat162float(p.residual[r.at]) : 0;
 }
@@ -77,8 +83,11 @@ __device__ __forceinline__ float residual_of(const few_params &p, const result_p
 // The sums of a block's warps in shared memory, [WARPS][ROWS][STRIDE], and of squares [WARPS][ROWS].
 // All sizes are compiled in, for the loads of a total to go together; rows lie so far apart that
 // keep() finds 32 banks.
+constexpr int few_stride(int outputs) {
+    return (outputs + 15) / 16 * 16 + 4;
+}
 template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
-    static constexpr int STRIDE = (ALL_OUTPUTS + 15) / 16 * 16 + 4;
+    static constexpr int STRIDE = few_stride(ALL_OUTPUTS);
     float products[WARPS * ROWS * STRIDE], squares[WARPS * ROWS];
 
     // A matrix instruction's: this lane's output, and the 8th after it where the operand has so many,
@@ -91,6 +100,12 @@ template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
         if (!has_high) return;
         at[8] = acc[2];
         at[STRIDE + 8] = acc[3];
+    }
+    // Of four lanes that share a row.
+    __device__ __forceinline__ void keep_squares(float sum, int warp, int row, int lane) {
+        sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+        sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+        if (lane % 4 == 0) squares[warp * ROWS + row] = sum;
     }
     __device__ __forceinline__ float total(int output, int row) const {
         float sum = 0;
@@ -108,15 +123,17 @@ template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
 
 template <typename SUMS>
 __device__ __forceinline__ void write_result(const few_params &p, const result_place &r,
-                                             const SUMS &found, bool has_norm, bool is_gated) {
+                                             const result_addends &addends, const SUMS &found,
+                                             bool has_norm, bool is_gated) {
+    if (!r.is_there) return;
     float scale = has_norm ? rsqrtf(found.total_squares(r.row) * p.per_input + p.eps) : 1.0f;
-    float y = found.total(r.local, r.row) * scale + r.bias;
+    float y = found.total(r.local, r.row) * scale + addends.bias;
     if (is_gated) {
-        float up = found.total(r.local + OUTPUTS / 2, r.row) * scale + r.up_bias;
+        float up = found.total(r.local + OUTPUTS / 2, r.row) * scale + addends.up_bias;
         y = __fdividef(y, 1.0f + __expf(-y)) * up;
     }
     if (p.residual) {
-        p.residual[r.at] = __float2bfloat16(r.residual + y);
+        p.residual[r.at] = __float2bfloat16(addends.residual + y);
     } else if (p.out_is_float) {
         static_cast<float *>(p.out)[r.at] = y;
     } else {

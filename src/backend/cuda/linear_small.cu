@@ -98,12 +98,12 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
         high[a] = load_weights(p, high_row, column(warp + a * WARPS), has_high);
     }
     prefetch_floats(p.norm, p.in, threadIdx.x);
-    result_place mine = place_of<WARPS, TILES>(p);
-    load_bias(p, mine, p.is_gated);
+    const result_place place = place_of<WARPS, TILES>(p);
+    result_addends mine = load_bias(p, place, p.is_gated);
     let_next_start();
     wait_for_earlier();
     // As long on its way as x: they go together.
-    mine.residual = residual_of(p, mine);
+    mine.residual = residual_of(p, place);
     float acc[TILES][4] = {}, own_squares[TILES] = {};
     for (int piece = warp; piece < num_pieces; piece += AHEAD * WARPS) {
 #pragma unroll
@@ -121,13 +121,10 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
         found.keep(acc[t], warp, lane / 4, t * ROWS_TILE, lane, true);
-        float sum = own_squares[t]; // of the four lanes that share a row
-        sum += __shfl_xor_sync(FULL_WARP, sum, 1);
-        sum += __shfl_xor_sync(FULL_WARP, sum, 2);
-        if (lane % 4 == 0) found.squares[(warp * TILES + t) * ROWS_TILE + lane / 4] = sum;
+        found.keep_squares(own_squares[t], warp, t * ROWS_TILE + lane / 4, lane);
     }
     __syncthreads();
-    if (mine.is_there) write_result(p, mine, found, p.norm, p.is_gated);
+    write_result(p, place, mine, found, p.norm, p.is_gated);
 }
 
 template <int TILES>
@@ -149,10 +146,14 @@ void launch(const few_params &p, const cuda_device_info *info, cudaStream_t stre
 
 } // namespace
 
-extern "C" void cuda_linear_small_launch(const struct cuda_small_linear *args,
+extern "C" bool cuda_linear_small_launch(const struct cuda_small_linear *args,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
-    if (linear_stream_launch(args, info, stream)) return;
+    if (linear_stream_launch(args, info, stream)) return true;
     const few_params p = few_params_of(args);
-    if (args->rows <= ROWS_TILE) return launch<1>(p, info, stream);
-    launch<2>(p, info, stream);
+    if (args->rows <= ROWS_TILE) {
+        launch<1>(p, info, stream);
+    } else {
+        launch<2>(p, info, stream);
+    }
+    return false;
 }

@@ -7,9 +7,9 @@
  * Only so many copies are on their way at once: a queue of them would stand in front of all that the
  * kernels before this one still have to load. Once those have ended, the rest may come at once.
  *
- * What is left after the wait is a matter of instructions, each of which is run once a launch: the
- * norm's weights are in shared memory by then, and the squares that a norm needs are a matrix
- * product of x with itself.
+ * What is left after the wait is a matter of instructions, each of which is run once a launch: norms'
+ * weights are in shared memory by then, biases in registers. Registers and shared memory are cut so
+ * that two of these and attention_few.cu's kernel have room at once.
  *
  * A tile is 8 rows of the matrix; two of them are the left operand of mma.sync m16n8k16 (gates and
  * their ups, where gated), rows of x its 8 columns. A warp takes every 8th line (64 inputs) of all
@@ -17,8 +17,8 @@
  * a line further; rows of both by turns are the operand's, so that 8 lanes that read 16 bytes each of
  * two rows find 8 different banks.
  *
- * Launch: a block per multiprocessor, or per tile where there are fewer; 8 warps and one that
- * copies. */
+ * Launch: a block per multiprocessor, or per tile where there are fewer; 8 warps, of which the last
+ * also copies. */
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/linear_few.cuh"
 
@@ -26,16 +26,17 @@
 
 namespace {
 
-constexpr int WARPS = 8, THREADS = (WARPS + 1) * 32, TILE_ROWS = 8, TILES_MAX = 6;
+constexpr int WARPS = 8, THREADS = WARPS * 32, TILE_ROWS = 8, TILES_MAX = 6;
 constexpr int LINE = 64; // inputs
 constexpr int LINES_MAX = 6; // of a warp
 constexpr int HALF_ROWS = TILE_ROWS / 2, HALF_PAD = 64; // bytes
-constexpr int AHEAD_BYTES = 16 << 10; // on their way to a block
+constexpr int COPY_BYTES = 8 << 10, COPIES_MAX = 24; // of a block
+constexpr int AHEAD_BYTES = 24 << 10; // on their way to a block
 constexpr int STREAM_BYTES_MAX = 112 << 10; // of weights in a block
 
 struct stream_params {
     few_params few;
-    int ahead; // half tiles on their way
+    int copy_rows, num_copies, ahead; // rows of a copy; copies of a block, on their way at most
 };
 
 // First row of the matrix of a block's tile; -1: none. In pairs: gates and their ups where gated.
@@ -48,24 +49,39 @@ template <bool GATED> __device__ __forceinline__ int tile_row(const few_params &
     return row < p.num_outputs ? row : -1;
 }
 
-// By one thread: the block's tiles, half by half; `full` is arrived at when all are there.
-template <int TILES, bool GATED>
-__device__ void copy_tiles(const stream_params &s, uint32_t tiles, uint32_t halves, uint32_t full,
-                           const volatile int *is_open) {
-    const few_params &p = s.few;
-    uint32_t bytes = HALF_ROWS * p.in * 2;
-    uint64_t policy = evict_first_policy();
-    for (int i = 0; i < 2 * TILES; i++) {
-        if (i >= s.ahead && !*is_open) barrier_wait(halves + (i - s.ahead) * 8, 0);
-        int row = tile_row<GATED>(p, i / 2);
-        barrier_expect(halves + i * 8, row < 0 ? 0 : bytes);
-        if (row < 0) continue;
-        const __nv_bfloat16 *from = p.weight + (size_t)(row + i % 2 * HALF_ROWS) * p.in;
-        copy_bulk(tiles + i * (bytes + HALF_PAD), from, bytes, halves + i * 8, policy);
+// A block's tiles on their way, some rows of one half at a time. Of its last warp.
+template <int TILES, bool GATED> struct tile_copies {
+    const stream_params &s;
+    uint32_t tiles, copied; // shared: memory; mbarriers [num_copies]
+
+    // By one thread: waits for some before it begins others, and then for all, until `is_open`.
+    // Returns how many are known to be there.
+    __device__ __forceinline__ int issue(const volatile int *is_open) const {
+        const few_params &p = s.few;
+        uint32_t row_bytes = p.in * 2;
+        uint64_t policy = evict_first_policy();
+        int there = 0;
+        for (int i = 0; i < s.num_copies + s.ahead; i++) {
+            if (i >= s.ahead) {
+                while (!*is_open && !barrier_test(copied + there * 8, 0)) {
+                }
+                if (!*is_open) there++;
+            }
+            if (i >= s.num_copies) continue;
+            int row = i * s.copy_rows, first = tile_row<GATED>(p, row / TILE_ROWS);
+            uint32_t bytes = first < 0 ? 0 : s.copy_rows * row_bytes;
+            barrier_expect(copied + i * 8, bytes);
+            if (!bytes) continue;
+            const __nv_bfloat16 *from = p.weight + (size_t)(first + row % TILE_ROWS) * p.in;
+            copy_bulk(tiles + row * row_bytes + row / HALF_ROWS * HALF_PAD, from, bytes,
+                      copied + i * 8, policy);
+        }
+        return there;
     }
-    for (int i = 0; i < 2 * TILES; i++) barrier_wait(halves + i * 8, 0);
-    barrier_arrive(full);
-}
+    __device__ __forceinline__ void wait(int there) const {
+        for (int i = there; i < s.num_copies; i++) barrier_wait(copied + i * 8, 0);
+    }
+};
 
 // The operand's row in a tile's.
 __device__ __forceinline__ int tile_row_of(int row) {
@@ -86,174 +102,251 @@ __device__ __forceinline__ result_place place_of(const few_params &p, int i) {
     return r;
 }
 
-// 8 inputs times the norm's weights for them, which are in shared memory.
-__device__ __forceinline__ uint4 times_norm(uint4 x, uint32_t norm) {
+// A pair of inputs times the norm's weights for them; their squares join.
+__device__ __forceinline__ uint32_t norm_pair(uint32_t x, uint32_t a, uint32_t b, float &squares) {
+    float low = bf16_low(x), high = bf16_high(x);
+    squares = fmaf(high, high, fmaf(low, low, squares));
+    return pack_bf16(low * __uint_as_float(a), high * __uint_as_float(b));
+}
+// 8 inputs; the norm's weights are in shared memory.
+__device__ __forceinline__ uint4 norm_inputs(uint4 x, uint32_t norm, float (&squares)[2]) {
     uint4 a = load_shared16(norm), b = load_shared16(norm + 16);
-    auto f = [](uint32_t bits) { return __uint_as_float(bits); };
-    return make_uint4(scale_pair(x.x, f(a.x), f(a.y)), scale_pair(x.y, f(a.z), f(a.w)),
-                      scale_pair(x.z, f(b.x), f(b.y)), scale_pair(x.w, f(b.z), f(b.w)));
+    return make_uint4(norm_pair(x.x, a.x, a.y, squares[0]), norm_pair(x.y, a.z, a.w, squares[1]),
+                      norm_pair(x.z, b.x, b.y, squares[0]), norm_pair(x.w, b.z, b.w, squares[1]));
 }
 
-// The product of x with itself: its diagonal is sums of squares, [row][row] as multiply() has them.
-__device__ __forceinline__ void add_squares(float (&gram)[4], uint4 x) {
-    const uint32_t first[4] = {x.x, 0, x.y, 0}, second[4] = {x.z, 0, x.w, 0};
-    multiply(gram, first, x.x, x.y);
-    multiply(gram, second, x.z, x.w);
+// A block's barriers, and what its threads tell each other.
+struct stream_barriers {
+    uint64_t copied[COPIES_MAX], full; // full: all copies are there
+    int is_open; // the kernels in front have ended
+};
+
+// By all threads of the warp that then copies.
+__device__ __forceinline__ void init_barriers(stream_barriers &b, int lane) {
+    if (lane == 0) {
+        b.is_open = 0;
+        barrier_init(shared_address(&b.full), 1);
+    }
+    if (lane < COPIES_MAX) barrier_init(shared_address(&b.copied[lane]), 1);
+    barrier_init_done();
+    __syncwarp();
 }
 
-template <int LINES, bool EXACT, int TILES, bool NORM, bool GATED>
-__device__ __forceinline__ void run_block(const stream_params &s, char *memory,
-                                          few_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE> &found,
-                                          uint32_t full, volatile int *is_open, int warp) {
+// What is compiled in: lines of a warp at most (exactly so many where IS_EXACT), tiles of a block.
+template <int LINES_, bool IS_EXACT_, int TILES_, bool NORM_, bool GATED_> struct stream_kind {
+    static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
+    static constexpr bool IS_EXACT = IS_EXACT_, NORM = NORM_, GATED = GATED_;
+    static constexpr int CHAINS = PAIRS == 1 ? 4 : 2; // of sums that do not wait for each other
+    using sums = few_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE>;
+};
+
+// Lines of a warp; those past the end are not used.
+template <typename K> __device__ __forceinline__ bool has_line(int i, int num_lines) {
+    return K::IS_EXACT || i < num_lines;
+}
+
+// From this lane's first inputs on. Instead of a line past the end the first comes once more.
+template <typename K>
+__device__ __forceinline__ void load_x(uint4 (&x)[K::LINES][2], const __nv_bfloat16 *from,
+                                       int num_lines) {
+#pragma unroll
+    for (int i = 0; i < K::LINES; i++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int line = has_line<K>(i, num_lines) ? i * WARPS * LINE : 0;
+            x[i][h] = __ldcg(reinterpret_cast<const uint4 *>(from + line + h * 32));
+        }
+    }
+}
+
+template <typename K>
+__device__ __forceinline__ void norm_x(uint4 (&x)[K::LINES][2], float (&squares)[2], uint32_t norm,
+                                       int num_lines) {
+#pragma unroll
+    for (int i = 0; i < K::LINES; i++) {
+        if (!has_line<K>(i, num_lines)) break;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            x[i][h] = norm_inputs(x[i][h], norm + (i * WARPS * LINE + h * 32) * 4, squares);
+        }
+    }
+}
+
+template <typename K>
+__device__ __forceinline__ void multiply_tiles(float (&acc)[K::PAIRS][K::CHAINS][4],
+                                               const uint4 (&x)[K::LINES][2], uint32_t weights,
+                                               uint32_t half_bytes, int num_lines) {
+#pragma unroll
+    for (int i = 0; i < K::LINES; i++) {
+        if (!has_line<K>(i, num_lines)) break;
+#pragma unroll
+        for (int pair = 0; pair < K::PAIRS; pair++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                uint32_t at = weights + i * WARPS * LINE * 2 + h * 64 + 4 * pair * half_bytes;
+                uint4 low = load_shared16(at), high = {};
+                if (2 * pair + 1 < K::TILES) high = load_shared16(at + 2 * half_bytes);
+                multiply_piece(acc[pair][(i * 2 + h) % K::CHAINS], low, high, x[i][h]);
+            }
+        }
+    }
+}
+
+template <typename K>
+__device__ __forceinline__ void keep_sums(typename K::sums &found,
+                                          float (&acc)[K::PAIRS][K::CHAINS][4], int warp,
+                                          int lane) {
+#pragma unroll
+    for (int pair = 0; pair < K::PAIRS; pair++) {
+#pragma unroll
+        for (int c = 1; c < K::CHAINS; c++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) acc[pair][0][j] += acc[pair][c][j];
+        }
+        found.keep(acc[pair][0], warp, pair * OUTPUTS + tile_row_of(lane / 4), 0, lane,
+                   2 * pair + 1 < K::TILES);
+    }
+}
+
+// A block's results; `mine` belongs to this thread's first.
+template <typename K>
+__device__ __forceinline__ void write_results(const few_params &p, const typename K::sums &found,
+                                              const result_addends &mine) {
+    int thread = threadIdx.x;
+    asm volatile("" : "+r"(thread)); // its place is found once more: registers are short
+    write_result(p, place_of<K::TILES, K::GATED>(p, thread), mine, found, K::NORM, K::GATED);
+    for (int i = thread + THREADS; i < K::TILES * (K::GATED ? 4 : 8) * p.rows; i += THREADS) {
+        result_place next = place_of<K::TILES, K::GATED>(p, i);
+        result_addends addends = load_bias(p, next, K::GATED);
+        addends.residual = residual_of(p, next);
+        write_result(p, next, addends, found, K::NORM, K::GATED);
+    }
+}
+
+template <typename K>
+__device__ __forceinline__ void run_block(const stream_params &s, char *memory, stream_barriers &b,
+                                          int warp) {
     const few_params &p = s.few;
-    int lane = threadIdx.x % 32, row = lane / 4;
-    // Of lines past the end what is loaded is the first once more, and is not used.
-    int num_lines = EXACT ? LINES : (p.in / LINE - warp + WARPS - 1) / WARPS;
-    int column = (num_lines ? warp * LINE : 0) + lane % 4 * 8;
+    if (warp == WARPS - 1) init_barriers(b, threadIdx.x % 32);
+    int lane = threadIdx.x % 32, row = lane / 4; // row: of x and of the operand
+    int num_lines = K::IS_EXACT ? K::LINES : (p.in / LINE - warp + WARPS - 1) / WARPS;
+    int column = (num_lines ? warp * LINE : 0) + lane % 4 * 8; // this lane's first inputs
     uint32_t row_bytes = p.in * 2, half_bytes = HALF_ROWS * row_bytes + HALF_PAD;
-    uint32_t weights =
-        shared_address(memory) + row % 2 * half_bytes + row / 2 * row_bytes + column * 2;
-    uint32_t norm = shared_address(memory) + 2 * TILES * half_bytes; // [in]
-    if (NORM) {
-        for (int i = threadIdx.x; i < p.in / 4; i += WARPS * 32) {
+    uint32_t tiles = shared_address(memory), norm = tiles + 2 * K::TILES * half_bytes; // [in]
+    uint32_t weights = tiles + row % 2 * half_bytes + row / 2 * row_bytes + column * 2;
+    if (K::NORM) {
+        for (int i = threadIdx.x; i < p.in / 4; i += THREADS) {
             store_shared16(norm + i * 16, reinterpret_cast<const uint4 *>(p.norm)[i]);
         }
         norm += column * 4;
     }
     const __nv_bfloat16 *x_lane = p.x + (size_t)min(row, p.rows - 1) * p.in + column;
-    result_place mine = place_of<TILES, GATED>(p, threadIdx.x);
-    load_bias(p, mine, GATED);
-    if (NORM) named_wait(1, WARPS * 32);
+    result_addends mine = load_bias(p, place_of<K::TILES, K::GATED>(p, threadIdx.x), K::GATED);
+    const tile_copies<K::TILES, K::GATED> copies = {s, tiles, shared_address(b.copied)};
+    __syncthreads(); // barriers and the norm's weights are there
+    bool is_done = true; // nothing is left to wait for by this thread
+    int num_there = 0;
+    if (threadIdx.x == THREADS - 32) {
+        num_there = copies.issue(&b.is_open);
+        is_done = num_there == s.num_copies;
+        if (is_done) barrier_arrive(shared_address(&b.full));
+    }
+    __syncwarp();
     wait_for_earlier();
-    if (threadIdx.x == 0) *is_open = 1;
-    uint4 x[LINES][2];
-#pragma unroll
-    for (int i = 0; i < LINES; i++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int line = EXACT || i < num_lines ? i * WARPS * LINE : 0;
-            x[i][h] = __ldcg(reinterpret_cast<const uint4 *>(x_lane + line + h * 32));
-        }
+    if (threadIdx.x == 0) *const_cast<volatile int *>(&b.is_open) = 1;
+    uint4 x[K::LINES][2];
+    load_x<K>(x, x_lane, num_lines);
+    mine.residual = residual_of(p, place_of<K::TILES, K::GATED>(p, threadIdx.x));
+    if (!is_done) { // while x is on its way
+        copies.wait(num_there);
+        barrier_arrive(shared_address(&b.full));
     }
-    mine.residual = residual_of(p, mine);
-    constexpr int PAIRS = (TILES + 1) / 2,
-                  CHAINS = PAIRS == 1 ? 4 : 2; // of sums that do not wait for each other
-    float acc[PAIRS][CHAINS][4] = {}, gram[4] = {};
-    if constexpr (NORM) {
-#pragma unroll
-        for (int i = 0; i < LINES; i++) {
-            if (!EXACT && i >= num_lines) break;
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                add_squares(gram, x[i][h]);
-                x[i][h] = times_norm(x[i][h], norm + (i * WARPS * LINE + h * 32) * 4);
-            }
-        }
-    }
-    barrier_wait(full, 0);
-#pragma unroll
-    for (int i = 0; i < LINES; i++) {
-        if (!EXACT && i >= num_lines) break;
-#pragma unroll
-        for (int pair = 0; pair < PAIRS; pair++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                uint32_t at = weights + i * WARPS * LINE * 2 + h * 64 + 4 * pair * half_bytes;
-                uint4 low = load_shared16(at), high = {};
-                if (2 * pair + 1 < TILES) high = load_shared16(at + 2 * half_bytes);
-                multiply_piece(acc[pair][(i * 2 + h) % CHAINS], low, high, x[i][h]);
-            }
-        }
-    }
-#pragma unroll
-    for (int pair = 0; pair < PAIRS; pair++) {
-#pragma unroll
-        for (int c = 1; c < CHAINS; c++) {
-#pragma unroll
-            for (int j = 0; j < 4; j++) acc[pair][0][j] += acc[pair][c][j];
-        }
-        found.keep(acc[pair][0], warp, pair * OUTPUTS + tile_row_of(row), 0, lane,
-                   2 * pair + 1 < TILES);
-    }
-    if (NORM && lane % 4 == row / 2) {
-        found.squares[warp * ROWS_TILE + row] = row % 2 ? gram[1] : gram[0];
-    }
-    named_wait(1, WARPS * 32);
-    if (mine.is_there) write_result(p, mine, found, NORM, GATED);
-    for (int i = threadIdx.x + WARPS * 32; i < TILES * (GATED ? 4 : 8) * p.rows; i += WARPS * 32) {
-        result_place next = place_of<TILES, GATED>(p, i);
-        load_bias(p, next, GATED);
-        next.residual = residual_of(p, next);
-        if (next.is_there) write_result(p, next, found, NORM, GATED);
-    }
+    __syncwarp();
+    float acc[K::PAIRS][K::CHAINS][4] = {}, squares[2] = {};
+    if (K::NORM) norm_x<K>(x, squares, norm, num_lines);
+    barrier_wait(shared_address(&b.full), 0);
+    multiply_tiles<K>(acc, x, weights, half_bytes, num_lines);
+    __syncthreads(); // the sums of all warps take the place of weights, which all have read
+    auto &found = *reinterpret_cast<typename K::sums *>(memory);
+    keep_sums<K>(found, acc, warp, lane);
+    if (K::NORM) found.keep_squares(squares[0] + squares[1], warp, row, lane);
+    __syncthreads();
+    write_results<K>(p, found, mine);
 }
 
-template <int LINES, bool EXACT, int TILES, bool NORM, bool GATED>
-__global__ void __launch_bounds__(THREADS, LINES *TILES <= 12 ? 3 : 2)
+template <typename K>
+__global__ void __launch_bounds__(THREADS, K::LINES *K::TILES <= 12 ? 3 : 2)
     stream_kernel(const __grid_constant__ stream_params s) {
-    extern __shared__ __align__(128) char memory[]; // [2 * PAIRS * TILE_ROWS][in * 2 + ROW_PAD]
-    __shared__ few_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE> found;
-    __shared__ uint64_t halves[2 * TILES], full;
-    __shared__ int is_open;
-    NV_IF_TARGET(
-        NV_PROVIDES_SM_90,
-        (
-            if (threadIdx.x == 0) {
-                is_open = 0;
-                barrier_init(shared_address(&full), 1);
-            } if (threadIdx.x < 2 * TILES) barrier_init(shared_address(&halves[threadIdx.x]), 1);
-            barrier_init_done(); __syncthreads(); let_next_start();
-            // So that the compiler knows it to be the same for a warp.
-            int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0);
-            if (warp == WARPS) {
-                if (threadIdx.x % 32) return;
-                copy_tiles<TILES, GATED>(s, shared_address(memory), shared_address(halves),
-                                         shared_address(&full), &is_open);
-            } else {
-                run_block<LINES, EXACT, TILES, NORM, GATED>(s, memory, found, shared_address(&full),
-                                                            &is_open, warp);
-            }))
+    extern __shared__ __align__(128) char memory[]; // half tiles and HALF_PAD each, norm [in]
+    __shared__ stream_barriers b;
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (let_next_start();
+                                     // So that the compiler knows it to be the same for a warp.
+                                     int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0);
+                                     run_block<K>(s, memory, b, warp);))
 }
 
-// Of a block's shared memory: tiles, the norm's weights.
+// Of a block's shared memory: tiles and the norm's weights, then sums.
 int bytes_of(int tiles, int in, bool has_norm) {
-    return 2 * tiles * (HALF_ROWS * in * 2 + HALF_PAD) + (has_norm ? in * 4 : 0);
+    int floats = WARPS * ROWS_TILE * (few_stride(tiles * TILE_ROWS) + 1);
+    int sums = floats * static_cast<int>(sizeof(float));
+    int weights = 2 * tiles * (HALF_ROWS * in * 2 + HALF_PAD) + (has_norm ? in * 4 : 0);
+    return weights > sums ? weights : sums;
 }
 
 using stream_launcher = void (*)(const stream_params &, int, const cuda_device_info *,
                                  cudaStream_t);
 
-template <int LINES, bool EXACT, int TILES, bool NORM, bool GATED>
+template <typename K>
 void launch(const stream_params &s, int blocks, const cuda_device_info *info, cudaStream_t stream) {
-    auto kernel = stream_kernel<LINES, EXACT, TILES, NORM, GATED>;
-    int bytes = bytes_of(TILES, s.few.in, NORM);
+    auto kernel = stream_kernel<K>;
     // One split of the memory that is L1's and shared for all kernels of a row: another one would
     // wait until a multiprocessor is idle.
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, STREAM_BYTES_MAX);
-    launch_dependent(kernel, dim3(blocks), THREADS, bytes, info, stream, s);
+    launch_dependent(kernel, dim3(blocks), THREADS, bytes_of(K::TILES, s.few.in, K::NORM), info,
+                     stream, s);
 }
 
-template <int LINES, bool EXACT> stream_launcher launcher_of(int tiles, bool norm, bool gated) {
+template <int LINES, bool IS_EXACT, int TILES> stream_launcher launcher_of(const few_params &p) {
+    constexpr int EVEN = (TILES + 1) / 2 * 2;
+    if (p.is_gated) return launch<stream_kind<LINES, IS_EXACT, EVEN, true, true>>;
+    return p.norm ? launch<stream_kind<LINES, IS_EXACT, TILES, true, false>>
+                  : launch<stream_kind<LINES, IS_EXACT, TILES, false, false>>;
+}
+template <int LINES, bool IS_EXACT> stream_launcher launcher_of(const few_params &p, int tiles) {
     switch (tiles) {
-#define LAUNCHER(N)                                                                                \
-    case N:                                                                                        \
-        if (gated) return launch<LINES, EXACT, (N + 1) / 2 * 2, true, true>;                       \
-        return norm ? launch<LINES, EXACT, N, true, false> : launch<LINES, EXACT, N, false, false>
-        LAUNCHER(1);
-        LAUNCHER(2);
-        LAUNCHER(3);
-        LAUNCHER(4);
-        LAUNCHER(5);
+    case 1:
+        return launcher_of<LINES, IS_EXACT, 1>(p);
+    case 2:
+        return launcher_of<LINES, IS_EXACT, 2>(p);
+    case 3:
+        return launcher_of<LINES, IS_EXACT, 3>(p);
+    case 4:
+        return launcher_of<LINES, IS_EXACT, 4>(p);
+    case 5:
+        return launcher_of<LINES, IS_EXACT, 5>(p);
     default:
-        LAUNCHER(6);
-#undef LAUNCHER
+        return launcher_of<LINES, IS_EXACT, 6>(p);
     }
 }
-template <int LINES> stream_launcher launcher_of(int in, int tiles, bool norm, bool gated) {
-    return in == LINES * WARPS * LINE ? launcher_of<LINES, true>(tiles, norm, gated)
-                                      : launcher_of<LINES, false>(tiles, norm, gated);
+template <int LINES> stream_launcher launcher_of(const few_params &p, int tiles) {
+    return p.in == LINES * WARPS * LINE ? launcher_of<LINES, true>(p, tiles)
+                                        : launcher_of<LINES, false>(p, tiles);
+}
+stream_launcher launcher_of(const few_params &p, int tiles) {
+    int lines = (p.in / LINE + WARPS - 1) / WARPS;
+    if (lines <= 2) return launcher_of<2>(p, tiles);
+    return lines <= 4 ? launcher_of<4>(p, tiles) : launcher_of<6>(p, tiles);
+}
+
+// How many rows of a half tile are copied at once, and how many copies are on their way.
+void cut_copies(stream_params *s) {
+    int row_bytes = s->few.in * 2, rows = HALF_ROWS;
+    while (rows > 1 && rows * row_bytes > COPY_BYTES) rows /= 2;
+    int ahead = AHEAD_BYTES / (rows * row_bytes);
+    s->copy_rows = rows;
+    s->ahead = ahead ? ahead : 1;
 }
 
 } // namespace
@@ -263,21 +356,16 @@ bool linear_stream_launch(const cuda_small_linear *args, const cuda_device_info 
     stream_params s = {};
     s.few = few_params_of(args);
     const few_params &p = s.few;
-    int columns = columns_of(p), units = columns / TILE_ROWS;
-    if (info->major < 9 || p.rows > ROWS_TILE || p.in % LINE || columns % TILE_ROWS || !units)
-        return false;
-    if (p.in > LINES_MAX * WARPS * LINE || (p.is_gated && !p.norm)) return false;
-    int blocks = units < info->num_sms ? units : info->num_sms;
-    int per_block = (units + blocks - 1) / blocks, tiles = p.is_gated ? 2 * per_block : per_block;
-    blocks =
-        (units + per_block - 1) / per_block; // a multiprocessor that has none may be busy longer
+    int units = columns_of(p) / TILE_ROWS;
+    if (info->major < 9 || p.rows > ROWS_TILE || !units || columns_of(p) % TILE_ROWS) return false;
+    if (p.in % LINE || p.in > LINES_MAX * WARPS * LINE || (p.is_gated && !p.norm)) return false;
+    int per_block = (units + info->num_sms - 1) / info->num_sms;
+    int tiles = p.is_gated ? 2 * per_block : per_block;
     if (tiles > TILES_MAX || bytes_of(tiles, p.in, p.norm) > STREAM_BYTES_MAX) return false;
-    int ahead = AHEAD_BYTES / (HALF_ROWS * p.in * 2);
-    s.ahead = ahead ? ahead : 1;
-    int lines = (p.in / LINE + WARPS - 1) / WARPS;
-    stream_launcher launch = lines <= 2   ? launcher_of<2>(p.in, tiles, p.norm, p.is_gated)
-                             : lines <= 4 ? launcher_of<4>(p.in, tiles, p.norm, p.is_gated)
-                                          : launcher_of<6>(p.in, tiles, p.norm, p.is_gated);
-    launch(s, blocks, info, stream);
+    cut_copies(&s);
+    s.num_copies = tiles * TILE_ROWS / s.copy_rows;
+    if (s.num_copies > COPIES_MAX) return false;
+    int blocks = (units + per_block - 1) / per_block;
+    launcher_of(p, tiles)(s, blocks, info, stream);
     return true;
 }
