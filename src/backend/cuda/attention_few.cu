@@ -10,11 +10,14 @@
  *
  * Launch: clusters = sequences x kv heads x groups of queries, of 8 blocks of 8 warps or of as many as
  * the device has room for at once. */
+#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/decode_heads.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.cuh"
 
 #include <nv/target>
+
+#pragma nv_diag_suppress 177 // before sm_90 the kernels are empty and nothing here is used
 
 namespace {
 
@@ -42,42 +45,6 @@ template <int D, int STAGES> struct __align__(128) few_shared {
 
 template <int D, int STAGES> constexpr int shared_bytes_of(int queries) {
     return sizeof(few_shared<D, STAGES>) + (WARPS + 1) * queries * D * sizeof(float);
-}
-
-// A block of its cluster.
-struct cluster_place {
-    int rank, size;
-};
-__device__ __forceinline__ cluster_place this_place() {
-    cluster_place c;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(c.rank));
-    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(c.size));
-    return c;
-}
-__device__ __forceinline__ uint32_t at_rank(uint32_t address, int rank) {
-    uint32_t mapped;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
-    return mapped;
-}
-// To another block's shared memory, where they are told to its barrier.
-__device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float value) {
-    asm volatile(
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
-        "r"(__float_as_uint(value)), "r"(barrier)
-        : "memory");
-}
-__device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float a, float b) {
-    asm volatile(
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::
-            "r"(to),
-        "r"(__float_as_uint(a)), "r"(__float_as_uint(b)), "r"(barrier)
-        : "memory");
-}
-__device__ __forceinline__ void cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // What a cluster works on.

@@ -1,0 +1,45 @@
+/* Blocks of a cluster (sm_90 and later) and their way to each other's shared memory. Only to be
+ * reached from code that NV_IF_TARGET guards. */
+#pragma once
+
+#include "backend/cuda/device.cuh"
+
+namespace {
+
+// A block of its cluster.
+struct cluster_place {
+    int rank, size;
+};
+__device__ __forceinline__ cluster_place this_place() {
+    cluster_place c;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(c.rank));
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(c.size));
+    return c;
+}
+__device__ __forceinline__ uint32_t at_rank(uint32_t address, int rank) {
+    uint32_t mapped;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+    return mapped;
+}
+// To another block's shared memory, where they are told to its barrier.
+__device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float value) {
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+        "r"(__float_as_uint(value)), "r"(barrier)
+        : "memory");
+}
+__device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float a, float b) {
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::
+            "r"(to),
+        "r"(__float_as_uint(a)), "r"(__float_as_uint(b)), "r"(barrier)
+        : "memory");
+}
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+} // namespace
