@@ -328,6 +328,25 @@ static void test_large_scores(void **state) {
     }
 }
 
+// Between linears that keep their weights in shared memory attention may have less of it: the same.
+static void test_decode_behind_a_small_linear(void **state) {
+    const struct device_pair *pair = *state;
+    enum { SIZE = 64 };
+    struct backend *device = pair->device;
+    float values[SIZE * SIZE] = {0};
+    const struct matrix_slice part = {values, DTYPE_F32, SIZE, SIZE, SIZE};
+    struct linear *linear = linear_of(device, &(struct linear_spec){&part, NULL, 1});
+    struct tensor x = tensor_of(device, values, SIZE), out = tensor_nan(device, SIZE);
+    device->ops->linear(device, device->stream, &(struct linear_args){linear, x.dev, out.dev, 1});
+    check_shapes(pair, &decode);
+    for (size_t i = 0; i < ARRAY_LEN(shapes) && device->attention_prepares; i++) {
+        check_variant(pair, &shapes[i], &decode, &(struct variant){.on_the_way = true});
+    }
+    tensor_free(&out);
+    tensor_free(&x);
+    device->ops->linear_destroy(device, linear);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prepare),
@@ -348,6 +367,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_skipped_slots),
         cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(
+            test_decode_behind_a_small_linear), // last: the device remembers the linear
     };
     return device_pair_run(argc, argv, "cuda attention", tests, ARRAY_LEN(tests));
 }

@@ -253,7 +253,8 @@ template <int D, int STAGES> __device__ __forceinline__ void few_body(const few_
 template <int D> __global__ void __launch_bounds__(THREADS, 2) few_kernel(few_params p) {
     few_body<D, 2>(p);
 }
-// Between linear_stream.cu's kernels: registers and shared memory leave room for two of those.
+// Between linear_stream.cu's kernels: registers and shared memory leave room for two of those, where
+// matrices are as small as Qwen3-0.6B's.
 template <int D> __global__ void __maxnreg__(96) dense_kernel(few_params p) {
     few_body<D, 1>(p);
 }
@@ -322,9 +323,11 @@ extern "C" void cuda_attention_few_clusters(struct cuda_device_info *info) {
         l.config.attrs = l.attributes + 1;
         l.config.numAttrs = 1;
         int clusters = 0;
-        cudaOccupancyMaxActiveClusters(&clusters, few_kernel<HEAD_DIM_MAX>, &l.config);
-        info->few_clusters[i] = clusters;
+        cudaError_t error =
+            cudaOccupancyMaxActiveClusters(&clusters, few_kernel<HEAD_DIM_MAX>, &l.config);
+        info->few_clusters[i] = error == cudaSuccess ? clusters : 0;
     }
+    (void)cudaGetLastError(); // a refusal is an answer
 }
 
 extern "C" bool cuda_attention_few_launch(const struct attention_args *args,
@@ -332,7 +335,7 @@ extern "C" bool cuda_attention_few_launch(const struct attention_args *args,
                                           const struct cuda_attention_plan *plan,
                                           const struct cuda_device_info *info,
                                           cudaStream_t stream) {
-    if (args->max_query_len > 1) return false;
+    if (args->max_query_len != 1) return false;
     int size = cuda_attention_few_size(info, args->num_seqs, args->num_heads, args->num_kv_heads,
                                        args->head_dim);
     if (!size) return false;

@@ -1,8 +1,8 @@
 /* What the kernels that attend with one query token per sequence share: a warp's online softmax
  * over tiles of 16 cached positions, on tensor cores. The queries of a kv head's group are the 8
  * columns of the matrix instruction, positions its 16 rows: S^T = K Q^T, then O^T = V^T P^T, so
- * that a group of 1 to 8 costs the same and nothing but the group is padded. A tile comes by
- * cp.async as it lies in the cache (kernels.h), K's 16 rows, then V's. */
+ * that a group of 1 to 8 costs the same and nothing but the group is padded. A tile comes as
+ * it lies in the cache (kernels.h), K's 16 rows, then V's. */
 #pragma once
 
 #include "backend/cuda/decode_shape.h"

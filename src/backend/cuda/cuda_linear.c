@@ -67,7 +67,10 @@ static void run(struct backend *backend, const struct linear *linear, const void
         const struct cuda_small_linear small = {
             .linear = view, .x = x, .out = out, .rows = rows, .out_is_float = out_is_float};
         cuda->streams_weights = cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
-    } else if (!cuda_gemm_run(cuda->gemm, &view, x, out, rows, out_is_float, cuda->stream)) {
+        return;
+    }
+    cuda->streams_weights = false;
+    if (!cuda_gemm_run(cuda->gemm, &view, x, out, rows, out_is_float, cuda->stream)) {
         cuda_fail(cuda, "cuBLASLt refused a matrix product");
     }
 }

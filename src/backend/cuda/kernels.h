@@ -19,7 +19,8 @@ struct cuda_device_info {
     // The driver's cuTensorMapEncodeTiled where there are kernels for sm_90a and a device to run
     // them; else NULL.
     void *encode_tensor_map;
-    // Clusters of 1, 2, 4 and 8 blocks of attention_few.cu that run at once; 0: no such kernel.
+    // Clusters of 1, 2, 4 and 8 blocks of attention_few.cu's largest kernel that run at once; 0: no
+    // such kernel.
     int few_clusters[4];
 };
 
@@ -88,7 +89,8 @@ enum {
     CUDA_PREFILL_TILE = 64, // query tokens of one prefill work item, or half of them
 };
 
-// The step's work lists, written by attention_plan.cu and read by the attention of every layer.
+// The step's work lists, written by attention_plan.cu and read by the attention of every layer; steps
+// of few decodes have none (attention_few.cu).
 // Decode: pieces of sequences one behind the other are cut into spans of equal length; a work unit
 // is a span for one kv head and up to CUDA_DECODE_GROUP of its queries.
 struct cuda_attention_plan {
@@ -102,8 +104,8 @@ struct cuda_attention_plan {
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t tile_tokens; // query tokens of a tile: cuda_prefill_tile
     const uint32_t *table_stride; // of the step's block tables
-    bool is_dense; // host: the step's linears so far were linear_stream.cu's
-    bool is_settled; // host: an attention has waited for the plan, so that the next need not
+    bool is_dense; // host: the last linear before attention was linear_stream.cu's
+    bool is_settled; // host: an attention of the step has waited, so that the next need not
 };
 
 // All experts of a layer, bf16 as the checkpoint has them.

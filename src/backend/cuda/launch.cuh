@@ -3,10 +3,10 @@
  * nothing of the step, loading weights above all, then calls wait_for_earlier, and only then
  * touches what earlier kernels wrote or read.
  *
- * Decode attention alone reads the plan, lengths, block tables and the cache before its wait, from a
- * step's second attention on. That is sound because a step's first attention lets the next kernel
- * start only after its own wait, so that later ones begin after all that went before it: the plan
- * and the embedding are ordinary launches, and of its layer's cache an attention is the only writer
+ * Decode attention alone reads the plan or lengths and slots, block tables and the cache before its
+ * wait, from a step's second attention on. That is sound because a step's first attention lets the next kernel
+ * start only after its own wait, so that later ones begin after all that went before it: the plan,
+ * where there is one, and the embedding are ordinary launches, and of its layer's cache an attention is the only writer
  * in such a step. Every kernel between two of them waits in all its blocks that do anything, or is
  * an ordinary launch. */
 #pragma once

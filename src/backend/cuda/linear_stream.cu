@@ -9,12 +9,12 @@
  *
  * What is left after the wait is a matter of instructions, each of which is run once a launch: norms'
  * weights are in shared memory by then, biases in registers. Registers and shared memory are cut so
- * that two of these and attention_few.cu's kernel have room at once.
+ * that two of these, of Qwen3-0.6B's matrices, and attention_few.cu's kernel have room at once.
  *
  * A tile is 8 rows of the matrix; two of them are the left operand of mma.sync m16n8k16 (gates and
  * their ups, where gated), rows of x its 8 columns. A warp takes every 8th line (64 inputs) of all
  * tiles; sums meet in shared memory, in order. A tile comes in two halves of 4 rows, the second half
- * a line further; rows of both by turns are the operand's, so that 8 lanes that read 16 bytes each of
+ * half a line further; rows of both by turns are the operand's, so that 8 lanes that read 16 bytes each of
  * two rows find 8 different banks.
  *
  * Launch: a block per multiprocessor, or per tile where there are fewer; 8 warps, of which the last
@@ -34,7 +34,7 @@ constexpr int LINES_MAX = 6; // of a warp
 constexpr int HALF_ROWS = TILE_ROWS / 2, HALF_PAD = 64; // bytes
 constexpr int COPY_BYTES = 8 << 10, COPIES_MAX = 24; // of a block
 constexpr int AHEAD_BYTES = 24 << 10; // on their way to a block
-constexpr int STREAM_BYTES_MAX = 112 << 10; // of weights in a block
+constexpr int STREAM_BYTES_MAX = 112 << 10; // of a block
 
 struct stream_params {
     few_params few;
@@ -294,6 +294,12 @@ int bytes_of(int tiles, int in, bool has_norm) {
     return weights > sums ? weights : sums;
 }
 
+// Always the same, since it is the process's and not the launch's: two engines may launch at once.
+int bytes_max(const cuda_device_info *info) {
+    int most = info->shared_bytes_max - 1024; // for the kernel's own barriers
+    return most < STREAM_BYTES_MAX ? most : STREAM_BYTES_MAX;
+}
+
 using stream_launcher = void (*)(const stream_params &, int, const cuda_device_info *,
                                  cudaStream_t);
 
@@ -304,7 +310,7 @@ void launch(const stream_params &s, int blocks, const cuda_device_info *info, cu
     // wait until a multiprocessor is idle.
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, STREAM_BYTES_MAX);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes_max(info));
     launch_dependent(kernel, dim3(blocks), THREADS, bytes_of(K::TILES, s.few.in, K::NORM), info,
                      stream, s);
 }
@@ -362,7 +368,7 @@ bool linear_stream_launch(const cuda_small_linear *args, const cuda_device_info 
     if (p.in % LINE || p.in > LINES_MAX * WARPS * LINE || (p.is_gated && !p.norm)) return false;
     int per_block = (units + info->num_sms - 1) / info->num_sms;
     int tiles = p.is_gated ? 2 * per_block : per_block;
-    if (tiles > TILES_MAX || bytes_of(tiles, p.in, p.norm) > STREAM_BYTES_MAX) return false;
+    if (tiles > TILES_MAX || bytes_of(tiles, p.in, p.norm) > bytes_max(info)) return false;
     cut_copies(&s);
     s.num_copies = tiles * TILE_ROWS / s.copy_rows;
     if (s.num_copies > COPIES_MAX) return false;
