@@ -167,10 +167,10 @@ struct attention_args {
     const void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]: q is read
     // NULL, or what attention_prepare was not asked for, borrowed during the call: it is done on
     // the way, for the same qkv, cache, layer and shape, with the slots that the plan was given and
-    // the last position of each context. Only where the
-    // backend says attention_prepares and no sequence has more than one query token. Keys and
-    // values of the step are not all written before any is read, so no sequence may see another's
-    // new slot; and nothing else may write this layer's cache since the step's first attention.
+    // the last position of each context. Only where the backend says attention_prepares and no
+    // sequence has more than one query token. Keys and values of the step are not all written before
+    // any is read, so no sequence may see another's new slot; and nothing else may write this layer's
+    // cache since the step's first attention.
     const struct attention_prepare_args *prepare;
     struct kv_cache *cache; // written with `prepare`
     const int32_t *query_start; // dev [num_seqs + 1]

@@ -259,32 +259,10 @@ template <int D> __global__ void __maxnreg__(96) dense_kernel(few_params p) {
     few_body<D, 1>(p);
 }
 
-struct few_launch {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config;
-};
-
-few_launch launch_of(int clusters, int size, int bytes, cudaStream_t stream) {
-    few_launch l = {};
-    l.attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    l.attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    l.attributes[1].id = cudaLaunchAttributeClusterDimension;
-    l.attributes[1].val.clusterDim = {static_cast<unsigned>(size), 1, 1};
-    l.config.gridDim = dim3(static_cast<unsigned>(clusters * size));
-    l.config.blockDim = dim3(THREADS);
-    l.config.dynamicSmemBytes = static_cast<size_t>(bytes);
-    l.config.stream = stream;
-    l.config.numAttrs = 2;
-    return l;
-}
-
 template <int D>
 void launch(const few_params &p, int clusters, int size, bool is_dense, cudaStream_t stream) {
     int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
-    few_launch l = launch_of(
-        clusters, size, is_dense ? shared_bytes_of<D, 1>(queries) : shared_bytes_of<D, 2>(queries),
-        stream);
-    l.config.attrs = l.attributes;
+    int bytes = is_dense ? shared_bytes_of<D, 1>(queries) : shared_bytes_of<D, 2>(queries);
     auto kernel = is_dense ? dense_kernel<D> : few_kernel<D>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          is_dense ? shared_bytes_of<D, 1>(GROUP) : shared_bytes_of<D, 2>(GROUP));
@@ -292,7 +270,7 @@ void launch(const few_params &p, int clusters, int size, bool is_dense, cudaStre
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared);
     }
-    cudaLaunchKernelEx(&l.config, kernel, p);
+    launch_clusters(kernel, clusters, size, THREADS, bytes, stream, p);
 }
 
 few_params params_of(const attention_args *args, const cuda_kv_view *kv,
@@ -305,7 +283,7 @@ few_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.slot_mapping = args->prepare ? args->prepare->slot_mapping : nullptr;
     p.table_stride = plan->table_stride;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
-    p.groups = (p.num_heads / p.num_kv_heads + GROUP - 1) / GROUP;
+    p.groups = cuda_decode_groups(args->num_heads, args->num_kv_heads);
     p.scale = args->scale * LOG2E;
     p.starts_early = args->prepare && plan->is_settled;
     return p;
@@ -319,12 +297,12 @@ extern "C" void cuda_attention_few_clusters(struct cuda_device_info *info) {
     cudaFuncSetAttribute(few_kernel<HEAD_DIM_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          bytes);
     for (int i = 0; 1 << i <= CLUSTER_MAX; i++) {
-        few_launch l = launch_of(1, 1 << i, bytes, nullptr);
-        l.config.attrs = l.attributes + 1;
-        l.config.numAttrs = 1;
+        cudaLaunchAttribute attribute = cluster_attribute(1 << i);
+        cudaLaunchConfig_t config =
+            launch_config(dim3(1 << i), THREADS, bytes, nullptr, &attribute, 1);
         int clusters = 0;
         cudaError_t error =
-            cudaOccupancyMaxActiveClusters(&clusters, few_kernel<HEAD_DIM_MAX>, &l.config);
+            cudaOccupancyMaxActiveClusters(&clusters, few_kernel<HEAD_DIM_MAX>, &config);
         info->few_clusters[i] = error == cudaSuccess ? clusters : 0;
     }
     (void)cudaGetLastError(); // a refusal is an answer

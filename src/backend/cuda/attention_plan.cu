@@ -152,7 +152,7 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.num_seqs = static_cast<int>(args->num_seqs);
     p.tile_tokens = static_cast<int>(plan->tile_tokens);
     p.num_spans = shape.num_spans;
-    p.span_tiles_min = shape.span_tiles_min;
+    p.span_tiles_min = CUDA_DECODE_SPAN_TILES_MIN;
     int threads = p.num_seqs > 0 ? (p.num_seqs + 31) / 32 * 32 : 32;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     plan_kernel<<<1, threads, 0, stream>>>(p);

@@ -1,9 +1,6 @@
 #include "backend/cuda/decode_shape.h"
 
-enum {
-    ROUNDS_MAX = 4,
-    SPAN_TILES = 4,
-};
+enum { ROUNDS_MAX = 4 };
 
 static int tile_bytes(uint32_t head_dim) {
     return (int)(2 * CUDA_DECODE_TILE * head_dim * sizeof(uint16_t)); // keys and values
@@ -27,12 +24,12 @@ static int num_spans_of(int num_blocks, int units_per_span) {
 
 // As many tiles on their way as `blocks` blocks of a multiprocessor have room for; false: not one.
 static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
-                uint32_t head_dim, int blocks, int stages_max) {
+                uint32_t head_dim, int blocks) {
     // Where warps meet and, at another time or place, heads; a position's row of the rotary embedding.
     int joined = CUDA_DECODE_WARPS * shape->queries * (int)(head_dim * sizeof(float));
     int heads = CUDA_DECODE_HEADS_BYTES((int)head_dim), others = joined > heads ? joined : heads;
     others += (int)(head_dim * sizeof(float));
-    for (int stages = stages_max; stages; stages--) {
+    for (int stages = CUDA_DECODE_STAGES_MAX; stages; stages--) {
         int bytes = stages * CUDA_DECODE_WARPS * tile_bytes(head_dim) + others;
         if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;
         // A multiprocessor has what it keeps of one block more than a block may have.
@@ -53,8 +50,8 @@ uint32_t cuda_recorded_seqs(uint32_t num_seqs) {
 
 int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
                             uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
-    uint32_t groups = (num_heads / num_kv_heads + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP;
-    uint64_t units = (uint64_t)cuda_recorded_seqs(num_seqs) * num_kv_heads * groups;
+    uint64_t units = (uint64_t)cuda_recorded_seqs(num_seqs) * num_kv_heads *
+                     (uint32_t)cuda_decode_groups(num_heads, num_kv_heads);
     if (head_dim > CUDA_DECODE_FEW_DIM_MAX) return 0;
     for (int i = 3; i >= 0; i--) {
         if (units <= (uint64_t)info->few_clusters[i]) return 1 << i;
@@ -67,12 +64,11 @@ struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *inf
                                               uint32_t head_dim) {
     int group = (int)(num_heads / num_kv_heads);
     struct cuda_decode_shape shape = {0};
-    shape.groups = (group + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP;
+    shape.groups = cuda_decode_groups(num_heads, num_kv_heads);
     shape.queries = group < CUDA_DECODE_GROUP ? group : CUDA_DECODE_GROUP;
     shape.units_per_span = (int)num_kv_heads * shape.groups;
-    shape.span_tiles_min = SPAN_TILES;
-    bool fits = fit(&shape, info, head_dim, 2, CUDA_DECODE_STAGES_MAX);
-    if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1, CUDA_DECODE_STAGES_MAX);
+    bool fits = fit(&shape, info, head_dim, 2);
+    if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1);
     shape.num_spans = num_spans_of(shape.num_blocks, shape.units_per_span);
     return shape;
 }

@@ -11,6 +11,7 @@ extern "C" {
 
 enum {
     CUDA_DECODE_TILE = 16, // positions that a warp takes at once
+    CUDA_DECODE_SPAN_TILES_MIN = 4, // tiles of a span at least
     CUDA_DECODE_STAGES_MAX = 4, // tiles on their way, per warp
     CUDA_DECODE_WARPS = 4, // of a block, of which two share a multiprocessor
     // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has besides
@@ -29,7 +30,6 @@ struct cuda_decode_shape {
     int queries; // of a group at most
     int units_per_span; // kv heads x groups
     int num_spans; // the most that a step's positions are cut into
-    int span_tiles_min; // tiles of a span at least
 };
 
 // A piece of a sequence, as the plan writes it; 16-byte aligned.
@@ -38,6 +38,11 @@ struct cuda_decode_item {
     int32_t token, position, slot; // the sequence's in this step, as attention_prepare has them
     int32_t is_end; // its last position is the sequence's
 };
+
+// Groups of up to CUDA_DECODE_GROUP queries that share a kv head.
+static inline int cuda_decode_groups(uint32_t num_heads, uint32_t num_kv_heads) {
+    return (int)((num_heads / num_kv_heads + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP);
+}
 
 // Sequences as recorded steps have them, so that those and others are cut alike: powers of two,
 // then multiples of 16.

@@ -28,19 +28,49 @@ __device__ __forceinline__ void let_next_start() {
     NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaTriggerProgrammaticLaunchCompletion();))
 }
 
-template <typename... PARAMS, typename... ARGS>
-void launch_dependent(void (*kernel)(PARAMS...), dim3 grid, unsigned threads, size_t shared_bytes,
-                      const cuda_device_info *info, cudaStream_t stream, const ARGS &...args) {
+inline cudaLaunchAttribute dependent_attribute() {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
+    return attribute;
+}
+inline cudaLaunchAttribute cluster_attribute(int size) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
+    return attribute;
+}
+
+// Borrows `attributes`.
+inline cudaLaunchConfig_t launch_config(dim3 grid, unsigned threads, size_t shared_bytes,
+                                        cudaStream_t stream, cudaLaunchAttribute *attributes,
+                                        unsigned num_attributes) {
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = info->major >= 9 ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = num_attributes;
+    return config;
+}
+
+template <typename... PARAMS, typename... ARGS>
+void launch_dependent(void (*kernel)(PARAMS...), dim3 grid, unsigned threads, size_t shared_bytes,
+                      const cuda_device_info *info, cudaStream_t stream, const ARGS &...args) {
+    cudaLaunchAttribute attribute = dependent_attribute();
+    cudaLaunchConfig_t config =
+        launch_config(grid, threads, shared_bytes, stream, &attribute, info->major >= 9 ? 1 : 0);
+    cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
+}
+
+// In clusters of `size` blocks; sm_90 and later.
+template <typename... PARAMS, typename... ARGS>
+void launch_clusters(void (*kernel)(PARAMS...), int clusters, int size, unsigned threads,
+                     size_t shared_bytes, cudaStream_t stream, const ARGS &...args) {
+    cudaLaunchAttribute attributes[] = {dependent_attribute(), cluster_attribute(size)};
+    cudaLaunchConfig_t config = launch_config(dim3(static_cast<unsigned>(clusters * size)), threads,
+                                              shared_bytes, stream, attributes, 2);
     cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
 }
 

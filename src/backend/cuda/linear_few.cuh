@@ -1,5 +1,5 @@
 /* What the two kernels for few rows share, linear_small.cu and linear_stream.cu: their parameters,
- * rows of x as a norm leaves them, and a result with all that surrounds a linear. */
+ * a step of their products, and a result with all that surrounds a linear. */
 #pragma once
 
 #include "backend/cuda/device.cuh"

@@ -90,14 +90,22 @@ __device__ __forceinline__ int tile_row_of(int row) {
     return row % 2 * HALF_ROWS + row / 2;
 }
 
+// What is compiled in: lines of a warp at most (exactly so many where IS_EXACT), tiles of a block.
+template <int LINES_, bool IS_EXACT_, int TILES_, bool NORM_, bool GATED_> struct stream_kind {
+    static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
+    static constexpr bool IS_EXACT = IS_EXACT_, NORM = NORM_, GATED = GATED_;
+    static constexpr int CHAINS = PAIRS == 1 ? 4 : 2; // of sums that do not wait for each other
+    static constexpr int UNITS = GATED ? TILES / 2 : TILES; // a pair of tiles, or a tile
+    using sums = few_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE>;
+};
+
 // The result number i of a block: of its outputs, and rows in turn.
-template <int TILES, bool GATED>
-__device__ __forceinline__ result_place place_of(const few_params &p, int i) {
-    constexpr int UNITS = GATED ? TILES / 2 : TILES, PER_BLOCK = UNITS * TILE_ROWS;
+template <typename K> __device__ __forceinline__ result_place place_of(const few_params &p, int i) {
+    constexpr int PER_BLOCK = K::UNITS * TILE_ROWS;
     result_place r = {};
-    int number = i % PER_BLOCK, unit = number / TILE_ROWS; // gated: a pair, else a tile
+    int number = i % PER_BLOCK, unit = number / TILE_ROWS;
     r.row = i / PER_BLOCK;
-    r.local = (GATED ? 2 * unit : unit) * TILE_ROWS + number % TILE_ROWS;
+    r.local = (K::GATED ? 2 * unit : unit) * TILE_ROWS + number % TILE_ROWS;
     r.output = (blockIdx.x + unit * gridDim.x) * TILE_ROWS + number % TILE_ROWS;
     r.at = r.row * columns_of(p) + r.output;
     r.is_there = r.row < p.rows && r.output < columns_of(p);
@@ -108,7 +116,7 @@ __device__ __forceinline__ result_place place_of(const few_params &p, int i) {
 __device__ __forceinline__ uint32_t norm_pair(uint32_t x, uint32_t a, uint32_t b, float &squares) {
     float low = bf16_low(x), high = bf16_high(x);
     squares = fmaf(high, high, fmaf(low, low, squares));
-    return pack_bf16(low * __uint_as_float(a), high * __uint_as_float(b));
+    return scale_pair(x, __uint_as_float(a), __uint_as_float(b));
 }
 // 8 inputs; the norm's weights are in shared memory.
 __device__ __forceinline__ uint4 norm_inputs(uint4 x, uint32_t norm, float (&squares)[2]) {
@@ -120,7 +128,7 @@ __device__ __forceinline__ uint4 norm_inputs(uint4 x, uint32_t norm, float (&squ
 // A block's barriers, and what its threads tell each other.
 struct stream_barriers {
     uint64_t copied[COPIES_MAX], full; // full: all copies are there
-    int is_open; // the kernels in front have ended
+    volatile int is_open; // the kernels in front have ended
 };
 
 // By all threads of the warp that then copies.
@@ -133,14 +141,6 @@ __device__ __forceinline__ void init_barriers(stream_barriers &b, int lane) {
     barrier_init_done();
     __syncwarp();
 }
-
-// What is compiled in: lines of a warp at most (exactly so many where IS_EXACT), tiles of a block.
-template <int LINES_, bool IS_EXACT_, int TILES_, bool NORM_, bool GATED_> struct stream_kind {
-    static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
-    static constexpr bool IS_EXACT = IS_EXACT_, NORM = NORM_, GATED = GATED_;
-    static constexpr int CHAINS = PAIRS == 1 ? 4 : 2; // of sums that do not wait for each other
-    using sums = few_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE>;
-};
 
 // Lines of a warp; those past the end are not used.
 template <typename K> __device__ __forceinline__ bool has_line(int i, int num_lines) {
@@ -216,9 +216,9 @@ __device__ __forceinline__ void write_results(const few_params &p, const typenam
                                               const result_addends &mine) {
     int thread = threadIdx.x;
     asm volatile("" : "+r"(thread)); // its place is found once more: registers are short
-    write_result(p, place_of<K::TILES, K::GATED>(p, thread), mine, found, K::NORM, K::GATED);
-    for (int i = thread + THREADS; i < K::TILES * (K::GATED ? 4 : 8) * p.rows; i += THREADS) {
-        result_place next = place_of<K::TILES, K::GATED>(p, i);
+    write_result(p, place_of<K>(p, thread), mine, found, K::NORM, K::GATED);
+    for (int i = thread + THREADS; i < K::UNITS * TILE_ROWS * p.rows; i += THREADS) {
+        result_place next = place_of<K>(p, i);
         result_addends addends = load_bias(p, next, K::GATED);
         addends.residual = residual_of(p, next);
         write_result(p, next, addends, found, K::NORM, K::GATED);
@@ -243,7 +243,7 @@ __device__ __forceinline__ void run_block(const stream_params &s, char *memory, 
         norm += column * 4;
     }
     const __nv_bfloat16 *x_lane = p.x + (size_t)min(row, p.rows - 1) * p.in + column;
-    result_addends mine = load_bias(p, place_of<K::TILES, K::GATED>(p, threadIdx.x), K::GATED);
+    result_addends mine = load_bias(p, place_of<K>(p, threadIdx.x), K::GATED);
     const tile_copies<K::TILES, K::GATED> copies = {s, tiles, shared_address(b.copied)};
     __syncthreads(); // barriers and the norm's weights are there
     bool is_done = true; // nothing is left to wait for by this thread
@@ -255,10 +255,10 @@ __device__ __forceinline__ void run_block(const stream_params &s, char *memory, 
     }
     __syncwarp();
     wait_for_earlier();
-    if (threadIdx.x == 0) *const_cast<volatile int *>(&b.is_open) = 1;
+    if (threadIdx.x == 0) b.is_open = 1;
     uint4 x[K::LINES][2];
     load_x<K>(x, x_lane, num_lines);
-    mine.residual = residual_of(p, place_of<K::TILES, K::GATED>(p, threadIdx.x));
+    mine.residual = residual_of(p, place_of<K>(p, threadIdx.x));
     if (!is_done) { // while x is on its way
         copies.wait(num_there);
         barrier_arrive(shared_address(&b.full));
