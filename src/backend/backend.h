@@ -107,18 +107,23 @@ struct linear_args {
     uint32_t rows;
 };
 
-// A linear with what surrounds it in a layer, for few rows, where kernels of their own would cost
-// more than their work:
+// A linear with what surrounds it in a layer, where kernels of their own would cost more than their
+// work (few rows), or send through memory what need not go there:
 //   x' = norm ? rms_norm(x) * norm : x;   y = linear(x');   gated: y = silu(first half) * second;
 //   residual ? residual += y : out = y
 // Rounding may differ from the ops one by one, as between backends.
 struct linear_fused_args {
     const struct linear *linear; // [out][in]
     const void *x; // dev [rows][in]
-    const float *norm; // dev [in] or NULL
-    void *residual; // dev [rows][out or, gated, out / 2] in/out, or NULL; may not be x
+    const float *norm; // dev [in] or NULL; NULL with more than linear_fused_rows_max rows
+    // dev [rows][out or, gated, out / 2] in/out, or NULL; may not be x. NULL with is_gated and more
+    // than linear_fused_rows_max rows.
+    void *residual;
     void *out; // dev, of the same shape; unused with residual
-    uint32_t rows; // 1 .. linear_fused_rows_max
+    // dev [rows][out], with more than linear_fused_rows_max rows: the backend's to use, not overlapping
+    // the others.
+    void *scratch;
+    uint32_t rows; // 1 .. linear_fused_rows_max, any number where linear_fused_any
     bool is_gated;
     float eps; // of the norm
 };
@@ -409,6 +414,7 @@ struct backend {
     enum dtype weight_dtype;
     bool attention_prepares; // attention takes `prepare`
     uint32_t linear_fused_rows_max; // rows up to which linear_fused is the faster way; 0: none
+    bool linear_fused_any; // it is for more rows too, without a norm
 };
 
 // select.c: picks a backend by options->device; an unknown name lists the known ones.

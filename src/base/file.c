@@ -90,3 +90,18 @@ enum status file_join(char *out, size_t out_size, const char *folder, const char
     }
     return OK;
 }
+
+enum status file_make_folders(const char *path, struct err *err) {
+    char folder[FILE_PATH_MAX];
+    size_t len = strlen(path);
+    if (len >= sizeof folder) return err_set(err, ERR_INVALID, "a path of %zu bytes", len);
+    memcpy(folder, path, len + 1);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0700) && errno != EEXIST) {
+            return err_set(err, ERR_IO, "cannot make %s: %s", folder, strerror(errno));
+        }
+        *slash = '/';
+    }
+    return OK;
+}

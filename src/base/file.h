@@ -27,6 +27,8 @@ bool file_is_folder(const char *path);
 // "<folder>/<name>" into `out`; ERR_INVALID when it does not fit.
 MUST_USE enum status file_join(char *out, size_t out_size, const char *folder, const char *name,
                                struct err *err);
+// Every folder above the last '/' that is not there, for this user alone.
+MUST_USE enum status file_make_folders(const char *path, struct err *err);
 
 enum { FILE_PATH_MAX = 4096 };
 

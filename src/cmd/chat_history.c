@@ -3,26 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "cmd/chat_file.h"
 #include "text/unicode.h"
-
-// Every folder above the last '/', for this user alone.
-static enum status make_folders(char *path, struct err *err) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
-        int reason = errno;
-        enum status status =
-            made ? OK : err_set(err, ERR_IO, "cannot make %s: %s", path, strerror(reason));
-        *slash = '/';
-        if (status) return status;
-    }
-    return OK;
-}
 
 enum status chat_history_path(char *path, size_t size, const char *state_home, const char *home,
                               struct err *err) {
@@ -37,7 +22,7 @@ enum status chat_history_path(char *path, size_t size, const char *state_home, c
         if (!status) status = file_join(path, size, folder, name, err);
     }
     if (status || !path[0]) return status;
-    return make_folders(path, err);
+    return file_make_folders(path, err);
 }
 
 static enum status unescape(struct buf *out, const char *line, size_t len, struct err *err) {

@@ -66,11 +66,13 @@ static void project_out(struct pass *pass, const struct linear *projection, cons
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     uint32_t rows = pass->in->num_tokens;
-    if (pass->is_fused) {
-        d->backend->ops->linear_fused(
-            d->backend, d->backend->stream,
-            &(struct linear_fused_args){
-                .linear = projection, .x = x, .residual = w->residual, .rows = rows});
+    if (pass->is_fused || (d->backend->linear_fused_any && d->comm->world_size == 1)) {
+        d->backend->ops->linear_fused(d->backend, d->backend->stream,
+                                      &(struct linear_fused_args){.linear = projection,
+                                                                  .x = x,
+                                                                  .residual = w->residual,
+                                                                  .scratch = w->projected,
+                                                                  .rows = rows});
         return;
     }
     linear(d, projection, x, w->projected, rows);
@@ -142,6 +144,15 @@ static void dense_mlp(struct pass *pass, const struct decoder_layer *layer) {
                                                       .rows = rows,
                                                       .is_gated = true,
                                                       .eps = d->config->rms_norm_eps});
+    } else if (d->backend->linear_fused_any) {
+        read_stream(pass, layer->attention_norm);
+        ops->linear_fused(d->backend, d->backend->stream,
+                          &(struct linear_fused_args){.linear = layer->gate_up,
+                                                      .x = w->hidden,
+                                                      .out = w->activated,
+                                                      .scratch = w->gate_up,
+                                                      .rows = rows,
+                                                      .is_gated = true});
     } else {
         project_in(pass, layer->attention_norm, layer->gate_up, w->gate_up);
         ops->silu_mul(d->backend, d->backend->stream,

@@ -1,24 +1,14 @@
 // linear and logits of the CUDA backend against the scalar ones: row counts on both sides of the
 // small kernel's limit, with and without bias, parts of several types and strides.
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/compiler.h"
-#include "ops/cuda_util.h"
+#include "ops/cuda_linear_util.h"
 
-// The result's rounding, each number rounded as badly as can be: a row may have few numbers.
-#define LINEAR_NMSE (3 * BF16_NMSE)
 // float32 sums of exact products, in another order.
 #define LOGITS_NMSE 1e-9
 
-#define FUSED_EPS 1e-5f
-
-enum { ROWS_MAX = 257, FUSED_ROWS_MAX = 16, FUSED_OUT_MAX = 6144 };
-
-// What linear_fused is given; all but norm [in] in bfloat16.
-struct fused_inputs {
-    float *weight, *bias, *x, *norm, *residual;
-};
+enum { ROWS_MAX = 257 };
 
 static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 17, 64, ROWS_MAX};
 
@@ -153,91 +143,15 @@ static void test_logits(void **state) {
     }
 }
 
-struct fused_case {
-    uint32_t out, in; // of the matrix
-    bool has_norm, is_gated, has_residual, has_bias;
-};
-
-// Row r of what linear_fused computes, in float64 but for x times the norm's weights.
-static void fused_row(const struct fused_case *c, const struct fused_inputs *v, uint32_t r,
-                      float *row) {
-    uint32_t columns = c->is_gated ? c->out / 2 : c->out;
-    const float *x = v->x + (size_t)r * c->in;
-    double squares = 0, sums[FUSED_OUT_MAX];
-    for (uint32_t i = 0; i < c->in; i++) squares += (double)x[i] * (double)x[i];
-    double scale = c->has_norm ? 1 / sqrt(squares / c->in + (double)FUSED_EPS) : 1;
-    for (uint32_t o = 0; o < c->out; o++) {
-        const float *weight = v->weight + (size_t)o * c->in;
-        sums[o] = 0;
-        for (uint32_t i = 0; i < c->in; i++) {
-            float one = c->has_norm ? bf16_to_f32(f32_to_bf16(x[i] * v->norm[i])) : x[i];
-            sums[o] += (double)one * (double)weight[i];
-        }
-        sums[o] = sums[o] * scale + (c->has_bias ? (double)v->bias[o] : 0);
-    }
-    for (uint32_t o = 0; o < columns; o++) {
-        double y = sums[o];
-        if (c->is_gated) y = y / (1 + exp(-y)) * sums[o + columns];
-        if (c->has_residual) y += (double)v->residual[(size_t)r * columns + o];
-        row[o] = (float)y;
-    }
-}
-
-static float *fused_on(struct backend *backend, const struct fused_case *c,
-                       const struct fused_inputs *v, uint32_t rows) {
-    uint32_t columns = c->is_gated ? c->out / 2 : c->out;
-    const struct matrix_slice part = {v->weight, DTYPE_F32, c->out, c->in, c->in};
-    const struct matrix_slice bias = {v->bias, DTYPE_F32, 1, c->out, c->out};
-    const struct linear_spec spec = {&part, c->has_bias ? &bias : NULL, 1};
-    struct linear *linear = linear_of(backend, &spec);
-    struct tensor x = tensor_of(backend, v->x, (size_t)rows * c->in);
-    struct tensor norm = tensor_raw(backend, v->norm, c->in * sizeof *v->norm);
-    struct tensor residual = tensor_of(backend, v->residual, (size_t)rows * columns);
-    struct tensor out = tensor_nan(backend, (size_t)rows * columns);
-    backend->ops->linear_fused(
-        backend, backend->stream,
-        &(struct linear_fused_args){.linear = linear,
-                                    .x = x.dev,
-                                    .norm = c->has_norm ? norm.dev : NULL,
-                                    .residual = c->has_residual ? residual.dev : NULL,
-                                    .out = c->has_residual ? NULL : out.dev,
-                                    .rows = rows,
-                                    .is_gated = c->is_gated,
-                                    .eps = FUSED_EPS});
-    float *values = tensor_read(c->has_residual ? &residual : &out);
-    tensor_free(&out);
-    tensor_free(&residual);
-    tensor_free(&norm);
-    tensor_free(&x);
-    backend->ops->linear_destroy(backend, linear);
-    return values;
-}
-
-static void check_fused(const struct device_pair *pair, const struct fused_case *c, uint64_t seed) {
-    static const uint32_t few[] = {1, 3, 8, 9, FUSED_ROWS_MAX};
-    uint32_t columns = c->is_gated ? c->out / 2 : c->out;
-    struct ops_rng rng = ops_rng_of(seed);
-    struct fused_inputs v = {.weight = bf16_values(&rng, (size_t)c->out * c->in, 0.1f),
-                             .bias = bf16_values(&rng, c->out, 1),
-                             .x = bf16_values(&rng, (size_t)FUSED_ROWS_MAX * c->in, 2),
-                             .norm = bf16_values(&rng, c->in, 1),
-                             .residual = bf16_values(&rng, (size_t)FUSED_ROWS_MAX * columns, 1)};
-    float *want = test_alloc((size_t)FUSED_ROWS_MAX * columns * sizeof *want);
-    for (uint32_t r = 0; r < FUSED_ROWS_MAX; r++) fused_row(c, &v, r, want + (size_t)r * columns);
-    for (size_t i = 0; i < ARRAY_LEN(few); i++) {
-        float *got = fused_on(pair->device, c, &v, few[i]);
-        for (uint32_t r = 0; r < few[i]; r++) {
-            size_t at = (size_t)r * columns;
-            double error = ops_nmse_f32(got + at, want + at, columns);
-            if (!(error <= LINEAR_NMSE)) {
-                fail_msg("[%u][%u] of %u rows: row %u has nmse %g", c->out, c->in, few[i], r,
-                         error);
-            }
-        }
+static void check_fused(const struct device_pair *pair, const struct fused_case *c, uint64_t seed,
+                        const uint32_t *counts, size_t num_counts) {
+    struct fused_inputs v = fused_inputs_make(c, seed, counts[num_counts - 1]);
+    for (size_t i = 0; i < num_counts; i++) {
+        float *got = fused_on(pair->device, c, &v, counts[i]);
+        fused_check(c, &v, got, counts[i], "linear_fused");
         free(got);
     }
-    float *const all[] = {want, v.weight, v.bias, v.x, v.norm, v.residual};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+    fused_inputs_free(&v);
 }
 
 // What surrounds a linear in a layer, and matrices of which a block of an H200 has 1 to 6 tiles of 8
@@ -251,8 +165,25 @@ static void test_fused(void **state) {
         {3200, 1088, true, false, false, false}, {2112, 576, true, true, false, true},
         {2400, 896, false, false, false, true},  {272, 1160, true, true, false, false},
         {48, 64, true, false, false, false},     {24, 64, false, false, true, true}};
+    static const uint32_t counts[] = {1, 3, 8, 9, 16};
     if (!pair->device->ops->linear_fused) skip();
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) check_fused(pair, &cases[i], 100 + i);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        check_fused(pair, &cases[i], 100 + i, counts, ARRAY_LEN(counts));
+    }
+}
+
+// The same for as many rows as there may be, with whatever is found to be the fastest.
+static void test_fused_many(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct fused_case cases[] = {{1024, 256, false, true, false, false},
+                                              {1040, 200, false, true, false, true},
+                                              {528, 640, false, false, true, false},
+                                              {136, 72, false, false, true, true}};
+    static const uint32_t counts[] = {17, 33, 130, 300, 600};
+    if (!pair->device->linear_fused_any) skip();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        check_fused(pair, &cases[i], 200 + i, counts, ARRAY_LEN(counts));
+    }
 }
 
 // Up to four rows one kernel serves them all: a row's bits do not depend on the others.
@@ -299,6 +230,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_stacked_parts),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_fused_many),
         cmocka_unit_test(test_few_rows_are_independent),
         cmocka_unit_test(test_same_call_twice_has_the_same_bits),
     };

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/products.cuh"
 
 namespace {
 

@@ -22,6 +22,7 @@
 
 #include "backend/cuda/attention_prefill_rows.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/tensor_map.cuh"
 
 namespace {
 
@@ -444,19 +445,6 @@ __global__ void __launch_bounds__(THREADS, 1)
                  (extern __shared__ __align__(1024) char memory[]; prefill<D>::run(p, memory);))
 }
 
-// Rows of `columns` bf16 as boxes of half a swizzled row.
-CUtensorMap map_of(const void *data, uint64_t rows, uint64_t columns, uint32_t box_rows,
-                   CUtensorMapSwizzle swizzle, const cuda_device_info *info) {
-    CUtensorMap map = {};
-    uint64_t shape[2] = {columns, rows}, stride[1] = {columns * 2};
-    uint32_t box[2] = {HALF_BYTES / 2, box_rows}, steps[2] = {1, 1};
-    auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(info->encode_tensor_map);
-    encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void *>(data), shape, stride, box,
-           steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return map;
-}
-
 template <int D>
 void launch(const prefill_params &p, int num_items, const cuda_device_info *info,
             cudaStream_t stream) {
@@ -482,10 +470,10 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     uint32_t box_rows = 16;
     while (box_rows < KV && kv->block_size % (box_rows * 2) == 0) box_rows *= 2;
     p.queries =
-        map_of(args->qkv, args->num_tokens, columns, ROWS, CU_TENSOR_MAP_SWIZZLE_128B, info);
-    p.keys = map_of(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
+        tensor_map(args->qkv, args->num_tokens, columns, ROWS, CU_TENSOR_MAP_SWIZZLE_128B, info);
+    p.keys = tensor_map(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
     p.values =
-        map_of(kv->values, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
+        tensor_map(kv->values, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
     p.block_tables = args->block_tables;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);

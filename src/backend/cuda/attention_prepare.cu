@@ -1,14 +1,17 @@
 /* Between the qkv projection and attention, in one pass: RMS norm of every q and k head where the
- * family has it, rotary embedding (head_share.cuh), q back in place, k and v into the paged cache
- * at slot_mapping. Where all tokens are decodes, attention does it (attention_decode.cu).
- * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a warp per head. */
-#include "backend/cuda/head_share.cuh"
+ * family has it, rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn
+ * together), q back in place, k and v into the paged cache at slot_mapping. Where all tokens are
+ * decodes, attention does it (attention_decode.cu).
+ * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token; a
+ * lane has 8 elements of a head's first half and 8 of its second, two heads on their way at once. */
+#include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
 
 namespace {
 
-constexpr int WARPS = 4;
+constexpr int TURNS = 2; // heads of a lane that are on their way at once
+constexpr int WARPS_MAX = 32;
 
 struct prepare_params {
     __nv_bfloat16 *qkv, *keys, *values;
@@ -18,6 +21,51 @@ struct prepare_params {
     float eps;
 };
 
+template <int D> struct prepare_shape {
+    static constexpr int LANES = D / 16; // with work, of a head
+    static constexpr int WIDTH = LANES == 6 ? 8 : LANES; // a power of two of them
+    static constexpr int HEADS = 32 / WIDTH; // of a warp in a turn
+};
+
+// 8 elements of each half of a head.
+struct half_pair {
+    uint4 low, high;
+};
+
+__device__ __forceinline__ float element(const uint4 &v, int i) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    return i % 2 ? bf16_high(words[i / 2]) : bf16_low(words[i / 2]);
+}
+
+// By all lanes of a warp; those without work hold zeros.
+template <int D>
+__device__ __forceinline__ void normalize_and_rotate(half_pair &h, const float *norm, float eps,
+                                                     const float *rope, int first) {
+    float sum = 0, low[8], high[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        low[i] = element(h.low, i), high[i] = element(h.high, i);
+        sum += low[i] * low[i] + high[i] * high[i];
+    }
+#pragma unroll
+    for (int offset = prepare_shape<D>::WIDTH / 2; offset; offset >>= 1) {
+        sum += __shfl_xor_sync(FULL_WARP, sum, offset);
+    }
+    float scale = norm ? rsqrtf(sum / D + eps) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float a = low[i], b = high[i];
+        if (norm) a *= scale * norm[first + i], b *= scale * norm[first + i + D / 2];
+        float c = rope[first + i], s = rope[first + i + D / 2];
+        low[i] = a * c - b * s;
+        high[i] = b * c + a * s;
+    }
+    h.low = make_uint4(pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]),
+                       pack_bf16(low[4], low[5]), pack_bf16(low[6], low[7]));
+    h.high = make_uint4(pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3]),
+                        pack_bf16(high[4], high[5]), pack_bf16(high[6], high[7]));
+}
+
 template <int D>
 __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cache, int slot,
                                     int kv_head) {
@@ -25,31 +73,68 @@ __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cach
     return cache + (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
 }
 
-template <int D> __global__ void __launch_bounds__(WARPS * 32) prepare_kernel(prepare_params p) {
+// q goes back, k and v to the cache, where chunks of 8 are swizzled by the position.
+template <int D>
+__device__ __forceinline__ void store(const prepare_params &p, const half_pair &h,
+                                      __nv_bfloat16 *row, int head, int slot, int chunk) {
+    int low = chunk, high = chunk + D / 16;
+    if (head >= p.num_heads) {
+        int kv_head = head - p.num_heads;
+        bool is_value = kv_head >= p.num_kv_heads;
+        if (slot < 0) return;
+        row = cache_row<D>(p, is_value ? p.values : p.keys, slot,
+                           is_value ? kv_head - p.num_kv_heads : kv_head);
+        low = swizzle<D>(slot % p.block_size, low);
+        high = swizzle<D>(slot % p.block_size, high);
+    }
+    reinterpret_cast<uint4 *>(row)[low] = h.low;
+    reinterpret_cast<uint4 *>(row)[high] = h.high;
+}
+
+template <int D>
+__global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params p) {
+    using shape = prepare_shape<D>;
     let_next_start();
     wait_for_earlier();
-    int lane = threadIdx.x % 32, token = blockIdx.x;
-    int head = blockIdx.y * WARPS + threadIdx.x / 32;
-    int heads = p.num_heads + 2 * p.num_kv_heads;
-    if (head >= heads) return;
-    __nv_bfloat16 *row = p.qkv + ((size_t)token * heads + head) * D;
-    int slot = p.slot_mapping[token], place = slot % p.block_size;
-    bool is_query = head < p.num_heads, is_value = head >= p.num_heads + p.num_kv_heads;
-    if (!is_query && slot < 0) return;
-    head_share<D> share;
-    share.load(row, lane);
-    if (!is_value) {
-        share.prepare(is_query ? p.q_norm : p.k_norm, p.eps,
-                      p.rope + (size_t)p.positions[token] * D, lane);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    int token = blockIdx.x, chunk = lane % shape::WIDTH, heads = p.num_heads + 2 * p.num_kv_heads;
+    int slot = p.slot_mapping[token];
+    const float *rope = p.rope + (size_t)p.positions[token] * D;
+    for (int start = warp * shape::HEADS; start < heads; start += TURNS * warps * shape::HEADS) {
+        half_pair h[TURNS] = {};
+        __nv_bfloat16 *row[TURNS];
+        int head[TURNS];
+        bool has_work[TURNS];
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            head[t] = start + t * warps * shape::HEADS + lane / shape::WIDTH;
+            has_work[t] = head[t] < heads && chunk < shape::LANES;
+            row[t] = p.qkv + ((size_t)token * heads + head[t]) * D;
+            if (!has_work[t]) continue;
+            h[t].low = reinterpret_cast<const uint4 *>(row[t])[chunk];
+            h[t].high = reinterpret_cast<const uint4 *>(row[t])[chunk + D / 16];
+        }
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            half_pair turned = h[t];
+            bool is_query = head[t] < p.num_heads;
+            // Lanes without work read the first chunk's constants.
+            normalize_and_rotate<D>(turned, is_query ? p.q_norm : p.k_norm, p.eps, rope,
+                                    chunk < shape::LANES ? chunk * 8 : 0);
+            if (head[t] < p.num_heads + p.num_kv_heads) h[t] = turned;
+            if (has_work[t]) store<D>(p, h[t], row[t], head[t], slot, chunk);
+        }
     }
-    if (is_query) {
-        share.store(row, lane);
-    } else if (is_value) {
-        int kv_head = head - p.num_heads - p.num_kv_heads;
-        share.store_swizzled(cache_row<D>(p, p.values, slot, kv_head), place, lane);
-    } else {
-        share.store_swizzled(cache_row<D>(p, p.keys, slot, head - p.num_heads), place, lane);
-    }
+}
+
+// Warps enough for all heads in one go.
+template <int D>
+void launch(const prepare_params &p, const cuda_device_info *info, cudaStream_t stream) {
+    int heads = p.num_heads + 2 * p.num_kv_heads, per_warp = prepare_shape<D>::HEADS * TURNS;
+    int warps = (heads + per_warp - 1) / per_warp;
+    launch_dependent(prepare_kernel<D>, dim3(static_cast<unsigned>(p.num_tokens)),
+                     static_cast<unsigned>((warps < WARPS_MAX ? warps : WARPS_MAX) * 32), 0, info,
+                     stream, p);
 }
 
 } // namespace
@@ -72,23 +157,16 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_prepare_arg
     p.num_tokens = static_cast<int>(args->num_tokens);
     p.block_size = static_cast<int>(kv->block_size);
     p.eps = args->eps;
-    unsigned heads = args->num_heads + 2 * args->num_kv_heads;
-    dim3 grid(args->num_tokens, (heads + WARPS - 1) / WARPS);
     switch (args->head_dim) {
     case 32:
-        launch_dependent(prepare_kernel<32>, grid, WARPS * 32, 0, info, stream, p);
-        break;
+        return launch<32>(p, info, stream);
     case 64:
-        launch_dependent(prepare_kernel<64>, grid, WARPS * 32, 0, info, stream, p);
-        break;
+        return launch<64>(p, info, stream);
     case 96:
-        launch_dependent(prepare_kernel<96>, grid, WARPS * 32, 0, info, stream, p);
-        break;
+        return launch<96>(p, info, stream);
     case 128:
-        launch_dependent(prepare_kernel<128>, grid, WARPS * 32, 0, info, stream, p);
-        break;
+        return launch<128>(p, info, stream);
     default:
-        launch_dependent(prepare_kernel<256>, grid, WARPS * 32, 0, info, stream, p);
-        break;
+        return launch<256>(p, info, stream);
     }
 }

@@ -21,6 +21,11 @@ __device__ __forceinline__ uint32_t at_rank(uint32_t address, int rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
     return mapped;
 }
+// At a barrier of whichever block `at_rank` says.
+__device__ __forceinline__ void barrier_arrive_at(uint32_t mapped) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapped)
+                 : "memory");
+}
 // To another block's shared memory, where they are told to its barrier.
 __device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float value) {
     asm volatile(
@@ -37,6 +42,10 @@ __device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float a, flo
 }
 __device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+// What this thread wrote need not be seen.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

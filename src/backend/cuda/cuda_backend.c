@@ -333,10 +333,11 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .weight_dtype = DTYPE_BF16,
         .attention_prepares = true,
         .linear_fused_rows_max = CUDA_SMALL_ROWS,
+        .linear_fused_any = true,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
     CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
-    const struct cuda_gemm_options gemm = {options->cuda_cache_path, name};
+    const struct cuda_gemm_options gemm = {options->cuda_cache_path, name, &cuda->info};
     status = cuda_gemm_create(&cuda->gemm, &gemm, err);
     if (status) goto fail;
     int threads = options->threads ? options->threads : cpu_count();

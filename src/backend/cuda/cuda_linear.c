@@ -59,6 +59,13 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
+static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
+    cuda->streams_weights = false;
+    if (!cuda_gemm_run(cuda->gemm, task, cuda->stream)) {
+        cuda_fail(cuda, "cuBLASLt refused a matrix product");
+    }
+}
+
 static void run(struct backend *backend, const struct linear *linear, const void *x, void *out,
                 uint32_t rows, bool out_is_float) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
@@ -69,10 +76,9 @@ static void run(struct backend *backend, const struct linear *linear, const void
         cuda->streams_weights = cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
         return;
     }
-    cuda->streams_weights = false;
-    if (!cuda_gemm_run(cuda->gemm, &view, x, out, rows, out_is_float, cuda->stream)) {
-        cuda_fail(cuda, "cuBLASLt refused a matrix product");
-    }
+    const struct cuda_linear_task task = {
+        .linear = view, .x = x, .out = out, .rows = rows, .out_is_float = out_is_float};
+    run_many(cuda, &task);
 }
 
 void cuda_linear(struct backend *backend, struct backend_stream *stream,
@@ -85,6 +91,19 @@ void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
                        const struct linear_fused_args *args) {
     (void)stream;
     struct cuda_backend *cuda = cuda_backend_of(backend);
+    if (args->rows > CUDA_SMALL_ROWS) {
+        const struct cuda_linear_task task = {
+            .linear = cuda_linear_view_of(args->linear),
+            .x = args->x,
+            .out = args->residual ? args->residual : args->out,
+            .scratch = args->scratch,
+            .rows = args->rows,
+            .is_gated = args->is_gated,
+            .is_added = args->residual != NULL,
+        };
+        run_many(cuda, &task);
+        return;
+    }
     const struct cuda_small_linear small = {
         .linear = cuda_linear_view_of(args->linear),
         .x = args->x,

@@ -160,7 +160,7 @@ __device__ void write(const worker<D> &w, const product &m, int kind, int first,
         if (kind == GATE_UP) {
             float up = total(w, m, unit * m.tiles + 1, row, local) * scale;
             if (m.bias) up += __bfloat162float(m.bias[m.up_row + output]);
-            y = y / (1.0f + __expf(-y)) * up;
+            y = silu(y) * up;
         } else if (kind != QKV) {
             __nv_bfloat16 *mine = &w.s.residual[first * rows * SLOT_OUTPUTS + i];
             y += __bfloat162float(*mine);

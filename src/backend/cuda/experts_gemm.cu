@@ -167,7 +167,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
     }
 
     static __device__ __forceinline__ float silu_mul(float gate, float up) {
-        return gate / (1.0f + __expf(-gate)) * up;
+        return silu(gate) * up;
     }
 
     __device__ __forceinline__ void store(const gemm_params &p, int tile) {

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params 
     gate_sum = warp_sum(gate_sum);
     up_sum = warp_sum(up_sum);
     if (lane) return;
-    float value = gate_sum / (1.0f + __expf(-gate_sum)) * up_sum;
+    float value = silu(gate_sum) * up_sum;
     p.activated[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -14,7 +13,7 @@ enum { ENTRIES_MAX = 4096, ALGO_BYTES = sizeof(cublasLtMatmulAlgo_t), LINE_BYTES
 
 struct gemm_entry {
     struct gemm_key key;
-    cublasLtMatmulAlgo_t algo;
+    struct gemm_way way;
 };
 
 struct gemm_cache {
@@ -31,19 +30,19 @@ static uint64_t hash_of(const struct gemm_key *key) {
 }
 
 bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
-                    cublasLtMatmulAlgo_t *algo) {
+                    struct gemm_way *way) {
     uint32_t i;
     if (!u64map_get(&cache->index, hash_of(key), &i)) return false;
     if (memcmp(&cache->entries[i].key, key, sizeof *key) != 0) return false;
-    *algo = cache->entries[i].algo;
+    *way = cache->entries[i].way;
     return true;
 }
 
 void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
-                    const cublasLtMatmulAlgo_t *algo) {
-    cublasLtMatmulAlgo_t known;
+                    const struct gemm_way *way) {
+    struct gemm_way known;
     if (cache->num_entries == ENTRIES_MAX || gemm_cache_get(cache, key, &known)) return;
-    cache->entries[cache->num_entries] = (struct gemm_entry){*key, *algo};
+    cache->entries[cache->num_entries] = (struct gemm_entry){*key, *way};
     u64map_put(&cache->index, hash_of(key), cache->num_entries++);
     cache->has_grown = true;
 }
@@ -62,22 +61,34 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// "rows out in float bias hex..."; false: not understood.
+// A line is all numbers of key and way, then the algorithm in hex.
+enum { NUMBERS = 10 };
+
+static void numbers_of(struct gemm_entry *e, uint32_t *numbers[NUMBERS]) {
+    struct gemm_key *k = &e->key;
+    struct gemm_way *w = &e->way;
+    uint32_t *const all[NUMBERS] = {&k->rows,        &k->out,      &k->in,   &k->out_is_float,
+                                    &k->has_bias,    &k->is_gated, &w->kind, &w->batch.outputs,
+                                    &w->batch.split, &w->has_algo};
+    memcpy(numbers, all, sizeof all);
+}
+
+// False: not understood.
 static bool parse_line(const char *line, struct gemm_entry *entry) {
     unsigned char bytes[ALGO_BYTES];
-    struct gemm_key *k = &entry->key;
+    uint32_t *numbers[NUMBERS];
     const char *at = line;
-    if (!read_number(&at, &k->rows) || !read_number(&at, &k->out) || !read_number(&at, &k->in) ||
-        !read_number(&at, &k->out_is_float) || !read_number(&at, &k->has_bias)) {
-        return false;
+    numbers_of(entry, numbers);
+    for (int i = 0; i < NUMBERS; i++) {
+        if (!read_number(&at, numbers[i])) return false;
     }
     for (size_t i = 0; i < ALGO_BYTES; i++, at += 2) {
         int high = hex_digit(at[0]), low = high < 0 ? -1 : hex_digit(at[1]);
         if (low < 0) return false;
         bytes[i] = (unsigned char)(high * 16 + low);
     }
-    memcpy(&entry->algo, bytes, sizeof entry->algo);
-    return true;
+    memcpy(&entry->way.algo, bytes, sizeof entry->way.algo);
+    return entry->way.kind <= GEMM_GATED;
 }
 
 static void read_file(struct gemm_cache *cache) {
@@ -87,20 +98,20 @@ static void read_file(struct gemm_cache *cache) {
     bool ours = fgets(line, sizeof line, file) && strcmp(line, cache->title) == 0;
     struct gemm_entry entry;
     while (ours && fgets(line, sizeof line, file)) {
-        if (parse_line(line, &entry)) gemm_cache_put(cache, &entry.key, &entry.algo);
+        if (parse_line(line, &entry)) gemm_cache_put(cache, &entry.key, &entry.way);
     }
     fclose(file);
     cache->has_grown = false;
 }
 
-static bool write_entries(const struct gemm_cache *cache, FILE *file) {
+static bool write_entries(struct gemm_cache *cache, FILE *file) {
     bool good = fputs(cache->title, file) >= 0;
     for (uint32_t i = 0; i < cache->num_entries; i++) {
-        const struct gemm_key *k = &cache->entries[i].key;
         unsigned char bytes[ALGO_BYTES];
-        memcpy(bytes, &cache->entries[i].algo, sizeof bytes);
-        good = good && fprintf(file, "%u %u %u %u %u ", k->rows, k->out, k->in, k->out_is_float,
-                               k->has_bias) > 0;
+        uint32_t *numbers[NUMBERS];
+        memcpy(bytes, &cache->entries[i].way.algo, sizeof bytes);
+        numbers_of(&cache->entries[i], numbers);
+        for (int n = 0; n < NUMBERS; n++) good = good && fprintf(file, "%u ", *numbers[n]) > 0;
         for (size_t b = 0; b < ALGO_BYTES; b++) good = good && fprintf(file, "%02x", bytes[b]) > 0;
         good = good && fputc('\n', file) != EOF;
     }
@@ -108,12 +119,8 @@ static bool write_entries(const struct gemm_cache *cache, FILE *file) {
 }
 
 // Nothing is lost but time when it cannot be written.
-static void write_file(const struct gemm_cache *cache) {
-    char folder[FILE_PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", cache->path);
-    char *slash = strrchr(folder, '/');
-    if (slash) *slash = '\0';
-    if (slash) mkdir(folder, 0700); // there already, or the next call fails
+static void write_file(struct gemm_cache *cache) {
+    if (file_make_folders(cache->path, NULL)) return;
     char temporary[FILE_PATH_MAX + 8];
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", cache->path);
     int fd = mkstemp(temporary);
@@ -141,7 +148,7 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
         return status;
     }
     if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
-    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 1: %s, cublasLt %zu\n", device_name,
+    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 2: %s, cublasLt %zu\n", device_name,
              library_version);
     read_file(cache);
     *out = cache;

@@ -1,4 +1,4 @@
-/* Which algorithm was the fastest for which product, in memory and in a file, so that only a
+/* Which way was the fastest for which linear, in memory and in a file, so that only a
  * machine's first start times them.
  *
  * The file is text: a line that names GPU and library, then a line per shape. A file of another GPU or
@@ -11,14 +11,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "backend/cuda/kernels.h"
 
 struct gemm_cache;
 
 struct gemm_key {
     uint32_t rows; // of the bucket
     uint32_t out, in;
-    uint32_t out_is_float, has_bias; // 0 or 1
+    uint32_t out_is_float, has_bias, is_gated; // 0 or 1
+};
+
+// GEMM_CUBLAS: an algorithm of cuBLASLt's. GEMM_BATCH, GEMM_GATED: the kernels of those names.
+enum gemm_kind { GEMM_CUBLAS, GEMM_BATCH, GEMM_GATED };
+
+struct gemm_way {
+    uint32_t kind; // enum gemm_kind
+    struct cuda_batch_way batch; // GEMM_BATCH
+    uint32_t has_algo; // 0 or 1; GEMM_CUBLAS without one: as the library likes
+    cublasLtMatmulAlgo_t algo;
 };
 
 // `path` NULL: memory only. A file that cannot be read is no error.
@@ -28,9 +38,9 @@ MUST_USE enum status gemm_cache_open(struct gemm_cache **out, const char *path,
 void gemm_cache_close(struct gemm_cache *cache); // NULL is fine; writes the file if it grew
 
 bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
-                    cublasLtMatmulAlgo_t *algo);
+                    struct gemm_way *way);
 // When there is no more room or memory the choice is forgotten.
 void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
-                    const cublasLtMatmulAlgo_t *algo);
+                    const struct gemm_way *way);
 
 #endif

@@ -106,6 +106,15 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map
                  "l"(map), "r"(column), "r"(row), "r"(barrier)
                  : "memory");
 }
+// The same to every block of the cluster whose bit is set, at the same place, told to the barrier at
+// the same place.
+__device__ __forceinline__ void copy_box_to_all(uint32_t shared, const CUtensorMap *map, int column,
+                                                int row, uint32_t barrier, uint16_t blocks) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+                 : "memory");
+}
 // What this thread stored to shared memory is there for products and copies.
 __device__ __forceinline__ void shared_stores_done() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -140,21 +149,6 @@ template <int N> __device__ __forceinline__ void hold(float (&c)[N][4]) {
 #define C8(i)                                                                                      \
     "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3]), "+f"(c[i + 1][0]),                 \
         "+f"(c[i + 1][1]), "+f"(c[i + 1][2]), "+f"(c[i + 1][3])
-
-// c[64][128] = a[64][16] b[128][16]^T, plus c where `add`: both in shared memory, c as in
-// multiply().
-__device__ __forceinline__ void multiply_shared(float (&c)[16][4], uint64_t a, uint64_t b,
-                                                int add) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "%64, %65, p, 1, 1, 0, 0;\n}"
-                 : C8(0), C8(2), C8(4), C8(6), C8(8), C8(10), C8(12), C8(14)
-                 : "l"(a), "l"(b), "r"(add));
-}
 
 // c[64][8 S] += a[64][16] b[16][8 S]: a in registers, as in multiply(); b in shared memory.
 template <int S>

@@ -48,6 +48,25 @@ enum { CUDA_DECODE_ROWS = 4 }; // rows of decode_layers.cu at most
 enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_FEW_DIM_MAX = 128 }; // of attention_few.cu
 enum { CUDA_DECODE_GROUP = 8 }; // queries of a kv head that attention takes at once
 
+// A linear of more than CUDA_SMALL_ROWS rows, with what follows it in a layer.
+struct cuda_linear_task {
+    struct cuda_linear_view linear;
+    const void *x; // bf16 [rows][in]
+    void *out; // bf16 [rows][columns], or float where out_is_float
+    void *scratch; // dev bf16 [rows][linear.out], with is_gated or is_added: for ways of more than
+        // one kernel, and for trials
+    uint32_t rows;
+    bool is_gated; // columns = linear.out / 2: silu(first half) * second; else linear.out
+    bool is_added; // to `out`, instead of written
+    bool out_is_float; // without the two above
+};
+
+// How linear_batch.cu cuts one of up to 256 rows.
+struct cuda_batch_way {
+    uint32_t outputs; // of a block: 128, or 256 for up to 128 rows
+    uint32_t split; // blocks that share the inputs: 1, 2, 4 or 8
+};
+
 // A dense layer as decode_layers.cu reads it.
 struct cuda_decode_layer {
     struct cuda_linear_view qkv, o, gate_up, down;
@@ -180,6 +199,15 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
                                   const struct cuda_device_info *info, cudaStream_t stream);
 // Returns whether it was linear_stream.cu's.
 bool cuda_linear_small_launch(const struct cuda_small_linear *args,
+                              const struct cuda_device_info *info, cudaStream_t stream);
+// linear_gated.cu, linear_batch.cu: whether the kernel takes the task on this device, and the launch.
+bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
+                             const struct cuda_device_info *info);
+void cuda_linear_gated_launch(const struct cuda_linear_task *args,
+                              const struct cuda_device_info *info, cudaStream_t stream);
+bool cuda_linear_batch_takes(const struct cuda_linear_task *args, const struct cuda_batch_way *way,
+                             const struct cuda_device_info *info);
+void cuda_linear_batch_launch(const struct cuda_linear_task *args, const struct cuda_batch_way *way,
                               const struct cuda_device_info *info, cudaStream_t stream);
 // How many rows a step may have; 0: the kernel does not take this model or this device. Of `args`
 // the shape is read.

@@ -130,7 +130,7 @@ __device__ __forceinline__ void write_result(const few_params &p, const result_p
     float y = found.total(r.local, r.row) * scale + addends.bias;
     if (is_gated) {
         float up = found.total(r.local + OUTPUTS / 2, r.row) * scale + addends.up_bias;
-        y = __fdividef(y, 1.0f + __expf(-y)) * up;
+        y = silu(y) * up;
     }
     if (p.residual) {
         p.residual[r.at] = __float2bfloat16(addends.residual + y);

@@ -6,10 +6,6 @@
 
 namespace {
 
-__device__ __forceinline__ float silu(float v) {
-    return v / (1.0f + __expf(-v));
-}
-
 __device__ __forceinline__ uint32_t silu_mul_pair(uint32_t gate, uint32_t up) {
     return pack_bf16(silu(bf16_low(gate)) * bf16_low(up), silu(bf16_high(gate)) * bf16_high(up));
 }

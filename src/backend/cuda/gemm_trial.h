@@ -1,0 +1,34 @@
+/* How a linear of many rows is computed, and the search for the fastest way on the device. */
+#ifndef BACKEND_CUDA_GEMM_TRIAL_H
+#define BACKEND_CUDA_GEMM_TRIAL_H
+
+#include "backend/cuda/gemm_cache.h"
+#include "backend/cuda/gemm_library.h"
+#include "backend/cuda/kernels.h"
+
+struct cuda_gemm {
+    struct gemm_library library;
+    cublasLtHandle_t handle;
+    const struct cuda_device_info *info; // borrowed
+    void *workspace; // dev [GEMM_WORKSPACE_BYTES]
+    cudaEvent_t start, stop;
+    struct gemm_cache *cache;
+};
+
+enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // what split-K of the largest products asks for
+
+// Row counts that share a way, so that a step has the same bits padded as by itself: 1 to 16, then
+// multiples of 16, then powers of two.
+uint32_t gemm_bucket(uint32_t rows);
+
+// Enqueues the task that way; false: cuBLASLt refuses it, or the kernel does not take it. An algorithm
+// NULL is cuBLASLt's own choice.
+bool gemm_run_way(const struct cuda_gemm *gemm, const struct cuda_linear_task *task,
+                  const struct gemm_way *way, cudaStream_t stream);
+
+// The fastest way for tasks of the bucket, timed, or while a graph is captured the heuristic's first;
+// is_timed says which. false: none runs it.
+bool gemm_choose(const struct cuda_gemm *gemm, const struct cuda_linear_task *task,
+                 cudaStream_t stream, struct gemm_way *way, bool *is_timed);
+
+#endif

@@ -1,0 +1,96 @@
+/* Products of a warpgroup (wgmma, sm_90a) whose operands are both in shared memory, for every width
+ * that kernels use. Only to be reached from code that NV_IF_TARGET guards. */
+#pragma once
+
+#include "backend/cuda/hopper.cuh"
+
+namespace {
+
+// Registers of an accumulator from c[i] on: 8, 16, 32 and 64.
+#define C8(i)                                                                                      \
+    "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3]), "+f"(c[i + 1][0]),                 \
+        "+f"(c[i + 1][1]), "+f"(c[i + 1][2]), "+f"(c[i + 1][3])
+#define C16(i) C8(i), C8(i + 2)
+#define C32(i) C16(i), C16(i + 4)
+#define C64(i) C32(i), C32(i + 8)
+// Their names in a product: %16 to %31, and so on.
+#define R0                                                                                         \
+    "%0, %1, %2, %3, %4, %5, %6, %7, "                                                             \
+    "%8, %9, %10, %11, %12, %13, %14, %15"
+#define R1                                                                                         \
+    "%16, %17, %18, %19, %20, %21, %22, %23, "                                                     \
+    "%24, %25, %26, %27, %28, %29, %30, %31"
+#define R2                                                                                         \
+    "%32, %33, %34, %35, %36, %37, %38, %39, "                                                     \
+    "%40, %41, %42, %43, %44, %45, %46, %47"
+#define R3                                                                                         \
+    "%48, %49, %50, %51, %52, %53, %54, %55, "                                                     \
+    "%56, %57, %58, %59, %60, %61, %62, %63"
+#define R4                                                                                         \
+    "%64, %65, %66, %67, %68, %69, %70, %71, "                                                     \
+    "%72, %73, %74, %75, %76, %77, %78, %79"
+#define R5                                                                                         \
+    "%80, %81, %82, %83, %84, %85, %86, %87, "                                                     \
+    "%88, %89, %90, %91, %92, %93, %94, %95"
+#define R6                                                                                         \
+    "%96, %97, %98, %99, %100, %101, %102, %103, "                                                 \
+    "%104, %105, %106, %107, %108, %109, %110, %111"
+#define R7                                                                                         \
+    "%112, %113, %114, %115, %116, %117, %118, %119, "                                             \
+    "%120, %121, %122, %123, %124, %125, %126, %127"
+// A product of width W: A, B and ADD are the names of what comes after its registers.
+#define PRODUCT(W, REGISTERS, A, B, ADD, ...)                                                      \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                  \
+                 "wgmma.mma_async.sync.aligned.m64n" W "k16.f32.bf16.bf16 {" REGISTERS "}, " A     \
+                 ", " B ", p, 1, 1, 0, 0;\n}"                                                      \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(a), "l"(b), "r"(add))
+
+// c[64][8 S] = a[64][16] b[8 S][16]^T, plus c where `add`; c as in multiply().
+template <int S>
+__device__ __forceinline__ void multiply_shared(float (&c)[S][4], uint64_t a, uint64_t b, int add) {
+    static_assert(S % 4 == 0 && S <= 32, "width");
+    if constexpr (S == 4) {
+        PRODUCT("32", R0, "%16", "%17", "%18", C16(0));
+    }
+    if constexpr (S == 8) {
+        PRODUCT("64", R0 ", " R1, "%32", "%33", "%34", C32(0));
+    }
+    if constexpr (S == 12) {
+        PRODUCT("96", R0 ", " R1 ", " R2, "%48", "%49", "%50", C32(0), C16(8));
+    }
+    if constexpr (S == 16) {
+        PRODUCT("128", R0 ", " R1 ", " R2 ", " R3, "%64", "%65", "%66", C64(0));
+    }
+    if constexpr (S == 20) {
+        PRODUCT("160", R0 ", " R1 ", " R2 ", " R3 ", " R4, "%80", "%81", "%82", C64(0), C16(16));
+    }
+    if constexpr (S == 24) {
+        PRODUCT("192", R0 ", " R1 ", " R2 ", " R3 ", " R4 ", " R5, "%96", "%97", "%98", C64(0),
+                C32(16));
+    }
+    if constexpr (S == 28) {
+        PRODUCT("224", R0 ", " R1 ", " R2 ", " R3 ", " R4 ", " R5 ", " R6, "%112", "%113", "%114",
+                C64(0), C32(16), C16(24));
+    }
+    if constexpr (S == 32) {
+        PRODUCT("256", R0 ", " R1 ", " R2 ", " R3 ", " R4 ", " R5 ", " R6 ", " R7, "%128", "%129",
+                "%130", C64(0), C64(16));
+    }
+}
+
+#undef PRODUCT
+#undef R0
+#undef R1
+#undef R2
+#undef R3
+#undef R4
+#undef R5
+#undef R6
+#undef R7
+#undef C64
+#undef C32
+#undef C16
+#undef C8
+
+} // namespace

@@ -1,0 +1,36 @@
+/* Linears with what surrounds them in a layer, computed in float64, for the tests of the kernels that
+ * do it on the way. */
+#ifndef CUDA_LINEAR_UTIL_H
+#define CUDA_LINEAR_UTIL_H
+
+#include "ops/cuda_util.h"
+
+// The result's rounding, each number rounded as badly as can be: a row may have few numbers.
+#define LINEAR_NMSE (3 * BF16_NMSE)
+
+struct fused_case {
+    uint32_t out, in; // of the matrix
+    bool has_norm, is_gated, has_residual, has_bias;
+};
+
+// All but norm in bfloat16; `columns` is out, or out / 2 where the case is gated.
+struct fused_inputs {
+    float *weight; // [out][in]
+    float *bias; // [out]
+    float *x; // [rows][in]
+    float *norm; // [in]
+    float *residual; // [rows][columns]
+    float *want; // [rows][columns]
+};
+
+uint32_t fused_columns(const struct fused_case *c);
+struct fused_inputs fused_inputs_make(const struct fused_case *c, uint64_t seed, uint32_t rows);
+void fused_inputs_free(struct fused_inputs *v);
+// The first rows by the backend's linear_fused; the caller frees them.
+float *fused_on(struct backend *backend, const struct fused_case *c, const struct fused_inputs *v,
+                uint32_t rows);
+// Fails the test where a row of `got` is off by more than rounding; by row, so that one counts fully.
+void fused_check(const struct fused_case *c, const struct fused_inputs *v, const float *got,
+                 uint32_t rows, const char *what);
+
+#endif
