@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backend/cuda/kernels.h"
+#include "base/err.h"
 
 struct gemm_cache;
 
@@ -26,7 +26,7 @@ enum gemm_kind { GEMM_CUBLAS, GEMM_BATCH, GEMM_GATED };
 
 struct gemm_way {
     uint32_t kind; // enum gemm_kind
-    struct cuda_batch_way batch; // GEMM_BATCH
+    uint32_t split; // GEMM_BATCH: blocks that share the inputs
     uint32_t has_algo; // 0 or 1; GEMM_CUBLAS without one: as the library likes
     cublasLtMatmulAlgo_t algo;
 };

@@ -1,9 +1,10 @@
 #include "backend/cuda/gemm_trial.h"
 
-#include <string.h>
+#include "base/check.h"
 
 enum {
     ALGORITHMS = 8, // of cuBLASLt's, timed per shape
+    WAYS_MAX = ALGORITHMS + 8,
     TIMED_RUNS = 5,
     PADDED_ROWS_MAX = 512, // up to which ways are timed with a bucket's largest row count
 };
@@ -88,8 +89,8 @@ bool gemm_run_way(const struct cuda_gemm *g, const struct cuda_linear_task *task
     case GEMM_CUBLAS:
         return run_cublas(g, task, way->has_algo ? &way->algo : NULL, stream);
     case GEMM_BATCH:
-        if (!cuda_linear_batch_takes(task, &way->batch, g->info)) return false;
-        cuda_linear_batch_launch(task, &way->batch, g->info, stream);
+        if (!cuda_linear_batch_takes(task, way->split, g->info)) return false;
+        cuda_linear_batch_launch(task, way->split, g->info, stream);
         return true;
     case GEMM_GATED:
         if (!cuda_linear_gated_takes(task, g->info)) return false;
@@ -97,23 +98,6 @@ bool gemm_run_way(const struct cuda_gemm *g, const struct cuda_linear_task *task
         return true;
     }
     return false;
-}
-
-// The median would need more runs than starting up has time for; the least is close to it, since
-// nothing can make a run faster than it is. never_ms: it does not run.
-static float time_way(const struct cuda_gemm *g, const struct cuda_linear_task *task,
-                      const struct gemm_way *way, cudaStream_t stream) {
-    float best = never_ms;
-    for (int i = 0; i <= TIMED_RUNS; i++) {
-        float ms = 0;
-        cudaEventRecord(g->start, stream);
-        if (!gemm_run_way(g, task, way, stream)) return never_ms;
-        cudaEventRecord(g->stop, stream);
-        if (cudaEventSynchronize(g->stop)) return never_ms;
-        cudaEventElapsedTime(&ms, g->start, g->stop);
-        if (i > 0 && ms < best) best = ms; // the first run warms up
-    }
-    return best;
 }
 
 // Sums of parts of the inputs are to be kept in float32, not rounded to the result's type.
@@ -182,42 +166,79 @@ static void *pad(struct cuda_linear_task *task, cudaStream_t stream) {
     return memory;
 }
 
+// The ways that a task could go, and what was measured of them.
 struct contest {
-    struct gemm_way best;
-    float best_ms;
+    struct gemm_way ways[WAYS_MAX];
+    float ms[WAYS_MAX];
+    int num_ways;
 };
 
-// Earlier entrants win ties within the noise.
-static void enter(struct contest *c, const struct cuda_gemm *g, const struct cuda_linear_task *task,
-                  const struct gemm_way *way, cudaStream_t stream) {
-    float ms = time_way(g, task, way, stream);
-    if (ms >= c->best_ms * 0.97f) return;
-    c->best_ms = ms;
-    c->best = *way;
+static void enter(struct contest *c, const struct gemm_way *way) {
+    CHECK(c->num_ways < WAYS_MAX, "num_ways=%d", c->num_ways);
+    c->ways[c->num_ways++] = *way;
 }
 
-// More blocks than keep all multiprocessors busy only share what there is to read.
-static bool is_worth_trying(const struct cuda_gemm *g, const struct cuda_linear_task *task,
-                            const struct cuda_batch_way *way) {
-    uint32_t blocks = task->linear.out / way->outputs * way->split;
-    return way->split == 1 || blocks <= 2 * (uint32_t)g->info->num_sms;
+static void enter_cublas(struct contest *c, const struct cuda_gemm *g,
+                         const struct cuda_linear_task *task) {
+    cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
+    int count = propose(g, task, results);
+    for (int i = 0; i < count; i++) {
+        enter(c, &(struct gemm_way){.kind = GEMM_CUBLAS, .has_algo = 1, .algo = results[i].algo});
+    }
 }
 
-static void contest_ours(struct contest *c, const struct cuda_gemm *g,
-                         const struct cuda_linear_task *task, cudaStream_t stream) {
-    struct gemm_way way = {.kind = GEMM_BATCH};
-    for (way.batch.outputs = 128; way.batch.outputs <= 256; way.batch.outputs *= 2) {
-        for (way.batch.split = 1; way.batch.split <= 8; way.batch.split *= 2) {
-            if (is_worth_trying(g, task, &way.batch)) enter(c, g, task, &way, stream);
+// Those that do not take the task drop out in their first run.
+static void enter_ours(struct contest *c) {
+    for (uint32_t split = 1; split <= CUDA_BATCH_SPLIT_MAX; split *= 2) {
+        enter(c, &(struct gemm_way){.kind = GEMM_BATCH, .split = split});
+    }
+    enter(c, &(struct gemm_way){.kind = GEMM_GATED});
+}
+
+// never_ms: it does not run.
+static float time_once(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                       const struct gemm_way *way, cudaStream_t stream) {
+    float ms = never_ms;
+    cudaEventRecord(g->start, stream);
+    if (!gemm_run_way(g, task, way, stream)) return never_ms;
+    cudaEventRecord(g->stop, stream);
+    if (cudaEventSynchronize(g->stop) || cudaEventElapsedTime(&ms, g->start, g->stop)) {
+        return never_ms;
+    }
+    return ms;
+}
+
+// Ways take turns, so that what changes with time, clocks above all, is the same for all of them. Of
+// a short task the least time counts, for nothing makes a run faster than it is and there are too few
+// for a median. A long one runs into the limit of the device's power, as it will in steps that are
+// full of them, and the whole time counts.
+static void measure(struct contest *c, const struct cuda_gemm *g,
+                    const struct cuda_linear_task *task, cudaStream_t stream) {
+    bool is_long = task->rows > PADDED_ROWS_MAX;
+    for (int round = 0; round <= TIMED_RUNS; round++) {
+        for (int i = 0; i < c->num_ways; i++) {
+            if (round > 0 && c->ms[i] == never_ms) continue;
+            float ms = time_once(g, task, &c->ways[i], stream);
+            bool is_first = round <= 1 || ms == never_ms; // the first round warms up
+            c->ms[i] = is_first ? ms : is_long ? c->ms[i] + ms : ms < c->ms[i] ? ms : c->ms[i];
         }
     }
-    way = (struct gemm_way){.kind = GEMM_GATED};
-    enter(c, g, task, &way, stream);
+}
+
+// Earlier ones win ties within the noise. False: none runs.
+static bool winner(const struct contest *c, struct gemm_way *way) {
+    float best = never_ms;
+    for (int i = 0; i < c->num_ways; i++) {
+        if (c->ms[i] >= best * 0.98f) continue;
+        best = c->ms[i];
+        *way = c->ways[i];
+    }
+    return best != never_ms;
 }
 
 bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                  cudaStream_t stream, struct gemm_way *way, bool *is_timed) {
-    cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
+    struct contest contest = {.num_ways = 0};
     struct cuda_linear_task trial = *task;
     *is_timed = !is_capturing(stream);
     void *memory = *is_timed ? pad(&trial, stream) : NULL;
@@ -225,21 +246,13 @@ bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
     if (task->is_added && !memory) trial.out = task->scratch;
     trial.is_added = false;
     bool was_well = cudaPeekAtLastError() == cudaSuccess;
-    int count = propose(g, &trial, results);
-    struct contest contest = {.best_ms = never_ms};
-    for (int i = 0; i < count; i++) {
-        const struct gemm_way entrant = {
-            .kind = GEMM_CUBLAS, .has_algo = 1, .algo = results[i].algo};
-        if (*is_timed) {
-            enter(&contest, g, &trial, &entrant, stream);
-        } else if (i == 0) {
-            contest = (struct contest){entrant, 0};
-        }
+    enter_cublas(&contest, g, &trial);
+    if (*is_timed) {
+        enter_ours(&contest);
+        measure(&contest, g, &trial, stream);
     }
-    if (*is_timed) contest_ours(&contest, g, &trial, stream);
     cudaFree(memory); // waits for what uses it
-    // No memory for a trial, or an entrant that was refused, is no fault of the step's.
+    // No memory for a trial, or a way that was refused, is no fault of the step's.
     if (was_well) (void)cudaGetLastError();
-    *way = contest.best;
-    return contest.best_ms != never_ms;
+    return winner(&contest, way);
 }

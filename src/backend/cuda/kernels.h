@@ -61,11 +61,7 @@ struct cuda_linear_task {
     bool out_is_float; // without the two above
 };
 
-// How linear_batch.cu cuts one of up to 256 rows.
-struct cuda_batch_way {
-    uint32_t outputs; // of a block: 128, or 256 for up to 128 rows
-    uint32_t split; // blocks that share the inputs: 1, 2, 4 or 8
-};
+enum { CUDA_BATCH_ROWS = 128, CUDA_BATCH_SPLIT_MAX = 8 }; // of linear_batch.cu
 
 // A dense layer as decode_layers.cu reads it.
 struct cuda_decode_layer {
@@ -205,9 +201,10 @@ bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
                              const struct cuda_device_info *info);
 void cuda_linear_gated_launch(const struct cuda_linear_task *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
-bool cuda_linear_batch_takes(const struct cuda_linear_task *args, const struct cuda_batch_way *way,
+// The inputs are shared by `split` blocks, 1 to CUDA_BATCH_SPLIT_MAX.
+bool cuda_linear_batch_takes(const struct cuda_linear_task *args, uint32_t split,
                              const struct cuda_device_info *info);
-void cuda_linear_batch_launch(const struct cuda_linear_task *args, const struct cuda_batch_way *way,
+void cuda_linear_batch_launch(const struct cuda_linear_task *args, uint32_t split,
                               const struct cuda_device_info *info, cudaStream_t stream);
 // How many rows a step may have; 0: the kernel does not take this model or this device. Of `args`
 // the shape is read.
