@@ -44,11 +44,13 @@ tests() {
 sanitized() {
     local test tool log name
     local -a flags
-    for test in test_cuda_rows test_cuda_linear test_cuda_attention test_cuda_decode_layers; do
+    for test in test_cuda_rows test_cuda_linear test_cuda_linear_ways test_cuda_attention \
+        test_cuda_decode_layers; do
         for tool in memcheck racecheck; do
             log=$results/$tool-$test.log
             flags=(--tool "$tool" --error-exitcode 9)
-            [[ $tool == memcheck ]] || for name in layers prefill_sm90 stream few dense decode; do
+            [[ $tool == memcheck ]] || for name in layers prefill_sm90 stream few dense decode \
+                gated batch; do
                 flags+=(--kernel-name-exclude "kns=${name}_kernel")
             done
             timeout 900 compute-sanitizer "${flags[@]}" "$build/$test" >"$log" 2>&1 ||

@@ -5,7 +5,8 @@
 enum {
     ALGORITHMS = 8, // of cuBLASLt's, timed per shape
     WAYS_MAX = ALGORITHMS + 8,
-    TIMED_RUNS = 5,
+    ROUNDS = 5, // that are timed
+    SHORT_RUNS = 4, // of a short task at once
     PADDED_ROWS_MAX = 512, // up to which ways are timed with a bucket's largest row count
 };
 
@@ -195,12 +196,15 @@ static void enter_ours(struct contest *c) {
     enter(c, &(struct gemm_way){.kind = GEMM_GATED});
 }
 
-// never_ms: it does not run.
-static float time_once(const struct cuda_gemm *g, const struct cuda_linear_task *task,
-                       const struct gemm_way *way, cudaStream_t stream) {
+// `count` runs one behind the other, as kernels of a step are: ours begin before the one in front has
+// ended. never_ms: it does not run.
+static float time_runs(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                       const struct gemm_way *way, int count, cudaStream_t stream) {
     float ms = never_ms;
     cudaEventRecord(g->start, stream);
-    if (!gemm_run_way(g, task, way, stream)) return never_ms;
+    for (int i = 0; i < count; i++) {
+        if (!gemm_run_way(g, task, way, stream)) return never_ms;
+    }
     cudaEventRecord(g->stop, stream);
     if (cudaEventSynchronize(g->stop) || cudaEventElapsedTime(&ms, g->start, g->stop)) {
         return never_ms;
@@ -215,10 +219,10 @@ static float time_once(const struct cuda_gemm *g, const struct cuda_linear_task 
 static void measure(struct contest *c, const struct cuda_gemm *g,
                     const struct cuda_linear_task *task, cudaStream_t stream) {
     bool is_long = task->rows > PADDED_ROWS_MAX;
-    for (int round = 0; round <= TIMED_RUNS; round++) {
+    for (int round = 0; round <= ROUNDS; round++) {
         for (int i = 0; i < c->num_ways; i++) {
             if (round > 0 && c->ms[i] == never_ms) continue;
-            float ms = time_once(g, task, &c->ways[i], stream);
+            float ms = time_runs(g, task, &c->ways[i], is_long ? 1 : SHORT_RUNS, stream);
             bool is_first = round <= 1 || ms == never_ms; // the first round warms up
             c->ms[i] = is_first ? ms : is_long ? c->ms[i] + ms : ms < c->ms[i] ? ms : c->ms[i];
         }
