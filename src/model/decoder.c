@@ -284,17 +284,15 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache,
     }
     if (in->num_logits == 0) return NULL;
 
-    // Only the rows that will be sampled pass the last norm and the vocabulary projection.
-    void *residual = w->residual, *projected = pass.has_pending ? w->projected : NULL;
-    if (in->num_logits < num_tokens) {
-        gather(d, residual, in->logit_index, w->last_residual, in->num_logits);
-        residual = w->last_residual;
-        if (projected) {
-            gather(d, projected, in->logit_index, w->last_projected, in->num_logits);
-            projected = w->last_projected;
-        }
+    // Only the rows that will be sampled pass the last norm and the vocabulary projection. Where those
+    // are all rows the copy is not in vain: on a GPU it keeps the projection from beginning while the
+    // last layer still runs, which made a step of one sequence 6 % slower.
+    gather(d, w->residual, in->logit_index, w->last_residual, in->num_logits);
+    if (pass.has_pending) {
+        gather(d, w->projected, in->logit_index, w->last_projected, in->num_logits);
     }
-    norm(d, projected, residual, d->final_norm, w->last_hidden, in->num_logits);
+    norm(d, pass.has_pending ? w->last_projected : NULL, w->last_residual, d->final_norm,
+         w->last_hidden, in->num_logits);
     d->backend->ops->logits(
         d->backend, d->backend->stream,
         &(struct logits_args){

@@ -51,7 +51,7 @@ struct decoder_input {
     const int32_t *query_start; // dev [num_seqs + 1]
     const int32_t *context_len; // dev [num_seqs]
     const int32_t *block_tables; // dev [num_seqs][block_table_stride]
-    const int32_t *logit_index; // dev [num_logits]: rows of tokens, ascending, each at most once
+    const int32_t *logit_index; // dev [num_logits]: rows of tokens
     uint32_t num_tokens, num_seqs, num_logits;
     uint32_t block_table_stride;
     const uint32_t *device_stride; // dev: the same number; recorded steps read it

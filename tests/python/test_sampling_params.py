@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from conftest import ANSWER, EOS, QUESTION
+from conftest import ANSWER, EOS, QUESTION, same_ids
 from nanovllm import LLM, SamplingParams, _library
 from nanovllm.sampling_params import _DEFAULTS
 
@@ -182,7 +182,12 @@ def test_n_completions_of_a_prompt(own: LLM) -> None:
     assert len(output["completions"]) == 4
     assert {key: output[key] for key in output["completions"][0]} == output["completions"][0]
     assert len({tuple(one["token_ids"]) for one in output["completions"]}) == 4
-    # One with seed + i is the completion i.
+
+
+@same_ids
+def test_completion_i_is_the_one_with_the_seed_plus_i(own: LLM) -> None:
+    prompt = list(range(300))
+    (output,) = own.generate([prompt], SamplingParams(2.0, 8, True, n=4, seed=5), False)
     alone = own.generate([prompt], SamplingParams(2.0, 8, True, seed=7), False)[0]
     assert alone["token_ids"] == output["completions"][2]["token_ids"]
 
