@@ -11,6 +11,7 @@ enum {
 };
 
 static const float never_ms = 1e30f; // of a way that does not run
+static const float late_ms = 1e-3f; // what a kernel of cuBLASLt's costs beside its own time
 
 // One product's descriptors. C is row-major [rows][out], which cuBLAS reads as its transpose:
 // [out x rows] = W [in x out] transposed times x [in x rows].
@@ -196,6 +197,10 @@ static void enter_ours(struct contest *c) {
     enter(c, &(struct gemm_way){.kind = GEMM_GATED});
 }
 
+static bool is_long(const struct cuda_linear_task *task) {
+    return task->rows > PADDED_ROWS_MAX;
+}
+
 // `count` runs one behind the other, as kernels of a step are: ours begin before the one in front has
 // ended. never_ms: it does not run.
 static float time_runs(const struct cuda_gemm *g, const struct cuda_linear_task *task,
@@ -218,24 +223,27 @@ static float time_runs(const struct cuda_gemm *g, const struct cuda_linear_task 
 // full of them, and the whole time counts.
 static void measure(struct contest *c, const struct cuda_gemm *g,
                     const struct cuda_linear_task *task, cudaStream_t stream) {
-    bool is_long = task->rows > PADDED_ROWS_MAX;
+    bool whole = is_long(task);
     for (int round = 0; round <= ROUNDS; round++) {
         for (int i = 0; i < c->num_ways; i++) {
             if (round > 0 && c->ms[i] == never_ms) continue;
-            float ms = time_runs(g, task, &c->ways[i], is_long ? 1 : SHORT_RUNS, stream);
+            float ms = time_runs(g, task, &c->ways[i], whole ? 1 : SHORT_RUNS, stream);
             bool is_first = round <= 1 || ms == never_ms; // the first round warms up
-            c->ms[i] = is_first ? ms : is_long ? c->ms[i] + ms : ms < c->ms[i] ? ms : c->ms[i];
+            c->ms[i] = is_first ? ms : whole ? c->ms[i] + ms : ms < c->ms[i] ? ms : c->ms[i];
         }
     }
 }
 
-// Earlier ones win ties within the noise: ours, which in a step gain by what comes before them and
-// send less through memory. False: none runs.
-static bool winner(const struct contest *c, struct gemm_way *way) {
+// Earlier ones win ties within the noise: ours, which send less through memory. Of a short task
+// cuBLASLt's have to be better by what the kernels around them lose, since a kernel that neither begins
+// early nor lets the next one begin keeps those waiting. False: none runs.
+static bool winner(const struct contest *c, bool is_long, struct gemm_way *way) {
     float best = never_ms;
     for (int i = 0; i < c->num_ways; i++) {
-        if (c->ms[i] >= best * 0.98f) continue;
-        best = c->ms[i];
+        bool is_late = !is_long && c->ways[i].kind == GEMM_CUBLAS;
+        float ms = c->ms[i] == never_ms || !is_late ? c->ms[i] : c->ms[i] + SHORT_RUNS * late_ms;
+        if (ms >= best * 0.98f) continue;
+        best = ms;
         *way = c->ways[i];
     }
     return best != never_ms;
@@ -257,5 +265,5 @@ bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
     cudaFree(memory); // waits for what uses it
     // No memory for a trial, or a way that was refused, is no fault of the step's.
     if (was_well) (void)cudaGetLastError();
-    return winner(&contest, way);
+    return winner(&contest, is_long(task), way);
 }
