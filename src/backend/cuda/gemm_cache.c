@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "backend/cuda/kernels.h"
 #include "base/file.h"
 #include "base/map.h"
 
@@ -73,6 +74,12 @@ static void numbers_of(struct gemm_entry *e, uint32_t *numbers[NUMBERS]) {
     memcpy(numbers, all, sizeof all);
 }
 
+// What a file says is launched: it may say nothing that was never chosen.
+static bool is_way(const struct gemm_way *way) {
+    if (way->kind == GEMM_BATCH) return way->split >= 1 && way->split <= CUDA_BATCH_SPLIT_MAX;
+    return way->kind == GEMM_GATED || (way->kind == GEMM_CUBLAS && way->has_algo == 1);
+}
+
 // False: not understood.
 static bool parse_line(const char *line, struct gemm_entry *entry) {
     unsigned char bytes[ALGO_BYTES];
@@ -88,7 +95,7 @@ static bool parse_line(const char *line, struct gemm_entry *entry) {
         bytes[i] = (unsigned char)(high * 16 + low);
     }
     memcpy(&entry->way.algo, bytes, sizeof entry->way.algo);
-    return entry->way.kind <= GEMM_GATED;
+    return is_way(&entry->way);
 }
 
 static void read_file(struct gemm_cache *cache) {
