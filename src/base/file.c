@@ -94,7 +94,9 @@ enum status file_join(char *out, size_t out_size, const char *folder, const char
 enum status file_make_folders(const char *path, struct err *err) {
     char folder[FILE_PATH_MAX];
     size_t len = strlen(path);
-    if (len >= sizeof folder) return err_set(err, ERR_INVALID, "a path of %zu bytes", len);
+    if (len == 0 || len >= sizeof folder) {
+        return err_set(err, ERR_INVALID, "a path of %zu bytes", len);
+    }
     memcpy(folder, path, len + 1);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';

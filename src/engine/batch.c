@@ -86,9 +86,9 @@ static void fill_sequence(const struct batch_arrays *a, uint32_t row, uint32_t f
     uint32_t context_len = start + item->num_tokens;
     uint32_t num_blocks = (context_len + block_size - 1) / block_size;
     int32_t *table = a->block_tables + (size_t)row * a->header->block_table_stride;
-    for (uint32_t i = 0; i < a->header->block_table_stride; i++) {
-        table[i] = i < num_blocks ? (int32_t)seq->block_table[i] : -1;
-    }
+    uint32_t stride = a->header->block_table_stride;
+    memcpy(table, seq->block_table, num_blocks * sizeof *table); // ids are far below 2^31
+    for (uint32_t i = num_blocks; i < stride; i++) table[i] = -1;
     a->context_len[row] = (int32_t)context_len;
 }
 

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/pages.h"
 
 enum status block_manager_init(struct block_manager *manager, uint32_t num_blocks,
                                uint32_t block_size, bool enable_prefix_caching, uint64_t hash_seed,
@@ -30,14 +31,17 @@ enum status block_manager_init(struct block_manager *manager, uint32_t num_block
         goto fail;
     }
     if (enable_prefix_caching) {
-        // calloc checks the product and leaves pages untouched until blocks are published.
+        // calloc checks the product.
         manager->tokens = calloc(num_blocks, block_size * sizeof *manager->tokens);
         if (!manager->tokens) {
             status = err_nomem(err, "tokens of cached KV blocks");
             goto fail;
         }
+        pages_populate(manager->tokens, num_blocks * block_size * sizeof *manager->tokens);
         status = u64map_init(&manager->published, num_blocks, err);
         if (status) goto fail;
+        pages_populate(manager->published.entries,
+                       manager->published.capacity * sizeof *manager->published.entries);
     }
     for (uint32_t id = 0; id < num_blocks; id++) {
         manager->blocks[id].parent = BLOCK_NONE;

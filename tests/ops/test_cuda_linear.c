@@ -179,7 +179,7 @@ static void test_fused_many(void **state) {
                                               {1040, 200, false, true, false, true},
                                               {528, 640, false, false, true, false},
                                               {136, 72, false, false, true, true}};
-    static const uint32_t counts[] = {17, 33, 130, 300, 600};
+    static const uint32_t counts[] = {1, 16, 17, 33, 130, 300, 600};
     if (!pair->device->linear_fused_any) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         check_fused(pair, &cases[i], 200 + i, counts, ARRAY_LEN(counts));

@@ -9,6 +9,12 @@
 #include "base/compiler.h"
 #include "ops/cuda_linear_util.h"
 
+// What a linear is computed from and goes to, on the device.
+struct buffers {
+    struct linear *linear;
+    struct tensor x, out, scratch;
+};
+
 static const struct fused_case cases[] = {
     {1024, 1024, false, false, false, false}, {264, 200, false, false, false, true},
     {520, 640, false, false, true, false},    {136, 72, false, false, true, true},
@@ -16,32 +22,46 @@ static const struct fused_case cases[] = {
     {16, 8, false, true, false, false},
 };
 
-// What the way makes of the first rows; NULL: it does not take them.
-static float *way_on(struct backend *backend, const struct fused_case *c,
-                     const struct fused_inputs *v, uint32_t rows, const struct gemm_way *way) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+static struct buffers buffers_make(struct backend *backend, const struct fused_case *c,
+                                   const struct fused_inputs *v, uint32_t rows) {
     size_t num_results = (size_t)rows * fused_columns(c);
     const struct matrix_slice part = {v->weight, DTYPE_F32, c->out, c->in, c->in};
     const struct matrix_slice bias = {v->bias, DTYPE_F32, 1, c->out, c->out};
     const struct linear_spec spec = {&part, c->has_bias ? &bias : NULL, 1};
-    struct linear *linear = linear_of(backend, &spec);
-    struct tensor x = tensor_of(backend, v->x, (size_t)rows * c->in);
-    struct tensor out = c->has_residual ? tensor_of(backend, v->residual, num_results)
-                                        : tensor_nan(backend, num_results);
-    struct tensor scratch = tensor_nan(backend, (size_t)rows * c->out);
-    const struct cuda_linear_task task = {.linear = cuda_linear_view_of(linear),
-                                          .x = x.dev,
-                                          .out = out.dev,
-                                          .scratch = scratch.dev,
-                                          .rows = rows,
-                                          .is_gated = c->is_gated,
-                                          .is_added = c->has_residual};
+    return (struct buffers){.linear = linear_of(backend, &spec),
+                            .x = tensor_of(backend, v->x, (size_t)rows * c->in),
+                            .out = c->has_residual ? tensor_of(backend, v->residual, num_results)
+                                                   : tensor_nan(backend, num_results),
+                            .scratch = tensor_nan(backend, (size_t)rows * c->out)};
+}
+
+static void buffers_free(struct backend *backend, struct buffers *b) {
+    tensor_free(&b->scratch);
+    tensor_free(&b->out);
+    tensor_free(&b->x);
+    backend->ops->linear_destroy(backend, b->linear);
+}
+
+static struct cuda_linear_task task_of(const struct fused_case *c, const struct buffers *b,
+                                       uint32_t rows) {
+    return (struct cuda_linear_task){.linear = cuda_linear_view_of(b->linear),
+                                     .x = b->x.dev,
+                                     .out = b->out.dev,
+                                     .scratch = b->scratch.dev,
+                                     .rows = rows,
+                                     .is_gated = c->is_gated,
+                                     .is_added = c->has_residual};
+}
+
+// What the way makes of the first rows; NULL: it does not take them.
+static float *way_on(struct backend *backend, const struct fused_case *c,
+                     const struct fused_inputs *v, uint32_t rows, const struct gemm_way *way) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct buffers b = buffers_make(backend, c, v, rows);
+    const struct cuda_linear_task task = task_of(c, &b, rows);
     float *values = NULL;
-    if (gemm_run_way(cuda->gemm, &task, way, cuda->stream)) values = tensor_read(&out);
-    tensor_free(&scratch);
-    tensor_free(&out);
-    tensor_free(&x);
-    backend->ops->linear_destroy(backend, linear);
+    if (gemm_run_way(cuda->gemm, &task, way, cuda->stream)) values = tensor_read(&b.out);
+    buffers_free(backend, &b);
     return values;
 }
 
@@ -94,11 +114,58 @@ static void test_gated(void **state) {
     assert_int_equal(check_way(*state, &way, "gated"), 30);
 }
 
+// On four multiprocessors every block has many tiles, and the ring goes on from one to the next: six
+// steps, which are no multiple of its stages; more lines of tiles than are walked through together.
+static void test_gated_tile_after_tile(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        struct fused_case c;
+        uint32_t rows;
+    } long_ways[] = {{{1040, 328, false, true, false, true}, 600},
+                     {{16, 72, false, true, false, false}, 2305}};
+    if (!is_hopper(pair)) skip();
+    struct cuda_backend *cuda = cuda_backend_of(pair->device);
+    struct cuda_device_info few = cuda->info;
+    few.num_sms = 4;
+    for (size_t i = 0; i < ARRAY_LEN(long_ways); i++) {
+        const struct fused_case *c = &long_ways[i].c;
+        uint32_t rows = long_ways[i].rows;
+        struct fused_inputs v = fused_inputs_make(c, 400 + i, rows);
+        struct buffers b = buffers_make(pair->device, c, &v, rows);
+        const struct cuda_linear_task task = task_of(c, &b, rows);
+        assert_true(cuda_linear_gated_launch(&task, &few, cuda->stream));
+        float *got = tensor_read(&b.out);
+        fused_check(c, &v, got, rows, "tile after tile");
+        free(got);
+        buffers_free(pair->device, &b);
+        fused_inputs_free(&v);
+    }
+}
+
+// Nothing is launched that the kernel was not made for.
+static void test_what_no_kernel_takes(void **state) {
+    const struct device_pair *pair = *state;
+    if (!is_hopper(pair)) skip();
+    const struct cuda_device_info *info = &cuda_backend_of(pair->device)->info;
+    const struct cuda_linear_task task = {.linear = {.out = 1024, .in = 1024}, .rows = 64};
+    assert_true(cuda_linear_batch_takes(&task, CUDA_BATCH_SPLIT_MAX, info));
+    assert_false(cuda_linear_batch_takes(&task, 0, info));
+    assert_false(cuda_linear_batch_takes(&task, CUDA_BATCH_SPLIT_MAX + 1, info));
+    assert_false(cuda_linear_batch_takes(&task, 1u << 26, info));
+    assert_false(cuda_linear_gated_takes(&task, info));
+    struct cuda_linear_task both = task;
+    both.is_gated = both.is_added = true;
+    assert_false(cuda_linear_batch_takes(&both, 1, info));
+    assert_false(cuda_linear_gated_takes(&both, info));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cublas),
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_gated_tile_after_tile),
+        cmocka_unit_test(test_what_no_kernel_takes),
     };
     return device_pair_run(argc, argv, "cuda linear ways", tests, ARRAY_LEN(tests));
 }

@@ -56,16 +56,6 @@ struct alignas(16) item {
     int first_head, kv_head, table; // where in block_tables its sequence's begins
 };
 
-// A place of a ring, and how often it was passed, modulo 2.
-template <int STAGES> struct cursor {
-    int stage;
-    uint32_t parity;
-
-    __device__ __forceinline__ void advance() {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
-};
-
 template <int D> struct prefill {
     enum { COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232 }; // of a thread; 168 at first
     enum { TURN_BARRIER = 1, GROUP_BARRIER = TURN_BARRIER + GROUPS };
@@ -180,7 +170,7 @@ template <int D> struct prefill {
     template <int STAGES>
     static __device__ void copy_tiles(const prefill_params &p, const CUtensorMap *map,
                                       const item &w, uint32_t shared, uint32_t full, uint32_t empty,
-                                      cursor<STAGES> &at, uint32_t last_begins, int lane) {
+                                      ring_place<STAGES> &at, uint32_t last_begins, int lane) {
         int first = (w.num_positions - 1) / KV * KV, half = lane % HALVES;
         uint32_t to = shared + half * TILE_HALF + lane / HALVES * p.box_rows * HALF_BYTES;
         int row = box_row(p, w, first, lane);
@@ -201,7 +191,7 @@ template <int D> struct prefill {
 
     // Each warpgroup's queries and what it has to know of them.
     static __device__ void copy_queries(const prefill_params &p, const places &m, const item &w,
-                                        const cursor<QUERY_STAGES> &at, int lane) {
+                                        const ring_place<QUERY_STAGES> &at, int lane) {
         for (int g = 0; g < GROUPS; g++) {
             int skipped = p.heads == 1 ? g * ROWS : 0, head = w.first_head + (p.heads == 1 ? 0 : g);
             int slot = at.stage * GROUPS + g;
@@ -228,8 +218,8 @@ template <int D> struct prefill {
     // One warp copies queries and keys, one values. The next item is asked for when the keys of the
     // last tile are: an item that is taken early is one that no idle block can take.
     static __device__ void copy_keys(const prefill_params &p, const places &m, int lane) {
-        cursor<QUERY_STAGES> queries = {};
-        cursor<KEY_STAGES> keys = {};
+        ring_place<QUERY_STAGES> queries = {};
+        ring_place<KEY_STAGES> keys = {};
         for (uint32_t parity = 0;; parity ^= 1) {
             barrier_wait(m.next_full, parity);
             item w = m.b->next;
@@ -241,7 +231,7 @@ template <int D> struct prefill {
     }
 
     static __device__ void copy_values(const prefill_params &p, const places &m, int lane) {
-        cursor<VALUE_STAGES> values = {};
+        ring_place<VALUE_STAGES> values = {};
         for (uint32_t parity = 0;; parity ^= 1) {
             barrier_wait(m.next_full, parity);
             item w = m.b->next;
@@ -279,9 +269,9 @@ template <int D> struct prefill {
     struct reader {
         places m;
         int group;
-        cursor<QUERY_STAGES> at;
-        cursor<KEY_STAGES> keys;
-        cursor<VALUE_STAGES> values;
+        ring_place<QUERY_STAGES> at;
+        ring_place<KEY_STAGES> keys;
+        ring_place<VALUE_STAGES> values;
 
         __device__ __forceinline__ int slot() const {
             return at.stage * GROUPS + group;
@@ -471,7 +461,8 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     while (box_rows < KV && kv->block_size % (box_rows * 2) == 0) box_rows *= 2;
     p.queries =
         tensor_map(args->qkv, args->num_tokens, columns, ROWS, CU_TENSOR_MAP_SWIZZLE_128B, info);
-    p.keys = tensor_map(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
+    p.keys =
+        tensor_map(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
     p.values =
         tensor_map(kv->values, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
     p.block_tables = args->block_tables;

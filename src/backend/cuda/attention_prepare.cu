@@ -1,7 +1,7 @@
 /* Between the qkv projection and attention, in one pass: RMS norm of every q and k head where the
  * family has it, rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn
  * together), q back in place, k and v into the paged cache at slot_mapping. Where all tokens are
- * decodes, attention does it (attention_decode.cu).
+ * decodes, attention does it, by head_share.cuh, which has to round alike.
  * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token; a
  * lane has 8 elements of a head's first half and 8 of its second, two heads on their way at once. */
 #include "backend/cuda/device.cuh"

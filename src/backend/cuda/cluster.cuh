@@ -23,8 +23,7 @@ __device__ __forceinline__ uint32_t at_rank(uint32_t address, int rank) {
 }
 // At a barrier of whichever block `at_rank` says.
 __device__ __forceinline__ void barrier_arrive_at(uint32_t mapped) {
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapped)
-                 : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapped) : "memory");
 }
 // To another block's shared memory, where they are told to its barrier.
 __device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float value) {

@@ -1,7 +1,6 @@
 #include "backend/cuda/gemm.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "backend/cuda/gemm_trial.h"
 

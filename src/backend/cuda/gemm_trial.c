@@ -91,13 +91,11 @@ bool gemm_run_way(const struct cuda_gemm *g, const struct cuda_linear_task *task
     case GEMM_CUBLAS:
         return run_cublas(g, task, way->has_algo ? &way->algo : NULL, stream);
     case GEMM_BATCH:
-        if (!cuda_linear_batch_takes(task, way->split, g->info)) return false;
-        cuda_linear_batch_launch(task, way->split, g->info, stream);
-        return true;
+        return cuda_linear_batch_takes(task, way->split, g->info) &&
+               cuda_linear_batch_launch(task, way->split, g->info, stream);
     case GEMM_GATED:
-        if (!cuda_linear_gated_takes(task, g->info)) return false;
-        cuda_linear_gated_launch(task, g->info, stream);
-        return true;
+        return cuda_linear_gated_takes(task, g->info) &&
+               cuda_linear_gated_launch(task, g->info, stream);
     }
     return false;
 }
@@ -201,8 +199,8 @@ static bool is_long(const struct cuda_linear_task *task) {
     return task->rows > PADDED_ROWS_MAX;
 }
 
-// `count` runs one behind the other, as kernels of a step are: ours begin before the one in front has
-// ended. never_ms: it does not run.
+// `count` runs one behind the other, as launches of a step are: ours begin before the one in front has
+// ended. Small weights come from the L2 then, which in a step they do not. never_ms: it does not run.
 static float time_runs(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                        const struct gemm_way *way, int count, cudaStream_t stream) {
     float ms = never_ms;
@@ -237,10 +235,10 @@ static void measure(struct contest *c, const struct cuda_gemm *g,
 // Earlier ones win ties within the noise: ours, which send less through memory. Of a short task
 // cuBLASLt's have to be better by what the kernels around them lose, since a kernel that neither begins
 // early nor lets the next one begin keeps those waiting. False: none runs.
-static bool winner(const struct contest *c, bool is_long, struct gemm_way *way) {
+static bool winner(const struct contest *c, bool whole, struct gemm_way *way) {
     float best = never_ms;
     for (int i = 0; i < c->num_ways; i++) {
-        bool is_late = !is_long && c->ways[i].kind == GEMM_CUBLAS;
+        bool is_late = !whole && c->ways[i].kind == GEMM_CUBLAS;
         float ms = c->ms[i] == never_ms || !is_late ? c->ms[i] : c->ms[i] + SHORT_RUNS * late_ms;
         if (ms >= best * 0.98f) continue;
         best = ms;
@@ -249,19 +247,29 @@ static bool winner(const struct contest *c, bool is_long, struct gemm_way *way) 
     return best != never_ms;
 }
 
+// Timing and freeing memory would end a capture.
+static bool first_proposed(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                           struct gemm_way *way) {
+    struct contest contest = {.num_ways = 0};
+    enter_cublas(&contest, g, task);
+    if (contest.num_ways > 0) *way = contest.ways[0];
+    return contest.num_ways > 0;
+}
+
 bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                  cudaStream_t stream, struct gemm_way *way, bool *is_timed) {
+    *is_timed = !is_capturing(stream);
+    if (!*is_timed) return first_proposed(g, task, way);
     struct contest contest = {.num_ways = 0};
     struct cuda_linear_task trial = *task;
-    *is_timed = !is_capturing(stream);
-    void *memory = *is_timed ? pad(&trial, stream) : NULL;
+    bool was_well = cudaPeekAtLastError() == cudaSuccess;
+    void *memory = pad(&trial, stream);
     // The same product, but what is added to may not be touched.
     if (task->is_added && !memory) trial.out = task->scratch;
     trial.is_added = false;
-    bool was_well = cudaPeekAtLastError() == cudaSuccess;
-    if (*is_timed) enter_ours(&contest);
+    enter_ours(&contest);
     enter_cublas(&contest, g, &trial);
-    if (*is_timed) measure(&contest, g, &trial, stream);
+    measure(&contest, g, &trial, stream);
     cudaFree(memory); // waits for what uses it
     // No memory for a trial, or a way that was refused, is no fault of the step's.
     if (was_well) (void)cudaGetLastError();

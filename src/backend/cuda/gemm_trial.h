@@ -21,8 +21,8 @@ enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // what split-K of the largest product
 // multiples of 16, then powers of two.
 uint32_t gemm_bucket(uint32_t rows);
 
-// Enqueues the task that way; false: cuBLASLt refuses it, or the kernel does not take it. An algorithm
-// NULL is cuBLASLt's own choice.
+// Enqueues the task that way; false: cuBLASLt or the device refuses it, or the kernel does not take it,
+// and nothing runs.
 bool gemm_run_way(const struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                   const struct gemm_way *way, cudaStream_t stream);
 

@@ -57,6 +57,16 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
     } while (!done);
 }
 
+// A place of a ring of such barriers, and how often it was passed, modulo 2.
+template <int STAGES> struct ring_place {
+    int stage;
+    uint32_t parity;
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+};
+
 // What is read once a step should not drive from the L2 what is read again.
 __device__ __forceinline__ uint64_t evict_first_policy() {
     uint64_t policy;

@@ -196,15 +196,16 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
 // Returns whether it was linear_stream.cu's.
 bool cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
-// linear_gated.cu, linear_batch.cu: whether the kernel takes the task on this device, and the launch.
+// linear_gated.cu, linear_batch.cu: whether the kernel takes the task on this device, and the launch;
+// false: the device refuses it, and no error is left.
 bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
                              const struct cuda_device_info *info);
-void cuda_linear_gated_launch(const struct cuda_linear_task *args,
+bool cuda_linear_gated_launch(const struct cuda_linear_task *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
 // The inputs are shared by `split` blocks, 1 to CUDA_BATCH_SPLIT_MAX.
 bool cuda_linear_batch_takes(const struct cuda_linear_task *args, uint32_t split,
                              const struct cuda_device_info *info);
-void cuda_linear_batch_launch(const struct cuda_linear_task *args, uint32_t split,
+bool cuda_linear_batch_launch(const struct cuda_linear_task *args, uint32_t split,
                               const struct cuda_device_info *info, cudaStream_t stream);
 // How many rows a step may have; 0: the kernel does not take this model or this device. Of `args`
 // the shape is read.

@@ -64,14 +64,15 @@ void launch_dependent(void (*kernel)(PARAMS...), dim3 grid, unsigned threads, si
     cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
 }
 
-// In clusters of `size` blocks; sm_90 and later.
+// In clusters of `size` blocks; sm_90 and later. False: refused, say because the device has no room for
+// such a cluster.
 template <typename... PARAMS, typename... ARGS>
-void launch_clusters(void (*kernel)(PARAMS...), int clusters, int size, unsigned threads,
+bool launch_clusters(void (*kernel)(PARAMS...), int clusters, int size, unsigned threads,
                      size_t shared_bytes, cudaStream_t stream, const ARGS &...args) {
     cudaLaunchAttribute attributes[] = {dependent_attribute(), cluster_attribute(size)};
     cudaLaunchConfig_t config = launch_config(dim3(static_cast<unsigned>(clusters * size)), threads,
                                               shared_bytes, stream, attributes, 2);
-    cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
+    return cudaLaunchKernelEx(&config, kernel, PARAMS(args)...) == cudaSuccess;
 }
 
 } // namespace

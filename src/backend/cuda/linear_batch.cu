@@ -1,7 +1,7 @@
 /* Linears of a decode batch for sm_90, 17 to 128 rows: y = x W^T + b by Hopper's products of a
  * warpgroup (hopper.cuh), with what follows a linear in a layer: SwiGLU's product of its two halves, or
  * the residual stream's sum. cuBLASLt has the plain products too; which way a shape gets is measured
- * (gemm.c).
+ * (gemm_trial.c).
  *
  * Algorithm: outputs are the products' rows and rows of x their columns, so that weights, which are
  * what there is to read, come to one block once. A block multiplies 128 outputs by all rows, 64
@@ -67,16 +67,6 @@ struct batch_addresses {
     uint32_t ring, full, empty;
 };
 
-// A place in the ring, and how often it was passed, modulo 2.
-template <typename S> struct ring_place {
-    int stage;
-    uint32_t parity;
-
-    __device__ __forceinline__ void advance() {
-        if (++stage == S::STAGES) stage = 0, parity ^= 1;
-    }
-};
-
 // What a block has to do: its first column of `out`, the second half of its outputs, its inputs.
 struct batch_share {
     int column, second, begin, end;
@@ -116,7 +106,7 @@ __device__ void copy_all(const batch_params &p, const batch_addresses &m, const 
     for (int i = 0; i < ahead; i++) copy_weights<S>(p, m, s, i, s.begin + i);
     wait_for_earlier();
     for (int i = 0; i < ahead; i++) copy_rows<S>(p, m, i, s.begin + i);
-    ring_place<S> at = {0, 0};
+    ring_place<S::STAGES> at = {0, 0};
     for (int step = s.begin + ahead; step < s.end; step++, at.advance()) {
         barrier_wait(m.empty + at.stage * 8, at.parity);
         copy_weights<S>(p, m, s, at.stage, step);
@@ -127,7 +117,7 @@ __device__ void copy_all(const batch_params &p, const batch_addresses &m, const 
 template <typename S>
 __device__ __forceinline__ void multiply_all(float (&c)[S::ROWS / 8][4], const batch_addresses &m,
                                              const batch_share &s, int group) {
-    ring_place<S> at = {};
+    ring_place<S::STAGES> at = {};
     uint32_t before = 0;
     for (int step = s.begin; step < s.end; step++) {
         uint32_t stage = m.ring + at.stage * S::STAGE_BYTES;
@@ -296,7 +286,7 @@ __global__ void __launch_bounds__(THREADS, 1) batch_kernel(const __grid_constant
 }
 
 template <typename S>
-void launch(batch_params p, const cuda_linear_task *args, const cuda_device_info *info,
+bool launch(batch_params p, const cuda_linear_task *args, const cuda_device_info *info,
             cudaStream_t stream) {
     constexpr int BYTES = sizeof(batch_shared<S>);
     int per_cluster = p.kind == GATED ? OUTPUTS / 2 : OUTPUTS;
@@ -305,8 +295,12 @@ void launch(batch_params p, const cuda_linear_task *args, const cuda_device_info
     p.weight = tensor_map(args->linear.weight, args->linear.out, args->linear.in, OUTPUTS / 2,
                           CU_TENSOR_MAP_SWIZZLE_128B, info);
     cudaFuncSetAttribute(batch_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    launch_clusters(batch_kernel<S>, (p.columns + per_cluster - 1) / per_cluster, p.split, THREADS,
-                    BYTES, stream, p);
+    if (launch_clusters(batch_kernel<S>, (p.columns + per_cluster - 1) / per_cluster, p.split,
+                        THREADS, BYTES, stream, p)) {
+        return true;
+    }
+    (void)cudaGetLastError();
+    return false;
 }
 
 } // namespace
@@ -314,13 +308,14 @@ void launch(batch_params p, const cuda_linear_task *args, const cuda_device_info
 extern "C" bool cuda_linear_batch_takes(const struct cuda_linear_task *args, uint32_t split,
                                         const struct cuda_device_info *info) {
     uint32_t columns = args->is_gated ? args->linear.out / 2 : args->linear.out;
-    bool has_inputs = split == 1 || split * INPUTS <= args->linear.in;
+    bool is_split = split > 1 && split <= CUDA_BATCH_SPLIT_MAX;
+    bool has_inputs = split == 1 || (is_split && split * INPUTS <= args->linear.in);
     return info->encode_tensor_map && info->shared_bytes_max >= SHARED_MAX && has_inputs &&
-           !args->out_is_float && columns % 8 == 0 && args->linear.in % 8 == 0 &&
-           args->rows <= CUDA_BATCH_ROWS;
+           !args->out_is_float && !(args->is_gated && args->is_added) && columns % 8 == 0 &&
+           args->linear.in % 8 == 0 && args->rows <= CUDA_BATCH_ROWS;
 }
 
-extern "C" void cuda_linear_batch_launch(const struct cuda_linear_task *args, uint32_t split,
+extern "C" bool cuda_linear_batch_launch(const struct cuda_linear_task *args, uint32_t split,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
     batch_params p = {};
     p.bias = static_cast<const __nv_bfloat16 *>(args->linear.bias);

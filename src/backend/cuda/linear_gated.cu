@@ -1,6 +1,6 @@
 /* A gated linear of many rows for sm_90: out = silu(x G^T) * (x U^T), where W is G's rows, then U's
  * (SwiGLU, Shazeer 2020), by Hopper's products of a warpgroup (hopper.cuh). What cuBLASLt cannot: its
- * result would go through memory to be gated. Which of the two a shape gets is measured (gemm.c).
+ * result would go through memory to be gated. Which of the two a shape gets is measured (gemm_trial.c).
  *
  * Algorithm: a tile is 128 rows of x by 128 outputs of each half, which two warpgroups multiply, 64
  * rows each, 64 inputs at a time from a ring in shared memory. One thread of a third copies ahead of
@@ -51,16 +51,6 @@ struct gated_shared {
     uint64_t full[STAGES], empty[STAGES];
 };
 
-// A place in the ring, and how often it was passed, modulo 2.
-struct ring_place {
-    int stage;
-    uint32_t parity;
-
-    __device__ __forceinline__ void advance() {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
-};
-
 // A cluster's tile: its first row and column of `out`.
 struct tile_place {
     int row, column;
@@ -79,7 +69,7 @@ struct gated_addresses {
 
 // One thread of the block copies its rows, and its share of the weights to both blocks.
 __device__ void copy_tiles(const gated_params &p, const gated_addresses &m, int rank) {
-    ring_place at = {0, 1}; // an empty ring counts as read
+    ring_place<STAGES> at = {0, 1}; // an empty ring counts as read
     int num_tiles = p.num_lines * p.num_stripes, step = gridDim.x / CLUSTER;
     for (int number = blockIdx.x / CLUSTER; number < num_tiles; number += step) {
         tile_place place = place_of(p, number);
@@ -105,7 +95,8 @@ __device__ __forceinline__ void release(uint32_t empty) {
 
 // c[outputs / 8][..] of this warpgroup's 64 rows; all inputs of a tile.
 __device__ __forceinline__ void multiply_tile(float (&c)[OUTPUTS / 8][4], const gated_params &p,
-                                              const gated_addresses &m, ring_place &at, int group) {
+                                              const gated_addresses &m, ring_place<STAGES> &at,
+                                              int group) {
     uint32_t before = 0;
     for (int k = 0; k < p.num_steps; k++) {
         uint32_t stage = m.stages + at.stage * STAGE_BYTES;
@@ -187,7 +178,7 @@ __device__ void multiply_tiles(const gated_params &p, const gated_addresses &m, 
                                int group) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     int num_tiles = p.num_lines * p.num_stripes, step = gridDim.x / CLUSTER;
-    ring_place at = {};
+    ring_place<STAGES> at = {};
     for (int number = blockIdx.x / CLUSTER; number < num_tiles; number += step) {
         tile_place place = place_of(p, number);
         float c[OUTPUTS / 8][4];
@@ -239,11 +230,11 @@ __global__ void __launch_bounds__(THREADS, 1) gated_kernel(const __grid_constant
 
 extern "C" bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
                                         const struct cuda_device_info *info) {
-    return info->encode_tensor_map && args->is_gated && args->linear.out % 16 == 0 &&
-           args->linear.in % 8 == 0;
+    return info->encode_tensor_map && args->is_gated && !args->is_added &&
+           args->linear.out % 16 == 0 && args->linear.in % 8 == 0;
 }
 
-extern "C" void cuda_linear_gated_launch(const struct cuda_linear_task *args,
+extern "C" bool cuda_linear_gated_launch(const struct cuda_linear_task *args,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
     constexpr int BYTES = sizeof(gated_shared);
     gated_params p = {};
@@ -260,6 +251,10 @@ extern "C" void cuda_linear_gated_launch(const struct cuda_linear_task *args,
     p.num_stripes = (p.columns + COLUMNS - 1) / COLUMNS;
     int clusters = info->num_sms / CLUSTER, tiles = p.num_lines * p.num_stripes;
     cudaFuncSetAttribute(gated_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    launch_clusters(gated_kernel, tiles < clusters ? tiles : clusters, CLUSTER, THREADS, BYTES,
-                    stream, p);
+    if (launch_clusters(gated_kernel, tiles < clusters ? tiles : clusters, CLUSTER, THREADS, BYTES,
+                        stream, p)) {
+        return true;
+    }
+    (void)cudaGetLastError();
+    return false;
 }

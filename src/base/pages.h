@@ -1,0 +1,12 @@
+/* Pages of big tables that are written here and there. */
+#ifndef BASE_PAGES_H
+#define BASE_PAGES_H
+
+#include <stddef.h>
+
+// Has the system find the pages of zeroed memory now, in one call, which takes a millisecond for 10 MB
+// or so; later each would be a fault of a microsecond in the middle of a step. Where that is not to be
+// had (Linux before 5.14) they come later: slower, not wrong.
+void pages_populate(void *memory, size_t bytes);
+
+#endif
