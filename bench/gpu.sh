@@ -1,10 +1,11 @@
 #!/bin/bash
-# Device cuda in one call of a few minutes: the tests that need a GPU, then every workload that has a
-# goal, with random weights in the shapes of bench/configs. Prints a table; RESULTS/gpu.csv has it
-# too, RESULTS/*.json what each bench said. A missed goal is no failure, a failed run is.
+# Device cuda in one call of a few minutes: the tests that need a GPU, single ops, then every workload
+# that has a goal, with random weights in the shapes of bench/configs. Prints a table; RESULTS/gpu.csv
+# has it too, RESULTS/ops.csv all ops, RESULTS/*.json what each bench said. A missed goal is no failure,
+# a failed run is.
 #   bench/gpu.sh [--sanitize] [BUILD [RESULTS]]     folders, build/cuda and build/gpu
 # Each workload runs three times in one process, and the median counts: the first run also chooses
-# algorithms and records steps.
+# algorithms and records steps. To be started, checkpoints of 18 GB are made in TMPDIR, and removed.
 #   --sanitize    also runs the op tests under compute-sanitizer, which takes minutes more
 set -u
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
@@ -59,10 +60,19 @@ sanitized() {
     done
 }
 
-# measure MODEL NAME FIELD GOAL FLAGS...: one bench; FIELD of its JSON against the goal. A goal of
-# seconds is an upper bound, all others are lower ones.
+# report MODEL NAME FIELD VALUE GOAL: a goal of seconds or microseconds is an upper bound, all others
+# are lower ones.
+report() {
+    local model=$1 name=$2 field=$3 value=$4 goal=$5 met
+    met=$(awk -v field="$field" -v value="$value" -v goal="$goal" 'BEGIN {
+        print ((field ~ /(_seconds|_us)$/ ? value <= goal : value >= goal) ? "yes" : "no") }')
+    printf '%s,%s,%s,%s,%s,%s\n' "$model" "$name" "$field" "$value" "$goal" "$met" >>"$csv"
+    printf '%-12s %-22s %-16s %14.2f %10s  %s\n' "$model" "$name" "$field" "$value" "$goal" "$met"
+}
+
+# measure MODEL NAME FIELD GOAL FLAGS...: one bench; FIELD of its JSON against the goal.
 measure() {
-    local model=$1 name=$2 field=$3 goal=$4 json value met
+    local model=$1 name=$2 field=$3 goal=$4 json value
     shift 4
     json=$results/$model-$name.json
     if ! "$program" bench --model "bench/configs/$model" --load-format dummy --device cuda \
@@ -72,10 +82,52 @@ measure() {
     fi
     value=$(sed -n "s/^  \"$field\": \([0-9.e+-]*\),*\$/\1/p" "$json")
     [[ -n $value ]] || { fail "$model $name: no $field in $json" && return; }
-    met=$(awk -v field="$field" -v value="$value" -v goal="$goal" 'BEGIN {
-        print ((field ~ /_seconds$/ ? value <= goal : value >= goal) ? "yes" : "no") }')
-    printf '%s,%s,%s,%s,%s,%s\n' "$model" "$name" "$field" "$value" "$goal" "$met" >>"$csv"
-    printf '%-12s %-22s %-16s %14.2f %10s  %s\n' "$model" "$name" "$field" "$value" "$goal" "$met"
+    report "$model" "$name" "$field" "$value" "$goal"
+}
+
+# The host's part of a step, what it schedules and hands out, from what a bench before said.
+host_time() {
+    local model=$1 name=$2 goal=$3 value
+    value=$(sed -n 's/.*"num_steps": \([0-9]*\).*/steps \1/p
+        s/.*"schedule": \([0-9.]*\).*"output": \([0-9.]*\).*/host \1 \2/p' \
+        "$results/$model-$name.json" |
+        awk '/steps/ { n = $2 } /host/ { s = $2 + $3 } END { if (n) print s / n * 1e6 }')
+    [[ -n $value ]] || { fail "$model $name: no times of the host" && return; }
+    report "$model" "$name" host_step_us "$value" "$goal"
+}
+
+# Single ops, and the two that have a goal: OP SHAPE COLUMN FIELD GOAL.
+ops() {
+    local log=$results/ops.log op shape column field goal value
+    "$build/bench_device_ops" cuda "$results/ops.csv" >"$log" 2>&1 ||
+        { fail "single ops, see $log" && return; }
+    while IFS='|' read -r op shape column field goal; do
+        value=$(awk -F, -v start="$op,\"$shape" -v column="$column" \
+            'index($0, start) == 1 { print $(NF - column) }' "$results/ops.csv")
+        [[ -n $value ]] || { fail "no $op $shape in $results/ops.csv" && continue; }
+        report ops "$op" "$field" "$value" "$goal"
+    done <<'GOALS'
+decode attention|256 x 1 of 1024, 16 over 8|1|kv_tb_s|3.8
+logits|lm_head 256 x [151936][1024]|0|tflop_s|650
+GOALS
+}
+
+# From exec to exit with one token, a real file in the page cache; the second of two starts.
+start() {
+    local model=$1 goal=$2 folder began
+    folder=$(mktemp -d) || { fail "no folder for a checkpoint" && return; }
+    if bench/make_checkpoint.py "bench/configs/$model" "$folder"; then
+        for _ in 1 2; do
+            began=$EPOCHREALTIME
+            "$program" bench --model "$folder" --device cuda --workload one-stream --input-len 1 \
+                --output-len 1 >"$results/$model-start.log" 2>&1 || fail "$model does not start"
+        done
+        report "$model" start exec_to_exit_seconds \
+            "$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')" "$goal"
+    else
+        fail "a checkpoint of $model"
+    fi
+    rm -r "$folder"
 }
 
 command -v nvidia-smi >/dev/null &&
@@ -86,6 +138,7 @@ tests
 echo "model,workload,figure,value,goal,met" >"$csv"
 printf '%-12s %-22s %-16s %14s %10s  %s\n' model workload figure value goal met
 many="--max-num-batched-tokens 16384"
+ops
 # shellcheck disable=SC2086 # flags are words
 {
     measure qwen3-0.6b nano-vllm throughput_tok_s 26000 $many
@@ -95,12 +148,15 @@ many="--max-num-batched-tokens 16384"
         --input-len 1024 $many
     measure qwen3-0.6b batch-256 throughput_tok_s 65000 --workload batch-256 --input-len 32 \
         --output-len 512 $many
+    host_time qwen3-0.6b batch-256 50
     measure qwen3-0.6b shared-prefix time_seconds 0.9 --workload shared-prefix $many
     measure qwen3-8b nano-vllm throughput_tok_s 10500 $many
     measure qwen3-8b one-stream decode_tok_s 240 --workload one-stream
     measure qwen3-8b batch-64 throughput_tok_s 9000 --workload batch-64 --input-len 128 --output-len 256
     measure qwen3-8b prefill-16x1024 prefill_tok_s 47000 --workload prefill --batch-size 16 \
         --input-len 1024 $many
+    start qwen3-0.6b 1.5
+    start qwen3-8b 4
 }
 
 [[ $num_failed == 0 ]] || echo "$num_failed failed"
