@@ -305,6 +305,34 @@ static void test_files(void **state) {
     assert_int_equal(file_join(path, sizeof path, "folder", "names", &err), ERR_INVALID);
 }
 
+static void test_folders_that_are_made(void **state) {
+    (void)state;
+    struct err err;
+    char path[64], folder[] = "/tmp/nanovllm-folders-XXXXXX";
+    static char endless[2 * FILE_PATH_MAX];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a/b/name", folder);
+    assert_int_equal(file_make_folders(path, &err), OK);
+    assert_int_equal(file_make_folders(path, &err), OK); // they are there
+    *strrchr(path, '/') = '\0';
+    assert_true(file_is_folder(path));
+    assert_int_equal(rmdir(path), 0);
+    FILE *file = fopen(path, "we"); // a file is in the way
+    assert_non_null(file);
+    fclose(file);
+    snprintf(path, sizeof path, "%s/a/b/c/name", folder);
+    assert_int_equal(file_make_folders(path, &err), ERR_IO);
+    assert_non_null(strstr(err.message, "/a/b/c: Not a directory"));
+    snprintf(path, sizeof path, "%s/a/b", folder);
+    assert_int_equal(unlink(path), 0);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(file_make_folders("", &err), ERR_INVALID);
+    memset(endless, 'x', sizeof endless - 1);
+    assert_int_equal(file_make_folders(endless, &err), ERR_INVALID);
+}
+
 // Only a name that nothing has is absent; whatever else cannot be read is a fault that says why.
 static void test_presence_of_files(void **state) {
     (void)state;
@@ -356,6 +384,7 @@ int main(void) {
         cmocka_unit_test(test_u64map_empty_and_full),
         cmocka_unit_test(test_u64map_reserve_keeps_entries),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_folders_that_are_made),
         cmocka_unit_test(test_presence_of_files),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
