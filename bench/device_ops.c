@@ -12,98 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend.h"
-#include "base/clock.h"
 #include "base/compiler.h"
+#include "device_work.h"
 
 enum {
-    CALLS = 16, // recorded as one
-    TURNS = 9, // runs of them, of which the median counts
-    COPIES_MAX = 8, // of weights
     BLOCK_SIZE = 256,
-    PIECE = 1 << 20, // random numbers of activations
     EXPERTS = 128,
     TOP_K = 8,
 };
 static const size_t beyond_caches = (size_t)256 << 20; // bytes
-
-struct bench {
-    struct backend *backend;
-    FILE *csv; // or NULL
-    uint16_t *noise; // bf16 [num_noise]
-    size_t num_noise;
-    uint32_t shrink; // shapes are divided by it
-};
-
-// What an op works on: freed by work_end. Of `linears` and so on one per call in turn.
-struct work {
-    struct bench *bench;
-    struct linear *linears[COPIES_MAX];
-    struct experts *experts[COPIES_MAX];
-    uint32_t num_copies;
-    struct kv_cache *cache;
-    void *memory[16]; // dev, all that was taken
-    int num_memory;
-    union {
-        struct linear_args linear;
-        struct linear_fused_args fused;
-        struct logits_args logits;
-        struct rms_norm_args norm;
-        struct silu_mul_args silu;
-        struct experts_args experts;
-        struct sample_args sample;
-    } args;
-    struct attention_prepare_args prepare;
-    struct attention_plan_args plan;
-    struct attention_args attention;
-};
-
-static void stop(const struct err *err) {
-    fprintf(stderr, "bench_device_ops: %s\n", err->message);
-    exit(1);
-}
-
-static void *take(struct work *w, size_t bytes) {
-    struct backend *b = w->bench->backend;
-    struct err err = {0};
-    void *dev = NULL;
-    if (b->ops->alloc(b, bytes, &dev, &err)) stop(&err);
-    return w->memory[w->num_memory++] = dev;
-}
-
-static void put(struct work *w, void *dev, const void *host, size_t bytes) {
-    struct backend *b = w->bench->backend;
-    struct err err = {0};
-    b->ops->upload(b, b->stream, dev, host, bytes);
-    if (b->ops->synchronize(b, b->stream, &err)) stop(&err);
-}
-
-// Random numbers of the device's activation type, the same PIECE of them over and over.
-static void *activations(struct work *w, size_t count) {
-    struct bench *bench = w->bench;
-    bool is_bf16 = bench->backend->activation_dtype == DTYPE_BF16;
-    size_t size = is_bf16 ? sizeof(uint16_t) : sizeof(float);
-    char *dev = take(w, count * size);
-    float *floats = malloc(PIECE * sizeof *floats);
-    if (!floats) stop(&(struct err){.message = "out of memory"});
-    for (size_t i = 0; i < PIECE; i++) floats[i] = bf16_to_f32(bench->noise[i]);
-    for (size_t done = 0; done < count; done += PIECE) {
-        size_t left = count - done < PIECE ? count - done : PIECE;
-        const void *from = is_bf16 ? (const void *)bench->noise : floats;
-        put(w, dev + done * size, from, left * size);
-    }
-    free(floats);
-    return dev;
-}
-
-static void *floats_of(struct work *w, size_t count, float value) {
-    float *host = malloc(count * sizeof *host);
-    void *dev = take(w, count * sizeof *host);
-    for (size_t i = 0; i < count && host; i++) host[i] = value;
-    if (host) put(w, dev, host, count * sizeof *host);
-    free(host);
-    return dev;
-}
 
 static struct matrix_slice noise_matrix(const struct bench *bench, uint32_t rows, uint32_t cols) {
     return (struct matrix_slice){bench->noise, DTYPE_BF16, rows, cols, cols};
@@ -111,7 +28,7 @@ static struct matrix_slice noise_matrix(const struct bench *bench, uint32_t rows
 
 static uint32_t copies_of(size_t bytes) {
     size_t copies = beyond_caches / bytes + 1;
-    return copies < COPIES_MAX ? (uint32_t)copies : COPIES_MAX;
+    return copies < WORK_COPIES_MAX ? (uint32_t)copies : WORK_COPIES_MAX;
 }
 
 static void take_linears(struct work *w, uint32_t out, uint32_t in) {
@@ -121,70 +38,9 @@ static void take_linears(struct work *w, uint32_t out, uint32_t in) {
     const struct linear_spec spec = {&part, NULL, 1};
     w->num_copies = copies_of((size_t)out * in * sizeof(uint16_t));
     for (uint32_t i = 0; i < w->num_copies; i++) {
-        if (b->ops->linear_create(b, &spec, &w->linears[i], &err)) stop(&err);
+        if (b->ops->linear_create(b, &spec, &w->linears[i], &err)) work_stop(err.message);
     }
-    if (b->ops->weights_finish && b->ops->weights_finish(b, &err)) stop(&err);
-}
-
-static void work_end(struct work *w) {
-    struct backend *b = w->bench->backend;
-    for (uint32_t i = 0; i < COPIES_MAX; i++) {
-        b->ops->linear_destroy(b, w->linears[i]);
-        if (b->ops->experts_destroy) b->ops->experts_destroy(b, w->experts[i]);
-    }
-    b->ops->kv_cache_destroy(b, w->cache);
-    for (int i = 0; i < w->num_memory; i++) b->ops->release(b, w->memory[i]);
-}
-
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-typedef void (*call_fn)(struct work *w, uint32_t number);
-
-static void calls(struct work *w, call_fn call) {
-    for (uint32_t i = 0; i < CALLS; i++) call(w, i);
-}
-
-// Seconds of a call.
-static double time_calls(struct work *w, call_fn call) {
-    struct backend *b = w->bench->backend;
-    struct backend_graph *graph = NULL;
-    struct err err = {0};
-    double seconds[TURNS];
-    calls(w, call);
-    if (b->ops->synchronize(b, b->stream, &err)) stop(&err);
-    if (b->ops->graph_begin) {
-        if (b->ops->graph_begin(b, b->stream, &err)) stop(&err);
-        calls(w, call);
-        if (b->ops->graph_end(b, b->stream, &graph, &err)) stop(&err);
-    }
-    for (int i = 0; i < TURNS; i++) {
-        double start = clock_seconds();
-        if (graph) {
-            b->ops->graph_launch(b, b->stream, graph);
-        } else {
-            calls(w, call);
-        }
-        if (b->ops->synchronize(b, b->stream, &err)) stop(&err);
-        seconds[i] = (clock_seconds() - start) / CALLS;
-    }
-    if (graph) b->ops->graph_destroy(b, graph);
-    qsort(seconds, TURNS, sizeof *seconds, compare);
-    return seconds[TURNS / 2];
-}
-
-static void measure(struct work *w, call_fn call, const char *op, const char *shape, double bytes,
-                    double flops) {
-    double seconds = time_calls(w, call);
-    printf("%-18s %-34s %10.2f us %7.3f TB/s %8.1f TFLOP/s\n", op, shape, seconds * 1e6,
-           bytes / seconds * 1e-12, flops / seconds * 1e-12);
-    fflush(stdout);
-    if (w->bench->csv) {
-        fprintf(w->bench->csv, "%s,\"%s\",%.3f,%.4f,%.2f\n", op, shape, seconds * 1e6,
-                bytes / seconds * 1e-12, flops / seconds * 1e-12);
-    }
+    if (b->ops->weights_finish && b->ops->weights_finish(b, &err)) work_stop(err.message);
 }
 
 static void call_linear(struct work *w, uint32_t number) {
@@ -221,25 +77,25 @@ static void measure_linear(struct bench *bench, const struct linear_case *c, uin
     char shape[64];
     snprintf(shape, sizeof shape, "%s %u x [%u][%u]", c->name, rows, out, in);
     take_linears(&w, out, in);
-    void *x = activations(&w, (size_t)rows * in);
-    void *result = activations(&w, (size_t)rows * columns);
+    void *x = work_activations(&w, (size_t)rows * in);
+    void *result = work_activations(&w, (size_t)rows * columns);
     if (is_fused) {
         w.args.fused = (struct linear_fused_args){
             .x = x,
-            .norm = is_few && !c->is_added ? floats_of(&w, in, 1) : NULL,
+            .norm = is_few && !c->is_added ? work_floats(&w, in, 1) : NULL,
             .residual = c->is_added ? result : NULL,
             .out = c->is_added ? NULL : result,
-            .scratch = is_few ? NULL : activations(&w, (size_t)rows * out),
+            .scratch = is_few ? NULL : work_activations(&w, (size_t)rows * out),
             .rows = rows,
             .is_gated = c->is_gated,
             .eps = 1e-6f,
         };
     } else {
-        void *plain = c->is_gated ? activations(&w, (size_t)rows * out) : result;
+        void *plain = c->is_gated ? work_activations(&w, (size_t)rows * out) : result;
         w.args.linear = (struct linear_args){.x = x, .out = plain, .rows = rows};
     }
-    measure(&w, is_fused ? call_fused : call_linear, is_fused ? "linear_fused" : "linear", shape,
-            bytes, 2.0 * rows * out * in);
+    work_measure(&w, is_fused ? call_fused : call_linear, is_fused ? "linear_fused" : "linear",
+                 shape, bytes, 2.0 * rows * out * in);
     work_end(&w);
 }
 
@@ -264,11 +120,11 @@ static void measure_logits(struct bench *bench, uint32_t rows) {
     char shape[64];
     snprintf(shape, sizeof shape, "lm_head %u x [%u][%u]", rows, out, in);
     take_linears(&w, out, in);
-    w.args.logits = (struct logits_args){.x = activations(&w, (size_t)rows * in),
-                                         .out = take(&w, (size_t)rows * out * sizeof(float)),
+    w.args.logits = (struct logits_args){.x = work_activations(&w, (size_t)rows * in),
+                                         .out = work_take(&w, (size_t)rows * out * sizeof(float)),
                                          .rows = rows};
-    measure(&w, call_logits, "logits", shape,
-            2.0 * ((double)out + rows) * in + 4.0 * (double)rows * out, 2.0 * rows * out * in);
+    work_measure(&w, call_logits, "logits", shape,
+                 2.0 * ((double)out + rows) * in + 4.0 * (double)rows * out, 2.0 * rows * out * in);
     work_end(&w);
 }
 
@@ -289,20 +145,20 @@ static void measure_rows(struct bench *bench, uint32_t rows) {
     char shape[64];
     snprintf(shape, sizeof shape, "%u x %u", rows, cols);
     struct work norm = {.bench = bench};
-    norm.args.norm = (struct rms_norm_args){.x = activations(&norm, count),
-                                            .weight = floats_of(&norm, cols, 1),
-                                            .out = activations(&norm, count),
+    norm.args.norm = (struct rms_norm_args){.x = work_activations(&norm, count),
+                                            .weight = work_floats(&norm, cols, 1),
+                                            .out = work_activations(&norm, count),
                                             .rows = rows,
                                             .cols = cols,
                                             .eps = 1e-6f};
-    measure(&norm, call_norm, "rms_norm", shape, 4.0 * (double)count, 0);
+    work_measure(&norm, call_norm, "rms_norm", shape, 4.0 * (double)count, 0);
     work_end(&norm);
     struct work silu = {.bench = bench};
-    silu.args.silu = (struct silu_mul_args){.gate_up = activations(&silu, 2 * count),
-                                            .out = activations(&silu, count),
+    silu.args.silu = (struct silu_mul_args){.gate_up = work_activations(&silu, 2 * count),
+                                            .out = work_activations(&silu, count),
                                             .rows = rows,
                                             .cols = cols};
-    measure(&silu, call_silu, "silu_mul", shape, 6.0 * (double)count, 0);
+    work_measure(&silu, call_silu, "silu_mul", shape, 6.0 * (double)count, 0);
     work_end(&silu);
 }
 
@@ -332,7 +188,7 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
     uint32_t num_tokens = c->num_seqs * c->queries;
     size_t num_table = (size_t)c->num_seqs * stride;
     int32_t *host = malloc((3 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
-    if (!host) stop(&(struct err){.message = "out of memory"});
+    if (!host) work_stop("out of memory");
     int32_t *positions = host, *slots = positions + num_tokens, *table = slots + num_tokens;
     int32_t *starts = table + num_table, *lengths = starts + c->num_seqs + 1;
     for (uint32_t s = 0; s < c->num_seqs; s++) {
@@ -349,10 +205,10 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
         lengths[s] = (int32_t)c->context;
     }
     starts[c->num_seqs] = (int32_t)num_tokens;
-    int32_t *dev = take(w, (2 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
-    put(w, dev, host, (2 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
-    uint32_t *dev_stride = take(w, sizeof stride);
-    put(w, dev_stride, &stride, sizeof stride);
+    int32_t *dev = work_take(w, (2 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
+    work_put(w, dev, host, (2 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
+    uint32_t *dev_stride = work_take(w, sizeof stride);
+    work_put(w, dev_stride, &stride, sizeof stride);
     free(host);
     w->prepare.positions = dev;
     w->prepare.slot_mapping = w->plan.slot_mapping = dev + num_tokens;
@@ -370,22 +226,22 @@ static void fill_cache(struct work *w, const struct attention_case *c, uint32_t 
     struct work fill = {.bench = w->bench};
     uint32_t piece = 4096, total = num_blocks * BLOCK_SIZE;
     size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
-    int32_t *slots = malloc(2 * piece * sizeof *slots), *dev = take(&fill, 2 * piece * 4);
-    args.qkv = activations(&fill, piece * row);
+    int32_t *slots = malloc(2 * piece * sizeof *slots), *dev = work_take(&fill, 2 * piece * 4);
+    args.qkv = work_activations(&fill, piece * row);
     for (uint32_t first = 0; first < total && slots; first += piece) {
         args.num_tokens = total - first < piece ? total - first : piece;
         for (uint32_t i = 0; i < args.num_tokens; i++) {
             slots[i] = (int32_t)(first + i);
             slots[piece + i] = (int32_t)(i % c->context);
         }
-        put(w, dev, slots, 2 * piece * sizeof *slots);
+        work_put(w, dev, slots, 2 * piece * sizeof *slots);
         args.slot_mapping = dev;
         args.positions = dev + piece;
         b->ops->attention_prepare(b, b->stream, &args);
     }
     free(slots);
     struct err err = {0};
-    if (b->ops->synchronize(b, b->stream, &err)) stop(&err);
+    if (b->ops->synchronize(b, b->stream, &err)) work_stop(err.message);
     work_end(&fill);
 }
 
@@ -402,12 +258,12 @@ static void take_attention(struct work *w, const struct attention_case *c) {
                                        .num_heads = c->num_heads,
                                        .max_num_seqs = c->num_seqs,
                                        .max_num_tokens = num_tokens};
-    if (b->ops->kv_cache_create(b, &spec, &w->cache, &err)) stop(&err);
+    if (b->ops->kv_cache_create(b, &spec, &w->cache, &err)) work_stop(err.message);
     take_indices(w, c, stride);
     size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
-    w->prepare.qkv = activations(w, num_tokens * row);
-    w->prepare.q_norm = w->prepare.k_norm = floats_of(w, HEAD_DIM, 1);
-    w->prepare.rope = floats_of(w, (size_t)c->context * HEAD_DIM, 0.7f);
+    w->prepare.qkv = work_activations(w, num_tokens * row);
+    w->prepare.q_norm = w->prepare.k_norm = work_floats(w, HEAD_DIM, 1);
+    w->prepare.rope = work_floats(w, (size_t)c->context * HEAD_DIM, 0.7f);
     w->prepare.cache = w->plan.cache = w->attention.cache = w->cache;
     w->prepare.num_tokens = w->attention.num_tokens = num_tokens;
     w->prepare.num_heads = w->attention.num_heads = c->num_heads;
@@ -418,7 +274,7 @@ static void take_attention(struct work *w, const struct attention_case *c) {
     w->plan.max_query_len = w->attention.max_query_len = c->queries;
     w->attention.max_context_len = c->context;
     w->attention.qkv = w->prepare.qkv;
-    w->attention.out = activations(w, (size_t)num_tokens * c->num_heads * HEAD_DIM);
+    w->attention.out = work_activations(w, (size_t)num_tokens * c->num_heads * HEAD_DIM);
     w->attention.scale = 1 / sqrtf(HEAD_DIM);
     fill_cache(w, c, spec.num_blocks);
 }
@@ -436,12 +292,12 @@ static void measure_attention(struct bench *bench, const struct attention_case *
     // What a query sees: on average half of the new tokens, all of those before.
     double seen = c.context - (c.queries - 1) / 2.0, heads = (double)c.num_seqs * c.num_heads;
     double kv = 4.0 * c.num_seqs * c.context * c.num_kv_heads * HEAD_DIM;
-    measure(&w, call_attention, is_decode ? "decode attention" : "prefill attention", shape, kv,
-            4.0 * heads * c.queries * seen * HEAD_DIM);
+    work_measure(&w, call_attention, is_decode ? "decode attention" : "prefill attention", shape,
+                 kv, 4.0 * heads * c.queries * seen * HEAD_DIM);
     size_t row = ((size_t)c.num_heads + 2 * c.num_kv_heads) * HEAD_DIM;
     if (!is_decode) {
-        measure(&w, call_prepare, "attention_prepare", shape,
-                4.0 * (double)w.prepare.num_tokens * (double)row, 0);
+        work_measure(&w, call_prepare, "attention_prepare", shape,
+                     4.0 * (double)w.prepare.num_tokens * (double)row, 0);
     }
     work_end(&w);
 }
@@ -463,9 +319,9 @@ static void take_experts(struct work *w, const struct experts_shape *shape) {
     const struct experts_spec spec = {*shape, gate, gate, down};
     w->num_copies = 2;
     for (uint32_t i = 0; i < w->num_copies; i++) {
-        if (b->ops->experts_create(b, &spec, &w->experts[i], &err)) stop(&err);
+        if (b->ops->experts_create(b, &spec, &w->experts[i], &err)) work_stop(err.message);
     }
-    if (b->ops->weights_finish && b->ops->weights_finish(b, &err)) stop(&err);
+    if (b->ops->weights_finish && b->ops->weights_finish(b, &err)) work_stop(err.message);
 }
 
 static void measure_experts(struct bench *bench, uint32_t num_tokens) {
@@ -476,7 +332,7 @@ static void measure_experts(struct bench *bench, uint32_t num_tokens) {
     bool is_used[EXPERTS] = {false};
     int32_t *ids = malloc(num_pairs * sizeof *ids);
     int num_used = 0;
-    if (!ids) stop(&(struct err){.message = "out of memory"});
+    if (!ids) work_stop("out of memory");
     for (size_t i = 0; i < num_pairs; i++) { // distinct in a token, any step is odd
         uint32_t token = (uint32_t)(i / TOP_K), step = 2 * (token * 2654435761u >> 26) + 1;
         ids[i] = (int32_t)((token * 40503u + i % TOP_K * step) % EXPERTS);
@@ -484,22 +340,22 @@ static void measure_experts(struct bench *bench, uint32_t num_tokens) {
         is_used[ids[i]] = true;
     }
     take_experts(&w, &shape);
-    int32_t *dev_ids = take(&w, num_pairs * sizeof *ids);
-    put(&w, dev_ids, ids, num_pairs * sizeof *ids);
+    int32_t *dev_ids = work_take(&w, num_pairs * sizeof *ids);
+    work_put(&w, dev_ids, ids, num_pairs * sizeof *ids);
     free(ids);
     w.args.experts = (struct experts_args){
-        .x = activations(&w, count),
+        .x = work_activations(&w, count),
         .ids = dev_ids,
-        .weights = floats_of(&w, num_pairs, 1.0f / TOP_K),
-        .out = activations(&w, count),
-        .scratch = take(&w, b->ops->experts_scratch_bytes(b, &shape, num_tokens, TOP_K)),
+        .weights = work_floats(&w, num_pairs, 1.0f / TOP_K),
+        .out = work_activations(&w, count),
+        .scratch = work_take(&w, b->ops->experts_scratch_bytes(b, &shape, num_tokens, TOP_K)),
         .num_tokens = num_tokens,
         .top_k = TOP_K};
     char text[64];
     snprintf(text, sizeof text, "%u tokens, %d experts", num_tokens, num_used);
     double matrix = 3.0 * shape.hidden * shape.intermediate;
-    measure(&w, call_experts, "experts", text, 2 * matrix * num_used,
-            2 * matrix * (double)num_pairs);
+    work_measure(&w, call_experts, "experts", text, 2 * matrix * num_used,
+                 2 * matrix * (double)num_pairs);
     work_end(&w);
 }
 
@@ -516,30 +372,30 @@ static void measure_sample(struct bench *bench, uint32_t num_rows) {
     size_t count = (size_t)num_rows * vocab;
     float *logits = malloc(count * sizeof *logits);
     struct sample_row *rows = calloc(num_rows, sizeof *rows);
-    if (!logits || !rows) stop(&(struct err){.message = "out of memory"});
+    if (!logits || !rows) work_stop("out of memory");
     for (size_t i = 0; i < count; i++) logits[i] = 100 * bf16_to_f32(bench->noise[i % 99991]);
     for (uint32_t i = 0; i < num_rows; i++) {
         rows[i] = (struct sample_row){
             .temperature = 0.6f, .top_p = 1, .seed_low = i, .num_top = -1, .repetition_penalty = 1};
     }
-    void *dev_logits = take(&w, count * sizeof *logits),
-         *dev_rows = take(&w, num_rows * sizeof *rows);
-    put(&w, dev_logits, logits, count * sizeof *logits);
-    put(&w, dev_rows, rows, num_rows * sizeof *rows);
+    void *dev_logits = work_take(&w, count * sizeof *logits),
+         *dev_rows = work_take(&w, num_rows * sizeof *rows);
+    work_put(&w, dev_logits, logits, count * sizeof *logits);
+    work_put(&w, dev_rows, rows, num_rows * sizeof *rows);
     free(logits);
     free(rows);
     size_t scratch = b->ops->sample_scratch_floats(b, vocab, num_rows) * sizeof(float);
     w.args.sample =
         (struct sample_args){.logits = dev_logits,
                              .rows = dev_rows,
-                             .adjusts = take(&w, sizeof(struct sample_adjust)),
-                             .results = take(&w, num_rows * sizeof(struct sample_result)),
+                             .adjusts = work_take(&w, sizeof(struct sample_adjust)),
+                             .results = work_take(&w, num_rows * sizeof(struct sample_result)),
                              .num_rows = num_rows,
                              .vocab_size = vocab,
-                             .scratch = take(&w, scratch)};
+                             .scratch = work_take(&w, scratch)};
     char shape[64];
     snprintf(shape, sizeof shape, "%u x %u, temperature", num_rows, vocab);
-    measure(&w, call_sample, "sample", shape, 4.0 * (double)count, 0);
+    work_measure(&w, call_sample, "sample", shape, 4.0 * (double)count, 0);
     work_end(&w);
 }
 
@@ -563,30 +419,20 @@ static void measure_all(struct bench *bench) {
     }
 }
 
-// Normal enough: sums of two uniform numbers, from -0.04 to 0.04.
-static void make_noise(struct bench *bench) {
-    uint64_t state = 1;
-    for (size_t i = 0; i < bench->num_noise; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        float a = (float)(state >> 40) / (1 << 24), b = (float)(state >> 16 & 0xffffff) / (1 << 24);
-        bench->noise[i] = f32_to_bf16((a + b - 1) * 0.04f);
-    }
-}
-
 int main(int argc, char **argv) {
     struct err err = {0};
     bool is_small = argc > 3 && strcmp(argv[3], "small") == 0;
     struct bench bench = {.num_noise = (size_t)151936 * 1024, .shrink = is_small ? 16 : 1};
     const struct backend_options options = {
         .device = argc > 1 ? argv[1] : "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16};
-    if (is_small) bench.num_noise = 2 * PIECE;
+    if (is_small) bench.num_noise = 2 * WORK_PIECE;
     bench.noise = malloc(bench.num_noise * sizeof *bench.noise);
-    if (!bench.noise) stop(&(struct err){.message = "out of memory"});
-    make_noise(&bench);
-    if (backend_create(&bench.backend, &options, &err)) stop(&err);
+    if (!bench.noise) work_stop("out of memory");
+    work_make_noise(&bench);
+    if (backend_create(&bench.backend, &options, &err)) work_stop(err.message);
     if (argc > 2 && strcmp(argv[2], "none") != 0) {
         bench.csv = fopen(argv[2], "we");
-        if (!bench.csv) stop(&(struct err){.message = "the CSV file cannot be written"});
+        if (!bench.csv) work_stop("the CSV file cannot be written");
         fputs("op,shape,us,tb_s,tflop_s\n", bench.csv);
     }
     printf("%s\n", bench.backend->description);
