@@ -215,6 +215,15 @@ static float time_runs(const struct cuda_gemm *g, const struct cuda_linear_task 
     return ms;
 }
 
+// A way that is far behind after one round will not win, and a first start is not to wait for it.
+static void drop_slow(struct contest *c) {
+    float best = never_ms;
+    for (int i = 0; i < c->num_ways; i++) best = c->ms[i] < best ? c->ms[i] : best;
+    for (int i = 0; i < c->num_ways; i++) {
+        if (c->ms[i] > best * 1.3f) c->ms[i] = never_ms;
+    }
+}
+
 // Ways take turns, so that what changes with time, clocks above all, is the same for all of them. Of
 // a short task the least time counts, for nothing makes a run faster than it is and there are too few
 // for a median. A long one runs into the limit of the device's power, as it will in steps that are
@@ -226,9 +235,15 @@ static void measure(struct contest *c, const struct cuda_gemm *g,
         for (int i = 0; i < c->num_ways; i++) {
             if (round > 0 && c->ms[i] == never_ms) continue;
             float ms = time_runs(g, task, &c->ways[i], whole ? 1 : SHORT_RUNS, stream);
-            bool is_first = round <= 1 || ms == never_ms; // the first round warms up
-            c->ms[i] = is_first ? ms : whole ? c->ms[i] + ms : ms < c->ms[i] ? ms : c->ms[i];
+            if (round <= 1 || ms == never_ms) { // the first round warms up
+                c->ms[i] = ms;
+            } else if (whole) {
+                c->ms[i] += ms;
+            } else if (ms < c->ms[i]) {
+                c->ms[i] = ms;
+            }
         }
+        if (round == 1) drop_slow(c);
     }
 }
 
