@@ -1,12 +1,12 @@
 /* Measures single ops of a device as an engine calls them, with random inputs in the shapes of
- * Qwen3-0.6B and 8B and, for experts, Qwen3-30B-A3B. Weights are copied so often that they come from
- * memory, as in a step. Calls are recorded and run as one where the device can (CUDA graphs); the
- * median of some such runs counts.
+ * Qwen3-0.6B and 8B and, for experts, Qwen3-30B-A3B. Weights are copied so often that they come
+ * from memory, as in a step. Calls are recorded and run as one where the device can (CUDA graphs);
+ * the median of some such runs counts.
  *
  *   bench_device_ops [DEVICE [CSV [small]]]     cuda, none; small: shapes to try the program with
  *
- * Prints, and writes to CSV: op, shape, microseconds, and by the bytes and operations that it cannot do
- * without TB/s and TFLOP/s. */
+ * Prints, and writes to CSV: op, shape, microseconds, and by the bytes and operations that it
+ * cannot do without TB/s and TFLOP/s. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,8 +227,9 @@ static void fill_cache(struct work *w, const struct attention_case *c, uint32_t 
     uint32_t piece = 4096, total = num_blocks * BLOCK_SIZE;
     size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
     int32_t *slots = malloc(2 * piece * sizeof *slots), *dev = work_take(&fill, 2 * piece * 4);
+    if (!slots) work_stop("out of memory");
     args.qkv = work_activations(&fill, piece * row);
-    for (uint32_t first = 0; first < total && slots; first += piece) {
+    for (uint32_t first = 0; first < total; first += piece) {
         args.num_tokens = total - first < piece ? total - first : piece;
         for (uint32_t i = 0; i < args.num_tokens; i++) {
             slots[i] = (int32_t)(first + i);

@@ -36,9 +36,9 @@ void *work_activations(struct work *w, size_t count) {
     bool is_bf16 = bench->backend->activation_dtype == DTYPE_BF16;
     size_t size = is_bf16 ? sizeof(uint16_t) : sizeof(float);
     char *dev = work_take(w, count * size);
-    float *floats = malloc(WORK_PIECE * sizeof *floats);
-    if (!floats) work_stop("out of memory");
-    for (size_t i = 0; i < WORK_PIECE; i++) floats[i] = bf16_to_f32(bench->noise[i]);
+    float *floats = is_bf16 ? NULL : malloc(WORK_PIECE * sizeof *floats);
+    if (!is_bf16 && !floats) work_stop("out of memory");
+    for (size_t i = 0; floats && i < WORK_PIECE; i++) floats[i] = bf16_to_f32(bench->noise[i]);
     for (size_t done = 0; done < count; done += WORK_PIECE) {
         size_t left = count - done < WORK_PIECE ? count - done : WORK_PIECE;
         const void *from = is_bf16 ? (const void *)bench->noise : floats;
@@ -51,8 +51,9 @@ void *work_activations(struct work *w, size_t count) {
 void *work_floats(struct work *w, size_t count, float value) {
     float *host = malloc(count * sizeof *host);
     void *dev = work_take(w, count * sizeof *host);
-    for (size_t i = 0; i < count && host; i++) host[i] = value;
-    if (host) work_put(w, dev, host, count * sizeof *host);
+    if (!host) work_stop("out of memory");
+    for (size_t i = 0; i < count; i++) host[i] = value;
+    work_put(w, dev, host, count * sizeof *host);
     free(host);
     return dev;
 }

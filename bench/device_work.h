@@ -1,5 +1,5 @@
-/* What measuring an op of a device takes: memory with random numbers, and the median time of a call.
- * A fault ends the program with a sentence. */
+/* What measuring an op of a device takes: memory with random numbers, and the median time of a
+ * call. A fault ends the program with a sentence. */
 #ifndef BENCH_DEVICE_WORK_H
 #define BENCH_DEVICE_WORK_H
 

@@ -9,8 +9,8 @@
  * are contiguous: x[row][col] at row * cols + col.
  *
  * On the CPU a row's result never depends on which other rows are in the call: engines rely on that
- * for bit-identical logits under batching, chunking and prefix caching. A device may cut its sums by
- * the size of the call, so that results differ by rounding, but by nothing else. */
+ * for bit-identical logits under batching, chunking and prefix caching. A device may cut its sums
+ * by the size of the call, so that results differ by rounding, but by nothing else. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -84,8 +84,8 @@ struct embed_args {
     uint32_t num_tokens;
     int32_t vocab_start; // id of the table's first row; rows of other ranks become zeros
     void *out; // dev [num_tokens][hidden]
-    // dev, the step before's; a token of -1 - r is the one that its row r holds, which the host need
-    // not know yet. NULL: there are none.
+    // dev, the step before's; a token of -1 - r is the one that its row r holds, which the host
+    // need not know yet. NULL: there are none.
     const struct sample_result *previous;
 };
 
@@ -120,8 +120,8 @@ struct linear_fused_args {
     // than linear_fused_rows_max rows.
     void *residual;
     void *out; // dev, of the same shape; unused with residual
-    // dev [rows][out], with more than linear_fused_rows_max rows: the backend's to use, not overlapping
-    // the others.
+    // dev [rows][out], with more than linear_fused_rows_max rows: the backend's to use, not
+    // overlapping the others.
     void *scratch;
     uint32_t rows; // 1 .. linear_fused_rows_max, any number where linear_fused_any
     bool is_gated;
@@ -173,9 +173,9 @@ struct attention_args {
     // NULL, or what attention_prepare was not asked for, borrowed during the call: it is done on
     // the way, for the same qkv, cache, layer and shape, with the slots that the plan was given and
     // the last position of each context. Only where the backend says attention_prepares and no
-    // sequence has more than one query token. Keys and values of the step are not all written before
-    // any is read, so no sequence may see another's new slot; and nothing else may write this layer's
-    // cache since the step's first attention.
+    // sequence has more than one query token. Keys and values of the step are not all written
+    // before any is read, so no sequence may see another's new slot; and nothing else may write
+    // this layer's cache since the step's first attention.
     const struct attention_prepare_args *prepare;
     struct kv_cache *cache; // written with `prepare`
     const int32_t *query_start; // dev [num_seqs + 1]

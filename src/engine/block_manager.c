@@ -37,7 +37,7 @@ enum status block_manager_init(struct block_manager *manager, uint32_t num_block
             status = err_nomem(err, "tokens of cached KV blocks");
             goto fail;
         }
-        pages_populate(manager->tokens, num_blocks * block_size * sizeof *manager->tokens);
+        pages_populate(manager->tokens, (size_t)num_blocks * block_size * sizeof *manager->tokens);
         status = u64map_init(&manager->published, num_blocks, err);
         if (status) goto fail;
         pages_populate(manager->published.entries,

@@ -1,5 +1,5 @@
-/* Linears with what surrounds them in a layer, computed in float64, for the tests of the kernels that
- * do it on the way. */
+/* Linears with what surrounds them in a layer, computed in float64, for the tests of the kernels
+ * that do it on the way. */
 #ifndef CUDA_LINEAR_UTIL_H
 #define CUDA_LINEAR_UTIL_H
 
@@ -7,6 +7,9 @@
 
 // The result's rounding, each number rounded as badly as can be: a row may have few numbers.
 #define LINEAR_NMSE (3 * BF16_NMSE)
+// Of two kernels: both halves are rounded on their way, and SiLU of a negative number makes more of
+// it.
+#define GATED_TWICE_NMSE (6 * LINEAR_NMSE)
 
 struct fused_case {
     uint32_t out, in; // of the matrix
@@ -29,8 +32,9 @@ void fused_inputs_free(struct fused_inputs *v);
 // The first rows by the backend's linear_fused; the caller frees them.
 float *fused_on(struct backend *backend, const struct fused_case *c, const struct fused_inputs *v,
                 uint32_t rows);
-// Fails the test where a row of `got` is off by more than rounding; by row, so that one counts fully.
+// Fails the test where a row of `got` is off by more than `bound`; by row, so that one counts
+// fully.
 void fused_check(const struct fused_case *c, const struct fused_inputs *v, const float *got,
-                 uint32_t rows, const char *what);
+                 uint32_t rows, double bound, const char *what);
 
 #endif

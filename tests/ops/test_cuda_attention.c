@@ -1,6 +1,6 @@
-// attention_prepare, attention_plan and attention of the CUDA backend against the scalar ones, as an
-// engine drives them: what is in the cache already is written by steps before, blocks are scattered
-// over a cache that holds NaN, block tables end in blocks of others.
+// attention_prepare, attention_plan and attention of the CUDA backend against the scalar ones, as
+// an engine drives them: what is in the cache already is written by steps before, blocks are
+// scattered over a cache that holds NaN, block tables end in blocks of others.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 
 // q after norm and rotation: one rounding and a half for the reciprocal root.
 #define PREPARE_NMSE (1.5 * BF16_NMSE)
-// Roundings of q, k, v, the weights and the result: a score's error is a relative error of its weight.
-// Simulated with these inputs: 1.2e-5, over few numbers up to 5.2e-5.
+// Roundings of q, k, v, the weights and the result: a score's error is a relative error of its
+// weight. Simulated with these inputs: 1.2e-5, over few numbers up to 5.2e-5.
 #define ATTENTION_NMSE 3e-5
 #define ATTENTION_NMSE_FEW 1e-4
 

@@ -1,7 +1,8 @@
-/* Whole models on device cuda against transformers' float32 results, and against themselves: however
- * a step is cut, batched or recorded, greedy ids stay what they are. Activations are bfloat16 there, so
- * logits are compared with a bound of 3e-2 of the largest, and ids only where the reference's choice
- * was not close (EXPECTED_MARGIN_RULE). Needs a GPU: 77, which ctest counts as skipped, where there is none. */
+/* Whole models on device cuda against transformers' float32 results, and against themselves:
+ * however a step is cut, batched or recorded, greedy ids stay what they are. Activations are
+ * bfloat16 there, so logits are compared with a bound of 3e-2 of the largest, and ids only where
+ * the reference's choice was not close (EXPECTED_MARGIN_RULE). Needs a GPU: 77, which ctest counts
+ * as skipped, where there is none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -212,8 +213,8 @@ static float *logits_of(const struct nvllm_engine_options *options, uint32_t num
     return logits;
 }
 
-// Both take what was measured the fastest from one file: two measurements may choose two ways, which
-// round otherwise.
+// Both take what was measured the fastest from one file: two measurements may choose two ways,
+// which round otherwise.
 static void test_recorded_steps_are_eager_ones(void **state) {
     (void)state;
     static const uint32_t counts[] = {1, 3, 8, 13, NUM_CASES};

@@ -1,5 +1,6 @@
 /* The bundled model's 325 questions through the public API, all in one batch: at least 99 % exact.
- *   test_eval [DEVICE]     cpu. 77, which ctest counts as skipped, where cuda is asked for and not there. */
+ *   test_eval [DEVICE]     cpu. 77, which ctest counts as skipped, where cuda is asked for and not
+ * there. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -25,8 +25,9 @@ static struct gemm_cache *open_cache(const char *path, const char *device) {
     return cache;
 }
 
-// A file with two ways in it.
-static void write_two(const char *path) {
+// A file with two ways in it, `name` in the folder.
+static void write_two(const struct temp_folder *folder, const char *name, char path[PATH_BYTES]) {
+    snprintf(path, PATH_BYTES, "%s/%s", folder->path, name);
     struct gemm_cache *cache = open_cache(path, "GPU");
     struct gemm_way way = {.kind = GEMM_CUBLAS, .has_algo = 1};
     memset(&way.algo, 0xa5, sizeof way.algo);
@@ -35,17 +36,12 @@ static void write_two(const char *path) {
     gemm_cache_close(cache);
 }
 
-static void path_in(char path[PATH_BYTES], const struct temp_folder *folder, const char *name) {
-    snprintf(path, PATH_BYTES, "%s/%s", folder->path, name);
-}
-
 static void test_ways_come_back(void **state) {
     (void)state;
     struct temp_folder folder;
     char path[PATH_BYTES];
     temp_folder_create(&folder);
-    path_in(path, &folder, "gemm.txt");
-    write_two(path);
+    write_two(&folder, "gemm.txt", path);
     struct gemm_cache *cache = open_cache(path, "GPU");
     struct gemm_way way, want = {.kind = GEMM_CUBLAS, .has_algo = 1};
     memset(&want.algo, 0xa5, sizeof want.algo);
@@ -67,15 +63,14 @@ static void test_folders_above_the_file_are_made(void **state) {
     char path[PATH_BYTES];
     struct stat info;
     temp_folder_create(&folder);
-    path_in(path, &folder, "a/b/gemm.txt");
-    write_two(path);
+    write_two(&folder, "a/b/gemm.txt", path);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(unlink(path), 0);
-    path_in(path, &folder, "a/b");
+    *strrchr(path, '/') = '\0';
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
     assert_int_equal(rmdir(path), 0);
-    path_in(path, &folder, "a");
+    *strrchr(path, '/') = '\0';
     assert_int_equal(rmdir(path), 0);
     temp_folder_remove(&folder);
 }
@@ -85,8 +80,7 @@ static void test_another_device_is_measured_anew(void **state) {
     struct temp_folder folder;
     char path[PATH_BYTES];
     temp_folder_create(&folder);
-    path_in(path, &folder, "gemm.txt");
-    write_two(path);
+    write_two(&folder, "gemm.txt", path);
     struct gemm_cache *cache = open_cache(path, "another GPU");
     struct gemm_way way;
     assert_false(gemm_cache_get(cache, &first, &way));
@@ -99,8 +93,7 @@ static bool is_believed(const char *numbers) {
     struct temp_folder folder;
     char path[PATH_BYTES], text[4096], line[1024];
     temp_folder_create(&folder);
-    path_in(path, &folder, "gemm.txt");
-    write_two(path);
+    write_two(&folder, "gemm.txt", path);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
     assert_non_null(fgets(text, sizeof text, file)); // the title

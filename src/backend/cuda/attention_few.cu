@@ -1,15 +1,15 @@
-/* Decode attention for steps of few sequences, sm_90 and later: attention_decode.cu's function where
- * sequences x kv heads leave multiprocessors without work. So a cluster of up to 8 blocks takes a
- * sequence's group of queries: its tiles by turns, and what the blocks find is pushed from shared
- * memory to shared memory (st.async), to the block that joins those dimensions. Nothing has to be
- * planned, and no piece goes through memory.
+/* Decode attention for steps of few sequences, sm_90 and later: attention_decode.cu's function
+ * where sequences x kv heads leave multiprocessors without work. So a cluster of up to 8 blocks
+ * takes a sequence's group of queries: its tiles by turns, and what the blocks find is pushed from
+ * shared memory to shared memory (st.async), to the block that joins those dimensions. Nothing has
+ * to be planned, and no piece goes through memory.
  *
  * The first tiles of each warp are on their way before the kernel in front has ended, one tile
  * where linear_stream.cu's kernels are around, whose weights need the room, else two; the next keys
  * and values as soon as those in their place have been read.
  *
- * Launch: clusters = sequences x kv heads x groups of queries, of 8 blocks of 8 warps or of as many as
- * the device has room for at once. */
+ * Launch: clusters = sequences x kv heads x groups of queries, of 8 blocks of 8 warps or of as many
+ * as the device has room for at once. */
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/decode_heads.cuh"
 #include "backend/cuda/hopper.cuh"
@@ -253,8 +253,8 @@ template <int D, int STAGES> __device__ __forceinline__ void few_body(const few_
 template <int D> __global__ void __launch_bounds__(THREADS, 2) few_kernel(few_params p) {
     few_body<D, 2>(p);
 }
-// Between linear_stream.cu's kernels: registers and shared memory leave room for two of those, where
-// matrices are as small as Qwen3-0.6B's.
+// Between linear_stream.cu's kernels: registers and shared memory leave room for two of those,
+// where matrices are as small as Qwen3-0.6B's.
 template <int D> __global__ void __maxnreg__(96) dense_kernel(few_params p) {
     few_body<D, 1>(p);
 }

@@ -2,8 +2,8 @@
  * family has it, rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn
  * together), q back in place, k and v into the paged cache at slot_mapping. Where all tokens are
  * decodes, attention does it, by head_share.cuh, which has to round alike.
- * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token; a
- * lane has 8 elements of a head's first half and 8 of its second, two heads on their way at once. */
+ * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token;
+ * a lane has 8 elements of either half of a head, and two heads on their way at once. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
@@ -32,11 +32,6 @@ struct half_pair {
     uint4 low, high;
 };
 
-__device__ __forceinline__ float element(const uint4 &v, int i) {
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-    return i % 2 ? bf16_high(words[i / 2]) : bf16_low(words[i / 2]);
-}
-
 // By all lanes of a warp; those without work hold zeros.
 template <int D>
 __device__ __forceinline__ void normalize_and_rotate(half_pair &h, const float *norm, float eps,
@@ -44,7 +39,7 @@ __device__ __forceinline__ void normalize_and_rotate(half_pair &h, const float *
     float sum = 0, low[8], high[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        low[i] = element(h.low, i), high[i] = element(h.high, i);
+        low[i] = bf16_element(h.low, i), high[i] = bf16_element(h.high, i);
         sum += low[i] * low[i] + high[i] * high[i];
     }
 #pragma unroll
@@ -60,10 +55,8 @@ __device__ __forceinline__ void normalize_and_rotate(half_pair &h, const float *
         low[i] = a * c - b * s;
         high[i] = b * c + a * s;
     }
-    h.low = make_uint4(pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]),
-                       pack_bf16(low[4], low[5]), pack_bf16(low[6], low[7]));
-    h.high = make_uint4(pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3]),
-                        pack_bf16(high[4], high[5]), pack_bf16(high[6], high[7]));
+    h.low = pack_bf16(low);
+    h.high = pack_bf16(high);
 }
 
 template <int D>

@@ -76,8 +76,8 @@ template <int HEAD_DIM> __device__ __forceinline__ uint32_t chunk_offset(int row
     return swizzle<HEAD_DIM>(row, k * 2 % PERIOD + half) * 16 + k * 2 / PERIOD * PERIOD * 16;
 }
 
-// K Q^T of a tile, its keys from `keys` on: positions lane / 4 and + 8, queries lane % 4 * 2 and + 1;
-// -infinity for positions that hold nothing.
+// K Q^T of a tile, its keys from `keys` on: positions lane / 4 and + 8, queries lane % 4 * 2 and +
+// 1; -infinity for positions that hold nothing.
 template <int HEAD_DIM>
 __device__ __forceinline__ void tile_scores(float (&scores)[4],
                                             const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t keys,

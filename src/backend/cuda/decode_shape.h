@@ -14,8 +14,8 @@ enum {
     CUDA_DECODE_SPAN_TILES_MIN = 4, // tiles of a span at least
     CUDA_DECODE_STAGES_MAX = 4, // tiles on their way, per warp
     CUDA_DECODE_WARPS = 4, // of a block, of which two share a multiprocessor
-    // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has besides
-    // shared_bytes, in whole lines.
+    // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has
+    // besides shared_bytes, in whole lines.
     CUDA_DECODE_RESERVED_BYTES = 1536,
 };
 

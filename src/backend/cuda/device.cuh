@@ -91,6 +91,16 @@ __device__ __forceinline__ float bf16_high(uint32_t pair) {
     return __uint_as_float(pair & 0xffff0000u);
 }
 
+// Of 8 bf16: the one at i, which the compiler knows, and all of them.
+__device__ __forceinline__ float bf16_element(const uint4 &v, int i) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    return i % 2 ? bf16_high(words[i / 2]) : bf16_low(words[i / 2]);
+}
+__device__ __forceinline__ uint4 pack_bf16(const float (&v)[8]) {
+    return make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                      pack_bf16(v[6], v[7]));
+}
+
 __device__ __forceinline__ float exp2_fast(float x) { // within 2 ulp; below 2^-126 0
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

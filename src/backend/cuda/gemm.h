@@ -1,11 +1,11 @@
 /* Linears of more rows than the small kernels take, with what follows a linear in a layer
- * (kernels.h, struct cuda_linear_task): by cuBLASLt and a kernel after it, or by a kernel of our own
- * that does both at once.
+ * (kernels.h, struct cuda_linear_task): by cuBLASLt and a kernel after it, or by a kernel of our
+ * own that does both at once.
  *
- * The library's heuristic proposes algorithms for a shape; the first time that a shape is met the best
- * few are timed on the device beside our kernels (gemm_trial.c), and the winner is kept, in memory and
- * in a file for the next start. Rows are put into buckets, so that a shape is met soon. A way that was
- * chosen stays, so a run's results do not depend on timing noise within the run.
+ * The library's heuristic proposes algorithms for a shape; the first time that a shape is met the
+ * best few are timed on the device beside our kernels (gemm_trial.c), and the winner is kept, in
+ * memory and in a file for the next start. Rows are put into buckets, so that a shape is met soon.
+ * A way that was chosen stays, so a run's results do not depend on timing noise within the run.
  *
  * libcublasLt is opened at run time: a program without it still starts, and says so when a GPU is
  * asked for. */

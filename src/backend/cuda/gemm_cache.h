@@ -1,9 +1,9 @@
 /* Which way was the fastest for which linear, in memory and in a file, so that only a
  * machine's first start times them.
  *
- * The file is text: a line that names GPU and library, then a line per shape. A file of another GPU or
- * library, or a line that is not understood, is as good as none: the shape is timed again. Several
- * processes may write at once: each replaces the file whole, by rename. */
+ * The file is text: a line that names GPU and library, then a line per shape. A file of another GPU
+ * or library, or a line that is not understood, is as good as none: the shape is timed again.
+ * Several processes may write at once: each replaces the file whole, by rename. */
 #ifndef BACKEND_CUDA_GEMM_CACHE_H
 #define BACKEND_CUDA_GEMM_CACHE_H
 

@@ -199,8 +199,9 @@ static bool is_long(const struct cuda_linear_task *task) {
     return task->rows > PADDED_ROWS_MAX;
 }
 
-// `count` runs one behind the other, as launches of a step are: ours begin before the one in front has
-// ended. Small weights come from the L2 then, which in a step they do not. never_ms: it does not run.
+// `count` runs one behind the other, as launches of a step are: ours begin before the one in front
+// has ended. Small weights come from the L2 then, which in a step they do not. never_ms: it does
+// not run.
 static float time_runs(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                        const struct gemm_way *way, int count, cudaStream_t stream) {
     float ms = never_ms;
@@ -224,10 +225,10 @@ static void drop_slow(struct contest *c) {
     }
 }
 
-// Ways take turns, so that what changes with time, clocks above all, is the same for all of them. Of
-// a short task the least time counts, for nothing makes a run faster than it is and there are too few
-// for a median. A long one runs into the limit of the device's power, as it will in steps that are
-// full of them, and the whole time counts.
+// Ways take turns, so that what changes with time, clocks above all, is the same for all of them.
+// Of a short task the least time counts, for nothing makes a run faster than it is and there are
+// too few for a median. A long one runs into the limit of the device's power, as it will in steps
+// that are full of them, and the whole time counts.
 static void measure(struct contest *c, const struct cuda_gemm *g,
                     const struct cuda_linear_task *task, cudaStream_t stream) {
     bool whole = is_long(task);
@@ -248,8 +249,8 @@ static void measure(struct contest *c, const struct cuda_gemm *g,
 }
 
 // Earlier ones win ties within the noise: ours, which send less through memory. Of a short task
-// cuBLASLt's have to be better by what the kernels around them lose, since a kernel that neither begins
-// early nor lets the next one begin keeps those waiting. False: none runs.
+// cuBLASLt's have to be better by what the kernels around them lose, since a kernel that neither
+// begins early nor lets the next one begin keeps those waiting. False: none runs.
 static bool winner(const struct contest *c, bool whole, struct gemm_way *way) {
     float best = never_ms;
     for (int i = 0; i < c->num_ways; i++) {

@@ -21,13 +21,13 @@ enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // what split-K of the largest product
 // multiples of 16, then powers of two.
 uint32_t gemm_bucket(uint32_t rows);
 
-// Enqueues the task that way; false: cuBLASLt or the device refuses it, or the kernel does not take it,
-// and nothing runs.
+// Enqueues the task that way; false: cuBLASLt or the device refuses it, or the kernel does not take
+// it, and nothing runs.
 bool gemm_run_way(const struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                   const struct gemm_way *way, cudaStream_t stream);
 
-// The fastest way for tasks of the bucket, timed, or while a graph is captured the heuristic's first;
-// is_timed says which. false: none runs it.
+// The fastest way for tasks of the bucket, timed, or while a graph is captured the heuristic's
+// first; is_timed says which. false: none runs it.
 bool gemm_choose(const struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                  cudaStream_t stream, struct gemm_way *way, bool *is_timed);
 

@@ -116,8 +116,8 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map
                  "l"(map), "r"(column), "r"(row), "r"(barrier)
                  : "memory");
 }
-// The same to every block of the cluster whose bit is set, at the same place, told to the barrier at
-// the same place.
+// The same to every block of the cluster whose bit is set, at the same place, told to the barrier
+// at the same place.
 __device__ __forceinline__ void copy_box_to_all(uint32_t shared, const CUtensorMap *map, int column,
                                                 int row, uint32_t barrier, uint16_t blocks) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"

@@ -104,8 +104,8 @@ enum {
     CUDA_PREFILL_TILE = 64, // query tokens of one prefill work item, or half of them
 };
 
-// The step's work lists, written by attention_plan.cu and read by the attention of every layer; steps
-// of few decodes have none (attention_few.cu).
+// The step's work lists, written by attention_plan.cu and read by the attention of every layer;
+// steps of few decodes have none (attention_few.cu).
 // Decode: pieces of sequences one behind the other are cut into spans of equal length; a work unit
 // is a span for one kv head and up to CUDA_DECODE_GROUP of its queries.
 struct cuda_attention_plan {
@@ -196,8 +196,8 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
 // Returns whether it was linear_stream.cu's.
 bool cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
-// linear_gated.cu, linear_batch.cu: whether the kernel takes the task on this device, and the launch;
-// false: the device refuses it, and no error is left.
+// linear_gated.cu, linear_batch.cu: whether the kernel takes the task on this device, and the
+// launch; false: the device refuses it, and no error is left.
 bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
                              const struct cuda_device_info *info);
 bool cuda_linear_gated_launch(const struct cuda_linear_task *args,

@@ -4,11 +4,11 @@
  * touches what earlier kernels wrote or read.
  *
  * Decode attention alone reads the plan or lengths and slots, block tables and the cache before its
- * wait, from a step's second attention on. That is sound because a step's first attention lets the next kernel
- * start only after its own wait, so that later ones begin after all that went before it: the plan,
- * where there is one, and the embedding are ordinary launches, and of its layer's cache an attention is the only writer
- * in such a step. Every kernel between two of them waits in all its blocks that do anything, or is
- * an ordinary launch. */
+ * wait, from a step's second attention on. That is sound because a step's first attention lets the
+ * next kernel start only after its own wait, so that later ones begin after all that went before
+ * it: the plan, where there is one, and the embedding are ordinary launches, and of its layer's
+ * cache an attention is the only writer in such a step. Every kernel between two of them waits in
+ * all its blocks that do anything, or is an ordinary launch. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -64,15 +64,21 @@ void launch_dependent(void (*kernel)(PARAMS...), dim3 grid, unsigned threads, si
     cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
 }
 
-// In clusters of `size` blocks; sm_90 and later. False: refused, say because the device has no room for
-// such a cluster.
+// In clusters of `size` blocks; sm_90 and later.
 template <typename... PARAMS, typename... ARGS>
-bool launch_clusters(void (*kernel)(PARAMS...), int clusters, int size, unsigned threads,
-                     size_t shared_bytes, cudaStream_t stream, const ARGS &...args) {
+cudaError_t launch_clusters(void (*kernel)(PARAMS...), int clusters, int size, unsigned threads,
+                            size_t shared_bytes, cudaStream_t stream, const ARGS &...args) {
     cudaLaunchAttribute attributes[] = {dependent_attribute(), cluster_attribute(size)};
     cudaLaunchConfig_t config = launch_config(dim3(static_cast<unsigned>(clusters * size)), threads,
                                               shared_bytes, stream, attributes, 2);
-    return cudaLaunchKernelEx(&config, kernel, PARAMS(args)...) == cudaSuccess;
+    return cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
+}
+
+// False, and no error is left: refused, say because the device has no room for such a cluster.
+template <typename... ARGS> bool try_launch_clusters(const ARGS &...args) {
+    if (launch_clusters(args...) == cudaSuccess) return true;
+    (void)cudaGetLastError();
+    return false;
 }
 
 } // namespace

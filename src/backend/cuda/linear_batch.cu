@@ -1,19 +1,20 @@
 /* Linears of a decode batch for sm_90, 17 to 128 rows: y = x W^T + b by Hopper's products of a
- * warpgroup (hopper.cuh), with what follows a linear in a layer: SwiGLU's product of its two halves, or
- * the residual stream's sum. cuBLASLt has the plain products too; which way a shape gets is measured
- * (gemm_trial.c).
+ * warpgroup (hopper.cuh), with what follows a linear in a layer: SwiGLU's product of its two
+ * halves, or the residual stream's sum. cuBLASLt has the plain products too; which way a shape gets
+ * is measured (gemm_trial.c).
  *
  * Algorithm: outputs are the products' rows and rows of x their columns, so that weights, which are
  * what there is to read, come to one block once. A block multiplies 128 outputs by all rows, 64
  * inputs at a time, from a ring in shared memory that one thread fills. Where there are too few
- * outputs for all multiprocessors the blocks of a cluster share the inputs; each then adds up some of
- * the rows, from the others' shared memory, always in the same order. The first weights are on their
- * way before the kernel in front has ended. Where the linear is gated, half of a block's outputs are
- * those of the second half that the others are multiplied by.
+ * outputs for all multiprocessors the blocks of a cluster share the inputs; each then adds up some
+ * of the rows, from the others' shared memory, always in the same order. The first weights are on
+ * their way before the kernel in front has ended. Where the linear is gated, half of a block's
+ * outputs are those of the second half that the others are multiplied by.
  *
- * A row's result depends on the size of the batch by nothing but which way was measured the fastest.
+ * A row's result depends on the size of the batch by nothing but which way was measured the
+ * fastest.
  * Layout: ring [stages]{[outputs][128 bytes], [rows][128 bytes]} as hopper.cuh says; then, in its
- * place, sums [rows][outputs + PAD].
+ * place, sums [rows][PITCH].
  * Launch: outputs / 128 clusters of 1 to 8 blocks. Bytes: weights once; x once per cluster. */
 #include <nv/target>
 
@@ -192,14 +193,8 @@ __device__ __forceinline__ void load_sums(float (&v)[8], uint32_t sums, int spli
 
 __device__ __forceinline__ void add8(float (&v)[8], const __nv_bfloat16 *addends) {
     uint4 a = *reinterpret_cast<const uint4 *>(addends);
-    const uint32_t words[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] += i % 2 ? bf16_high(words[i / 2]) : bf16_low(words[i / 2]);
-}
-
-__device__ __forceinline__ void write8(const batch_params &p, const float (&v)[8], size_t at) {
-    *reinterpret_cast<uint4 *>(p.out + at) = make_uint4(
-        pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
+    for (int i = 0; i < 8; i++) v[i] += bf16_element(a, i);
 }
 
 // This block's part of the rows, eight columns a thread and turn.
@@ -225,7 +220,7 @@ __device__ __forceinline__ void finish(const batch_params &p, const batch_share 
             for (int j = 0; j < 8; j++) v[j] = silu(v[j]) * up[j];
         }
         if (p.kind == ADDED) add8(v, p.out + at);
-        write8(p, v, at);
+        *reinterpret_cast<uint4 *>(p.out + at) = pack_bf16(v);
     }
 }
 
@@ -295,12 +290,8 @@ bool launch(batch_params p, const cuda_linear_task *args, const cuda_device_info
     p.weight = tensor_map(args->linear.weight, args->linear.out, args->linear.in, OUTPUTS / 2,
                           CU_TENSOR_MAP_SWIZZLE_128B, info);
     cudaFuncSetAttribute(batch_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    if (launch_clusters(batch_kernel<S>, (p.columns + per_cluster - 1) / per_cluster, p.split,
-                        THREADS, BYTES, stream, p)) {
-        return true;
-    }
-    (void)cudaGetLastError();
-    return false;
+    return try_launch_clusters(batch_kernel<S>, (p.columns + per_cluster - 1) / per_cluster,
+                               p.split, THREADS, BYTES, stream, p);
 }
 
 } // namespace

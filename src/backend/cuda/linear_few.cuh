@@ -80,9 +80,9 @@ __device__ __forceinline__ float residual_of(const few_params &p, const result_p
     return p.residual && r.is_there ? __bfloat162float(p.residual[r.at]) : 0;
 }
 
-// The sums of a block's warps in shared memory, [WARPS][ROWS][STRIDE], and of squares [WARPS][ROWS].
-// All sizes are compiled in, for the loads of a total to go together; rows lie so far apart that
-// keep() finds 32 banks.
+// The sums of a block's warps in shared memory, [WARPS][ROWS][STRIDE], and of squares
+// [WARPS][ROWS]. All sizes are compiled in, for the loads of a total to go together; rows lie so
+// far apart that keep() finds 32 banks.
 constexpr int few_stride(int outputs) {
     return (outputs + 15) / 16 * 16 + 4;
 }
@@ -90,8 +90,8 @@ template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
     static constexpr int STRIDE = few_stride(ALL_OUTPUTS);
     float products[WARPS * ROWS * STRIDE], squares[WARPS * ROWS];
 
-    // A matrix instruction's: this lane's output, and the 8th after it where the operand has so many,
-    // ROWS_TILE rows from `row` on.
+    // A matrix instruction's: this lane's output, and the 8th after it where the operand has so
+    // many, ROWS_TILE rows from `row` on.
     __device__ __forceinline__ void keep(const float (&acc)[4], int warp, int output, int row,
                                          int lane, bool has_high) {
         float *at = products + (warp * ROWS + row + lane % 4 * 2) * STRIDE + output;

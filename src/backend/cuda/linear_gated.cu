@@ -1,15 +1,17 @@
 /* A gated linear of many rows for sm_90: out = silu(x G^T) * (x U^T), where W is G's rows, then U's
- * (SwiGLU, Shazeer 2020), by Hopper's products of a warpgroup (hopper.cuh). What cuBLASLt cannot: its
- * result would go through memory to be gated. Which of the two a shape gets is measured (gemm_trial.c).
+ * (SwiGLU, Shazeer 2020), by Hopper's products of a warpgroup (hopper.cuh). What cuBLASLt cannot:
+ * its result would go through memory to be gated. Which of the two a shape gets is measured
+ * (gemm_trial.c).
  *
  * Algorithm: a tile is 128 rows of x by 128 outputs of each half, which two warpgroups multiply, 64
- * rows each, 64 inputs at a time from a ring in shared memory. One thread of a third copies ahead of
- * them. Two blocks of a cluster have the same outputs: one copies G's rows to both, the other U's.
- * Blocks stay and take tiles in turn, so the ring is filled for the next tile while results are
- * written.
+ * rows each, 64 inputs at a time from a ring in shared memory. One thread of a third copies ahead
+ * of them. Two blocks of a cluster have the same outputs: one copies G's rows to both, the other
+ * U's. Blocks stay and take tiles in turn, so the ring is filled for the next tile while results
+ * are written.
  *
  * A row's result depends on nothing else in the batch.
- * Layout: operands as hopper.cuh says, [STAGES]{[128 rows][128 bytes], [2][128 outputs][128 bytes]}.
+ * Layout: operands as hopper.cuh says,
+ * [STAGES]{[128 rows][128 bytes], [2][128 outputs][128 bytes]}.
  * Launch: a block per multiprocessor, in pairs. Tiles that run at once are of 2,048 rows by 2,048
  * of both halves or so, which the L2 holds.
  * Bytes: weights once for 2,048 rows, x once, out once; flops 2 x rows x in x out. */
@@ -251,10 +253,6 @@ extern "C" bool cuda_linear_gated_launch(const struct cuda_linear_task *args,
     p.num_stripes = (p.columns + COLUMNS - 1) / COLUMNS;
     int clusters = info->num_sms / CLUSTER, tiles = p.num_lines * p.num_stripes;
     cudaFuncSetAttribute(gated_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    if (launch_clusters(gated_kernel, tiles < clusters ? tiles : clusters, CLUSTER, THREADS, BYTES,
-                        stream, p)) {
-        return true;
-    }
-    (void)cudaGetLastError();
-    return false;
+    return try_launch_clusters(gated_kernel, tiles < clusters ? tiles : clusters, CLUSTER, THREADS,
+                               BYTES, stream, p);
 }

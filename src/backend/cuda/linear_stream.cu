@@ -1,21 +1,22 @@
-/* Linear layers for 1 to 8 rows of small matrices, sm_90 and later: linear_small.cu's function, with all
- * of a block's weights on their way to its shared memory before the kernel in front has ended. There
- * they wait for as long as it takes, and a multiprocessor has room for those of two or three
- * kernels, so memory goes on while kernels hand over to each other; what is held in registers
+/* Linear layers for 1 to 8 rows of small matrices, sm_90 and later: linear_small.cu's function,
+ * with all of a block's weights on their way to its shared memory before the kernel in front has
+ * ended. There they wait for as long as it takes, and a multiprocessor has room for those of two or
+ * three kernels, so memory goes on while kernels hand over to each other; what is held in registers
  * leaves no room for the next kernel's blocks.
  *
- * Only so many copies are on their way at once: a queue of them would stand in front of all that the
- * kernels before this one still have to load. Once those have ended, the rest may come at once.
+ * Only so many copies are on their way at once: a queue of them would stand in front of all that
+ * the kernels before this one still have to load. Once those have ended, the rest may come at once.
  *
- * What is left after the wait is a matter of instructions, each of which is run once a launch: norms'
- * weights are in shared memory by then, biases in registers. Registers and shared memory are cut so
- * that two of these, of Qwen3-0.6B's matrices, and attention_few.cu's kernel have room at once.
+ * What is left after the wait is a matter of instructions, each of which is run once a launch:
+ * norms' weights are in shared memory by then, biases in registers. Registers and shared memory are
+ * cut so that two of these, of Qwen3-0.6B's matrices, and attention_few.cu's kernel have room at
+ * once.
  *
  * A tile is 8 rows of the matrix; two of them are the left operand of mma.sync m16n8k16 (gates and
  * their ups, where gated), rows of x its 8 columns. A warp takes every 8th line (64 inputs) of all
- * tiles; sums meet in shared memory, in order. A tile comes in two halves of 4 rows, the second half
- * half a line further; rows of both by turns are the operand's, so that 8 lanes that read 16 bytes each of
- * two rows find 8 different banks.
+ * tiles; sums meet in shared memory, in order. A tile comes in two halves of 4 rows, the second
+ * half half a line further; rows of both by turns are the operand's, so that 8 lanes that read 16
+ * bytes each of two rows find 8 different banks.
  *
  * Launch: a block per multiprocessor, or per tile where there are fewer; 8 warps, of which the last
  * also copies. */
