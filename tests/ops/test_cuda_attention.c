@@ -24,6 +24,10 @@ static const struct shape shapes[] = {
     {32, 2, 32, 64, false}, {2, 1, 256, 16, false}, {1, 1, 96, 256, false},  {6, 2, 128, 48, false},
 };
 
+// A shape whose decodes are attention_few.cu's on a device that has clusters, and one whose head is
+// too wide for that.
+static const struct shape *const few_and_many[] = {&shapes[1], &shapes[5]};
+
 static const struct work decode = {6, {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
 static const struct work prefill = {6,
                                     {{2, 2}, {15, 15}, {16, 16}, {17, 17}, {65, 65}, {300, 300}}};
@@ -118,7 +122,9 @@ static void test_skipped_slots_on_the_way(void **state) {
     if (!pair->device->attention_prepares) skip();
     const struct variant slots = {.on_the_way = true};
     const struct variant none = {.on_the_way = true, .unslotted = true};
-    check_agree(pair, &shapes[1], &decode, &slots, &none, "tokens without a slot");
+    for (size_t i = 0; i < ARRAY_LEN(few_and_many); i++) {
+        check_agree(pair, few_and_many[i], &decode, &slots, &none, "tokens without a slot");
+    }
 }
 
 // Sequences without positions take no part; results need not be numbers.
@@ -127,7 +133,9 @@ static void test_padding_on_the_way(void **state) {
     if (!pair->device->attention_prepares) skip();
     const struct variant all = {.on_the_way = true};
     const struct variant padded = {.on_the_way = true, .num_padding = 2};
-    check_agree(pair, &shapes[1], &decode, &all, &padded, "sequences of padding");
+    for (size_t i = 0; i < ARRAY_LEN(few_and_many); i++) {
+        check_agree(pair, few_and_many[i], &decode, &all, &padded, "sequences of padding");
+    }
 }
 
 static void test_prefill(void **state) {

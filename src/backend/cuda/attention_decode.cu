@@ -4,39 +4,25 @@
  * running maximum and sum (online softmax), pieces of one sequence are joined at the end.
  * attention_tile.cuh has what a warp does, decode_stream.cuh how its tiles come.
  *
- * decode_heads.cuh prepares q, k and v. Steps of few sequences are attention_few.cu's.
+ * decode_heads.cuh prepares q, k and v, in a warp of its own (decode_units.cuh). Steps of few
+ * sequences are attention_few.cu's.
  *
- * Launch: a fixed number of blocks of 4 warps that take every n-th unit of the plan
+ * Launch: a fixed number of blocks of 4 warps and that one, which take every n-th unit of the plan
  * (attention_plan.cu), so that a captured graph serves any lengths. The last block of a sequence in
  * pieces joins them in order. */
-#include "backend/cuda/decode_stream.cuh"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/decode_units.cuh"
 
 namespace {
 
-// Where the warps of a block meet.
+// Where the warps of a block meet, some queries at a time.
+constexpr int JOINED = CUDA_DECODE_JOINED;
 struct meeting {
-    float *values; // shared: [WARPS][queries of the unit][D]
+    float *values; // shared: [WARPS][JOINED or fewer queries][D]
     float *maxes, *sums; // shared: [WARPS][GROUP]
 };
 
-// What a block works on: one item for one group of queries.
-struct decode_unit : heads_unit {
-    int seq, length, piece; // of the item
-};
-
-__device__ __forceinline__ decode_unit unit_at(const decode_params &p, const work_place &place) {
-    decode_unit u = {};
-    int group = p.num_heads / p.num_kv_heads, first = place.first_query(p);
-    int4 range = load_range(p, place.item), token = load_token(p, place.item);
-    u.seq = range.x, u.length = range.z - range.y, u.piece = range.w;
-    u.token = token.x, u.position = token.y, u.slot = token.z;
-    u.kv_head = place.kv_head(p);
-    u.first_head = u.kv_head * group + first;
-    u.num_queries = min(group - first, GROUP);
-    u.has_new = p.prepares && token.w;
-    u.writes_cache = u.has_new && first == 0 && u.slot >= 0;
-    return u;
+__device__ __forceinline__ void meet() { // the warps that attend
+    named_wait(MEETING_BARRIER, ATTENDING);
 }
 
 // The pieces of one sequence and group of queries, in order; run by the block that came last.
@@ -44,7 +30,7 @@ template <int D>
 __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
     int first = p.splits[u.seq * 2], count = p.splits[u.seq * 2 + 1];
     constexpr int STRIDE = D + 2;
-    for (int i = threadIdx.x; i < u.num_queries * D; i += blockDim.x) {
+    for (int i = threadIdx.x; i < u.num_queries * D; i += ATTENDING) {
         int query = i / D, dim = i % D;
         const float *piece =
             p.partial + ((size_t)first * p.num_heads + u.first_head + query) * STRIDE;
@@ -61,37 +47,69 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
     }
 }
 
+// What the warps found of the queries [first, first + count), all at one place or as a piece.
 template <int D>
-__device__ void finish_unit(const decode_params &p, const decode_unit &u, const meeting &m) {
-    int slot = u.piece;
-    __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
-    for (int i = threadIdx.x; i < u.num_queries * D; i += blockDim.x) {
-        int query = i / D, dim = i % D;
-        weighed mine = join_block<D, WARPS>(m.values, m.maxes, m.sums, u.num_queries, query, dim);
-        if (slot < 0) {
-            out[query * D + dim] = __float2bfloat16(__fdividef(mine.value, mine.sum));
+__device__ __forceinline__ void write_found(const decode_params &p, const decode_unit &u,
+                                            const meeting &m, __nv_bfloat16 *out, int first,
+                                            int count) {
+    for (int i = threadIdx.x; i < count * D / 4; i += ATTENDING) {
+        int query = i * 4 / D, dim = i * 4 % D;
+        warp_weights<WARPS> weights(m.maxes + first, m.sums + first, query);
+        float v[4] = {};
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float4 found =
+                *reinterpret_cast<const float4 *>(m.values + (w * count + query) * D + dim);
+            v[0] += weights.of[w] * found.x, v[1] += weights.of[w] * found.y;
+            v[2] += weights.of[w] * found.z, v[3] += weights.of[w] * found.w;
+        }
+        query += first;
+        if (u.piece < 0) {
+            float scale = __fdividef(1, weights.sum);
+            *reinterpret_cast<uint2 *>(out + query * D + dim) = make_uint2(
+                pack_bf16(v[0] * scale, v[1] * scale), pack_bf16(v[2] * scale, v[3] * scale));
             continue;
         }
-        float *piece = p.partial + ((size_t)slot * p.num_heads + u.first_head + query) * (D + 2);
-        piece[dim] = mine.value;
+        float *piece = p.partial + ((size_t)u.piece * p.num_heads + u.first_head + query) * (D + 2);
+#pragma unroll
+        for (int j = 0; j < 4; j++) piece[dim + j] = v[j];
         if (dim == 0) {
-            piece[D] = mine.max;
-            piece[D + 1] = mine.sum;
+            piece[D] = weights.max;
+            piece[D + 1] = weights.sum;
         }
     }
-    if (slot < 0) return;
+}
+
+// Whether this block's piece is the sequence's last that was written, all others being there.
+__device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
     __shared__ int is_last;
     __threadfence();
-    __syncthreads();
+    meet();
     if (threadIdx.x == 0) {
         int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
         is_last = atomicAdd(counter, 1) == p.splits[u.seq * 2 + 1] - 1;
         if (is_last) *counter = 0; // ready for the next layer
     }
-    __syncthreads();
-    if (!is_last) return;
+    meet();
+    if (!is_last) return false;
     __threadfence();
-    join_pieces<D>(p, u, out);
+    return true;
+}
+
+template <int D>
+__device__ void finish_unit(const decode_params &p, const decode_unit &u, accumulator<D> &acc,
+                            const meeting &m) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    join_weights<D>(acc, m.maxes, m.sums, warp, lane);
+    for (int first = 0; first < u.num_queries; first += JOINED) {
+        int count = min(u.num_queries - first, JOINED);
+        if (first) meet(); // the queries before have been read
+        join_values<D>(acc, m.values, first, count, warp, lane);
+        meet();
+        write_found<D>(p, u, m, out, first, count);
+    }
+    if (u.piece >= 0 && is_last_piece(p, u)) join_pieces<D>(p, u, out);
 }
 
 // This warp's tiles of an item.
@@ -119,45 +137,39 @@ __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_
     }
 }
 
-template <int D> __global__ void __launch_bounds__(WARPS * 32) decode_kernel(decode_params p) {
-    extern __shared__ __align__(128) char memory[];
+template <int D>
+__device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slots,
+                                       tile_stream<D> &stream, const meeting &m) {
+    if (p.starts_early) wait_for_earlier();
+    for (int i = 0;; i++) {
+        int number = i % UNITS_AHEAD;
+        unit_slot<D> &slot = slots[number];
+        slot_wait(FULL_BARRIER, number); // of the last unit's results all have been read, too
+        decode_unit u = slot.unit;
+        if (!u.is_there) return;
+        accumulator<D> acc = {};
+        acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
+        take_tiles<D>(p, u, slot.heads, stream, acc);
+        slot_arrive(EMPTY_BARRIER, number);
+        finish_unit<D>(p, u, acc, m);
+    }
+}
+
+template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p) {
+    extern __shared__ __align__(128) char memory[]; // rings, units, values
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     __shared__ uint64_t barriers[WARPS * CUDA_DECODE_STAGES_MAX];
     if (!p.starts_early) wait_for_earlier();
     let_next_start();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int ring_bytes = p.stages * tile_stream<D>::TILE_BYTES;
+    auto slots = reinterpret_cast<unit_slot<D> *>(memory + WARPS * ring_bytes);
+    static_assert(sizeof *slots == CUDA_DECODE_UNIT_BYTES(D), "decode_shape.c");
+    if (warp == WARPS) return prepare_units<D>(p, slots, lane);
     tile_stream<D> stream(p, shared_address(memory) + warp * ring_bytes,
                           shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
-    float *rope = reinterpret_cast<float *>(memory + WARPS * ring_bytes); // [D]
-    auto &heads = *reinterpret_cast<unit_heads<D> *>(rope + D);
-    static_assert(sizeof heads == CUDA_DECODE_HEADS_BYTES(D), "decode_shape.c");
-    // Where the warps meet when the heads have been read: two blocks share a multiprocessor, and
-    // one place has to do for both.
-    meeting m = {rope + D, maxes, sums};
-    work_place place = work_start();
-    if (!place.next(p, stream.num_units)) return;
-    decode_unit u = unit_at(p, place);
-    stage_rope<D>(p, u, rope);
-    prefetch_floats(p.q_norm, D, threadIdx.x);
-    prefetch_floats(p.k_norm, D, threadIdx.x);
-    __syncthreads();
-    if (p.starts_early) wait_for_earlier();
-    for (;;) {
-        heads.template prepare<WARPS>(p, u, rope, warp, lane);
-        __syncthreads();
-        accumulator<D> acc = {};
-        acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D>(p, u, heads, stream, acc);
-        __syncthreads();
-        join_warps<D>(acc, m.values, m.maxes, m.sums, u.num_queries, warp, lane);
-        __syncthreads();
-        finish_unit<D>(p, u, m);
-        if (!place.next(p, stream.num_units)) break;
-        u = unit_at(p, place);
-        stage_rope<D>(p, u, rope);
-        __syncthreads(); // rope is there, and what the last item left has been read
-    }
+    meeting m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
+    attend<D>(p, slots, stream, m);
 }
 
 template <int D>
@@ -173,7 +185,7 @@ void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_d
     // Always as much: it is the process's and not the launch's, and two engines may launch at once.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES);
-    launch_dependent(kernel, dim3(shape.num_blocks), WARPS * 32, shape.shared_bytes, info, stream,
+    launch_dependent(kernel, dim3(shape.num_blocks), ALL_THREADS, shape.shared_bytes, info, stream,
                      p);
 }
 
@@ -184,13 +196,14 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.block_tables = args->block_tables;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.items = reinterpret_cast<const cuda_decode_item *>(plan->items);
-    p.spans = plan->spans;
+    p.spans = reinterpret_cast<const cuda_decode_span *>(plan->spans);
     p.counts = plan->counts;
     p.splits = plan->splits;
     p.arrived = plan->arrived;
     p.partial = plan->partial;
     p.groups = shape.groups;
     p.units_per_span = shape.units_per_span;
+    p.num_units = shape.num_spans * shape.units_per_span;
     p.stages = shape.stages;
     p.scale = args->scale * LOG2E;
     p.starts_early = args->prepare && plan->is_settled;

@@ -39,7 +39,8 @@ struct plan_params {
     const uint32_t *table_stride;
     cuda_decode_item *items;
     int4 *tiles;
-    int32_t *spans, *counts, *splits;
+    cuda_decode_span *spans;
+    int32_t *counts, *splits;
     int num_seqs, tile_tokens;
     int num_spans, span_tiles_min; // as in decode_shape.h
 };
@@ -70,13 +71,15 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
         one.piece = pieces > 1 ? slot + i : -1;
         one.is_end = i + 1 == pieces;
         p.items[item + i] = one;
-        // This piece is the span's first.
-        if ((first + i) * span_tiles >= begin) p.spans[first + i] = item + i;
+        if ((first + i) * span_tiles < begin) continue; // it is not its span's first
+        cuda_decode_span &span = p.spans[first + i];
+        span.seq = one.seq, span.start = one.start, span.stop = one.stop, span.piece = one.piece;
+        span.item = item + i;
+        if (first + i > 0) p.spans[first + i - 1].end = item + i;
     }
 }
 
-// Returns the number of spans.
-__device__ int plan_decodes(const plan_params &p, int *warp_sums) {
+__device__ void plan_decodes(const plan_params &p, int *warp_sums) {
     int total = 0, sum;
     for (int first = 0; first < p.num_seqs; first += blockDim.x) {
         block_scan(decode_tiles(p, first + threadIdx.x), warp_sums, &sum);
@@ -97,8 +100,10 @@ __device__ int plan_decodes(const plan_params &p, int *warp_sums) {
         if (tiles) write_items(p, seq, begin, tiles, span_tiles, item, slot);
     }
     int num_spans = (num_tiles + span_tiles - 1) / span_tiles;
-    if (threadIdx.x == 0) p.spans[num_spans] = num_items;
-    return num_spans;
+    if (threadIdx.x == 0 && num_spans) p.spans[num_spans - 1].end = num_items;
+    for (int i = num_spans + threadIdx.x; i < p.num_spans; i += blockDim.x) {
+        p.spans[i].item = p.spans[i].end = 0;
+    }
 }
 
 // Returns the number of tiles of queries.
@@ -122,12 +127,12 @@ __device__ int plan_prefills(const plan_params &p, int *warp_sums) {
 
 __global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
     __shared__ int warp_sums[THREADS_MAX / 32];
-    int num_spans = plan_decodes(p, warp_sums), num_tiles = plan_prefills(p, warp_sums);
+    plan_decodes(p, warp_sums);
+    int num_tiles = plan_prefills(p, warp_sums);
     if (threadIdx.x) return;
-    p.counts[0] = num_spans;
-    p.counts[1] = num_tiles;
-    p.counts[2] = static_cast<int32_t>(*p.table_stride);
-    p.counts[3] = 0;
+    p.counts[0] = num_tiles;
+    p.counts[1] = static_cast<int32_t>(*p.table_stride);
+    p.counts[2] = 0;
 }
 
 } // namespace
@@ -146,7 +151,7 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     p.slot_mapping = args->slot_mapping;
     p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);
-    p.spans = plan->spans;
+    p.spans = reinterpret_cast<cuda_decode_span *>(plan->spans);
     p.counts = plan->counts;
     p.splits = plan->splits;
     p.num_seqs = static_cast<int>(args->num_seqs);

@@ -199,7 +199,7 @@ template <int D, int ROW_TILES, int KV> struct prefill {
     }
 
     static __device__ void run(const prefill_params &p, char *memory) {
-        if (blockIdx.x >= p.counts[1]) return;
+        if (blockIdx.x >= p.counts[0]) return;
         int4 tile = p.tiles[blockIdx.x]; // sequence, token, position, number of queries
         int heads = blockDim.x / (TOKENS / (ROW_TILES * 16) * 32);
         int first_head = blockIdx.y * heads;
@@ -207,7 +207,7 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         int token = tile.y, position = tile.z, num_tokens = tile.w; // of the tile's first query
         int num_positions = position + num_tokens; // that its last query sees
-        const int32_t *table = p.block_tables + (size_t)tile.x * p.counts[2];
+        const int32_t *table = p.block_tables + (size_t)tile.x * p.counts[1];
 
         uint32_t queries = shared_address(memory);
         uint32_t ring = queries + TOKENS * heads * ROW_BYTES;

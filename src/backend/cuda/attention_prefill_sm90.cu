@@ -131,7 +131,7 @@ template <int D> struct prefill {
     // The thread that takes items off the counter. Each that is begun takes a number, so the last
     // number is known: whoever gets it leaves the counter as the next launch wants it.
     static __device__ void schedule(const prefill_params &p, const places &m) {
-        int pairs = p.num_heads / p.heads, num_items = p.counts[1] * pairs;
+        int pairs = p.num_heads / p.heads, num_items = p.counts[0] * pairs;
         uint32_t parity = 0;
         for (int index = blockIdx.x;; parity ^= 1) {
             item w = {};
@@ -140,19 +140,19 @@ template <int D> struct prefill {
             int4 tile = p.tiles[min(index / pairs, p.max_tiles - 1)];
             int number = 0;
             if (index < num_items) {
-                number = atomicAdd(&p.counts[3], 1);
+                number = atomicAdd(&p.counts[2], 1);
                 w.token = tile.y;
                 w.position = tile.z;
                 w.num_tokens = tile.w;
                 w.num_positions = tile.z + tile.w;
                 w.first_head = index % pairs * p.heads;
                 w.kv_head = w.first_head / (p.num_heads / p.num_kv_heads);
-                w.table = tile.x * p.counts[2];
+                w.table = tile.x * p.counts[1];
             }
             m.b->next = w;
             barrier_arrive(m.next_full);
             if (index >= num_items) break;
-            if (number == num_items - 1) p.counts[3] = 0;
+            if (number == num_items - 1) p.counts[2] = 0;
             index = number + static_cast<int>(gridDim.x);
         }
     }

@@ -1,10 +1,9 @@
 /* Between the qkv projection and attention, in one pass: RMS norm of every q and k head where the
- * family has it, rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn
- * together), q back in place, k and v into the paged cache at slot_mapping. Where all tokens are
- * decodes, attention does it, by head_share.cuh, which has to round alike.
+ * family has it, rotary embedding (head_lanes.cuh), q back in place, k and v into the paged cache
+ * at slot_mapping. Where all tokens are decodes, attention does it.
  * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token;
  * a lane has 8 elements of either half of a head, and two heads on their way at once. */
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/head_lanes.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
 
@@ -21,44 +20,6 @@ struct prepare_params {
     float eps;
 };
 
-template <int D> struct prepare_shape {
-    static constexpr int LANES = D / 16; // with work, of a head
-    static constexpr int WIDTH = LANES == 6 ? 8 : LANES; // a power of two of them
-    static constexpr int HEADS = 32 / WIDTH; // of a warp in a turn
-};
-
-// 8 elements of each half of a head.
-struct half_pair {
-    uint4 low, high;
-};
-
-// By all lanes of a warp; those without work hold zeros.
-template <int D>
-__device__ __forceinline__ void normalize_and_rotate(half_pair &h, const float *norm, float eps,
-                                                     const float *rope, int first) {
-    float sum = 0, low[8], high[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        low[i] = bf16_element(h.low, i), high[i] = bf16_element(h.high, i);
-        sum += low[i] * low[i] + high[i] * high[i];
-    }
-#pragma unroll
-    for (int offset = prepare_shape<D>::WIDTH / 2; offset; offset >>= 1) {
-        sum += __shfl_xor_sync(FULL_WARP, sum, offset);
-    }
-    float scale = norm ? rsqrtf(sum / D + eps) : 1.0f;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float a = low[i], b = high[i];
-        if (norm) a *= scale * norm[first + i], b *= scale * norm[first + i + D / 2];
-        float c = rope[first + i], s = rope[first + i + D / 2];
-        low[i] = a * c - b * s;
-        high[i] = b * c + a * s;
-    }
-    h.low = pack_bf16(low);
-    h.high = pack_bf16(high);
-}
-
 template <int D>
 __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cache, int slot,
                                     int kv_head) {
@@ -66,27 +27,22 @@ __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cach
     return cache + (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
 }
 
-// q goes back, k and v to the cache, where chunks of 8 are swizzled by the position.
+// q goes back, k and v to the cache.
 template <int D>
-__device__ __forceinline__ void store(const prepare_params &p, const half_pair &h,
+__device__ __forceinline__ void store(const prepare_params &p, const half_pair<D> &h,
                                       __nv_bfloat16 *row, int head, int slot, int chunk) {
-    int low = chunk, high = chunk + D / 16;
-    if (head >= p.num_heads) {
-        int kv_head = head - p.num_heads;
-        bool is_value = kv_head >= p.num_kv_heads;
-        if (slot < 0) return;
-        row = cache_row<D>(p, is_value ? p.values : p.keys, slot,
-                           is_value ? kv_head - p.num_kv_heads : kv_head);
-        low = swizzle<D>(slot % p.block_size, low);
-        high = swizzle<D>(slot % p.block_size, high);
-    }
-    reinterpret_cast<uint4 *>(row)[low] = h.low;
-    reinterpret_cast<uint4 *>(row)[high] = h.high;
+    if (head < p.num_heads) return h.store(row, chunk);
+    if (slot < 0) return;
+    int kv_head = head - p.num_heads;
+    bool is_value = kv_head >= p.num_kv_heads;
+    row = cache_row<D>(p, is_value ? p.values : p.keys, slot,
+                       is_value ? kv_head - p.num_kv_heads : kv_head);
+    h.store_swizzled(row, slot % p.block_size, chunk);
 }
 
 template <int D>
 __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params p) {
-    using shape = prepare_shape<D>;
+    using shape = head_lanes<D>;
     let_next_start();
     wait_for_earlier();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -94,7 +50,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
     int slot = p.slot_mapping[token];
     const float *rope = p.rope + (size_t)p.positions[token] * D;
     for (int start = warp * shape::HEADS; start < heads; start += TURNS * warps * shape::HEADS) {
-        half_pair h[TURNS] = {};
+        half_pair<D> h[TURNS] = {};
         __nv_bfloat16 *row[TURNS];
         int head[TURNS];
         bool has_work[TURNS];
@@ -103,17 +59,13 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
             head[t] = start + t * warps * shape::HEADS + lane / shape::WIDTH;
             has_work[t] = head[t] < heads && chunk < shape::LANES;
             row[t] = p.qkv + ((size_t)token * heads + head[t]) * D;
-            if (!has_work[t]) continue;
-            h[t].low = reinterpret_cast<const uint4 *>(row[t])[chunk];
-            h[t].high = reinterpret_cast<const uint4 *>(row[t])[chunk + D / 16];
+            if (has_work[t]) h[t].load(row[t], chunk);
         }
 #pragma unroll
         for (int t = 0; t < TURNS; t++) {
-            half_pair turned = h[t];
+            half_pair<D> turned = h[t];
             bool is_query = head[t] < p.num_heads;
-            // Lanes without work read the first chunk's constants.
-            normalize_and_rotate<D>(turned, is_query ? p.q_norm : p.k_norm, p.eps, rope,
-                                    chunk < shape::LANES ? chunk * 8 : 0);
+            normalize_and_rotate(turned, is_query ? p.q_norm : p.k_norm, p.eps, rope, chunk);
             if (head[t] < p.num_heads + p.num_kv_heads) h[t] = turned;
             if (has_work[t]) store<D>(p, h[t], row[t], head[t], slot, chunk);
         }
@@ -123,7 +75,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
 // Warps enough for all heads in one go.
 template <int D>
 void launch(const prepare_params &p, const cuda_device_info *info, cudaStream_t stream) {
-    int heads = p.num_heads + 2 * p.num_kv_heads, per_warp = prepare_shape<D>::HEADS * TURNS;
+    int heads = p.num_heads + 2 * p.num_kv_heads, per_warp = head_lanes<D>::HEADS * TURNS;
     int warps = (heads + per_warp - 1) / per_warp;
     launch_dependent(prepare_kernel<D>, dim3(static_cast<unsigned>(p.num_tokens)),
                      static_cast<unsigned>((warps < WARPS_MAX ? warps : WARPS_MAX) * 32), 0, info,

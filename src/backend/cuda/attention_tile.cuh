@@ -157,11 +157,11 @@ __device__ __forceinline__ void load_queries(uint32_t (&q)[HEAD_DIM / 16][2],
     }
 }
 
-// Puts a warp's result where the warps of a block meet: [warp][num_queries][dim] unnormalised, with
-// max and sum [warp][GROUP], in shared memory.
+// Maximum and sum of a warp's queries, [warp][GROUP], to where the warps of a block meet in shared
+// memory.
 template <int HEAD_DIM>
-__device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *maxes, float *sums,
-                           int num_queries, int warp, int lane) {
+__device__ __forceinline__ void join_weights(accumulator<HEAD_DIM> &acc, float *maxes, float *sums,
+                                             int warp, int lane) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         for (int offset = 4; offset < 32; offset <<= 1) {
@@ -172,40 +172,66 @@ __device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *max
             sums[warp * GROUP + lane * 2 + i] = acc.sum[i];
         }
     }
-    float *mine = shared + warp * num_queries * HEAD_DIM;
-    int query = lane % 4 * 2;
+}
+
+// Its unnormalised values of the queries [first, first + count), [warp][count][dim].
+template <int HEAD_DIM>
+__device__ __forceinline__ void join_values(const accumulator<HEAD_DIM> &acc, float *shared,
+                                            int first, int count, int warp, int lane) {
+    float *mine = shared + warp * count * HEAD_DIM;
+    int query = lane % 4 * 2 - first;
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
         int dim = d * 16 + lane / 4;
-        if (query < num_queries) {
+        if (query >= 0 && query < count) {
             mine[query * HEAD_DIM + dim] = acc.o[d][0];
             mine[query * HEAD_DIM + dim + 8] = acc.o[d][2];
         }
-        if (query + 1 < num_queries) {
+        if (query + 1 >= 0 && query + 1 < count) {
             mine[(query + 1) * HEAD_DIM + dim] = acc.o[d][1];
             mine[(query + 1) * HEAD_DIM + dim + 8] = acc.o[d][3];
         }
     }
 }
 
+template <int HEAD_DIM>
+__device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *maxes, float *sums,
+                           int num_queries, int warp, int lane) {
+    join_weights<HEAD_DIM>(acc, maxes, sums, warp, lane);
+    join_values<HEAD_DIM>(acc, shared, 0, num_queries, warp, lane);
+}
+
+// What the warps of a block weigh against each other for one query.
+template <int WARPS> struct warp_weights {
+    float max, sum, of[WARPS];
+
+    __device__ __forceinline__ warp_weights(const float *maxes, const float *sums, int query) {
+        max = maxes[query], sum = 0;
+#pragma unroll
+        for (int w = 1; w < WARPS; w++) max = fmaxf(max, maxes[w * GROUP + query]);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            of[w] = exp2_fast(maxes[w * GROUP + query] - max);
+            sum += of[w] * sums[w * GROUP + query];
+        }
+    }
+};
+
 // Weighted values of some positions, with their maximum score and the sum of their weights.
 struct weighed {
     float max, sum, value;
 };
 
-// What the warps of a block found of one query and dimension, as join_warps left it.
+// What the warps of a block found of one query and dimension, as they left it there.
 template <int HEAD_DIM, int WARPS>
 __device__ __forceinline__ weighed join_block(const float *shared, const float *maxes,
                                               const float *sums, int num_queries, int query,
                                               int dim) {
-    weighed r = {maxes[query], 0, 0};
-#pragma unroll
-    for (int w = 1; w < WARPS; w++) r.max = fmaxf(r.max, maxes[w * GROUP + query]);
+    warp_weights<WARPS> weights(maxes, sums, query);
+    weighed r = {weights.max, weights.sum, 0};
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-        float weight = exp2_fast(maxes[w * GROUP + query] - r.max);
-        r.sum += weight * sums[w * GROUP + query];
-        r.value += weight * shared[(w * num_queries + query) * HEAD_DIM + dim];
+        r.value += weights.of[w] * shared[(w * num_queries + query) * HEAD_DIM + dim];
     }
     return r;
 }

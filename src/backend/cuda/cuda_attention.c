@@ -27,9 +27,13 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     size_t arrived = (size_t)plan->max_seqs * spec->num_heads * sizeof *plan->arrived;
     size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
-    CU(cudaMalloc((void **)&plan->spans, (plan->max_items + 1) * sizeof *plan->spans));
+    CU(cudaMalloc((void **)&plan->spans,
+                  (size_t)shape.num_spans * sizeof(struct cuda_decode_span)));
+    // A block loads spans whole, also what empty ones are not told.
+    CU(cudaMemsetAsync(plan->spans, 0, (size_t)shape.num_spans * sizeof(struct cuda_decode_span),
+                       cuda->stream));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
-    CU(cudaMalloc((void **)&plan->counts, 4 * sizeof *plan->counts));
+    CU(cudaMalloc((void **)&plan->counts, 3 * sizeof *plan->counts));
     CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
     CU(cudaMalloc((void **)&plan->arrived, arrived));
     CU(cudaMalloc((void **)&plan->partial, plan->max_items * piece));

@@ -1,10 +1,12 @@
 /* The heads of one new token between the qkv projection and decode attention, in a block's shared
- * memory: where a step has nothing but decodes, q and k are normalised and rotated here, a head by
- * each warp, and the new token's key and value take their place in their tile and in the cache: a
- * kernel less, and what is cached is on its way while the projection in front still runs. */
+ * memory: where a step has nothing but decodes, q and k are normalised and rotated here, by all
+ * warps, a head each, or by one warp for the others, and the new token's key and value take their
+ * place in their tile and in the cache: a kernel less, and what is cached is on its way while the
+ * projection in front still runs. */
 #pragma once
 
 #include "backend/cuda/attention_tile.cuh"
+#include "backend/cuda/head_lanes.cuh"
 #include "backend/cuda/head_share.cuh"
 
 namespace {
@@ -43,7 +45,21 @@ struct heads_unit {
     int kv_head, first_head, num_queries;
     bool has_new; // of a step that is prepared here: the new token is among its positions
     bool writes_cache; // and this is the one unit of its kv head that keeps it
+
+    // Heads to be prepared: queries, then the new token's key and value.
+    __device__ __forceinline__ int num_tasks() const {
+        return num_queries + (has_new ? 2 : 0);
+    }
 };
+
+// One of those heads, [D].
+template <int D>
+__device__ __forceinline__ const __nv_bfloat16 *head_of(const heads_params &p, const heads_unit &u,
+                                                        int task) {
+    int other = task - u.num_queries;
+    int head = other < 0 ? u.first_head + task : p.num_heads + other * p.num_kv_heads + u.kv_head;
+    return p.qkv + (size_t)u.token * p.qkv_stride + (size_t)head * D;
+}
 
 // By all threads: the row of the new token's position, at hand before its heads are there.
 template <int D>
@@ -65,29 +81,65 @@ template <int D> struct __align__(16) unit_heads {
     template <int WARPS>
     __device__ __forceinline__ void prepare(const heads_params &p, const heads_unit &u,
                                             const float *rope, int warp, int lane) {
-        const __nv_bfloat16 *heads = p.qkv + (size_t)u.token * p.qkv_stride;
-        int num_tasks = u.num_queries + (u.has_new ? 2 : 0);
-        for (int task = warp; task < num_tasks; task += WARPS) {
+        for (int task = warp; task < u.num_tasks(); task += WARPS) {
             int other = task - u.num_queries; // 0: key, 1: value
-            int head =
-                other < 0 ? u.first_head + task : p.num_heads + other * p.num_kv_heads + u.kv_head;
             head_share<D> one;
-            one.load(heads + (size_t)head * D, lane);
+            one.load(head_of<D>(p, u, task), lane);
             if (p.prepares && other < 1) {
                 one.prepare(other < 0 ? p.q_norm : p.k_norm, p.eps, rope, lane);
             }
             one.store(other < 0 ? queries + task * STRIDE : fresh[other], lane);
-            if (other >= 0 && u.writes_cache) keep(p, u, one, other, lane);
+            if (other < 0 || !u.writes_cache) continue;
+            one.store_swizzled(cache_row(p, u, other), place_in_block(p, u), lane);
         }
     }
 
-    // In the cache.
-    __device__ __forceinline__ void keep(const heads_params &p, const heads_unit &u,
-                                         const head_share<D> &one, int is_value, int lane) const {
+    // The same by one warp, several heads at once.
+    __device__ __forceinline__ void prepare_alone(const heads_params &p, const heads_unit &u,
+                                                  const float *rope, int lane) {
+        using shape = head_lanes<D>;
+        constexpr int TURNS = 2;
+        int chunk = lane % shape::WIDTH, num_tasks = u.num_tasks();
+        for (int start = 0; start < num_tasks; start += TURNS * shape::HEADS) {
+            half_pair<D> h[TURNS] = {};
+            int task[TURNS];
+            bool has_work[TURNS];
+#pragma unroll
+            for (int t = 0; t < TURNS; t++) {
+                task[t] = start + t * shape::HEADS + lane / shape::WIDTH;
+                has_work[t] = task[t] < num_tasks && chunk < shape::LANES;
+                if (has_work[t]) h[t].load(head_of<D>(p, u, task[t]), chunk);
+            }
+#pragma unroll
+            for (int t = 0; t < TURNS; t++) {
+                int other = task[t] - u.num_queries;
+                half_pair<D> turned = h[t];
+                if (p.prepares) {
+                    const float *norm = other < 0 ? p.q_norm : p.k_norm;
+                    normalize_and_rotate(turned, norm, p.eps, rope, chunk);
+                    if (other < 1) h[t] = turned;
+                }
+                if (!has_work[t]) continue;
+                h[t].store(other < 0 ? queries + task[t] * STRIDE : fresh[other], chunk);
+                if (other < 0 || !u.writes_cache) continue;
+                h[t].store_swizzled(cache_row(p, u, other), place_in_block(p, u), chunk);
+            }
+        }
+    }
+
+    // Of the new token, in the cache.
+    static __device__ __forceinline__ int place_in_block(const heads_params &p,
+                                                         const heads_unit &u) {
         int block, place;
         split_position(u.slot, p.block_size, &block, &place);
-        size_t at = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
-        one.store_swizzled((is_value ? p.values : p.keys) + at * D, place, lane);
+        return place;
+    }
+    static __device__ __forceinline__ __nv_bfloat16 *cache_row(const heads_params &p,
+                                                               const heads_unit &u, int is_value) {
+        int block, place;
+        split_position(u.slot, p.block_size, &block, &place);
+        size_t row = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
+        return (is_value ? p.values : p.keys) + row * D;
     }
 
     __device__ __forceinline__ void load_queries(uint32_t(&q)[D / 16][2], int lane) const {

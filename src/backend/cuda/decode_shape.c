@@ -25,11 +25,9 @@ static int num_spans_of(int num_blocks, int units_per_span) {
 // As many tiles on their way as `blocks` blocks of a multiprocessor have room for; false: not one.
 static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
                 uint32_t head_dim, int blocks) {
-    // Where warps meet and, at another time or place, heads; a position's row of the rotary
-    // embedding.
-    int joined = CUDA_DECODE_WARPS * shape->queries * (int)(head_dim * sizeof(float));
-    int heads = CUDA_DECODE_HEADS_BYTES((int)head_dim), others = joined > heads ? joined : heads;
-    others += (int)(head_dim * sizeof(float));
+    int queries = shape->queries < CUDA_DECODE_JOINED ? shape->queries : CUDA_DECODE_JOINED;
+    int joined = CUDA_DECODE_WARPS * queries * (int)(head_dim * sizeof(float));
+    int others = joined + CUDA_DECODE_UNITS_AHEAD * CUDA_DECODE_UNIT_BYTES((int)head_dim);
     for (int stages = CUDA_DECODE_STAGES_MAX; stages; stages--) {
         int bytes = stages * CUDA_DECODE_WARPS * tile_bytes(head_dim) + others;
         if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;

@@ -13,14 +13,17 @@ enum {
     CUDA_DECODE_TILE = 16, // positions that a warp takes at once
     CUDA_DECODE_SPAN_TILES_MIN = 4, // tiles of a span at least
     CUDA_DECODE_STAGES_MAX = 4, // tiles on their way, per warp
-    CUDA_DECODE_WARPS = 4, // of a block, of which two share a multiprocessor
+    CUDA_DECODE_WARPS = 4, // of a block that attend; two blocks share a multiprocessor
+    CUDA_DECODE_UNITS_AHEAD = 2, // units of a block of which the heads are ready
+    CUDA_DECODE_JOINED = 4, // queries at most of which the warps' results are joined at once
     // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has
     // besides shared_bytes, in whole lines.
     CUDA_DECODE_RESERVED_BYTES = 1536,
 };
 
-// Of shared memory: a group of queries in padded rows, a key and a value, as the kernel has them.
-#define CUDA_DECODE_HEADS_BYTES(head_dim) (CUDA_DECODE_GROUP * ((head_dim) + 8) * 2 + (head_dim)*4)
+// Of shared memory, a unit: a group of queries in padded rows, a key and a value, and what it is.
+#define CUDA_DECODE_UNIT_BYTES(head_dim)                                                           \
+    (CUDA_DECODE_GROUP * ((head_dim) + 8) * 2 + (head_dim)*4 + 48)
 
 struct cuda_decode_shape {
     int stages; // tiles on their way, per warp
@@ -37,6 +40,14 @@ struct cuda_decode_item {
     int32_t seq, start, stop, piece; // positions; place among the pieces in memory, or -1: no other
     int32_t token, position, slot; // the sequence's in this step, as attention_prepare has them
     int32_t is_end; // its last position is the sequence's
+};
+
+// A span, 16-byte aligned: its first item's first half, so that a block has all that it needs to
+// read the cache after one load; that item's number and the one behind the span's last.
+// item == end: it is empty, and so are all behind it.
+struct cuda_decode_span {
+    int32_t seq, start, stop, piece;
+    int32_t item, end, unused[2];
 };
 
 // Groups of up to CUDA_DECODE_GROUP queries that share a kv head.

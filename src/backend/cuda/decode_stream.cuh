@@ -17,10 +17,11 @@ struct decode_params : heads_params {
     const int32_t *block_tables;
     __nv_bfloat16 *out;
     const cuda_decode_item *items;
-    const int32_t *spans, *counts, *splits;
+    const cuda_decode_span *spans;
+    const int32_t *counts, *splits;
     int32_t *arrived; // [max_seqs][num_heads], all 0 between launches
     float *partial;
-    int groups, units_per_span; // of decode_shape.h
+    int groups, units_per_span, num_units; // of decode_shape.h; units of all spans
     int stages; // tiles on their way, per warp
     float scale; // times log2(e)
     bool starts_early; // plan and cache are there before the kernel in front has ended
@@ -28,37 +29,33 @@ struct decode_params : heads_params {
 
 // Where a block is in its work: spans for one kv head and group of queries, items of a span.
 struct work_place {
-    int unit, item, stop; // stop: the end of the span
+    int unit, item, end; // end: behind the span's last item
+    int kv_head, first_query; // of a unit; the first of the kv head's queries that are its
+    int4 range; // of the item: sequence, start, stop, piece
 
-    __device__ __forceinline__ bool next(const decode_params &p, int num_units) {
-        if (++item < stop) return true;
+    // Not after it was false once.
+    __device__ __forceinline__ bool next(const decode_params &p) {
+        if (++item < end) {
+            range = reinterpret_cast<const int4 *>(p.items)[item * 2];
+            return true;
+        }
         unit += gridDim.x;
-        if (unit >= num_units) return false;
-        int span = unit / p.units_per_span; // spans are not empty
-        item = p.spans[span];
-        stop = p.spans[span + 1];
-        return true;
-    }
-    __device__ __forceinline__ int kv_head(const decode_params &p) const {
-        return unit % p.units_per_span / p.groups;
-    }
-    // The first of the kv head's queries that are this unit's.
-    __device__ __forceinline__ int first_query(const decode_params &p) const {
-        return unit % p.units_per_span % p.groups * GROUP;
+        if (unit >= p.num_units) return false;
+        int span = unit / p.units_per_span, part = unit - span * p.units_per_span;
+        range = reinterpret_cast<const int4 *>(p.spans)[span * 2];
+        int4 items = reinterpret_cast<const int4 *>(p.spans)[span * 2 + 1];
+        item = items.x, end = items.y;
+        kv_head = part / p.groups;
+        first_query = (part - kv_head * p.groups) * GROUP;
+        return item < end;
     }
 };
 
 // The place before a block's first item.
 __device__ __forceinline__ work_place work_start() {
-    return {static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x), 0, 0};
-}
-
-// The two halves of an item are loaded as they are needed.
-__device__ __forceinline__ int4 load_range(const decode_params &p, int item) {
-    return reinterpret_cast<const int4 *>(p.items)[item * 2];
-}
-__device__ __forceinline__ int4 load_token(const decode_params &p, int item) {
-    return reinterpret_cast<const int4 *>(p.items)[item * 2 + 1];
+    work_place place = {};
+    place.unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
+    return place;
 }
 
 // Positions [start, stop) are `length`; every WARPS-th tile of them is this warp's.
@@ -67,69 +64,86 @@ __device__ __forceinline__ int tiles_of(int length, int warp) {
     return num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
 }
 
+// An item as one warp's stream has it.
+struct stream_item {
+    int4 range; // sequence, start, stop, piece
+    int kv_head;
+    int count; // tiles of this warp's; -1: there is no item
+    int blocks; // of the next 32 of them, one per lane
+};
+
 template <int D> struct tile_stream {
     static constexpr int PART_BYTES = TILE * D * 2, TILE_BYTES = 2 * PART_BYTES; // keys, values
     const decode_params &p;
     uint32_t ring; // shared: [stages][TILE_BYTES]
     uint32_t barriers; // shared: mbarriers [stages], sm_90 and later
-    int num_units, table_stride, warp, lane;
-    work_place place; // the item of which tiles are issued
-    bool is_done;
-    int4 range; // of the item: sequence, start, stop
-    int kv_head;
-    int index, count; // the next tile of this warp's in the item, and how many there are
-    int blocks; // of the item's next 32 tiles of this warp, one per lane
+    int table_stride, warp, lane;
+    stream_item now, next; // of which tiles are issued; and the one behind it
+    work_place after; // the one after that, on its way
+    bool has_after;
+    int index; // the next tile of this warp's in the item
     int newest, lap; // place in the ring for the next tile, and so that of the oldest
 
     __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,
                                            uint32_t barrier_address, int warp_index, int lane_index)
-        : p(params), ring(ring_address), barriers(barrier_address), num_units(0), table_stride(0),
-          warp(warp_index), lane(lane_index), place(work_start()), is_done(false), range(),
-          kv_head(0), index(0), count(0), blocks(0), newest(0), lap(0) {
+        : p(params), ring(ring_address), barriers(barrier_address), table_stride(p.counts[1]),
+          warp(warp_index), lane(lane_index), now(), next(), after(work_start()), has_after(false),
+          index(0), newest(0), lap(0) {
         NV_IF_TARGET(NV_PROVIDES_SM_90, (if (lane < p.stages) barrier_init(barriers + lane * 8, 1);
                                          barrier_init_done(); __syncwarp();))
-        int4 counts = *reinterpret_cast<const int4 *>(p.counts);
-        num_units = counts.x * p.units_per_span;
-        table_stride = counts.z;
+        has_after = after.next(p);
+        advance();
+        advance();
         for (int i = 0; i < p.stages; i++) issue();
+    }
+
+    // To the next item. What is behind it is loaded meanwhile, for loads that wait for each other
+    // take longer than a short item.
+    __device__ __forceinline__ void advance() {
+        now = next;
+        index = 0;
+        next.range = after.range;
+        next.kv_head = after.kv_head;
+        next.count = has_after ? tiles_of(next.range.z - next.range.y, warp) : -1;
+        if (next.count > 0) next.blocks = blocks_from(next.range, 0);
+        has_after = has_after && after.next(p);
+    }
+    // Of an item's tiles of this warp from number `first` on.
+    __device__ __forceinline__ int blocks_from(const int4 &range, int first) const {
+        const int32_t *table = p.block_tables + (size_t)range.x * table_stride;
+        return blocks_ahead<WARPS>(table, range.y, range.z, warp + first * WARPS, p.block_size,
+                                   lane);
     }
 
     // The next tile, if there is one.
     __device__ __forceinline__ void issue() {
-        while (!is_done && index == count) {
-            is_done = !place.next(p, num_units);
-            if (is_done) break;
-            range = load_range(p, place.item);
-            kv_head = place.kv_head(p);
-            index = 0;
-            count = tiles_of(range.z - range.y, warp);
-        }
-        if (!is_done) copy_next();
+        while (index == now.count) advance();
+        if (now.count >= 0) copy_next();
         if (++newest == p.stages) newest = 0, lap++;
         NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (), (copy_commit();))
     }
 
     __device__ __forceinline__ void copy_next() {
-        if (index % 32 == 0) {
-            const int32_t *table = p.block_tables + (size_t)range.x * table_stride;
-            blocks = blocks_ahead<WARPS>(table, range.y, range.z, warp + index * WARPS,
-                                         p.block_size, lane);
-        }
-        int block = __shfl_sync(FULL_WARP, blocks, index % 32);
+        const int4 &range = now.range;
+        if (index && index % 32 == 0) now.blocks = blocks_from(range, index);
+        int block = __shfl_sync(FULL_WARP, now.blocks, index % 32);
         int ignored, offset;
         split_position(range.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
-        size_t row = ((size_t)block * p.num_kv_heads + kv_head) * p.block_size + offset;
+        size_t row = ((size_t)block * p.num_kv_heads + now.kv_head) * p.block_size + offset;
         copy(ring + newest * TILE_BYTES, p.keys + row * D, p.values + row * D);
         index++;
     }
 
+    // The first to leave the L2: it should not drive from it what the step's other kernels are
+    // about to read.
     __device__ __forceinline__ void copy(uint32_t to, const __nv_bfloat16 *keys,
                                          const __nv_bfloat16 *values) const {
         NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
                           (if (lane) return; uint32_t barrier = barriers + newest * 8;
                            barrier_expect(barrier, TILE_BYTES);
-                           copy_bulk(to, keys, PART_BYTES, barrier);
-                           copy_bulk(to + PART_BYTES, values, PART_BYTES, barrier);),
+                           uint64_t policy = evict_first_policy();
+                           copy_bulk(to, keys, PART_BYTES, barrier, policy);
+                           copy_bulk(to + PART_BYTES, values, PART_BYTES, barrier, policy);),
                           (copy_tile<D>(to, keys, values, lane);))
     }
 

@@ -33,10 +33,13 @@ __device__ __forceinline__ void store_shared16(uint32_t address, uint4 v) {
                  : "memory");
 }
 
-// What is constant can be on its way to the L1 before the rest is there: a line by each thread.
+// To the L1, a line of 128 bytes.
+__device__ __forceinline__ void prefetch_line(const void *line) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(line));
+}
+// What is constant can be on its way before the rest is there: a line by each thread.
 __device__ __forceinline__ void prefetch_floats(const float *values, int count, int thread) {
-    if (!values || thread * 32 >= count) return;
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(values + thread * 32));
+    if (values && thread * 32 < count) prefetch_line(values + thread * 32);
 }
 
 // 16 bytes from global to shared memory, past the L1.
@@ -119,6 +122,15 @@ __device__ __forceinline__ float warp_sum(float v) {
 __device__ __forceinline__ float warp_max(float v) {
     for (int offset = 16; offset; offset >>= 1) v = fmaxf(v, __shfl_xor_sync(FULL_WARP, v, offset));
     return v;
+}
+
+// Barriers by number, of some of a block's warps: `threads` in all wait or only arrive. A constant
+// number, or the compiler takes all 16 of them from the multiprocessor.
+__device__ __forceinline__ void named_wait(int id, int threads) {
+    asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+    asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // Where the 16-byte chunk c of position p lies within its row of the KV cache (kernels.h): 8 rows

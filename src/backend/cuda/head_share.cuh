@@ -1,7 +1,7 @@
 /* One head of a token in a warp's registers, between the qkv projection and attention: RMS norm,
  * rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn together). Each
  * lane has elements next to each other, W of them, from the first half of the head and the same
- * from the second half. */
+ * from the second half. Rounds as head_lanes.cuh does: a token is prepared by either. */
 #pragma once
 
 #include "backend/cuda/device.cuh"

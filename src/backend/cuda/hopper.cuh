@@ -89,14 +89,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t shared, const void *global, u
                  : "memory");
 }
 
-// Barriers by number, of some of a block's warps: `threads` in all wait or only arrive.
-__device__ __forceinline__ void named_wait(int id, int threads) {
-    asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-    asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 // From now on each thread of the warpgroup has N registers; taking waits until others gave.
 template <int N> __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -114,6 +106,13 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared),
                  "l"(map), "r"(column), "r"(row), "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map, int column,
+                                         int row, uint32_t barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
                  : "memory");
 }
 // The same to every block of the cluster whose bit is set, at the same place, told to the barrier

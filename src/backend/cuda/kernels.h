@@ -31,6 +31,8 @@ struct cuda_linear_view {
     uint32_t out, in;
 };
 
+enum { CUDA_COPY_BYTES = 1 << 20 }; // beyond that the copy engines are the faster way
+
 // A linear of few rows with what surrounds it in a layer; linear_small.cu says how it is computed.
 struct cuda_small_linear {
     struct cuda_linear_view linear;
@@ -48,7 +50,7 @@ enum { CUDA_DECODE_ROWS = 4 }; // rows of decode_layers.cu at most
 enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_FEW_DIM_MAX = 128 }; // of attention_few.cu
 enum { CUDA_DECODE_GROUP = 8 }; // queries of a kv head that attention takes at once
 
-// A linear of more than CUDA_SMALL_ROWS rows, with what follows it in a layer.
+// A linear of more rows than linear_small.cu is the best for, with what follows it in a layer.
 struct cuda_linear_task {
     struct cuda_linear_view linear;
     const void *x; // bf16 [rows][in]
@@ -110,9 +112,9 @@ enum {
 // is a span for one kv head and up to CUDA_DECODE_GROUP of its queries.
 struct cuda_attention_plan {
     int32_t *items; // [max_items][8] decode: struct cuda_decode_item (decode_shape.h)
-    int32_t *spans; // [max_items + 1]: first item of each span, and the end
+    int32_t *spans; // [num_spans][8] decode: struct cuda_decode_span
     int32_t *tiles; // [max_tiles][4] prefill: sequence, first token, its position, tokens
-    int32_t *counts; // [4]: spans, tiles, stride of the block tables, prefill items begun: 0
+    int32_t *counts; // [3]: tiles, stride of the block tables, prefill items begun: 0
     int32_t *splits; // [max_seqs][2]: first slot and number of slots of a sequence in pieces
     int32_t *arrived; // [max_seqs][num_heads]: pieces done so far; 0 between launches
     float *partial; // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum
@@ -168,6 +170,8 @@ void cuda_rms_norm_launch(const struct rms_norm_args *args, const struct cuda_de
                           cudaStream_t stream);
 void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_device_info *info,
                           cudaStream_t stream);
+// Words of 4 bytes, from and to multiples of 16; `from` or `to` may be pinned host memory.
+void cuda_copy_launch(void *to, const void *from, size_t bytes, cudaStream_t stream);
 void cuda_gather_rows_launch(const struct gather_rows_args *args, cudaStream_t stream);
 void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
                                    const struct cuda_kv_view *kv,
