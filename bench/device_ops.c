@@ -71,12 +71,12 @@ static void measure_linear(struct bench *bench, const struct linear_case *c, uin
     const struct backend *b = bench->backend;
     uint32_t out = c->out / bench->shrink, in = c->in / bench->shrink;
     uint32_t columns = c->is_gated ? out / 2 : out;
-    bool is_few = rows <= b->linear_fused_rows_max;
-    bool is_fused = is_few || (b->linear_fused_any && (c->is_gated || c->is_added));
     double bytes = 2.0 * ((double)out * in + (double)rows * in + (double)rows * columns);
     char shape[64];
     snprintf(shape, sizeof shape, "%s %u x [%u][%u]", c->name, rows, out, in);
     take_linears(&w, out, in);
+    bool is_few = b->ops->linear_fused && rows <= b->ops->linear_norm_rows(b, w.linears[0]);
+    bool is_fused = is_few || (b->ops->linear_fused && (c->is_gated || c->is_added));
     void *x = work_activations(&w, (size_t)rows * in);
     void *result = work_activations(&w, (size_t)rows * columns);
     if (is_fused) {
@@ -403,9 +403,10 @@ static void measure_sample(struct bench *bench, uint32_t num_rows) {
 static void measure_all(struct bench *bench) {
     static const struct attention_case attention[] = {
         {256, 1024, 1, 16, 8},    {64, 1024, 1, 32, 8},    {8, 768, 1, 16, 8},
+        {256, 64, 1, 16, 8},      {256, 64, 1, 32, 8},     {64, 256, 1, 32, 8},
         {16, 1024, 1024, 16, 8},  {16, 1024, 1024, 32, 8}, {4, 4096, 4096, 16, 8},
         {1, 16384, 16384, 16, 8}, {8, 4608, 512, 16, 8}};
-    static const uint32_t rows[] = {1, 64, 256}, tokens[] = {1, 4, 8, 64, 256, 2048, 8192};
+    static const uint32_t rows[] = {1, 8, 16, 64, 256}, tokens[] = {1, 4, 8, 64, 256, 2048, 8192};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) measure_logits(bench, rows[i]);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) measure_sample(bench, rows[i]);
     for (size_t i = 0; i < ARRAY_LEN(attention); i++) {

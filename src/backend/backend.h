@@ -115,15 +115,15 @@ struct linear_args {
 struct linear_fused_args {
     const struct linear *linear; // [out][in]
     const void *x; // dev [rows][in]
-    const float *norm; // dev [in] or NULL; NULL with more than linear_fused_rows_max rows
+    const float *norm; // dev [in] or NULL; NULL with more than linear_norm_rows rows
     // dev [rows][out or, gated, out / 2] in/out, or NULL; may not be x. NULL with is_gated and more
-    // than linear_fused_rows_max rows.
+    // than linear_norm_rows rows.
     void *residual;
     void *out; // dev, of the same shape; unused with residual
-    // dev [rows][out], with more than linear_fused_rows_max rows: the backend's to use, not
-    // overlapping the others.
+    // dev [rows][out], with more than linear_norm_rows rows: the backend's to use, not overlapping
+    // the others.
     void *scratch;
-    uint32_t rows; // 1 .. linear_fused_rows_max, any number where linear_fused_any
+    uint32_t rows;
     bool is_gated;
     float eps; // of the norm
 };
@@ -388,6 +388,9 @@ struct backend_ops {
     // NULL: the plain ops do it.
     void (*linear_fused)(struct backend *, struct backend_stream *,
                          const struct linear_fused_args *);
+    // Rows up to which linear_fused of this linear takes a norm, since it is the faster way then;
+    // NULL where linear_fused is.
+    uint32_t (*linear_norm_rows)(const struct backend *backend, const struct linear *linear);
     void (*logits)(struct backend *, struct backend_stream *, const struct logits_args *);
     void (*attention_prepare)(struct backend *, struct backend_stream *,
                               const struct attention_prepare_args *);
@@ -413,8 +416,6 @@ struct backend {
     enum dtype activation_dtype;
     enum dtype weight_dtype;
     bool attention_prepares; // attention takes `prepare`
-    uint32_t linear_fused_rows_max; // rows up to which linear_fused is the faster way; 0: none
-    bool linear_fused_any; // it is for more rows too, without a norm
 };
 
 // select.c: picks a backend by options->device; an unknown name lists the known ones.

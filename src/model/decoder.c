@@ -10,7 +10,7 @@ struct pass {
     struct decoder *d;
     struct kv_cache *cache;
     const struct decoder_input *in;
-    bool is_fused; // so few rows that linears do on the way what surrounds them
+    bool is_fused; // linears do on the way what surrounds them
     bool has_pending; // w->projected is not part of the residual stream yet
 };
 
@@ -43,11 +43,18 @@ static void read_stream(struct pass *pass, const float *weight) {
     pass->has_pending = false;
 }
 
+// Whether the norm of the residual stream is done on the way into this projection.
+static bool takes_norm(const struct pass *pass, const struct linear *projection) {
+    const struct backend *backend = pass->d->backend;
+    return pass->is_fused && !pass->has_pending &&
+           pass->in->num_tokens <= backend->ops->linear_norm_rows(backend, projection);
+}
+
 // out = projection(norm(residual stream)).
 static void project_in(struct pass *pass, const float *weight, const struct linear *projection,
                        void *out) {
     struct decoder *d = pass->d;
-    if (pass->is_fused && !pass->has_pending) {
+    if (takes_norm(pass, projection)) {
         d->backend->ops->linear_fused(d->backend, d->backend->stream,
                                       &(struct linear_fused_args){.linear = projection,
                                                                   .x = d->workspace.residual,
@@ -66,7 +73,7 @@ static void project_out(struct pass *pass, const struct linear *projection, cons
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     uint32_t rows = pass->in->num_tokens;
-    if (pass->is_fused || (d->backend->linear_fused_any && d->comm->world_size == 1)) {
+    if (pass->is_fused) {
         d->backend->ops->linear_fused(d->backend, d->backend->stream,
                                       &(struct linear_fused_args){.linear = projection,
                                                                   .x = x,
@@ -135,7 +142,7 @@ static void dense_mlp(struct pass *pass, const struct decoder_layer *layer) {
     const struct backend_ops *ops = d->backend->ops;
     const struct decoder_workspace *w = &d->workspace;
     uint32_t rows = pass->in->num_tokens;
-    if (pass->is_fused && !pass->has_pending) {
+    if (takes_norm(pass, layer->gate_up)) {
         ops->linear_fused(d->backend, d->backend->stream,
                           &(struct linear_fused_args){.linear = layer->gate_up,
                                                       .x = w->residual,
@@ -144,7 +151,7 @@ static void dense_mlp(struct pass *pass, const struct decoder_layer *layer) {
                                                       .rows = rows,
                                                       .is_gated = true,
                                                       .eps = d->config->rms_norm_eps});
-    } else if (d->backend->linear_fused_any) {
+    } else if (ops->linear_fused) {
         read_stream(pass, layer->attention_norm);
         ops->linear_fused(d->backend, d->backend->stream,
                           &(struct linear_fused_args){.linear = layer->gate_up,
@@ -275,7 +282,7 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache,
         .d = d,
         .cache = cache,
         .in = in,
-        .is_fused = num_tokens <= d->backend->linear_fused_rows_max && d->comm->world_size == 1,
+        .is_fused = d->backend->ops->linear_fused && d->comm->world_size == 1,
     };
     if (in->max_query_len == 1 && in->num_seqs <= d->decode_seqs_max) {
         decode_layers(d, cache, in);

@@ -2,6 +2,7 @@
 // small kernel's limit, with and without bias, parts of several types and strides.
 #include <stdlib.h>
 
+#include "backend/cuda/cuda_ops.h"
 #include "base/compiler.h"
 #include "ops/cuda_linear_util.h"
 
@@ -116,45 +117,61 @@ static void test_stacked_parts(void **state) {
     free(x);
 }
 
-static void test_logits(void **state) {
-    const struct device_pair *pair = *state;
-    static const struct {
-        uint32_t out, in;
-    } shapes[] = {{16, 32}, {1000, 136}, {8192, 512}, {2051, 64}};
-    for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
-        uint32_t out = shapes[s].out, in = shapes[s].in;
-        struct ops_rng rng = ops_rng_of(s);
-        float *weight = bf16_values(&rng, (size_t)out * in, 1);
-        float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
-        const struct matrix_slice part = {weight, DTYPE_F32, out, in, in};
-        const struct linear_spec spec = {&part, NULL, 1};
-        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
-            float *want = logits_on(pair->scalar, &spec, x, row_counts[r]);
-            float *got = logits_on(pair->device, &spec, x, row_counts[r]);
-            double error = ops_nmse_f32(got, want, (size_t)row_counts[r] * out);
-            if (!(error <= LOGITS_NMSE)) {
-                fail_msg("[%u][%u] of %u rows: nmse %g", out, in, row_counts[r], error);
-            }
-            free(got);
-            free(want);
+static void check_logits(const struct device_pair *pair, uint32_t out, uint32_t in,
+                         const uint32_t *counts, size_t num_counts) {
+    struct ops_rng rng = ops_rng_of(out);
+    float *weight = bf16_values(&rng, (size_t)out * in, 1);
+    float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
+    const struct matrix_slice part = {weight, DTYPE_F32, out, in, in};
+    const struct linear_spec spec = {&part, NULL, 1};
+    for (size_t r = 0; r < num_counts; r++) {
+        float *want = logits_on(pair->scalar, &spec, x, counts[r]);
+        float *got = logits_on(pair->device, &spec, x, counts[r]);
+        double error = ops_nmse_f32(got, want, (size_t)counts[r] * out);
+        if (!(error <= LOGITS_NMSE)) {
+            fail_msg("[%u][%u] of %u rows: nmse %g", out, in, counts[r], error);
         }
-        free(x);
-        free(weight);
+        free(got);
+        free(want);
     }
+    free(x);
+    free(weight);
 }
 
-static void check_fused(const struct device_pair *pair, const struct fused_case *c, uint64_t seed,
-                        const uint32_t *counts, size_t num_counts) {
+static void test_logits(void **state) {
+    const struct device_pair *pair = *state;
+    static const uint32_t counts_of_large[] = {8, 9, 16};
+    check_logits(pair, 16, 32, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 1000, 136, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 8192, 512, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 2051, 64, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 8200, 2048, counts_of_large, ARRAY_LEN(counts_of_large));
+}
+
+static uint32_t norm_rows_of(struct backend *backend, const struct fused_case *c,
+                             const struct fused_inputs *v) {
+    const struct matrix_slice part = {v->weight, DTYPE_F32, c->out, c->in, c->in};
+    struct linear *linear = linear_of(backend, &(struct linear_spec){&part, NULL, 1});
+    uint32_t rows = backend->ops->linear_norm_rows(backend, linear);
+    backend->ops->linear_destroy(backend, linear);
+    return rows;
+}
+
+// Returns linear_norm_rows; with more rows than that no norm is taken.
+static uint32_t check_fused(const struct device_pair *pair, const struct fused_case *c,
+                            uint64_t seed, const uint32_t *counts, size_t num_counts) {
     struct fused_inputs v = fused_inputs_make(c, seed, counts[num_counts - 1]);
+    uint32_t few_rows = norm_rows_of(pair->device, c, &v);
     for (size_t i = 0; i < num_counts; i++) {
-        // More rows may be cuBLASLt's.
-        bool is_few = counts[i] <= pair->device->linear_fused_rows_max;
+        bool is_few = counts[i] <= few_rows; // more rows may be cuBLASLt's
+        if (c->has_norm && !is_few) continue;
         float *got = fused_on(pair->device, c, &v, counts[i]);
         fused_check(c, &v, got, counts[i], c->is_gated && !is_few ? GATED_TWICE_NMSE : LINEAR_NMSE,
                     "linear_fused");
         free(got);
     }
     fused_inputs_free(&v);
+    return few_rows;
 }
 
 // What surrounds a linear in a layer, and matrices of which a block of an H200 has 1 to 6 tiles of
@@ -168,10 +185,10 @@ static void test_fused(void **state) {
         {3200, 1088, true, false, false, false}, {2112, 576, true, true, false, true},
         {2400, 896, false, false, false, true},  {272, 1160, true, true, false, false},
         {48, 64, true, false, false, false},     {24, 64, false, false, true, true}};
-    static const uint32_t counts[] = {1, 3, 8, 9, 16};
+    static const uint32_t counts[] = {1, 3, 6, 8, 9, 16};
     if (!pair->device->ops->linear_fused) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        check_fused(pair, &cases[i], 100 + i, counts, ARRAY_LEN(counts));
+        assert_int_equal(check_fused(pair, &cases[i], 100 + i, counts, ARRAY_LEN(counts)), 16);
     }
 }
 
@@ -183,9 +200,32 @@ static void test_fused_many(void **state) {
                                               {528, 640, false, false, true, false},
                                               {136, 72, false, false, true, true}};
     static const uint32_t counts[] = {1, 16, 17, 33, 130, 300, 600};
-    if (!pair->device->linear_fused_any) skip();
+    if (!pair->device->ops->linear_fused) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        check_fused(pair, &cases[i], 200 + i, counts, ARRAY_LEN(counts));
+        (void)check_fused(pair, &cases[i], 200 + i, counts, ARRAY_LEN(counts));
+    }
+}
+
+// Rows that one kernel takes of small matrices go other ways where matrices are large, on a device
+// that has those.
+static void test_fused_of_large_matrices(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        struct fused_case c;
+        uint32_t few_rows;
+    } cases[] = {{{6144, 2736, false, true, false, false}, 8},
+                 {{6144, 2736, true, true, false, false}, 8},
+                 {{4096, 4160, false, false, true, false}, 8},
+                 {{6144, 8200, true, true, false, false}, 4},
+                 {{6144, 8200, false, true, false, false}, 4}};
+    static const uint32_t counts[] = {4, 5, 8, 9, 16};
+    if (!pair->device->ops->linear_fused) skip();
+    bool is_hopper = cuda_backend_of(pair->device)->info.encode_tensor_map != NULL;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        bool is_huge = cases[i].few_rows == 4;
+        size_t num_counts = is_huge ? 3 : ARRAY_LEN(counts);
+        uint32_t few_rows = check_fused(pair, &cases[i].c, 300 + i, counts, num_counts);
+        assert_int_equal(few_rows, is_hopper ? cases[i].few_rows : 16);
     }
 }
 
@@ -234,6 +274,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_fused),
         cmocka_unit_test(test_fused_many),
+        cmocka_unit_test(test_fused_of_large_matrices),
         cmocka_unit_test(test_few_rows_are_independent),
         cmocka_unit_test(test_same_call_twice_has_the_same_bits),
     };

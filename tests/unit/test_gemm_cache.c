@@ -1,4 +1,5 @@
-// The file of measured ways: what comes back from it, and what does not. Needs no GPU.
+// The file of measured ways: what comes back from it, and what does not; which row counts share one.
+// Needs no GPU.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,9 @@
 
 #include <cmocka.h>
 
+#include "backend/cuda/decode_shape.h"
 #include "backend/cuda/gemm_cache.h"
+#include "backend/cuda/gemm_trial.h"
 #include "support/temp_folder.h"
 
 enum { PATH_BYTES = 256 };
@@ -124,12 +127,22 @@ static void test_what_was_never_chosen_is_not_believed(void **state) {
     }
 }
 
+// A step padded to a recorded one goes the same way, so that it has the same bits.
+static void test_padding_goes_the_same_way(void **state) {
+    (void)state;
+    for (uint32_t rows = 1; rows <= 2048; rows++) {
+        assert_true(gemm_bucket(rows) >= rows);
+        assert_int_equal(gemm_bucket(rows), gemm_bucket(cuda_recorded_seqs(rows)));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ways_come_back),
         cmocka_unit_test(test_folders_above_the_file_are_made),
         cmocka_unit_test(test_another_device_is_measured_anew),
         cmocka_unit_test(test_what_was_never_chosen_is_not_believed),
+        cmocka_unit_test(test_padding_goes_the_same_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,6 +268,7 @@ static const struct backend_ops cuda_ops = {
     .rms_norm = cuda_rms_norm,
     .linear = cuda_linear,
     .linear_fused = cuda_linear_fused,
+    .linear_norm_rows = cuda_linear_norm_rows,
     .logits = cuda_logits,
     .attention_prepare = cuda_attention_prepare,
     .attention_plan = cuda_attention_plan,
@@ -332,8 +333,6 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .activation_dtype = DTYPE_BF16,
         .weight_dtype = DTYPE_BF16,
         .attention_prepares = true,
-        .linear_fused_rows_max = CUDA_SMALL_ROWS,
-        .linear_fused_any = true,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
     CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));

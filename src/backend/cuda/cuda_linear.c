@@ -5,6 +5,7 @@
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/staging.h"
+#include "base/check.h"
 
 static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
                               struct linear *linear, struct err *err) {
@@ -59,6 +60,28 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
+// Rows up to which linear_small.cu takes a linear, with its norm. Matrices of many inputs it reads
+// at 3 TB/s, and the more slowly the more rows there are; the ways of many rows read large ones at
+// 4 on a device that has linear_batch.cu, but want a kernel for the norm, which costs more than
+// that where matrices are small. lm_head, which has no norm here, goes by the same limits
+// (doc/kernels-cuda.md has what was measured). These are row counts of recorded steps, so that
+// padding changes no way.
+static uint32_t small_rows(const struct cuda_backend *cuda, const struct linear *linear) {
+    enum { LARGE_BYTES = 32 << 20, HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
+    enum { LARGE_ROWS = 8, HUGE_ROWS = 4 };
+    const struct cuda_linear_task many = {.linear = cuda_linear_view_of(linear),
+                                          .rows = CUDA_SMALL_ROWS};
+    size_t bytes = (size_t)linear->out * linear->in * sizeof(uint16_t);
+    if (bytes < LARGE_BYTES || !cuda_linear_batch_takes(&many, 1, &cuda->info)) {
+        return CUDA_SMALL_ROWS;
+    }
+    return bytes < HUGE_BYTES || linear->in < MANY_INPUTS ? LARGE_ROWS : HUGE_ROWS;
+}
+
+uint32_t cuda_linear_norm_rows(const struct backend *backend, const struct linear *linear) {
+    return small_rows((const struct cuda_backend *)backend, linear);
+}
+
 static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
     cuda->streams_weights = false;
     if (!cuda_gemm_run(cuda->gemm, task, cuda->stream)) {
@@ -70,7 +93,7 @@ static void run(struct backend *backend, const struct linear *linear, const void
                 uint32_t rows, bool out_is_float) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(linear);
-    if (rows <= CUDA_SMALL_ROWS) {
+    if (rows <= small_rows(cuda, linear)) {
         const struct cuda_small_linear small = {
             .linear = view, .x = x, .out = out, .rows = rows, .out_is_float = out_is_float};
         cuda->streams_weights = cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
@@ -91,7 +114,8 @@ void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
                        const struct linear_fused_args *args) {
     (void)stream;
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    if (args->rows > CUDA_SMALL_ROWS) {
+    if (args->rows > small_rows(cuda, args->linear)) {
+        CHECK(!args->norm, "a norm with %u rows", args->rows);
         const struct cuda_linear_task task = {
             .linear = cuda_linear_view_of(args->linear),
             .x = args->x,

@@ -33,6 +33,7 @@ void cuda_linear(struct backend *backend, struct backend_stream *stream,
                  const struct linear_args *args);
 void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
                        const struct linear_fused_args *args);
+uint32_t cuda_linear_norm_rows(const struct backend *backend, const struct linear *linear);
 void cuda_logits(struct backend *backend, struct backend_stream *stream,
                  const struct logits_args *args);
 

@@ -156,7 +156,7 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
     }
     if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
     // To be counted up when our kernels change, or how a way is chosen.
-    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 3: %s, cublasLt %zu\n", device_name,
+    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 4: %s, cublasLt %zu\n", device_name,
              library_version);
     read_file(cache);
     *out = cache;

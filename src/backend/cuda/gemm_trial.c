@@ -21,7 +21,7 @@ struct product {
 };
 
 uint32_t gemm_bucket(uint32_t rows) {
-    if (rows <= PADDED_ROWS_MAX) return rows <= 16 ? rows : (rows + 15) / 16 * 16;
+    if (rows <= PADDED_ROWS_MAX) return rows <= 8 ? 8 : (rows + 15) / 16 * 16;
     uint32_t bucket = 1024;
     while (bucket < rows && bucket < 65536) bucket *= 2;
     return bucket;

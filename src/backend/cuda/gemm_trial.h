@@ -17,7 +17,7 @@ struct cuda_gemm {
 
 enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // what split-K of the largest products asks for
 
-// Row counts that share a way, so that a step has the same bits padded as by itself: 1 to 16, then
+// Row counts that share a way, so that a step has the same bits padded as by itself: up to 8, then
 // multiples of 16, then powers of two.
 uint32_t gemm_bucket(uint32_t rows);
 
