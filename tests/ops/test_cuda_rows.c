@@ -34,6 +34,37 @@ static float *embed_on(struct backend *backend, const struct matrix_slice *part,
     return values;
 }
 
+// Copies from and to pinned memory, few bytes of which go another way than many, and from where
+// they do not begin at a multiple of 16.
+static void test_copies(void **state) {
+    struct backend *backend = ((const struct device_pair *)*state)->device;
+    static const size_t sizes[] = {0, 4, 12, 16, 20, 4100, 70003, 1 << 20, (1 << 20) + 4};
+    enum { MOST = (1 << 20) + 64 };
+    struct err err = {0};
+    void *memory[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(backend->ops->alloc_host(backend, MOST, &memory[i], &err), OK);
+    }
+    unsigned char *from = memory[0], *to = memory[1];
+    for (size_t i = 0; i < MOST; i++) from[i] = (unsigned char)(i * 37 >> 3);
+    for (size_t i = 0; i < 2 * ARRAY_LEN(sizes); i++) {
+        size_t bytes = sizes[i / 2], at = i % 2 * 4;
+        struct tensor there = tensor_raw(backend, from, bytes);
+        memset(to, 0, MOST);
+        backend->ops->upload(backend, backend->stream, there.dev, from + 16 + at, bytes);
+        backend->ops->download(backend, backend->stream, to + 16 + at, there.dev, bytes);
+        assert_int_equal(backend->ops->synchronize(backend, backend->stream, &err), OK);
+        assert_memory_equal(to + 16 + at, from + 16 + at, bytes);
+        size_t num_others = 0;
+        for (size_t j = 0; j < MOST; j++) {
+            num_others += to[j] && (j < 16 + at || j >= 16 + at + bytes);
+        }
+        assert_int_equal(num_others, 0);
+        tensor_free(&there);
+    }
+    for (int i = 0; i < 2; i++) backend->ops->release_host(backend, memory[i]);
+}
+
 // Nothing is computed, so every bit is right; rows of other ranks are zeros.
 static void test_embed(void **state) {
     const struct device_pair *pair = *state;
@@ -250,11 +281,9 @@ static void test_gather_rows(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_rms_norm_of_zeros),
-        cmocka_unit_test(test_silu_mul),
-        cmocka_unit_test(test_silu_mul_of_large_gates),
+        cmocka_unit_test(test_copies),      cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_rms_norm),    cmocka_unit_test(test_rms_norm_of_zeros),
+        cmocka_unit_test(test_silu_mul),    cmocka_unit_test(test_silu_mul_of_large_gates),
         cmocka_unit_test(test_gather_rows),
     };
     return device_pair_run(argc, argv, "cuda rows", tests, ARRAY_LEN(tests));

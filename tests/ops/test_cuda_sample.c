@@ -364,6 +364,11 @@ static void test_151936_tokens_agree(void **state) {
     check_vocab(*state, 151936);
 }
 
+// More tiles than a warp's lanes look at in one go each.
+static void test_600001_tokens_agree(void **state) {
+    check_size(*state, 3, 600001);
+}
+
 // Every recipe with every kind of logits, by a call of its own: few rows are worked on otherwise
 // than many.
 static void test_every_rule_holds_for_every_kind_alone(void **state) {
@@ -460,6 +465,7 @@ int main(void) {
         cmocka_unit_test(test_small_vocabularies_agree),
         cmocka_unit_test(test_32000_tokens_agree),
         cmocka_unit_test(test_151936_tokens_agree),
+        cmocka_unit_test(test_600001_tokens_agree),
         cmocka_unit_test(test_every_rule_holds_for_every_kind_alone),
         cmocka_unit_test(test_a_row_has_the_same_bits_in_any_batch_and_again),
     };

@@ -3,12 +3,14 @@
  * Bytes: 2 x num_tokens x hidden x 2. Launch: a block per token, 16 bytes a thread. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
 __global__ void embed_kernel(const uint4 *table, const int32_t *tokens,
                              const sample_result *previous, uint4 *out, int vocab_start,
                              int vocab_size, int vectors) {
+    let_next_start();
     int token = tokens[blockIdx.x];
     if (token < 0 && previous) token = previous[-1 - token].token_id;
     int row = token - vocab_start;

@@ -6,9 +6,9 @@
  * Decode attention alone reads the plan or lengths and slots, block tables and the cache before its
  * wait, from a step's second attention on. That is sound because a step's first attention lets the
  * next kernel start only after its own wait, so that later ones begin after all that went before
- * it: the plan, where there is one, and the embedding are ordinary launches, and of its layer's
- * cache an attention is the only writer in such a step. Every kernel between two of them waits in
- * all its blocks that do anything, or is an ordinary launch. */
+ * it: the plan, where there is one, and the embedding begin only when all before them has ended,
+ * and of its layer's cache an attention is the only writer in such a step. Every kernel between two
+ * of them waits in all its blocks that do anything, or is an ordinary launch. */
 #pragma once
 
 #include <cuda_runtime.h>

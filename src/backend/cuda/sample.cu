@@ -10,6 +10,7 @@
  * read one tile again; top_k reads the tiles whose maximum may matter; top_p and min_p alone may
  * read the row a few times, by a cluster of blocks when rows are few. Only rows with adjusts build
  * patches, only rows that report top tokens look for them. Bytes: 4 x num_rows x vocab_size. */
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/philox.cuh"
 #include "backend/cuda/sample_select.cuh"
 
@@ -122,6 +123,8 @@ __device__ __forceinline__ float sum_weights(const float (&x)[LANE_VALUES], floa
 
 __global__ void __launch_bounds__(SCAN_WARPS * 32) scan_kernel(sample_params p) {
     __shared__ uint32_t bits[SCAN_WARPS * TILE_WORDS];
+    let_next_start();
+    wait_for_earlier();
     int row = blockIdx.x / p.scan_blocks, part = blockIdx.x % p.scan_blocks;
     int warp = threadIdx.x / 32, tile = part * SCAN_WARPS + warp;
     const sample_row how = p.rows[row];
@@ -192,17 +195,23 @@ __device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target
     int first = min(lane * per_lane, v.num_tiles), stop = min(first + per_lane, v.num_tiles);
     mass64 sum = 0;
     for (int t = first; t < stop; t++) sum += __ldcg(&team.masses[t]);
-    mass64 end = warp_scan(sum), running = end - sum;
-    int source = __ffs(__ballot_sync(FULL_WARP, end > *target)) - 1, tile = first;
-    if (lane == source) {
-        for (; tile + 1 < stop; tile++) {
-            mass64 next = running + __ldcg(&team.masses[tile]);
-            if (next > *target) break;
-            running = next;
+    mass64 end = warp_scan(sum);
+    int source = __ffs(__ballot_sync(FULL_WARP, end > *target)) - 1;
+    *target -= __shfl_sync(FULL_WARP, end - sum, source);
+    // Of that lane's tiles, a lane each: one that waits for all of them in turn takes microseconds.
+    first = __shfl_sync(FULL_WARP, first, source), stop = __shfl_sync(FULL_WARP, stop, source);
+    for (; first < stop; first += 32) {
+        mass64 mass = first + lane < stop ? __ldcg(&team.masses[first + lane]) : 0;
+        end = warp_scan(mass);
+        unsigned passed = __ballot_sync(FULL_WARP, end > *target);
+        if (passed) {
+            int at = __ffs(passed) - 1;
+            *target -= __shfl_sync(FULL_WARP, end - mass, at);
+            return first + at;
         }
+        *target -= __shfl_sync(FULL_WARP, end, 31);
     }
-    *target -= __shfl_sync(FULL_WARP, running, source);
-    return __shfl_sync(FULL_WARP, tile, source);
+    return stop - 1; // not reached while *target is less than all masses
 }
 
 // The token of the tile where the running sum passes `target`. The tile's mass may have been
@@ -384,6 +393,7 @@ __global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
     __shared__ block_space s;
     __shared__ row_view v, raw;
     __shared__ row_team team, alone;
+    wait_for_earlier();
     int row = blockIdx.x / p.team_size;
     const sample_row &how = p.rows[row];
     sample_result *result = &p.results[row];
@@ -472,17 +482,12 @@ extern "C" void cuda_sample_launch(const struct sample_args *args,
     p.scan_blocks = (p.num_tiles + SCAN_WARPS - 1) / SCAN_WARPS;
     p.team_size = team_size_of(info, args->num_rows);
     p.vectors = args->vocab_size % 4 == 0 && reinterpret_cast<uintptr_t>(args->logits) % 16 == 0;
-    scan_kernel<<<args->num_rows *static_cast<unsigned>(p.scan_blocks), SCAN_WARPS * 32, 0,
-                  stream>>>(p);
-
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(p.team_size), 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(args->num_rows * static_cast<unsigned>(p.team_size));
-    config.blockDim = dim3(THREADS);
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = p.team_size > 1 ? 1 : 0;
-    cudaLaunchKernelEx(&config, finish_kernel, p);
+    launch_dependent(scan_kernel, dim3(args->num_rows * static_cast<unsigned>(p.scan_blocks)),
+                     SCAN_WARPS * 32, 0, info, stream, p);
+    if (p.team_size > 1) {
+        launch_clusters(finish_kernel, static_cast<int>(args->num_rows), p.team_size, THREADS, 0,
+                        stream, p);
+    } else {
+        launch_dependent(finish_kernel, dim3(args->num_rows), THREADS, 0, info, stream, p);
+    }
 }

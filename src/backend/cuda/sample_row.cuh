@@ -13,7 +13,7 @@
 
 namespace {
 
-using mass64 = unsigned long long; // weights in units of 2^-44, so 2^19 tokens fit
+using mass64 = unsigned long long; // weights in units of 2^-44: fewer than 2^20 tokens fit
 
 constexpr int TILE = 512, LANE_VALUES = TILE / 32; // a lane's: four runs of four ids
 constexpr int TILE_WORDS = TILE / 32; // of a tile's bits

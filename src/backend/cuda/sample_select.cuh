@@ -1,7 +1,7 @@
 /* The smallest set of best tokens that holds a number of tokens or a mass, without sorting: keys
  * are counted into 2048 bins that divide the range in question, the bin where the target falls is
- * the next range. 50-bit keys are distinct, so five rounds end it whatever the logits are; real
- * ones need two or three, and tiles whose maximum is too small are not read.
+ * the next range. Keys of some 50 bits are distinct, so five rounds end it whatever the logits are;
+ * real ones need two or three, and tiles whose maximum is too small are not read.
  *
  * A row is worked on by a team: one block, or the blocks of a cluster, which take every n-th tile
  * and add their bins up in global memory. All that is added is integers: no result depends on the
