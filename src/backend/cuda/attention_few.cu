@@ -78,7 +78,7 @@ template <int D, int STAGES> struct few_tiles {
     few_shared<D, STAGES> &s;
     int warp, lane, count;
     int blocks; // of the next 32 tiles, one per lane
-    size_t row; // of the cache, of the tile found last
+    uint32_t row; // of the cache, of the tile found last, in tiles
 
     __device__ __forceinline__ few_tiles(const few_params &params, const few_unit &unit,
                                          const cluster_place &place, few_shared<D, STAGES> &shared,
@@ -117,14 +117,14 @@ template <int D, int STAGES> struct few_tiles {
         }
         split_position(tile(i) * TILE, p.block_size, &block, &offset);
         block = __shfl_sync(FULL_WARP, blocks, i % 32);
-        row = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + offset;
+        row = (block * p.num_kv_heads + u.kv_head) * (p.block_size / TILE) + offset / TILE;
     }
     // The keys of tile i, which was found last, or its values.
     __device__ __forceinline__ void copy(int i, int part) const {
         if (i >= count || lane) return;
         barrier_expect(barrier_of(i, part), PART_BYTES);
-        copy_bulk(place_of(i, part), (part ? p.values : p.keys) + row * D, PART_BYTES,
-                  barrier_of(i, part));
+        copy_bulk(place_of(i, part), (part ? p.values : p.keys) + (size_t)row * TILE * D,
+                  PART_BYTES, barrier_of(i, part), evict_first_policy());
     }
 
     __device__ __forceinline__ void take_all(accumulator<D> &acc) {

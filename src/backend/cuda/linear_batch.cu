@@ -1,4 +1,4 @@
-/* Linears of a decode batch for sm_90, 17 to 128 rows: y = x W^T + b by Hopper's products of a
+/* Linears of a decode batch for sm_90, up to 128 rows: y = x W^T + b by Hopper's products of a
  * warpgroup (hopper.cuh), with what follows a linear in a layer: SwiGLU's product of its two
  * halves, or the residual stream's sum. cuBLASLt has the plain products too; which way a shape gets
  * is measured (gemm_trial.c).
@@ -89,8 +89,9 @@ __device__ __forceinline__ void copy_weights(const batch_params &p, const batch_
                                              const batch_share &s, int stage, int step) {
     uint32_t to = m.ring + stage * S::STAGE_BYTES, full = m.full + stage * 8;
     barrier_expect(full, S::STAGE_BYTES);
-    copy_box(to, &p.weight, step * INPUTS, s.column, full);
-    copy_box(to + WEIGHT_BYTES / 2, &p.weight, step * INPUTS, s.second, full);
+    uint64_t policy = evict_first_policy();
+    copy_box(to, &p.weight, step * INPUTS, s.column, full, policy);
+    copy_box(to + WEIGHT_BYTES / 2, &p.weight, step * INPUTS, s.second, full, policy);
 }
 
 template <typename S>

@@ -95,7 +95,10 @@ __device__ __forceinline__ int tile_row_of(int row) {
 template <int LINES_, bool IS_EXACT_, int TILES_, bool NORM_, bool GATED_> struct stream_kind {
     static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
     static constexpr bool IS_EXACT = IS_EXACT_, NORM = NORM_, GATED = GATED_;
-    static constexpr int CHAINS = PAIRS == 1 ? 4 : 2; // of sums that do not wait for each other
+    // Of sums that do not wait for each other: more where there are registers for them.
+    static constexpr int CHAINS = TILES == 1 && LINES * (NORM ? 2 : 1) <= 4 ? 4 : 2;
+    static constexpr int BLOCKS =
+        LINES * TILES <= (GATED ? 12 : 8) ? 3 : 2; // that have room at once
     static constexpr int UNITS = GATED ? TILES / 2 : TILES; // a pair of tiles, or a tile
     using sums = few_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE>;
 };
@@ -278,7 +281,7 @@ __device__ __forceinline__ void run_block(const stream_params &s, char *memory, 
 }
 
 template <typename K>
-__global__ void __launch_bounds__(THREADS, K::LINES *K::TILES <= 12 ? 3 : 2)
+__global__ void __launch_bounds__(THREADS, K::BLOCKS)
     stream_kernel(const __grid_constant__ stream_params s) {
     extern __shared__ __align__(128) char memory[]; // half tiles and HALF_PAD each, norm [in]
     NV_IF_TARGET(NV_PROVIDES_SM_90, (let_next_start();
