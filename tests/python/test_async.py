@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Callable
 
 import pytest
-from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, small
+from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, same_ids, small
 from nanovllm import LLM, AsyncLLM, ExitedError, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -40,19 +40,27 @@ def ids_of(chunks: list[dict[str, Any]]) -> list[int]:
     return [token for chunk in chunks for token in chunk["token_ids"]]
 
 
+REQUESTS = [QUESTION, [1, 2, 3], {"prompt": "Once upon a time"}]
+PARAMS = [GREEDY, SamplingParams(1.5, 40, True, seed=3), SamplingParams(0, 9, stop=["a f"])]
+
+
+async def all_chunks(streaming: AsyncLLM) -> list[list[dict[str, Any]]]:
+    streams = [streaming.generate(p, s) for p, s in zip(REQUESTS, PARAMS)]
+    return await asyncio.gather(*(collect(stream) for stream in streams))
+
+
+def test_the_last_chunk_alone_has_a_reason() -> None:
+    for chunks in run(all_chunks):
+        assert chunks[-1]["finish_reason"] in ("stop", "length")
+        assert all(chunk["finish_reason"] is None for chunk in chunks[:-1])
+
+
+@same_ids
 def test_chunks_add_up_to_generates_output(llm: LLM) -> None:
-    prompts = [QUESTION, [1, 2, 3], {"prompt": "Once upon a time"}]
-    params = [GREEDY, SamplingParams(1.5, 40, True, seed=3), SamplingParams(0, 9, stop=["a f"])]
-
-    async def test(streaming: AsyncLLM) -> Any:
-        streams = [streaming.generate(p, s) for p, s in zip(prompts, params)]
-        return await asyncio.gather(*(collect(stream) for stream in streams))
-
-    for chunks, output in zip(run(test), llm.generate(prompts, params, False)):
+    for chunks, output in zip(run(all_chunks), llm.generate(REQUESTS, PARAMS, False)):
         assert text_of(chunks) == output["text"]
         assert ids_of(chunks) == output["token_ids"]
         assert chunks[-1]["finish_reason"] == output["finish_reason"]
-        assert all(chunk["finish_reason"] is None for chunk in chunks[:-1])
 
 
 def test_tokens_come_one_by_one() -> None:
