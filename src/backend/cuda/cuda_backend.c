@@ -50,19 +50,21 @@ static void cuda_release(struct backend *backend, void *dev) {
     cudaFree(dev);
 }
 
-// A step waits for what it is told, and its end for what it found: by a kernel where that can be.
+// What a step waits for: by a kernel where that can be.
 static cudaError_t copy(struct cuda_backend *cuda, void *to, const void *from, size_t bytes,
-                        const void *host, enum cudaMemcpyKind kind) {
+                        enum cudaMemcpyKind kind) {
+    const void *host = kind == cudaMemcpyHostToDevice ? from : to;
     struct cudaPointerAttributes attributes = {0};
-    bool is_aligned = ((uintptr_t)to | (uintptr_t)from) % 16 == 0 && bytes % 4 == 0;
-    bool is_known = is_aligned && bytes <= CUDA_COPY_BYTES &&
-                    cudaPointerGetAttributes(&attributes, host) == cudaSuccess;
+    cudaError_t error = cudaPointerGetAttributes(&attributes, host); // none for any memory
+    if (error) return error;
     // Allocated for copies, and so at the same address on the device.
-    if (is_known && attributes.type == cudaMemoryTypeHost && attributes.devicePointer == host) {
-        cuda_copy_launch(to, from, bytes, cuda->stream);
-        return cudaSuccess; // what a launch is refused for is told later
+    bool is_pinned = attributes.type == cudaMemoryTypeHost && attributes.devicePointer == host;
+    bool is_aligned = ((uintptr_t)to | (uintptr_t)from) % 16 == 0 && bytes % 4 == 0;
+    if (!is_pinned || !is_aligned || bytes > CUDA_COPY_BYTES) {
+        return cudaMemcpyAsync(to, from, bytes, kind, cuda->stream);
     }
-    return cudaMemcpyAsync(to, from, bytes, kind, cuda->stream);
+    cuda_copy_launch(to, from, bytes, cuda->stream);
+    return cudaSuccess; // what a launch is refused for is told later
 }
 
 static void cuda_upload(struct backend *backend, struct backend_stream *stream, void *dev,
@@ -70,7 +72,7 @@ static void cuda_upload(struct backend *backend, struct backend_stream *stream, 
     (void)stream;
     struct cuda_backend *cuda = cuda_backend_of(backend);
     if (!bytes) return;
-    check(cuda, copy(cuda, dev, host, bytes, host, cudaMemcpyHostToDevice), "upload");
+    check(cuda, copy(cuda, dev, host, bytes, cudaMemcpyHostToDevice), "upload");
 }
 
 static void cuda_download(struct backend *backend, struct backend_stream *stream, void *host,
@@ -78,7 +80,7 @@ static void cuda_download(struct backend *backend, struct backend_stream *stream
     (void)stream;
     struct cuda_backend *cuda = cuda_backend_of(backend);
     if (!bytes) return;
-    check(cuda, copy(cuda, host, dev, bytes, host, cudaMemcpyDeviceToHost), "download");
+    check(cuda, copy(cuda, host, dev, bytes, cudaMemcpyDeviceToHost), "download");
 }
 
 static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size_t *total_bytes,

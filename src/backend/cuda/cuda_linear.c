@@ -61,8 +61,8 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
 }
 
 // Rows up to which linear_small.cu takes a linear, with its norm. Matrices of many inputs it reads
-// at 3 TB/s, and the more slowly the more rows there are; the ways of many rows read large ones at
-// 4 on a device that has linear_batch.cu, but want a kernel for the norm, which costs more than
+// at 3 TB/s, and the more slowly the more rows there are; the ways of many rows read the largest at
+// 3.7 on a device that has linear_batch.cu, but want a kernel for the norm, which costs more than
 // that where matrices are small. lm_head, which has no norm here, goes by the same limits
 // (doc/kernels-cuda.md has what was measured). These are row counts of recorded steps, so that
 // padding changes no way.

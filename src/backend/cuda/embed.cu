@@ -1,6 +1,7 @@
 /* Embedding: out[t] = table[tokens[t] - vocab_start], zeros for rows of other ranks. A token of
  * -1 - r is the one that row r of the step before sampled: it is still on the device only.
- * Bytes: 2 x num_tokens x hidden x 2. Launch: a block per token, 16 bytes a thread. */
+ * Bytes: 2 x num_tokens x hidden x 2. Launch: a block per token, 16 bytes a thread; what follows
+ * may load its weights meanwhile. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"

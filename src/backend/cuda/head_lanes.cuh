@@ -1,6 +1,7 @@
 /* Heads of a token in a warp's lanes, between the qkv projection and attention: RMS norm, rotary
  * embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn together). A lane has 8
- * elements of either half of a head, so that several heads are in a warp at once. */
+ * elements of either half of a head, so that several heads are in a warp at once. Rounds as
+ * head_share.cuh and the kernel of all layers do. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
