@@ -6,7 +6,17 @@
  *   bench_device_ops [DEVICE [CSV [small]]]     cuda, none; small: shapes to try the program with
  *
  * Prints, and writes to CSV: op, shape, microseconds, and by the bytes and operations that it
- * cannot do without TB/s and TFLOP/s. */
+ * cannot do without TB/s and TFLOP/s.
+ *
+ * What a line's op is:
+ *   linear             a product by itself
+ *   logits             the same, to float32
+ *   project_in         a norm of the residual stream, with nothing pending, and the product of that;
+ *                      for gate_up SiLU and the multiplication too
+ *   project_out        a product, added to the residual stream
+ *   decode attention   attention with attention_prepare on the way, where the device does that
+ *   prefill attention  attention alone; attention_prepare has a line of its own
+ * Devices without fusion have lines of linear instead of project_in and project_out. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +27,14 @@
 
 enum {
     BLOCK_SIZE = 256,
+    LAYERS = 2, // of the cache
     EXPERTS = 128,
     TOP_K = 8,
 };
 static const size_t beyond_caches = (size_t)256 << 20; // bytes
 
 static struct matrix_slice noise_matrix(const struct bench *bench, uint32_t rows, uint32_t cols) {
-    return (struct matrix_slice){bench->noise, DTYPE_BF16, rows, cols, cols};
+    return (struct matrix_slice){{.data = bench->noise}, DTYPE_BF16, rows, cols, cols};
 }
 
 static uint32_t copies_of(size_t bytes) {
@@ -35,28 +46,28 @@ static void take_linears(struct work *w, uint32_t out, uint32_t in) {
     struct backend *b = w->bench->backend;
     struct err err = {0};
     const struct matrix_slice part = noise_matrix(w->bench, out, in);
-    const struct linear_spec spec = {&part, NULL, 1};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     w->num_copies = copies_of((size_t)out * in * sizeof(uint16_t));
     for (uint32_t i = 0; i < w->num_copies; i++) {
         if (b->ops->linear_create(b, &spec, &w->linears[i], &err)) work_stop(err.message);
     }
-    if (b->ops->weights_finish && b->ops->weights_finish(b, &err)) work_stop(err.message);
+    work_weights_finish(w);
 }
 
 static void call_linear(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     w->args.linear.linear = w->linears[number % w->num_copies];
-    b->ops->linear(b, b->stream, &w->args.linear);
+    b->ops->linear(b, &w->args.linear);
 }
-static void call_fused(struct work *w, uint32_t number) {
+static void call_project_in(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
-    w->args.fused.linear = w->linears[number % w->num_copies];
-    b->ops->linear_fused(b, b->stream, &w->args.fused);
+    w->args.project_in.linear = w->linears[number % w->num_copies];
+    if (!b->fusion->project_in(b, &w->args.project_in)) work_stop("project_in: not done");
 }
-static void call_logits(struct work *w, uint32_t number) {
+static void call_project_out(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
-    w->args.logits.linear = w->linears[number % w->num_copies];
-    b->ops->logits(b, b->stream, &w->args.logits);
+    w->args.project_out.linear = w->linears[number % w->num_copies];
+    if (!b->fusion->project_out(b, &w->args.project_out)) work_stop("project_out: not done");
 }
 
 struct linear_case {
@@ -65,37 +76,53 @@ struct linear_case {
     bool is_gated, is_added;
 };
 
-// As a layer has it: plain, or with what the device does on the way.
-static void measure_linear(struct bench *bench, const struct linear_case *c, uint32_t rows) {
+static void take_project_in(struct work *w, const struct linear_case *c, uint32_t rows) {
+    size_t num_results = (size_t)rows * (c->is_gated ? c->out / 2 : c->out);
+    w->args.project_in = (struct project_in_args){
+        .residual = work_activations(w, (size_t)rows * c->in),
+        .norm = work_floats(w, c->in, 1),
+        .out = work_activations(w, num_results),
+        .hidden = work_activations(w, (size_t)rows * c->in),
+        .gate_up = work_activations(w, (size_t)rows * c->out),
+        .rows = rows,
+        .is_gated = c->is_gated,
+        .eps = 1e-6f,
+    };
+}
+
+static void take_project_out(struct work *w, const struct linear_case *c, uint32_t rows) {
+    w->args.project_out = (struct project_out_args){
+        .x = work_activations(w, (size_t)rows * c->in),
+        .residual = work_activations(w, (size_t)rows * c->out),
+        .projected = work_activations(w, (size_t)rows * c->out),
+        .rows = rows,
+    };
+}
+
+// As a layer has it: by the fusion, with what surrounds it, or plain.
+static void measure_linear(struct bench *bench, const struct linear_case *given, uint32_t rows,
+                           bool is_fused) {
+    struct linear_case c = *given;
     struct work w = {.bench = bench};
-    const struct backend *b = bench->backend;
-    uint32_t out = c->out / bench->shrink, in = c->in / bench->shrink;
-    uint32_t columns = c->is_gated ? out / 2 : out;
-    double bytes = 2.0 * ((double)out * in + (double)rows * in + (double)rows * columns);
+    c.out /= bench->shrink, c.in /= bench->shrink;
+    uint32_t columns = c.is_gated ? c.out / 2 : c.out;
+    double bytes = 2.0 * ((double)c.out * c.in + (double)rows * c.in + (double)rows * columns);
+    double flops = 2.0 * rows * c.out * c.in;
     char shape[64];
-    snprintf(shape, sizeof shape, "%s %u x [%u][%u]", c->name, rows, out, in);
-    take_linears(&w, out, in);
-    bool is_few = b->ops->linear_fused && rows <= b->ops->linear_norm_rows(b, w.linears[0]);
-    bool is_fused = is_few || (b->ops->linear_fused && (c->is_gated || c->is_added));
-    void *x = work_activations(&w, (size_t)rows * in);
-    void *result = work_activations(&w, (size_t)rows * columns);
-    if (is_fused) {
-        w.args.fused = (struct linear_fused_args){
-            .x = x,
-            .norm = is_few && !c->is_added ? work_floats(&w, in, 1) : NULL,
-            .residual = c->is_added ? result : NULL,
-            .out = c->is_added ? NULL : result,
-            .scratch = is_few ? NULL : work_activations(&w, (size_t)rows * out),
-            .rows = rows,
-            .is_gated = c->is_gated,
-            .eps = 1e-6f,
-        };
+    snprintf(shape, sizeof shape, "%s %u x [%u][%u]", c.name, rows, c.out, c.in);
+    take_linears(&w, c.out, c.in);
+    if (is_fused && c.is_added) {
+        take_project_out(&w, &c, rows);
+        work_measure(&w, call_project_out, "project_out", shape, bytes, flops);
+    } else if (is_fused) {
+        take_project_in(&w, &c, rows);
+        work_measure(&w, call_project_in, "project_in", shape, bytes, flops);
     } else {
-        void *plain = c->is_gated ? work_activations(&w, (size_t)rows * out) : result;
-        w.args.linear = (struct linear_args){.x = x, .out = plain, .rows = rows};
+        w.args.linear = (struct linear_args){.x = work_activations(&w, (size_t)rows * c.in),
+                                             .out = work_activations(&w, (size_t)rows * c.out),
+                                             .rows = rows};
+        work_measure(&w, call_linear, "linear", shape, bytes, flops);
     }
-    work_measure(&w, is_fused ? call_fused : call_linear, is_fused ? "linear_fused" : "linear",
-                 shape, bytes, 2.0 * rows * out * in);
     work_end(&w);
 }
 
@@ -109,7 +136,10 @@ static void measure_linears(struct bench *bench) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
             if (bench->shrink > 1 && counts[n] > 256) continue;
-            measure_linear(bench, &cases[i], counts[n]);
+            bool has_fusion = bench->backend->fusion != NULL;
+            bool is_plain = !cases[i].is_gated && !cases[i].is_added;
+            if (has_fusion) measure_linear(bench, &cases[i], counts[n], true);
+            if (!has_fusion || is_plain) measure_linear(bench, &cases[i], counts[n], false);
         }
     }
 }
@@ -120,10 +150,11 @@ static void measure_logits(struct bench *bench, uint32_t rows) {
     char shape[64];
     snprintf(shape, sizeof shape, "lm_head %u x [%u][%u]", rows, out, in);
     take_linears(&w, out, in);
-    w.args.logits = (struct logits_args){.x = work_activations(&w, (size_t)rows * in),
+    w.args.linear = (struct linear_args){.x = work_activations(&w, (size_t)rows * in),
                                          .out = work_take(&w, (size_t)rows * out * sizeof(float)),
-                                         .rows = rows};
-    work_measure(&w, call_logits, "logits", shape,
+                                         .rows = rows,
+                                         .out_is_float = true};
+    work_measure(&w, call_linear, "logits", shape,
                  2.0 * ((double)out + rows) * in + 4.0 * (double)rows * out, 2.0 * rows * out * in);
     work_end(&w);
 }
@@ -131,12 +162,12 @@ static void measure_logits(struct bench *bench, uint32_t rows) {
 static void call_norm(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     (void)number;
-    b->ops->rms_norm(b, b->stream, &w->args.norm);
+    b->ops->rms_norm(b, &w->args.norm);
 }
 static void call_silu(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     (void)number;
-    b->ops->silu_mul(b, b->stream, &w->args.silu);
+    b->ops->silu_mul(b, &w->args.silu);
 }
 
 static void measure_rows(struct bench *bench, uint32_t rows) {
@@ -172,15 +203,18 @@ enum { HEAD_DIM = 128 };
 static void call_prepare(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     (void)number;
-    b->ops->attention_prepare(b, b->stream, &w->prepare);
+    b->ops->attention_prepare(b, &w->args.attention);
 }
-// The plan is made once a step; a step of 28 or 36 layers is longer than CALLS.
+// A step begins once; one of 28 or 36 layers is longer than CALLS. Its first layer is the cache's
+// first, and all others are the second, over and over.
 static void call_attention(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
-    if (number == 0 && b->ops->attention_plan) {
-        b->ops->attention_plan(b, b->stream, &w->plan);
-    }
-    b->ops->attention(b, b->stream, &w->attention);
+    const struct backend_fusion *fusion = b->fusion;
+    if (number == 0 && fusion) fusion->step_begin(b, NULL, w->cache, &w->step);
+    w->args.attention.layer = number ? 1 : 0;
+    bool is_decode = w->step.max_query_len == 1;
+    if (is_decode && fusion && fusion->attend(b, &w->args.attention)) return;
+    b->ops->attention(b, &w->args.attention);
 }
 
 // Indices of the step, uploaded: positions and slots of its tokens, tables of its sequences.
@@ -210,39 +244,49 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
     uint32_t *dev_stride = work_take(w, sizeof stride);
     work_put(w, dev_stride, &stride, sizeof stride);
     free(host);
-    w->prepare.positions = dev;
-    w->prepare.slot_mapping = w->plan.slot_mapping = dev + num_tokens;
-    w->attention.block_tables = dev + 2 * (size_t)num_tokens;
-    w->attention.query_start = w->plan.query_start = w->attention.block_tables + num_table;
-    w->attention.context_len = w->plan.context_len = w->plan.query_start + c->num_seqs + 1;
-    w->plan.block_table_stride = dev_stride;
-    w->attention.block_table_stride = stride;
+    w->step = (struct step){
+        .num_tokens = num_tokens,
+        .num_seqs = c->num_seqs,
+        .block_table_stride = stride,
+        .max_query_len = c->queries,
+        .max_context_len = c->context,
+        .positions = dev,
+        .slot_mapping = dev + num_tokens,
+        .block_tables = dev + 2 * (size_t)num_tokens,
+        .query_start = dev + 2 * (size_t)num_tokens + num_table,
+        .context_len = dev + 2 * (size_t)num_tokens + num_table + c->num_seqs + 1,
+        .device_stride = dev_stride,
+    };
 }
 
-// Random keys and values at all positions, by what writes the cache.
+// Random keys and values at all positions of both layers, by what writes the cache.
 static void fill_cache(struct work *w, const struct attention_case *c, uint32_t num_blocks) {
     struct backend *b = w->bench->backend;
-    struct attention_prepare_args args = w->prepare;
+    struct attention_args args = w->args.attention;
+    struct step step = {0};
     struct work fill = {.bench = w->bench};
     uint32_t piece = 4096, total = num_blocks * BLOCK_SIZE;
     size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
     int32_t *slots = malloc(2 * piece * sizeof *slots), *dev = work_take(&fill, 2 * piece * 4);
     if (!slots) work_stop("out of memory");
     args.qkv = work_activations(&fill, piece * row);
+    args.step = &step;
+    step.slot_mapping = dev;
+    step.positions = dev + piece;
     for (uint32_t first = 0; first < total; first += piece) {
-        args.num_tokens = total - first < piece ? total - first : piece;
-        for (uint32_t i = 0; i < args.num_tokens; i++) {
+        step.num_tokens = total - first < piece ? total - first : piece;
+        for (uint32_t i = 0; i < step.num_tokens; i++) {
             slots[i] = (int32_t)(first + i);
             slots[piece + i] = (int32_t)(i % c->context);
         }
         work_put(w, dev, slots, 2 * piece * sizeof *slots);
-        args.slot_mapping = dev;
-        args.positions = dev + piece;
-        b->ops->attention_prepare(b, b->stream, &args);
+        for (args.layer = 0; args.layer < LAYERS; args.layer++) {
+            b->ops->attention_prepare(b, &args);
+        }
     }
     free(slots);
     struct err err = {0};
-    if (b->ops->synchronize(b, b->stream, &err)) work_stop(err.message);
+    if (b->ops->synchronize(b, &err)) work_stop(err.message);
     work_end(&fill);
 }
 
@@ -251,32 +295,34 @@ static void take_attention(struct work *w, const struct attention_case *c) {
     struct err err = {0};
     uint32_t num_tokens = c->num_seqs * c->queries;
     uint32_t stride = (c->context + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    const struct kv_cache_spec spec = {.num_layers = 1,
+    const struct kv_cache_spec spec = {.num_layers = LAYERS,
                                        .num_blocks = stride * c->num_seqs,
                                        .block_size = BLOCK_SIZE,
                                        .num_kv_heads = c->num_kv_heads,
                                        .head_dim = HEAD_DIM,
                                        .num_heads = c->num_heads,
-                                       .max_num_seqs = c->num_seqs,
-                                       .max_num_tokens = num_tokens};
+                                       .limits = {.max_num_tokens = num_tokens,
+                                                  .max_num_seqs = c->num_seqs,
+                                                  .max_positions = c->context,
+                                                  .max_blocks_per_seq = stride}};
     if (b->ops->kv_cache_create(b, &spec, &w->cache, &err)) work_stop(err.message);
     take_indices(w, c, stride);
     size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
-    w->prepare.qkv = work_activations(w, num_tokens * row);
-    w->prepare.q_norm = w->prepare.k_norm = work_floats(w, HEAD_DIM, 1);
-    w->prepare.rope = work_floats(w, (size_t)c->context * HEAD_DIM, 0.7f);
-    w->prepare.cache = w->plan.cache = w->attention.cache = w->cache;
-    w->prepare.num_tokens = w->attention.num_tokens = num_tokens;
-    w->prepare.num_heads = w->attention.num_heads = c->num_heads;
-    w->prepare.num_kv_heads = w->attention.num_kv_heads = c->num_kv_heads;
-    w->prepare.head_dim = w->attention.head_dim = HEAD_DIM;
-    w->prepare.eps = 1e-6f;
-    w->plan.num_seqs = w->attention.num_seqs = c->num_seqs;
-    w->plan.max_query_len = w->attention.max_query_len = c->queries;
-    w->attention.max_context_len = c->context;
-    w->attention.qkv = w->prepare.qkv;
-    w->attention.out = work_activations(w, (size_t)num_tokens * c->num_heads * HEAD_DIM);
-    w->attention.scale = 1 / sqrtf(HEAD_DIM);
+    float *norm = work_floats(w, HEAD_DIM, 1);
+    w->args.attention = (struct attention_args){
+        .step = &w->step,
+        .cache = w->cache,
+        .num_heads = c->num_heads,
+        .num_kv_heads = c->num_kv_heads,
+        .head_dim = HEAD_DIM,
+        .qkv = work_activations(w, num_tokens * row),
+        .out = work_activations(w, (size_t)num_tokens * c->num_heads * HEAD_DIM),
+        .q_norm = norm,
+        .k_norm = norm,
+        .rope = work_floats(w, (size_t)c->context * HEAD_DIM, 0.7f),
+        .eps = 1e-6f,
+        .scale = 1 / sqrtf(HEAD_DIM),
+    };
     fill_cache(w, c, spec.num_blocks);
 }
 
@@ -287,7 +333,6 @@ static void measure_attention(struct bench *bench, const struct attention_case *
     if (bench->shrink > 1) c.num_seqs = (c.num_seqs + 15) / 16;
     take_attention(&w, &c);
     bool is_decode = c.queries == 1;
-    if (is_decode && bench->backend->attention_prepares) w.attention.prepare = &w.prepare;
     snprintf(shape, sizeof shape, "%u x %u of %u, %u over %u", c.num_seqs, c.queries, c.context,
              c.num_heads, c.num_kv_heads);
     // What a query sees: on average half of the new tokens, all of those before.
@@ -298,7 +343,7 @@ static void measure_attention(struct bench *bench, const struct attention_case *
     size_t row = ((size_t)c.num_heads + 2 * c.num_kv_heads) * HEAD_DIM;
     if (!is_decode) {
         work_measure(&w, call_prepare, "attention_prepare", shape,
-                     4.0 * (double)w.prepare.num_tokens * (double)row, 0);
+                     4.0 * (double)w.step.num_tokens * (double)row, 0);
     }
     work_end(&w);
 }
@@ -306,7 +351,7 @@ static void measure_attention(struct bench *bench, const struct attention_case *
 static void call_experts(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     w->args.experts.experts = w->experts[number % w->num_copies];
-    b->ops->experts(b, b->stream, &w->args.experts);
+    b->moe->experts(b, &w->args.experts);
 }
 
 static void take_experts(struct work *w, const struct experts_shape *shape) {
@@ -320,9 +365,9 @@ static void take_experts(struct work *w, const struct experts_shape *shape) {
     const struct experts_spec spec = {*shape, gate, gate, down};
     w->num_copies = 2;
     for (uint32_t i = 0; i < w->num_copies; i++) {
-        if (b->ops->experts_create(b, &spec, &w->experts[i], &err)) work_stop(err.message);
+        if (b->moe->experts_create(b, &spec, &w->experts[i], &err)) work_stop(err.message);
     }
-    if (b->ops->weights_finish && b->ops->weights_finish(b, &err)) work_stop(err.message);
+    work_weights_finish(w);
 }
 
 static void measure_experts(struct bench *bench, uint32_t num_tokens) {
@@ -349,7 +394,7 @@ static void measure_experts(struct bench *bench, uint32_t num_tokens) {
         .ids = dev_ids,
         .weights = work_floats(&w, num_pairs, 1.0f / TOP_K),
         .out = work_activations(&w, count),
-        .scratch = work_take(&w, b->ops->experts_scratch_bytes(b, &shape, num_tokens, TOP_K)),
+        .scratch = work_take(&w, b->moe->experts_scratch_bytes(b, &shape, num_tokens, TOP_K)),
         .num_tokens = num_tokens,
         .top_k = TOP_K};
     char text[64];
@@ -363,10 +408,11 @@ static void measure_experts(struct bench *bench, uint32_t num_tokens) {
 static void call_sample(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     (void)number;
-    b->ops->sample(b, b->stream, &w->args.sample);
+    b->sampler->sample(b, &w->args.sample);
 }
 
-static void measure_sample(struct bench *bench, uint32_t num_rows) {
+// With penalties every row also reads its token counts.
+static void measure_sample(struct bench *bench, uint32_t num_rows, bool penalizes) {
     struct work w = {.bench = bench};
     struct backend *b = bench->backend;
     uint32_t vocab = 151936 / bench->shrink;
@@ -376,8 +422,12 @@ static void measure_sample(struct bench *bench, uint32_t num_rows) {
     if (!logits || !rows) work_stop("out of memory");
     for (size_t i = 0; i < count; i++) logits[i] = 100 * bf16_to_f32(bench->noise[i % 99991]);
     for (uint32_t i = 0; i < num_rows; i++) {
-        rows[i] = (struct sample_row){
-            .temperature = 0.6f, .top_p = 1, .seed_low = i, .num_top = -1, .repetition_penalty = 1};
+        rows[i] = (struct sample_row){.temperature = 0.6f,
+                                      .top_p = 1,
+                                      .seed_low = i,
+                                      .num_top = -1,
+                                      .counts_slot = penalizes ? i + 1 : 0,
+                                      .repetition_penalty = penalizes ? 1.05f : 1};
     }
     void *dev_logits = work_take(&w, count * sizeof *logits),
          *dev_rows = work_take(&w, num_rows * sizeof *rows);
@@ -385,18 +435,25 @@ static void measure_sample(struct bench *bench, uint32_t num_rows) {
     work_put(&w, dev_rows, rows, num_rows * sizeof *rows);
     free(logits);
     free(rows);
-    size_t scratch = b->ops->sample_scratch_floats(b, vocab, num_rows) * sizeof(float);
+    size_t scratch = b->sampler->scratch_floats(b, vocab, num_rows) * sizeof(float);
+    struct token_counts *counts = NULL;
+    struct err err = {0};
+    if (b->sampler->counts_create(b, num_rows, vocab, 1, &counts, &err)) work_stop(err.message);
+    const int32_t id = 1;
+    for (uint32_t i = 0; i < num_rows; i++) b->sampler->counts_begin(b, counts, i + 1, &id, 1, 1);
     w.args.sample =
         (struct sample_args){.logits = dev_logits,
                              .rows = dev_rows,
-                             .adjusts = work_take(&w, sizeof(struct sample_adjust)),
+                             .counts = counts,
                              .results = work_take(&w, num_rows * sizeof(struct sample_result)),
                              .num_rows = num_rows,
                              .vocab_size = vocab,
                              .scratch = work_take(&w, scratch)};
     char shape[64];
-    snprintf(shape, sizeof shape, "%u x %u, temperature", num_rows, vocab);
-    work_measure(&w, call_sample, "sample", shape, 4.0 * (double)count, 0);
+    snprintf(shape, sizeof shape, "%u x %u, temperature%s", num_rows, vocab,
+             penalizes ? ", penalties" : "");
+    work_measure(&w, call_sample, "sample", shape, (penalizes ? 8.0 : 4.0) * (double)count, 0);
+    b->sampler->counts_destroy(b, counts);
     work_end(&w);
 }
 
@@ -408,7 +465,10 @@ static void measure_all(struct bench *bench) {
         {1, 16384, 16384, 16, 8}, {8, 4608, 512, 16, 8}};
     static const uint32_t rows[] = {1, 8, 16, 64, 256}, tokens[] = {1, 4, 8, 64, 256, 2048, 8192};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) measure_logits(bench, rows[i]);
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) measure_sample(bench, rows[i]);
+    for (size_t i = 0; i < ARRAY_LEN(rows) && bench->backend->sampler; i++) {
+        measure_sample(bench, rows[i], false);
+        measure_sample(bench, rows[i], true);
+    }
     for (size_t i = 0; i < ARRAY_LEN(attention); i++) {
         if (bench->shrink > 1 && attention[i].queries > 1024) continue;
         measure_attention(bench, &attention[i]);
@@ -416,7 +476,7 @@ static void measure_all(struct bench *bench) {
     measure_rows(bench, 256);
     if (bench->shrink == 1) measure_rows(bench, 16384);
     measure_linears(bench);
-    for (size_t i = 0; i < ARRAY_LEN(tokens) && bench->backend->ops->experts; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(tokens) && bench->backend->moe; i++) {
         if (bench->shrink == 1 || tokens[i] <= 64) measure_experts(bench, tokens[i]);
     }
 }

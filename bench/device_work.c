@@ -15,6 +15,12 @@ void work_stop(const char *why) {
     exit(1);
 }
 
+void work_weights_finish(struct work *w) {
+    struct backend *b = w->bench->backend;
+    struct err err = {0};
+    if (b->queue && b->queue->weights_finish(b, &err)) work_stop(err.message);
+}
+
 void *work_take(struct work *w, size_t bytes) {
     struct backend *b = w->bench->backend;
     struct err err = {0};
@@ -26,8 +32,8 @@ void *work_take(struct work *w, size_t bytes) {
 void work_put(struct work *w, void *dev, const void *host, size_t bytes) {
     struct backend *b = w->bench->backend;
     struct err err = {0};
-    b->ops->upload(b, b->stream, dev, host, bytes);
-    if (b->ops->synchronize(b, b->stream, &err)) work_stop(err.message);
+    b->ops->upload(b, dev, host, bytes);
+    if (b->ops->synchronize(b, &err)) work_stop(err.message);
 }
 
 // Random numbers of the device's activation type, the same WORK_PIECE of them over and over.
@@ -62,7 +68,7 @@ void work_end(struct work *w) {
     struct backend *b = w->bench->backend;
     for (uint32_t i = 0; i < WORK_COPIES_MAX; i++) {
         b->ops->linear_destroy(b, w->linears[i]);
-        if (b->ops->experts_destroy) b->ops->experts_destroy(b, w->experts[i]);
+        if (b->moe) b->moe->experts_destroy(b, w->experts[i]);
     }
     b->ops->kv_cache_destroy(b, w->cache);
     for (int i = 0; i < w->num_memory; i++) b->ops->release(b, w->memory[i]);
@@ -84,23 +90,23 @@ static double time_calls(struct work *w, work_call call) {
     struct err err = {0};
     double seconds[TURNS];
     calls(w, call);
-    if (b->ops->synchronize(b, b->stream, &err)) work_stop(err.message);
-    if (b->ops->graph_begin) {
-        if (b->ops->graph_begin(b, b->stream, &err)) work_stop(err.message);
+    if (b->ops->synchronize(b, &err)) work_stop(err.message);
+    if (b->queue) {
+        if (b->queue->graph_begin(b, &err)) work_stop(err.message);
         calls(w, call);
-        if (b->ops->graph_end(b, b->stream, &graph, &err)) work_stop(err.message);
+        if (b->queue->graph_end(b, &graph, &err)) work_stop(err.message);
     }
     for (int i = 0; i < TURNS; i++) {
         double start = clock_seconds();
         if (graph) {
-            b->ops->graph_launch(b, b->stream, graph);
+            b->queue->graph_launch(b, graph);
         } else {
             calls(w, call);
         }
-        if (b->ops->synchronize(b, b->stream, &err)) work_stop(err.message);
+        if (b->ops->synchronize(b, &err)) work_stop(err.message);
         seconds[i] = (clock_seconds() - start) / CALLS;
     }
-    if (graph) b->ops->graph_destroy(b, graph);
+    if (graph) b->queue->graph_destroy(b, graph);
     qsort(seconds, TURNS, sizeof *seconds, compare);
     return seconds[TURNS / 2];
 }

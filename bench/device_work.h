@@ -32,16 +32,15 @@ struct work {
     int num_memory;
     union {
         struct linear_args linear;
-        struct linear_fused_args fused;
-        struct logits_args logits;
+        struct project_in_args project_in;
+        struct project_out_args project_out;
         struct rms_norm_args norm;
         struct silu_mul_args silu;
         struct experts_args experts;
         struct sample_args sample;
+        struct attention_args attention;
     } args;
-    struct attention_prepare_args prepare;
-    struct attention_plan_args plan;
-    struct attention_args attention;
+    struct step step; // of the attention
 };
 
 // Calls an op of `w` once; `number` counts calls, to take weights in turn.
@@ -55,6 +54,7 @@ void *work_take(struct work *w, size_t bytes); // zeroed
 void work_put(struct work *w, void *dev, const void *host, size_t bytes);
 void *work_activations(struct work *w, size_t count); // random, of the device's activation type
 void *work_floats(struct work *w, size_t count, float value);
+void work_weights_finish(struct work *w); // after linears or experts were made: they have arrived
 void work_end(struct work *w); // frees all that it has
 
 // Prints the median time of a call, and the rates that follow from what it cannot do without.

@@ -4,7 +4,7 @@
 #include "base/compiler.h"
 #include "fma_peak.h"
 
-enum { TURNS = 1 << 17, CHAINS = 12 };
+enum { TURNS = 1 << 17, CHAINS = 12, AMX_TURNS = 1 << 14 };
 
 static volatile float sink;
 
@@ -42,8 +42,43 @@ static void run_scalar(void) {
     sink = _mm_cvtss_f32(acc[0]);
 }
 
+// Products of bf16 tiles: four sums, so that each waits for itself only.
+__attribute__((target("amx-tile,amx-bf16"))) static void run_amx(void) {
+    struct {
+        unsigned char palette, start_row, reserved[14];
+        unsigned short row_bytes[16];
+        unsigned char rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) config.rows[i] = 16, config.row_bytes[i] = 64;
+    // Compilers believe that only the first bytes of it are read.
+    __asm__ volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
+    for (int i = 0; i < AMX_TURNS; i++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static void run_avx512_bf16(void) {
+    __m512 acc[CHAINS];
+    const __m512bh a = (__m512bh)_mm512_setzero_ps(), b = (__m512bh)_mm512_set1_ps(0.001f);
+    UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm512_set1_ps((float)c);
+    for (int i = 0; i < TURNS; i++) {
+        UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = _mm512_dpbf16_ps(acc[c], a, b);
+    }
+    UNROLL for (int c = 1; c < CHAINS; c++) acc[0] = _mm512_add_ps(acc[0], acc[c]);
+    sink = _mm512_reduce_add_ps(acc[0]);
+}
+
 void fma_peak_run(const char *isa) {
-    if (strcmp(isa, "avx512") == 0) {
+    if (strcmp(isa, "amx") == 0) {
+        run_amx();
+    } else if (strcmp(isa, "avx512-bf16") == 0) {
+        run_avx512_bf16();
+    } else if (strcmp(isa, "avx512") == 0) {
         run_avx512();
     } else if (strcmp(isa, "avx2") == 0) {
         run_avx2();
@@ -53,6 +88,10 @@ void fma_peak_run(const char *isa) {
 }
 
 double fma_peak_operations(const char *isa) {
-    double lanes = strcmp(isa, "avx512") == 0 ? 16 : strcmp(isa, "avx2") == 0 ? 8 : 4;
+    if (strcmp(isa, "amx") == 0) return 2.0 * 16 * 16 * 32 * 4 * AMX_TURNS;
+    double lanes = strcmp(isa, "avx512-bf16") == 0 ? 32
+                   : strcmp(isa, "avx512") == 0    ? 16
+                   : strcmp(isa, "avx2") == 0      ? 8
+                                                   : 4;
     return 2.0 * lanes * TURNS * CHAINS;
 }

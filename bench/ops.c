@@ -2,7 +2,10 @@
  * of memory and the rate of fused multiply-adds, taken by the same threads in turns with the op, so
  * that a busy machine slows both alike. Turns are short and the best one counts.
  *
- *   bench_ops [ISA [THREADS [TURNS]]]      auto, all cores, 40 */
+ *   bench_ops [ISA [THREADS [TURNS [WHAT]]]]      auto, all cores, 40, all with bf16 weights
+ *
+ * WHAT is linear, experts, attention or rows; int8 or int4 is linears with such weights, whose peak is
+ * that of bf16 all the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +21,7 @@ enum {
     READ_BYTES = 512 << 20, // beyond any cache
     READ_ITEM = 1 << 20,
     READ_ITEMS_TURN = 32, // read in one turn: a few milliseconds, a busy machine leaves such gaps
-    FMA_ITEMS = 4,
+    FMA_ITEMS_THREAD = 4,
 };
 
 struct bench {
@@ -29,6 +32,7 @@ struct bench {
     uint32_t read_next; // where the next turn goes on
     uint64_t sink;
     int turns;
+    enum dtype kv_dtype; // of KV caches
     double read_rate; // bytes per second
     double fma_rate; // operations per second
 };
@@ -93,8 +97,9 @@ static void measure_machine(struct bench *bench) {
     bench->read_next += READ_ITEMS_TURN;
     if (rate > bench->read_rate) bench->read_rate = rate;
     start = bench_seconds(bench);
-    thread_pool_for(bench->cpu->pool, FMA_ITEMS, fma_item, bench);
-    rate = FMA_ITEMS * fma_peak_operations(bench->isa) / (bench_seconds(bench) - start);
+    uint32_t items = FMA_ITEMS_THREAD * thread_pool_num_threads(bench->cpu->pool);
+    thread_pool_for(bench->cpu->pool, items, fma_item, bench);
+    rate = items * fma_peak_operations(bench->isa) / (bench_seconds(bench) - start);
     if (rate > bench->fma_rate) bench->fma_rate = rate;
 }
 
@@ -134,7 +139,7 @@ struct linear_bench {
 
 static void linear_op(struct bench *bench, void *arg) {
     struct linear_bench *linear = arg;
-    bench->backend->ops->linear(bench->backend, NULL, &linear->args[linear->next]);
+    bench->backend->ops->linear(bench->backend, &linear->args[linear->next]);
     linear->next = (linear->next + 1) % linear->num_copies;
 }
 
@@ -147,14 +152,20 @@ static void pack_op(struct bench *bench, void *arg) {
     bench->backend->ops->linear_destroy(bench->backend, made);
 }
 
+// As the backend keeps them, without what it has for each output.
+static double weight_bytes(const struct bench *bench, uint32_t out, uint32_t in) {
+    double bits[] = {[QUANTIZATION_NONE] = 16, [QUANTIZATION_INT8] = 8, [QUANTIZATION_INT4] = 4.25};
+    return (double)out * in * bits[bench->backend->quantization] / 8;
+}
+
 static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_t rows) {
     size_t weights = (size_t)out * in;
     uint16_t *source = checked(malloc(weights * 2));
     float *x = bench_alloc(bench, (size_t)rows * in * sizeof *x);
     float *y = bench_alloc(bench, (size_t)rows * out * sizeof *y);
     for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
-    struct matrix_slice part = {source, DTYPE_BF16, out, in, in};
-    struct linear_bench linear = {.spec = {&part, NULL, 1}};
+    struct matrix_slice part = {{.data = source}, DTYPE_BF16, out, in, in};
+    struct linear_bench linear = {.spec = {&part, NULL, 1, LINEAR_OF_LAYER}};
     linear.num_copies = rows > 64 ? 1 : (uint32_t)((200u << 20) / (weights * 2)) + 1;
     if (linear.num_copies > 24) linear.num_copies = 24;
     for (uint32_t i = 0; i < linear.num_copies; i++) {
@@ -162,12 +173,12 @@ static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_
         if (bench->backend->ops->linear_create(bench->backend, &linear.spec, &made, NULL) != OK) {
             checked(NULL);
         }
-        linear.args[i] = (struct linear_args){made, x, y, rows};
+        linear.args[i] = (struct linear_args){.linear = made, .x = x, .out = y, .rows = rows};
     }
     char what[64];
     snprintf(what, sizeof what, "linear [%u][%u], %u row%s", out, in, rows, rows == 1 ? "" : "s");
     double seconds = time_op(bench, linear_op, &linear);
-    report(bench, what, seconds, (double)weights * 2, 2.0 * (double)weights * rows);
+    report(bench, what, seconds, weight_bytes(bench, out, in), 2.0 * (double)weights * rows);
     if (rows == 1 && weights > (64u << 20)) {
         snprintf(what, sizeof what, "packing [%u][%u] bf16 (read + write)", out, in);
         report(bench, what, time_op(bench, pack_op, &linear), (double)weights * 4, 0);
@@ -196,12 +207,12 @@ static void experts_op(struct bench *bench, void *arg) {
     struct experts_bench *experts = arg;
     size_t pairs = (size_t)experts->args.num_tokens * EXPERT_TOP;
     experts->args.ids = experts->ids + experts->next++ % EXPERT_ROUTINGS * pairs;
-    bench->backend->ops->experts(bench->backend, NULL, &experts->args);
+    bench->backend->moe->experts(bench->backend, &experts->args);
 }
 
 static void route_op(struct bench *bench, void *arg) {
     struct experts_bench *experts = arg;
-    bench->backend->ops->route(bench->backend, NULL, &experts->route);
+    bench->backend->moe->route(bench->backend, &experts->route);
 }
 
 static struct experts *make_experts(struct bench *bench) {
@@ -210,13 +221,14 @@ static struct experts *make_experts(struct bench *bench) {
     for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
     struct matrix_slice in[EXPERTS], out[EXPERTS];
     for (int i = 0; i < EXPERTS; i++) {
-        in[i] =
-            (struct matrix_slice){source, DTYPE_BF16, EXPERT_SIZE, EXPERT_HIDDEN, EXPERT_HIDDEN};
-        out[i] = (struct matrix_slice){source, DTYPE_BF16, EXPERT_HIDDEN, EXPERT_SIZE, EXPERT_SIZE};
+        in[i] = (struct matrix_slice){
+            {.data = source}, DTYPE_BF16, EXPERT_SIZE, EXPERT_HIDDEN, EXPERT_HIDDEN};
+        out[i] = (struct matrix_slice){
+            {.data = source}, DTYPE_BF16, EXPERT_HIDDEN, EXPERT_SIZE, EXPERT_SIZE};
     }
     const struct experts_spec spec = {{EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out};
     struct experts *experts = NULL;
-    if (bench->backend->ops->experts_create(bench->backend, &spec, &experts, NULL) != OK) {
+    if (bench->backend->moe->experts_create(bench->backend, &spec, &experts, NULL) != OK) {
         checked(NULL);
     }
     free(source);
@@ -244,9 +256,9 @@ static double fill_routings(int32_t *ids, uint32_t num_tokens) {
 
 static void bench_experts(struct bench *bench, struct experts *experts, uint32_t num_tokens) {
     const struct experts_shape shape = {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE};
-    const struct backend_ops *ops = bench->backend->ops;
     size_t pairs = (size_t)num_tokens * EXPERT_TOP, values = (size_t)num_tokens * EXPERT_HIDDEN;
-    size_t scratch = ops->experts_scratch_bytes(bench->backend, &shape, num_tokens, EXPERT_TOP);
+    size_t scratch =
+        bench->backend->moe->experts_scratch_bytes(bench->backend, &shape, num_tokens, EXPERT_TOP);
     struct experts_bench run = {.ids = checked(malloc(EXPERT_ROUTINGS * pairs * sizeof *run.ids))};
     double num_read = fill_routings(run.ids, num_tokens);
     float *weights = bench_alloc(bench, pairs * sizeof *weights);
@@ -282,22 +294,15 @@ static void bench_all_experts(struct bench *bench) {
     struct experts *experts = make_experts(bench);
     const uint32_t num_tokens[] = {1, 2, 8, 64, 512, 2048};
     for (size_t i = 0; i < ARRAY_LEN(num_tokens); i++) bench_experts(bench, experts, num_tokens[i]);
-    bench->backend->ops->experts_destroy(bench->backend, experts);
+    bench->backend->moe->experts_destroy(bench->backend, experts);
 }
 
-struct attention_bench {
-    struct attention_prepare_args prepare;
-    struct attention_args args;
-};
-
 static void attention_op(struct bench *bench, void *arg) {
-    struct attention_bench *attention = arg;
-    bench->backend->ops->attention(bench->backend, NULL, &attention->args);
+    bench->backend->ops->attention(bench->backend, arg);
 }
 
 static void prepare_op(struct bench *bench, void *arg) {
-    struct attention_bench *attention = arg;
-    bench->backend->ops->attention_prepare(bench->backend, NULL, &attention->prepare);
+    bench->backend->ops->attention_prepare(bench->backend, arg);
 }
 
 // num_seqs sequences of the Qwen3-0.6B head shape, `query` new tokens each, the last at context-1.
@@ -311,7 +316,17 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
         ROW = (HEADS + 2 * KV_HEADS) * HEAD_DIM
     };
     uint32_t stride = (context + BLOCK - 1) / BLOCK, tokens = num_seqs * query;
-    struct kv_cache_spec spec = {1, num_seqs * stride, BLOCK, KV_HEADS, HEAD_DIM, 0, 0, 0};
+    const struct kv_cache_spec spec = {.num_layers = 1,
+                                       .num_blocks = num_seqs * stride,
+                                       .block_size = BLOCK,
+                                       .num_kv_heads = KV_HEADS,
+                                       .head_dim = HEAD_DIM,
+                                       .num_heads = HEADS,
+                                       .limits = {.max_num_tokens = tokens,
+                                                  .max_num_seqs = num_seqs,
+                                                  .max_positions = context,
+                                                  .max_blocks_per_seq = stride},
+                                       .dtype = bench->kv_dtype};
     struct kv_cache *cache = NULL;
     if (bench->backend->ops->kv_cache_create(bench->backend, &spec, &cache, NULL) != OK)
         checked(NULL);
@@ -332,46 +347,44 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
         query_start[s + 1] = (int32_t)((s + 1) * query);
         context_len[s] = (int32_t)context;
     }
-    struct attention_bench attention = {.prepare = {.qkv = qkv,
-                                                    .q_norm = norm,
-                                                    .k_norm = norm,
-                                                    .rope = rope,
-                                                    .positions = positions,
-                                                    .slot_mapping = slots,
-                                                    .cache = cache,
-                                                    .num_tokens = tokens,
-                                                    .num_heads = HEADS,
-                                                    .num_kv_heads = KV_HEADS,
-                                                    .head_dim = HEAD_DIM,
-                                                    .eps = 1e-6f},
-                                        .args = {.qkv = qkv,
-                                                 .cache = cache,
-                                                 .query_start = query_start,
-                                                 .context_len = context_len,
-                                                 .block_tables = tables,
-                                                 .out = out,
-                                                 .num_tokens = tokens,
-                                                 .num_seqs = num_seqs,
-                                                 .num_heads = HEADS,
-                                                 .num_kv_heads = KV_HEADS,
-                                                 .head_dim = HEAD_DIM,
-                                                 .block_table_stride = stride,
-                                                 .max_query_len = query,
-                                                 .max_context_len = context,
-                                                 .scale = 0.088f}};
+    const struct step step = {.num_tokens = tokens,
+                              .num_seqs = num_seqs,
+                              .block_table_stride = stride,
+                              .max_query_len = query,
+                              .max_context_len = context,
+                              .positions = positions,
+                              .slot_mapping = slots,
+                              .query_start = query_start,
+                              .context_len = context_len,
+                              .block_tables = tables,
+                              .device_stride = &stride};
+    struct attention_args attention = {.step = &step,
+                                       .cache = cache,
+                                       .num_heads = HEADS,
+                                       .num_kv_heads = KV_HEADS,
+                                       .head_dim = HEAD_DIM,
+                                       .qkv = qkv,
+                                       .out = out,
+                                       .q_norm = norm,
+                                       .k_norm = norm,
+                                       .rope = rope,
+                                       .eps = 1e-6f,
+                                       .scale = 0.088f};
     // Every position is written, or the cache would be the kernel's one page of zeros.
     for (int32_t back = 0; back < (int32_t)context; back += (int32_t)query) {
         for (uint32_t i = 0; i < tokens; i++) {
             int32_t position = (int32_t)(i % query) + back;
             slots[i] = (int32_t)(i / query * stride * BLOCK) + position % (int32_t)context;
         }
-        bench->backend->ops->attention_prepare(bench->backend, NULL, &attention.prepare);
+        bench->backend->ops->attention_prepare(bench->backend, &attention);
     }
     // Positions that queries see: q k and p v are 2 operations per dimension and head each.
     double pairs = (double)num_seqs * query * (context - (query - 1) / 2.0);
-    double kv_bytes = (double)num_seqs * context * KV_HEADS * HEAD_DIM * 2 * 4;
+    double kv_bytes =
+        (double)num_seqs * context * KV_HEADS * HEAD_DIM * 2 * (double)dtype_size(bench->kv_dtype);
     char what[64];
-    snprintf(what, sizeof what, "attention %u x %u queries, context %u", num_seqs, query, context);
+    snprintf(what, sizeof what, "attention %u x %u, context %u, %s", num_seqs, query, context,
+             dtype_name(bench->kv_dtype));
     report(bench, what, time_op(bench, attention_op, &attention), kv_bytes,
            pairs * HEADS * HEAD_DIM * 4);
     snprintf(what, sizeof what, "attention_prepare %u tokens", tokens);
@@ -383,11 +396,11 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
 }
 
 static void rms_norm_op(struct bench *bench, void *arg) {
-    bench->backend->ops->rms_norm(bench->backend, NULL, arg);
+    bench->backend->ops->rms_norm(bench->backend, arg);
 }
 
 static void silu_mul_op(struct bench *bench, void *arg) {
-    bench->backend->ops->silu_mul(bench->backend, NULL, arg);
+    bench->backend->ops->silu_mul(bench->backend, arg);
 }
 
 static void bench_rows(struct bench *bench, uint32_t rows) {
@@ -406,6 +419,33 @@ static void bench_rows(struct bench *bench, uint32_t rows) {
     cpu_memory_free(x), cpu_memory_free(residual), cpu_memory_free(out), cpu_memory_free(weight);
 }
 
+static void bench_all_linears(struct bench *bench) {
+    const uint32_t shapes[][2] = {{4096, 1024}, {6144, 1024}, {1024, 2048}, {1024, 3072}};
+    const uint32_t rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048};
+    for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
+        for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+            bench_linear(bench, shapes[s][0], shapes[s][1], rows[r]);
+        }
+    }
+    bench_linear(bench, 151936, 1024, 1);
+}
+
+static void bench_all_attention(struct bench *bench) {
+    bench->kv_dtype = DTYPE_F32;
+    bench_attention(bench, 1, 512, 4096);
+    bench_attention(bench, 1, 1, 4096);
+    bench->kv_dtype = DTYPE_BF16;
+    bench_attention(bench, 1, 512, 512);
+    bench_attention(bench, 1, 512, 4096);
+    bench_attention(bench, 1, 1, 4096);
+    bench_attention(bench, 1, 1, 16000);
+    bench_attention(bench, 32, 1, 1024);
+}
+
+static bool is_wanted(const char *group, const char *name) {
+    return !group || strcmp(group, name) == 0;
+}
+
 int main(int argc, char **argv) {
     struct backend_options options = {
         .device = "cpu",
@@ -414,6 +454,10 @@ int main(int argc, char **argv) {
         .weight_dtype = DTYPE_BF16,
     };
     struct bench bench = {.turns = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 40};
+    const char *group = argc > 4 ? argv[4] : NULL;
+    if (group && strcmp(group, "int8") == 0) options.quantization = QUANTIZATION_INT8;
+    if (group && strcmp(group, "int4") == 0) options.quantization = QUANTIZATION_INT4;
+    if (options.quantization != QUANTIZATION_NONE) group = "linear";
     struct err err = {0};
     if (backend_create(&bench.backend, &options, &err) != OK) {
         fprintf(stderr, "bench_ops: %s\n", err.message);
@@ -427,21 +471,13 @@ int main(int argc, char **argv) {
     printf("%s: read %.2f GB/s, FMA %.1f GFLOP/s\n", bench.backend->description,
            bench.read_rate * 1e-9, bench.fma_rate * 1e-9);
 
-    const uint32_t shapes[][2] = {{4096, 1024}, {6144, 1024}, {1024, 2048}, {1024, 3072}};
-    const uint32_t rows[] = {1, 2, 4, 8, 32, 512};
-    for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
-        for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
-            bench_linear(&bench, shapes[s][0], shapes[s][1], rows[r]);
-        }
+    if (is_wanted(group, "linear")) bench_all_linears(&bench);
+    if (is_wanted(group, "experts")) bench_all_experts(&bench);
+    if (is_wanted(group, "attention")) bench_all_attention(&bench);
+    if (is_wanted(group, "rows")) {
+        bench_rows(&bench, 1);
+        bench_rows(&bench, 512);
     }
-    bench_linear(&bench, 151936, 1024, 1);
-    bench_all_experts(&bench);
-    bench_attention(&bench, 1, 512, 512);
-    bench_attention(&bench, 1, 512, 4096);
-    bench_attention(&bench, 1, 1, 4096);
-    bench_attention(&bench, 32, 1, 1024);
-    bench_rows(&bench, 1);
-    bench_rows(&bench, 512);
     printf("at the end: read %.2f GB/s, FMA %.1f GFLOP/s\n", bench.read_rate * 1e-9,
            bench.fma_rate * 1e-9);
     cpu_memory_free(bench.memory);

@@ -26,7 +26,6 @@ endfunction()
 
 find_package(PkgConfig REQUIRED)
 dependency(JANSSON "jansson>=2.14" jansson)
-dependency(PCRE2 "libpcre2-8>=10.40" pcre2-8)
 dependency(UTF8PROC "libutf8proc>=2.6" utf8proc)
 dependency(XXHASH "libxxhash>=0.8" xxhash)
 dependency(LIBEDIT libedit edit tinfo bsd md) # of the command alone

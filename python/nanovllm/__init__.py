@@ -12,7 +12,7 @@ page about this package.
 
 from ._library import __version__
 from ._prompts import Messages, Prompt
-from .async_llm import AsyncLLM
+from .async_llm import AsyncLLM, Stream
 from .config import Config
 from .errors import (
     CapacityError,
@@ -46,6 +46,7 @@ __all__ = [
     "Prompt",
     "ReadError",
     "SamplingParams",
+    "Stream",
     "Tokenizer",
     "UnsupportedError",
     "__version__",

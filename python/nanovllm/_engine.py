@@ -1,19 +1,28 @@
 """One nvllm_engine and who may touch it when; LLM and AsyncLLM are written over it.
 
-The library lets one thread at a time into an engine. `exclusive` is that rule: it takes the lock in
-order of arrival, puts Ctrl-C off until it is left, and refuses an engine that has exited. Every
-method of Engine but `exit` is to be called inside it. ctypes releases the GIL during a call, so
-other Python threads run while the engine steps.
+The library lets one thread at a time drive an engine: step, wait, exit. `exclusive` is that rule:
+it takes the lock in order of arrival. All other calls may come from any thread at any time before
+the exit: `using` is the rule of these. Both put Ctrl-C off until they are left, and refuse an
+engine that has exited. Each method of Engine says inside which of the two it is to be called.
+ctypes releases the GIL during a call, so other Python threads run while the engine steps.
 
 What happened to a request comes through one callback per engine. A request that wants its text or
 its log-probabilities bit by bit gets every token; all others only their end, so that Python does
 nothing per token.
+
+Python may raise an exception at any point of the callback: a signal's handler, or another thread by
+PyThreadState_SetAsyncExc. At its entry nothing can catch it: ctypes prints it and goes on, and the
+event is lost. So each event's count of tokens is compared with those that came, and after each step
+the engine's count of unfinished requests with those that are waited for. What was lost is an error
+of its request.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +31,7 @@ from typing import Any, Optional
 
 from . import _library, _structs
 from ._fair_lock import FairLock
-from ._interrupt import deferred
+from ._interrupt import QUESTION, deferred
 from ._prompts import NativePrompt
 from .config import Config, NativeOptions
 from .errors import ExitedError, NanovllmError
@@ -30,6 +39,8 @@ from .sampling_params import NativeSampling
 
 Logprobs = list[tuple[int, float]]
 """(token id, natural logarithm of its probability); the chosen token first, then the best ones."""
+
+_LOST = "output of the request was lost: an exception was raised at the entry of a callback"
 
 
 class Request:
@@ -40,13 +51,18 @@ class Request:
         "error",
         "finish_reason",
         "id",
+        "is_aborted",
         "is_queued",
+        "key",
         "logprobs",
+        "num_tokens",
         "on_end",
         "on_token",
         "pieces",
         "text",
+        "times",
         "token_ids",
+        "wants_events",
         "wants_text",
     )
 
@@ -58,10 +74,14 @@ class Request:
         on_end: Callable[[Request], None] | None = None,
         on_token: Callable[[int, str, Optional[Logprobs]], None] | None = None,
     ) -> None:
-        self.id = 0
+        self.id = 0  # until it is added
+        self.key = 0  # what its events are known by, which may come before the id
         self.wants_text = wants_text
-        self.is_queued = is_queued  # its end goes to Engine.outputs
-        self.on_end = on_end
+        self.is_queued = is_queued  # it goes to Engine.queue
+        self.is_aborted = False  # by us
+        self.wants_events = False  # of every token; else of its end alone
+        self.num_tokens = 0  # that came by events
+        self.on_end = on_end  # may be called again if it was cut short
         # For each event, when the fields below are up to date: the token's id or -1, new text, its
         # log-probabilities.
         self.on_token = on_token
@@ -70,6 +90,7 @@ class Request:
         self.text = ""
         self.token_ids: list[int] = []
         self.cached = 0  # prompt tokens that the prefix cache had
+        self.times: dict[str, float] = {}  # of nvllm_times
         self.finish_reason: str | None = None
         self.error: BaseException | None = None
 
@@ -80,15 +101,17 @@ class _Sink:
     def __init__(self, lib: ctypes.CDLL) -> None:
         self.lib = lib
         self.tokenizer: int | None = None
-        self.requests: dict[int, Request] = {}  # unfinished, by id
+        self.requests: dict[int, Request] = {}  # unfinished, by key
+        self.adding: set[int] = set()  # keys of those that the engine may not know yet
 
-    def take(self, pointer: Any, _user_data: Any) -> None:
+    def take(self, pointer: Any, key: Any) -> None:
         """The library's callback. Nothing may leave it: ctypes would print it and go on."""
         event = pointer.contents
-        request = self.requests.get(event.request_id)
+        request = self.requests.get(key)
         if request is None:
             return
         try:
+            request.id = event.request_id
             piece, row = self._take_token(request, event)
             if event.finish_reason:
                 self._take_end(request, event)
@@ -98,12 +121,19 @@ class _Sink:
         except BaseException as error:
             request.error = request.error or error
         if event.finish_reason:
-            del self.requests[request.id]
-            request.finish_reason = request.finish_reason or "error"
-            if request.on_end is not None:
-                request.on_end(request)
+            self.end(request, "error")
+
+    def end(self, request: Request, reason: str) -> None:
+        """Its end, for this reason if the events gave none. Goes on where it was cut short."""
+        request.finish_reason = request.finish_reason or reason
+        if request.on_end is not None:
+            request.on_end(request)
+        self.requests.pop(request.key, None)  # last: all of the above is done
 
     def _take_token(self, request: Request, event: Any) -> tuple[bytes, Logprobs | None]:
+        request.num_tokens += event.token_id >= 0
+        if request.wants_events and request.num_tokens != event.num_generated_tokens:
+            raise NanovllmError(_LOST)
         piece = ctypes.string_at(event.text, event.text_len) if event.text_len else b""
         row: Logprobs | None = None
         if event.chosen and event.token_id >= 0:
@@ -117,6 +147,7 @@ class _Sink:
 
     def _take_end(self, request: Request, event: Any) -> None:
         request.cached = event.num_cached_tokens
+        request.times = {field[0]: getattr(event.times, field[0]) for field in event.times._fields_}
         count = event.num_generated_tokens
         request.token_ids = event.token_ids[:count]
         if event.error:
@@ -148,12 +179,15 @@ class _Sink:
 class _Handle:
     """The engine's pointer, and its end: by exit(), the garbage collector, or Python's own end."""
 
-    def __init__(self, lib: ctypes.CDLL, pointer: int, callback: Any) -> None:
+    def __init__(self, lib: ctypes.CDLL, callback: Any) -> None:
         self.lib = lib
-        self.pointer: int | None = pointer
+        self.pointer = ctypes.c_void_p()  # NULL before and after the engine's life
         self.callback = callback  # lives as long as the engine may call it
-        self.lock = FairLock()
+        self.lock = FairLock()  # of who drives the engine
         self.process = os.getpid()
+        self.is_ending = False  # nobody may enter any more
+        self._users: list[int] = []  # threads inside `using`
+        self._is_unused = threading.Condition()
 
     def is_forked(self) -> bool:
         return self.process != os.getpid()
@@ -162,33 +196,56 @@ class _Handle:
         if self.is_forked():
             raise NanovllmError("the LLM belongs to the process that made it, this is a fork of it")
 
+    def enter(self) -> None:
+        """Before a call of any thread: the engine lives until leave()."""
+        with self._is_unused:
+            if self.is_ending or not self.pointer:
+                raise ExitedError("the LLM has exited")
+            self._users.append(threading.get_ident())
+
+    def leave(self) -> None:
+        with self._is_unused:
+            self._users.remove(threading.get_ident())
+            self._is_unused.notify_all()
+
+    def is_used_here(self) -> bool:
+        return threading.get_ident() in self._users
+
     def destroy(self) -> None:
-        if self.is_forked():
-            self.pointer = None  # a forked child has none of the engine's threads to end
+        if self.is_forked():  # a forked child has none of the engine's threads to end
+            self.pointer = ctypes.c_void_p()
             return
+        if self.is_used_here():
+            raise NanovllmError("the engine was called from inside one of its own calls")
         self.lock.acquire()
         try:
-            pointer, self.pointer = self.pointer, None
+            with self._is_unused:
+                self.is_ending = True
+                self._is_unused.wait_for(lambda: not self._users)
+            pointer, self.pointer = self.pointer, ctypes.c_void_p()
             self.lib.nvllm_engine_destroy(pointer)  # NULL is fine
         finally:
             self.lock.release()
 
 
-class exclusive:
-    """`with exclusive(engine):`, by the rule at the file's head. May be entered again later."""
+class using:
+    """`with using(engine):`, by the rule at the file's head. May be entered again later."""
 
     def __init__(self, engine: Engine) -> None:
         engine.handle.check_process()
         self._handle = engine.handle
         self._deferred = deferred()
 
+    def _take(self) -> None:
+        self._handle.enter()
+
+    def _give(self) -> None:
+        self._handle.leave()
+
     def __enter__(self) -> deferred:
         self._deferred.__enter__()
         try:
-            self._handle.lock.acquire()
-            if self._handle.pointer is None:
-                self._handle.lock.release()
-                raise ExitedError("the LLM has exited")
+            self._take()
         except BaseException:
             self._deferred.__exit__(None, None, None)
             raise
@@ -200,8 +257,39 @@ class exclusive:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._handle.lock.release()
+        self._give()
         self._deferred.__exit__(kind, error, traceback)
+
+
+class exclusive(using):
+    """`with exclusive(engine):`, by the rule at the file's head. May be entered again later."""
+
+    def _take(self) -> None:
+        self._handle.lock.acquire()
+        if not self._handle.pointer:
+            self._handle.lock.release()
+            raise ExitedError("the LLM has exited")
+
+    def _give(self) -> None:
+        self._handle.lock.release()
+
+
+class Queue:
+    """The requests of LLM.add_request until LLM.step returns them: first in `unfinished`, then in
+    `outputs`. Does not know the engine, which can so be collected with requests in it."""
+
+    def __init__(self) -> None:
+        self.unfinished: dict[int, Request] = {}  # by id
+        self.outputs: deque[Request] = deque()
+
+    def add(self, request: Request) -> None:
+        self.unfinished[request.id] = request
+        if request.finish_reason is not None:  # another thread has run it to its end
+            self.unfinished.pop(request.id, None)
+
+    def take_end(self, request: Request) -> None:
+        self.outputs.append(request)
+        self.unfinished.pop(request.id, None)
 
 
 class Engine:
@@ -211,65 +299,154 @@ class Engine:
         """Loads the model. Errors: as nvllm_engine_create's, before or while it loads."""
         self.lib = lib = _library.library()
         self._sink = _Sink(lib)
-        self._stats = _structs.StatsStruct(struct_size=ctypes.sizeof(_structs.StatsStruct))
-        self.outputs: deque[Request] = deque()  # ended, of LLM.add_request, for the next step()
+        self._keys = itertools.count(1)
+        self.queue = Queue()
         options = NativeOptions(config)
-        pointer, error = ctypes.c_void_p(), _structs.Error()
+        options.struct.interrupt = ctypes.pointer(QUESTION)
+        # The library writes into a handle that has its end already: an exception between the two
+        # loses no engine.
+        self.handle = handle = _Handle(lib, _structs.EventFn(self._sink.take))
+        self._finalizer = weakref.finalize(self, handle.destroy)
+        error = _structs.Error()
         with deferred():
             status = lib.nvllm_engine_create(
-                ctypes.byref(pointer), ctypes.byref(options.struct), ctypes.byref(error)
+                ctypes.byref(handle.pointer), ctypes.byref(options.struct), ctypes.byref(error)
             )
             _library.check(status, error)
-            assert pointer.value is not None
-            callback = _structs.EventFn(self._sink.take)
-            self.handle = _Handle(lib, pointer.value, callback)
-            self._finalizer = weakref.finalize(self, self.handle.destroy)
-        self._sink.tokenizer = lib.nvllm_engine_tokenizer(pointer)
+        self._sink.tokenizer = lib.nvllm_engine_tokenizer(handle.pointer)
 
     def add(self, prompt: NativePrompt, sampling: NativeSampling, request: Request) -> None:
-        """Errors: the engine's, for a request that can never run."""
+        """Inside using. Errors: the engine's, for a request that can never run, or not now."""
         struct = _structs.RequestStruct(struct_size=ctypes.sizeof(_structs.RequestStruct))
         prompt.fill(struct)
         struct.sampling = ctypes.pointer(sampling.struct)
         struct.on_event = self.handle.callback
         struct.keep_special_tokens = 1
+        struct.interrupt = ctypes.pointer(QUESTION)
         if request.wants_text and sampling.struct.num_stop:
             request.pieces = []
         if sampling.struct.logprobs >= 0:
             request.logprobs = []
-        wants_tokens = (request.on_token, request.pieces, request.logprobs) != (None, None, None)
-        struct.finish_event_only = int(not wants_tokens)
+        each = (request.on_token, request.pieces, request.logprobs)
+        request.wants_events = each != (None, None, None)
+        struct.finish_event_only = int(not request.wants_events)
+        request.key = struct.user_data = next(self._keys)
+        self._sink.adding.add(request.key)
+        self._sink.requests[request.key] = request
+        try:
+            self._submit(struct, request)
+        except BaseException:
+            self._sink.requests.pop(request.key, None)
+            raise
+        finally:
+            self._sink.adding.discard(request.key)
+        if request.key in self._sink.requests and not self.lib.nvllm_engine_is_unfinished(
+            self.handle.pointer, request.id
+        ):
+            self.wake()  # its end came before its id: whoever waits looks whether it was lost
+
+    def _submit(self, struct: _structs.RequestStruct, request: Request) -> None:
         request_id, error = ctypes.c_uint64(), _structs.Error()
-        status = self.lib.nvllm_engine_add_request(
-            self.handle.pointer, ctypes.byref(struct), ctypes.byref(request_id), ctypes.byref(error)
-        )
-        _library.check(status, error)
-        request.id = request_id.value
-        self._sink.requests[request.id] = request
+        try:
+            status = self.lib.nvllm_engine_add_request(
+                self.handle.pointer,
+                ctypes.byref(struct),
+                ctypes.byref(request_id),
+                ctypes.byref(error),
+            )
+            _library.check(status, error)
+            request.id = request_id.value
+            if request.is_queued:
+                self.queue.add(request)
+        except BaseException:
+            if request_id.value:  # it was added, and nobody will know of it
+                self.lib.nvllm_engine_abort(self.handle.pointer, request_id)
+            raise
 
     def step(self) -> None:
-        """Runs one step; requests end in it. DeviceError: the engine is lost, all have ended."""
+        """Inside exclusive. Runs one step; requests end in it. DeviceError: the engine is lost, all
+        have ended."""
         error = _structs.Error()
         status = self.lib.nvllm_engine_step(self.handle.pointer, ctypes.byref(error))
         if status:
             raise _library.failure(status, error)
+        self._end_lost()
 
-    def find(self, request_id: int) -> Request | None:
-        """An unfinished request."""
-        return self._sink.requests.get(request_id)
+    def wait(self) -> None:
+        """Inside exclusive. Ends the aborted; returns when there is something to step, or wake() is
+        called. Errors as step's."""
+        error = _structs.Error()
+        status = self.lib.nvllm_engine_wait(self.handle.pointer, -1.0, ctypes.byref(error))
+        if status:
+            raise _library.failure(status, error)
+        self._end_lost()
+
+    def end_aborted(self) -> None:
+        """Inside exclusive: what was aborted has ended then."""
+        self.lib.nvllm_engine_wait(self.handle.pointer, 0.0, None)  # a lost engine has ended all
+        self._end_lost()
+
+    def wake(self) -> None:
+        """Inside using. Ends the wait() under way, or the next one."""
+        self.lib.nvllm_engine_wake(self.handle.pointer)
+
+    def _end_lost(self) -> None:
+        """Ends the requests that have ended in the engine without our knowing."""
+        # Read in this order: whoever adds one meanwhile makes the engine's count the larger one.
+        num_known = len(self._sink.requests) - len(self._sink.adding)
+        if self.lib.nvllm_engine_has_unfinished(self.handle.pointer) >= num_known:
+            return
+        for request in self.unfinished():
+            if not request.id or self.lib.nvllm_engine_is_unfinished(
+                self.handle.pointer, request.id
+            ):
+                continue
+            # With a reason, all was taken but perhaps what on_token is told.
+            is_lost = request.finish_reason is None and not request.is_aborted
+            if is_lost or request.on_token is not None:
+                request.error = request.error or NanovllmError(_LOST)
+            self._sink.end(request, "abort" if request.is_aborted else "error")
+
+    def lose(self, error: BaseException) -> None:
+        """After a fault of step or wait: nothing is waited for any longer."""
+        for request in self.unfinished():
+            request.error = request.error or error
+            self._sink.end(request, "error")
+
+    def num_unfinished(self) -> int:
+        """Inside using: of the engine, whoever has added them."""
+        return int(self.lib.nvllm_engine_has_unfinished(self.handle.pointer))
 
     def unfinished(self) -> list[Request]:
         return list(self._sink.requests.values())
 
-    def abort(self, request: Request) -> None:
-        """Ends it now if it is unfinished."""
+    def abort(self, request: Request) -> bool:
+        """Inside using. True: it was unfinished, and the next step, wait or end_aborted ends it."""
         if request.finish_reason is None and request.id:
-            self.lib.nvllm_engine_abort(self.handle.pointer, request.id)
+            is_aborted = self.lib.nvllm_engine_abort(self.handle.pointer, request.id)
+            request.is_aborted = request.is_aborted or bool(is_aborted)
+            return bool(is_aborted)
+        return False
+
+    def abort_id(self, request_id: int) -> bool:
+        """The same for any request of the engine's, by its id."""
+        return bool(self.lib.nvllm_engine_abort(self.handle.pointer, request_id))
+
+    def drain(self) -> None:
+        """Inside using."""
+        self.lib.nvllm_engine_drain(self.handle.pointer)
 
     def stats(self) -> _structs.StatsStruct:
-        """The counters, overwritten by the next call."""
-        self.lib.nvllm_engine_stats(self.handle.pointer, ctypes.byref(self._stats))
-        return self._stats
+        """Inside using or exclusive: the counters."""
+        stats = _structs.StatsStruct(struct_size=ctypes.sizeof(_structs.StatsStruct))
+        self.lib.nvllm_engine_stats(self.handle.pointer, ctypes.byref(stats))
+        return stats
+
+    def stats_dict(self) -> dict[str, int | float]:
+        """Any time before exit."""
+        with using(self):
+            stats = self.stats()
+        return {field[0]: getattr(stats, field[0]) for field in stats._fields_[1:]}
 
     def exit(self) -> None:
         """Ends what is unfinished with "abort" and frees everything. Again: nothing."""

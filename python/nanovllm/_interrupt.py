@@ -1,9 +1,11 @@
-"""Ctrl-C between two steps, not in the middle of one; other signals' handlers as well.
+"""Ctrl-C between two steps, not in the middle of one, or within a long call that asks for it; other
+signals' handlers as well.
 
 Python runs the handler of a signal wherever the main thread happens to be: inside a callback of
 the engine, where ctypes would swallow what it raises and the end of a request be lost, or between a
 call and the note of its result. While `deferred` is open, signals are only noted; their own
-handlers run when `deliver` is called, or else at the end.
+handlers run when `deliver` is called, or else at the end. A call that is given `QUESTION` asks
+whether it should end: the handlers run then, and `take_raised` has what one of them raised.
 """
 
 from __future__ import annotations
@@ -13,10 +15,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from . import _structs
+
 # Those whose handlers raise: Ctrl-C, time limits, requests to end.
 _SIGNALS = (
     signal.SIGINT,
     signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGXCPU,
     signal.SIGTERM,
     signal.SIGHUP,
     signal.SIGQUIT,
@@ -35,6 +42,7 @@ class deferred:
         self._handlers: dict[int, Any] = {}
         self._replaced: list[int] = []  # signals
         self._pending: dict[int, FrameType | None] = {}
+        self.raised: BaseException | None = None  # by a handler, while the library asked
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._pending[number] = frame
@@ -48,9 +56,18 @@ class deferred:
             finally:
                 self.deliver()
 
+    def ask(self) -> int:
+        """1: a handler has raised, and the call that asks is to end."""
+        try:
+            self.deliver()
+        except BaseException as error:
+            self.raised = error
+            return 1
+        return 0
+
     def __enter__(self) -> deferred:
         global _active
-        if _active is None and threading.get_ident() == threading.main_thread().ident:
+        if _active is None and _is_main_thread():
             try:
                 self._replace()
             except BaseException:  # of a handler that was still there
@@ -97,3 +114,23 @@ class deferred:
         finally:
             if self._replaced:  # a handler that was back has raised
                 self._restore()
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _is_wanted(_user_data: object) -> int:
+    """The library's question. It comes on the thread that called; signals come on the main one."""
+    return _active.ask() if _active is not None and _is_main_thread() else 0
+
+
+QUESTION = _structs.Interrupt(is_wanted=_structs.IsWantedFn(_is_wanted))
+
+
+def take_raised() -> BaseException | None:
+    """What a handler raised when the library asked, once."""
+    if _active is None:
+        return None
+    raised, _active.raised = _active.raised, None
+    return raised

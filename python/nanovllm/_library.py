@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from . import _structs
-from .errors import LibraryError, NanovllmError, error_of
+from ._interrupt import take_raised
+from .errors import LibraryError, error_of
 
 __version__ = "0.1.0"
 
@@ -127,9 +128,11 @@ def engine_options(lib: ctypes.CDLL | None = None) -> dict[str, _structs.Param]:
     return _table((lib or library()).nvllm_engine_option)
 
 
-def failure(status: int, error: _structs.Error) -> NanovllmError:
-    """The exception for what a function returned and wrote."""
-    return error_of(status, error.message.decode("utf-8", "replace"))
+def failure(status: int, error: _structs.Error) -> BaseException:
+    """The exception for what a function returned and wrote: of an interrupt, what its handler
+    raised."""
+    raised = take_raised() if status == _structs.ERR_INTERRUPTED else None
+    return raised or error_of(status, error.message.decode("utf-8", "replace"))
 
 
 def check(status: int, error: _structs.Error) -> None:

@@ -27,6 +27,8 @@ from typing import Any
 
 PARAM_STRING = 5  # of enum nvllm_param_type
 
+ERR_INTERRUPTED = 8  # of enum nvllm_status
+
 # enum nvllm_finish_reason
 FINISH_NAMES: dict[int, str] = {1: "stop", 2: "length", 3: "abort", 4: "error"}
 FINISH_ERROR = 4
@@ -68,6 +70,13 @@ class SamplingStruct(Structure):
     ]
 
 
+IsWantedFn = CFUNCTYPE(c_int, c_void_p)
+
+
+class Interrupt(Structure):
+    _fields_ = [("is_wanted", IsWantedFn), ("user_data", c_void_p)]
+
+
 class OptionsStruct(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -80,6 +89,8 @@ class OptionsStruct(Structure):
         ("threads", c_int32),
         ("max_num_seqs", c_int32),
         ("max_num_batched_tokens", c_int32),
+        ("max_num_waiting", c_int32),
+        ("max_waiting_tokens", c_int64),
         ("max_model_len", c_int32),
         ("block_size", c_int32),
         ("num_kvcache_blocks", c_int32),
@@ -92,6 +103,9 @@ class OptionsStruct(Structure):
         ("enforce_eager", c_int32),
         ("async_scheduling", c_char_p),
         ("cache_dir", c_char_p),
+        ("quantization", c_char_p),
+        ("kv_cache_dtype", c_char_p),
+        ("interrupt", POINTER(Interrupt)),
     ]
 
 
@@ -111,6 +125,15 @@ class Logprob(Structure):
     _fields_ = [("token_id", c_int32), ("logprob", c_float)]
 
 
+class Times(Structure):
+    _fields_ = [
+        ("arrival", c_double),
+        ("first_scheduled", c_double),
+        ("first_token", c_double),
+        ("last_token", c_double),
+    ]
+
+
 class Event(Structure):
     _fields_ = [
         ("request_id", c_uint64),
@@ -124,10 +147,12 @@ class Event(Structure):
         ("error", c_char_p),
         ("stop_token_id", c_int32),
         ("stop_string", c_char_p),
+        ("prompt_token_ids", POINTER(c_int32)),
         ("num_prompt_tokens", c_uint32),
         ("num_cached_tokens", c_uint32),
         ("num_generated_tokens", c_uint32),
         ("token_ids", POINTER(c_int32)),
+        ("times", Times),
     ]
 
 
@@ -149,6 +174,7 @@ class RequestStruct(Structure):
         ("user_data", c_void_p),
         ("finish_event_only", c_int32),
         ("keep_special_tokens", c_int32),
+        ("interrupt", POINTER(Interrupt)),
     ]
 
 
@@ -185,11 +211,13 @@ class StatsStruct(Structure):
 # By their names in C.
 STRUCTS: dict[str, type[Structure]] = {
     "nvllm_error": Error,
+    "nvllm_interrupt": Interrupt,
     "nvllm_logit_bias": LogitBias,
     "nvllm_sampling_params": SamplingStruct,
     "nvllm_engine_options": OptionsStruct,
     "nvllm_param": Param,
     "nvllm_logprob": Logprob,
+    "nvllm_times": Times,
     "nvllm_event": Event,
     "nvllm_request": RequestStruct,
     "nvllm_stats": StatsStruct,
@@ -212,7 +240,16 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "nvllm_tokenizer_close": (None, [c_void_p]),
     "nvllm_tokenizer_encode": (
         c_int,
-        [c_void_p, c_char_p, c_size_t, c_int, POINTER(_ids), POINTER(c_size_t), _error],
+        [
+            c_void_p,
+            c_char_p,
+            c_size_t,
+            c_int,
+            POINTER(Interrupt),
+            POINTER(_ids),
+            POINTER(c_size_t),
+            _error,
+        ],
     ),
     "nvllm_tokenizer_decode": (
         c_int,
@@ -223,7 +260,15 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "nvllm_chat_template_close": (None, [c_void_p]),
     "nvllm_chat_template_render": (
         c_int,
-        [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(c_size_t), _error],
+        [
+            c_void_p,
+            c_char_p,
+            c_size_t,
+            POINTER(Interrupt),
+            POINTER(c_void_p),
+            POINTER(c_size_t),
+            _error,
+        ],
     ),
     "nvllm_engine_create": (c_int, [POINTER(c_void_p), POINTER(OptionsStruct), _error]),
     "nvllm_engine_destroy": (None, [c_void_p]),
@@ -232,6 +277,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, POINTER(RequestStruct), POINTER(c_uint64), _error],
     ),
     "nvllm_engine_step": (c_int, [c_void_p, _error]),
+    "nvllm_engine_wait": (c_int, [c_void_p, c_double, _error]),
+    "nvllm_engine_wake": (None, [c_void_p]),
+    "nvllm_engine_drain": (None, [c_void_p]),
+    "nvllm_engine_has_unfinished": (c_int, [c_void_p]),
+    "nvllm_engine_is_unfinished": (c_int, [c_void_p, c_uint64]),
     "nvllm_engine_abort": (c_int, [c_void_p, c_uint64]),
     "nvllm_engine_tokenizer": (c_void_p, [c_void_p]),
     "nvllm_engine_stats": (None, [c_void_p, POINTER(StatsStruct)]),

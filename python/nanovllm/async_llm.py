@@ -1,25 +1,28 @@
 """AsyncLLM: completions as they are generated, for asyncio.
 
-One thread owns the engine and steps it while there is work. Event loops send it orders through a
-queue and get the tokens of each step in one call, so that neither ever waits for the other.
+One thread drives the engine: it waits for work and steps. Another makes prompts to tokens and
+submits them, in the order of their arrival, so that a long text holds up neither an event loop nor
+a step. The chunks of a step go to each event loop in one call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from ._engine import Engine, Logprobs, Request, exclusive
+from . import _values
+from ._engine import Engine, Logprobs, Request, exclusive, using
+from ._handle import Unique
 from ._prompts import Messages, NativePrompt, Prompt, native, native_chat
 from .config import Config, make_config
-from .errors import ExitedError
+from .errors import ExitedError, NanovllmError
 from .sampling_params import SamplingParams, check_params
 from .tokenizer import Tokenizer
 
@@ -31,123 +34,121 @@ if TYPE_CHECKING:
 Chunk = dict[str, Any]
 
 
-class _Stream:
-    """What goes from the engine's thread to one `generate`. Its event loop alone reads `chunks`."""
+class Stream:
+    """The chunks of one request: `async for chunk in stream`. AsyncLLM.generate says what they are.
 
-    def __init__(self, prompt: NativePrompt, params: SamplingParams) -> None:
-        self.prompt = prompt
-        self.params = params  # its own: the caller may change theirs at any time
-        self.loop = asyncio.get_running_loop()
-        self.chunks: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
-        self.requests: list[Request] = []  # [n], the engine's thread's
-        self.num_unfinished = params.n  # of them
-        self.is_gone = False  # its reader has left
+    It belongs to the event loop that made it. A request runs to its end whether its stream is read
+    or not; `close` ends it.
+    """
+
+    def __init__(self, engine: Engine, n: int) -> None:
+        self.request_ids: list[int] = []
+        """[n] for AsyncLLM.abort."""
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._chunks: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
+        self._requests: list[Request] = []  # [n], also those that are not added yet
+        self._num_unread = n  # requests whose last chunk is still to be read
+        self._is_gone = False  # nobody reads
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if not self._num_unread:
+            raise StopAsyncIteration
+        item = await self._chunks.get()
+        if isinstance(item, BaseException):
+            self.close()
+            raise item
+        self._num_unread -= item["finish_reason"] is not None
+        return item
+
+    def close(self) -> None:
+        """Aborts what is unfinished, and ends the iteration. Again: nothing."""
+        self._num_unread = 0
+        self._leave()
+        self._chunks.put_nowait(StopAsyncIteration())  # who waits for a chunk
+
+    def _leave(self) -> None:
+        """Any thread."""
+        self._is_gone = True
+        rest = [request for request in self._requests if request.finish_reason is None]
+        with contextlib.suppress(NanovllmError):  # exited, or this is a fork
+            if rest:
+                with using(self._engine):
+                    for request in rest:
+                        self._engine.abort(request)
 
 
-_Item = tuple[_Stream, Union[Chunk, BaseException]]
+_Item = tuple[Stream, Union[Chunk, BaseException]]
 
 
 class _Worker:
-    """The engine's thread. Knows nothing of AsyncLLM, which can so be collected."""
+    """The engine's two threads. Knows nothing of AsyncLLM, which can so be collected."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._is_stopping = False
+        self._is_stopping = threading.Event()
         # Of the step under way, by event loop: what its streams are to get.
         self._ready: dict[asyncio.AbstractEventLoop, list[_Item]] = {}
-        self._streams: set[_Stream] = set()
-        self._mutex = threading.Lock()  # orders after the stop are nobody's
+        self._submitter = ThreadPoolExecutor(1, "nanovllm-submit")
         self._thread = threading.Thread(target=self._main, name="nanovllm", daemon=True)
         self._thread.start()
 
-    # ---- any thread ----
+    # ---- an event loop's thread ----
 
-    def order(self, what: Callable[[], None]) -> None:
-        """Has it done between two steps. ExitedError: there will be none."""
+    async def add(self, prompt: NativePrompt, params: SamplingParams) -> Stream:
         self._engine.handle.check_process()
-        with self._mutex:
-            if self._is_stopping:
-                raise ExitedError("the LLM has exited")
-            self._orders.put(what)
-
-    def add(self, stream: _Stream) -> None:
-        self.order(lambda: self._add(stream))
-
-    def leave(self, stream: _Stream) -> None:
-        with contextlib.suppress(ExitedError):
-            self.order(lambda: self._leave(stream))
+        stream = Stream(self._engine, params.n)
+        try:
+            done = self._submitter.submit(self._submit, stream, prompt, params)
+        except RuntimeError:
+            raise ExitedError("the LLM has exited") from None
+        try:
+            await asyncio.wrap_future(done)
+        except BaseException:
+            stream._leave()
+            raise
+        return stream
 
     def stop(self) -> None:
-        """After the step under way: ends all streams, frees the engine. Again: nothing."""
+        """Any thread. After the step under way: ends all streams, frees the engine."""
         if self._engine.handle.is_forked():
             return
-        with self._mutex:
-            if not self._is_stopping:
-                self._is_stopping = True
-                self._orders.put(lambda: None)
-        if threading.current_thread() is not self._thread:
+        self._is_stopping.set()
+        with contextlib.suppress(ExitedError), using(self._engine):
+            self._engine.wake()
+        # The collector may call this in the engine's thread, or in one that it would wait for.
+        is_ours = threading.current_thread() is self._thread
+        if not is_ours and not self._engine.handle.is_used_here():
             self._thread.join()
 
-    # ---- the engine's thread ----
+    # ---- the submitter's thread ----
 
-    def _main(self) -> None:
+    def _submit(self, stream: Stream, prompt: NativePrompt, params: SamplingParams) -> None:
+        sampling = params.native()
         try:
-            while not self._is_stopping:
-                self._take_orders()
-                if self._streams and not self._is_stopping:
-                    self._step()
-                self._hand_out()
+            for index in range(params.n):
+                seed = params.seed_of(index)
+                if seed is not None:
+                    sampling.struct.seed = seed
+                request = self._request(stream, index, params.n)
+                stream._requests.append(request)
+                with using(self._engine):
+                    self._engine.add(prompt, sampling, request)
+                stream.request_ids.append(request.id)
         finally:
-            with self._mutex:
-                self._is_stopping = True
-            for stream in self._streams:
-                self._put(stream, ExitedError("the LLM has exited"))
-            self._engine.exit()
-            self._hand_out()
+            sampling.close()
+        if stream._is_gone:  # meanwhile: whoever left could not abort what had no id
+            stream._leave()
 
-    def _take_orders(self) -> None:
-        """Waits for one when there is nothing else to do."""
-        while not self._is_stopping:
-            try:
-                what = self._orders.get(block=not self._streams)
-            except queue.Empty:
-                return
-            what()
-            self._hand_out()
-
-    def _step(self) -> None:
-        try:
-            with exclusive(self._engine):
-                self._engine.step()
-        except Exception as error:
-            # The engine is lost, and says so to every later request itself.
-            for stream in list(self._streams):
-                self._end(stream, error)
-
-    def _add(self, stream: _Stream) -> None:
-        if stream.is_gone:
-            return
-        self._streams.add(stream)
-        try:
-            sampling = stream.params.native()
-            try:
-                for index in range(stream.params.n):
-                    seed = stream.params.seed_of(index)
-                    if seed is not None:
-                        sampling.struct.seed = seed
-                    request = self._request(stream, index)
-                    stream.requests.append(request)
-                    with exclusive(self._engine):
-                        self._engine.add(stream.prompt, sampling, request)
-            finally:
-                sampling.close()
-        except Exception as error:
-            self._end(stream, error)
-
-    def _request(self, stream: _Stream, index: int) -> Request:
+    def _request(self, stream: Stream, index: int, n: int) -> Request:
         def on_token(token: int, text: str, logprobs: Optional[Logprobs]) -> None:
-            if request.finish_reason in ("abort", "error"):
+            if request.finish_reason == "error":  # on_end has it
+                return
+            if request.finish_reason == "abort" and self._is_stopping.is_set():
+                self._put(stream, ExitedError("the LLM has exited"))
                 return
             chunk: Chunk = {
                 "text": text,
@@ -155,47 +156,47 @@ class _Worker:
                 "finish_reason": request.finish_reason,
                 "num_cached_tokens": request.cached,
             }
+            if request.finish_reason is not None:
+                chunk["times"] = request.times
             if logprobs is not None:
                 chunk["logprobs"] = [logprobs]
-            if stream.params.n > 1:
+            if n > 1:
                 chunk["index"] = index
             self._put(stream, chunk)
 
         def on_end(_request: Request) -> None:
             if request.error is not None:
-                self._end(stream, request.error)
-            stream.num_unfinished -= 1
-            if not stream.num_unfinished:
-                self._streams.discard(stream)
+                self._put(stream, request.error)
 
         request = Request(on_token=on_token, on_end=on_end)
         return request
 
-    def _leave(self, stream: _Stream) -> None:
-        stream.is_gone = True
-        self._end(stream, None)
+    # ---- the engine's thread ----
 
-    def _end(self, stream: _Stream, error: BaseException | None) -> None:
-        """Takes a stream off the engine; with an error, that is the last that its reader gets."""
-        if stream not in self._streams:
-            return
-        self._streams.discard(stream)
-        if error is not None:
-            self._put(stream, error)
-        rest = [r for r in stream.requests if r.finish_reason is None]
-        self._orders.put(lambda: self._abort(rest))
-
-    def _abort(self, requests: list[Request]) -> None:
+    def _main(self) -> None:
         try:
-            with exclusive(self._engine):
-                for request in requests:
-                    self._engine.abort(request)
-        except ExitedError:
-            pass
+            self._drive()
+        except NanovllmError as error:
+            # The engine is lost: all its requests have ended, and it refuses every other.
+            self._engine.lose(error)
+            self._hand_out()
+            self._is_stopping.wait()
+        finally:
+            self._is_stopping.set()
+            self._submitter.shutdown(wait=False)
+            self._engine.exit()
+            self._hand_out()
 
-    def _put(self, stream: _Stream, item: Chunk | BaseException) -> None:
-        if not stream.is_gone:
-            self._ready.setdefault(stream.loop, []).append((stream, item))
+    def _drive(self) -> None:
+        while not self._is_stopping.is_set():
+            with exclusive(self._engine):
+                self._engine.wait()
+                self._engine.step()
+            self._hand_out()
+
+    def _put(self, stream: Stream, item: Chunk | BaseException) -> None:
+        if not stream._is_gone:
+            self._ready.setdefault(stream._loop, []).append((stream, item))
 
     def _hand_out(self) -> None:
         ready, self._ready = self._ready, {}
@@ -204,19 +205,20 @@ class _Worker:
                 loop.call_soon_threadsafe(_deliver, items)
             except RuntimeError:  # the loop is closed, and its readers with it
                 for stream, _ in items:
-                    self._leave(stream)
+                    stream._leave()
 
 
 def _deliver(items: list[_Item]) -> None:
     for stream, item in items:
-        stream.chunks.put_nowait(item)
+        stream._chunks.put_nowait(item)
 
 
-class AsyncLLM:
+class AsyncLLM(Unique):
     """An engine with a model in it, for asyncio; made like LLM, and as slow to make.
 
     Any number of `generate` and `chat` run at a time, on one event loop or several; the engine
-    batches them. A fault of one request is raised where it is read, and ends no other.
+    batches them. A fault of one request is raised where it is read, and ends no other. Like an LLM
+    it can be neither copied nor pickled.
     """
 
     def __init__(self, model: PathOrStr, **config: Unpack[ConfigArgs]) -> None:
@@ -247,12 +249,14 @@ class AsyncLLM:
             "text": str, whole characters; "" where one waits for its end, or could become a stop
                 string. All of them together are LLM.generate's text
             "token_ids": list[int], one token, or none in a last chunk that only ends the text
-            "finish_reason": None; "stop" or "length" in the last chunk
+            "finish_reason": None; "stop", "length" or "abort" in the last chunk
             "num_cached_tokens": int, prompt tokens that the prefix cache had; 0 but in the last
+            "times": in the last, as LLM.generate's
             "logprobs": where asked for, one list per token of token_ids, as LLM.generate's
             "index": with n > 1, which of the completions goes on. Each has a last chunk
 
-        Leaving the loop early, or cancelling the task, aborts the request. Errors are LLM's.
+        Leaving the loop early, or cancelling the task, aborts the request. Errors are LLM's, and
+        CapacityError: too many requests wait.
         """
         return self._stream(native(prompt), copy(check_params(sampling_params)))
 
@@ -281,19 +285,37 @@ class AsyncLLM:
     async def _stream(
         self, prompt: NativePrompt, params: SamplingParams
     ) -> AsyncGenerator[Chunk, None]:
-        stream = _Stream(prompt, params)
-        num_unfinished = params.n
+        stream = await self._worker.add(prompt, params)
         try:
-            self._worker.add(stream)
-            while num_unfinished:
-                chunk = await stream.chunks.get()
-                if isinstance(chunk, BaseException):
-                    raise chunk
-                num_unfinished -= chunk["finish_reason"] is not None
+            async for chunk in stream:
                 yield chunk
         finally:
-            if num_unfinished:
-                self._worker.leave(stream)
+            stream.close()
+
+    async def add_request(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Stream:
+        """Adds one prompt and returns its stream, whose `request_ids` are for abort.
+
+        What generate raises of a request that is refused, this raises before there is a stream.
+        """
+        return await self._worker.add(native(prompt), copy(check_params(sampling_params)))
+
+    def abort(self, request_id: int) -> bool:
+        """Ends a request. True: it was unfinished, and its last chunk has the reason "abort"."""
+        if not isinstance(request_id, int):
+            raise _values.wrong("request_id", request_id, "an integer")
+        with using(self._worker._engine):
+            return self._worker._engine.abort_id(request_id)
+
+    def drain(self) -> None:
+        """From now on nothing is added: CapacityError. What is unfinished runs to its end."""
+        with using(self._worker._engine):
+            self._worker._engine.drain()
+
+    def stats(self) -> dict[str, int | float]:
+        """The engine's counters since it was made; nanovllm.h says what each is."""
+        return self._worker._engine.stats_dict()
 
     def exit(self) -> None:
         """Ends what is unfinished with ExitedError and frees model and KV cache, after the step

@@ -40,7 +40,10 @@ class ConfigArgs(TypedDict, total=False):
     skip_tokenizer_init: bool
     chat_template: PathOrStr | None
     async_scheduling: str
+    max_num_waiting: int
+    max_waiting_tokens: int
     cache_dir: PathOrStr | None
+    kv_cache_dtype: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Config:
     dtype: str = "auto"
     """How weights are kept: "auto" (bfloat16), "bfloat16", "float32"."""
     quantization: str | None = None
-    """None: weights as they are. Nothing else runs yet."""
+    """"int8" or "int4" makes weights smaller while loading, on a CPU. None: as they are."""
     load_format: str = "auto"
     """"dummy": random weights, only config.json is read."""
     schedule: str = "mixed"
@@ -81,7 +84,7 @@ class Config:
     threads: int = 0
     """CPU threads; 0: the cores that this process may use."""
     cpu_isa: str = "auto"
-    """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx512"."""
+    """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"."""
     kv_cache_gib: float = 0.0
     """Memory of the KV cache in GiB. 0: on a GPU what gpu_memory_utilization leaves, on a CPU a
     quarter of the free memory and at most 4."""
@@ -93,14 +96,20 @@ class Config:
     """File with the Jinja source of a chat template in place of the model's own."""
     async_scheduling: str = "auto"
     """"on" prepares a step while the one before runs; "auto" does so on a GPU."""
+    max_num_waiting: int = 0
+    """Requests that wait for their first step at most: one more is a CapacityError. 0: no bound."""
+    max_waiting_tokens: int = 0
+    """Prompt tokens of these requests at most. One request may always wait. 0: no bound."""
     cache_dir: PathOrStr | None = None
     """Folder for what only the first start on a GPU measures. None: the user's cache folder, as
     the command does; "": none."""
+    kv_cache_dtype: str = "auto"
+    """How keys and values are kept: "auto" (bfloat16), "bfloat16", "float32" (CPU only)."""
 
 
 # Names of ours that the library calls otherwise, and those that it has no option for.
 _LIBRARY_NAMES = {"kvcache_block_size": "block_size"}
-_OWN = ("tensor_parallel_size", "quantization")
+_OWN = ("tensor_parallel_size",)
 
 
 def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
@@ -123,11 +132,6 @@ def _check_own(config: Config) -> None:
         raise UnsupportedError(
             f"tensor_parallel_size is {_values.excerpt(size)}, but this version runs a model on "
             "one device: only 1 is supported"
-        )
-    if config.quantization is not None:
-        raise UnsupportedError(
-            f"quantization is {_values.excerpt(config.quantization)}, but this version runs "
-            "weights as they are: only None is supported"
         )
 
 
@@ -161,8 +165,8 @@ class NativeOptions:
 
     def _set(self, name: str, value: Any) -> None:
         known = _LIBRARY_NAMES.get(name, name)
-        if name == "chat_template" and value is None:
-            return  # the model's own
+        if name in ("chat_template", "quantization") and value is None:
+            return  # the model's own; weights as they are
         if name == "cache_dir" and (value is None or value == ""):
             folder = _user_cache() if value is None else None
             if folder:

@@ -28,7 +28,7 @@ class OutOfMemoryError(NanovllmError, MemoryError):
 
 
 class CapacityError(NanovllmError):
-    """A bounded resource is full now; the same call may succeed later."""
+    """Too many requests wait: the same call may succeed later. Or the LLM is draining."""
 
 
 class UnsupportedError(NanovllmError, NotImplementedError):

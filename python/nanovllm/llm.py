@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
-from ._engine import Engine, Request, exclusive
+from ._engine import Engine, Request, exclusive, using
+from ._handle import Unique
 from ._interrupt import deferred
 from ._prompts import Messages, NativePrompt, Prompt, native, native_chats, native_list
 from .config import Config, make_config
-from .errors import ExitedError, InvalidArgumentError, NanovllmError
+from .errors import CapacityError, ExitedError, InvalidArgumentError, NanovllmError
 from .progress import Progress, open_progress
 from .sampling_params import NativeSampling, SamplingParams, check_params
 from .tokenizer import Tokenizer
@@ -25,16 +26,17 @@ Output = dict[str, Any]
 ParamsOrList = Union[SamplingParams, Sequence[SamplingParams], None]
 
 
-class LLM:
+class LLM(Unique):
     """An engine with a model in it.
 
     `LLM(model, **config)`: the folder of a Hugging Face checkpoint, and the fields of `Config`.
     TypeError: an unknown option; InvalidArgumentError (a ValueError), ReadError (an OSError),
     FormatError, UnsupportedError, OutOfMemoryError: the engine's sentence.
 
-    All methods may be called from several threads; the GIL is released while the engine steps.
-    Several LLMs may live in one process. None may be called from a signal handler, and a forked
-    child cannot use its parent's.
+    All methods may be called from several threads; the GIL is released while the engine steps, and
+    prompts become tokens on the thread that adds them.
+    Several LLMs may live in one process. None may be called from a signal handler, copied or
+    pickled, and a forked child cannot use its parent's.
     """
 
     def __init__(self, model: PathOrStr, **config: Unpack[ConfigArgs]) -> None:
@@ -76,6 +78,8 @@ class LLM:
             "finish_reason": "stop" (EOS, a stop token or string) or "length" (max_tokens or
                 max_model_len)
             "num_cached_tokens": int, prompt tokens that the prefix cache had
+            "times": dict, seconds of time.monotonic(): "arrival", "first_scheduled" (its first step
+                began), "first_token" and "last_token" (the results of their steps were there)
         and where they were asked for
             "logprobs": [num_tokens] lists of (token id, natural logarithm), the chosen one first,
                 then the `logprobs` likeliest ones
@@ -83,7 +87,8 @@ class LLM:
 
         InvalidArgumentError (a ValueError): a prompt that can never run, named by its number, or
         another number of parameters than of prompts; nothing runs then. NanovllmError: a request
-        failed while it ran (no logit is a number); DeviceError: the engine is lost.
+        failed while it ran (no logit is a number); DeviceError: the engine is lost. CapacityError:
+        the LLM is draining; prompts that may not wait for want of room are held back.
         KeyboardInterrupt: after the step under way, with the requests of this call aborted. Other
         calls' requests run along.
         """
@@ -125,16 +130,16 @@ class LLM:
     def add_request(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> int:
         """Adds one prompt for step() to run, and returns the id that step() gives it.
 
-        Errors as generate's. n is 1 here.
+        Errors as generate's, and CapacityError: too many requests wait. n is 1 here.
         """
         params = check_params(sampling_params)
         if params.n != 1:
             raise InvalidArgumentError(f"n is {params.n}, but add_request wants 1")
         ready = native(prompt)
-        request = Request(is_queued=True, on_end=self._engine.outputs.append)
+        request = Request(is_queued=True, on_end=self._engine.queue.take_end)
         sampling = params.native()
         try:
-            with exclusive(self._engine):
+            with using(self._engine):
                 self._engine.add(ready, sampling, request)
         finally:
             sampling.close()
@@ -153,43 +158,46 @@ class LLM:
         is lost.
         """
         engine = self._engine
-        ended: list[Request] = []
+        ended: dict[int, Request] = {}  # one whose end was cut short is in outputs twice
         try:
             with exclusive(engine):
                 num_tokens, _ = _timed_step(engine)
-                while engine.outputs:
-                    request = engine.outputs.popleft()
+                while engine.queue.outputs:
+                    request = engine.queue.outputs.popleft()
                     if request.error is not None:
                         raise request.error
-                    ended.append(request)
+                    ended[request.id] = request
         except BaseException:  # an interrupt, say: they are the next step's
-            engine.outputs.extendleft(reversed(ended))
+            engine.queue.outputs.extendleft(reversed(ended.values()))
             raise
-        return [(r.id, r.token_ids) for r in ended if r.finish_reason != "abort"], num_tokens
+        outputs = [(r.id, r.token_ids) for r in ended.values() if r.finish_reason != "abort"]
+        return outputs, num_tokens
 
     def is_finished(self) -> bool:
         """True when step() has returned the outputs of all that add_request has added."""
         engine = self._engine
         with exclusive(engine):
-            if any(request.finish_reason != "abort" for request in engine.outputs):
-                return False
-            return not any(request.is_queued for request in engine.unfinished())
+            is_left = any(request.finish_reason != "abort" for request in engine.queue.outputs)
+            return not is_left and not engine.queue.unfinished
 
     def abort(self, request_id: int) -> bool:
         """Ends a request of add_request. True: it was unfinished; it has no output then."""
         engine = self._engine
         with exclusive(engine):
-            request = engine.find(request_id)
-            if request is None or not request.is_queued:
+            request = engine.queue.unfinished.get(request_id)
+            if request is None or not engine.abort(request):
                 return False
-            engine.abort(request)
+            engine.end_aborted()
             return True
+
+    def drain(self) -> None:
+        """From now on nothing is added: CapacityError. What is unfinished runs to its end."""
+        with using(self._engine):
+            self._engine.drain()
 
     def stats(self) -> dict[str, int | float]:
         """The engine's counters since it was made; nanovllm.h says what each is."""
-        with exclusive(self._engine):
-            stats = self._engine.stats()
-            return {field[0]: getattr(stats, field[0]) for field in stats._fields_[1:]}
+        return self._engine.stats_dict()
 
     def exit(self) -> None:
         """Ends what is unfinished and frees model and KV cache. Calling it again does nothing.
@@ -242,14 +250,13 @@ def _params_list(params: object, count: int, noun: str) -> list[SamplingParams]:
 
 def _timed_step(engine: Engine) -> tuple[int, float]:
     """One step: (num_tokens as step() returns it, seconds)."""
-    stats = engine.stats()
-    prefill, decode = stats.num_prefill_tokens, stats.num_decode_tokens
+    before = engine.stats()
     start = time.perf_counter()
     engine.step()
     seconds = time.perf_counter() - start
-    engine.stats()
-    prefill = stats.num_prefill_tokens - prefill
-    return (prefill or decode - stats.num_decode_tokens), seconds
+    after = engine.stats()
+    prefill = after.num_prefill_tokens - before.num_prefill_tokens
+    return (prefill or before.num_decode_tokens - after.num_decode_tokens), seconds
 
 
 class _Group:
@@ -260,20 +267,23 @@ class _Group:
         self._run = run
         self._num_unfinished = size
 
-    def take_end(self, _request: Request) -> None:
-        self._num_unfinished -= 1
-        self._run.num_unfinished -= 1
-        self._run.num_ended += self._num_unfinished == 0
+    def take_end(self, request: Request) -> None:
+        """Again for the same request: nothing."""
+        if request in self._run.unfinished:
+            self._run.unfinished.remove(request)
+            self._num_unfinished -= 1
+            self._run.num_ended += self._num_unfinished == 0
 
 
 class _Run:
-    """The requests of one generate or chat. Its counters change inside `exclusive` only."""
+    """The requests of one generate or chat. Its own thread adds them; they end in the thread that
+    drives the engine, which `exclusive` keeps to one at a time."""
 
     def __init__(self, engine: Engine, noun: str) -> None:
         self._engine = engine
         self._noun = noun  # of what errors name by its number; "": there is only one
         self._groups: list[_Group] = []  # [num_prompts]
-        self.num_unfinished = 0  # requests
+        self.unfinished: set[Request] = set()
         self.num_ended = 0  # prompts, since the last step
 
     def add(
@@ -286,13 +296,18 @@ class _Run:
                 interrupt.deliver()
                 if id(one) not in natives:
                     natives[id(one)] = one.native()
-                self._add_one(index, prompt, one, natives[id(one)])
+                self._add_one(index, prompt, one, natives[id(one)], interrupt)
         finally:
             for sampling in natives.values():
                 sampling.close()
 
     def _add_one(
-        self, index: int, prompt: NativePrompt, params: SamplingParams, sampling: NativeSampling
+        self,
+        index: int,
+        prompt: NativePrompt,
+        params: SamplingParams,
+        sampling: NativeSampling,
+        interrupt: deferred,
     ) -> None:
         group = _Group(self, params.n)
         self._groups.append(group)
@@ -301,13 +316,27 @@ class _Run:
             if seed is not None:
                 sampling.struct.seed = seed
             request = Request(wants_text=True, on_end=group.take_end)
-            with exclusive(self._engine):
-                try:
-                    self._engine.add(prompt, sampling, request)
-                except NanovllmError as error:
+            group.requests.append(request)  # before: whatever comes then, it is aborted
+            self.unfinished.add(request)
+            while not self._has_added(index, prompt, sampling, request):
+                interrupt.deliver()
+                with exclusive(self._engine):
+                    self._engine.step()
+
+    def _has_added(
+        self, index: int, prompt: NativePrompt, sampling: NativeSampling, request: Request
+    ) -> bool:
+        """False: too many wait, and a step makes room."""
+        with using(self._engine):
+            try:
+                self._engine.add(prompt, sampling, request)
+            except CapacityError as error:
+                if not self._engine.num_unfinished():  # it is draining
                     raise self._named(index, error) from None
-                group.requests.append(request)
-                self.num_unfinished += 1
+                return False
+            except NanovllmError as error:
+                raise self._named(index, error) from None
+        return True
 
     def _named(self, index: int, error: BaseException) -> BaseException:
         if not self._noun or not isinstance(error, NanovllmError):
@@ -316,10 +345,10 @@ class _Run:
 
     def step_to_end(self, progress: Progress | None, interrupt: deferred) -> None:
         engine, turn = self._engine, exclusive(self._engine)
-        while self.num_unfinished:
+        while self.unfinished:
             interrupt.deliver()
             with turn:
-                if not self.num_unfinished:  # another thread's step has ended them
+                if not self.unfinished:  # another thread's step has ended them
                     break
                 if progress is None:
                     engine.step()
@@ -336,6 +365,7 @@ class _Run:
             with exclusive(self._engine):
                 for request in rest:
                     self._engine.abort(request)
+                self._engine.end_aborted()
         except ExitedError:
             pass  # exit() has ended them
 
@@ -360,6 +390,7 @@ def _output_of(request: Request) -> Output:
         "token_ids": request.token_ids,
         "finish_reason": request.finish_reason,
         "num_cached_tokens": request.cached,
+        "times": request.times,
     }
     if request.logprobs is not None:
         output["logprobs"] = request.logprobs

@@ -2,6 +2,7 @@
 #include "text/chat.h"
 
 #include "api/convert.h"
+#include "engine/llm_engine.h"
 
 static const struct chat_template *template_of(const struct nvllm_chat_template *handle) {
     return (const struct chat_template *)handle;
@@ -21,26 +22,30 @@ void nvllm_chat_template_close(struct nvllm_chat_template *chat_template) {
 }
 
 typedef enum status (*render_fn)(const struct chat_template *chat_template, const char *json,
-                                 size_t len, struct buf *out, struct err *err);
+                                 size_t len, const struct interrupt *interrupt, struct buf *out,
+                                 struct err *err);
 
 static enum nvllm_status render_with(render_fn render, const struct nvllm_chat_template *handle,
-                                     const char *json, size_t len, struct buf *out,
+                                     const char *json, size_t len,
+                                     const struct nvllm_interrupt *interrupt, struct buf *out,
                                      struct nvllm_error *error) {
     struct err err = {0};
+    const struct interrupt asked = llm_engine_interrupt(interrupt);
     enum status status = OK;
     if (!handle || !json) status = err_set(&err, ERR_INVALID, "no chat template or no chat given");
     if (!status) status = buf_reserve(out, 0, &err); // never NULL on success
-    if (!status) status = render(template_of(handle), json, len, out, &err);
+    if (!status) status = render(template_of(handle), json, len, &asked, out, &err);
     if (status) buf_fini(out);
     return api_error(error, status, &err);
 }
 
 enum nvllm_status nvllm_chat_template_render(const struct nvllm_chat_template *chat_template,
-                                             const char *chat, size_t chat_len, char **text,
+                                             const char *chat, size_t chat_len,
+                                             const struct nvllm_interrupt *interrupt, char **text,
                                              size_t *text_len, struct nvllm_error *error) {
     struct buf out = {0};
     enum nvllm_status status =
-        render_with(chat_template_render, chat_template, chat, chat_len, &out, error);
+        render_with(chat_template_render, chat_template, chat, chat_len, interrupt, &out, error);
     *text = out.data;
     *text_len = out.len;
     return status;
@@ -48,11 +53,12 @@ enum nvllm_status nvllm_chat_template_render(const struct nvllm_chat_template *c
 
 enum nvllm_status nvllm_chat_template_render_raw(const struct nvllm_chat_template *chat_template,
                                                  const char *variables, size_t variables_len,
+                                                 const struct nvllm_interrupt *interrupt,
                                                  char **text, size_t *text_len,
                                                  struct nvllm_error *error) {
     struct buf out = {0};
-    enum nvllm_status status =
-        render_with(chat_template_render_raw, chat_template, variables, variables_len, &out, error);
+    enum nvllm_status status = render_with(chat_template_render_raw, chat_template, variables,
+                                           variables_len, interrupt, &out, error);
     *text = out.data;
     *text_len = out.len;
     return status;

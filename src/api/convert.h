@@ -11,5 +11,7 @@ enum nvllm_status api_error(struct nvllm_error *out, enum status status, const s
 // ERR_INVALID when `given` (its first field is its struct_size) is NULL or not of a size we know.
 MUST_USE enum status api_check_size(const void *given, size_t known_size, const char *what,
                                     struct err *err);
+// The same for a request and its sampling parameters.
+MUST_USE enum status api_check_request(const struct nvllm_request *request, struct err *err);
 
 #endif

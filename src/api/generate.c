@@ -1,5 +1,5 @@
-/* nvllm_engine_generate: a list of requests to its end, collected into results. Written over the
- * public functions, as a user could. */
+/* nvllm_engine_generate: a list of requests to its end, collected into results. It drives the engine
+ * from its first request to its last event. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,16 +7,19 @@
 #include "api/convert.h"
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/interrupt.h"
+#include "engine/llm_engine.h"
 
 // One request while it runs; the callback's user_data.
 struct collector {
     struct nvllm_result *result;
     const struct nvllm_request *request; // the caller's
+    struct request *built; // until it is submitted; else NULL
+    uint64_t id; // since then; else 0
     struct buf text;
     size_t capacity; // tokens that token_ids and logprobs have room for
     bool finished;
     bool *out_of_memory; // of the whole list
-    uint64_t id;
 };
 
 static bool grow(struct collector *c, size_t num_tokens, size_t row) {
@@ -64,141 +67,119 @@ static void forward_event(const struct nvllm_request *request, const struct nvll
     request->on_event(&last, request->user_data);
 }
 
-static void on_event(const struct nvllm_event *event, void *user_data) {
-    struct collector *c = user_data;
+static bool collect_end(struct collector *c, const struct nvllm_event *event) {
     struct nvllm_result *result = c->result;
-    if (event->token_id >= 0 && !collect_token(c, event)) *c->out_of_memory = true;
-    if (buf_append(&c->text, event->text, event->text_len, NULL)) *c->out_of_memory = true;
-    if (event->finish_reason) {
-        c->finished = true;
-        result->finish_reason = event->finish_reason;
-        result->stop_token_id = event->stop_token_id;
-        result->num_cached_tokens = event->num_cached_tokens;
-        if (event->error) {
-            struct err err = {0};
-            api_error(&result->error, err_set(&err, ERR_DEVICE, "%s", event->error), &err);
-        }
-        if (event->stop_string) {
-            result->stop_string = strdup(event->stop_string);
-            if (!result->stop_string) *c->out_of_memory = true;
-        }
+    c->finished = true;
+    result->finish_reason = event->finish_reason;
+    result->stop_token_id = event->stop_token_id;
+    result->num_cached_tokens = event->num_cached_tokens;
+    result->times = event->times;
+    if (event->error) {
+        struct err err = {0};
+        api_error(&result->error, err_set(&err, ERR_DEVICE, "%s", event->error), &err);
     }
-    forward_event(c->request, event);
-}
-
-// The ids of an accepted request; the engine has checked them.
-static bool copy_prompt_ids(struct nvllm_result *result, const struct nvllm_request *request) {
-    size_t bytes = request->num_prompt_token_ids * sizeof *result->prompt_token_ids;
+    if (event->stop_string && !(result->stop_string = strdup(event->stop_string))) return false;
+    size_t bytes = event->num_prompt_tokens * sizeof *result->prompt_token_ids;
     result->prompt_token_ids = malloc(bytes);
     if (!result->prompt_token_ids) return false;
-    memcpy(result->prompt_token_ids, request->prompt_token_ids, bytes);
-    result->num_prompt_tokens = request->num_prompt_token_ids;
+    memcpy(result->prompt_token_ids, event->prompt_token_ids, bytes);
+    result->num_prompt_tokens = event->num_prompt_tokens;
     return true;
 }
 
-// Text and chats are encoded here, once, and go to the engine as ids: the result wants them too.
-static enum nvllm_status encode_chat(struct nvllm_engine *engine,
-                                     const struct nvllm_request *request,
-                                     struct nvllm_result *result) {
-    const struct nvllm_chat_template *chat_template =
-        nvllm_engine_chat_template(engine, &result->error);
-    if (!chat_template) return result->error.status;
-    char *text = NULL;
-    size_t text_len = 0;
-    enum nvllm_status status = nvllm_chat_template_render(
-        chat_template, request->chat, request->chat_len, &text, &text_len, &result->error);
-    if (!status) {
-        status = nvllm_tokenizer_encode(nvllm_engine_tokenizer(engine), text, text_len, 0,
-                                        &result->prompt_token_ids, &result->num_prompt_tokens,
-                                        &result->error);
-    }
-    nvllm_free(text);
-    return status;
+static void on_event(const struct nvllm_event *event, void *user_data) {
+    struct collector *c = user_data;
+    bool collected = event->token_id < 0 || collect_token(c, event);
+    if (buf_append(&c->text, event->text, event->text_len, NULL)) collected = false;
+    if (event->finish_reason && !collect_end(c, event)) collected = false;
+    if (!collected) *c->out_of_memory = true;
+    forward_event(c->request, event);
 }
 
-static enum nvllm_status add_text(struct nvllm_engine *engine, struct collector *c,
-                                  struct nvllm_request request) {
-    struct nvllm_result *result = c->result;
-    enum nvllm_status status =
-        request.chat ? encode_chat(engine, &request, result)
-                     : nvllm_tokenizer_encode(nvllm_engine_tokenizer(engine), request.prompt,
-                                              request.prompt_len, 1, &result->prompt_token_ids,
-                                              &result->num_prompt_tokens, &result->error);
-    if (status) return status;
-    request.prompt = NULL;
-    request.chat = NULL;
-    request.prompt_token_ids = result->prompt_token_ids;
-    request.num_prompt_token_ids = result->num_prompt_tokens;
-    return nvllm_engine_add_request(engine, &request, &c->id, &result->error);
-}
-
-static enum nvllm_status add_ids(struct nvllm_engine *engine, struct collector *c,
-                                 struct nvllm_request request) {
-    struct nvllm_result *result = c->result;
-    enum nvllm_status status = nvllm_engine_add_request(engine, &request, &c->id, &result->error);
-    if (status || !request.prompt_token_ids || copy_prompt_ids(result, &request)) return status;
-    struct err err = {0};
-    return api_error(&result->error, err_nomem(&err, "prompt"), &err);
-}
-
-// Refusals become the request's own result; only running out of memory or a lost engine ends the
-// list.
-static enum nvllm_status submit(struct nvllm_engine *engine, struct collector *c,
-                                struct nvllm_error *error) {
-    struct nvllm_result *result = c->result;
-    struct err err = {0};
-    result->stop_token_id = -1;
-    result->num_top = -1;
-    enum nvllm_status status =
-        api_error(&result->error,
-                  api_check_size(c->request, sizeof *c->request, "nvllm_request", &err), &err);
-    if (!status) {
-        struct nvllm_request request = *c->request;
-        request.on_event = on_event;
-        request.user_data = c;
-        request.finish_event_only = 0; // the result wants every token
-        // Whatever else was given, the engine refuses it with the reason.
-        bool is_text = !request.prompt != !request.chat && !request.prompt_token_ids &&
-                       nvllm_engine_tokenizer(engine);
-        status = is_text ? add_text(engine, c, request) : add_ids(engine, c, request);
-    }
-    if (!status) {
-        if (c->request->sampling) result->num_top = c->request->sampling->logprobs;
-        return NVLLM_OK;
-    }
-    if (status == NVLLM_ERR_NOMEM || status == NVLLM_ERR_DEVICE) {
-        if (error) *error = result->error;
+// A refusal is the request's own result; only running out of memory or a lost engine ends the list.
+static enum status refuse(struct collector *c, enum status status, const struct err *why,
+                          struct err *err) {
+    if (status == ERR_NOMEM || status == ERR_DEVICE) {
+        *err = *why;
         return status;
     }
     c->finished = true;
-    result->finish_reason = NVLLM_FINISH_ERROR;
-    return NVLLM_OK;
+    bool interrupted = status == ERR_INTERRUPTED;
+    c->result->finish_reason = interrupted ? NVLLM_FINISH_ABORT : NVLLM_FINISH_ERROR;
+    api_error(&c->result->error, status, why);
+    return OK;
 }
 
-static size_t count_unfinished(const struct collector *collectors, size_t count, size_t *first) {
-    // Requests finish roughly in order: remember how far everything is done.
-    while (*first < count && collectors[*first].finished) ++*first;
-    return count - *first;
+static enum status build(const struct llm_engine *engine, struct collector *c,
+                         const struct nvllm_interrupt *interrupt, struct err *err) {
+    struct nvllm_result *result = c->result;
+    struct err why = {0};
+    result->stop_token_id = -1;
+    result->num_top = -1;
+    enum status status = api_check_request(c->request, &why);
+    if (status) return refuse(c, status, &why, err);
+    struct nvllm_request request = *c->request;
+    request.on_event = on_event;
+    request.user_data = c;
+    request.finish_event_only = 0; // the result wants every token
+    if (interrupt) request.interrupt = interrupt;
+    status = llm_engine_build_request(engine, &request, &c->built, &why);
+    if (status) return refuse(c, status, &why, err);
+    if (request.sampling) result->num_top = request.sampling->logprobs;
+    return OK;
 }
 
-static enum nvllm_status run(struct nvllm_engine *engine, struct collector *collectors,
-                             size_t count, const volatile int *interrupt,
-                             struct nvllm_error *error) {
-    size_t first = 0;
-    while (count_unfinished(collectors, count, &first)) {
-        if (interrupt && *interrupt) break;
-        enum nvllm_status status = nvllm_engine_step(engine, error);
+// Submits from *next on, in order, as far as there is room to wait.
+static enum status submit(struct llm_engine *engine, struct collector *collectors, size_t count,
+                          size_t *next, struct err *err) {
+    for (; *next < count; ++*next) {
+        struct collector *c = &collectors[*next];
+        if (!c->built) continue; // refused
+        struct err why = {0};
+        enum status status = llm_engine_submit(engine, c->built, &c->id, &why);
+        if (status == ERR_CAPACITY && llm_engine_num_unfinished(engine)) return OK; // a step later
+        if (status) {
+            request_destroy(c->built);
+            c->result->num_top = -1;
+            status = refuse(c, status, &why, err);
+        }
+        c->built = NULL;
         if (status) return status;
-        if (*collectors->out_of_memory) break; // finish_text reports it
     }
-    return NVLLM_OK;
+    return OK;
 }
 
-static void abort_rest(struct nvllm_engine *engine, struct collector *collectors, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (collectors[i].id && !collectors[i].finished)
-            nvllm_engine_abort(engine, collectors[i].id);
+// Requests finish roughly in order: *first remembers how far everything is done.
+static bool all_finished(const struct collector *collectors, size_t count, size_t *first) {
+    while (*first < count && collectors[*first].finished) ++*first;
+    return *first == count;
+}
+
+static enum status run(struct llm_engine *engine, struct collector *collectors, size_t count,
+                       const struct interrupt *interrupt, struct err *err) {
+    size_t first = 0, next = 0;
+    for (;;) {
+        enum status status = submit(engine, collectors, count, &next, err);
+        if (status || all_finished(collectors, count, &first)) return status;
+        if (interrupt_check(interrupt, NULL)) return OK;
+        status = llm_engine_step(engine, err);
+        if (status) return status;
+        if (*collectors->out_of_memory) return OK; // finish_text reports it
     }
+}
+
+// However it ended: no request of the list is left in the engine.
+static void abort_rest(struct llm_engine *engine, struct collector *collectors, size_t count) {
+    bool has_aborted = false;
+    for (size_t i = 0; i < count; i++) {
+        struct collector *c = &collectors[i];
+        if (c->id && !c->finished) has_aborted |= llm_engine_abort(engine, c->id);
+        if (!c->built) continue;
+        request_destroy(c->built);
+        c->result->finish_reason = NVLLM_FINISH_ABORT;
+    }
+    if (has_aborted)
+        (void)!llm_engine_wait(engine, 0, NULL); // their events; a lost engine has none
 }
 
 static enum status finish_text(struct collector *c, struct err *err) {
@@ -209,36 +190,46 @@ static enum status finish_text(struct collector *c, struct err *err) {
     return OK;
 }
 
-enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
+// `results` and `collectors`: [count], zeros.
+static enum status generate(struct llm_engine *engine, const struct nvllm_request *requests,
+                            struct nvllm_result *results, struct collector *collectors,
+                            size_t count, const struct nvllm_interrupt *interrupt,
+                            struct err *err) {
+    const struct interrupt asked = llm_engine_interrupt(interrupt);
+    bool out_of_memory = false;
+    enum status status = OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        collectors[i] = (struct collector){
+            .result = &results[i], .request = &requests[i], .out_of_memory = &out_of_memory};
+        status = build(engine, &collectors[i], interrupt, err);
+    }
+    if (!status) status = run(engine, collectors, count, &asked, err);
+    abort_rest(engine, collectors, count);
+    for (size_t i = 0; i < count && !status; i++) status = finish_text(&collectors[i], err);
+    for (size_t i = 0; i < count; i++) buf_fini(&collectors[i].text);
+    return status;
+}
+
+enum nvllm_status nvllm_engine_generate(struct nvllm_engine *handle,
                                         const struct nvllm_request *requests, size_t num_requests,
                                         struct nvllm_result **results,
-                                        const volatile int *interrupt, struct nvllm_error *error) {
+                                        const struct nvllm_interrupt *interrupt,
+                                        struct nvllm_error *error) {
+    struct llm_engine *engine = (struct llm_engine *)handle;
     *results = NULL;
     struct err err = {0};
+    enum status status = llm_engine_enter(engine, &err);
+    if (status) return api_error(error, status, &err);
     struct nvllm_result *out = calloc(num_requests ? num_requests : 1, sizeof *out);
     struct collector *collectors = calloc(num_requests ? num_requests : 1, sizeof *collectors);
-    bool out_of_memory = false;
-    enum nvllm_status status = NVLLM_OK;
-    if (!out || !collectors) {
-        api_error(error, err_nomem(&err, "results"), &err);
-        status = NVLLM_ERR_NOMEM;
-    }
-
-    for (size_t i = 0; i < num_requests && !status; i++) {
-        collectors[i] = (struct collector){
-            .result = &out[i], .request = &requests[i], .out_of_memory = &out_of_memory};
-        status = submit(engine, &collectors[i], error);
-    }
-    if (!status) status = run(engine, collectors, num_requests, interrupt, error);
-    if (collectors) abort_rest(engine, collectors, num_requests);
-    for (size_t i = 0; i < num_requests && !status; i++) {
-        status = api_error(error, finish_text(&collectors[i], &err), &err);
-    }
-    for (size_t i = 0; i < num_requests && collectors; i++) buf_fini(&collectors[i].text);
+    status = out && collectors
+                 ? generate(engine, requests, out, collectors, num_requests, interrupt, &err)
+                 : err_nomem(&err, "results");
+    llm_engine_leave(engine);
     free(collectors);
     if (status) {
         nvllm_results_free(out, num_requests);
-        return status;
+        return api_error(error, status, &err);
     }
     *results = out;
     return NVLLM_OK;

@@ -15,7 +15,8 @@
 #include "text/tokenizer.h"
 
 _Static_assert(sizeof(struct nvllm_error) == sizeof(struct err), "nvllm_error is err's layout");
-_Static_assert((int)NVLLM_ERR_DEVICE == (int)ERR_DEVICE, "nvllm_status is status's values");
+_Static_assert((int)NVLLM_ERR_INTERRUPTED == (int)ERR_INTERRUPTED,
+               "nvllm_status is status's values");
 
 #define TEXT_OF(x) #x
 #define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
@@ -30,11 +31,13 @@ size_t nvllm_struct_size(const char *name) {
         size_t size;
     } structs[] = {
         {"nvllm_error", sizeof(struct nvllm_error)},
+        {"nvllm_interrupt", sizeof(struct nvllm_interrupt)},
         {"nvllm_logit_bias", sizeof(struct nvllm_logit_bias)},
         {"nvllm_sampling_params", sizeof(struct nvllm_sampling_params)},
         {"nvllm_engine_options", sizeof(struct nvllm_engine_options)},
         {"nvllm_param", sizeof(struct nvllm_param)},
         {"nvllm_logprob", sizeof(struct nvllm_logprob)},
+        {"nvllm_times", sizeof(struct nvllm_times)},
         {"nvllm_event", sizeof(struct nvllm_event)},
         {"nvllm_request", sizeof(struct nvllm_request)},
         {"nvllm_result", sizeof(struct nvllm_result)},
@@ -65,6 +68,13 @@ enum status api_check_size(const void *given, size_t known_size, const char *wha
     return err_set(err, ERR_INVALID,
                    "%s: struct_size is %zu, want %zu (was it set by its _INIT macro?)", what, size,
                    known_size);
+}
+
+enum status api_check_request(const struct nvllm_request *request, struct err *err) {
+    enum status status = api_check_size(request, sizeof *request, "nvllm_request", err);
+    if (status || !request->sampling) return status;
+    return api_check_size(request->sampling, sizeof *request->sampling, "nvllm_sampling_params",
+                          err);
 }
 
 const struct nvllm_param *nvllm_sampling_param(size_t index) {
@@ -122,12 +132,14 @@ void nvllm_tokenizer_close(struct nvllm_tokenizer *tokenizer) {
 }
 
 enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer *tokenizer, const char *text,
-                                         size_t text_len, int add_special_tokens, int32_t **ids,
+                                         size_t text_len, int add_special_tokens,
+                                         const struct nvllm_interrupt *interrupt, int32_t **ids,
                                          size_t *num_ids, struct nvllm_error *error) {
     struct err err = {0};
     struct token_list list = {0};
+    const struct interrupt asked = llm_engine_interrupt(interrupt);
     enum status status = tokenizer_encode(tokenizer_of(tokenizer), text, text_len,
-                                          add_special_tokens != 0, &list, &err);
+                                          add_special_tokens != 0, &asked, &list, &err);
     if (!status && !list.ids) { // never NULL on success, also for no tokens
         list.ids = malloc(sizeof *list.ids);
         if (!list.ids) status = err_nomem(&err, "token ids");
@@ -246,11 +258,7 @@ enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
                                            uint64_t *request_id, struct nvllm_error *error) {
     struct err err = {0};
     uint64_t id = 0;
-    enum status status = api_check_size(request, sizeof *request, "nvllm_request", &err);
-    if (!status && request->sampling) {
-        status = api_check_size(request->sampling, sizeof *request->sampling,
-                                "nvllm_sampling_params", &err);
-    }
+    enum status status = api_check_request(request, &err);
     if (!status) status = llm_engine_add_request(engine_of(engine), request, &id, &err);
     if (request_id) *request_id = id;
     return api_error(error, status, &err);
@@ -258,11 +266,37 @@ enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
 
 enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine, struct nvllm_error *error) {
     struct err err = {0};
-    return api_error(error, llm_engine_step(engine_of(engine), &err), &err);
+    enum status status = llm_engine_enter(engine_of(engine), &err);
+    if (status) return api_error(error, status, &err);
+    status = llm_engine_step(engine_of(engine), &err);
+    llm_engine_leave(engine_of(engine));
+    return api_error(error, status, &err);
 }
 
-int nvllm_engine_has_unfinished(const struct nvllm_engine *engine) {
-    return llm_engine_has_unfinished(const_engine_of(engine));
+enum nvllm_status nvllm_engine_wait(struct nvllm_engine *engine, double seconds,
+                                    struct nvllm_error *error) {
+    struct err err = {0};
+    enum status status = llm_engine_enter(engine_of(engine), &err);
+    if (status) return api_error(error, status, &err);
+    status = llm_engine_wait(engine_of(engine), seconds, &err);
+    llm_engine_leave(engine_of(engine));
+    return api_error(error, status, &err);
+}
+
+void nvllm_engine_drain(struct nvllm_engine *engine) {
+    llm_engine_drain(engine_of(engine));
+}
+
+void nvllm_engine_wake(struct nvllm_engine *engine) {
+    llm_engine_wake(engine_of(engine));
+}
+
+int nvllm_engine_has_unfinished(struct nvllm_engine *engine) {
+    return (int)llm_engine_num_unfinished(engine_of(engine));
+}
+
+int nvllm_engine_is_unfinished(struct nvllm_engine *engine, uint64_t request_id) {
+    return llm_engine_is_unfinished(engine_of(engine), request_id);
 }
 
 int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id) {
@@ -273,16 +307,16 @@ const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *
     return (const struct nvllm_tokenizer *)llm_engine_tokenizer(const_engine_of(engine));
 }
 
-const struct nvllm_chat_template *nvllm_engine_chat_template(struct nvllm_engine *engine,
+const struct nvllm_chat_template *nvllm_engine_chat_template(const struct nvllm_engine *engine,
                                                              struct nvllm_error *error) {
     struct err err = {0};
     const struct chat_template *chat_template = NULL;
-    api_error(error, llm_engine_chat_template(engine_of(engine), &chat_template, &err), &err);
+    api_error(error, llm_engine_chat_template(const_engine_of(engine), &chat_template, &err), &err);
     return (const struct nvllm_chat_template *)chat_template;
 }
 
-void nvllm_engine_stats(const struct nvllm_engine *engine, struct nvllm_stats *stats) {
-    if (stats->struct_size == sizeof *stats) llm_engine_stats(const_engine_of(engine), stats);
+void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats) {
+    if (stats->struct_size == sizeof *stats) llm_engine_stats(engine_of(engine), stats);
 }
 
 enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char **json,

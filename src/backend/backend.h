@@ -1,12 +1,18 @@
-/* The seam between the model and a device: memory, one stream, packed weights, the paged KV cache
- * and the ops of a transformer on flat arrays.
+/* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops of
+ * a transformer on flat arrays.
+ *
+ * A backend is a required table of some twenty ops and four groups of capabilities. A group that a
+ * device lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of
+ * experts) and fusion (faster ways than the ops one by one). doc/adding-a-backend.md walks through
+ * writing one.
  *
  * A backend knows tensors, slots and block tables; never sequences, models or text. Every pointer
  * marked `dev` is device memory from `alloc` and is never dereferenced by the caller; everything
- * else is host memory. Ops are enqueued in order on the backend's stream and return at once (the
- * CPU's run to their end); they cannot fail by themselves: a device fault is sticky and surfaces at
- * `synchronize`. Activations have ONE type per backend, `activation_dtype` (F32 on the CPU), rows
- * are contiguous: x[row][col] at row * cols + col.
+ * else is host memory. A backend has one stream: ops run in the order of their calls and may return
+ * before they are done (the CPU's run to their end). They cannot fail by themselves: a device fault
+ * is sticky and surfaces at `synchronize`. Activations have ONE type per backend,
+ * `activation_dtype` (F32 on the CPU), rows are contiguous: x[row][col] at row * cols + col.
+ * Arguments are borrowed during the call.
  *
  * On the CPU a row's result never depends on which other rows are in the call: engines rely on that
  * for bit-identical logits under batching, chunking and prefix caching. A device may cut its sums
@@ -18,29 +24,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
 
 struct backend;
-struct backend_stream;
 struct linear; // packed weights of y = x W^T + b; made and owned through the backend
 struct experts; // packed weights of all experts of one layer; made and owned through the backend
 struct backend_event; // a point in the stream that the host can wait for
 struct backend_graph; // recorded ops, enqueued again as one
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
-struct decode_layers; // what decode_layers needs of a model's layers
+struct token_counts; // which tokens sequences have seen, and how often they generated each
+struct fused_model; // what a backend's fusion keeps of one model
+
+// How a device keeps the weights of linears, made smaller while they are loaded.
+enum quantization {
+    QUANTIZATION_NONE, // as weight_dtype says
+    QUANTIZATION_INT8, // 8 bits, one scale for each output
+    QUANTIZATION_INT4, // 4 bits, one scale for each 32 weights of an output
+};
+
+// What a linear is to a model: some stand rounding less than others.
+enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
     const char *device; // "auto", "cuda", "cpu"
-    const char *cpu_isa; // "auto", "scalar", "avx2", "avx512"
+    const char *cpu_isa; // "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"
     int threads; // 0: all cores of the affinity mask
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: how linears keep their weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
+    enum quantization quantization;
 };
 
-// A rectangle of a checkpoint tensor in host memory; borrowed during the call.
+// A rectangle of a checkpoint tensor, in host memory or in a file; borrowed during the call.
 struct matrix_slice {
-    const void *data; // element [0][0] of the slice; any alignment
+    struct byte_source source; // from element [0][0] of the slice on
     enum dtype dtype; // DTYPE_BF16, DTYPE_F16 or DTYPE_F32
     uint32_t rows, cols;
     size_t row_stride; // elements between rows
@@ -52,6 +70,7 @@ struct linear_spec {
     const struct matrix_slice *parts; // [num_parts], all with the same cols = in
     const struct matrix_slice *biases; // [num_parts] of [1][rows of the part], or NULL for no bias
     uint32_t num_parts;
+    enum linear_role role;
 };
 
 // Of one rank: `intermediate` is its share of each expert.
@@ -67,26 +86,60 @@ struct experts_spec {
     const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
 };
 
+// The largest step that will ever run; what is allocated for steps is sized by it.
+struct step_limits {
+    uint32_t max_num_tokens;
+    uint32_t max_num_seqs; // also the most rows of logits
+    uint32_t max_positions; // tokens of the longest sequence
+    uint32_t max_blocks_per_seq;
+};
+
+/* One step: everything that a forward pass and its sampling are told. The engine fills it and every
+ * op reads it. The arrays are `dev`, lengths as given here.
+ *
+ * The queries of sequence s are the tokens query_start[s] .. query_start[s + 1] - 1, the last of them
+ * at position context_len[s] - 1. The engine may pad a step of decodes with sequences that nobody
+ * wants: context_len 0, one token, no slot. Ops choose kernels by the padded counts; nothing but
+ * the engine knows how many rows are padding. */
+struct step {
+    uint32_t num_tokens, num_seqs;
+    uint32_t num_logits; // rows whose logits are wanted
+    uint32_t block_table_stride; // blocks of the longest sequence
+    uint32_t max_query_len, max_context_len; // over the sequences, for launch shapes
+    int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
+    int32_t *positions; // [num_tokens]
+    int32_t *slot_mapping; // [num_tokens]: block * block_size + offset; -1 writes nothing
+    int32_t *query_start; // [num_seqs + 1]
+    int32_t *context_len; // [num_seqs]
+    int32_t *block_tables; // [num_seqs][block_table_stride]
+    int32_t *logit_index; // [num_logits]: rows of tokens
+    struct sample_row *rows; // [num_logits]
+    struct sample_bias *biases; // the rows' bias_start counts from here
+    uint32_t *masks; // as in sample_args
+    // block_table_stride again, in device memory: a recorded step reads the present one there.
+    const uint32_t *device_stride;
+    // Results of the step before, so that a step can be launched before the host has read their
+    // token ids. NULL: no token refers to them.
+    const struct sample_result *previous;
+};
+
 struct kv_cache_spec {
     uint32_t num_layers;
     uint32_t num_blocks;
     uint32_t block_size; // tokens, a multiple of 16
     uint32_t num_kv_heads;
     uint32_t head_dim; // a multiple of 16
-    // The largest step that attention over this cache is asked for: for work lists. 0 where the
-    // backend has no attention_plan.
-    uint32_t num_heads, max_num_seqs, max_num_tokens;
+    uint32_t num_heads; // query heads of the attention over this cache
+    struct step_limits limits; // of that attention's steps, for work lists
+    enum dtype dtype; // of K and V: DTYPE_BF16, DTYPE_F32, or DTYPE_NONE for kv_cache_dtype
 };
 
+// out[t] = the embedding of step->tokens[t].
 struct embed_args {
+    const struct step *step;
     const struct linear *table; // [vocab rows of this rank][hidden]
-    const int32_t *tokens; // dev [num_tokens]
-    uint32_t num_tokens;
     int32_t vocab_start; // id of the table's first row; rows of other ranks become zeros
     void *out; // dev [num_tokens][hidden]
-    // dev, the step before's; a token of -1 - r is the one that its row r holds, which the host
-    // need not know yet. NULL: there are none.
-    const struct sample_result *previous;
 };
 
 // out = rms_norm(x) * weight; with `residual`: residual += x first, and the norm of that sum.
@@ -105,121 +158,27 @@ struct linear_args {
     const void *x; // dev [rows][in]
     void *out; // dev [rows][out], not overlapping x
     uint32_t rows;
+    bool out_is_float; // `out` is float32, else activation_dtype
 };
 
-// A linear with what surrounds it in a layer, where kernels of their own would cost more than their
-// work (few rows), or send through memory what need not go there:
-//   x' = norm ? rms_norm(x) * norm : x;   y = linear(x');   gated: y = silu(first half) * second;
-//   residual ? residual += y : out = y
-// Rounding may differ from the ops one by one, as between backends.
-struct linear_fused_args {
-    const struct linear *linear; // [out][in]
-    const void *x; // dev [rows][in]
-    const float *norm; // dev [in] or NULL; NULL with more than linear_norm_rows rows
-    // dev [rows][out or, gated, out / 2] in/out, or NULL; may not be x. NULL with is_gated and more
-    // than linear_norm_rows rows.
-    void *residual;
-    void *out; // dev, of the same shape; unused with residual
-    // dev [rows][out], with more than linear_norm_rows rows: the backend's to use, not overlapping
-    // the others.
-    void *scratch;
-    uint32_t rows;
-    bool is_gated;
-    float eps; // of the norm
-};
-
-// Logits come out as float32 on every backend: out[row][vocab rows of this rank].
-struct logits_args {
-    const struct linear *linear;
-    const void *x; // dev [rows][in]
-    float *out; // dev [rows][out]
-    uint32_t rows;
-};
-
-// Per token: optional per-head RMS norm of q and k, rotary embedding (half-split, "NeoX" form) of q
-// and k at `positions`, k and v written to the cache at `slot_mapping`; q stays in qkv.
-struct attention_prepare_args {
-    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
-    const float *q_norm; // dev [head_dim] or NULL
-    const float *k_norm; // dev [head_dim] or NULL
-    const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
-    const int32_t *positions; // dev [num_tokens]
-    const int32_t *slot_mapping; // dev [num_tokens]: block * block_size + offset; -1 writes nothing
-    struct kv_cache *cache;
-    uint32_t layer;
-    uint32_t num_tokens, num_heads, num_kv_heads, head_dim;
-    float eps; // of the norms
-};
-
-// What the lengths of a step imply for its attention: a backend may prepare work lists here, once
-// for all layers.
-struct attention_plan_args {
-    struct kv_cache *cache;
-    const int32_t *query_start; // dev [num_seqs + 1]
-    const int32_t *context_len; // dev [num_seqs]; 0: nothing of the sequence is wanted
-    // dev: the step's block_table_stride. attention_args has it too, but a recorded step keeps the
-    // one that it was recorded with.
-    const uint32_t *block_table_stride;
-    const int32_t *slot_mapping; // dev [num_tokens], as in attention_prepare_args
-    uint32_t num_seqs;
-    uint32_t max_query_len; // over the batch, as in attention_args
-};
-
-// Causal grouped-query attention over the paged cache. The queries of sequence s are the tokens
-// query_start[s] .. query_start[s+1]-1, the last of them at position context_len[s]-1; each sees
-// every position up to its own. softmax(scale * q k^T) v.
+/* One layer's attention over the paged cache, for three ops.
+ *
+ * attention_prepare, per token: optional RMS norm of each head of q and k, rotary embedding
+ * (half-split, "NeoX" form) of q and k at the token's position; k and v are written to the cache at
+ * the token's slot, q stays in qkv.
+ *
+ * attention: causal grouped-query attention, softmax(scale * q k^T) v. Each query sees every
+ * position of its sequence up to its own. */
 struct attention_args {
-    const void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]: q is read
-    // NULL, or what attention_prepare was not asked for, borrowed during the call: it is done on
-    // the way, for the same qkv, cache, layer and shape, with the slots that the plan was given and
-    // the last position of each context. Only where the backend says attention_prepares and no
-    // sequence has more than one query token. Keys and values of the step are not all written
-    // before any is read, so no sequence may see another's new slot; and nothing else may write
-    // this layer's cache since the step's first attention.
-    const struct attention_prepare_args *prepare;
-    struct kv_cache *cache; // written with `prepare`
-    const int32_t *query_start; // dev [num_seqs + 1]
-    const int32_t *context_len; // dev [num_seqs]
-    const int32_t *block_tables; // dev [num_seqs][block_table_stride]
-    void *out; // dev [num_tokens][num_heads * head_dim]
+    const struct step *step;
+    struct kv_cache *cache; // written by attention_prepare, read by attention
     uint32_t layer;
-    uint32_t num_tokens, num_seqs, num_heads, num_kv_heads, head_dim;
-    uint32_t block_table_stride;
-    uint32_t max_query_len, max_context_len; // over the batch, for launch shapes
-    float scale;
-};
-
-// A dense layer; what it points to is borrowed for the life of what is made of it.
-struct decode_layer_spec {
-    const struct linear *qkv, *o, *gate_up, *down;
-    const float *input_norm, *attention_norm; // dev [hidden]
+    uint32_t num_heads, num_kv_heads, head_dim;
+    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
+    void *out; // dev [num_tokens][num_heads * head_dim], of attention
     const float *q_norm, *k_norm; // dev [head_dim] or NULL
-};
-
-struct decode_layers_spec {
-    const struct decode_layer_spec *layers; // [num_layers], borrowed during the call
-    uint32_t num_layers;
-    uint32_t hidden, intermediate, num_heads, num_kv_heads, head_dim;
-    float eps; // of all norms
-    bool always; // also where the ops one by one are as fast: for tests
-};
-
-// All layers of a step in which every sequence has one token, so few that the time goes by between
-// ops: residual += o(attention(qkv(norm(residual)))), residual += mlp(norm(residual)), per layer.
-// Rounding may differ from the ops one by one, as between backends.
-struct decode_layers_args {
-    struct decode_layers *layers;
-    struct kv_cache *cache;
-    void *residual; // dev [num_seqs][hidden] in/out
-    void *qkv; // dev [num_seqs][(num_heads + 2 * num_kv_heads) * head_dim] scratch
-    void *attended; // dev [num_seqs][num_heads * head_dim] scratch
-    void *activated; // dev [num_seqs][intermediate] scratch, may share memory with the two above
-    const float *rope; // as in attention_prepare_args
-    const int32_t *positions, *slot_mapping; // dev [num_seqs]
-    const int32_t *context_len; // dev [num_seqs]; 0: nothing of the sequence is wanted
-    const int32_t *block_tables; // dev [num_seqs][*block_table_stride]
-    const uint32_t *block_table_stride; // dev
-    uint32_t num_seqs; // 1 .. what decode_layers_create said
+    const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
+    float eps; // of the norms
     float scale; // of scores
 };
 
@@ -233,7 +192,7 @@ struct silu_mul_args {
 // Which experts a token goes to: softmax over all its logits, then the top_k largest of them, best
 // first (ties: the smaller id first), divided by their sum where `normalize`.
 struct route_args {
-    float *logits; // dev [num_tokens][num_experts], of `logits`; destroyed
+    float *logits; // dev [num_tokens][num_experts], of the router; destroyed
     int32_t *ids; // dev [num_tokens][top_k]; distinct within a row, also where logits are NaN
     float *weights; // dev [num_tokens][top_k]
     uint32_t num_tokens, num_experts;
@@ -263,9 +222,9 @@ struct gather_rows_args {
 enum { SAMPLE_TOP_MAX = 20 };
 
 // How one row of logits is turned into a token. All fields 32 bits, so that the struct can be part
-// of the flat batch. Order of application: repetition, presence and frequency penalty and logit
-// bias (the adjusts), temperature, min_p, top_k, top_p, then the draw. Greedy (temperature 0) takes
-// the first largest adjusted logit.
+// of the flat batch. Order of application: repetition, presence and frequency penalty, logit bias,
+// mask, temperature, min_p, top_k, top_p, then the draw. Greedy (temperature 0) takes the first
+// largest of the changed logits.
 struct sample_row {
     float temperature; // 0: greedy
     float top_p; // 1: off
@@ -274,18 +233,18 @@ struct sample_row {
     uint32_t seed_low, seed_high;
     uint32_t draw; // which draw of this seed: the index of the token to generate
     int32_t num_top; // -1: no logprobs; else how many best tokens to report
+    uint32_t counts_slot; // 1 ..: the row's place in the token counts; 0: no penalties
     float repetition_penalty; // 1: off; seen tokens: positive logits / it, negative * it
     float presence_penalty; // minus this for tokens generated before
     float frequency_penalty; // minus this x how often the token was generated
-    uint32_t adjust_start, adjust_count; // this row's part of `adjusts`
+    uint32_t bias_start, bias_count; // this row's part of `biases`
+    uint32_t mask; // 1 ..: this row's place in `masks`; 0: every token is allowed
 };
 
-// What is known of one token id in one row; each id at most once per row.
-struct sample_adjust {
+// Added to one token's logit; each token at most once per row.
+struct sample_bias {
     int32_t token_id;
-    uint32_t output_count; // times generated so far
-    uint32_t in_prompt; // 1: occurs in the prompt
-    float bias; // logit_bias
+    float bias;
 };
 
 // Raw log-probabilities: log_softmax of the logits as the model gave them.
@@ -299,12 +258,18 @@ struct sample_result {
 struct sample_args {
     const float *logits; // dev [num_rows][vocab_size]
     const struct sample_row *rows; // dev [num_rows]
-    const struct sample_adjust *adjusts; // dev [num_adjusts]
+    const struct sample_bias *biases; // dev
+    // dev [..][ceil(vocab_size / 32)]: bit id % 32 of word id / 32 is 1 where a token is allowed.
+    const uint32_t *masks;
+    // Read for the penalties of rows with a slot, whose new token is then counted in; NULL: there
+    // are no such rows. No two rows of a call have the same slot.
+    struct token_counts *counts;
     struct sample_result *results; // dev [num_rows]
     uint32_t num_rows, vocab_size;
     float *scratch; // dev [sample_scratch_floats(vocab_size, num_rows)]
 };
 
+// What every backend has.
 struct backend_ops {
     void (*destroy)(struct backend *backend);
 
@@ -312,47 +277,83 @@ struct backend_ops {
     enum status (*alloc)(struct backend *backend, size_t bytes, void **dev, struct err *err);
     void (*release)(struct backend *backend, void *dev); // NULL is fine
     // Copies ordered with the ops; `host` must stay as it is until the next synchronize.
-    void (*upload)(struct backend *backend, struct backend_stream *stream, void *dev,
-                   const void *host, size_t bytes);
-    void (*download)(struct backend *backend, struct backend_stream *stream, void *host,
-                     const void *dev, size_t bytes);
+    void (*upload)(struct backend *backend, void *dev, const void *host, size_t bytes);
+    void (*download)(struct backend *backend, void *host, const void *dev, size_t bytes);
     // Waits for everything enqueued; the one place where a device fault is reported.
-    enum status (*synchronize)(struct backend *backend, struct backend_stream *stream,
-                               struct err *err);
+    enum status (*synchronize)(struct backend *backend, struct err *err);
 
+    enum status (*linear_create)(struct backend *backend, const struct linear_spec *spec,
+                                 struct linear **out, struct err *err);
+    void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
+    size_t (*linear_bytes)(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
+                           enum linear_role role);
+
+    enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
+                                   struct kv_cache **out, struct err *err);
+    void (*kv_cache_destroy)(struct backend *backend, struct kv_cache *cache); // NULL is fine
+    // Bytes of one block over all layers; num_blocks of the spec is ignored.
+    size_t (*kv_cache_block_bytes)(const struct backend *backend, const struct kv_cache_spec *spec);
+
+    void (*embed)(struct backend *backend, const struct embed_args *args);
+    void (*rms_norm)(struct backend *backend, const struct rms_norm_args *args);
+    void (*linear)(struct backend *backend, const struct linear_args *args);
+    void (*attention_prepare)(struct backend *backend, const struct attention_args *args);
+    void (*attention)(struct backend *backend, const struct attention_args *args);
+    void (*silu_mul)(struct backend *backend, const struct silu_mul_args *args);
+    void (*gather_rows)(struct backend *backend, const struct gather_rows_args *args);
+};
+
+// A device that runs beside the host and has memory of its own. Without it ops are done when they
+// return, and host memory serves as it is.
+struct backend_queue {
     // Host memory that copies to and from the device need not stop for, 64-byte aligned, zeroed.
     enum status (*alloc_host)(struct backend *backend, size_t bytes, void **host, struct err *err);
     void (*release_host)(struct backend *backend, void *host); // NULL is fine
+    // Of the device, now: what this process can still take, and all there is.
+    enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
+                          struct err *err);
+    // After the last linear and experts: their weights have arrived. Until then they may be on
+    // their way.
+    enum status (*weights_finish)(struct backend *backend, struct err *err);
 
-    // What only a device that runs beside the host has; all NULL on the CPU.
     enum status (*event_create)(struct backend *backend, struct backend_event **out,
                                 struct err *err);
     void (*event_destroy)(struct backend *backend, struct backend_event *event); // NULL is fine
-    void (*event_record)(struct backend *backend, struct backend_stream *stream,
-                         struct backend_event *event);
+    void (*event_record)(struct backend *backend, struct backend_event *event);
     // Until everything enqueued before the last record is done; reports device faults as
     // synchronize does.
     enum status (*event_wait)(struct backend *backend, struct backend_event *event,
                               struct err *err);
+
     // Ops between begin and end are recorded, not run, with the pointers and sizes they are given.
-    enum status (*graph_begin)(struct backend *backend, struct backend_stream *stream,
-                               struct err *err);
-    enum status (*graph_end)(struct backend *backend, struct backend_stream *stream,
-                             struct backend_graph **out, struct err *err);
-    void (*graph_launch)(struct backend *backend, struct backend_stream *stream,
-                         struct backend_graph *graph);
+    // After a failed end nothing is being recorded.
+    enum status (*graph_begin)(struct backend *backend, struct err *err);
+    enum status (*graph_end)(struct backend *backend, struct backend_graph **out, struct err *err);
+    void (*graph_launch)(struct backend *backend, struct backend_graph *graph);
     void (*graph_destroy)(struct backend *backend, struct backend_graph *graph); // NULL is fine
-    // Of the device, now: what this process can still take, and all there is.
-    enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
-                          struct err *err);
+};
 
-    // Weights may still be on their way to the device until weights_finish.
-    enum status (*linear_create)(struct backend *backend, const struct linear_spec *spec,
-                                 struct linear **out, struct err *err);
-    void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
-    size_t (*linear_bytes)(const struct backend *backend, uint32_t out, uint32_t in, bool bias);
+// Without it logits are downloaded and the CPU's sampler runs on them.
+struct backend_sampler {
+    void (*sample)(struct backend *backend, const struct sample_args *args);
+    size_t (*scratch_floats)(const struct backend *backend, uint32_t vocab_size, uint32_t num_rows);
 
-    // (optional) Mixture of experts: these four and the ops route and experts, all or none.
+    // For each of `num_slots` sequences and token id, how often the sequence generated it and
+    // whether its prompt has it. max_ids: the longest sequence.
+    enum status (*counts_create)(struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                                 uint32_t max_ids, struct token_counts **out, struct err *err);
+    void (*counts_destroy)(struct backend *backend, struct token_counts *counts); // NULL is fine
+    // Memory that counts_create takes at once.
+    size_t (*counts_bytes)(const struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                           uint32_t max_ids);
+    // Slot 1 .. num_slots becomes a sequence's: ids [num_ids] (host), the first num_prompt of them
+    // the prompt. Ordered with the ops; ids may change when it returns.
+    void (*counts_begin)(struct backend *backend, struct token_counts *counts, uint32_t slot,
+                         const int32_t *ids, uint32_t num_prompt, uint32_t num_ids);
+};
+
+// Without it models with experts are refused.
+struct backend_moe {
     enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
                                   struct experts **out, struct err *err);
     void (*experts_destroy)(struct backend *backend, struct experts *experts); // NULL is fine
@@ -361,66 +362,108 @@ struct backend_ops {
     size_t (*experts_scratch_bytes)(const struct backend *backend,
                                     const struct experts_shape *shape, uint32_t num_tokens,
                                     uint32_t top_k);
+    void (*route)(struct backend *backend, const struct route_args *args);
+    void (*experts)(struct backend *backend, const struct experts_args *args);
+};
 
-    // After the last linear and experts: everything of them is there. NULL: nothing to wait for.
-    enum status (*weights_finish)(struct backend *backend, struct err *err);
+// A layer's weights as its fused ops read them; the pointers are borrowed for the fused model's
+// life.
+struct fused_layer {
+    const struct linear *qkv, *o;
+    const struct linear *gate_up, *down; // NULL in a layer of experts
+    const float *input_norm, *mlp_norm; // dev [hidden]
+    const float *q_norm, *k_norm; // dev [head_dim] or NULL
+};
 
-    enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
-                                   struct kv_cache **out, struct err *err);
-    void (*kv_cache_destroy)(struct backend *backend, struct kv_cache *cache); // NULL is fine
-    // Bytes of one block over all layers; num_blocks of the spec is ignored.
-    size_t (*kv_cache_block_bytes)(const struct backend *backend, const struct kv_cache_spec *spec);
+struct fused_model_spec {
+    const struct fused_layer *layers; // [num_layers], borrowed during the call
+    uint32_t num_layers;
+    uint32_t hidden, intermediate, num_heads, num_kv_heads, head_dim; // of this rank
+    float eps; // of all norms
+    bool is_whole; // this rank has all of every layer, and all layers are dense
+    bool prefers_layers; // `layers` also where the ops one by one are as fast: for tests
+};
 
-    // (optional) Of a dense model on one rank: these three or none. *out is NULL, without an error,
-    // and *num_seqs_max 0 where the device or the model's shape do not suit it or gain nothing.
-    enum status (*decode_layers_create)(struct backend *backend,
-                                        const struct decode_layers_spec *spec,
-                                        struct decode_layers **out, uint32_t *num_seqs_max,
-                                        struct err *err);
-    // NULL is fine.
-    void (*decode_layers_destroy)(struct backend *backend, struct decode_layers *layers);
-    void (*decode_layers)(struct backend *, struct backend_stream *,
-                          const struct decode_layers_args *);
+// out = linear(norm(residual)), with pending: residual += pending first. With is_gated
+// out = silu(first half) * second half of that.
+struct project_in_args {
+    const struct linear *linear; // [out][hidden]
+    void *residual; // dev [rows][hidden] in/out
+    const void *pending; // dev [rows][hidden] or NULL
+    const float *norm; // dev [hidden]
+    void *out; // dev [rows][out or, gated, out / 2]
+    void *hidden; // dev [rows][hidden] scratch
+    void *gate_up; // dev [rows][out] scratch, with is_gated; may not overlap `out`
+    uint32_t rows;
+    bool is_gated;
+    float eps;
+};
 
-    void (*embed)(struct backend *, struct backend_stream *, const struct embed_args *);
-    void (*rms_norm)(struct backend *, struct backend_stream *, const struct rms_norm_args *);
-    void (*linear)(struct backend *, struct backend_stream *, const struct linear_args *);
-    // NULL: the plain ops do it.
-    void (*linear_fused)(struct backend *, struct backend_stream *,
-                         const struct linear_fused_args *);
-    // Rows up to which linear_fused of this linear takes a norm, since it is the faster way then;
-    // NULL where linear_fused is.
-    uint32_t (*linear_norm_rows)(const struct backend *backend, const struct linear *linear);
-    void (*logits)(struct backend *, struct backend_stream *, const struct logits_args *);
-    void (*attention_prepare)(struct backend *, struct backend_stream *,
-                              const struct attention_prepare_args *);
-    // Before the first attention of every step; NULL: the backend needs no plan.
-    void (*attention_plan)(struct backend *, struct backend_stream *,
-                           const struct attention_plan_args *);
-    void (*attention)(struct backend *, struct backend_stream *, const struct attention_args *);
-    void (*silu_mul)(struct backend *, struct backend_stream *, const struct silu_mul_args *);
-    void (*route)(struct backend *, struct backend_stream *, const struct route_args *);
-    void (*experts)(struct backend *, struct backend_stream *, const struct experts_args *);
-    void (*gather_rows)(struct backend *, struct backend_stream *, const struct gather_rows_args *);
-    void (*sample)(struct backend *, struct backend_stream *, const struct sample_args *);
-    size_t (*sample_scratch_floats)(const struct backend *backend, uint32_t vocab_size,
-                                    uint32_t num_rows);
+// residual += linear(x).
+struct project_out_args {
+    const struct linear *linear; // [out][in]
+    const void *x; // dev [rows][in]
+    void *residual; // dev [rows][out] in/out, may not be x
+    void *projected; // dev [rows][out] scratch
+    uint32_t rows;
+};
+
+// All layers: residual += o(attention(qkv(norm(residual)))), residual += mlp(norm(residual)).
+struct layers_args {
+    const struct step *step;
+    struct kv_cache *cache;
+    void *residual; // dev [num_tokens][hidden] in/out
+    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim] scratch
+    void *attended; // dev [num_tokens][num_heads * head_dim] scratch
+    void *activated; // dev [num_tokens][intermediate] scratch, may overlap the two above
+    const float *rope; // as in attention_args
+    float scale; // of scores
+};
+
+/* Several ops as one, where that is faster. Each returns false for "not done": it has touched
+ * nothing, and the caller composes the result from backend_ops. Rounding may differ from the ops
+ * one by one, as between backends. */
+struct backend_fusion {
+    enum status (*model_create)(struct backend *backend, const struct fused_model_spec *spec,
+                                struct fused_model **out, struct err *err);
+    void (*model_destroy)(struct backend *backend, struct fused_model *model); // NULL is fine
+    // Before a step's layers: chooses the kernels of all their ops, and makes their work lists.
+    // Where there is a fusion, attention of backend_ops wants it too. model: whose layers will run;
+    // NULL: none, attention is called by itself. Layers attend in order, from layer 0.
+    void (*step_begin)(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
+                       const struct step *step);
+    bool (*project_in)(struct backend *backend, const struct project_in_args *args);
+    bool (*project_out)(struct backend *backend, const struct project_out_args *args);
+    // attention_prepare and attention. Keys and values of the step are not all written before any
+    // is read, so no sequence may see another's new slot.
+    bool (*attend)(struct backend *backend, const struct attention_args *args);
+    bool (*layers)(struct backend *backend, struct fused_model *model,
+                   const struct layers_args *args);
 };
 
 // First member of every backend's own struct.
 struct backend {
     const struct backend_ops *ops;
-    struct backend_stream *stream; // the one stream; NULL on the CPU
+    const struct backend_queue *queue; // NULL: none, as for the others
+    const struct backend_sampler *sampler;
+    const struct backend_moe *moe;
+    const struct backend_fusion *fusion;
     const char *name; // "cpu"
     char description[128]; // for people: "cpu avx512, 2 threads"
     enum dtype activation_dtype;
     enum dtype weight_dtype;
-    bool attention_prepares; // attention takes `prepare`
+    enum quantization quantization;
+    enum dtype kv_cache_dtype; // of a KV cache that does not ask for one
+    bool has_f32_kv_cache; // else only kv_cache_dtype
 };
 
-// select.c: picks a backend by options->device; an unknown name lists the known ones.
+// Picks a backend by options->device; an unknown name lists the known ones.
 MUST_USE enum status backend_create(struct backend **out, const struct backend_options *options,
                                     struct err *err);
 void backend_destroy(struct backend *backend); // NULL is fine
+// Host memory that the device copies from and to, 64-byte aligned: the queue's, or any.
+MUST_USE enum status backend_alloc_host(struct backend *backend, size_t bytes, void **host,
+                                        struct err *err);
+void backend_release_host(struct backend *backend, void *host); // NULL is fine
 
 #endif

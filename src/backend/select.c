@@ -1,5 +1,6 @@
 #include "backend/select.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
@@ -20,4 +21,23 @@ enum status backend_create(struct backend **out, const struct backend_options *o
 
 void backend_destroy(struct backend *backend) {
     if (backend) backend->ops->destroy(backend);
+}
+
+enum { HOST_ALIGNMENT = 64 };
+
+enum status backend_alloc_host(struct backend *backend, size_t bytes, void **host,
+                               struct err *err) {
+    if (backend->queue) return backend->queue->alloc_host(backend, bytes, host, err);
+    size_t rounded = (bytes + HOST_ALIGNMENT - 1) / HOST_ALIGNMENT * HOST_ALIGNMENT;
+    *host = aligned_alloc(HOST_ALIGNMENT, rounded ? rounded : HOST_ALIGNMENT);
+    if (!*host) return err_set(err, ERR_NOMEM, "out of memory: %zu bytes", bytes);
+    return OK;
+}
+
+void backend_release_host(struct backend *backend, void *host) {
+    if (backend->queue) {
+        backend->queue->release_host(backend, host);
+    } else {
+        free(host);
+    }
 }

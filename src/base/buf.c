@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
+
 void buf_fini(struct buf *buf) {
     if (!buf) return;
     free(buf->data);
@@ -47,13 +49,13 @@ enum status buf_append_str(struct buf *buf, const char *str, struct err *err) {
 enum status buf_appendf(struct buf *buf, struct err *err, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(NULL, 0, format, args);
+    int n = c_locale_vsnprintf(NULL, 0, format, args);
     va_end(args);
     if (n < 0) return err_set(err, ERR_INVALID, "text cannot be formatted");
     enum status status = buf_reserve(buf, (size_t)n, err);
     if (status) return status;
     va_start(args, format);
-    vsnprintf(buf->data + buf->len, (size_t)n + 1, format, args);
+    c_locale_vsnprintf(buf->data + buf->len, (size_t)n + 1, format, args);
     va_end(args);
     buf->len += (size_t)n;
     return OK;

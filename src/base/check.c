@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/sentence.h"
+
 void check_failed(const char *file, int line, const char *condition, const char *format, ...) {
-    fprintf(stderr, "nanovllm: internal error at %s:%d: %s does not hold (", file, line, condition);
+    char values[SENTENCE_BYTES_MAX];
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    sentence_format(values, sizeof values, format, args);
     va_end(args);
-    fputs(")\n", stderr);
+    fprintf(stderr, "nanovllm: internal error at %s:%d: %s does not hold (%s)\n", file, line,
+            condition, values);
     abort();
 }

@@ -6,7 +6,46 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+enum {
+    CPUID_FEATURES = 7, // the leaf of extended features
+    ARCH_REQ_XCOMP_PERM = 0x1023, // of arch_prctl; older headers lack it
+    XSTATE_TILE_CONFIG = 17, // bits of XCR0, and numbers of states that arch_prctl knows
+    XSTATE_TILE_DATA = 18,
+};
+
+static bool has_bit(unsigned word, int bit) {
+    return (word >> bit & 1u) != 0;
+}
+
+// What compilers' run-time libraries do not all know by name.
+static void detect_dot_products(struct cpu_features *features) {
+    unsigned a = 0, b = 0, c = 0, d = 0, a1 = 0, b1 = 0, c1 = 0, d1 = 0;
+    if (!__get_cpuid_count(CPUID_FEATURES, 0, &a, &b, &c, &d)) return;
+    if (a >= 1) __get_cpuid_count(CPUID_FEATURES, 1, &a1, &b1, &c1, &d1);
+    features->avx512_vnni = features->avx512 && has_bit(c, 11);
+    features->avx512_bf16 = features->avx512 && has_bit(a1, 5);
+    features->avx_vnni = features->avx2 && has_bit(a1, 4);
+    bool tiles = has_bit(d, 22) && has_bit(d, 24) && has_bit(d, 25); // bf16, tile, int8
+    if (!tiles || !features->avx512_vnni || !features->avx512_bf16) return;
+    unsigned xcr0, xcr0_high; // AVX-512 is enabled, so XGETBV is there
+    __asm__("xgetbv" : "=a"(xcr0), "=d"(xcr0_high) : "c"(0));
+    features->amx = has_bit(xcr0, XSTATE_TILE_CONFIG) && has_bit(xcr0, XSTATE_TILE_DATA);
+}
+
+bool cpu_amx_request(void) {
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XSTATE_TILE_DATA) == 0;
+}
+#else
+bool cpu_amx_request(void) {
+    return false;
+}
+#endif
 
 struct cpu_features cpu_features(void) {
     struct cpu_features features = {0};
@@ -17,8 +56,7 @@ struct cpu_features cpu_features(void) {
     features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-    features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
-    features.amx_bf16 = false; // an AMX kernel is not there yet
+    detect_dot_products(&features);
 #endif
     return features;
 }

@@ -8,11 +8,16 @@
 struct cpu_features {
     bool avx2; // AVX2 + FMA + F16C, enabled by the operating system
     bool avx512; // AVX-512 F, BW, DQ, VL
-    bool avx512_bf16; // dot products on bf16 pairs
-    bool amx_bf16; // tiles; the operating system's permission is asked for separately
+    bool avx512_bf16; // AVX-512 dot products of bf16 pairs
+    bool avx512_vnni; // AVX-512 dot products of 8-bit quads
+    bool avx_vnni; // the same in 256-bit registers, of processors without AVX-512
+    bool amx; // tiles of bf16 and of int8, on top of all of AVX-512's
 };
 
 struct cpu_features cpu_features(void); // all false where not x86-64
+// Asks the kernel to let this process use tiles, which it then may in all its threads. False where
+// the kernel does not know them (Linux before 5.16) or says no. Any thread, any number of times.
+bool cpu_amx_request(void);
 int cpu_count(void); // cores of the affinity mask, within the cgroup's quota; >= 1
 // Free + reclaimable now, within a cgroup limit; 0: unknown.
 size_t cpu_memory_available_bytes(void);

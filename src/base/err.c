@@ -4,33 +4,29 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sentence.h"
+
 enum status err_set(struct err *err, enum status status, const char *format, ...) {
     if (!err) return status;
+    char message[sizeof err->message]; // an argument may be err's own message
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    size_t len = sentence_format(message, sizeof message, format, args);
     va_end(args);
+    memcpy(err->message, message, len + 1);
     err->status = status;
     return status;
 }
 
 enum status err_prefix(struct err *err, enum status status, const char *format, ...) {
     if (!err) return status;
-    char tail[sizeof err->message];
-    memcpy(tail, err->message, sizeof tail);
+    char message[2 * sizeof err->message];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(err->message, sizeof err->message, format, args);
+    size_t len = sentence_format(message, sizeof err->message, format, args);
     va_end(args);
-    size_t used = n < 0 ? 0 : (size_t)n;
-    if (used + 3 < sizeof err->message) {
-        size_t len = strlen(tail);
-        size_t room = sizeof err->message - used - 3;
-        if (len > room) len = room;
-        memcpy(err->message + used, ": ", 2);
-        memcpy(err->message + used + 2, tail, len);
-        err->message[used + 2 + len] = '\0';
-    }
+    int more = snprintf(message + len, sizeof message - len, ": %s", err->message);
+    sentence_copy(err->message, sizeof err->message, message, len + (size_t)more);
     err->status = status;
     return status;
 }
@@ -57,6 +53,8 @@ const char *status_name(enum status status) {
         return "unsupported";
     case ERR_DEVICE:
         return "device";
+    case ERR_INTERRUPTED:
+        return "interrupted";
     }
     return "unknown";
 }

@@ -14,9 +14,10 @@ enum status {
     ERR_FORMAT, // a file or text that breaks its format's rules
     ERR_IO, // the operating system refused: open, read, map, write
     ERR_NOMEM, // host or device memory did not suffice
-    ERR_CAPACITY, // a bounded resource is full now; normal flow, retry later
+    ERR_CAPACITY, // a bounded resource is full now; retry later
     ERR_UNSUPPORTED, // valid input that this build or version cannot run
     ERR_DEVICE, // the accelerator or a worker failed; sticky
+    ERR_INTERRUPTED, // the caller asked for an end: interrupt.h
 };
 
 struct err {
@@ -24,8 +25,9 @@ struct err {
     char message[496]; // one sentence, no trailing full stop or newline, NUL-terminated
 };
 
-// Writes the message (truncated at the buffer's end) and returns `status`, so that a fault reads
-// `return err_set(err, ERR_FORMAT, "tensor %s is %s, want %s", ...)`.
+// Writes the message and returns `status`, so that a fault reads
+// `return err_set(err, ERR_FORMAT, "tensor %s is %s, want %s", ...)`. Arguments may be strings that
+// nobody checked: the message is safe to print as one line (sentence.h), cut where its room ends.
 enum status err_set(struct err *err, enum status status, const char *format, ...) PRINTF_LIKE(3, 4);
 
 // Puts "<formatted>: " in front of the message that is already there; returns err's status as

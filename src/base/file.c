@@ -2,12 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/c_locale.h"
 
 static bool is_dangling_link(const char *path) {
     struct stat info;
@@ -15,38 +15,79 @@ static bool is_dangling_link(const char *path) {
            errno == ENOENT;
 }
 
-enum status file_map_open(struct file_map *map, const char *path, struct err *err) {
-    *map = (struct file_map){0};
+enum status file_open(struct file *file, const char *path, struct err *err) {
+    *file = (struct file){.fd = -1, .path = path};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         int reason = errno;
         if (is_dangling_link(path)) return err_set(err, ERR_IO, "%s is a dangling link", path);
-        return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(reason));
+        return err_set(err, ERR_IO, "cannot open %s: %s", path, c_locale_strerror(reason));
     }
     struct stat info;
     enum status status = OK;
     if (fstat(fd, &info) != 0) {
-        status = err_set(err, ERR_IO, "cannot stat %s: %s", path, strerror(errno));
+        status = err_set(err, ERR_IO, "cannot stat %s: %s", path, c_locale_strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
         status = err_set(err, ERR_IO, "%s is not a regular file", path);
-    } else if (info.st_size == 0) {
-        map->data = ""; // mmap refuses length 0
-    } else {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED) {
-            status = err_set(err, errno == ENOMEM ? ERR_NOMEM : ERR_IO, "cannot map %s: %s", path,
-                             strerror(errno));
-        } else {
-            *map = (struct file_map){.data = data, .size = (size_t)info.st_size};
-        }
     }
-    close(fd);
-    return status;
+    if (status) {
+        close(fd);
+        return status;
+    }
+    file->fd = fd;
+    file->size = (uint64_t)info.st_size;
+    file->modified = info.st_mtim;
+    return OK;
 }
 
-void file_map_close(struct file_map *map) {
-    if (map->size) munmap((void *)(uintptr_t)map->data, map->size);
-    *map = (struct file_map){0};
+void file_close(struct file *file) {
+    if (file->fd >= 0) close(file->fd);
+    file->fd = -1;
+}
+
+enum status file_read_at(const struct file *file, uint64_t offset, void *out, size_t len,
+                         struct err *err) {
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = pread(file->fd, (char *)out + done, len - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            return err_set(err, ERR_IO, "cannot read %s: %s", file->path, c_locale_strerror(errno));
+        }
+        if (n == 0) {
+            return err_set(err, ERR_IO, "%s became shorter while it was read", file->path);
+        }
+        done += (size_t)n;
+    }
+    return OK;
+}
+
+enum status file_check_unchanged(const struct file *file, struct err *err) {
+    struct stat info;
+    if (fstat(file->fd, &info) != 0) {
+        return err_set(err, ERR_IO, "cannot stat %s: %s", file->path, c_locale_strerror(errno));
+    }
+    bool same = (uint64_t)info.st_size == file->size &&
+                info.st_mtim.tv_sec == file->modified.tv_sec &&
+                info.st_mtim.tv_nsec == file->modified.tv_nsec;
+    if (same) return OK;
+    return err_set(err, ERR_IO, "%s was changed while it was read", file->path);
+}
+
+enum status file_read(struct buf *out, const char *path, struct err *err) {
+    struct file file;
+    enum status status = file_open(&file, path, err);
+    if (!status && file.size > FILE_READ_MAX) {
+        status = err_set(err, ERR_INVALID, "%s has %llu bytes, want at most %d MiB", path,
+                         (unsigned long long)file.size, FILE_READ_MAX >> 20);
+    }
+    if (!status) status = buf_reserve(out, (size_t)file.size, err);
+    if (!status) status = file_read_at(&file, 0, out->data + out->len, (size_t)file.size, err);
+    if (!status) status = file_check_unchanged(&file, err);
+    if (!status) out->len += (size_t)file.size;
+    if (out->data) out->data[out->len] = '\0';
+    file_close(&file);
+    return status;
 }
 
 bool file_exists(const char *path) {
@@ -59,11 +100,11 @@ enum status file_is_present(const char *path, bool *present, struct err *err) {
     *present = lstat(path, &info) == 0;
     if (!*present) {
         if (errno == ENOENT) return OK;
-        return err_set(err, ERR_IO, "cannot stat %s: %s", path, strerror(errno));
+        return err_set(err, ERR_IO, "cannot stat %s: %s", path, c_locale_strerror(errno));
     }
     if (is_dangling_link(path)) return err_set(err, ERR_IO, "%s is a dangling link", path);
     if (stat(path, &info) != 0) {
-        return err_set(err, ERR_IO, "cannot stat %s: %s", path, strerror(errno));
+        return err_set(err, ERR_IO, "cannot stat %s: %s", path, c_locale_strerror(errno));
     }
     if (S_ISREG(info.st_mode)) return OK;
     return err_set(err, ERR_IO, "%s is not a regular file%s", path,
@@ -101,7 +142,7 @@ enum status file_make_folders(const char *path, struct err *err) {
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         if (mkdir(folder, 0700) && errno != EEXIST) {
-            return err_set(err, ERR_IO, "cannot make %s: %s", folder, strerror(errno));
+            return err_set(err, ERR_IO, "cannot make %s: %s", folder, c_locale_strerror(errno));
         }
         *slash = '/';
     }

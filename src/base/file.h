@@ -1,20 +1,41 @@
-/* Files: whole-file read-only mappings and path joining. */
+/* Files for reading, and paths. Files are read, never mapped: other programs may shrink or replace
+ * one at any time, and a mapping of a file that shrank ends the process with SIGBUS. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <time.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
-struct file_map {
-    const char *data; // [size]; never NULL after open, also for an empty file
-    size_t size; // bytes
+enum {
+    FILE_PATH_MAX = 4096,
+    FILE_READ_MAX = 256 << 20, // bytes of a file that is read whole
 };
 
-// Maps a regular file. A folder, a missing or unreadable file is ERR_IO naming the path and reason.
-MUST_USE enum status file_map_open(struct file_map *map, const char *path, struct err *err);
-void file_map_close(struct file_map *map); // a zeroed map is fine
+// A regular file, open. Reading does not change it: threads may share one.
+struct file {
+    int fd; // -1: closed
+    uint64_t size; // bytes, when it was opened
+    struct timespec modified; // likewise
+    const char *path; // borrowed
+};
+
+// A folder, a missing or unreadable file is ERR_IO naming the path and reason.
+MUST_USE enum status file_open(struct file *file, const char *path, struct err *err);
+void file_close(struct file *file); // a closed one is fine
+// All `len` bytes at `offset`. ERR_IO names the file, also where it has become shorter than that.
+MUST_USE enum status file_read_at(const struct file *file, uint64_t offset, void *out, size_t len,
+                                  struct err *err);
+// ERR_IO where the file was written to since it was opened: what was read may be old in one part
+// and new in another. One that was replaced or removed is still read as it was.
+MUST_USE enum status file_check_unchanged(const struct file *file, struct err *err);
+// Appends the whole of a file of at most FILE_READ_MAX bytes, as it is at one time. out->data is
+// not NULL then, also for an empty file.
+MUST_USE enum status file_read(struct buf *out, const char *path, struct err *err);
 
 bool file_exists(const char *path); // a regular file (or a link to one)
 // *present is false only where nothing has that name. A folder, a device, a link to nothing or a
@@ -29,7 +50,5 @@ MUST_USE enum status file_join(char *out, size_t out_size, const char *folder, c
                                struct err *err);
 // Every folder above the last '/' that is not there, for this user alone.
 MUST_USE enum status file_make_folders(const char *path, struct err *err);
-
-enum { FILE_PATH_MAX = 4096 };
 
 #endif

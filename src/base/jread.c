@@ -5,41 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/file.h"
-
-// The longest run of bytes that the parser may collect as one token: an upper bound.
-static size_t longest_token(const char *text, size_t len) {
-    size_t longest = 0, start = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < len; i++) {
-        if (in_string) {
-            if (text[i] == '\\')
-                i++;
-            else if (text[i] == '"')
-                in_string = false;
-            continue;
-        }
-        switch (text[i]) {
-        case '"':
-            in_string = true;
-            break;
-        case ',':
-        case ':':
-        case '[':
-        case ']':
-        case '{':
-        case '}':
-        case ' ':
-        case '\n':
-            if (i - start > longest) longest = i - start;
-            start = i + 1;
-            break;
-        default:
-            break;
-        }
-    }
-    return len > start && len - start > longest ? len - start : longest;
-}
+#include "base/jread_scan.h"
 
 // Whether a parse that failed did so for want of memory, which jansson also reports as a syntax
 // error or not at all.
@@ -48,19 +16,141 @@ static bool parse_ran_out_of_memory(const json_t *root, const json_error_t *faul
     return errno == ENOMEM || !fault->text[0] || json_error_code(fault) == json_error_out_of_memory;
 }
 
+// ---- integers beyond 64 bits ----
+
+// jansson refuses NUL in the keys of a text, so that no text has this one.
+static const char big_key[] = "\0integer";
+enum { BIG_KEY_LEN = sizeof big_key - 1 };
+
+const char *jread_big_integer(const json_t *value) {
+    return json_string_value(json_object_getn(value, big_key, BIG_KEY_LEN));
+}
+
+bool jread_is_object(const json_t *value) {
+    return json_is_object(value) && !jread_big_integer(value);
+}
+
+static json_t *make_big(const char *digits, size_t len) {
+    json_t *big = json_object();
+    if (!json_object_setn_new_nocheck(big, big_key, BIG_KEY_LEN, json_stringn(digits, len))) {
+        return big;
+    }
+    json_decref(big);
+    return NULL;
+}
+
+// A walk through a tree in the order of its text.
+struct big_walk {
+    const char *text;
+    const char *what;
+    const struct jread_scan *scan;
+    size_t num_placed; // of scan->bigs
+    size_t num_strings; // keys, strings and big integers that were passed
+};
+
+static bool at_big(const struct big_walk *walk) {
+    return walk->num_placed < walk->scan->num_bigs &&
+           walk->scan->bigs[walk->num_placed].index == walk->num_strings;
+}
+
+static enum status place_bigs(struct big_walk *walk, json_t *value, struct err *err);
+
+// *big is NULL where `value` is no big integer and stays.
+static enum status place_in_value(struct big_walk *walk, json_t *value, json_t **big,
+                                  struct err *err) {
+    *big = NULL;
+    if (!json_is_string(value)) return place_bigs(walk, value, err);
+    if (at_big(walk)) {
+        const struct jread_big *found = &walk->scan->bigs[walk->num_placed++];
+        *big = make_big(walk->text + found->start, found->len);
+        if (!*big) return err_nomem(err, walk->what);
+    }
+    walk->num_strings++;
+    return OK;
+}
+
+// The big integers of a list or an object, which stand there as strings, become what they are.
+static enum status place_bigs(struct big_walk *walk, json_t *value, struct err *err) {
+    enum status status = OK;
+    json_t *big;
+    for (size_t i = 0; i < json_array_size(value) && !status; i++) {
+        status = place_in_value(walk, json_array_get(value, i), &big, err);
+        if (big) json_array_set_new(value, i, big);
+    }
+    for (void *at = json_object_iter(value); at && !status; at = json_object_iter_next(value, at)) {
+        if (at_big(walk)) {
+            return err_set(err, ERR_FORMAT, "%s is not valid JSON: a key is a number", walk->what);
+        }
+        walk->num_strings++;
+        status = place_in_value(walk, json_object_iter_value(at), &big, err);
+        if (big) json_object_iter_set_new(value, at, big);
+    }
+    return status;
+}
+
+static enum status place_all_bigs(json_t **root, const char *text, const char *what,
+                                  const struct jread_scan *scan, struct err *err) {
+    struct big_walk walk = {.text = text, .what = what, .scan = scan};
+    json_t *big;
+    enum status status = place_in_value(&walk, *root, &big, err);
+    if (big || status) {
+        json_decref(*root);
+        *root = big;
+    }
+    return status;
+}
+
+// ---- parsing ----
+
+struct source {
+    const char *text; // [len]
+    size_t len;
+    const char *what;
+    size_t flags; // jansson's
+    size_t *memory_left; // for the tree; NULL: no limit, and big integers are jansson's to refuse
+};
+
+static json_t *parse(const char *text, size_t len, size_t flags, json_error_t *fault) {
+    *fault = (json_error_t){0};
+    locale_t before = c_locale_enter();
+    errno = 0;
+    json_t *root = json_loadb(text, len, flags, fault);
+    int reason = errno;
+    c_locale_leave(before);
+    errno = reason;
+    return root;
+}
+
+// In the words and places of jansson, which reads the text a second time for them.
+static enum status not_json(const struct source *source, const char *text, struct err *err) {
+    json_error_t fault;
+    json_t *root = parse(text, source->len, source->flags | JSON_DECODE_ANY, &fault);
+    if (parse_ran_out_of_memory(root, &fault)) return err_nomem(err, source->what);
+    json_decref(root);
+    if (json_error_code(&fault) == json_error_null_character) { // jansson names its own flag
+        return err_set(err, ERR_FORMAT,
+                       "%s: \\u0000 in a string is not supported (line %d, column %d)",
+                       source->what, fault.line, fault.column);
+    }
+    return err_set(err, ERR_FORMAT, "%s is not valid JSON: %s at line %d, column %d", source->what,
+                   fault.text, fault.line, fault.column);
+}
+
 /* jansson collects each token in a buffer that it grows on demand, and where that allocation fails
  * it drops a character and goes on (2.14, lex_save): out of memory would read as other text. So the
  * document is parsed as the second element of ["xxx...", document], where the first is as long as
  * the longest token: what comes back of it shows whether the buffer grew, and after it the buffer
- * never grows again. */
-static enum status load_guarded(json_t **out, const char *text, size_t len, size_t flags,
-                                const char *what, struct err *err) {
-    size_t guard_len = longest_token(text, len) + 16;
+ * never grows again.
+ *
+ * Big integers are put into quotes, which take the places of their first and last digits. */
+static enum status load_guarded(json_t **out, const struct source *source,
+                                const struct jread_scan *scan, struct err *err) {
+    size_t len = source->len, guard_len = scan->longest_token + 16;
     // The buffer grows at powers of two. Were the quote at the guard's end what is dropped there,
     // jansson would read on past it.
     if (((guard_len + 2) & (guard_len + 1)) == 0) guard_len++;
     char *wrapped = guard_len < SIZE_MAX / 4 ? malloc(guard_len + len + 8) : NULL;
-    if (!wrapped) return err_nomem(err, what);
+    if (!wrapped) return err_nomem(err, source->what);
     size_t pos = 0;
     memcpy(wrapped, "[\"", 2);
     pos += 2;
@@ -68,77 +158,104 @@ static enum status load_guarded(json_t **out, const char *text, size_t len, size
     pos += guard_len;
     memcpy(wrapped + pos, "\",", 2);
     pos += 2;
-    if (len) memcpy(wrapped + pos, text, len);
+    char *document = wrapped + pos;
+    if (len) memcpy(document, source->text, len);
+    for (size_t i = 0; source->memory_left && i < scan->num_bigs; i++) {
+        char *big = document + scan->bigs[i].start;
+        big[0] = big[scan->bigs[i].len - 1] = '"';
+    }
     pos += len;
     wrapped[pos++] = ']';
-    json_error_t fault = {0};
-    errno = 0;
-    json_t *pair = json_loadb(wrapped, pos, flags, &fault);
+    json_error_t fault;
+    json_t *pair = parse(wrapped, pos, source->flags, &fault);
     bool out_of_memory = parse_ran_out_of_memory(pair, &fault) ||
                          (pair && json_string_length(json_array_get(pair, 0)) != guard_len);
-    free(wrapped);
     enum status status = OK;
     if (out_of_memory) {
-        status = err_nomem(err, what);
+        status = err_nomem(err, source->what);
     } else if (json_array_size(pair) == 2) {
         *out = json_incref(json_array_get(pair, 1));
     } else { // no JSON, or several values
-        status = err_set(err, ERR_FORMAT, "%s is not valid JSON", what);
+        status = not_json(source, document, err);
     }
+    free(wrapped);
     json_decref(pair);
     return status;
 }
 
 // What files that are no JSON most often begin with; jansson would speak of a single letter.
-static enum status check_start(const char *text, size_t len, const char *what, struct err *err) {
-    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-        return err_set(err, ERR_FORMAT, "%s starts with a byte order mark, want plain UTF-8", what);
+static enum status check_start(const struct source *source, struct err *err) {
+    if (source->len >= 3 && memcmp(source->text, "\xef\xbb\xbf", 3) == 0) {
+        return err_set(err, ERR_FORMAT, "%s starts with a byte order mark, want plain UTF-8",
+                       source->what);
     }
-    return file_check_lfs(text, len, what, err);
+    return file_check_lfs(source->text, source->len, source->what, err);
 }
 
-static enum status load(json_t **out, const char *text, size_t len, size_t flags, const char *what,
-                        struct err *err) {
+static enum status check_bounds(const struct source *source, const struct jread_scan *scan,
+                                struct err *err) {
+    enum { DIGITS_MAX = 4300 }; // Python's
+    if (scan->depth_max > JREAD_DEPTH_MAX) {
+        return err_set(err, ERR_UNSUPPORTED, "%s is nested deeper than %d levels", source->what,
+                       JREAD_DEPTH_MAX);
+    }
+    if (!source->memory_left) return OK;
+    if (scan->tree_bytes > *source->memory_left) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s has too many small values: %zu bytes of JSON would take %zu bytes of "
+                       "memory, want at most %zu",
+                       source->what, source->len, scan->tree_bytes, *source->memory_left);
+    }
+    for (size_t i = 0; i < scan->num_bigs; i++) {
+        if (scan->bigs[i].len <= DIGITS_MAX) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s has an integer of %zu digits, want at most %d",
+                       source->what, scan->bigs[i].len, DIGITS_MAX);
+    }
+    return OK;
+}
+
+static enum status load(json_t **out, const struct source *source, struct err *err) {
     *out = NULL;
-    enum status status = check_start(text, len, what, err);
+    enum status status = check_start(source, err);
     if (status) return status;
-    status = load_guarded(out, text, len, flags, what, err);
-    if (status != ERR_FORMAT) return status;
-    // Again as it is, for a message whose positions and words are the document's own.
-    json_error_t fault = {0};
-    errno = 0;
-    json_t *root = json_loadb(text, len, flags | JSON_DECODE_ANY, &fault);
-    if (root) { // the guard's own level of nesting was the one too many
-        json_decref(root);
-        return err_set(err, ERR_FORMAT, "%s is nested too deep", what);
+    struct jread_scan scan;
+    status = jread_scan_run(&scan, source->text, source->len, source->what, err);
+    if (!status) status = check_bounds(source, &scan, err);
+    if (!status) status = load_guarded(out, source, &scan, err);
+    if (!status && source->memory_left) {
+        *source->memory_left -= scan.tree_bytes;
+        if (scan.num_bigs) status = place_all_bigs(out, source->text, source->what, &scan, err);
     }
-    if (parse_ran_out_of_memory(root, &fault)) return err_nomem(err, what);
-    if (json_error_code(&fault) == json_error_null_character) { // jansson names its own flag
-        return err_set(err, ERR_FORMAT,
-                       "%s: \\u0000 in a string is not supported (line %d, column %d)", what,
-                       fault.line, fault.column);
-    }
-    return err_set(err, ERR_FORMAT, "%s is not valid JSON: %s at line %d, column %d", what,
-                   fault.text, fault.line, fault.column);
+    jread_scan_fini(&scan);
+    return status;
 }
 
 enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
                        struct err *err) {
-    return load(out, text, len, JSON_REJECT_DUPLICATES, what, err);
+    const struct source source = {text, len, what, JSON_REJECT_DUPLICATES, NULL};
+    return load(out, &source, err);
 }
 
-enum status jread_text_nul(json_t **out, const char *text, size_t len, const char *what,
-                           struct err *err) {
-    return load(out, text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, what, err);
+enum status jread_request_part(json_t **out, const char *text, size_t len, size_t *memory_left,
+                               const char *what, struct err *err) {
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    const struct source source = {text, len, what, flags, memory_left};
+    return load(out, &source, err);
+}
+
+enum status jread_request(json_t **out, const char *text, size_t len, const char *what,
+                          struct err *err) {
+    size_t memory_left = jread_request_memory(len);
+    return jread_request_part(out, text, len, &memory_left, what, err);
 }
 
 static enum status load_file(json_t **out, const char *path, size_t flags, struct err *err) {
     *out = NULL;
-    struct file_map map;
-    enum status status = file_map_open(&map, path, err);
-    if (status) return status;
-    status = load(out, map.data, map.size, flags, path, err);
-    file_map_close(&map);
+    struct buf text = {0};
+    enum status status = file_read(&text, path, err);
+    const struct source source = {text.data ? text.data : "", text.len, path, flags, NULL};
+    if (!status) status = load(out, &source, err);
+    buf_fini(&text);
     return status;
 }
 
@@ -151,6 +268,8 @@ enum status jread_file_strings(json_t **out, const char *path, struct err *err) 
     return load_file(out, path, flags, err);
 }
 
+// ---- members ----
+
 json_t *jread_get(const json_t *object, const char *key) {
     json_t *value = json_object_get(object, key);
     return json_is_null(value) ? NULL : value;
@@ -160,7 +279,7 @@ const char *jread_type_name(const json_t *value) {
     if (!value) return "missing";
     switch (json_typeof(value)) {
     case JSON_OBJECT:
-        return "an object";
+        return jread_big_integer(value) ? "an integer beyond 64 bits" : "an object";
     case JSON_ARRAY:
         return "a list";
     case JSON_STRING:

@@ -1,5 +1,8 @@
 /* Reading JSON: a thin skin over jansson that turns every fault into one sentence naming the file
- * (or other source) and the key. Duplicate keys are refused, as is anything after the document.
+ * (or other source) and the key. Nesting deeper than JREAD_DEPTH_MAX is refused, as is anything
+ * after the document. So are two things that other readers let pass. Duplicate keys: JSON gives them
+ * no meaning, so two programs that look at one text may see different values. NaN and Infinity:
+ * they are no JSON. A real number too large for a double is refused too.
  *
  * Getters take an object and a key. A missing or null key leaves *out untouched and returns OK, so
  * that the caller sets the default first; a wrong type or a value out of range is ERR_FORMAT. */
@@ -12,12 +15,24 @@
 
 #include "base/err.h"
 
+enum { JREAD_DEPTH_MAX = 64 }; // lists and objects in each other
+
 // `what` names the source in messages. The caller owns *out (json_decref).
 MUST_USE enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
                                 struct err *err);
-// The same, but strings and keys may contain \u0000: json_string_length counts, strlen does not.
-MUST_USE enum status jread_text_nul(json_t **out, const char *text, size_t len, const char *what,
-                                    struct err *err);
+// JSON that comes with a request: a chat, a line of an input file. Strings may contain \u0000:
+// json_string_length counts, strlen does not. Integers may be of any size up to 4300 digits. The tree
+// takes at most jread_request_memory(len) bytes: a text that needs more is ERR_UNSUPPORTED, and
+// nothing was allocated for it.
+MUST_USE enum status jread_request(json_t **out, const char *text, size_t len, const char *what,
+                                   struct err *err);
+// The same for a text inside a request. It shares the request's memory: what its tree takes at most
+// is taken off *memory_left.
+MUST_USE enum status jread_request_part(json_t **out, const char *text, size_t len,
+                                        size_t *memory_left, const char *what, struct err *err);
+static inline size_t jread_request_memory(size_t len) { // bytes
+    return ((size_t)16 << 20) + 40 * len;
+}
 MUST_USE enum status jread_file(json_t **out, const char *path, struct err *err);
 // For a file that is read for its strings: integers of any size come as reals, so that one beyond
 // 64 bits in a member that nobody asks for is no fault (tokenizer_config.json's model_max_length).
@@ -32,6 +47,12 @@ MUST_USE enum status jread_bool(const json_t *object, const char *key, bool *out
 // *out borrows from the document.
 MUST_USE enum status jread_string(const json_t *object, const char *key, const char **out,
                                   const char *what, struct err *err);
+// The digits of an integer beyond 64 bits, with its sign; NULL: `value` is something else. jansson has
+// no type for such a number. jread_request makes it an object with one member, whose key no JSON
+// text can have; jwrite writes it as the number.
+const char *jread_big_integer(const json_t *value);
+// json_is_object, but false for an integer beyond 64 bits.
+bool jread_is_object(const json_t *value);
 // json_object_get, but NULL for null values too.
 json_t *jread_get(const json_t *object, const char *key);
 // "an object", "a string", ...: for messages.

@@ -1,8 +1,12 @@
 #include "base/jwrite.h"
 
+#include <string.h>
+
+#include "base/c_locale.h"
+
 // json_dumpb writes into memory that is there: twice, for the length and for the text.
-enum status jwrite(struct buf *out, const json_t *value, size_t flags, const char *what,
-                   struct err *err) {
+static enum status dump(struct buf *out, const json_t *value, size_t flags, const char *what,
+                        struct err *err) {
     size_t len = json_dumpb(value, NULL, 0, flags);
     if (!len) return err_nomem(err, what); // no text is empty
     enum status status = buf_reserve(out, len, err);
@@ -12,6 +16,44 @@ enum status jwrite(struct buf *out, const json_t *value, size_t flags, const cha
         return err_nomem(err, what);
     }
     out->len += len;
+    return OK;
+}
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\n';
+}
+
+// Integers beyond 64 bits come out of jansson as {"\u0000integer": "123"}. In a string a quote has a
+// backslash before it, so that a colon behind a quote is behind a key.
+static void unwrap_bigs(struct buf *out, size_t start) {
+    static const char key[] = "\"\\u0000integer\":";
+    char *to = out->data + start, *from = to, *end = out->data + out->len, *found;
+    while ((found = memmem(from, (size_t)(end - from), key, sizeof key - 1))) {
+        char *open = found - 1, *digits = found + sizeof key - 1;
+        while (is_space(*open)) open--; // to the brace
+        memmove(to, from, (size_t)(open - from));
+        to += open - from;
+        while (is_space(*digits)) digits++;
+        digits++; // the quote
+        size_t len = strcspn(digits, "\"");
+        memmove(to, digits, len);
+        to += len;
+        from = digits + len + 1;
+        while (is_space(*from)) from++;
+        from++; // the other brace
+    }
+    memmove(to, from, (size_t)(end - from));
+    out->len = (size_t)(to - out->data) + (size_t)(end - from);
+}
+
+enum status jwrite(struct buf *out, const json_t *value, size_t flags, const char *what,
+                   struct err *err) {
+    size_t start = out->len;
+    locale_t before = c_locale_enter();
+    enum status status = dump(out, value, flags, what, err);
+    c_locale_leave(before);
+    if (status) return status;
+    unwrap_bigs(out, start);
     out->data[out->len] = '\0';
     return OK;
 }

@@ -211,3 +211,10 @@ void thread_pool_destroy(struct thread_pool *pool) {
     free(pool->workers);
     free(pool);
 }
+
+void thread_pool_fault_set(struct thread_pool_fault *fault, enum status status,
+                           const struct err *err) {
+    if (atomic_exchange(&fault->is_set, true)) return;
+    fault->status = status;
+    fault->err = *err;
+}

@@ -11,6 +11,7 @@
 #ifndef BASE_THREAD_POOL_H
 #define BASE_THREAD_POOL_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,15 @@ uint32_t thread_pool_num_threads(const struct thread_pool *pool);
 // (scratch memory); 0 is the caller. One loop at a time per pool; fn must not start another.
 void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
                      void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
+
+// The first fault of a loop's items, from whichever thread; all-zero before the loop.
+struct thread_pool_fault {
+    atomic_bool is_set;
+    enum status status; // these two to be read after the loop
+    struct err err;
+};
+void thread_pool_fault_set(struct thread_pool_fault *fault, enum status status,
+                           const struct err *err);
 
 // How many units (rows, blocks) an item should have so that `count` units become enough items for
 // all threads to end together (8 each), but no item has fewer than `min_units`. >= 1.

@@ -2,11 +2,11 @@
  * keep every product of them far from overflow, then check what must hold between them. */
 #include "checkpoint/model_config.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/file.h"
 #include "base/jread.h"
 #include "checkpoint/config_read.h"
@@ -98,7 +98,7 @@ static enum status check_unsupported(const json_t *root, const char *what, struc
         if (!value || is_neutral(value, neutral_keys[i].neutral)) continue;
         char found[64];
         if (json_is_number(value)) {
-            snprintf(found, sizeof found, "%.9g", json_number_value(value));
+            c_locale_snprintf(found, sizeof found, "%.9g", json_number_value(value));
         } else {
             const char *flag = json_is_true(value) ? "true" : "false";
             snprintf(found, sizeof found, "%s",
@@ -139,8 +139,7 @@ static enum status read_architecture(struct model_config *config, const json_t *
     }
     size_t len = strlen(name);
     bool plain = len > 0 && len < sizeof config->architecture;
-    for (size_t i = 0; i < len && plain; i++)
-        plain = isalnum((unsigned char)name[i]) || name[i] == '_';
+    for (size_t i = 0; i < len && plain; i++) plain = c_locale_is_alnum(name[i]) || name[i] == '_';
     if (!plain) {
         return err_set(err, ERR_FORMAT,
                        "%s: \"architectures\" has \"%.80s\", want a name of 1 to %zu letters and "
@@ -258,14 +257,32 @@ static struct class_defaults defaults_of(const char *architecture) {
     return (struct class_defaults){architecture, 1e-6, 1e4};
 }
 
+static enum status read_flag(const json_t *root, const char *key, enum config_flag *out,
+                             const char *what, struct err *err) {
+    *out = FLAG_ABSENT;
+    if (!jread_get(root, key)) return OK;
+    bool value = false;
+    enum status status = jread_bool(root, key, &value, what, err);
+    *out = value ? FLAG_TRUE : FLAG_FALSE;
+    return status;
+}
+
 static enum status read_flags(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
     double eps = defaults_of(config->architecture).rms_norm_eps;
     enum status status = config_read_double(root, "rms_norm_eps", 1e-30, 1, &eps, what, err);
     config->rms_norm_eps = (float)eps;
-    config->has_attention_bias = jread_get(root, "attention_bias") != NULL;
-    if (!status) status = jread_bool(root, "attention_bias", &config->attention_bias, what, err);
-    if (!status) status = jread_bool(root, "mlp_bias", &config->mlp_bias, what, err);
+    const struct {
+        const char *key;
+        enum config_flag *out;
+    } flags[] = {
+        {"attention_bias", &config->attention_bias},
+        {"attention_out_bias", &config->attention_out_bias},
+        {"mlp_bias", &config->mlp_bias},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(flags) && !status; i++) {
+        status = read_flag(root, flags[i].key, flags[i].out, what, err);
+    }
     if (status) return status;
     return jread_bool(root, "tie_word_embeddings", &config->tie_word_embeddings, what, err);
 }
@@ -322,23 +339,26 @@ enum status model_config_load(struct model_config *config, struct generation_con
         return err_set(err, ERR_IO, "%s is not a folder (want one with a config.json)", folder);
     }
     char path[FILE_PATH_MAX];
-    struct file_map map = {0};
+    struct buf text = {0};
     enum status status = file_join(path, sizeof path, folder, "config.json", err);
-    if (!status) status = file_map_open(&map, path, err);
-    if (!status) status = model_config_parse(config, map.data, map.size, path, err);
-    file_map_close(&map);
-    if (status) return status;
+    if (!status) status = file_read(&text, path, err);
+    if (!status) status = model_config_parse(config, text.data, text.len, path, err);
+    if (status) {
+        buf_fini(&text);
+        return status;
+    }
+    buf_clear(&text);
     status = file_join(path, sizeof path, folder, "generation_config.json", err);
     // A file that is there but cannot be read is not the same as none: its defaults were meant.
     bool present = false;
     if (!status) status = file_is_present(path, &present, err);
     if (!status && present) {
-        status = file_map_open(&map, path, err);
+        status = file_read(&text, path, err);
         if (!status) {
-            status = generation_config_parse(config, generation, map.data, map.size, path, err);
+            status = generation_config_parse(config, generation, text.data, text.len, path, err);
         }
-        file_map_close(&map);
     }
+    buf_fini(&text);
     if (status) model_config_fini(config);
     return status;
 }

@@ -46,6 +46,9 @@ struct moe_config {
     bool *is_sparse; // [num_layers]: experts instead of the dense MLP
 };
 
+// A key whose absence is not the same as false.
+enum config_flag { FLAG_ABSENT, FLAG_FALSE, FLAG_TRUE };
+
 struct model_config {
     char architecture[64]; // "Qwen3ForCausalLM"
     enum dtype dtype; // as declared: BF16, F16, F32
@@ -59,10 +62,8 @@ struct model_config {
     uint32_t max_position_embeddings; // yarn: as far as it extends, if that is more than declared
     float rms_norm_eps;
     bool tie_word_embeddings;
-    bool attention_bias; // q, k, v (and o where the family says so); as config.json or, if absent,
-        // left to the family: see has_attention_bias
-    bool has_attention_bias;
-    bool mlp_bias;
+    // What these and their absence mean is the family's: model/family.h.
+    enum config_flag attention_bias, attention_out_bias, mlp_bias;
     bool use_sliding_window; // effectively on, in every layer
     uint32_t sliding_window; // tokens a query sees, itself included; 0: all
     struct rope_config rope;

@@ -1,13 +1,13 @@
 /* The file is trusted in nothing: the header is parsed into a table sorted by data offset, and one
- * walk over that table proves that the tensors tile the data exactly. Only then is a pointer handed
+ * walk over that table proves that the tensors tile the data exactly. Only then is a tensor handed
  * out.
  *
  * Everything is linear in the header but the sort; names are found by hash. */
 #include "checkpoint/safetensors.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/arena.h"
 #include "base/check.h"
@@ -18,7 +18,7 @@
 enum { HEADER_BYTES_MAX = 100 * 1000 * 1000, LENGTH_BYTES = 8 };
 
 struct safetensors {
-    struct file_map map; // zero when the bytes are the caller's
+    struct file opened; // closed when the bytes are the caller's
     struct arena arena; // path and names
     const char *path;
     struct safetensors_tensor *tensors; // [count], sorted by position, empty ones first
@@ -26,10 +26,10 @@ struct safetensors {
     struct strmap by_name; // -> index into tensors
 };
 
-// The data section while tensors are read.
+// The data section while the header is read.
 struct section {
-    const unsigned char *data;
-    size_t size; // bytes
+    struct byte_source source;
+    uint64_t size; // bytes
 };
 
 static enum status tensor_fault(const struct safetensors *file, const char *name, const char *fault,
@@ -105,15 +105,16 @@ static enum status read_offsets(const struct safetensors *file, const json_t *en
     if ((unsigned long long)end > section->size) {
         return err_set(err, ERR_FORMAT,
                        "%s is truncated: tensor \"%.200s\" ends at byte %lld of the data, the file "
-                       "has %zu",
-                       file->path, tensor->name, end, section->size);
+                       "has %llu",
+                       file->path, tensor->name, end, (unsigned long long)section->size);
     }
     if ((size_t)(end - begin) != size) {
         return err_set(err, ERR_FORMAT,
                        "%s: tensor \"%.200s\" has %lld bytes of data, its shape and dtype want %zu",
                        file->path, tensor->name, end - begin, size);
     }
-    tensor->data = section->data + begin;
+    tensor->begin = (uint64_t)begin;
+    tensor->source = byte_source_skip(section->source, tensor->begin);
     tensor->size_bytes = size;
     return OK;
 }
@@ -171,9 +172,7 @@ static enum status read_entries(struct safetensors *file, json_t *root,
 static int compare_position(const void *left, const void *right) {
     const struct safetensors_tensor *a = left;
     const struct safetensors_tensor *b = right;
-    uintptr_t a_begin = (uintptr_t)a->data;
-    uintptr_t b_begin = (uintptr_t)b->data;
-    if (a_begin != b_begin) return a_begin < b_begin ? -1 : 1;
+    if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
     if (a->size_bytes != b->size_bytes) return a->size_bytes < b->size_bytes ? -1 : 1;
     return strcmp(a->name, b->name);
 }
@@ -182,14 +181,14 @@ static int compare_position(const void *left, const void *right) {
 static enum status check_tiling(struct safetensors *file, const struct section *section,
                                 struct err *err) {
     qsort(file->tensors, file->count, sizeof *file->tensors, compare_position);
-    size_t end = 0; // of the tensors so far
+    uint64_t end = 0; // of the tensors so far
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_tensor *tensor = &file->tensors[i];
-        size_t begin = (size_t)((const unsigned char *)tensor->data - section->data);
+        uint64_t begin = tensor->begin;
         if (begin > end) {
             return err_set(err, ERR_FORMAT,
-                           "%s: %zu bytes before tensor \"%.200s\" belong to no tensor", file->path,
-                           begin - end, tensor->name);
+                           "%s: %llu bytes before tensor \"%.200s\" belong to no tensor",
+                           file->path, (unsigned long long)(begin - end), tensor->name);
         }
         if (begin < end) {
             return err_set(err, ERR_FORMAT, "%s: tensors \"%.150s\" and \"%.150s\" overlap",
@@ -198,8 +197,8 @@ static enum status check_tiling(struct safetensors *file, const struct section *
         end = begin + tensor->size_bytes;
     }
     if (end == section->size) return OK;
-    return err_set(err, ERR_FORMAT, "%s: the last %zu bytes of the file belong to no tensor",
-                   file->path, section->size - end);
+    return err_set(err, ERR_FORMAT, "%s: the last %llu bytes of the file belong to no tensor",
+                   file->path, (unsigned long long)(section->size - end));
 }
 
 static enum status index_names(struct safetensors *file, struct err *err) {
@@ -211,19 +210,24 @@ static enum status index_names(struct safetensors *file, struct err *err) {
     return status;
 }
 
-// The header's length, checked against the file; *header_bytes is set on success.
-static enum status read_length(const struct safetensors *file, const unsigned char *bytes,
-                               size_t size, size_t *header_bytes, struct err *err) {
-    enum status status = file_check_lfs((const char *)bytes, size, file->path, err);
+// Bytes at the file's start that tell what it is.
+enum { START_BYTES = 64 };
+
+// The header's length, checked against the file; *header_bytes is set on success. `start` has the
+// first START_BYTES of the file, or all of a shorter one.
+static enum status read_length(const struct safetensors *file, const unsigned char *start,
+                               uint64_t size, size_t *header_bytes, struct err *err) {
+    size_t start_bytes = size < START_BYTES ? (size_t)size : START_BYTES;
+    enum status status = file_check_lfs((const char *)start, start_bytes, file->path, err);
     if (status) return status;
     if (size < LENGTH_BYTES) {
         return err_set(err, ERR_FORMAT,
                        "%s is not a safetensors file: it has %zu bytes, the header length alone "
                        "takes 8",
-                       file->path, size);
+                       file->path, (size_t)size);
     }
     uint64_t length = 0;
-    for (int i = 0; i < LENGTH_BYTES; i++) length |= (uint64_t)bytes[i] << (8 * i);
+    for (int i = 0; i < LENGTH_BYTES; i++) length |= (uint64_t)start[i] << (8 * i);
     if (length > HEADER_BYTES_MAX) {
         return err_set(err, ERR_FORMAT,
                        "%s is not a safetensors file: its header would be %llu bytes, the format "
@@ -232,11 +236,12 @@ static enum status read_length(const struct safetensors *file, const unsigned ch
     }
     if (length > size - LENGTH_BYTES) {
         return err_set(err, ERR_FORMAT,
-                       "%s is truncated: its header is %llu bytes, the file has %zu after its "
+                       "%s is truncated: its header is %llu bytes, the file has %llu after its "
                        "length",
-                       file->path, (unsigned long long)length, size - LENGTH_BYTES);
+                       file->path, (unsigned long long)length,
+                       (unsigned long long)(size - LENGTH_BYTES));
     }
-    if (length == 0 || bytes[LENGTH_BYTES] != '{') {
+    if (length == 0 || start[LENGTH_BYTES] != '{') {
         return err_set(err, ERR_FORMAT,
                        "%s is not a safetensors file: its header does not begin with '{'",
                        file->path);
@@ -245,26 +250,42 @@ static enum status read_length(const struct safetensors *file, const unsigned ch
     return OK;
 }
 
-static enum status parse_into(struct safetensors *file, const unsigned char *bytes, size_t size,
-                              struct err *err) {
-    size_t header_bytes = 0;
-    enum status status = read_length(file, bytes, size, &header_bytes, err);
-    if (status) return status;
+static enum status parse_header(struct safetensors *file, const char *header, size_t header_bytes,
+                                const struct section *section, struct err *err) {
     json_t *root = NULL;
-    status = jread_text(&root, (const char *)bytes + LENGTH_BYTES, header_bytes, file->path, err);
+    enum status status = jread_text(&root, header, header_bytes, file->path, err);
     if (status) return status;
-    struct section section = {.data = bytes + LENGTH_BYTES + header_bytes,
-                              .size = size - LENGTH_BYTES - header_bytes};
-    status = read_entries(file, root, &section, err); // beginning with '{', root is an object
+    status = read_entries(file, root, section, err); // beginning with '{', root is an object
     json_decref(root);
-    if (!status) status = check_tiling(file, &section, err);
+    if (!status) status = check_tiling(file, section, err);
     if (!status) status = index_names(file, err);
+    return status;
+}
+
+// `whole` is the file's [size] bytes.
+static enum status parse_into(struct safetensors *file, const struct byte_source *whole,
+                              uint64_t size, struct err *err) {
+    unsigned char room[START_BYTES];
+    size_t header_bytes = 0;
+    const unsigned char *start =
+        byte_source_get(whole, 0, size < START_BYTES ? (size_t)size : START_BYTES, room, err);
+    if (!start) return ERR_IO;
+    enum status status = read_length(file, start, size, &header_bytes, err);
+    if (status) return status;
+    char *header_room = whole->data ? NULL : malloc(header_bytes);
+    if (!whole->data && !header_room) return err_nomem(err, "safetensors header");
+    const char *header = byte_source_get(whole, LENGTH_BYTES, header_bytes, header_room, err);
+    const struct section section = {.source = byte_source_skip(*whole, LENGTH_BYTES + header_bytes),
+                                    .size = size - LENGTH_BYTES - header_bytes};
+    status = header ? parse_header(file, header, header_bytes, &section, err) : ERR_IO;
+    free(header_room);
     return status;
 }
 
 static enum status create(struct safetensors **out, const char *path, struct err *err) {
     *out = calloc(1, sizeof **out);
     if (!*out) return err_nomem(err, "safetensors file");
+    (*out)->opened.fd = -1;
     (*out)->path = arena_strndup(&(*out)->arena, path, strlen(path));
     return (*out)->path ? OK : err_nomem(err, "safetensors path");
 }
@@ -274,7 +295,8 @@ enum status safetensors_parse(struct safetensors **out, const void *bytes, size_
     struct safetensors *file = NULL;
     *out = NULL;
     enum status status = create(&file, what, err);
-    if (!status) status = parse_into(file, bytes, size, err);
+    const struct byte_source whole = {.data = bytes};
+    if (!status) status = parse_into(file, &whole, size, err);
     if (status) {
         safetensors_close(file);
         return status;
@@ -287,15 +309,14 @@ enum status safetensors_open(struct safetensors **out, const char *path, struct 
     struct safetensors *file = NULL;
     *out = NULL;
     enum status status = create(&file, path, err);
-    if (!status) status = file_map_open(&file->map, path, err);
+    // Opened with the file's own copy of the path, which it keeps for messages.
+    if (!status) status = file_open(&file->opened, file->path, err);
     if (!status) {
-        // Tensors are read once, each from front to back. From disk this halves the time (1.2
-        // GB: 2.0 to 1.1 s); asking for whole tensors ahead (MADV_WILLNEED, MADV_POPULATE_READ)
-        // gained nothing. A hint: it may fail.
-        if (file->map.size) {
-            madvise((void *)(uintptr_t)file->map.data, file->map.size, MADV_SEQUENTIAL);
-        }
-        status = parse_into(file, (const unsigned char *)file->map.data, file->map.size, err);
+        // Tensors are read once, each from front to back: from disk this doubles what is read
+        // ahead. A hint: it may fail.
+        posix_fadvise(file->opened.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+        const struct byte_source whole = {.file = &file->opened};
+        status = parse_into(file, &whole, file->opened.size, err);
     }
     if (status) {
         safetensors_close(file);
@@ -310,7 +331,7 @@ void safetensors_close(struct safetensors *file) {
     strmap_fini(&file->by_name);
     free(file->tensors);
     arena_fini(&file->arena);
-    file_map_close(&file->map);
+    file_close(&file->opened);
     free(file);
 }
 
@@ -332,4 +353,8 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *file
 
 const char *safetensors_path(const struct safetensors *file) {
     return file->path;
+}
+
+enum status safetensors_check_unchanged(const struct safetensors *file, struct err *err) {
+    return file->opened.fd < 0 ? OK : file_check_unchanged(&file->opened, err);
 }

@@ -1,4 +1,4 @@
-/* One safetensors file, mapped read-only, every rule of the format checked before anything is used.
+/* One safetensors file, every rule of the format checked before anything is used.
  * Format: https://github.com/huggingface/safetensors (README, "Format"): 8 bytes little-endian
  * header length, a JSON object {name: {dtype, shape, data_offsets}}, then the data.
  *
@@ -6,13 +6,15 @@
  * duplicate names; __metadata__ maps strings to strings; dtypes are known; shapes and sizes agree
  * without overflow; the tensors cover the data from its first to its last byte without hole or
  * overlap. Data may be unaligned, tensors may be empty or of rank 0; further keys of a tensor are
- * ignored, as the reference implementation does. Opening reads only the header. */
+ * ignored, as the reference implementation does. Opening reads only the header; tensors are read
+ * from the open file when they are wanted. */
 #ifndef CHECKPOINT_SAFETENSORS_H
 #define CHECKPOINT_SAFETENSORS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
 
@@ -23,13 +25,14 @@ struct safetensors_tensor {
     enum dtype dtype;
     uint32_t rank;
     uint64_t shape[SAFETENSORS_RANK_MAX]; // [rank]
-    const void *data; // in the mapping, any alignment
     size_t size_bytes;
+    uint64_t begin; // bytes, in the file's data
+    struct byte_source source; // its bytes, any alignment; borrowed from the file
 };
 
 struct safetensors;
 
-// Maps and checks a file. Errors name the path, and the tensor where one is at fault.
+// Opens and checks a file. Errors name the path, and the tensor where one is at fault.
 MUST_USE enum status safetensors_open(struct safetensors **out, const char *path, struct err *err);
 // The same over bytes the caller keeps alive; `what` names them in errors.
 MUST_USE enum status safetensors_parse(struct safetensors **out, const void *bytes, size_t size,
@@ -41,5 +44,8 @@ size_t safetensors_count(const struct safetensors *file);
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 const char *safetensors_path(const struct safetensors *file); // or `what`
+// ERR_IO where the file was written to since it was opened. To be asked after the last tensor was
+// read.
+MUST_USE enum status safetensors_check_unchanged(const struct safetensors *file, struct err *err);
 
 #endif

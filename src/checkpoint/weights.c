@@ -331,13 +331,13 @@ static enum status take_dummy(struct weights *weights, const char *name, struct 
                               struct err *err) {
     if (out->rank == 1) {
         return weights_dummy_vector(weights->dummy, has_suffix(name, "norm.weight"), out->shape[0],
-                                    &out->data, err);
+                                    &out->source.data, err);
     }
     uint64_t count;
     if (__builtin_mul_overflow(out->shape[0], out->shape[1], &count)) {
         return err_nomem(err, "dummy weights");
     }
-    return weights_dummy_matrix(weights->dummy, name, count, &out->data, err);
+    return weights_dummy_matrix(weights->dummy, name, count, &out->source.data, err);
 }
 
 enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
@@ -362,9 +362,32 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     enum status status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
     if (status) return status;
-    out->data = tensor->data;
+    out->source = tensor->source;
     out->dtype = dtype;
     return OK;
+}
+
+// Whether two tensors of one size have the same bytes, piece by piece.
+static enum status compare_bytes(const struct safetensors_tensor *a,
+                                 const struct safetensors_tensor *b, bool *same, struct err *err) {
+    enum { PIECE_BYTES = 1 << 20 };
+    char *room = malloc(2 * PIECE_BYTES);
+    if (!room) return err_nomem(err, "tensors to compare");
+    enum status status = OK;
+    *same = true;
+    for (size_t at = 0; at < a->size_bytes && *same && !status; at += PIECE_BYTES) {
+        size_t left = a->size_bytes - at, len = left < PIECE_BYTES ? left : PIECE_BYTES;
+        const void *first = byte_source_get(&a->source, at, len, room, err);
+        const void *second =
+            first ? byte_source_get(&b->source, at, len, room + PIECE_BYTES, err) : NULL;
+        if (!second) {
+            status = ERR_IO;
+        } else {
+            *same = memcmp(first, second, len) == 0;
+        }
+    }
+    free(room);
+    return status;
 }
 
 // Reading both in full: a difference in one row is as wrong as in all, and the embedding has been
@@ -372,10 +395,9 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
 static enum status check_copy(const struct entry *copy, const struct entry *original,
                               struct err *err) {
     const struct safetensors_tensor *a = copy->tensor, *b = original->tensor;
-    if (a->dtype == b->dtype && a->size_bytes == b->size_bytes &&
-        memcmp(a->data, b->data, a->size_bytes) == 0) {
-        return OK;
-    }
+    bool same = a->dtype == b->dtype && a->size_bytes == b->size_bytes;
+    enum status status = same ? compare_bytes(a, b, &same, err) : OK;
+    if (status || same) return status;
     return err_set(err, ERR_FORMAT,
                    "%s: tensor \"%.100s\" differs from \"%.100s\", which config.json's "
                    "\"tie_word_embeddings\" says it is",
@@ -409,7 +431,11 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
         if (first) more++;
         if (!first) first = entry;
     }
-    if (!first) return OK;
+    enum status status = OK;
+    for (size_t i = 0; i < weights->num_files && !status; i++) {
+        status = safetensors_check_unchanged(weights->files[i], err);
+    }
+    if (status || !first) return status;
     char text[SHAPE_TEXT_MAX];
     char others[64] = "";
     if (more) snprintf(others, sizeof others, " (and %zu more)", more);

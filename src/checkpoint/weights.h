@@ -17,13 +17,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
 
 struct weights; // not thread-safe; what it handed out may be read from any thread
 
 struct weight {
-    const void *data; // borrowed until weights_close; row-major, any alignment
+    struct byte_source source; // borrowed until weights_close; row-major, any alignment
     enum dtype dtype; // BF16, F16 or F32
     uint32_t rank; // 1 or 2
     uint64_t shape[2];
@@ -34,7 +35,7 @@ MUST_USE enum status weights_open_dummy(struct weights **out, struct err *err);
 void weights_close(struct weights *weights); // NULL is fine
 
 bool weights_has(const struct weights *weights, const char *name); // dummy: always true
-// Hands out a tensor, marks it used and starts reading it from disk. Missing, wrong shape or type,
+// Hands out a tensor and marks it used. Missing, wrong shape or type,
 // or taken before: an error naming file, tensor and what was expected. Dummy: any name, any shape,
 // as often as asked; the same name and shape give the same values.
 MUST_USE enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
@@ -46,7 +47,8 @@ MUST_USE enum status weights_ignore_copy(struct weights *weights, const char *na
                                          const char *original, uint32_t rank, const uint64_t *shape,
                                          struct err *err);
 // Every tensor of the checkpoint must have been taken or ignored by now, but for the rotary_emb
-// buffers that old checkpoints carry: the configuration says what is in them.
+// buffers that old checkpoints carry: the configuration says what is in them. To be called when all
+// have been read: ERR_IO where a file was written to meanwhile.
 MUST_USE enum status weights_finish(const struct weights *weights, struct err *err);
 size_t weights_total_bytes(const struct weights *weights); // data bytes of all tensors; dummy: 0
 

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
+#include "base/c_locale.h"
 #include "base/dtype.h"
 
 enum { PATTERN_PAGES = 257, OFFSET_ALIGN = 64 };
@@ -58,7 +59,7 @@ static enum status create_pattern(struct weights_dummy *dummy, struct err *err) 
     dummy->fd = memfd_create("dummy weights", MFD_CLOEXEC);
     if (dummy->fd < 0 || ftruncate(dummy->fd, (off_t)dummy->pattern_bytes) != 0) {
         return err_set(err, ERR_IO, "cannot make a memory file for dummy weights: %s",
-                       strerror(errno));
+                       c_locale_strerror(errno));
     }
     void *pattern =
         mmap(NULL, dummy->pattern_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, dummy->fd, 0);

@@ -186,7 +186,7 @@ static enum status print_report(const struct bench *b, struct err *err) {
         if (!status) status = bench_report_text(&out, &report, err);
     }
     struct output_file file;
-    if (!status) status = output_file_open(&file, "-", -1, err);
+    if (!status) status = output_file_open(&file, "-", err);
     if (!status) status = output_file_write(&file, out.data, out.len, err);
     buf_fini(&out);
     return status;

@@ -160,6 +160,7 @@ enum status bench_run(struct nvllm_engine *engine, const struct workload *worklo
     for (size_t i = 0; left && state.requests && i < workload->num_requests; i++) {
         if (state.requests[i].added) nvllm_engine_abort(engine, state.requests[i].id);
     }
+    if (left) nvllm_engine_wait(engine, 0, NULL);
     free(state.requests);
     free(state.first_tokens);
     return status;

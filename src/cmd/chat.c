@@ -402,8 +402,11 @@ static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
     chat->session.sampling = &chat->sampling;
     chat->session.output = &chat->output;
     chat_session_start(&chat->session);
-    chat->commands = (struct chat_command_context){
-        .session = &chat->session, .model = chat->engine_options.model, .kwargs = chat->kwargs};
+    chat->commands =
+        (struct chat_command_context){.session = &chat->session,
+                                      .model = chat->engine_options.model,
+                                      .chat_template = chat->engine_options.chat_template,
+                                      .kwargs = chat->kwargs};
     return chat_signals_install(at_prompt, err);
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/suggest.h"
-#include "cmd/output_file.h"
+#include "cmd/file_uses.h"
 
 struct chat_command {
     const char *name; // with its slash
@@ -79,9 +79,13 @@ static enum status want_file(const char *command, const char *argument, size_t l
 static enum status save(struct chat_command_context *context, const char *path, size_t len,
                         bool replace, struct err *err) {
     enum status status = want_file(replace ? "/save!" : "/save", path, len, err);
-    if (!status) status = output_file_spare_model(path, context->model, err);
-    if (!status) status = chat_messages_save(&context->session->messages, path, replace, err);
-    if (status == ERR_INVALID && !replace && len) {
+    if (!status) status = file_uses_spare_model(path, context->model, err);
+    const struct file_use uses[] = {{"the file", path, true},
+                                    {"--chat-template", context->chat_template, false}};
+    if (!status) status = file_uses_check(uses, ARRAY_LEN(uses), err);
+    if (status) return status;
+    status = chat_messages_save(&context->session->messages, path, replace, err);
+    if (status == ERR_INVALID && !replace) {
         struct err why = *err;
         return err_set(err, status, "%s; /save! replaces a file", why.message);
     }

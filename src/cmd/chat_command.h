@@ -9,6 +9,7 @@
 struct chat_command_context {
     struct chat_session *session;
     const char *model; // the folder, whose files are spared
+    const char *chat_template; // a file that is spared; NULL: none
     json_t *kwargs; // template variables of the command line, which hold for loaded chats too
     bool quit; // set by /quit
 };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cmd/write_whole.h"
 
 static enum status write_fault(const char *path, struct err *err) {
     return err_set(err, ERR_IO, "cannot write %s: %s", path, strerror(errno));
@@ -17,17 +18,7 @@ static enum status write_fault(const char *path, struct err *err) {
 // Everything, to the disk; closes `fd` in any case.
 static enum status write_and_close(int fd, const char *path, const char *bytes, size_t len,
                                    struct err *err) {
-    enum status status = OK;
-    while (len && !status) {
-        ssize_t n = write(fd, bytes, len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            status = write_fault(path, err);
-        } else {
-            bytes += n;
-            len -= (size_t)n;
-        }
-    }
+    enum status status = write_whole(fd, bytes, len) ? OK : write_fault(path, err);
     if (!status && fsync(fd) != 0) status = write_fault(path, err);
     if (close(fd) != 0 && !status) status = write_fault(path, err);
     return status;

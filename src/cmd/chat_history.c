@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "cmd/chat_file.h"
+#include "cmd/write_whole.h"
 #include "text/unicode.h"
 
 enum status chat_history_path(char *path, size_t size, const char *state_home, const char *home,
@@ -46,24 +47,24 @@ static enum status hand_out(const char *line, size_t len, struct buf *scratch,
 }
 
 // Where the last CHAT_HISTORY_ENTRIES_MAX lines begin.
-static size_t newest_lines(const struct file_map *map) {
-    size_t start = map->size, num_lines = 0;
+static size_t newest_lines(const struct buf *text) {
+    size_t start = text->len, num_lines = 0;
     while (start > 0) {
-        bool newline = map->data[start - 1] == '\n' && start < map->size;
+        bool newline = text->data[start - 1] == '\n' && start < text->len;
         if (newline && ++num_lines == CHAT_HISTORY_ENTRIES_MAX) break;
         start--;
     }
     return start;
 }
 
-static enum status load_lines(const struct file_map *map, size_t start, chat_history_fn entry,
+static enum status load_lines(const struct buf *text, size_t start, chat_history_fn entry,
                               void *user_data, struct err *err) {
     struct buf scratch = {0};
     enum status status = OK;
-    while (start < map->size && !status) {
-        const char *line = map->data + start;
-        const char *newline = memchr(line, '\n', map->size - start);
-        size_t len = newline ? (size_t)(newline - line) : map->size - start;
+    while (start < text->len && !status) {
+        const char *line = text->data + start;
+        const char *newline = memchr(line, '\n', text->len - start);
+        size_t len = newline ? (size_t)(newline - line) : text->len - start;
         status = hand_out(line, len, &scratch, entry, user_data, err);
         start += len + 1;
     }
@@ -76,14 +77,14 @@ enum status chat_history_load(const char *path, chat_history_fn entry, void *use
     bool present;
     enum status status = file_is_present(path, &present, err);
     if (status || !present) return status;
-    struct file_map map;
-    if ((status = file_map_open(&map, path, err))) return status;
-    size_t start = newest_lines(&map);
-    status = load_lines(&map, start, entry, user_data, err);
+    struct buf text = {0};
+    status = file_read(&text, path, err);
+    size_t start = newest_lines(&text);
+    if (!status) status = load_lines(&text, start, entry, user_data, err);
     if (!status && start) {
-        status = chat_file_write(path, map.data + start, map.size - start, true, err);
+        status = chat_file_write(path, text.data + start, text.len - start, true, err);
     }
-    file_map_close(&map);
+    buf_fini(&text);
     return status;
 }
 
@@ -102,7 +103,7 @@ enum status chat_history_append(const char *path, const char *entry, size_t len,
     if (!status) status = buf_append(&line, "\n", 1, err);
     // One write to a file opened to append: lines of several chats do not mix.
     int fd = status ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (!status && (fd < 0 || write(fd, line.data, line.len) != (ssize_t)line.len)) {
+    if (!status && (fd < 0 || !write_whole(fd, line.data, line.len))) {
         status = err_set(err, ERR_IO, "cannot write %s: %s", path, strerror(errno));
     }
     if (fd >= 0) close(fd);

@@ -152,12 +152,11 @@ static enum status check_root(json_t **root, const char *path, struct err *err) 
 }
 
 enum status chat_messages_load(struct chat_messages *messages, const char *path, struct err *err) {
-    struct file_map map;
-    enum status status = file_map_open(&map, path, err);
-    if (status) return status;
+    struct buf text = {0};
     json_t *root = NULL;
-    status = jread_text_nul(&root, map.data, map.size, path, err);
-    file_map_close(&map);
+    enum status status = file_read(&text, path, err);
+    if (!status) status = jread_request(&root, text.data, text.len, path, err);
+    buf_fini(&text);
     if (!status) status = check_root(&root, path, err);
     if (status) {
         json_decref(root);

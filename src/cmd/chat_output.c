@@ -9,7 +9,7 @@ static const char dim[] = "\033[2m", plain[] = "\033[0m";
 
 enum status chat_output_init(struct chat_output *output, struct err *err) {
     output->terminal = isatty(STDOUT_FILENO);
-    return output_file_open(&output->file, "-", -1, err);
+    return output_file_open(&output->file, "-", err);
 }
 
 void chat_output_fini(struct chat_output *output) {

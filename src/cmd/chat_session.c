@@ -12,7 +12,7 @@ static int32_t silent_token(const struct nvllm_tokenizer *tokenizer, const char 
     int32_t *ids = NULL, id = -1;
     size_t num_ids = 0, text_len = 0;
     char *text = NULL;
-    if (!nvllm_tokenizer_encode(tokenizer, tag, strlen(tag), 0, &ids, &num_ids, NULL) &&
+    if (!nvllm_tokenizer_encode(tokenizer, tag, strlen(tag), 0, NULL, &ids, &num_ids, NULL) &&
         num_ids == 1 && !nvllm_tokenizer_decode(tokenizer, ids, 1, 1, &text, &text_len, NULL) &&
         text_len == 0) {
         id = ids[0];
@@ -120,6 +120,13 @@ static enum status run(struct chat_session *session, uint64_t request_id, struct
     return OK;
 }
 
+static int is_wanted(void *user_data) {
+    (void)user_data;
+    return chat_signals_interrupted() || chat_signals_ended();
+}
+
+static const struct nvllm_interrupt interrupt = {.is_wanted = is_wanted};
+
 // The prompt [*len], to look at: whether it ends inside the model's thinking is the template's
 // secret until it is run.
 static enum status render(struct chat_session *session, const struct buf *chat, char **prompt,
@@ -128,9 +135,9 @@ static enum status render(struct chat_session *session, const struct buf *chat, 
     const struct nvllm_chat_template *chat_template =
         nvllm_engine_chat_template(session->engine, &error);
     if (!chat_template) return cli_status(error.status, &error, err);
-    return cli_status(
-        nvllm_chat_template_render(chat_template, chat->data, chat->len, prompt, len, &error),
-        &error, err);
+    return cli_status(nvllm_chat_template_render(chat_template, chat->data, chat->len, &interrupt,
+                                                 prompt, len, &error),
+                      &error, err);
 }
 
 // The way out of a conversation that has grown too long; a first message that is has none.
@@ -141,7 +148,7 @@ static void hint_at_clear(const struct chat_session *session, const char *prompt
     if (!err || chat_messages_count(&session->messages) <= 1 + (size_t)has_system) return;
     int32_t *ids = NULL;
     size_t num_ids = 0;
-    bool counted = !nvllm_tokenizer_encode(tokenizer, prompt, len, 0, &ids, &num_ids, NULL);
+    bool counted = !nvllm_tokenizer_encode(tokenizer, prompt, len, 0, NULL, &ids, &num_ids, NULL);
     nvllm_free(ids);
     if (!counted || num_ids < session->max_model_len) return;
     struct err why = *err;
@@ -163,6 +170,7 @@ static enum status add_request(struct chat_session *session, uint64_t *request_i
         request.sampling = session->sampling;
         request.on_event = on_event;
         request.user_data = session;
+        request.interrupt = &interrupt;
         struct nvllm_error error = {0};
         status = cli_status(nvllm_engine_add_request(session->engine, &request, request_id, &error),
                             &error, err);

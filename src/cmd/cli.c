@@ -7,8 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
+#include "base/sentence.h"
+#include "cmd/write_whole.h"
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
     // The public codes are ours under another name, in the same order.
@@ -62,12 +65,22 @@ struct option_group cli_sampling_group(struct nvllm_sampling_params *params) {
                                  .hidden = "seed"};
 }
 
+// "nanovllm<command>: <message>" and the lines of `end`, in one write.
+PRINTF_LIKE(3, 0)
+static void write_error(const char *command, const char *end, const char *format, va_list args) {
+    char message[SENTENCE_BYTES_MAX], line[SENTENCE_BYTES_MAX + 256];
+    sentence_format(message, sizeof message, format, args);
+    int len = snprintf(line, sizeof line, "nanovllm%s%s: %s\n%s", *command ? " " : "", command,
+                       message, end);
+    write_whole(STDERR_FILENO, line, (size_t)len < sizeof line ? (size_t)len : sizeof line - 1);
+}
+
 int cli_usage_error(const struct options *options, const char *format, ...) {
+    char hint[128];
+    snprintf(hint, sizeof hint, "Try 'nanovllm %s --help'.\n", options->command);
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "nanovllm %s: ", options->command);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "\nTry 'nanovllm %s --help'.\n", options->command);
+    write_error(options->command, hint, format, args);
     va_end(args);
     return CLI_USAGE;
 }
@@ -75,40 +88,26 @@ int cli_usage_error(const struct options *options, const char *format, ...) {
 int cli_error(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fputs("nanovllm: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    write_error("", "", format, args);
     va_end(args);
     return CLI_FAILED;
 }
 
-int cli_finish_stdout(void) {
-    errno = 0;
-    bool written = fflush(stdout) == 0 && !ferror(stdout);
-    if (written) return CLI_OK;
+int cli_print(const char *text, size_t len) {
+    if (write_whole(STDOUT_FILENO, text, len)) return CLI_OK;
     if (errno == EPIPE) return CLI_FAILED; // the reader had enough and knows it
-    if (!errno) return cli_error("cannot write standard output");
     return cli_error("cannot write standard output: %s", strerror(errno));
 }
 
-// A help longer than stdout's buffer would lose the reason of a failed write on the way: it is made
-// whole and written at once.
 static int print_help(const struct options *options) {
     char *text = NULL;
     size_t len = 0;
     FILE *whole = open_memstream(&text, &len);
     if (!whole) return cli_error("out of memory: help");
     options_print_help(options, whole);
-    if (fclose(whole)) {
-        free(text);
-        return cli_error("out of memory: help");
-    }
-    bool written = fwrite(text, 1, len, stdout) == len;
-    int error = errno;
+    int exit_code = fclose(whole) ? cli_error("out of memory: help") : cli_print(text, len);
     free(text);
-    if (written) return cli_finish_stdout();
-    return error == EPIPE ? CLI_FAILED
-                          : cli_error("cannot write standard output: %s", strerror(error));
+    return exit_code;
 }
 
 bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {

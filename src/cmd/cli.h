@@ -39,9 +39,9 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code);
 int cli_usage_error(const struct options *options, const char *format, ...) PRINTF_LIKE(2, 3);
 // "nanovllm: <message>"; returns CLI_FAILED.
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
-// Flushes what a help text or version printed. CLI_FAILED with the reason when it could not be
-// written, without a word when the reader went away.
-int cli_finish_stdout(void);
+// Writes a help text or version to standard output. CLI_FAILED with the reason where that fails,
+// without a word where the reader went away.
+int cli_print(const char *text, size_t len);
 // nvllm_engine_create; without --cache-dir, the user's cache folder is used ($XDG_CACHE_HOME/nanovllm,
 // else ~/.cache/nanovllm).
 MUST_USE enum status cli_engine_create(struct nvllm_engine **out,

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cmd/cli.h"
+#include "cmd/file_uses.h"
 #include "cmd/generate_run.h"
 #include "cmd/interrupt.h"
 #include "cmd/stats_json.h"
@@ -20,9 +21,9 @@ struct generate {
     struct request_defaults defaults;
     struct prompt_source source;
     struct output_file results, stats_file;
+    int32_t times;
     struct progress progress;
     struct nvllm_engine *engine;
-    size_t max_model_len;
 };
 
 static const struct nvllm_param *own_option(size_t index) {
@@ -33,6 +34,8 @@ static const struct nvllm_param *own_option(size_t index) {
          "write results to a JSONL file, one object per line in input order; - is standard output"},
         {"stats", NVLLM_PARAM_STRING, offsetof(struct generate, stats), 0, 0, NULL,
          "write the engine's counters to a JSON file at the end; - is standard output"},
+        {"times", NVLLM_PARAM_BOOL, offsetof(struct generate, times), 0, 1, NULL,
+         "add each request's times to its line of --output; default false"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
@@ -80,10 +83,11 @@ static const char epilogue[] =
     "finish_reason (\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id\n"
     "or string that stopped it, else null), num_cached_tokens, logprobs (null, or per\n"
     "generated token {\"token_id\", \"logprob\", \"top\": [[id, logprob], ...]}), and\n"
-    "error where there is one. Log-probabilities are of the model's own distribution,\n"
-    "before temperature, penalties and biases. The id of a token that stopped a\n"
-    "request is the last of token_ids; its text is left out. A refused prompt longer\n"
-    "than max_model_len is not repeated: its prompt_token_ids are empty.\n"
+    "error where there is one. --times adds times, {\"first_scheduled\", \"first_token\",\n"
+    "\"last_token\"} in seconds after the request's arrival. Log-probabilities are\n"
+    "of the model's own distribution, before temperature, penalties and biases. The\n"
+    "id of a token that stopped a request is the last of token_ids; its text is left\n"
+    "out. The prompt_token_ids of a refused request are empty.\n"
     "\n"
     "Ctrl-C stops the run: what is done is written, unfinished requests end with\n"
     "\"abort\". A second Ctrl-C ends the process at once.\n"
@@ -115,14 +119,20 @@ static enum status open_source(struct generate *g, const struct options *options
 }
 
 static enum status open_files(struct generate *g, struct err *err) {
-    int input_fd = g->source.fd;
-    const char *model = g->engine_options.model;
-    enum status status = OK;
-    if (g->output) status = output_file_spare_model(g->output, model, err);
-    if (!status && g->stats) status = output_file_spare_model(g->stats, model, err);
-    if (status) return status;
-    status = output_file_open(&g->results, g->output ? g->output : "-", input_fd, err);
-    if (!status && g->stats) status = output_file_open(&g->stats_file, g->stats, input_fd, err);
+    const struct nvllm_engine_options *options = &g->engine_options;
+    const char *output = g->output ? g->output : "-";
+    bool reads_stdin = !g->input && g->source.has_text;
+    const struct file_use uses[] = {
+        {reads_stdin ? "the prompt" : "--input", reads_stdin ? "-" : g->input, false},
+        {"--chat-template", options->chat_template, false},
+        {"--output", output, true},
+        {"--stats", g->stats, true},
+    };
+    enum status status = file_uses_check(uses, ARRAY_LEN(uses), err);
+    if (!status) status = file_uses_spare_model(output, options->model, err);
+    if (!status && g->stats) status = file_uses_spare_model(g->stats, options->model, err);
+    if (!status) status = output_file_open(&g->results, output, err);
+    if (!status && g->stats) status = output_file_open(&g->stats_file, g->stats, err);
     return status;
 }
 
@@ -166,7 +176,7 @@ static int run_requests(struct generate *g, bool only_one) {
                   : only_one ? GENERATE_STREAM
                              : GENERATE_LABELS,
         // The engine always has somebody waiting for the next free place.
-        .max_model_len = g->max_model_len,
+        .has_times = g->times != 0,
         .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
     };
     bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
@@ -202,15 +212,6 @@ static int check_usage(const struct generate *g, const struct options *options) 
     return CLI_OK;
 }
 
-static enum status load(struct generate *g, struct err *err) {
-    enum status status = cli_engine_create(&g->engine, &g->engine_options, err);
-    if (status) return status;
-    struct nvllm_stats stats = NVLLM_STATS_INIT;
-    nvllm_engine_stats(g->engine, &stats);
-    g->max_model_len = stats.max_model_len;
-    return OK;
-}
-
 // With --chat nothing runs without a template, so its faults are found before the model is loaded.
 static enum status check_chat_template(const struct generate *g, struct err *err) {
     if (!g->chat) return OK;
@@ -243,7 +244,7 @@ static int generate(struct generate *g, const struct options *options) {
     if (!status) status = open_source(g, options, &err);
     if (!status) status = open_files(g, &err);
     if (status) return cli_error("%s", err.message);
-    status = load(g, &err);
+    status = cli_engine_create(&g->engine, &g->engine_options, &err);
     if (status) return cli_error("%s", err.message);
     return run_requests(g, !g->input && g->source.total == 1);
 }

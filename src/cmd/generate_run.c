@@ -69,6 +69,7 @@ static enum status take_end(struct generate_run *run, struct generate_task *task
     result->finish_reason = event->finish_reason;
     result->stop_token_id = event->stop_token_id;
     result->num_cached_tokens = event->num_cached_tokens;
+    result->times = event->times;
     if (event->finish_reason == NVLLM_FINISH_ABORT) {
         run->num_aborted++;
     } else if (event->finish_reason != NVLLM_FINISH_ERROR) {
@@ -78,6 +79,10 @@ static enum status take_end(struct generate_run *run, struct generate_task *task
     result->token_ids = copy_bytes(event->token_ids, bytes);
     if (!result->token_ids) return err_nomem(err, "result");
     result->num_tokens = event->num_generated_tokens;
+    bytes = event->num_prompt_tokens * sizeof *result->prompt_ids;
+    result->prompt_ids = copy_bytes(event->prompt_token_ids, bytes);
+    if (!result->prompt_ids) return err_nomem(err, "result");
+    result->num_prompt_ids = event->num_prompt_tokens;
     if (event->stop_string) {
         result->stop_string = strdup(event->stop_string);
         if (!result->stop_string) return err_nomem(err, "result");
@@ -106,7 +111,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     if (event->finish_reason) fail(run, take_end(run, task, event, &err), &err);
 }
 
-// Nothing for a line that could not be read: its error names it.
+// Nothing for a line that was refused before it had a prompt: its error names it.
 static enum status append_prompt(struct buf *out, const struct generate_task *task,
                                  struct err *err) {
     const struct result *result = &task->result;
@@ -198,6 +203,7 @@ static struct generate_task *append_task(struct generate_run *run) {
     task->result.index = run->num_requests++;
     task->result.stop_token_id = -1;
     task->result.num_top = -1;
+    task->result.has_times = run->has_times;
     if (run->last) {
         run->last->next = task;
     } else {
@@ -214,26 +220,9 @@ static enum status render_chat(struct generate_run *run, const struct request_li
     const struct nvllm_chat_template *chat_template =
         nvllm_engine_chat_template(run->engine, &error);
     if (!chat_template) return cli_status(error.status, &error, err);
-    return cli_status(nvllm_chat_template_render(chat_template, line->chat, line->chat_len, text,
-                                                 text_len, &error),
+    return cli_status(nvllm_chat_template_render(chat_template, line->chat, line->chat_len,
+                                                 &interrupt_question, text, text_len, &error),
                       &error, err);
-}
-
-static enum status encode(struct generate_run *run, struct result *result, const char *text,
-                          size_t text_len, bool add_special_tokens, struct err *err) {
-    struct nvllm_error error = {0};
-    int32_t *ids = NULL;
-    size_t num_ids = 0;
-    enum status status =
-        cli_status(nvllm_tokenizer_encode(nvllm_engine_tokenizer(run->engine), text, text_len,
-                                          add_special_tokens, &ids, &num_ids, &error),
-                   &error, err);
-    if (status) return status;
-    result->prompt_ids = copy_bytes(ids, num_ids * sizeof *ids);
-    nvllm_free(ids);
-    if (!result->prompt_ids) return err_nomem(err, "prompt");
-    result->num_prompt_ids = num_ids;
-    return OK;
 }
 
 // What is printed as the prompt: what the user wrote, or the chat as the model sees it.
@@ -246,32 +235,19 @@ static enum status keep_prompt(struct generate_task *task, const char *text, siz
     return OK;
 }
 
-// The prompt's ids, kept for the result. The tokenizer is asked here and not in the engine because
-// the result line holds them.
 static enum status take_prompt(struct generate_run *run, struct generate_task *task,
-                               struct request_line *line, struct err *err) {
-    struct result *result = &task->result;
-    if (line->prompt_token_ids) {
-        result->prompt_ids = line->prompt_token_ids;
-        result->num_prompt_ids = line->num_prompt_token_ids;
-        line->prompt_token_ids = NULL;
-        return OK;
+                               const struct request_line *line, struct err *err) {
+    if (!line->prompt_token_ids && !nvllm_engine_tokenizer(run->engine)) {
+        return err_set(err, ERR_INVALID,
+                       "a %s needs the tokenizer, which --skip-tokenizer-init left out",
+                       line->chat ? "chat" : "text prompt");
     }
-    enum status status = OK;
-    if (line->prompt) status = keep_prompt(task, line->prompt, line->prompt_len, err);
-    if (!status && !nvllm_engine_tokenizer(run->engine)) {
-        status = err_set(err, ERR_INVALID,
-                         "a %s needs the tokenizer, which --skip-tokenizer-init left out",
-                         line->chat ? "chat" : "text prompt");
-    }
-    if (status) return status;
-    if (!line->chat) return encode(run, result, line->prompt, line->prompt_len, true, err);
+    if (line->prompt) return keep_prompt(task, line->prompt, line->prompt_len, err);
+    if (!line->chat || run->format != GENERATE_LABELS) return OK;
     char *text = NULL;
     size_t text_len = 0;
-    status = render_chat(run, line, &text, &text_len, err);
-    if (!status && !line->prompt) status = keep_prompt(task, text, text_len, err);
-    // The template writes its own special tokens.
-    if (!status) status = encode(run, result, text, text_len, false, err);
+    enum status status = render_chat(run, line, &text, &text_len, err);
+    if (!status) status = keep_prompt(task, text, text_len, err);
     nvllm_free(text);
     return status;
 }
@@ -279,47 +255,56 @@ static enum status take_prompt(struct generate_run *run, struct generate_task *t
 static enum status add_request(struct generate_run *run, struct generate_task *task,
                                const struct request_line *line, struct err *err) {
     struct nvllm_request request = NVLLM_REQUEST_INIT;
-    request.prompt_token_ids = task->result.prompt_ids;
-    request.num_prompt_token_ids = task->result.num_prompt_ids;
+    if (line->prompt_token_ids) {
+        request.prompt_token_ids = line->prompt_token_ids;
+        request.num_prompt_token_ids = line->num_prompt_token_ids;
+    } else if (line->chat) {
+        request.chat = line->chat;
+        request.chat_len = line->chat_len;
+    } else {
+        request.prompt = line->prompt;
+        request.prompt_len = line->prompt_len;
+    }
     request.sampling = &line->sampling;
     request.cache_salt = line->cache_salt;
     request.on_event = on_event;
     request.user_data = task;
-    task->result.num_top = line->sampling.logprobs;
+    request.interrupt = &interrupt_question;
     struct nvllm_error error = {0};
     return cli_status(nvllm_engine_add_request(run->engine, &request, &task->request_id, &error),
                       &error, err);
 }
 
-// The error names its length: megabytes of ids that nothing ran on help nobody.
-static void drop_long_prompt(const struct generate_run *run, struct result *result) {
-    if (result->num_prompt_ids <= run->max_model_len) return;
-    free(result->prompt_ids);
-    result->prompt_ids = NULL;
-    result->num_prompt_ids = 0;
+static void finish_aborted(struct generate_run *run, struct generate_task *task) {
+    task->result.finish_reason = NVLLM_FINISH_ABORT;
+    task->finished = true;
+    run->num_aborted++;
 }
 
-static void admit(struct generate_run *run, struct request_line *line) {
+// Adds the request that is next. False: too many wait in the engine, and it stays the next.
+static bool admit_next(struct generate_run *run) {
+    struct generate_task *task = run->next;
+    struct request_line *line = &run->next_line;
     struct err err = {0};
-    struct generate_task *task = append_task(run);
-    if (!task) {
-        fail(run, err_nomem(&err, "request"), &err);
-        return;
-    }
-    enum status status = take_prompt(run, task, line, &err);
+    enum status status = task->prompt ? OK : take_prompt(run, task, line, &err);
     if (!status) status = add_request(run, task, line, &err);
+    if (status == ERR_CAPACITY && run->num_unfinished) return false;
     if (status == ERR_DEVICE) fail(run, status, &err);
-    if (status) {
+    if (status == ERR_INTERRUPTED) {
+        finish_aborted(run, task);
+    } else if (status) {
         if (line->line_number) {
             err_prefix(&err, status, "line %llu", (unsigned long long)line->line_number);
         }
-        task->result.num_top = -1;
-        drop_long_prompt(run, &task->result);
         take_error(run, task, err.message);
     } else {
+        task->result.num_top = line->sampling.logprobs;
         run->num_unfinished++;
     }
     count_held(task);
+    run->next = NULL;
+    request_line_fini(line);
+    return true;
 }
 
 static void refuse(struct generate_run *run, const struct err *why) {
@@ -334,36 +319,38 @@ static void refuse(struct generate_run *run, const struct err *why) {
 }
 
 static bool has_room(const struct generate_run *run) {
-    if (run->num_unfinished == 0) return run->first == NULL; // what is done is written first
+    if (run->num_unfinished == 0) return run->first == run->next; // what is done is written first
     return run->num_unfinished < run->unfinished_max && run->held_bytes < HELD_BYTES_MAX;
+}
+
+// Takes one request from the source, or sees that there is none now (false).
+static bool take_next(struct generate_run *run) {
+    struct err err = {0};
+    enum source_state state = SOURCE_END;
+    bool may_wait = run->num_unfinished == 0;
+    run->next_line = (struct request_line){0};
+    enum status status = prompt_source_next(run->source, may_wait, &state, &run->next_line, &err);
+    if (status) {
+        fail(run, status, &err);
+        return false;
+    }
+    if (state == SOURCE_REFUSED) refuse(run, &err);
+    if (state == SOURCE_END) run->source_ended = true;
+    if (state == SOURCE_REQUEST && !(run->next = append_task(run))) {
+        fail(run, err_nomem(&err, "request"), &err);
+    }
+    if (!run->next) request_line_fini(&run->next_line);
+    return !run->status && (state == SOURCE_REQUEST || state == SOURCE_REFUSED);
 }
 
 // Fills the engine up. Blocks for input only when the engine has nothing to do.
 static void admit_requests(struct generate_run *run) {
-    while (!run->source_ended && !run->status && !interrupt_requested() && has_room(run)) {
-        struct request_line line = {0};
-        struct err err = {0};
-        enum source_state state = SOURCE_END;
-        bool may_wait = run->num_unfinished == 0;
-        enum status status = prompt_source_next(run->source, may_wait, &state, &line, &err);
-        if (status) {
-            fail(run, status, &err);
+    while (!run->status && !interrupt_requested() && has_room(run)) {
+        if (run->next) {
+            if (!admit_next(run)) return;
+        } else if (run->source_ended || !take_next(run)) {
             return;
         }
-        switch (state) {
-        case SOURCE_REQUEST:
-            admit(run, &line);
-            break;
-        case SOURCE_REFUSED:
-            refuse(run, &err);
-            break;
-        case SOURCE_END:
-            run->source_ended = true;
-            break;
-        case SOURCE_WAIT:
-            return;
-        }
-        request_line_fini(&line);
     }
 }
 
@@ -383,9 +370,15 @@ static void step(struct generate_run *run) {
 
 // Ends what is unfinished; each delivers its last event.
 static void abort_unfinished(struct generate_run *run) {
+    if (run->next) {
+        finish_aborted(run, run->next);
+        run->next = NULL;
+        request_line_fini(&run->next_line);
+    }
     for (struct generate_task *task = run->first; task; task = task->next) {
         if (!task->finished) nvllm_engine_abort(run->engine, task->request_id);
     }
+    nvllm_engine_wait(run->engine, 0, NULL);
 }
 
 enum status generate_run_execute(struct generate_run *run, struct err *err) {
@@ -399,7 +392,7 @@ enum status generate_run_execute(struct generate_run *run, struct err *err) {
         if (run->num_unfinished) {
             step(run);
             write_finished(run);
-        } else if (run->source_ended) {
+        } else if (run->source_ended && !run->next) {
             break;
         }
     }

@@ -25,7 +25,7 @@ struct generate_run {
     struct progress *progress; // borrowed
     enum generate_format format;
     size_t unfinished_max; // requests in the engine at once
-    size_t max_model_len; // a refused prompt longer than this is not repeated in its result
+    bool has_times; // result lines have the requests' times
     // Filled by the run.
     uint64_t num_requests; // taken from the source
     uint64_t num_finished; // by themselves
@@ -35,6 +35,8 @@ struct generate_run {
     char last_refusal[512]; // the sentence of the last refused request
     // The run's own.
     struct generate_task *first, *last; // in input order, not yet written
+    struct generate_task *next; // the last of them, while it is not in the engine yet; else NULL
+    struct request_line next_line; // of `next`
     size_t num_unfinished; // in the engine
     size_t held_bytes; // of all tasks in the list
     bool source_ended;

@@ -113,6 +113,7 @@ static const struct row model_rows[] = {
     {"num_active_parameters", "Active for a token", ROW_VALUE},
     {"dtype", "Checkpoint dtype", ROW_VALUE},
     {"weight_dtype", "Weights kept as", ROW_VALUE},
+    {"kv_cache_dtype", "Keys and values kept as", ROW_VALUE},
     {"num_layers", "Layers", ROW_VALUE},
     {"hidden_size", "Hidden size", ROW_VALUE},
     {"intermediate_size", "Intermediate size", ROW_VALUE},
@@ -218,7 +219,7 @@ int cmd_inspect(int argc, char **argv) {
     struct output_file file;
     enum status status =
         inspect.json ? print_json(&inspect, &out, &err) : print_text(&inspect, &out, &err);
-    if (!status) status = output_file_open(&file, "-", -1, &err);
+    if (!status) status = output_file_open(&file, "-", &err);
     if (!status) status = output_file_write(&file, out.data, out.len, &err);
     buf_fini(&out);
     return status ? cli_error("%s", err.message) : CLI_OK;

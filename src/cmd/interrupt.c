@@ -50,3 +50,10 @@ void interrupt_install(void) {
 bool interrupt_requested(void) {
     return requested != 0;
 }
+
+static int is_wanted(void *user_data) {
+    (void)user_data;
+    return interrupt_requested();
+}
+
+const struct nvllm_interrupt interrupt_question = {.is_wanted = is_wanted};

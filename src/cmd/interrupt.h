@@ -5,7 +5,10 @@
 
 #include <stdbool.h>
 
+#include "nanovllm.h"
+
 void interrupt_install(void);
 bool interrupt_requested(void);
+extern const struct nvllm_interrupt interrupt_question; // the same, for the library to ask
 
 #endif

@@ -4,25 +4,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-// Bytes of the valid UTF-8 character at `text`, 0 when there is none.
-static size_t utf8_len(const unsigned char *text, size_t len) {
-    unsigned char c = text[0];
-    if (c < 0x80) return 1;
-    size_t need = c >= 0xc2 && c < 0xe0   ? 2
-                  : c >= 0xe0 && c < 0xf0 ? 3
-                  : c >= 0xf0 && c < 0xf5 ? 4
-                                          : 0;
-    if (!need || need > len) return 0;
-    for (size_t i = 1; i < need; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    }
-    // Over-long forms, surrogates, beyond U+10FFFF.
-    if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] >= 0xa0)) return 0;
-    if ((c == 0xf0 && text[1] < 0x90) || (c == 0xf4 && text[1] >= 0x90)) return 0;
-    return need;
-}
+#include "base/c_locale.h"
+
+#include "base/utf8.h"
 
 // The escape of a byte that may not stand in a string as it is; NULL: it may.
 static const char *escape(unsigned char c, char *scratch, size_t size) {
@@ -52,7 +37,7 @@ enum status json_text_string(struct buf *out, const char *text, size_t len, stru
     size_t i = 0;
     while (i < len && !status) {
         char scratch[8];
-        size_t char_len = utf8_len(bytes + i, len - i);
+        size_t char_len = utf8_char_bytes(text + i, len - i);
         const char *instead = char_len ? escape(bytes[i], scratch, sizeof scratch) : "\xef\xbf\xbd";
         if (!instead) {
             i += char_len;
@@ -79,8 +64,8 @@ enum status json_text_float(struct buf *out, float value, struct err *err) {
     if (!isfinite(value)) return buf_append_str(out, "null", err);
     char text[32];
     for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value) break;
+        c_locale_snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (c_locale_strtof(text, NULL) == value) break;
     }
     return buf_append_str(out, text, err);
 }

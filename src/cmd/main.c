@@ -5,8 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/suggest.h"
 #include "cmd/cli.h"
+#include "cmd/write_whole.h"
 
 static const struct cli_command commands[] = {
     {"generate", "complete prompts with a model", cmd_generate},
@@ -19,16 +21,44 @@ static const struct cli_command commands[] = {
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void print_overview(FILE *out) {
-    fprintf(out, "nanovllm runs large language models: paged KV cache, prefix caching, continuous "
-                 "batching.\n\nUsage: nanovllm COMMAND [options]\n\nCommands:\n");
-    for (size_t i = 0; i < NUM_COMMANDS; i++) {
-        fprintf(out, "  %-12s%s\n", commands[i].name, commands[i].summary);
+static enum status format_overview(struct buf *out, struct err *err) {
+    enum status status =
+        buf_append_str(out,
+                       "nanovllm runs large language models: paged KV cache, prefix caching, "
+                       "continuous batching.\n\nUsage: nanovllm COMMAND [options]\n\nCommands:\n",
+                       err);
+    for (size_t i = 0; i < NUM_COMMANDS && !status; i++) {
+        status = buf_appendf(out, err, "  %-12s%s\n", commands[i].name, commands[i].summary);
     }
-    fprintf(out, "  %-12s%s\n  %-12s%s\n", "version", "print the version", "help",
-            "help on a command: nanovllm help COMMAND");
-    fprintf(out, "\nExample:\n  nanovllm generate -m models/tiny-qwen3 \"Once upon a time\"\n"
-                 "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n");
+    if (status) return status;
+    return buf_appendf(out, err,
+                       "  %-12s%s\n  %-12s%s\n\nExample:\n"
+                       "  nanovllm generate -m models/tiny-qwen3 \"Once upon a time\"\n"
+                       "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n",
+                       "version", "print the version", "help",
+                       "help on a command: nanovllm help COMMAND");
+}
+
+// To standard output for whoever asked for it, else to standard error.
+static int print_overview(bool is_asked_for) {
+    struct buf out = {0};
+    struct err err = {0};
+    int exit_code = CLI_USAGE;
+    if (format_overview(&out, &err)) {
+        exit_code = cli_error("%s", err.message);
+    } else if (is_asked_for) {
+        exit_code = cli_print(out.data, out.len);
+    } else {
+        write_whole(STDERR_FILENO, out.data, out.len);
+    }
+    buf_fini(&out);
+    return exit_code;
+}
+
+static int print_version(void) {
+    char text[64];
+    int len = snprintf(text, sizeof text, "nanovllm %s\n", nvllm_version());
+    return cli_print(text, (size_t)len);
 }
 
 static const struct cli_command *find_command(const char *name) {
@@ -42,9 +72,11 @@ static int unknown_command(const char *name) {
     const char *names[NUM_COMMANDS + 2] = {"version", "help"};
     for (size_t i = 0; i < NUM_COMMANDS; i++) names[i + 2] = commands[i].name;
     const char *nearest = suggest_nearest(name, names, NUM_COMMANDS + 2);
-    fprintf(stderr, "nanovllm: unknown command %s", name);
-    if (nearest) fprintf(stderr, "; did you mean %s?", nearest);
-    fputs("\nTry 'nanovllm help'.\n", stderr);
+    if (nearest) {
+        cli_error("unknown command %s; did you mean %s? Try 'nanovllm help'", name, nearest);
+    } else {
+        cli_error("unknown command %s; try 'nanovllm help'", name);
+    }
     return CLI_USAGE;
 }
 
@@ -61,10 +93,7 @@ static int fill_descriptors(void) {
 }
 
 static int print_help(int argc, char **argv) {
-    if (argc == 0) {
-        print_overview(stdout);
-        return cli_finish_stdout();
-    }
+    if (argc == 0) return print_overview(true);
     const struct cli_command *command = find_command(argv[0]);
     if (!command) return unknown_command(argv[0]);
     char flag[] = "--help";
@@ -77,17 +106,14 @@ int main(int argc, char **argv) {
     // A reader that went away is an error of that write, not the end of the process: results in
     // other files are still closed properly.
     signal(SIGPIPE, SIG_IGN);
-    if (argc < 2) {
-        print_overview(stderr);
-        return CLI_USAGE;
-    }
+    signal(SIGXFSZ, SIG_IGN); // the limit of a file's size, likewise
+    if (argc < 2) return print_overview(false);
     const char *name = argv[1];
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         return print_help(argc - 2, argv + 2);
     }
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        printf("nanovllm %s\n", nvllm_version());
-        return cli_finish_stdout();
+        return print_version();
     }
     const struct cli_command *command = find_command(name);
     return command ? command->run(argc - 2, argv + 2) : unknown_command(name);

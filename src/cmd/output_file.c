@@ -2,60 +2,30 @@
  * lost in a buffer when the process is killed. */
 #include "cmd/output_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/write_whole.h"
+
 static enum status write_fault(struct output_file *file, struct err *err) {
     file->failed = true;
     return err_set(err, ERR_IO, "cannot write %s: %s", file->name, strerror(errno));
 }
 
-enum status output_file_open(struct output_file *file, const char *path, int input_fd,
-                             struct err *err) {
+enum status output_file_open(struct output_file *file, const char *path, struct err *err) {
     bool is_stdout = strcmp(path, "-") == 0;
     *file = (struct output_file){
         .fd = -1, .name = is_stdout ? "standard output" : path, .is_stdout = is_stdout};
     int fd = is_stdout ? STDOUT_FILENO : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    struct stat out, in;
-    bool same = input_fd >= 0 && fstat(fd, &out) == 0 && fstat(input_fd, &in) == 0 &&
-                S_ISREG(out.st_mode) && out.st_dev == in.st_dev && out.st_ino == in.st_ino;
     file->fd = fd;
-    if (!same) return OK;
-    output_file_abandon(file);
-    return err_set(err, ERR_INVALID, "%s is both input and output", file->name);
+    return OK;
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t len = strlen(name), end_len = strlen(end);
-    return len >= end_len && strcmp(name + len - end_len, end) == 0;
-}
-
-enum status output_file_spare_model(const char *path, const char *model, struct err *err) {
-    struct stat out;
-    bool exists = strcmp(path, "-") != 0 && stat(path, &out) == 0 && S_ISREG(out.st_mode);
-    DIR *folder = exists ? opendir(model) : NULL; // a bad folder is the loader's to report
-    if (!folder) return OK;
-    const struct dirent *entry;
-    bool same = false;
-    while (!same && (entry = readdir(folder))) {
-        struct stat info;
-        // Checkpoints are often links into a cache: files are compared, not names.
-        same = (ends_with(entry->d_name, ".json") || ends_with(entry->d_name, ".jinja") ||
-                ends_with(entry->d_name, ".safetensors")) &&
-               fstatat(dirfd(folder), entry->d_name, &info, 0) == 0 && info.st_dev == out.st_dev &&
-               info.st_ino == out.st_ino;
-    }
-    closedir(folder);
-    if (!same) return OK;
-    return err_set(err, ERR_INVALID, "%s is a file of the model: results would replace it", path);
-}
-
-// Standard output is the caller's file, perhaps opened to append: it is never cut.
+// Standard output is the caller's file, perhaps opened to append: what is in it stays.
 static enum status empty_once(struct output_file *file, struct err *err) {
     if (file->emptied || file->is_stdout) return OK;
     file->emptied = true;
@@ -70,15 +40,7 @@ enum status output_file_write(struct output_file *file, const void *bytes, size_
     if (file->failed) return err_set(err, ERR_IO, "cannot write %s any more", file->name);
     enum status status = empty_once(file, err);
     if (status) return status;
-    const char *at = bytes;
-    while (len) {
-        ssize_t n = write(file->fd, at, len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return write_fault(file, err);
-        at += n;
-        len -= (size_t)n;
-    }
-    return OK;
+    return write_whole(file->fd, bytes, len) ? OK : write_fault(file, err);
 }
 
 enum status output_file_close(struct output_file *file, struct err *err) {

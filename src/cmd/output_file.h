@@ -16,13 +16,10 @@ struct output_file {
     bool is_stdout, emptied, failed;
 };
 
-// ERR_INVALID where `path` is one of the *.json, *.jinja and *.safetensors files that the folder
-// `model` has now, under this or another name. Opens nothing.
-MUST_USE enum status output_file_spare_model(const char *path, const char *model, struct err *err);
-// `path` "-": standard output. `input_fd` (-1: none) must not be the same file.
-MUST_USE enum status output_file_open(struct output_file *file, const char *path, int input_fd,
-                                      struct err *err);
-// Everything, at once, unbuffered: a result that was written can be read.
+// `path` "-": standard output.
+MUST_USE enum status output_file_open(struct output_file *file, const char *path, struct err *err);
+// Everything, at once, unbuffered: a result that was written can be read. Where it does not get
+// whole (a full disk, a limit), what is there of it is cut off again, in a file that can be cut.
 MUST_USE enum status output_file_write(struct output_file *file, const void *bytes, size_t len,
                                        struct err *err);
 // Empties a file that got no result, and closes; faults that show only now (quotas, network disks)

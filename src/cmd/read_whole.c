@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,6 +15,11 @@ enum status read_whole(struct buf *out, int fd, const char *name, size_t bytes_m
         enum status status = buf_reserve(out, READ_CHUNK, err);
         if (status) return status;
         ssize_t n = read(fd, out->data + out->len, READ_CHUNK);
+        if (n < 0 && errno == EAGAIN) { // another process made the pipe non-blocking
+            struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+            poll(&poll_fd, 1, -1);
+            continue;
+        }
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return err_set(err, ERR_IO, "cannot read %s: %s", name, strerror(errno));
         if (n == 0) return OK;

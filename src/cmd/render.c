@@ -61,10 +61,10 @@ static enum status render_input(const struct render *render, const struct buf *i
         &error, err);
     if (!status) {
         enum nvllm_status rendered =
-            render->model ? nvllm_chat_template_render(chat_template, input->data, input->len,
+            render->model ? nvllm_chat_template_render(chat_template, input->data, input->len, NULL,
                                                        &text, &len, &error)
                           : nvllm_chat_template_render_raw(chat_template, input->data, input->len,
-                                                           &text, &len, &error);
+                                                           NULL, &text, &len, &error);
         status = cli_status(rendered, &error, err);
     }
     if (!status) status = buf_append(out, text, len, err);
@@ -83,7 +83,7 @@ static enum status to_tokens(const struct render *render, struct buf *out, struc
         cli_status(nvllm_tokenizer_open(&tokenizer, render->model, &error), &error, err);
     if (!status) {
         status = cli_status(
-            nvllm_tokenizer_encode(tokenizer, out->data, out->len, 0, &ids, &num_ids, &error),
+            nvllm_tokenizer_encode(tokenizer, out->data, out->len, 0, NULL, &ids, &num_ids, &error),
             &error, err);
     }
     buf_clear(out);
@@ -101,7 +101,7 @@ static int render(const struct render *r) {
     enum status status = read_whole_file(&input, r->input ? r->input : "-", CHAT_BYTES_MAX, &err);
     if (!status) status = render_input(r, &input, &out, &err);
     if (!status && r->tokens) status = to_tokens(r, &out, &err);
-    if (!status) status = output_file_open(&file, "-", -1, &err);
+    if (!status) status = output_file_open(&file, "-", &err);
     if (!status) status = output_file_write(&file, out.data, out.len, &err);
     buf_fini(&input);
     buf_fini(&out);

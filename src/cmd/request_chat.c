@@ -23,9 +23,9 @@ bool request_chat_has_member(const char *name) {
 enum status request_chat_set_kwargs(struct request_chat_defaults *defaults, const char *json,
                                     struct err *err) {
     enum status status =
-        jread_text_nul(&defaults->template_kwargs, json, strlen(json), "the value", err);
+        jread_request(&defaults->template_kwargs, json, strlen(json), "the value", err);
     if (status) return status == ERR_NOMEM ? status : ERR_INVALID;
-    if (json_is_object(defaults->template_kwargs)) return OK;
+    if (jread_is_object(defaults->template_kwargs)) return OK;
     return err_set(err, ERR_INVALID, "the value is %s, want an object like {\"name\": value}",
                    jread_type_name(defaults->template_kwargs));
 }
@@ -73,7 +73,7 @@ static enum status add_system(json_t *chat, const char *system, struct err *err)
 
 static enum status add_kwargs(json_t *chat, json_t *kwargs, struct err *err) {
     json_t *own = jread_get(chat, "chat_template_kwargs");
-    if (own && !json_is_object(own)) return OK; // the library says what is wrong with it
+    if (own && !jread_is_object(own)) return OK; // the library says what is wrong with it
     json_t *all = json_object();
     enum status status = OK;
     if (!all || json_object_update(all, kwargs) || (own && json_object_update(all, own)) ||

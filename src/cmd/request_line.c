@@ -161,10 +161,10 @@ static enum status read_keys(struct request_line *line,
 static enum status parse(struct request_line *line, const char *text, size_t len,
                          const struct request_chat_defaults *defaults, struct err *err) {
     // NUL is a character like others in a prompt.
-    enum status status = jread_text_nul(&line->root, text, len, "this", err);
+    enum status status = jread_request(&line->root, text, len, "this", err);
     if (status == ERR_FORMAT) drop_line_number(err);
     if (status) return status;
-    if (!json_is_object(line->root)) {
+    if (!jread_is_object(line->root)) {
         return err_set(err, ERR_FORMAT, "the line is %s, want an object",
                        jread_type_name(line->root));
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "cmd/json_text.h"
 
 void result_fini(struct result *result) {
@@ -63,6 +64,25 @@ static enum status add_text(struct buf *out, const char *key, const char *text, 
     return status ? status : json_text_string(out, text, len, err);
 }
 
+// Seconds after its arrival; null for what did not come.
+static enum status add_times(struct buf *out, const struct nvllm_times *times, struct err *err) {
+    const struct {
+        const char *key;
+        double time;
+    } fields[] = {{",\"times\":{\"first_scheduled\":", times->first_scheduled},
+                  {",\"first_token\":", times->first_token},
+                  {",\"last_token\":", times->last_token}};
+    enum status status = OK;
+    for (size_t i = 0; i < ARRAY_LEN(fields) && !status; i++) {
+        status = buf_append_str(out, fields[i].key, err);
+        if (status) return status;
+        bool came = fields[i].time > 0;
+        status = came ? buf_appendf(out, err, "%.6f", fields[i].time - times->arrival)
+                      : buf_append_str(out, "null", err);
+    }
+    return status ? status : buf_append_str(out, "}", err);
+}
+
 enum status result_line_format(struct buf *out, const struct result *result, struct err *err) {
     enum status status = buf_appendf(
         out, err, "{\"index\":%llu,\"prompt_token_ids\":", (unsigned long long)result->index);
@@ -81,6 +101,7 @@ enum status result_line_format(struct buf *out, const struct result *result, str
     }
     if (!status) status = buf_append(out, result->logprobs.data, result->logprobs.len, err);
     if (!status && result->num_top >= 0) status = buf_append_str(out, "]", err);
+    if (!status && result->has_times) status = add_times(out, &result->times, err);
     if (!status && result->error) {
         status = add_text(out, ",\"error\":", result->error, strlen(result->error), err);
     }

@@ -2,6 +2,7 @@
 #ifndef CMD_RESULT_LINE_H
 #define CMD_RESULT_LINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -18,6 +19,8 @@ struct result {
     int32_t stop_token_id; // -1: none
     char *stop_string; // NULL: none
     uint32_t num_cached_tokens;
+    bool has_times; // the line has them
+    struct nvllm_times times;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
     struct buf logprobs; // the JSON of the list so far, without its brackets
     char *error; // NULL: none

@@ -95,8 +95,8 @@ static enum status tokenize_text(struct tokenize *t, const char *text, size_t le
     int32_t *ids = NULL;
     size_t num_ids = 0;
     enum status status =
-        cli_status(nvllm_tokenizer_encode(t->tokenizer, text, len, t->add_special_tokens, &ids,
-                                          &num_ids, &error),
+        cli_status(nvllm_tokenizer_encode(t->tokenizer, text, len, t->add_special_tokens, NULL,
+                                          &ids, &num_ids, &error),
                    &error, err);
     if (!status) {
         status = t->pieces ? add_pieces(t, ids, num_ids, err) : add_ids(t, ids, num_ids, err);
@@ -135,17 +135,31 @@ static enum status parse_id(const char **at, int32_t *id, struct err *err) {
     return OK;
 }
 
-// From '[' to the first ']': JSON, of which a list of anything but integers is refused.
+// Bytes from '[' to the ']' that closes it, or to the text's end. Strings are no ids: what is in
+// them need not be told from brackets.
+static size_t list_len(const char *text) {
+    size_t depth = 0;
+    for (size_t i = 0; text[i]; i++) {
+        depth += text[i] == '[';
+        if (text[i] == ']' && --depth == 0) return i + 1;
+    }
+    return strlen(text);
+}
+
+// A list of anything but token ids is refused.
 static enum status parse_list(const char **at, int32_t *ids, size_t *num_ids, struct err *err) {
-    size_t len = strcspn(*at, "]");
-    if ((*at)[len]) len++;
+    size_t len = list_len(*at);
     json_t *list = NULL;
     enum status status = jread_text(&list, *at, len, "the list of token ids", err);
     for (size_t i = 0; i < json_array_size(list) && !status; i++) {
         const json_t *id = json_array_get(list, i);
-        json_int_t number = json_is_integer(id) ? json_integer_value(id) : -1;
-        if (number < 0 || number > INT32_MAX) {
-            status = err_set(err, ERR_INVALID, "element %zu of the list is not a token id", i);
+        json_int_t number = json_integer_value(id);
+        if (!json_is_integer(id)) {
+            status = err_set(err, ERR_INVALID, "element %zu of the list is %s, want a token id", i,
+                             jread_type_name(id));
+        } else if (number < 0 || number > INT32_MAX) {
+            status = err_set(err, ERR_INVALID, "element %zu of the list is %lld, not a token id", i,
+                             (long long)number);
         } else {
             ids[(*num_ids)++] = (int32_t)number;
         }
@@ -232,7 +246,7 @@ static int run(struct options *options, struct tokenize *t, int argc, char **arg
     enum status status =
         cli_status(nvllm_tokenizer_open(&t->tokenizer, t->model, &error), &error, &err);
     if (!status) status = convert(t, options, &err);
-    if (!status) status = output_file_open(&file, "-", -1, &err);
+    if (!status) status = output_file_open(&file, "-", &err);
     if (!status) status = output_file_write(&file, t->out.data, t->out.len, &err);
     nvllm_tokenizer_close(t->tokenizer);
     buf_fini(&t->out);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "engine/params.h"
 
 // Every array is made of 4-byte words, so none needs padding.
 static void *take(char *base, size_t *offset, size_t count, size_t element_size) {
@@ -12,48 +13,84 @@ static void *take(char *base, size_t *offset, size_t count, size_t element_size)
     return p;
 }
 
-struct batch_arrays batch_bind(const struct batch_header *h, void *base) {
-    struct batch_arrays a = {0};
+struct step batch_bind(const struct batch_header *h, void *base) {
+    struct step s = {
+        .num_tokens = h->num_tokens,
+        .num_seqs = h->num_seqs,
+        .num_logits = h->num_logits,
+        .block_table_stride = h->block_table_stride,
+        .max_query_len = h->max_query_len,
+        .max_context_len = h->max_context_len,
+    };
     size_t at = 0;
-    a.header = take(base, &at, 1, sizeof *a.header);
-    a.tokens = take(base, &at, h->num_tokens, sizeof *a.tokens);
-    a.positions = take(base, &at, h->num_tokens, sizeof *a.positions);
-    a.slot_mapping = take(base, &at, h->num_tokens, sizeof *a.slot_mapping);
-    a.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *a.query_start);
-    a.context_len = take(base, &at, h->num_seqs, sizeof *a.context_len);
-    a.logit_index = take(base, &at, h->num_logits, sizeof *a.logit_index);
-    a.rows = take(base, &at, h->num_logits, sizeof *a.rows);
-    a.block_tables = take(base, &at, 0, sizeof *a.block_tables);
-    a.adjusts = take(base, &at, (size_t)h->first_adjust + h->num_adjusts, sizeof *a.adjusts);
-    a.size_bytes = at;
-    return a;
+    struct batch_header *header = take(base, &at, 1, sizeof *header);
+    s.device_stride = &header->block_table_stride;
+    s.tokens = take(base, &at, h->num_tokens, sizeof *s.tokens);
+    s.positions = take(base, &at, h->num_tokens, sizeof *s.positions);
+    s.slot_mapping = take(base, &at, h->num_tokens, sizeof *s.slot_mapping);
+    s.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *s.query_start);
+    s.context_len = take(base, &at, h->num_seqs, sizeof *s.context_len);
+    s.logit_index = take(base, &at, h->num_logits, sizeof *s.logit_index);
+    s.rows = take(base, &at, h->num_logits, sizeof *s.rows);
+    s.block_tables = take(base, &at, 0, sizeof *s.block_tables);
+    s.biases = take(base, &at, 0, sizeof *s.biases);
+    s.masks = take(base, &at, 0, sizeof *s.masks);
+    return s;
 }
 
-size_t batch_capacity_bytes(const struct batch_limits *limits) {
-    size_t tokens = limits->max_num_tokens, seqs = limits->max_num_seqs;
-    return sizeof(struct batch_header) + 3 * tokens * sizeof(int32_t) +
-           (2 * seqs + 1 + seqs * limits->max_blocks_per_seq + seqs) * sizeof(int32_t) +
-           seqs * sizeof(struct sample_row) +
-           ((size_t)limits->max_adjusts + 1) * sizeof(struct sample_adjust);
+static uint32_t divide_up(size_t a, size_t b) {
+    return (uint32_t)((a + b - 1) / b);
+}
+
+// Places biases and masks behind the block tables; returns the block's bytes.
+static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
+    size_t mask_bytes = mask_words * sizeof(uint32_t);
+    size_t end = (size_t)h->num_seqs * h->block_table_stride * sizeof(int32_t);
+    h->first_bias = divide_up(end, sizeof(struct sample_bias));
+    if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
+    h->first_mask = divide_up(end, mask_bytes);
+    if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
+    return sizeof *h + 3 * (size_t)h->num_tokens * sizeof(int32_t) +
+           (2 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
+           h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row)) + end;
+}
+
+static uint32_t mask_words_of(uint32_t vocab_size) {
+    return divide_up(vocab_size, 32);
+}
+
+size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_size) {
+    struct batch_header most = {
+        .num_tokens = limits->max_num_tokens,
+        .num_seqs = limits->max_num_seqs,
+        .num_logits = limits->max_num_seqs,
+        .num_biases = limits->max_num_seqs * PARAMS_LOGIT_BIAS_MAX,
+        .num_masks = limits->max_num_seqs,
+        .block_table_stride = limits->max_blocks_per_seq,
+    };
+    return place_tail(&most, mask_words_of(vocab_size));
 }
 
 enum status batch_init(struct batch *batch, struct backend *backend,
-                       const struct batch_limits *limits, struct err *err) {
-    *batch = (struct batch){.capacity_bytes = batch_capacity_bytes(limits)};
-    return backend->ops->alloc_host(backend, batch->capacity_bytes, &batch->block, err);
+                       const struct step_limits *limits, uint32_t vocab_size, struct err *err) {
+    *batch = (struct batch){.capacity_bytes = batch_capacity_bytes(limits, vocab_size),
+                            .mask_words = mask_words_of(vocab_size)};
+    void *block = NULL;
+    enum status status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
+    batch->header = block;
+    return status;
 }
 
 void batch_fini(struct batch *batch, struct backend *backend) {
-    if (batch->block) backend->ops->release_host(backend, batch->block);
+    if (batch->header) backend_release_host(backend, batch->header);
     *batch = (struct batch){0};
 }
 
 static struct batch_header count_schedule(const struct schedule *schedule, uint32_t block_size,
-                                          batch_sampling_fn sampling_of) {
+                                          batch_row_fn row_of) {
     struct batch_header h = {0};
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        if (!item->seq) continue;
         uint32_t context_len = item->seq->num_computed_tokens + item->num_tokens;
         uint32_t num_blocks = (context_len + block_size - 1) / block_size;
         h.num_seqs++;
@@ -63,13 +100,15 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         if (num_blocks > h.block_table_stride) h.block_table_stride = num_blocks;
         if (!item->needs_token) continue;
         h.num_logits++;
-        h.num_adjusts += sampling_of(item->seq)->num_adjusts;
+        const struct sampling *sampling = row_of(item->seq).sampling;
+        h.num_biases += sampling->row.bias_count;
+        h.num_masks += sampling->mask != NULL;
     }
     return h;
 }
 
 // Tokens, positions, slots and the block table of one sequence.
-static void fill_sequence(const struct batch_arrays *a, uint32_t row, uint32_t first_token,
+static void fill_sequence(const struct step *a, uint32_t row, uint32_t first_token,
                           const struct scheduled *item, uint32_t block_size) {
     const struct sequence *seq = item->seq;
     uint32_t start = seq->num_computed_tokens;
@@ -85,47 +124,65 @@ static void fill_sequence(const struct batch_arrays *a, uint32_t row, uint32_t f
     }
     uint32_t context_len = start + item->num_tokens;
     uint32_t num_blocks = (context_len + block_size - 1) / block_size;
-    int32_t *table = a->block_tables + (size_t)row * a->header->block_table_stride;
-    uint32_t stride = a->header->block_table_stride;
+    uint32_t stride = a->block_table_stride;
+    int32_t *table = a->block_tables + (size_t)row * stride;
     memcpy(table, seq->block_table, num_blocks * sizeof *table); // ids are far below 2^31
     for (uint32_t i = num_blocks; i < stride; i++) table[i] = -1;
     a->context_len[row] = (int32_t)context_len;
 }
 
-static void fill_row(const struct batch_arrays *a, uint32_t row, uint32_t first_adjust,
-                     const struct sequence *seq, const struct sampling *sampling) {
-    a->rows[row] = sampling->row;
-    a->rows[row].draw = sequence_num_generated(seq);
-    a->rows[row].adjust_start = first_adjust;
-    a->rows[row].adjust_count = sampling->num_adjusts;
-    if (!sampling->num_adjusts) return; // memcpy wants pointers even for nothing
-    memcpy(a->adjusts + first_adjust, sampling->adjusts,
-           sampling->num_adjusts * sizeof *a->adjusts);
+// Where the next row's biases and masks go, in units of their kind from the tail's start.
+struct tail {
+    uint32_t bias, mask, mask_words;
+};
+
+static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
+                     const struct sequence *seq, struct batch_row how) {
+    const struct sampling *sampling = how.sampling;
+    struct sample_row *out = &a->rows[row];
+    *out = sampling->row;
+    out->draw = sequence_num_generated(seq);
+    out->counts_slot = how.counts_slot;
+    out->bias_start = tail->bias;
+    if (out->bias_count) {
+        memcpy(a->biases + tail->bias, sampling->biases, out->bias_count * sizeof *a->biases);
+        tail->bias += out->bias_count;
+    }
+    if (!sampling->mask) return;
+    memcpy(a->masks + (size_t)tail->mask * tail->mask_words, sampling->mask,
+           tail->mask_words * sizeof *a->masks);
+    out->mask = ++tail->mask; // counted from 1
 }
 
-static void fill(struct batch *batch, const struct schedule *schedule, struct batch_header header,
-                 uint32_t block_size, batch_sampling_fn sampling_of) {
-    size_t table_bytes = (size_t)header.num_seqs * header.block_table_stride * sizeof(int32_t);
-    header.first_adjust =
-        (uint32_t)((table_bytes + sizeof(struct sample_adjust) - 1) / sizeof(struct sample_adjust));
-    struct batch_arrays a = batch_bind(&header, batch->block);
-    CHECK(a.size_bytes <= batch->capacity_bytes, "%zu > %zu", a.size_bytes, batch->capacity_bytes);
-    header.size_bytes = (uint32_t)a.size_bytes;
-    *a.header = header;
+void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
+                 batch_row_fn row_of, uint32_t padded_seqs) {
+    struct batch_header header = count_schedule(schedule, block_size, row_of);
+    if (padded_seqs) {
+        CHECK(header.num_seqs <= padded_seqs && header.num_tokens == header.num_seqs &&
+                  header.num_logits == header.num_seqs,
+              "%u sequences, %u tokens, %u logits for %u rows", header.num_seqs, header.num_tokens,
+              header.num_logits, padded_seqs);
+        header.num_seqs = header.num_tokens = header.num_logits = padded_seqs;
+        header.max_query_len = 1;
+        if (!header.block_table_stride) header.block_table_stride = 1; // padding alone
+    }
+    size_t size_bytes = place_tail(&header, batch->mask_words);
+    CHECK(size_bytes <= batch->capacity_bytes, "%zu > %zu", size_bytes, batch->capacity_bytes);
+    header.size_bytes = (uint32_t)size_bytes;
+    *batch->header = header;
+    const struct step a = batch_bind(&header, batch->header);
 
-    uint32_t row = 0, token = 0, logit = 0, adjust = header.first_adjust;
+    struct tail tail = {header.first_bias, header.first_mask, batch->mask_words};
+    uint32_t row = 0, token = 0, logit = 0;
     a.query_start[0] = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        if (!item->seq) continue;
         fill_sequence(&a, row, token, item, block_size);
         token += item->num_tokens;
         a.query_start[++row] = (int32_t)token;
         if (!item->needs_token) continue;
-        const struct sampling *sampling = sampling_of(item->seq);
         a.logit_index[logit] = (int32_t)token - 1;
-        fill_row(&a, logit++, adjust, item->seq, sampling);
-        adjust += sampling->num_adjusts;
+        fill_row(&a, logit++, &tail, item->seq, row_of(item->seq));
     }
     for (; row < header.num_seqs; row++) {
         a.tokens[row] = 0;
@@ -134,25 +191,6 @@ static void fill(struct batch *batch, const struct schedule *schedule, struct ba
         a.query_start[row + 1] = (int32_t)row + 1;
         a.context_len[row] = 0;
         a.logit_index[row] = (int32_t)row;
-        a.rows[row] = (struct sample_row){
-            .top_p = 1.0f, .num_top = -1, .repetition_penalty = 1.0f, .adjust_start = adjust};
+        a.rows[row] = (struct sample_row){.top_p = 1.0f, .num_top = -1, .repetition_penalty = 1.0f};
     }
-    batch->arrays = a;
-}
-
-void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
-                 batch_sampling_fn sampling_of) {
-    struct batch_header header = count_schedule(schedule, block_size, sampling_of);
-    fill(batch, schedule, header, block_size, sampling_of);
-}
-
-void batch_build_padded(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
-                        batch_sampling_fn sampling_of, uint32_t num_rows) {
-    struct batch_header header = count_schedule(schedule, block_size, sampling_of);
-    CHECK(header.num_seqs <= num_rows && header.num_tokens == header.num_seqs &&
-              header.num_logits == header.num_seqs,
-          "%u sequences, %u tokens, %u logits for %u rows", header.num_seqs, header.num_tokens,
-          header.num_logits, num_rows);
-    header.num_seqs = header.num_tokens = header.num_logits = num_rows;
-    fill(batch, schedule, header, block_size, sampling_of);
 }

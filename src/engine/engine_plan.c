@@ -11,6 +11,12 @@
 
 enum { DEFAULT_MODEL_LEN_MAX = 4096 };
 
+// The option's name has been checked against the table.
+static enum quantization quantization_of(const char *name) {
+    if (strcmp(name, "int8") == 0) return QUANTIZATION_INT8;
+    return strcmp(name, "int4") == 0 ? QUANTIZATION_INT4 : QUANTIZATION_NONE;
+}
+
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 static const double default_kv_gib_max = 4.0;
 
@@ -27,10 +33,11 @@ static enum status choose_backend(struct engine_plan *plan,
         .cpu_isa = options->cpu_isa,
         .threads = options->threads,
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
+        .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
     };
     enum status status = backend_create(&plan->backend, &backend_options, err);
-    if (status || !plan->config.moe.num_experts || plan->backend->ops->experts) return status;
+    if (status || !plan->config.moe.num_experts || plan->backend->moe) return status;
     return err_set(err, ERR_UNSUPPORTED,
                    "%s/config.json: experts are not supported on the device %s", options->model,
                    plan->backend->name);
@@ -71,17 +78,14 @@ static enum status choose_lengths(struct engine_plan *plan,
         .block_size = block_size,
         .enable_prefix_caching = options->enable_prefix_caching != 0,
     };
-    // Of each sequence the ids that it has seen or biased: none twice.
-    uint32_t ids = wanted + PARAMS_LOGIT_BIAS_MAX;
-    if (ids > plan->config.vocab_size) ids = plan->config.vocab_size;
-    uint64_t adjusts = (uint64_t)max_num_seqs * ids;
-    plan->batch = (struct batch_limits){
+    struct step_limits *limits = &plan->runner.decoder.limits;
+    *limits = (struct step_limits){
         .max_num_tokens = max_num_tokens,
         .max_num_seqs = max_num_seqs,
+        .max_positions = wanted,
         .max_blocks_per_seq = (wanted + block_size - 1) / block_size,
-        .max_adjusts = adjusts < UINT32_MAX ? (uint32_t)adjusts : UINT32_MAX,
     };
-    if (batch_capacity_bytes(&plan->batch) > UINT32_MAX) {
+    if (batch_capacity_bytes(limits, plan->config.vocab_size) > UINT32_MAX) {
         return err_set(err, ERR_INVALID,
                        "max_num_seqs %u with max_model_len %u is more than one batch can describe",
                        max_num_seqs, wanted);
@@ -98,7 +102,7 @@ static size_t device_reserve_bytes(const struct engine_plan *plan) {
 static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequence_bytes) {
     size_t fixed = plan->weights_bytes + plan->workspace_bytes;
     size_t available = plan->memory_available_bytes;
-    if (plan->backend->ops->memory) {
+    if (plan->backend->queue) {
         fixed += device_reserve_bytes(plan);
         return available > fixed ? available - fixed : 0;
     }
@@ -111,6 +115,16 @@ static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequenc
     return bytes > sequence_bytes ? bytes : sequence_bytes;
 }
 
+static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *backend,
+                                   const char *name, struct err *err) {
+    *dtype = backend->kv_cache_dtype;
+    if (strcmp(name, "auto") == 0) return OK;
+    *dtype = strcmp(name, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
+    if (*dtype == backend->kv_cache_dtype || backend->has_f32_kv_cache) return OK;
+    return err_set(err, ERR_UNSUPPORTED, "kv_cache_dtype is %s, the device %s keeps %s alone", name,
+                   backend->name, backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
+}
+
 static enum status choose_kv_cache(struct engine_plan *plan,
                                    const struct nvllm_engine_options *options, struct err *err) {
     uint32_t block_size = plan->scheduler.block_size;
@@ -120,19 +134,21 @@ static enum status choose_kv_cache(struct engine_plan *plan,
         .num_kv_heads = plan->shape.num_kv_heads,
         .head_dim = plan->config.head_dim,
         .num_heads = plan->shape.num_heads,
-        .max_num_seqs = plan->batch.max_num_seqs,
-        .max_num_tokens = plan->batch.max_num_tokens,
+        .limits = plan->runner.decoder.limits,
     };
+    enum status status = choose_kv_dtype(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
+    if (status) return status;
+    uint32_t max_blocks_per_seq = spec.limits.max_blocks_per_seq;
     plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
-    if (plan->kv_block_bytes > SIZE_MAX / 4 / plan->batch.max_blocks_per_seq) {
+    if (plan->kv_block_bytes > SIZE_MAX / 4 / max_blocks_per_seq) {
         return err_set(err, ERR_UNSUPPORTED, "a KV cache block of %zu bytes, max_model_len %u",
                        plan->kv_block_bytes, plan->max_model_len);
     }
-    size_t sequence_bytes = plan->kv_block_bytes * plan->batch.max_blocks_per_seq;
+    size_t sequence_bytes = plan->kv_block_bytes * max_blocks_per_seq;
     uint64_t num_blocks = (uint64_t)options->num_kvcache_blocks;
     if (!num_blocks && options->kv_cache_gib > 0) {
         num_blocks = (uint64_t)(options->kv_cache_gib * gib / (double)plan->kv_block_bytes);
-        if (num_blocks < plan->batch.max_blocks_per_seq) {
+        if (num_blocks < max_blocks_per_seq) {
             return err_set(
                 err, ERR_INVALID,
                 "kv_cache_gib %g holds %llu tokens, fewer than max_model_len %u; it takes %.3f",
@@ -143,8 +159,7 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     if (!num_blocks) {
         num_blocks = kv_bytes_by_default(plan, sequence_bytes) / plan->kv_block_bytes;
         // Too few are refused by what they would need together with all else.
-        if (num_blocks < plan->batch.max_blocks_per_seq)
-            num_blocks = plan->batch.max_blocks_per_seq;
+        if (num_blocks < max_blocks_per_seq) num_blocks = max_blocks_per_seq;
     }
     uint64_t most = (uint64_t)INT32_MAX / block_size; // slots are int32_t
     if (num_blocks > most) num_blocks = most;
@@ -172,9 +187,9 @@ enum status engine_plan_check_memory(const struct engine_plan *plan, struct err 
 // Memory that this process may take: of a device its share, as far as others have not taken it.
 static enum status find_memory(struct engine_plan *plan, double utilization, struct err *err) {
     plan->memory_available_bytes = cpu_memory_available_bytes();
-    if (!plan->backend->ops->memory) return OK;
+    if (!plan->backend->queue) return OK;
     size_t left = 0, total = 0;
-    enum status status = plan->backend->ops->memory(plan->backend, &left, &total, err);
+    enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
     size_t share = (size_t)(utilization * (double)total);
     plan->memory_available_bytes = left < share ? left : share;
     return status;
@@ -196,24 +211,23 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     plan->seed = (uint64_t)options->seed;
     // prefill-first may admit what it just preempted in the same step, whose last token would have
     // to be known then.
-    bool is_beside = plan->backend->ops->event_create != NULL;
+    bool is_beside = plan->backend->queue != NULL;
     bool is_mixed = strcmp(options->schedule, "mixed") == 0;
     plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
                                   (is_beside && strcmp(options->async_scheduling, "off") != 0));
     if ((status = choose_lengths(plan, options, err))) goto fail;
 
-    plan->runner.decoder = (struct decoder_limits){
-        .max_num_tokens = plan->batch.max_num_tokens,
-        .max_num_logits = plan->batch.max_num_seqs,
-        .max_positions = plan->max_model_len,
-    };
-    plan->runner.batch_bytes = batch_capacity_bytes(&plan->batch);
+    struct decoder_options *decoder = &plan->runner.decoder;
+    decoder->config = &plan->config;
+    decoder->traits = &plan->traits;
+    decoder->shape = &plan->shape;
+    decoder->backend = plan->backend;
+    plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
     plan->runner.enforce_eager = options->enforce_eager != 0;
     if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
     plan->weights_bytes =
         decoder_weights_bytes(&plan->config, &plan->traits, &plan->shape, plan->backend);
-    plan->workspace_bytes =
-        model_runner_workspace_bytes(&plan->config, &plan->shape, &plan->runner, plan->backend);
+    plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
     return OK;
 fail:
@@ -299,13 +313,26 @@ static int add_moe(json_t *root, const struct engine_plan *plan) {
     return failed;
 }
 
+static const char *weight_name(const struct backend *backend) {
+    switch (backend->quantization) {
+    case QUANTIZATION_INT8:
+        return "INT8";
+    case QUANTIZATION_INT4:
+        return "INT4";
+    case QUANTIZATION_NONE:
+        break;
+    }
+    return dtype_name(backend->weight_dtype);
+}
+
 enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err) {
     const struct model_config *c = &plan->config;
     json_t *root = json_pack(
-        "{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
+        "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
         "family", plan->traits.family, "architecture", c->architecture, "dtype",
-        dtype_name(c->dtype), "weight_dtype", dtype_name(plan->backend->weight_dtype),
-        "num_parameters", (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
+        dtype_name(c->dtype), "weight_dtype", weight_name(plan->backend), "kv_cache_dtype",
+        dtype_name(plan->runner.kv_cache.dtype), "num_parameters",
+        (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
         (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",
         (json_int_t)c->intermediate_size, "num_layers", (json_int_t)c->num_layers, "num_heads",
         (json_int_t)c->num_heads, "num_kv_heads", (json_int_t)c->num_kv_heads, "head_dim",

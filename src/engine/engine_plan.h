@@ -24,8 +24,7 @@ struct engine_plan {
     uint32_t max_model_len;
     uint64_t seed;
     struct scheduler_config scheduler; // hash_seed left 0
-    struct batch_limits batch;
-    struct model_runner_limits runner;
+    struct model_runner_options runner; // its decoder.limits are the step's
 
     size_t weights_bytes;
     size_t workspace_bytes;

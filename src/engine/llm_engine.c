@@ -2,14 +2,18 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <xxhash.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
+#include "base/secret.h"
 #include "engine/llm_engine_internal.h"
+
+static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);
+static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, const char *why);
+static void publish_stats(struct llm_engine *engine);
 
 // tokenizer.json is read on a thread of its own beside the weights.
 struct tokenizer_load {
@@ -56,38 +60,41 @@ static enum status finish_tokenizer_load(struct tokenizer_load *load, struct tok
     return load->status;
 }
 
-static enum status load_weights(struct llm_engine *engine, const char *model, struct err *err) {
+struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
+    if (!given) return (struct interrupt){0};
+    return (struct interrupt){.is_wanted = given->is_wanted, .user_data = given->user_data};
+}
+
+static enum status load_weights(struct llm_engine *engine,
+                                const struct nvllm_engine_options *options, struct err *err) {
     struct weights *weights = NULL;
     enum status status = engine->plan.dummy_weights ? weights_open_dummy(&weights, err)
-                                                    : weights_open(&weights, model, err);
+                                                    : weights_open(&weights, options->model, err);
     if (status) return status;
-    status = model_runner_create(&engine->runner, &engine->plan.config, weights,
-                                 engine->plan.backend, &engine->plan.runner, err);
+    const struct interrupt interrupt = llm_engine_interrupt(options->interrupt);
+    struct model_runner_options runner = engine->plan.runner;
+    runner.decoder.interrupt = &interrupt;
+    status = model_runner_create(&engine->runner, &runner, weights, err);
     weights_close(weights);
     return status;
 }
 
-// Cached prefixes are found by hash; a seed nobody can know keeps others from forging one.
-static uint64_t secret_seed(void) {
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) return seed;
-    double now = clock_seconds();
-    return XXH3_64bits(&now, sizeof now);
-}
-
 static enum status create_scheduler(struct llm_engine *engine, struct err *err) {
     struct scheduler_config config = engine->plan.scheduler;
-    engine->secret = secret_seed();
+    engine->secret = secret_make(); // cached prefixes are found by hash: nobody is to forge one
     config.hash_seed = engine->secret;
     enum status status = scheduler_create(&engine->scheduler, &config, err);
+    if (!status) status = count_slots_init(&engine->count_slots, config.max_num_seqs, err);
     if (status) return status;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        status = batch_init(&engine->batches[i], engine->plan.backend, &engine->plan.batch, err);
+        struct flight *flight = &engine->flights[i];
+        flight->slot = i;
+        status = schedule_init(&flight->schedule, config.max_num_seqs, err);
         if (status) return status;
-        engine->flights[i].slot = i;
-        engine->flights[i].requests =
-            calloc(engine->plan.batch.max_num_seqs, sizeof *engine->flights[i].requests);
-        if (!engine->flights[i].requests) return err_nomem(err, "scheduler");
+        status =
+            batch_init(&flight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
+                       engine->plan.config.vocab_size, err);
+        if (status) return status;
     }
     return OK;
 }
@@ -104,6 +111,37 @@ static enum status check_vocabulary(const struct llm_engine *engine, struct err 
                    vocab_size);
 }
 
+// A model may have no template, or one that is broken: what it is said to the first chat. One that
+// the caller has named must work.
+static enum status open_chat_template(struct llm_engine *engine,
+                                      const struct nvllm_engine_options *options, struct err *err) {
+    struct err why = {0};
+    enum status status =
+        chat_template_open(&engine->chat_template, options->model, options->chat_template, &why);
+    if (status == ERR_NOMEM || (status && options->chat_template)) {
+        if (err) *err = why;
+        return status;
+    }
+    engine->template_status = status;
+    engine->template_err = why;
+    return OK;
+}
+
+static void init_stats(struct llm_engine *engine, double load_seconds) {
+    const struct engine_plan *plan = &engine->plan;
+    engine->stats = (struct nvllm_stats){
+        .struct_size = sizeof engine->stats,
+        .num_kv_blocks = plan->scheduler.num_blocks,
+        .block_size = plan->scheduler.block_size,
+        .max_model_len = plan->max_model_len,
+        .load_seconds = load_seconds,
+        .weights_bytes = plan->weights_bytes,
+        .workspace_bytes = plan->workspace_bytes,
+        .kv_cache_bytes = (uint64_t)plan->kv_block_bytes * plan->scheduler.num_blocks,
+    };
+    publish_stats(engine);
+}
+
 enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine_options *options,
                               struct err *err) {
     *out = NULL;
@@ -115,30 +153,26 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         status = err_nomem(err, "engine");
         goto fail;
     }
-    engine->model = strdup(options->model);
-    if (!engine->model) {
-        status = err_nomem(err, "engine");
-        goto fail;
-    }
     if ((status = engine_plan_make(&engine->plan, options, err))) goto fail;
     if ((status = engine_plan_check_memory(&engine->plan, err))) goto fail;
-    if (options->chat_template) { // the model's own is opened when the first chat comes
-        const char *model = options->model, *path = options->chat_template;
-        if ((status = chat_template_open(&engine->chat_template, model, path, err))) goto fail;
-    }
+    if ((status = open_chat_template(engine, options, err))) goto fail;
     if (!options->skip_tokenizer_init) {
         if ((status = start_tokenizer_load(load, options->model, err))) goto fail;
     }
-    status = load_weights(engine, options->model, err);
+    status = load_weights(engine, options, err);
     enum status tokenizer_status =
         finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
     if (!status) status = tokenizer_status;
     if (status) goto fail;
     if ((status = check_vocabulary(engine, err))) goto fail;
     if ((status = create_scheduler(engine, err))) goto fail;
+    const struct inbox_bounds bounds = {(uint32_t)options->max_num_waiting,
+                                        (uint64_t)options->max_waiting_tokens};
+    if ((status = inbox_init(&engine->inbox, bounds, err))) goto fail;
+    status = model_runner_warm_up(engine->runner, &engine->flights[0].batch, err);
+    if (status) goto fail;
+    init_stats(engine, clock_seconds() - start);
     free(load);
-    engine->next_id = 1;
-    engine->stats.load_seconds = clock_seconds() - start;
     *out = engine;
     return OK;
 fail:
@@ -147,206 +181,149 @@ fail:
     return status;
 }
 
-static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);
-
 void llm_engine_destroy(struct llm_engine *engine) {
-    if (!engine) return;
-    if (engine->scheduler) llm_engine_abort_all(engine);
+    if (!engine || llm_engine_enter(engine, NULL)) return;
+    if (engine->inbox.is_ready) end_all(engine, NVLLM_FINISH_ABORT, NULL);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         // Until the device no longer reads what is freed below.
         if (engine->flights[i].is_launched) (void)!land(engine, &engine->flights[i], NULL);
     }
-    request_table_fini(&engine->requests);
+    inbox_fini(&engine->inbox);
+    count_slots_fini(&engine->count_slots);
     scheduler_destroy(engine->scheduler);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        batch_fini(&engine->batches[i], engine->plan.backend);
-        free(engine->flights[i].requests);
+        batch_fini(&engine->flights[i].batch, engine->plan.backend);
+        schedule_fini(&engine->flights[i].schedule);
     }
     model_runner_destroy(engine->runner);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
     chat_template_close(engine->chat_template);
-    free(engine->model);
-    buf_fini(&engine->piece);
     free(engine);
 }
 
-// A request's own stream of random numbers when it brings no seed.
-static uint64_t request_seed(const struct llm_engine *engine, uint64_t id) {
-    const uint64_t key[2] = {engine->plan.seed, id};
-    return XXH3_64bits(key, sizeof key);
-}
-
-// Keyed by the secret: nobody can make two salts that meet. 0 is the common salt.
-static uint64_t salt_of(const struct llm_engine *engine, const char *salt) {
-    uint64_t hash = XXH3_64bits_withSeed(salt, strlen(salt), engine->secret);
-    return hash ? hash : 1;
-}
-
-static enum status build_request(struct llm_engine *engine, struct request *request,
-                                 const struct nvllm_request *in, const int32_t *ids, uint32_t count,
-                                 struct err *err) {
-    uint64_t id = engine->next_id;
-    enum status status =
-        sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
-                      engine->plan.config.vocab_size, request_seed(engine, id), ids, count, err);
-    if (status) return status;
-    const struct nvllm_sampling_params *params = &request->sampling.params;
-    if (params->num_stop && !engine->tokenizer) {
-        return err_set(err, ERR_INVALID,
-                       "stop strings need the tokenizer, which skip_tokenizer_init left out");
-    }
-    status = output_text_init(&request->text, engine->tokenizer, params->stop, params->num_stop,
-                              in->keep_special_tokens != 0, err);
-    if (status) return status;
-    size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
-    buf_clear(&engine->piece);
-    if ((status = buf_reserve(&engine->piece, piece, err))) return status;
-
-    uint32_t room = engine->plan.max_model_len - count;
-    uint32_t max_new = (uint32_t)params->max_tokens < room ? (uint32_t)params->max_tokens : room;
-    uint64_t salt = in->cache_salt ? salt_of(engine, in->cache_salt) : 0;
-    status = sequence_create(&request->seq, id, ids, count, max_new,
-                             engine->plan.scheduler.block_size, salt, err);
-    if (status) return status;
-    request->seq->user = request;
-    request->on_event = in->on_event;
-    request->user_data = in->user_data;
-    request->finish_event_only = in->finish_event_only != 0;
-    return OK;
-}
-
-enum status llm_engine_add_request(struct llm_engine *engine, const struct nvllm_request *in,
-                                   uint64_t *request_id, struct err *err) {
-    if (engine->failed)
-        return err_set(err, ERR_DEVICE, "the engine has failed and must be destroyed");
-    if (engine->in_callback) {
-        return err_set(err, ERR_INVALID, "requests cannot be added from an event callback");
-    }
-    struct token_list encoded = {0};
-    const int32_t *ids = NULL;
-    size_t count = 0;
-    struct request *request = calloc(1, sizeof *request);
-    enum status status = request ? OK : err_nomem(err, "request");
-    if (!status) status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, err);
-    if (!status) status = build_request(engine, request, in, ids, (uint32_t)count, err);
-    if (!status) status = request_table_add(&engine->requests, request, err);
-    if (!status) {
-        status = scheduler_add(engine->scheduler, request->seq, err);
-        if (status) request_table_remove(&engine->requests, request->seq->id);
-    }
-    token_list_fini(&encoded);
-    if (status) {
-        request_destroy(request);
-        return status;
-    }
-    *request_id = engine->next_id++;
-    engine->stats.num_requests_added++;
-    return OK;
-}
-
-static const struct sampling *sampling_of(const struct sequence *seq) {
+static struct batch_row row_of(const struct sequence *seq) {
     const struct request *request = seq->user;
-    return &request->sampling;
+    return (struct batch_row){&request->sampling, request->counts_slot};
 }
 
-static void fail_all(struct llm_engine *engine, const char *why) {
-    engine->failed = true;
-    for (struct sequence *seq; (seq = scheduler_first(engine->scheduler));) {
-        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ERROR, why);
+// Token counts for the rows that need them and have none: new ones, and preempted ones whose slot
+// another took. All tokens of such a sequence are known.
+static void begin_counts(struct llm_engine *engine, const struct schedule *schedule) {
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct sequence *seq = schedule->items[i].seq;
+        struct request *request = seq->user;
+        bool is_wanted = schedule->items[i].needs_token && request->sampling.has_penalties;
+        if (!is_wanted || request->counts_slot) continue;
+        CHECK(!seq->has_pending_token, "request %llu", (unsigned long long)seq->id);
+        count_slots_take(&engine->count_slots, request);
+        model_runner_begin_counts(engine->runner, request->counts_slot, seq->token_ids,
+                                  seq->num_prompt_tokens, seq->num_tokens);
     }
+}
+
+// Those that are scheduled for the first time no longer wait.
+static void note_scheduled(struct llm_engine *engine, const struct schedule *schedule, double now) {
+    uint32_t num_requests = 0;
+    uint64_t num_tokens = 0;
+    for (uint32_t i = schedule->num_decode_tokens; i < schedule->num_items; i++) {
+        struct request *request = schedule->items[i].seq->user;
+        if (request->times.first_scheduled > 0) continue;
+        request->times.first_scheduled = now;
+        num_requests++;
+        num_tokens += request->seq->num_prompt_tokens;
+    }
+    if (num_requests) inbox_note_scheduled(&engine->inbox, num_requests, num_tokens);
 }
 
 // Batch and launch of what the scheduler picked.
-static enum status launch(struct llm_engine *engine, const struct schedule *schedule, double start,
+static enum status launch(struct llm_engine *engine, struct flight *flight, double start,
                           struct err *err) {
-    struct flight *flight = &engine->flights[engine->next_slot];
-    struct batch *batch = &engine->batches[engine->next_slot];
-    uint32_t block_size = engine->plan.scheduler.block_size;
-    uint32_t padded = 0;
+    const struct schedule *schedule = &flight->schedule;
+    uint32_t padded_seqs = 0;
     if (schedule->num_prefill_tokens == 0) {
-        padded = model_runner_padded_rows(engine->runner, schedule->num_items);
+        padded_seqs = model_runner_padded_seqs(engine->runner, schedule->num_items);
     }
-    if (padded) {
-        batch_build_padded(batch, schedule, block_size, sampling_of, padded);
-    } else {
-        batch_build(batch, schedule, block_size, sampling_of);
-    }
-    flight->num_rows = 0;
-    flight->needs_history = false;
-    for (uint32_t i = 0; i < schedule->num_items; i++) {
-        if (!schedule->items[i].needs_token) continue;
-        struct request *request = schedule->items[i].seq->user;
-        request->flight_entries[flight->slot] = &flight->requests[flight->num_rows];
-        flight->requests[flight->num_rows++] = request;
-        flight->needs_history = flight->needs_history || request->sampling.track_outputs;
-    }
+    begin_counts(engine, schedule);
+    batch_build(&flight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
     engine->stats.schedule_seconds += clock_seconds() - start;
 
     struct model_runner_times times = {0};
     enum status status =
-        model_runner_launch(engine->runner, &batch->arrays, flight->slot, &times, err);
+        model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
     if (status) return status;
     engine->stats.forward_seconds += times.forward_seconds;
     engine->stats.sample_seconds += times.sample_seconds;
-    flight->num_prefill_tokens = schedule->num_prefill_tokens;
-    flight->num_decode_tokens = schedule->num_decode_tokens;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        struct request *request = schedule->items[i].seq->user;
+        request->num_flights++;
+    }
     flight->is_launched = true;
     engine->next_slot = (engine->next_slot + 1) % MODEL_RUNNER_SLOTS;
     return OK;
 }
 
-// The step counts as done for the scheduler: whatever is launched next runs after it. Its tokens
-// are there, if not known.
+// The step counts as done for the scheduler: whatever is launched next runs after it. Each token
+// that it samples gets a placeholder; land() fills in the ids.
 static void advance(struct llm_engine *engine, struct flight *flight) {
     scheduler_advance(engine->scheduler);
-    for (uint32_t row = 0; row < flight->num_rows; row++) {
-        struct request *request = flight->requests[row];
-        if (!request) continue;
-        scheduler_append_pending(engine->scheduler, request->seq, row);
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < flight->schedule.num_items; i++) {
+        const struct scheduled *item = &flight->schedule.items[i];
+        if (!item->needs_token) continue;
+        if (item->seq->status != SEQUENCE_FINISHED) {
+            scheduler_append_pending(engine->scheduler, item->seq, row);
+        }
+        row++;
     }
 }
 
-// Waits for a step's results and hands them out. An event's callback may abort requests further
-// on, whose entries are NULL then.
+// The step no longer points to the request.
+static void leave_flight(struct request *request) {
+    request->num_flights--;
+    if (request->has_ended && !request->num_flights) request_destroy(request);
+}
+
+// Waits for a step's results and hands them out.
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
+    const struct schedule *schedule = &flight->schedule;
     const struct sample_result *results = NULL;
     struct model_runner_times times = {0};
     flight->is_launched = false;
     enum status status = model_runner_wait(engine->runner, flight->slot, &results, &times, err);
     engine->stats.forward_seconds += times.forward_seconds;
-    if (status) return status;
     double start = clock_seconds();
-    // Not at the launch: rates are taken over the call that waited for the tokens.
-    engine->stats.num_steps++;
-    engine->stats.num_prefill_tokens += flight->num_prefill_tokens;
-    engine->stats.num_decode_tokens += flight->num_decode_tokens;
-    for (uint32_t row = 0; row < flight->num_rows; row++) {
-        struct request *request = flight->requests[row];
-        if (!request) continue;
-        request->flight_entries[flight->slot] = NULL;
-        llm_engine_take_token(engine, request, &results[row]);
+    if (!status) {
+        // Not at the launch: rates are taken over the call that waited for the tokens.
+        engine->stats.num_steps++;
+        engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
+        engine->stats.num_decode_tokens += schedule->num_decode_tokens;
+    }
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        struct request *request = item->seq->user;
+        uint32_t its_row = row;
+        row += item->needs_token;
+        if (!status && item->needs_token && !request->has_ended) {
+            llm_engine_take_token(engine, request, &results[its_row], start);
+        }
+        leave_flight(request);
     }
     engine->stats.output_seconds += clock_seconds() - start;
-    return OK;
+    return status;
 }
 
 // One step, or in asynchronous operation the launch of one and the results of the one before.
 static enum status step(struct llm_engine *engine, struct err *err) {
     double start = clock_seconds();
-    struct flight *before = &engine->flights[(engine->next_slot + 1) % MODEL_RUNNER_SLOTS];
-    if (before->is_launched) {
-        advance(engine, before);
-        if (before->needs_history) {
-            enum status status = land(engine, before, err);
-            if (status) return status;
-            start = clock_seconds();
-        }
-    }
-    const struct schedule *schedule = scheduler_schedule(engine->scheduler);
     struct flight *now = &engine->flights[engine->next_slot];
-    if (schedule->num_items > 0) {
-        enum status status = launch(engine, schedule, start, err);
+    struct flight *before = &engine->flights[(engine->next_slot + 1) % MODEL_RUNNER_SLOTS];
+    if (before->is_launched) advance(engine, before);
+    scheduler_schedule(engine->scheduler, &now->schedule);
+    note_scheduled(engine, &now->schedule, start);
+    if (now->schedule.num_items > 0) {
+        enum status status = launch(engine, now, start, err);
         if (status) return status;
     }
     if (before->is_launched) return land(engine, before, err);
@@ -355,64 +332,106 @@ static enum status step(struct llm_engine *engine, struct err *err) {
     return land(engine, now, err);
 }
 
-enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
-    if (engine->failed)
-        return err_set(err, ERR_DEVICE, "the engine has failed and must be destroyed");
-    if (engine->in_callback) {
-        return err_set(err, ERR_INVALID, "an event callback cannot step the engine");
+// What other threads, and events, have told since the last time. True: some request was aborted.
+static bool take_in(struct llm_engine *engine) {
+    struct inbox_news news = inbox_take(&engine->inbox);
+    for (struct request *request = news.submitted, *next; request; request = next) {
+        next = request->next_submitted;
+        llm_engine_accept(engine, request);
     }
-    struct err why = {0};
-    enum status status = step(engine, &why);
-    if (!status) return OK;
-    fail_all(engine, why.message);
-    return err_set(err, status, "%s", why.message);
+    for (struct request *request = news.aborted, *next; request; request = next) {
+        next = request->next_aborted;
+        llm_engine_end_aborted(engine, request);
+    }
+    return news.aborted != NULL;
 }
 
-bool llm_engine_has_unfinished(const struct llm_engine *engine) {
-    return scheduler_has_unfinished(engine->scheduler);
+// An event may submit and abort others while they end: until nothing is left.
+static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, const char *why) {
+    for (;;) {
+        take_in(engine);
+        struct sequence *seq = scheduler_first(engine->scheduler);
+        if (!seq) return;
+        llm_engine_end_request(engine, seq->user, reason, why);
+    }
+}
+
+static void publish_stats(struct llm_engine *engine) {
+    struct nvllm_stats stats = engine->stats;
+    stats.num_cached_tokens = scheduler_num_cached_tokens(engine->scheduler);
+    stats.num_preemptions = scheduler_num_preemptions(engine->scheduler);
+    stats.num_running = scheduler_num_running(engine->scheduler);
+    stats.num_kv_blocks_used = scheduler_num_blocks_used(engine->scheduler);
+    stats.num_kv_blocks_peak = scheduler_num_blocks_peak(engine->scheduler);
+    inbox_publish(&engine->inbox, &stats);
+}
+
+enum status llm_engine_enter(struct llm_engine *engine, struct err *err) {
+    if (!atomic_exchange(&engine->is_entered, true)) return OK;
+    return err_set(err, ERR_INVALID,
+                   "the engine is in use, by another thread or by the call that delivers this "
+                   "event");
+}
+
+void llm_engine_leave(struct llm_engine *engine) {
+    atomic_store(&engine->is_entered, false);
+}
+
+static enum status check_alive(const struct llm_engine *engine, struct err *err) {
+    if (!engine->failed) return OK;
+    return err_set(err, ERR_DEVICE, "the engine has failed and must be destroyed");
+}
+
+enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
+    struct err why = {0};
+    enum status status = check_alive(engine, err);
+    if (status) return status;
+    take_in(engine);
+    status = step(engine, &why);
+    if (status) {
+        engine->failed = true;
+        inbox_fail(&engine->inbox);
+        end_all(engine, NVLLM_FINISH_ERROR, why.message);
+        err_set(err, status, "%s", why.message);
+    }
+    publish_stats(engine);
+    return status;
+}
+
+enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct err *err) {
+    enum status status = check_alive(engine, err);
+    if (status) return status;
+    bool has_ended = take_in(engine);
+    publish_stats(engine);
+    if (!has_ended) inbox_wait(&engine->inbox, seconds);
+    return OK;
+}
+
+void llm_engine_wake(struct llm_engine *engine) {
+    inbox_wake(&engine->inbox);
+}
+
+void llm_engine_drain(struct llm_engine *engine) {
+    inbox_drain(&engine->inbox);
 }
 
 bool llm_engine_abort(struct llm_engine *engine, uint64_t request_id) {
-    struct request *request = request_table_find(&engine->requests, request_id);
-    if (!request || request->ending || request->abort_requested) return false;
-    if (engine->in_callback) {
-        request->abort_requested = true;
-        request->next_aborted = engine->aborted;
-        engine->aborted = request;
-    } else {
-        llm_engine_end_request(engine, request, NVLLM_FINISH_ABORT, NULL);
-    }
-    return true;
+    return inbox_abort(&engine->inbox, request_id);
 }
 
-void llm_engine_abort_all(struct llm_engine *engine) {
-    for (struct sequence *seq; (seq = scheduler_first(engine->scheduler));) {
-        llm_engine_end_request(engine, seq->user, NVLLM_FINISH_ABORT, NULL);
-    }
+uint32_t llm_engine_num_unfinished(struct llm_engine *engine) {
+    return inbox_num_unfinished(&engine->inbox);
 }
 
-void llm_engine_stats(const struct llm_engine *engine, struct nvllm_stats *stats) {
-    *stats = engine->stats;
-    stats->struct_size = sizeof *stats;
-    stats->num_cached_tokens = scheduler_num_cached_tokens(engine->scheduler);
-    stats->num_preemptions = scheduler_num_preemptions(engine->scheduler);
-    stats->num_running = scheduler_num_running(engine->scheduler);
-    stats->num_waiting = scheduler_num_waiting(engine->scheduler);
-    stats->num_kv_blocks = engine->plan.scheduler.num_blocks;
-    stats->num_kv_blocks_used = scheduler_num_blocks_used(engine->scheduler);
-    stats->num_kv_blocks_peak = scheduler_num_blocks_peak(engine->scheduler);
-    stats->block_size = engine->plan.scheduler.block_size;
-    stats->max_model_len = engine->plan.max_model_len;
+bool llm_engine_is_unfinished(struct llm_engine *engine, uint64_t request_id) {
+    return inbox_is_unfinished(&engine->inbox, request_id);
+}
+
+void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats) {
+    inbox_read_stats(&engine->inbox, stats);
     stats->peak_rss_bytes = cpu_peak_rss_bytes();
-    stats->weights_bytes = engine->plan.weights_bytes;
-    stats->workspace_bytes = engine->plan.workspace_bytes;
-    stats->kv_cache_bytes = (uint64_t)engine->plan.kv_block_bytes * stats->num_kv_blocks;
 }
 
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {
     return engine->tokenizer;
-}
-
-struct model_runner *llm_engine_runner(struct llm_engine *engine) {
-    return engine->runner;
 }

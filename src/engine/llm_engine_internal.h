@@ -1,56 +1,67 @@
-/* The engine's own struct, shared by llm_engine.c (life, step), llm_engine_prompt.c (what
- * goes in) and llm_engine_output.c (events). */
+/* The engine's own struct, shared by llm_engine.c (life, step), llm_engine_prompt.c and
+ * llm_engine_request.c (what goes in) and llm_engine_output.c (events).
+ *
+ * Any thread reads what does not change after llm_engine_create, and uses the inbox. Everything else
+ * is touched by the engine's thread alone. */
 #ifndef ENGINE_LLM_ENGINE_INTERNAL_H
 #define ENGINE_LLM_ENGINE_INTERNAL_H
 
-#include "engine/engine_plan.h"
-#include "engine/llm_engine.h"
-#include "engine/request_table.h"
+#include <stdatomic.h>
 
-// A step that was launched and whose results are not taken yet.
+#include "engine/count_slots.h"
+#include "engine/engine_plan.h"
+#include "engine/inbox.h"
+#include "engine/llm_engine.h"
+
+// A step from its schedule until its results are taken. The requests of its schedule live until then,
+// also those that end meanwhile.
 struct flight {
     bool is_launched;
-    uint32_t slot; // of the runner, and of the engine's batches
-    // [num_rows] by row of the results; NULL: ended meanwhile
-    struct request **requests;
-    uint32_t num_rows;
-    uint32_t num_prefill_tokens, num_decode_tokens; // as of struct schedule
-    bool needs_history; // a row's penalties wait for its token
+    uint32_t slot; // of the runner
+    struct schedule schedule;
+    struct batch batch;
 };
 
 struct llm_engine {
+    // Never change after llm_engine_create.
     struct engine_plan plan;
     struct tokenizer *tokenizer; // NULL with skip_tokenizer_init
-    char *model; // the folder, for a chat template that is opened late
-    struct chat_template *chat_template; // NULL until it is wanted
+    struct chat_template *chat_template; // NULL: the model has none that works, because of
+    enum status template_status;
+    struct err template_err;
+    uint64_t secret; // of this process: keys the hashes of the prefix cache
+
+    struct inbox inbox;
+    atomic_bool is_entered; // a thread is in a function of the engine's thread
+
     struct model_runner *runner;
-    struct scheduler *scheduler;
-    struct batch batches[MODEL_RUNNER_SLOTS];
+    struct scheduler *scheduler; // any thread may call scheduler_check
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
     uint32_t next_slot;
-    struct request_table requests;
-    struct buf piece; // text of one event, reserved when requests are added
-    uint64_t secret; // of this process: keys the hashes of the prefix cache
-    uint64_t next_id;
-    bool in_callback; // an event is being delivered
-    struct request *aborted; // by that callback, linked through next_aborted
+    struct count_slots count_slots;
     bool failed; // the device is gone: nothing more can run
-    struct nvllm_stats stats; // what the scheduler does not count itself
+    struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
 };
 
-// The prompt's ids: the caller's, or those of its text or chat in *encoded. Checked.
-MUST_USE enum status llm_engine_prompt_ids(struct llm_engine *engine,
+// The prompt's ids: the caller's, or those of its text or chat in *encoded. Checked. Any thread.
+MUST_USE enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                                            const struct nvllm_request *request,
                                            struct token_list *encoded, const int32_t **ids,
                                            size_t *count, struct err *err);
 
-// One generated token of a request, pending until now: checked for its end, delivered. Frees the
-// request at its end.
+// A request that was taken out of the inbox: from now on it is the scheduler's.
+void llm_engine_accept(struct llm_engine *engine, struct request *request);
+
+// One generated token of a request, pending until `now`: checked for its end, delivered. At its end
+// the request is freed, or marked where launched steps still point to it. A request that was aborted
+// stays as it is.
 void llm_engine_take_token(struct llm_engine *engine, struct request *request,
-                           const struct sample_result *result);
-// Ends a request without a token, delivers the event and frees it.
-// `error`: why, with NVLLM_FINISH_ERROR; else NULL.
+                           const struct sample_result *result, double now);
+// Ends a request without a token: delivers the event and frees or marks it. `error`: why, with
+// NVLLM_FINISH_ERROR; else NULL. One that was aborted meanwhile stays as it is.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
                             enum nvllm_finish_reason reason, const char *error);
+// The same for one that was taken from the inbox's aborted ones.
+void llm_engine_end_aborted(struct llm_engine *engine, struct request *request);
 
 #endif

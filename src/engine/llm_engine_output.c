@@ -9,10 +9,12 @@ static struct nvllm_event event_of(const struct request *request) {
         .token_id = -1,
         .text = "",
         .stop_token_id = -1,
+        .prompt_token_ids = seq->token_ids,
         .num_prompt_tokens = seq->num_prompt_tokens,
         .num_cached_tokens = seq->num_cached_tokens,
         .num_generated_tokens = sequence_num_known(seq) - seq->num_prompt_tokens,
         .token_ids = seq->token_ids + seq->num_prompt_tokens,
+        .times = request->times,
     };
 }
 
@@ -21,13 +23,11 @@ static void add_text(struct nvllm_event *event, const struct buf *piece) {
     event->text_len = piece->len;
 }
 
-static void deliver(struct llm_engine *engine, struct request *request,
-                    const struct nvllm_event *event) {
+static void deliver(const struct request *request, const struct nvllm_event *event) {
     if (!request->on_event) return;
-    request->ending = event->finish_reason != NVLLM_FINISH_NONE;
     struct nvllm_event last;
     if (request->finish_event_only) {
-        if (!request->ending) return;
+        if (!event->finish_reason) return;
         last = *event;
         last.text = "";
         last.text_len = 0;
@@ -35,46 +35,39 @@ static void deliver(struct llm_engine *engine, struct request *request,
         last.num_top = 0;
         event = &last;
     }
-    engine->in_callback = true;
     request->on_event(event, request->user_data);
-    engine->in_callback = false;
 }
 
 static void release(struct llm_engine *engine, struct request *request) {
-    for (uint32_t slot = 0; slot < MODEL_RUNNER_SLOTS; slot++) {
-        if (request->flight_entries[slot]) *request->flight_entries[slot] = NULL;
-    }
+    bool was_scheduled = request->times.first_scheduled > 0;
     scheduler_finish(engine->scheduler, request->seq);
-    request_table_remove(&engine->requests, request->seq->id);
-    request_destroy(request);
+    count_slots_give_back(&engine->count_slots, request);
+    inbox_remove(&engine->inbox, request, !was_scheduled);
     engine->stats.num_requests_finished++;
+    request->has_ended = true;
+    if (!request->num_flights) request_destroy(request);
 }
 
 static void end_one(struct llm_engine *engine, struct request *request,
                     enum nvllm_finish_reason reason, const char *error) {
-    buf_clear(&engine->piece);
-    output_text_finish(&request->text, &engine->piece);
+    buf_clear(&request->piece);
+    output_text_finish(&request->text, &request->piece);
     struct nvllm_event event = event_of(request);
-    add_text(&event, &engine->piece);
+    add_text(&event, &request->piece);
     event.finish_reason = reason;
     event.error = error;
-    deliver(engine, request, &event);
+    deliver(request, &event);
     release(engine, request);
-}
-
-// Aborts asked for inside a callback run after it, one by one, so that events never nest.
-static void run_deferred_aborts(struct llm_engine *engine) {
-    while (engine->aborted) {
-        struct request *request = engine->aborted;
-        engine->aborted = request->next_aborted;
-        end_one(engine, request, NVLLM_FINISH_ABORT, NULL);
-    }
 }
 
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
                             enum nvllm_finish_reason reason, const char *error) {
-    end_one(engine, request, reason, error);
-    run_deferred_aborts(engine);
+    if (inbox_begin_end(&engine->inbox, request)) end_one(engine, request, reason, error);
+}
+
+void llm_engine_end_aborted(struct llm_engine *engine, struct request *request) {
+    inbox_begin_abort(&engine->inbox, request);
+    end_one(engine, request, NVLLM_FINISH_ABORT, NULL);
 }
 
 static bool is_eos(const struct llm_engine *engine, const struct request *request, int32_t token) {
@@ -88,9 +81,9 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
 
 // Why the request ends with this token, if it does, and the text that may be shown now. The text of
 // a stop token is not part of the output, as with vLLM, unless special tokens are kept.
-static void judge_token(struct llm_engine *engine, struct request *request, int32_t token,
+static void judge_token(const struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
-    struct buf *piece = &engine->piece;
+    struct buf *piece = &request->piece;
     buf_clear(piece);
     bool is_stop =
         is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
@@ -112,20 +105,28 @@ static void judge_token(struct llm_engine *engine, struct request *request, int3
 }
 
 void llm_engine_take_token(struct llm_engine *engine, struct request *request,
-                           const struct sample_result *result) {
+                           const struct sample_result *result, double now) {
+    if (atomic_load_explicit(&request->is_aborted, memory_order_relaxed)) return;
     if (result->token_id < 0) { // broken weights, or logit_bias banned everything
         llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
                                "no token can be chosen: no logit is a number above -infinity");
         return;
     }
     scheduler_resolve_token(engine->scheduler, request->seq, result->token_id);
-    sampling_count_output(&request->sampling, result->token_id);
     engine->stats.num_generated_tokens++;
+    if (!(request->times.first_token > 0)) request->times.first_token = now;
+    request->times.last_token = now;
 
     struct nvllm_event event = event_of(request);
     event.token_id = result->token_id;
     judge_token(engine, request, result->token_id, &event);
-    add_text(&event, &engine->piece);
+    add_text(&event, &request->piece);
+    if (event.finish_reason && !inbox_begin_end(&engine->inbox, request)) {
+        // An abort came first: this is only its last token.
+        event.finish_reason = NVLLM_FINISH_NONE;
+        event.stop_token_id = -1;
+        event.stop_string = NULL;
+    }
 
     int32_t num_top = request->sampling.row.num_top;
     struct nvllm_logprob chosen = {result->token_id, result->logprob};
@@ -138,7 +139,6 @@ void llm_engine_take_token(struct llm_engine *engine, struct request *request,
         event.top = top;
         event.num_top = (size_t)num_top;
     }
-    deliver(engine, request, &event);
+    deliver(request, &event);
     if (event.finish_reason) release(engine, request);
-    run_deferred_aborts(engine);
 }

@@ -13,29 +13,27 @@ static enum status check_prompt_ids(const struct llm_engine *engine, const int32
     return OK;
 }
 
-enum status llm_engine_chat_template(struct llm_engine *engine, const struct chat_template **out,
-                                     struct err *err) {
-    *out = NULL;
-    if (!engine->chat_template) {
-        enum status status = chat_template_open(&engine->chat_template, engine->model, NULL, err);
-        if (status) return status;
-    }
+enum status llm_engine_chat_template(const struct llm_engine *engine,
+                                     const struct chat_template **out, struct err *err) {
     *out = engine->chat_template;
-    return OK;
+    if (engine->template_status && err) *err = engine->template_err;
+    return engine->template_status;
 }
 
 // The template writes its own BOS and the like: none are added.
-static enum status encode_chat(struct llm_engine *engine, const struct nvllm_request *request,
-                               struct token_list *encoded, struct err *err) {
+static enum status encode_chat(const struct llm_engine *engine, const struct nvllm_request *request,
+                               const struct interrupt *interrupt, struct token_list *encoded,
+                               struct err *err) {
     const struct chat_template *chat_template = NULL;
     struct buf text = {0};
     enum status status = llm_engine_chat_template(engine, &chat_template, err);
     if (!status) {
-        status = chat_template_render(chat_template, request->chat, request->chat_len, &text, err);
+        status = chat_template_render(chat_template, request->chat, request->chat_len, interrupt,
+                                      &text, err);
     }
     if (!status) {
         status = tokenizer_encode(engine->tokenizer, text.len ? text.data : "", text.len, false,
-                                  encoded, err);
+                                  interrupt, encoded, err);
     }
     buf_fini(&text);
     return status;
@@ -57,15 +55,16 @@ static enum status check_given(const struct llm_engine *engine, const struct nvl
                    request->chat ? "chat" : "text prompt");
 }
 
-enum status llm_engine_prompt_ids(struct llm_engine *engine, const struct nvllm_request *request,
-                                  struct token_list *encoded, const int32_t **ids, size_t *count,
-                                  struct err *err) {
+enum status llm_engine_prompt_ids(const struct llm_engine *engine,
+                                  const struct nvllm_request *request, struct token_list *encoded,
+                                  const int32_t **ids, size_t *count, struct err *err) {
     enum status status = check_given(engine, request, err);
+    const struct interrupt interrupt = llm_engine_interrupt(request->interrupt);
     if (!status && request->prompt) {
         status = tokenizer_encode(engine->tokenizer, request->prompt, request->prompt_len, true,
-                                  encoded, err);
+                                  &interrupt, encoded, err);
     } else if (!status && request->chat) {
-        status = encode_chat(engine, request, encoded, err);
+        status = encode_chat(engine, request, &interrupt, encoded, err);
     }
     if (status) return status;
     *ids = request->prompt_token_ids ? request->prompt_token_ids : encoded->ids;

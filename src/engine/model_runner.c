@@ -4,15 +4,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 
-enum { GRAPH_ROWS_STEP = 16 };
+enum { GRAPH_ROWS_STEP = 16, WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
 
-// A step of so many padded decodes: run once as it is, which warms up what is done on a shape's
-// first use, then recorded.
+// A step of so many padded decodes.
 struct step_graph {
-    struct backend_graph *graph;
+    struct backend_graph *graph; // NULL: such steps run eagerly
     const float *logits; // dev, that the recorded pass writes
-    bool is_warm;
 };
 
 struct slot {
@@ -26,10 +25,14 @@ struct model_runner {
     struct decoder *decoder;
     struct kv_cache *cache;
     uint32_t vocab_size;
-    uint32_t max_num_logits;
+    uint32_t max_num_logits, max_num_tokens;
     void *batch; // dev: copy of the flat batch
+    // Of the device, or where that has no sampler a CPU's, which works on downloaded logits.
+    struct backend *sampler;
+    struct token_counts *counts;
+    float *sample_scratch; // of the sampler's backend
+    float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
     struct sample_result *results; // dev [max_num_logits]
-    float *sample_scratch; // dev
     struct slot slots[MODEL_RUNNER_SLOTS];
     struct step_graph *graphs; // [num_graphs], by graph_index; NULL: no steps are recorded
     uint32_t num_graphs;
@@ -48,37 +51,74 @@ static uint32_t graph_rows(uint32_t index) {
     return index <= 4 ? 1u << index : (index - 3) * GRAPH_ROWS_STEP;
 }
 
-uint32_t model_runner_padded_rows(const struct model_runner *r, uint32_t num_seqs) {
-    if (!r->graphs) return 0;
+// Eager steps are padded too, so that they choose the same kernels as recorded ones.
+uint32_t model_runner_padded_seqs(const struct model_runner *r, uint32_t num_seqs) {
+    if (!r->backend->queue) return 0;
     uint32_t rows = graph_rows(graph_index(num_seqs));
     return rows < r->max_num_logits ? rows : r->max_num_logits;
 }
 
-static enum status alloc_buffers(struct model_runner *r, const struct model_runner_limits *limits,
+static enum status alloc_slot(struct model_runner *r, struct slot *slot, struct err *err) {
+    void *host = NULL;
+    size_t bytes = r->max_num_logits * sizeof *slot->results;
+    enum status status = backend_alloc_host(r->backend, bytes, &host, err);
+    slot->results = host;
+    if (status || !r->backend->queue) return status;
+    return r->backend->queue->event_create(r->backend, &slot->done, err);
+}
+
+static bool samples_on_device(const struct model_runner *r) {
+    return r->sampler == r->backend;
+}
+
+static enum status make_sampler(struct model_runner *r, const struct model_runner_options *options,
+                                struct err *err) {
+    uint32_t rows = r->max_num_logits;
+    void *scratch = NULL, *logits = NULL;
+    enum status status = OK;
+    r->sampler = r->backend;
+    if (!r->backend->sampler) {
+        const struct backend_options cpu = {.device = "cpu", .weight_dtype = DTYPE_F32};
+        r->sampler = NULL;
+        if ((status = backend_create(&r->sampler, &cpu, err))) return status;
+        size_t bytes = (size_t)rows * r->vocab_size * sizeof *r->host_logits;
+        if ((status = backend_alloc_host(r->backend, bytes, &logits, err))) return status;
+        r->host_logits = logits;
+    }
+    const struct backend_sampler *ops = r->sampler->sampler;
+    size_t floats = ops->scratch_floats(r->sampler, r->vocab_size, rows);
+    status = r->sampler->ops->alloc(r->sampler, floats * sizeof(float), &scratch, err);
+    if (status) return status;
+    r->sample_scratch = scratch;
+    return ops->counts_create(r->sampler, rows, r->vocab_size,
+                              options->decoder.limits.max_positions, &r->counts, err);
+}
+
+static void destroy_sampler(struct model_runner *r) {
+    if (!r->sampler) return;
+    r->sampler->ops->release(r->sampler, r->sample_scratch);
+    r->sampler->sampler->counts_destroy(r->sampler, r->counts);
+    if (samples_on_device(r)) return;
+    backend_release_host(r->backend, r->host_logits);
+    backend_destroy(r->sampler);
+}
+
+static enum status alloc_buffers(struct model_runner *r, const struct model_runner_options *options,
                                  struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
     uint32_t rows = r->max_num_logits;
-    void *results = NULL, *scratch = NULL;
-    enum status status = ops->alloc(r->backend, limits->batch_bytes, &r->batch, err);
+    void *results = NULL;
+    enum status status = ops->alloc(r->backend, options->batch_bytes, &r->batch, err);
     if (status) return status;
     status = ops->alloc(r->backend, rows * sizeof *r->results, &results, err);
     if (status) return status;
     r->results = results;
-    size_t floats = ops->sample_scratch_floats(r->backend, r->vocab_size, rows);
-    status = ops->alloc(r->backend, floats * sizeof(float), &scratch, err);
-    if (status) return status;
-    r->sample_scratch = scratch;
+    if ((status = make_sampler(r, options, err))) return status;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        struct slot *slot = &r->slots[i];
-        void *host = NULL;
-        status = ops->alloc_host(r->backend, rows * sizeof *slot->results, &host, err);
-        slot->results = host;
-        if (!status && ops->event_create) {
-            status = ops->event_create(r->backend, &slot->done, err);
-        }
-        if (status) return status;
+        if ((status = alloc_slot(r, &r->slots[i], err))) return status;
     }
-    if (!ops->graph_begin || limits->enforce_eager) return OK;
+    // A recorded step ends with the sampled ids.
+    if (!r->backend->queue || !samples_on_device(r) || options->enforce_eager) return OK;
     uint32_t num_graphs = graph_index(rows) + 1;
     r->graphs = calloc(num_graphs, sizeof *r->graphs);
     if (!r->graphs) return err_nomem(err, "recorded steps");
@@ -86,24 +126,27 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     return OK;
 }
 
-enum status model_runner_create(struct model_runner **out, const struct model_config *config,
-                                struct weights *weights, struct backend *backend,
-                                const struct model_runner_limits *limits, struct err *err) {
+enum status model_runner_create(struct model_runner **out,
+                                const struct model_runner_options *options, struct weights *weights,
+                                struct err *err) {
     *out = NULL;
     struct model_runner *r = calloc(1, sizeof *r);
     if (!r) return err_nomem(err, "model runner");
+    struct backend *backend = options->decoder.backend;
     *r = (struct model_runner){
         .backend = backend,
         .comm = comm_single(),
-        .vocab_size = config->vocab_size,
-        .max_num_logits = limits->decoder.max_num_logits,
+        .vocab_size = options->decoder.config->vocab_size,
+        .max_num_logits = options->decoder.limits.max_num_seqs,
+        .max_num_tokens = options->decoder.limits.max_num_tokens,
     };
-    enum status status =
-        decoder_create(&r->decoder, config, weights, backend, &r->comm, &limits->decoder, err);
+    struct decoder_options decoder = options->decoder;
+    decoder.comm = &r->comm;
+    enum status status = decoder_create(&r->decoder, &decoder, weights, err);
     if (status) goto fail;
-    status = backend->ops->kv_cache_create(backend, &limits->kv_cache, &r->cache, err);
+    status = backend->ops->kv_cache_create(backend, &options->kv_cache, &r->cache, err);
     if (status) goto fail;
-    status = alloc_buffers(r, limits, err);
+    status = alloc_buffers(r, options, err);
     if (status) goto fail;
     *out = r;
     return OK;
@@ -115,134 +158,191 @@ fail:
 void model_runner_destroy(struct model_runner *r) {
     if (!r) return;
     const struct backend_ops *ops = r->backend->ops;
+    const struct backend_queue *queue = r->backend->queue;
     ops->kv_cache_destroy(r->backend, r->cache);
     decoder_destroy(r->decoder);
     ops->release(r->backend, r->batch);
     ops->release(r->backend, r->results);
-    ops->release(r->backend, r->sample_scratch);
-    for (uint32_t i = 0; i < r->num_graphs; i++) ops->graph_destroy(r->backend, r->graphs[i].graph);
+    destroy_sampler(r);
+    for (uint32_t i = 0; i < r->num_graphs; i++) {
+        queue->graph_destroy(r->backend, r->graphs[i].graph);
+    }
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        if (ops->event_destroy) ops->event_destroy(r->backend, r->slots[i].done);
-        ops->release_host(r->backend, r->slots[i].results);
+        if (queue) queue->event_destroy(r->backend, r->slots[i].done);
+        backend_release_host(r->backend, r->slots[i].results);
     }
     free(r->graphs);
     free(r);
 }
 
-size_t model_runner_workspace_bytes(const struct model_config *config,
-                                    const struct decoder_shape *shape,
-                                    const struct model_runner_limits *limits,
-                                    const struct backend *backend) {
-    uint32_t rows = limits->decoder.max_num_logits;
-    size_t scratch = backend->ops->sample_scratch_floats(backend, config->vocab_size, rows);
-    size_t rope = (size_t)limits->decoder.max_positions * config->head_dim * sizeof(float);
-    return decoder_workspace_bytes(config, shape, &limits->decoder, backend) + rope +
-           limits->batch_bytes + rows * sizeof(struct sample_result) + scratch * sizeof(float);
+size_t model_runner_workspace_bytes(const struct model_runner_options *options) {
+    const struct decoder_options *d = &options->decoder;
+    const struct backend_sampler *sampler = d->backend->sampler;
+    uint32_t rows = d->limits.max_num_seqs, vocab_size = d->config->vocab_size;
+    size_t sampling = 0;
+    if (sampler) {
+        sampling = sampler->scratch_floats(d->backend, vocab_size, rows) * sizeof(float) +
+                   sampler->counts_bytes(d->backend, rows, vocab_size, d->limits.max_positions);
+    }
+    size_t rope = (size_t)d->limits.max_positions * d->config->head_dim * sizeof(float);
+    return decoder_workspace_bytes(d->config, d->shape, &d->limits, d->backend) + rope +
+           options->batch_bytes + rows * sizeof(struct sample_result) + sampling;
 }
 
-static void sample(struct model_runner *r, const struct batch_header *header,
-                   const struct batch_arrays *dev) {
+static struct sample_args sample_args_of(const struct model_runner *r, const struct step *step) {
+    return (struct sample_args){
+        .logits = r->logits,
+        .rows = step->rows,
+        .biases = step->biases,
+        .masks = step->masks,
+        .counts = r->counts,
+        .results = r->results,
+        .num_rows = step->num_logits,
+        .vocab_size = r->vocab_size,
+        .scratch = r->sample_scratch,
+    };
+}
+
+static void sample(struct model_runner *r, const struct step *step) {
+    const struct sample_args args = sample_args_of(r, step);
+    r->sampler->sampler->sample(r->sampler, &args);
+}
+
+// For a device without a sampler: logits to the host, ids back. `host` is the step as the host has
+// it.
+static enum status sample_on_host(struct model_runner *r, const struct step *host,
+                                  struct sample_result *results, struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
-    ops->sample(r->backend, r->backend->stream,
-                &(struct sample_args){
-                    .logits = r->logits,
-                    .rows = dev->rows,
-                    .adjusts = dev->adjusts,
-                    .results = r->results,
-                    .num_rows = header->num_logits,
-                    .vocab_size = r->vocab_size,
-                    .scratch = r->sample_scratch,
-                });
-}
-
-static void forward(struct model_runner *r, const struct batch_header *header,
-                    const struct batch_arrays *dev) {
-    r->logits = decoder_forward(r->decoder, r->cache,
-                                &(struct decoder_input){
-                                    .tokens = dev->tokens,
-                                    .positions = dev->positions,
-                                    .slot_mapping = dev->slot_mapping,
-                                    .query_start = dev->query_start,
-                                    .context_len = dev->context_len,
-                                    .block_tables = dev->block_tables,
-                                    .logit_index = dev->logit_index,
-                                    .num_tokens = header->num_tokens,
-                                    .num_seqs = header->num_seqs,
-                                    .num_logits = header->num_logits,
-                                    .block_table_stride = header->block_table_stride,
-                                    .device_stride = &dev->header->block_table_stride,
-                                    .max_query_len = header->max_query_len,
-                                    .max_context_len = header->max_context_len,
-                                    .previous = r->results,
-                                });
-}
-
-static enum status record(struct model_runner *r, const struct batch_header *header,
-                          const struct batch_arrays *dev, struct step_graph *step,
-                          struct err *err) {
-    const struct backend_ops *ops = r->backend->ops;
-    enum status status = ops->graph_begin(r->backend, r->backend->stream, err);
+    struct sample_args args = sample_args_of(r, host);
+    ops->download(r->backend, r->host_logits, r->logits,
+                  (size_t)args.num_rows * r->vocab_size * sizeof *r->host_logits);
+    enum status status = ops->synchronize(r->backend, err);
     if (status) return status;
-    forward(r, header, dev);
-    sample(r, header, dev);
-    step->logits = r->logits;
-    return ops->graph_end(r->backend, r->backend->stream, &step->graph, err);
-}
-
-// From embedding to sampled ids, recorded where the batch has a recorded step's form.
-static enum status run_step(struct model_runner *r, const struct batch_header *header,
-                            const struct batch_arrays *dev, struct model_runner_times *times,
-                            struct err *err) {
-    bool is_decode = header->max_query_len == 1 && header->num_logits == header->num_seqs;
-    struct step_graph *step = NULL;
-    if (is_decode && header->num_seqs == model_runner_padded_rows(r, header->num_seqs)) {
-        step = &r->graphs[graph_index(header->num_seqs)];
-    }
-    if (step && step->is_warm && !step->graph) {
-        enum status status = record(r, header, dev, step, err);
-        if (status) return status;
-    }
-    if (step && step->graph) {
-        r->logits = step->logits;
-        r->backend->ops->graph_launch(r->backend, r->backend->stream, step->graph);
-        return OK;
-    }
-    double start = clock_seconds();
-    forward(r, header, dev);
-    double sampling = clock_seconds();
-    times->forward_seconds += sampling - start;
-    if (header->num_logits) sample(r, header, dev);
-    times->sample_seconds += clock_seconds() - sampling;
-    if (step) step->is_warm = true;
+    args.logits = r->host_logits;
+    args.results = results;
+    r->sampler->sampler->sample(r->sampler, &args);
+    ops->upload(r->backend, r->results, results, args.num_rows * sizeof *results);
     return OK;
 }
 
-enum status model_runner_launch(struct model_runner *r, const struct batch_arrays *batch,
+void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int32_t *ids,
+                               uint32_t num_prompt, uint32_t num_ids) {
+    r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
+}
+
+static enum status record(struct model_runner *r, const struct step *step, struct step_graph *graph,
+                          struct err *err) {
+    const struct backend_queue *queue = r->backend->queue;
+    enum status status = queue->graph_begin(r->backend, err);
+    if (status) return status;
+    r->logits = decoder_forward(r->decoder, r->cache, step);
+    sample(r, step);
+    graph->logits = r->logits;
+    return queue->graph_end(r->backend, &graph->graph, err);
+}
+
+// The recorded step that serves this one; NULL: none does.
+static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
+    bool is_decode = step->max_query_len == 1 && step->num_logits == step->num_seqs;
+    if (!r->graphs || !is_decode) return NULL;
+    if (step->num_seqs != model_runner_padded_seqs(r, step->num_seqs)) return NULL;
+    const struct step_graph *graph = &r->graphs[graph_index(step->num_seqs)];
+    return graph->graph ? graph : NULL;
+}
+
+// From embedding to sampled ids.
+static void run_step(struct model_runner *r, const struct step *step,
+                     struct model_runner_times *times) {
+    const struct step_graph *graph = graph_of(r, step);
+    if (graph) {
+        r->logits = graph->logits;
+        r->backend->queue->graph_launch(r->backend, graph->graph);
+        return;
+    }
+    double start = clock_seconds();
+    r->logits = decoder_forward(r->decoder, r->cache, step);
+    double sampling = clock_seconds();
+    times->forward_seconds += sampling - start;
+    if (step->num_logits && samples_on_device(r)) sample(r, step);
+    times->sample_seconds += clock_seconds() - sampling;
+}
+
+// Row counts for which a device may choose different kernels: 1 to 16 by doubling, multiples of 16,
+// and from 512 on by doubling again.
+static void warm_up_linears(struct model_runner *r) {
+    for (uint32_t rows = 1; rows < r->max_num_tokens;) {
+        decoder_warm_up(r->decoder, rows);
+        bool doubles = rows < WARM_ROWS_STEP || rows >= WARM_ROWS_MANY;
+        rows = doubles ? rows * 2 : rows + WARM_ROWS_STEP;
+    }
+    decoder_warm_up(r->decoder, r->max_num_tokens);
+}
+
+// Runs a step of padding alone, which loads its kernels, then records it where `records`.
+static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
+                                   bool *records, struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    const struct schedule nothing = {0};
+    batch_build(batch, &nothing, 1, NULL, num_seqs);
+    struct step step = batch_bind(batch->header, r->batch);
+    step.previous = r->results;
+    ops->upload(r->backend, r->batch, batch->header, batch->header->size_bytes);
+    r->logits = decoder_forward(r->decoder, r->cache, &step);
+    sample(r, &step);
+    enum status status = ops->synchronize(r->backend, err);
+    if (status || !*records) return status;
+    struct err why = {0};
+    if (record(r, &step, &r->graphs[graph_index(num_seqs)], &why)) {
+        *records = false;
+        log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
+                    num_seqs, why.message);
+    }
+    return ops->synchronize(r->backend, err);
+}
+
+enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, struct err *err) {
+    if (!r->backend->queue || !samples_on_device(r)) return OK;
+    log_info("warming up %s", r->backend->description);
+    warm_up_linears(r);
+    bool records = r->graphs != NULL;
+    for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
+        num_seqs = model_runner_padded_seqs(r, num_seqs + 1);
+        enum status status = warm_up_decodes(r, batch, num_seqs, &records, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+enum status model_runner_launch(struct model_runner *r, const struct batch_header *batch,
                                 uint32_t slot, struct model_runner_times *times, struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
-    const struct batch_header *header = batch->header;
-    const struct batch_arrays dev = batch_bind(header, r->batch);
+    struct step step = batch_bind(batch, r->batch);
+    step.previous = r->results;
     CHECK(slot < MODEL_RUNNER_SLOTS, "slot=%u", slot);
-    ops->upload(r->backend, r->backend->stream, r->batch, batch->header, batch->size_bytes);
-    enum status status = run_step(r, header, &dev, times, err);
-    if (status) { // nobody will wait for what is on its way and reads the batch
-        (void)!ops->synchronize(r->backend, r->backend->stream, NULL);
-        return status;
+    ops->upload(r->backend, r->batch, batch, batch->size_bytes);
+    struct sample_result *results = r->slots[slot].results;
+    run_step(r, &step, times);
+    enum status status = OK;
+    if (step.num_logits && !samples_on_device(r)) {
+        const struct step host = batch_bind(batch, (void *)(uintptr_t)batch);
+        status = sample_on_host(r, &host, results, err);
     }
-    ops->download(r->backend, r->backend->stream, r->slots[slot].results, r->results,
-                  header->num_logits * sizeof *r->results);
-    if (ops->event_record) ops->event_record(r->backend, r->backend->stream, r->slots[slot].done);
+    if (status) return status;
+    if (samples_on_device(r)) {
+        ops->download(r->backend, results, r->results, step.num_logits * sizeof *results);
+    }
+    if (r->backend->queue) r->backend->queue->event_record(r->backend, r->slots[slot].done);
     return OK;
 }
 
 enum status model_runner_wait(struct model_runner *r, uint32_t slot,
                               const struct sample_result **results,
                               struct model_runner_times *times, struct err *err) {
-    const struct backend_ops *ops = r->backend->ops;
+    const struct backend_queue *queue = r->backend->queue;
     double start = clock_seconds();
     *results = r->slots[slot].results;
-    enum status status = ops->event_wait ? ops->event_wait(r->backend, r->slots[slot].done, err)
-                                         : ops->synchronize(r->backend, r->backend->stream, err);
+    enum status status = queue ? queue->event_wait(r->backend, r->slots[slot].done, err)
+                               : r->backend->ops->synchronize(r->backend, err);
     times->forward_seconds += clock_seconds() - start;
     return status;
 }
@@ -250,7 +350,7 @@ enum status model_runner_wait(struct model_runner *r, uint32_t slot,
 enum status model_runner_read_logits(struct model_runner *r, float *out, uint32_t num_logits,
                                      struct err *err) {
     CHECK(r->logits && num_logits <= r->max_num_logits, "num_logits=%u", num_logits);
-    r->backend->ops->download(r->backend, r->backend->stream, out, r->logits,
+    r->backend->ops->download(r->backend, out, r->logits,
                               (size_t)num_logits * r->vocab_size * sizeof *out);
-    return r->backend->ops->synchronize(r->backend, r->backend->stream, err);
+    return r->backend->ops->synchronize(r->backend, err);
 }

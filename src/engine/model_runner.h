@@ -10,8 +10,8 @@
 #include "engine/batch.h"
 #include "model/decoder.h"
 
-struct model_runner_limits {
-    struct decoder_limits decoder;
+struct model_runner_options {
+    struct decoder_options decoder; // comm is the runner's own
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
@@ -19,12 +19,18 @@ struct model_runner_limits {
 
 struct model_runner;
 
-// `config` and `backend` are borrowed; `weights` are used up.
+// What decoder_options borrow is borrowed for the runner's life; `weights` are used up.
 MUST_USE enum status model_runner_create(struct model_runner **out,
-                                         const struct model_config *config, struct weights *weights,
-                                         struct backend *backend,
-                                         const struct model_runner_limits *limits, struct err *err);
+                                         const struct model_runner_options *options,
+                                         struct weights *weights, struct err *err);
 void model_runner_destroy(struct model_runner *runner); // NULL is fine
+
+// Once before the first launch: what is done on a shape's first use is done now, so that no request
+// waits for it. A device times its matrix products (those that its cache file does not know) and
+// steps of decodes are recorded. A recording that fails costs a warning: steps run eagerly then.
+// `batch` is overwritten.
+MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
+                                          struct err *err);
 
 struct model_runner_times {
     double forward_seconds, sample_seconds; // added to
@@ -33,28 +39,29 @@ struct model_runner_times {
 // Steps that may be on their way at once: one runs while the next one is prepared.
 enum { MODEL_RUNNER_SLOTS = 2 };
 
-// Enqueues a batch and the way back of its results; `slot` < MODEL_RUNNER_SLOTS, waited for since it
-// was used last. The batch stays as it is until then. Pending tokens are those of the launch
-// before. No allocation, but of recorded steps.
+// Enqueues a batch and the download of its results; `slot` < MODEL_RUNNER_SLOTS, waited for since it
+// was used last. The batch stays as it is until then. Tokens below 0 refer to the results of the
+// launch before. Nothing is allocated.
 MUST_USE enum status model_runner_launch(struct model_runner *runner,
-                                         const struct batch_arrays *batch, uint32_t slot,
+                                         const struct batch_header *batch, uint32_t slot,
                                          struct model_runner_times *times, struct err *err);
+// Before the launch of the first row with this slot: the sequence whose tokens the slot counts
+// (backend.h, counts_begin).
+void model_runner_begin_counts(struct model_runner *runner, uint32_t slot, const int32_t *ids,
+                               uint32_t num_prompt, uint32_t num_ids);
 // results[i] belongs to logit row i of the slot's batch; valid until the slot is used again.
 MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slot,
                                        const struct sample_result **results,
                                        struct model_runner_times *times, struct err *err);
-// Rows that a batch of `num_seqs` decodes is to be padded to, so that a recorded step can serve it;
-// 0: not padded. Never more than max_num_seqs.
-uint32_t model_runner_padded_rows(const struct model_runner *runner, uint32_t num_seqs);
+// Sequences that a step of `num_seqs` decodes is to be padded to, for batch_build: so few different
+// numbers that a recorded step can serve each. 0: not padded.
+uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);
 
-// For tests: copies the logits of the last execute, [num_logits][vocab_size], to the host.
+// For tests: copies the logits of the last launch, [num_logits][vocab_size], to the host.
 MUST_USE enum status model_runner_read_logits(struct model_runner *runner, float *out,
                                               uint32_t num_logits, struct err *err);
 
 // Bytes besides weights and KV cache.
-size_t model_runner_workspace_bytes(const struct model_config *config,
-                                    const struct decoder_shape *shape,
-                                    const struct model_runner_limits *limits,
-                                    const struct backend *backend);
+size_t model_runner_workspace_bytes(const struct model_runner_options *options);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/jread.h"
 #include "base/suggest.h"
 #include "engine/params_list.h"
@@ -51,7 +52,8 @@ static const struct nvllm_param sampling_table[] = {
     {"stop_token_ids", NVLLM_PARAM_IDS, SAMPLING(stop_token_ids), 0, INT32_MAX, NULL,
      "list of at most 1024 token ids that end the output, their text left out; default none"},
     {"stop", NVLLM_PARAM_STRINGS, SAMPLING(stop), 0, 0, NULL,
-     "string or list of at most 16 strings that end the output and are left out; default none"},
+     "string or list of at most 16 strings of at most 1024 bytes that end the output and are left "
+     "out; default none"},
     {"logit_bias", NVLLM_PARAM_BIASES, SAMPLING(logit_bias), -100, 100, NULL,
      "map of at most 1024 token ids to what is added to their logits, \"-inf\" bans; default none"},
 };
@@ -65,18 +67,24 @@ static const struct nvllm_param option_table[] = {
      "what the model runs on, auto is cuda where it can be, else cpu; default auto"},
     {"dtype", NVLLM_PARAM_STRING, OPTION(dtype), 0, 0, "auto|bfloat16|float32",
      "how weights are kept, auto is bfloat16; default auto"},
+    {"quantization", NVLLM_PARAM_STRING, OPTION(quantization), 0, 0, "none|int8|int4",
+     "make weights smaller while loading, on a CPU; default none"},
     {"load_format", NVLLM_PARAM_STRING, OPTION(load_format), 0, 0, "auto|dummy",
      "dummy makes random weights and reads config.json only; default auto"},
     {"schedule", NVLLM_PARAM_STRING, OPTION(schedule), 0, 0, "mixed|prefill-first",
      "mixed runs prompts beside decodes, prefill-first runs them before; default mixed"},
-    {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0, "auto|scalar|avx2|avx512",
-     "instruction set of the CPU kernels; default auto"},
+    {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0,
+     "auto|scalar|avx2|avx512|avx512-bf16|amx", "instruction set of the CPU kernels; default auto"},
     {"threads", NVLLM_PARAM_INT, OPTION(threads), 0, 1024, NULL,
      "CPU threads, 0 is the cores this process may use; default 0"},
     {"max_num_seqs", NVLLM_PARAM_INT, OPTION(max_num_seqs), 1, 65536, NULL,
      "active sequences at most; default 256"},
     {"max_num_batched_tokens", NVLLM_PARAM_INT, OPTION(max_num_batched_tokens), 1, 1 << 20, NULL,
      "tokens of one step at most; default 2048"},
+    {"max_num_waiting", NVLLM_PARAM_INT, OPTION(max_num_waiting), 0, INT32_MAX, NULL,
+     "requests that wait for their first step at most, 0 is any number; default 0"},
+    {"max_waiting_tokens", NVLLM_PARAM_INT64, OPTION(max_waiting_tokens), 0, INT64_TOP, NULL,
+     "prompt tokens of these requests at most, 0 is any number; default 0"},
     {"max_model_len", NVLLM_PARAM_INT, OPTION(max_model_len), 0, 1 << 24, NULL,
      "tokens of prompt and output at most, 0 is 4096 or the model's maximum; default 0"},
     {"block_size", NVLLM_PARAM_INT, OPTION(block_size), 16, 4096, NULL,
@@ -103,6 +111,8 @@ static const struct nvllm_param option_table[] = {
     {"cache_dir", NVLLM_PARAM_STRING, OPTION(cache_dir), 0, 0, NULL,
      "folder for what only the first start on a GPU measures; default of the command: the "
      "user's cache folder"},
+    {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0, "auto|bfloat16|float32",
+     "how keys and values are kept, auto is bfloat16, float32 is for the CPU; default auto"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;
@@ -177,9 +187,10 @@ static void describe_range(char out[SENTENCE_MAX], const struct nvllm_param *par
         long long max = param->max >= INT64_TOP ? INT64_MAX : (long long)param->max;
         snprintf(out, SENTENCE_MAX, "an integer from %lld to %lld", (long long)param->min, max);
     } else if (param->min == (double)FLT_MIN) {
-        snprintf(out, SENTENCE_MAX, "a number above 0 and at most %.10g", param->max);
+        c_locale_snprintf(out, SENTENCE_MAX, "a number above 0 and at most %.10g", param->max);
     } else {
-        snprintf(out, SENTENCE_MAX, "a number from %.10g to %.10g", param->min, param->max);
+        c_locale_snprintf(out, SENTENCE_MAX, "a number from %.10g to %.10g", param->min,
+                          param->max);
     }
 }
 
@@ -232,6 +243,11 @@ enum status params_set_sampling(struct nvllm_sampling_params *params, const char
         find_param(sampling_table, ARRAY_LEN(sampling_table), name, "sampling parameter", err);
     if (!param) return ERR_INVALID;
     if (!value) return err_set(err, ERR_INVALID, "%s has no value", param->name);
+    size_t len = strnlen(value, PARAMS_TEXT_BYTES_MAX + 1);
+    if (len > PARAMS_TEXT_BYTES_MAX) {
+        return err_set(err, ERR_INVALID, "%s is longer than %d KiB", param->name,
+                       PARAMS_TEXT_BYTES_MAX >> 10);
+    }
     if (param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
         param->type == NVLLM_PARAM_BIASES) {
         return params_list_set(params, param, value, err);
@@ -288,10 +304,10 @@ static enum status check_number(const struct nvllm_param *param, const void *fie
         float value;
         memcpy(&value, field, sizeof value);
         number = (double)value;
-        snprintf(text, sizeof text, "%.9g", number);
+        c_locale_snprintf(text, sizeof text, "%.9g", number);
     } else if (param->type == NVLLM_PARAM_DOUBLE) {
         memcpy(&number, field, sizeof number);
-        snprintf(text, sizeof text, "%.17g", number);
+        c_locale_snprintf(text, sizeof text, "%.17g", number);
     } else if (param->type == NVLLM_PARAM_INT64) {
         int64_t value;
         memcpy(&value, field, sizeof value);

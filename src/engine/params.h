@@ -15,8 +15,10 @@
 
 enum {
     PARAMS_STOP_MAX = 16,
+    PARAMS_STOP_BYTES_MAX = 1024, // of each
     PARAMS_STOP_TOKEN_IDS_MAX = 1024,
     PARAMS_LOGIT_BIAS_MAX = 1024,
+    PARAMS_TEXT_BYTES_MAX = 128 << 10, // of a value as JSON: no list within its bounds is longer
 };
 
 const struct nvllm_param *params_sampling(size_t index); // NULL past the end

@@ -65,6 +65,18 @@ static enum status wrong_entry(const char *name, size_t index, const json_t *ent
                    jread_type_name(entry), want);
 }
 
+// Entry `index` of stop; `text` [len] may hold NUL.
+static enum status check_stop_string(size_t index, const char *text, size_t len, struct err *err) {
+    if (len == 0) return err_set(err, ERR_INVALID, "entry %zu of stop is empty", index);
+    if (len > PARAMS_STOP_BYTES_MAX) {
+        return err_set(err, ERR_INVALID, "entry %zu of stop is longer than %d bytes", index,
+                       PARAMS_STOP_BYTES_MAX);
+    }
+    if (!memchr(text, '\0', len)) return OK;
+    return err_set(err, ERR_INVALID, "entry %zu of stop has a NUL character, which none may have",
+                   index);
+}
+
 // The pointers and the bytes of all strings in one allocation; `entries` is a list of strings.
 static enum status copy_strings(char ***out, const json_t *entries, struct err *err) {
     size_t count = json_array_size(entries);
@@ -72,10 +84,10 @@ static enum status copy_strings(char ***out, const json_t *entries, struct err *
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(entries, i);
         if (!json_is_string(entry)) return wrong_entry("stop", i, entry, "a string", err);
-        if (json_string_length(entry) == 0) {
-            return err_set(err, ERR_INVALID, "entry %zu of stop is empty", i);
-        }
-        bytes += json_string_length(entry) + 1;
+        size_t len = json_string_length(entry);
+        enum status status = check_stop_string(i, json_string_value(entry), len, err);
+        if (status) return status;
+        bytes += len + 1;
     }
     char **strings = malloc(bytes);
     if (!strings) return err_nomem(err, "stop");
@@ -94,9 +106,12 @@ static enum status copy_strings(char ***out, const json_t *entries, struct err *
 static enum status copy_bare_string(char ***out, size_t *count, const char *value,
                                     struct err *err) {
     const char *want = "a string or a list of strings";
-    if (*value == '\0') return err_set(err, ERR_INVALID, "entry 0 of stop is empty");
-    if (strchr("[{\"", *skip_space(value))) return wrong_value("stop", value, want, err);
+    if (*value && strchr("[{\"", *skip_space(value))) {
+        return wrong_value("stop", value, want, err);
+    }
     size_t len = strlen(value);
+    enum status status = check_stop_string(0, value, len, err);
+    if (status) return status;
     char **strings = malloc(sizeof *strings + len + 1);
     if (!strings) return err_nomem(err, "stop");
     strings[0] = (char *)(strings + 1);
@@ -108,7 +123,7 @@ static enum status copy_bare_string(char ***out, size_t *count, const char *valu
 
 static enum status parse_strings(char ***out, size_t *count, const char *value, struct err *err) {
     json_t *json = NULL;
-    enum status status = jread_text(&json, value, strlen(value), "stop", err);
+    enum status status = jread_request(&json, value, strlen(value), "stop", err);
     if (status == ERR_NOMEM) return status;
     if (status) return copy_bare_string(out, count, value, err);
     if (json_is_string(json)) {
@@ -286,10 +301,9 @@ static enum status check_length(const char *name, const void *list, size_t len, 
 static enum status check_stop(const struct nvllm_sampling_params *params, struct err *err) {
     enum status status = check_length("stop", params->stop, params->num_stop, PARAMS_STOP_MAX, err);
     for (size_t i = 0; !status && i < params->num_stop; i++) {
-        if (!params->stop[i] || !params->stop[i][0]) {
-            status = err_set(err, ERR_INVALID, "entry %zu of stop is %s", i,
-                             params->stop[i] ? "empty" : "NULL");
-        }
+        const char *stop = params->stop[i];
+        status = stop ? check_stop_string(i, stop, strnlen(stop, PARAMS_STOP_BYTES_MAX + 1), err)
+                      : err_set(err, ERR_INVALID, "entry %zu of stop is NULL", i);
     }
     return status;
 }

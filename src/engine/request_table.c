@@ -67,5 +67,6 @@ void request_destroy(struct request *request) {
     sequence_destroy(request->seq);
     sampling_fini(&request->sampling);
     output_text_fini(&request->text);
+    buf_fini(&request->piece);
     free(request);
 }

@@ -2,6 +2,8 @@
 #ifndef ENGINE_REQUEST_TABLE_H
 #define ENGINE_REQUEST_TABLE_H
 
+#include <stdatomic.h>
+
 #include "base/map.h"
 #include "engine/model_runner.h"
 #include "engine/output_text.h"
@@ -16,11 +18,16 @@ struct request {
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
     bool finish_event_only;
-    // Where the launched steps that sample tokens of it keep it, by slot; NULL: that one does not.
-    struct request **flight_entries[MODEL_RUNNER_SLOTS];
-    bool ending; // its last event is being delivered
-    bool abort_requested; // in the engine's list of aborts to run after the callback
-    struct request *next_aborted;
+    struct buf piece; // text of one event, with room for the longest
+    struct nvllm_times times;
+    uint32_t counts_slot; // of the token counts (count_slots.h); 0: none
+    uint32_t num_flights; // launched steps whose schedules point to its sequence
+    bool has_ended; // its last event was delivered: it is freed when the last of them has landed
+
+    // The inbox's, written under its mutex.
+    bool is_ending; // its last event is being delivered
+    atomic_bool is_aborted; // read without the mutex too: no more tokens are delivered
+    struct request *next_submitted, *next_aborted;
 };
 
 struct request_table {

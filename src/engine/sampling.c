@@ -1,25 +1,14 @@
 /* Resolving is done in one place, before anything is allocated: user's value, model's default,
- * library's default. The adjust list is the penalties' whole state: one entry per token id that any
- * of them or logit_bias touches, found by id through a map sized for everything that can still be
- * generated. */
+ * library's default. */
 #include "engine/sampling.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "engine/params.h"
 
 // vLLM's bound: below it, dividing by the temperature only loses precision.
 #define TEMPERATURE_MIN 1e-5f
-
-// splitmix64's finaliser: the map wants keys whose low bits are mixed, ids are often neighbours.
-static uint64_t mix_id(int32_t token_id) {
-    uint64_t x = (uint64_t)token_id + 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 static void resolve_float(float *field, bool has_default, float model_default, float fallback) {
     if (*field == NVLLM_UNSET_FLOAT) *field = has_default ? model_default : fallback;
@@ -49,16 +38,13 @@ static enum status check_id(int32_t token_id, uint32_t vocab_size, const char *w
 }
 
 static enum status check_ids(const struct nvllm_sampling_params *params, uint32_t vocab_size,
-                             const int32_t *prompt, uint32_t num_prompt_tokens, struct err *err) {
+                             struct err *err) {
     enum status status = OK;
     for (size_t i = 0; !status && i < params->num_stop_token_ids; i++) {
         status = check_id(params->stop_token_ids[i], vocab_size, "stop_token_ids", err);
     }
     for (size_t i = 0; !status && i < params->num_logit_bias; i++) {
         status = check_id(params->logit_bias[i].token_id, vocab_size, "logit_bias", err);
-    }
-    for (uint32_t i = 0; !status && i < num_prompt_tokens; i++) {
-        status = check_id(prompt[i], vocab_size, "the prompt", err);
     }
     return status;
 }
@@ -111,7 +97,13 @@ static enum status copy_lists(struct sampling *out, struct err *err) {
     return status;
 }
 
-static void fill_row(struct sampling *out, uint32_t vocab_size, uint64_t seed) {
+void sampling_set_seed(struct sampling *sampling, uint64_t seed) {
+    if (sampling->params.seed >= 0) seed = (uint64_t)sampling->params.seed;
+    sampling->row.seed_low = (uint32_t)seed;
+    sampling->row.seed_high = (uint32_t)(seed >> 32);
+}
+
+static void fill_row(struct sampling *out, uint32_t vocab_size) {
     struct nvllm_sampling_params *params = &out->params;
     if (params->temperature < TEMPERATURE_MIN) params->temperature = 0.0f;
     if (params->top_k < 0) params->top_k = 0;
@@ -119,67 +111,45 @@ static void fill_row(struct sampling *out, uint32_t vocab_size, uint64_t seed) {
     if (params->logprobs >= 0 && (uint32_t)params->logprobs > vocab_size) {
         params->logprobs = (int32_t)vocab_size;
     }
-    if (params->seed >= 0) seed = (uint64_t)params->seed;
     out->row = (struct sample_row){
         .temperature = params->temperature,
         .top_p = params->top_p,
         .min_p = params->min_p,
         .top_k = params->top_k,
-        .seed_low = (uint32_t)seed,
-        .seed_high = (uint32_t)(seed >> 32),
         .num_top = params->logprobs,
         .repetition_penalty = params->repetition_penalty,
         .presence_penalty = params->presence_penalty,
         .frequency_penalty = params->frequency_penalty,
     };
+    sampling_set_seed(out, 0);
 }
 
-// The entry of an id, made when it is new; there is room for it.
-static struct sample_adjust *adjust_entry(struct sampling *sampling, int32_t token_id,
-                                          bool *existed) {
-    uint64_t key = mix_id(token_id);
-    uint32_t index;
-    *existed = u64map_get(&sampling->adjust_of, key, &index);
-    if (*existed) return &sampling->adjusts[index];
-    CHECK(sampling->num_adjusts < sampling->num_adjusts_max, "num_adjusts=%u max=%u",
-          sampling->num_adjusts, sampling->num_adjusts_max);
-    index = sampling->num_adjusts++;
-    u64map_put(&sampling->adjust_of, key, index);
-    sampling->adjusts[index] = (struct sample_adjust){.token_id = token_id};
-    return &sampling->adjusts[index];
+static int compare_ids(const void *a, const void *b) {
+    const struct sample_bias *left = a, *right = b;
+    return (left->token_id > right->token_id) - (left->token_id < right->token_id);
 }
 
-// penalised_prompt: the prompt when the repetition penalty is on, else of length 0.
-static enum status init_adjusts(struct sampling *out, uint32_t vocab_size,
-                                const int32_t *penalised_prompt, uint32_t num_penalised,
-                                struct err *err) {
+static enum status init_biases(struct sampling *out, struct err *err) {
     const struct nvllm_sampling_params *params = &out->params;
-    uint64_t room = params->num_logit_bias + (uint64_t)num_penalised;
-    if (out->track_outputs) room += (uint64_t)params->max_tokens;
-    if (room > vocab_size) room = vocab_size;
-    if (!room) return OK;
-    out->num_adjusts_max = (uint32_t)room;
-    out->adjusts = malloc((size_t)room * sizeof *out->adjusts);
-    if (!out->adjusts) return err_nomem(err, "logit adjustments");
-    enum status status = u64map_init(&out->adjust_of, (size_t)room, err);
-    if (status) return status;
-    bool existed;
+    if (!params->num_logit_bias) return OK;
+    out->biases = malloc(params->num_logit_bias * sizeof *out->biases);
+    if (!out->biases) return err_nomem(err, "logit_bias");
     for (size_t i = 0; i < params->num_logit_bias; i++) {
-        int32_t token_id = params->logit_bias[i].token_id;
-        adjust_entry(out, token_id, &existed)->bias = params->logit_bias[i].bias;
-        if (existed) {
-            return err_set(err, ERR_INVALID, "logit_bias names token %d twice", token_id);
-        }
+        out->biases[i] =
+            (struct sample_bias){params->logit_bias[i].token_id, params->logit_bias[i].bias};
     }
-    for (uint32_t i = 0; i < num_penalised; i++) {
-        adjust_entry(out, penalised_prompt[i], &existed)->in_prompt = 1;
+    out->row.bias_count = (uint32_t)params->num_logit_bias;
+    qsort(out->biases, params->num_logit_bias, sizeof *out->biases, compare_ids);
+    for (size_t i = 1; i < params->num_logit_bias; i++) {
+        if (out->biases[i].token_id != out->biases[i - 1].token_id) continue;
+        return err_set(err, ERR_INVALID, "logit_bias names token %d twice",
+                       out->biases[i].token_id);
     }
     return OK;
 }
 
 enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
                           const struct generation_config *model_defaults, uint32_t vocab_size,
-                          uint64_t seed, const int32_t *prompt, uint32_t num_prompt_tokens,
                           struct err *err) {
     static const struct nvllm_sampling_params unset = NVLLM_SAMPLING_PARAMS_INIT;
     static const struct generation_config no_defaults;
@@ -187,16 +157,16 @@ enum status sampling_init(struct sampling *out, const struct nvllm_sampling_para
     struct nvllm_sampling_params resolved = params ? *params : unset;
     enum status status = resolve(&resolved, model_defaults ? model_defaults : &no_defaults, err);
     if (status) return status;
-    status = check_ids(&resolved, vocab_size, prompt, num_prompt_tokens, err);
+    status = check_ids(&resolved, vocab_size, err);
     if (status) return status;
     out->params = resolved;
     status = copy_lists(out, err);
     if (status) goto fail;
-    fill_row(out, vocab_size, seed);
-    bool repetition = out->params.repetition_penalty != 1.0f;
-    out->track_outputs =
-        repetition || out->params.presence_penalty != 0.0f || out->params.frequency_penalty != 0.0f;
-    status = init_adjusts(out, vocab_size, prompt, repetition ? num_prompt_tokens : 0, err);
+    fill_row(out, vocab_size);
+    out->has_penalties = out->params.repetition_penalty != 1.0f ||
+                         out->params.presence_penalty != 0.0f ||
+                         out->params.frequency_penalty != 0.0f;
+    status = init_biases(out, err);
     if (status) goto fail;
     return OK;
 
@@ -210,15 +180,9 @@ void sampling_fini(struct sampling *sampling) {
     free(sampling->stop_token_ids);
     free(sampling->stops);
     free(sampling->logit_bias);
-    free(sampling->adjusts);
-    u64map_fini(&sampling->adjust_of);
+    free(sampling->biases);
+    free(sampling->mask);
     *sampling = (struct sampling){0};
-}
-
-void sampling_count_output(struct sampling *sampling, int32_t token_id) {
-    if (!sampling->track_outputs) return;
-    bool existed;
-    adjust_entry(sampling, token_id, &existed)->output_count++;
 }
 
 bool sampling_is_stop_token(const struct sampling *sampling, int32_t token_id) {

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/map.h"
 
-struct sequence_queue { // by arrival, oldest at the head
+struct sequence_queue { // in the order of sequence_comes_before
     struct sequence *head, *tail;
     uint32_t count;
 };
@@ -21,8 +21,7 @@ struct scheduler {
     // cut where the budget or the free blocks end, and then nobody else is admitted.
     struct sequence *partial;
 
-    struct schedule schedule; // items[max_num_active]
-    uint32_t num_in_flight; // live items of a schedule that is not advanced yet
+    struct schedule *schedule; // borrowed: the one that is made, or not advanced yet; else NULL
 
     // Chain hashes of the full blocks that this step's items compute in whole or in part.
     struct u64map pending; // the keys; values mean nothing
@@ -44,17 +43,17 @@ static void queue_insert_after(struct sequence_queue *queue, struct sequence *pr
     queue->count++;
 }
 
-// The two ends that sequences belong near to: only those overtaken by a deferral are passed on the
-// way.
+// The two ends that sequences of one priority belong near to: only those overtaken by a deferral are
+// passed on the way, and those of other priorities.
 static void queue_insert_near_tail(struct sequence_queue *queue, struct sequence *seq) {
     struct sequence *prev = queue->tail;
-    while (prev && prev->arrival > seq->arrival) prev = prev->prev;
+    while (prev && sequence_comes_before(seq, prev)) prev = prev->prev;
     queue_insert_after(queue, prev, seq);
 }
 
 static void queue_insert_near_head(struct sequence_queue *queue, struct sequence *seq) {
     struct sequence *prev = NULL, *next = queue->head;
-    for (; next && next->arrival < seq->arrival; next = next->next) prev = next;
+    for (; next && sequence_comes_before(next, seq); next = next->next) prev = next;
     queue_insert_after(queue, prev, seq);
 }
 
@@ -67,6 +66,17 @@ static void queue_remove(struct sequence_queue *queue, struct sequence *seq) {
 
 static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
+}
+
+enum status schedule_init(struct schedule *schedule, uint32_t max_items, struct err *err) {
+    *schedule = (struct schedule){.max_items = max_items};
+    schedule->items = calloc(max_items, sizeof *schedule->items);
+    return schedule->items ? OK : err_nomem(err, "schedule");
+}
+
+void schedule_fini(struct schedule *schedule) {
+    free(schedule->items);
+    *schedule = (struct schedule){0};
 }
 
 enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
@@ -85,11 +95,6 @@ enum status scheduler_create(struct scheduler **out, const struct scheduler_conf
                                             config->enable_prefix_caching, config->hash_seed, err);
     if (status) goto fail;
     s->max_num_active = min_u32(s->max_num_active, config->num_blocks);
-    s->schedule.items = calloc(s->max_num_active, sizeof *s->schedule.items);
-    if (!s->schedule.items) {
-        status = err_nomem(err, "schedule");
-        goto fail;
-    }
     if (config->enable_prefix_caching) {
         s->pending_hashes = calloc(config->num_blocks, sizeof *s->pending_hashes);
         if (!s->pending_hashes) {
@@ -112,15 +117,13 @@ void scheduler_destroy(struct scheduler *s) {
     for (struct sequence *seq; (seq = scheduler_first(s));) scheduler_finish(s, seq);
     u64map_fini(&s->pending);
     free(s->pending_hashes);
-    free(s->schedule.items);
     block_manager_fini(&s->blocks);
     free(s);
 }
 
-enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err *err) {
-    CHECK(seq->status == SEQUENCE_WAITING && !seq->queued, "sequence %" PRIu64 " is not new",
-          seq->id);
-    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, seq->num_tokens_max);
+enum status scheduler_check(const struct scheduler *s, const struct sequence *seq,
+                            struct err *err) {
+    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, sequence_num_kv_tokens_max(seq));
     if (num_blocks != seq->num_blocks_max) {
         return err_set(err, ERR_INVALID, "the request has room for %u blocks, want %u of %u tokens",
                        seq->num_blocks_max, num_blocks, s->config.block_size);
@@ -132,6 +135,14 @@ enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err 
                        seq->num_prompt_tokens, seq->num_tokens_max - seq->num_prompt_tokens,
                        num_blocks, s->config.block_size, s->config.num_blocks);
     }
+    return OK;
+}
+
+enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err *err) {
+    CHECK(seq->status == SEQUENCE_WAITING && !seq->queued, "sequence %" PRIu64 " is not new",
+          seq->id);
+    enum status status = scheduler_check(s, seq, err);
+    if (status) return status;
     seq->arrival = s->num_added++;
     seq->queued = true;
     queue_insert_near_tail(&s->waiting, seq);
@@ -139,15 +150,15 @@ enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err 
 }
 
 static uint32_t budget_left(const struct scheduler *s) {
-    return s->config.max_num_batched_tokens - s->schedule.num_tokens;
+    return s->config.max_num_batched_tokens - s->schedule->num_tokens;
 }
 
 static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
-    struct schedule *schedule = &s->schedule;
+    struct schedule *schedule = s->schedule;
     uint32_t uncomputed = sequence_num_uncomputed(seq), index = schedule->num_items++;
     CHECK(num_tokens > 0 && num_tokens <= uncomputed && num_tokens <= budget_left(s),
           "%u tokens of %u, budget %u", num_tokens, uncomputed, budget_left(s));
-    CHECK(index < s->max_num_active, "%u items", index);
+    CHECK(index < s->max_num_active && index < schedule->max_items, "%u items", index);
     if (seq->is_prefilled) {
         CHECK(schedule->num_decode_tokens == index, "a decode after %u items", index);
         schedule->num_decode_tokens++;
@@ -161,8 +172,8 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
     seq->num_scheduled_tokens = num_tokens;
 }
 
-// Takes a preempted sequence out again. It is the last item: decodes are scheduled in order of
-// arrival, and the partial prefill, which may preempt them, after all of them.
+// Takes a preempted sequence out again. It is the last item: decodes are scheduled in the order of
+// the queue, and the partial prefill, which may preempt them, after all of them.
 static void remove_last_item(struct schedule *schedule, struct sequence *seq) {
     uint32_t last = --schedule->num_items;
     CHECK(seq->schedule_index == last && seq->is_prefilled, "item %u, not %u", seq->schedule_index,
@@ -173,12 +184,7 @@ static void remove_last_item(struct schedule *schedule, struct sequence *seq) {
     seq->num_scheduled_tokens = 0;
 }
 
-static void reset_schedule(struct scheduler *s) {
-    struct schedule *schedule = &s->schedule;
-    for (uint32_t i = 0; i < schedule->num_items; i++) {
-        if (schedule->items[i].seq) schedule->items[i].seq->schedule_index = SEQUENCE_UNSCHEDULED;
-    }
-    *schedule = (struct schedule){.items = schedule->items};
+static void forget_pending(struct scheduler *s) {
     for (uint32_t i = 0; i < s->num_pending; i++) {
         u64map_remove(&s->pending, s->pending_hashes[i]);
     }
@@ -188,7 +194,7 @@ static void reset_schedule(struct scheduler *s) {
 // Recompute: its blocks go, its tokens stay. They remain cached until the blocks are used, so that
 // often only the last ones are really computed again.
 static void preempt(struct scheduler *s, struct sequence *seq) {
-    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(&s->schedule, seq);
+    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(s->schedule, seq);
     if (s->partial == seq) s->partial = NULL;
     block_manager_release(&s->blocks, seq);
     queue_remove(&s->running, seq);
@@ -197,9 +203,9 @@ static void preempt(struct scheduler *s, struct sequence *seq) {
     s->num_preemptions++;
 }
 
-// Gives a running sequence blocks for num_tokens tokens, at the expense of those that arrived last.
-// False: that was the sequence itself, it is waiting now. The oldest running sequence always
-// succeeds, for scheduler_add saw to it that it fits alone.
+// Gives a running sequence blocks for num_tokens tokens, at the expense of the last ones.
+// False: that was the sequence itself, it is waiting now. The first running sequence always
+// succeeds, for scheduler_check saw to it that it fits alone.
 static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     while (!block_manager_grow(&s->blocks, seq, num_tokens)) {
         struct sequence *victim = s->running.tail;
@@ -307,7 +313,8 @@ static void admit_waiting(struct scheduler *s) {
     bool is_mixed = s->config.policy == SCHEDULE_MIXED;
     uint64_t reserved = num_reserved(s);
     uint32_t num_deferred = 0; // they keep their seats, which also bounds how many are looked at
-    for (uint32_t i = 0; i < s->schedule.num_items; i++) mark_pending(s, s->schedule.items[i].seq);
+    for (uint32_t i = 0; i < s->schedule->num_items; i++)
+        mark_pending(s, s->schedule->items[i].seq);
 
     struct sequence *next;
     for (struct sequence *seq = s->waiting.head; seq; seq = next) {
@@ -323,7 +330,7 @@ static void admit_waiting(struct scheduler *s) {
         if (num_taken + reserved > s->blocks.num_free) return;
         uint32_t uncomputed = seq->num_tokens - seq->num_matched * s->config.block_size;
         uint32_t num_tokens = min_u32(uncomputed, budget_left(s));
-        if (!is_mixed && num_tokens < uncomputed && s->schedule.num_items > 0) return;
+        if (!is_mixed && num_tokens < uncomputed && s->schedule->num_items > 0) return;
         admit(s, seq, num_tokens);
         if (is_mixed) reserved += num_blocks_soon(s, seq) - seq->num_blocks;
     }
@@ -340,7 +347,7 @@ static void schedule_mixed(struct scheduler *s) {
 static void schedule_prefill_first(struct scheduler *s) {
     schedule_partial(s);
     admit_waiting(s);
-    if (s->schedule.num_items == 0) schedule_decodes(s);
+    if (s->schedule->num_items == 0) schedule_decodes(s);
 }
 
 // Whether a sequence only waits for its last token's id.
@@ -351,35 +358,38 @@ static bool has_full(const struct scheduler *s) {
     return false;
 }
 
-const struct schedule *scheduler_schedule(struct scheduler *s) {
-    CHECK(s->num_in_flight == 0, "the last schedule has %u items in flight", s->num_in_flight);
-    reset_schedule(s);
+void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
+    CHECK(!s->schedule, "the last schedule of %u items was not advanced", s->schedule->num_items);
+    *schedule = (struct schedule){.items = schedule->items, .max_items = schedule->max_items};
+    s->schedule = schedule;
+    forget_pending(s);
     if (s->config.policy == SCHEDULE_MIXED) {
         schedule_mixed(s);
     } else {
         schedule_prefill_first(s);
     }
-    CHECK(s->schedule.num_items > 0 || !scheduler_has_unfinished(s) || has_full(s),
-          "%u waiting, %u running", s->waiting.count, s->running.count);
-    s->num_in_flight = s->schedule.num_items;
-    return &s->schedule;
+    if (schedule->num_items > 0) return;
+    CHECK(!scheduler_has_unfinished(s) || has_full(s), "%u waiting, %u running", s->waiting.count,
+          s->running.count);
+    s->schedule = NULL;
 }
 
 void scheduler_advance(struct scheduler *s) {
-    if (s->num_in_flight == 0) return;
-    for (uint32_t i = 0; i < s->schedule.num_items; i++) {
-        struct sequence *seq = s->schedule.items[i].seq;
-        if (!seq) continue;
+    if (!s->schedule) return;
+    for (uint32_t i = 0; i < s->schedule->num_items; i++) {
+        struct sequence *seq = s->schedule->items[i].seq;
+        if (seq->status == SEQUENCE_FINISHED) continue;
         seq->num_computed_tokens += seq->num_scheduled_tokens;
         seq->num_scheduled_tokens = 0;
+        seq->schedule_index = SEQUENCE_UNSCHEDULED;
         seq->is_prefilled = sequence_num_uncomputed(seq) == 0;
         block_manager_publish(&s->blocks, seq);
     }
-    s->num_in_flight = 0;
+    s->schedule = NULL;
 }
 
 static void append(const struct scheduler *s, struct sequence *seq, int32_t token_id) {
-    CHECK(s->num_in_flight == 0 && seq->status == SEQUENCE_RUNNING, "sequence %" PRIu64, seq->id);
+    CHECK(!s->schedule && seq->status == SEQUENCE_RUNNING, "sequence %" PRIu64, seq->id);
     CHECK(seq->num_computed_tokens == seq->num_tokens && !sequence_is_full(seq),
           "%u computed of %u, at most %u", seq->num_computed_tokens, seq->num_tokens,
           seq->num_tokens_max);
@@ -406,14 +416,8 @@ void scheduler_resolve_token(struct scheduler *s, struct sequence *seq, int32_t 
 
 void scheduler_finish(struct scheduler *s, struct sequence *seq) {
     if (seq->queued) {
-        if (seq->schedule_index != SEQUENCE_UNSCHEDULED) {
-            struct scheduled *items = s->schedule.items;
-            CHECK(items && items[seq->schedule_index].seq == seq, "item %u", seq->schedule_index);
-            items[seq->schedule_index].seq = NULL;
-            seq->schedule_index = SEQUENCE_UNSCHEDULED;
-            seq->num_scheduled_tokens = 0;
-            if (s->num_in_flight > 0) s->num_in_flight--;
-        }
+        seq->schedule_index = SEQUENCE_UNSCHEDULED;
+        seq->num_scheduled_tokens = 0;
         if (s->partial == seq) s->partial = NULL;
         queue_remove(seq->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, seq);
         block_manager_release(&s->blocks, seq);
@@ -453,7 +457,7 @@ uint32_t scheduler_num_blocks_peak(const struct scheduler *s) {
 struct sequence *scheduler_first(const struct scheduler *s) {
     struct sequence *a = s->waiting.head, *b = s->running.head;
     if (!a || !b) return a ? a : b;
-    return a->arrival < b->arrival ? a : b;
+    return sequence_comes_before(a, b) ? a : b;
 }
 
 const struct block_manager *scheduler_blocks(const struct scheduler *s) {

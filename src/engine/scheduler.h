@@ -6,11 +6,11 @@
  * that was cut, then waiting ones fill the token budget; blocks are allocated as chunks need them.
  * prefill-first: the original nano-vllm's policy (a step is all prefill or all decode, prefill
  * wins; only a batch's first prompt is cut into chunks, its blocks are allocated at once). Out of
- * blocks: the last arrived running sequence is preempted by recompute and goes to the front of
- * waiting; nothing is admitted in that step. So the oldest unfinished sequence always gets on.
+ * blocks: the last running sequence is preempted by recompute and waits; nothing is admitted in that
+ * step. So the first unfinished sequence always gets on.
  *
- * Both queues are in order of arrival and admission is first come, first served, with one
- * exception: a sequence whose next uncached block is being computed by another one in this step
+ * Both queues are in order of priority (lower first, as in vLLM), then of arrival, and sequences are
+ * admitted in that order, with one exception: a sequence whose next uncached block is being computed by another one in this step
  * waits until it can share it, and lets others pass meanwhile.
  *
  * A step: scheduler_schedule -> run the model -> scheduler_advance (KV is there, full blocks are
@@ -51,13 +51,18 @@ struct scheduled {
         // computed
 };
 
+// What one step runs; the caller's, and filled by scheduler_schedule.
 struct schedule {
     struct scheduled *items; // [num_items], the first num_decode_tokens of them are decodes
-    uint32_t num_items;
-    uint32_t num_tokens; // sum over items; aborts leave the sums as they are
+    uint32_t num_items, max_items;
+    uint32_t num_tokens; // sum over items
     uint32_t num_decode_tokens; // of items whose prefill was done before: the newest token only
     uint32_t num_prefill_tokens; // the rest
 };
+
+// max_items: max_num_seqs of the scheduler's config.
+MUST_USE enum status schedule_init(struct schedule *schedule, uint32_t max_items, struct err *err);
+void schedule_fini(struct schedule *schedule); // all-zero is fine
 
 struct scheduler;
 
@@ -67,14 +72,18 @@ MUST_USE enum status scheduler_create(struct scheduler **out, const struct sched
 // NULL is fine. Sequences are the caller's; those still queued are finished first.
 void scheduler_destroy(struct scheduler *scheduler);
 
-// Queues a new sequence. ERR_INVALID with a sentence when it could never run to its end: its blocks
-// at num_tokens_max exceed the whole cache; or when it was made for another block size.
+// ERR_INVALID with a sentence when the sequence could never run to its end: the blocks that it needs
+// at most exceed the whole cache; or when it was made for another block size. Reads the config
+// alone: any thread may call it at any time.
+MUST_USE enum status scheduler_check(const struct scheduler *scheduler, const struct sequence *seq,
+                                     struct err *err);
+// Queues a new sequence. Fails as scheduler_check does.
 MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence *seq,
                                    struct err *err);
 // Picks the next step's work, allocates its blocks, preempts where it must. Empty (num_items 0)
 // only when nothing is unfinished but sequences whose last token is pending; such a step need not be
-// advanced. Valid until the next call.
-const struct schedule *scheduler_schedule(struct scheduler *scheduler);
+// advanced. The schedule is borrowed until scheduler_advance; the caller may keep its items longer.
+void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
 // After the step ran: every item's tokens are computed; full blocks become visible to the prefix
 // cache.
 void scheduler_advance(struct scheduler *scheduler);
@@ -86,8 +95,8 @@ void scheduler_append_pending(struct scheduler *scheduler, struct sequence *seq,
 // Its id. Legal at any time, also between schedule and advance.
 void scheduler_resolve_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
 // Takes a sequence out, from whatever queue, frees its blocks, marks it FINISHED. Also the abort;
-// legal at any time, also between schedule and advance. If it is in the current schedule, its
-// item's seq becomes NULL.
+// legal at any time, also between schedule and advance. Items of schedules go on pointing to it: it
+// must live as long as they are used.
 void scheduler_finish(struct scheduler *scheduler, struct sequence *seq);
 
 bool scheduler_has_unfinished(const struct scheduler *scheduler);
@@ -97,7 +106,7 @@ uint64_t scheduler_num_preemptions(const struct scheduler *scheduler);
 uint64_t scheduler_num_cached_tokens(const struct scheduler *scheduler); // sum of num_cached_tokens
 uint32_t scheduler_num_blocks_used(const struct scheduler *scheduler);
 uint32_t scheduler_num_blocks_peak(const struct scheduler *scheduler);
-// Oldest unfinished first; NULL at the end. For aborting everything.
+// First in the order of the queues; NULL when nothing is unfinished. For aborting everything.
 struct sequence *scheduler_first(const struct scheduler *scheduler);
 // For tests and counters.
 const struct block_manager *scheduler_blocks(const struct scheduler *scheduler);

@@ -19,7 +19,9 @@ enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *p
                        num_prompt_tokens, max_new_tokens, INT32_MAX);
     }
     uint32_t num_tokens_max = num_prompt_tokens + max_new_tokens;
-    uint32_t num_blocks_max = num_tokens_max / block_size + (num_tokens_max % block_size != 0);
+    uint32_t num_kv_tokens_max = num_tokens_max - 1; // sequence_num_kv_tokens_max
+    uint32_t num_blocks_max =
+        num_kv_tokens_max / block_size + (num_kv_tokens_max % block_size != 0);
 
     // One allocation, widest elements first, so that every part is aligned.
     size_t hashes_bytes = (size_t)num_blocks_max * sizeof(uint64_t);

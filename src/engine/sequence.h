@@ -2,7 +2,7 @@
  *
  * Everything it will ever need is allocated when it is created, so that the step loop never
  * allocates: token_ids for prompt + max_tokens, block_table and block_hashes for as many blocks as
- * that fills.
+ * all of these but the last token fill.
  *
  *   token_ids:  [ prompt ........ | generated ...... | room ]
  *                                 ^num_prompt_tokens ^num_tokens   ^num_tokens_max
@@ -21,8 +21,8 @@ enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 
 struct sequence {
     uint64_t id; // the engine's name for it
-    // Order of scheduler_add, written there; decides who is served and preempted first.
-    uint64_t arrival;
+    int32_t priority; // the lower, the more important; set before scheduler_add, 0 else
+    uint64_t arrival; // order of scheduler_add, written there
     enum sequence_status status;
     bool queued; // a scheduler has it, in waiting or running as status says
     struct sequence *prev, *next; // in that queue; NULL outside
@@ -68,6 +68,11 @@ MUST_USE enum status sequence_create(struct sequence **out, uint64_t id, const i
                                      uint32_t block_size, uint64_t cache_salt, struct err *err);
 void sequence_destroy(struct sequence *seq); // NULL is fine; must hold no blocks and be in no queue
 
+// Who is served first; the other one is preempted first.
+static inline bool sequence_comes_before(const struct sequence *a, const struct sequence *b) {
+    return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
+}
+
 static inline uint32_t sequence_num_generated(const struct sequence *seq) {
     return seq->num_tokens - seq->num_prompt_tokens;
 }
@@ -75,6 +80,11 @@ static inline uint32_t sequence_num_generated(const struct sequence *seq) {
 // Tokens whose ids are known.
 static inline uint32_t sequence_num_known(const struct sequence *seq) {
     return seq->num_tokens - seq->has_pending_token;
+}
+
+// Tokens whose KV it will need at most. No later token ever reads that of the last one.
+static inline uint32_t sequence_num_kv_tokens_max(const struct sequence *seq) {
+    return seq->num_tokens_max - 1;
 }
 
 // Nothing is left to run: its last token has been sampled or is being sampled.

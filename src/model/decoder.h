@@ -20,6 +20,7 @@
 
 #include "backend/backend.h"
 #include "base/err.h"
+#include "base/interrupt.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/weights.h"
 #include "comm/comm.h"
@@ -34,43 +35,32 @@ struct decoder_shape {
     uint32_t head_start, kv_head_start;
 };
 
-struct decoder_limits {
-    uint32_t max_num_tokens; // of one forward pass
-    uint32_t max_num_logits; // rows of logits of one pass
-    uint32_t max_positions; // longest sequence
-    bool decode_layers_always; // wherever a backend can (decode_layers_spec.always)
+struct decoder_options {
+    const struct model_config *config; // borrowed for the decoder's life, as backend and comm
+    const struct family_traits *traits; // of the config; copied
+    const struct decoder_shape *shape; // of this rank; copied
+    struct backend *backend;
+    const struct comm *comm;
+    struct step_limits limits;
+    const struct interrupt *interrupt; // asked before each matrix is loaded; NULL: none
+    bool prefers_layers; // as in backend.h's fused_model_spec; for tests
 };
 
 struct decoder;
 
-// One pass: device pointers into the uploaded batch, shapes as in backend.h.
-struct decoder_input {
-    const int32_t *tokens; // dev [num_tokens]
-    const int32_t *positions; // dev [num_tokens]
-    const int32_t *slot_mapping; // dev [num_tokens]
-    const int32_t *query_start; // dev [num_seqs + 1]
-    const int32_t *context_len; // dev [num_seqs]
-    const int32_t *block_tables; // dev [num_seqs][block_table_stride]
-    const int32_t *logit_index; // dev [num_logits]: rows of tokens
-    uint32_t num_tokens, num_seqs, num_logits;
-    uint32_t block_table_stride;
-    const uint32_t *device_stride; // dev: the same number; recorded steps read it
-    uint32_t max_query_len, max_context_len;
-    const struct sample_result *previous; // dev, for embed_args; may be NULL
-};
-
 // Takes every tensor of `weights` (and calls weights_finish); `weights` may be closed afterwards.
-// `config`, `backend` and `comm` are borrowed for the decoder's life.
-MUST_USE enum status decoder_create(struct decoder **out, const struct model_config *config,
-                                    struct weights *weights, struct backend *backend,
-                                    const struct comm *comm, const struct decoder_limits *limits,
-                                    struct err *err);
+MUST_USE enum status decoder_create(struct decoder **out, const struct decoder_options *options,
+                                    struct weights *weights, struct err *err);
 void decoder_destroy(struct decoder *decoder); // NULL is fine
 
 // Runs the pass; the result is dev [num_logits][vocab_size] float32, the decoder's own, valid until
 // the next pass; NULL when num_logits is 0.
 const float *decoder_forward(struct decoder *decoder, struct kv_cache *cache,
-                             const struct decoder_input *input);
+                             const struct step *step);
+
+// Runs each shape of linear once with `rows` rows, lm_head with as many as it ever gets, on whatever
+// the workspace holds: a device times its ways of computing them on their first use.
+void decoder_warm_up(struct decoder *decoder, uint32_t rows);
 
 // ERR_INVALID / ERR_UNSUPPORTED when the shapes cannot be run or split.
 MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
@@ -79,7 +69,7 @@ MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct mo
 size_t decoder_weights_bytes(const struct model_config *config, const struct family_traits *traits,
                              const struct decoder_shape *shape, const struct backend *backend);
 size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
-                               const struct decoder_limits *limits, const struct backend *backend);
+                               const struct step_limits *limits, const struct backend *backend);
 // Parameters of the whole model (all ranks), tied weights once.
 uint64_t decoder_num_parameters(const struct model_config *config,
                                 const struct family_traits *traits);

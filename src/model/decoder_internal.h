@@ -1,4 +1,5 @@
-/* The decoder's own struct, shared by decoder.c (the pass) and decoder_load.c (building it). */
+/* The decoder's own struct, shared by decoder.c and compose.c (the pass), decoder_load.c (building
+ * it) and decoder_plan.c (its sizes). */
 #ifndef MODEL_DECODER_INTERNAL_H
 #define MODEL_DECODER_INTERNAL_H
 
@@ -6,7 +7,7 @@
 
 struct decoder_layer {
     float *input_norm; // dev [hidden]
-    float *attention_norm; // dev [hidden], before the MLP
+    float *mlp_norm; // dev [hidden]
     float *q_norm, *k_norm; // dev [head_dim], NULL where the family has none
     struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]
     struct linear *o; // [hidden][num_heads head_dim]
@@ -17,7 +18,7 @@ struct decoder_layer {
     struct experts *experts;
 };
 
-// Activations of one pass, inside one allocation; T = max_num_tokens, R = max_num_logits.
+// Activations of one pass, inside one allocation; T = max_num_tokens, R = max_num_seqs.
 struct decoder_workspace {
     void *residual; // dev [T][hidden]
     void *hidden; // dev [T][hidden] output of a norm
@@ -43,15 +44,14 @@ struct decoder {
     const struct comm *comm;
     struct family_traits traits;
     struct decoder_shape shape;
-    struct decoder_limits limits;
+    struct step_limits limits;
 
     struct linear *embedding; // [vocab of this rank][hidden]
     struct linear *lm_head; // the embedding when tied
     float *final_norm; // dev [hidden]
     float *rope; // dev [max_positions][head_dim]
     struct decoder_layer *layers; // [num_layers]
-    struct decode_layers *decode_layers; // all of them as one op; NULL: there is none
-    uint32_t decode_seqs_max; // that it takes
+    struct fused_model *fused; // NULL where the backend has no fusion
 
     void *workspace_memory; // dev
     struct decoder_workspace workspace;
@@ -67,6 +67,6 @@ struct experts_shape decoder_experts_shape(const struct model_config *config,
 // Offsets from `base` (may be NULL, for the size alone).
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,
                               const struct model_config *config, const struct decoder_shape *shape,
-                              const struct decoder_limits *limits, const struct backend *backend);
+                              const struct step_limits *limits, const struct backend *backend);
 
 #endif

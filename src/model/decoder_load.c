@@ -15,6 +15,7 @@ enum { NAME_BYTES = 128, PARTS_MAX = 3 };
 struct loader {
     struct decoder *decoder;
     struct weights *weights;
+    const struct interrupt *interrupt; // NULL: none
     struct err *err;
 };
 
@@ -22,6 +23,7 @@ struct loader {
 struct row_part {
     const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
     uint32_t rows, start, count;
+    enum linear_role role;
 };
 
 // Columns [start, start + count) of a tensor [rows][cols].
@@ -37,13 +39,14 @@ static void layer_name(char *out, uint32_t layer, const char *module, const char
 static enum status take_matrix(struct loader *l, const char *name, uint32_t rows, uint32_t cols,
                                struct weight *out) {
     const uint64_t shape[2] = {rows, cols};
-    return weights_take(l->weights, name, 2, shape, out, l->err);
+    enum status status = interrupt_check(l->interrupt, l->err);
+    return status ? status : weights_take(l->weights, name, 2, shape, out, l->err);
 }
 
 static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, uint32_t count) {
     uint64_t cols = weight->rank == 2 ? weight->shape[1] : 1;
     return (struct matrix_slice){
-        .data = (const char *)weight->data + start * cols * dtype_size(weight->dtype),
+        .source = byte_source_skip(weight->source, start * cols * dtype_size(weight->dtype)),
         .dtype = weight->dtype,
         .rows = count,
         .cols = (uint32_t)cols,
@@ -53,7 +56,7 @@ static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, 
 
 static struct matrix_slice cols_of(const struct weight *weight, uint32_t start, uint32_t count) {
     return (struct matrix_slice){
-        .data = (const char *)weight->data + start * dtype_size(weight->dtype),
+        .source = byte_source_skip(weight->source, start * dtype_size(weight->dtype)),
         .dtype = weight->dtype,
         .rows = (uint32_t)weight->shape[0],
         .cols = count,
@@ -64,7 +67,7 @@ static struct matrix_slice cols_of(const struct weight *weight, uint32_t start, 
 // A bias [n] is one row of n columns.
 static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, uint32_t count) {
     return (struct matrix_slice){
-        .data = (const char *)weight->data + start * dtype_size(weight->dtype),
+        .source = byte_source_skip(weight->source, start * dtype_size(weight->dtype)),
         .dtype = weight->dtype,
         .rows = 1,
         .cols = count,
@@ -94,7 +97,7 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
         biases[i] = bias_of(&weight, parts[i].start, parts[i].count);
     }
     struct backend *backend = l->decoder->backend;
-    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts};
+    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->role};
     return backend->ops->linear_create(backend, &spec, out, l->err);
 }
 
@@ -118,15 +121,15 @@ static enum status load_cols(struct loader *l, uint32_t layer, const struct col_
     }
     struct backend *backend = l->decoder->backend;
     bool adds_bias = has_bias && l->decoder->comm->rank == 0;
-    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1};
+    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, LINEAR_OF_LAYER};
     return backend->ops->linear_create(backend, &spec, out, l->err);
 }
 
-static float element(const struct weight *weight, size_t i) {
-    const char *p = (const char *)weight->data + i * dtype_size(weight->dtype);
+static float element(const char *data, enum dtype dtype, size_t i) {
+    const char *p = data + i * dtype_size(dtype);
     uint16_t half;
     float value;
-    switch (weight->dtype) {
+    switch (dtype) {
     case DTYPE_BF16:
         memcpy(&half, p, sizeof half);
         return bf16_to_f32(half);
@@ -146,8 +149,8 @@ static enum status to_device(struct decoder *d, const float *values, size_t coun
     enum status status = d->backend->ops->alloc(d->backend, count * sizeof *values, &dev, err);
     if (status) return status;
     *out = dev; // the decoder's own from here on, also on failure
-    d->backend->ops->upload(d->backend, d->backend->stream, dev, values, count * sizeof *values);
-    return d->backend->ops->synchronize(d->backend, d->backend->stream, err);
+    d->backend->ops->upload(d->backend, dev, values, count * sizeof *values);
+    return d->backend->ops->synchronize(d->backend, err);
 }
 
 static enum status load_vector(struct loader *l, const char *name, uint32_t count, float **out) {
@@ -155,10 +158,12 @@ static enum status load_vector(struct loader *l, const char *name, uint32_t coun
     struct weight weight;
     enum status status = weights_take(l->weights, name, 1, shape, &weight, l->err);
     if (status) return status;
-    float *values = malloc(count * sizeof *values);
+    float *values = malloc(2 * count * sizeof *values); // and room for what is read of a file
     if (!values) return err_nomem(l->err, name);
-    for (uint32_t i = 0; i < count; i++) values[i] = element(&weight, i);
-    status = to_device(l->decoder, values, count, out, l->err);
+    const char *data = byte_source_get(&weight.source, 0, count * dtype_size(weight.dtype),
+                                       values + count, l->err);
+    for (uint32_t i = 0; data && i < count; i++) values[i] = element(data, weight.dtype, i);
+    status = data ? to_device(l->decoder, values, count, out, l->err) : ERR_IO;
     free(values);
     return status;
 }
@@ -175,8 +180,8 @@ static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer
     enum status status;
     if ((status = load_layer_vector(l, i, "input_layernorm", c->hidden_size, &layer->input_norm)))
         return status;
-    if ((status = load_layer_vector(l, i, "post_attention_layernorm", c->hidden_size,
-                                    &layer->attention_norm)))
+    if ((status =
+             load_layer_vector(l, i, "post_attention_layernorm", c->hidden_size, &layer->mlp_norm)))
         return status;
     if (!l->decoder->traits.qk_norm) return OK;
     if ((status = load_layer_vector(l, i, "self_attn.q_norm", c->head_dim, &layer->q_norm)))
@@ -189,8 +194,10 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
     const struct decoder_shape *s = &l->decoder->shape;
     bool has_bias = l->decoder->traits.mlp_bias;
     const struct row_part gate_up[] = {
-        {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
-        {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size},
+        {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
+         LINEAR_OF_LAYER},
+        {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
+         LINEAR_OF_LAYER},
     };
     const struct col_part down = {"mlp.down_proj", c->hidden_size, c->intermediate_size,
                                   s->intermediate_start, s->intermediate_size};
@@ -231,13 +238,14 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
     }
     const struct experts_spec spec = {
         .shape = decoder_experts_shape(d->config, &d->shape), .gate = gate, .up = up, .down = down};
-    return d->backend->ops->experts_create(d->backend, &spec, out, l->err);
+    return d->backend->moe->experts_create(d->backend, &spec, out, l->err);
 }
 
 static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
-    const struct row_part router = {l->decoder->traits.expert_names->router, count, 0, count};
+    const struct row_part router = {l->decoder->traits.expert_names->router, count, 0, count,
+                                    LINEAR_OF_ROUTER};
     enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
@@ -254,9 +262,12 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     struct decoder_layer *layer = &l->decoder->layers[i];
     uint32_t dim = c->head_dim;
     const struct row_part qkv[] = {
-        {"self_attn.q_proj", c->num_heads * dim, s->head_start * dim, s->num_heads * dim},
-        {"self_attn.k_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim},
-        {"self_attn.v_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim},
+        {"self_attn.q_proj", c->num_heads * dim, s->head_start * dim, s->num_heads * dim,
+         LINEAR_OF_LAYER},
+        {"self_attn.k_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
+         LINEAR_OF_LAYER},
+        {"self_attn.v_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
+         LINEAR_OF_LAYER},
     };
     const struct col_part o = {"self_attn.o_proj", c->hidden_size, c->num_heads * dim,
                                s->head_start * dim, s->num_heads * dim};
@@ -276,7 +287,7 @@ static enum status load_vocabulary(struct loader *l, const char *name, struct li
         take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
     if (status) return status;
     struct matrix_slice slice = rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
-    const struct linear_spec spec = {&slice, NULL, 1};
+    const struct linear_spec spec = {&slice, NULL, 1, LINEAR_OF_VOCABULARY};
     return d->backend->ops->linear_create(d->backend, &spec, out, l->err);
 }
 
@@ -317,27 +328,25 @@ static enum status make_workspace(struct decoder *d, struct err *err) {
     return OK;
 }
 
-// Where the backend can run a step's layers as one op, and a rank has whole layers.
-static enum status make_decode_layers(struct decoder *d, struct err *err) {
+static enum status make_fused_model(struct decoder *d, bool prefers_layers, struct err *err) {
     const struct model_config *c = d->config;
-    const struct backend_ops *ops = d->backend->ops;
-    if (!ops->decode_layers || c->moe.num_sparse_layers || d->comm->world_size > 1) return OK;
-    struct decode_layer_spec *layers = calloc(c->num_layers, sizeof *layers);
-    if (!layers) return err_nomem(err, "decode layers");
+    if (!d->backend->fusion) return OK;
+    struct fused_layer *layers = calloc(c->num_layers, sizeof *layers);
+    if (!layers) return err_nomem(err, "fused layers");
     for (uint32_t i = 0; i < c->num_layers; i++) {
         const struct decoder_layer *layer = &d->layers[i];
-        layers[i] = (struct decode_layer_spec){
+        layers[i] = (struct fused_layer){
             .qkv = layer->qkv,
             .o = layer->o,
             .gate_up = layer->gate_up,
             .down = layer->down,
             .input_norm = layer->input_norm,
-            .attention_norm = layer->attention_norm,
+            .mlp_norm = layer->mlp_norm,
             .q_norm = layer->q_norm,
             .k_norm = layer->k_norm,
         };
     }
-    const struct decode_layers_spec spec = {
+    const struct fused_model_spec spec = {
         .layers = layers,
         .num_layers = c->num_layers,
         .hidden = c->hidden_size,
@@ -346,41 +355,44 @@ static enum status make_decode_layers(struct decoder *d, struct err *err) {
         .num_kv_heads = d->shape.num_kv_heads,
         .head_dim = c->head_dim,
         .eps = c->rms_norm_eps,
-        .always = d->limits.decode_layers_always,
+        .is_whole = d->comm->world_size == 1 && !c->moe.num_sparse_layers,
+        .prefers_layers = prefers_layers,
     };
-    enum status status =
-        ops->decode_layers_create(d->backend, &spec, &d->decode_layers, &d->decode_seqs_max, err);
+    enum status status = d->backend->fusion->model_create(d->backend, &spec, &d->fused, err);
     free(layers);
     return status;
 }
 
-enum status decoder_create(struct decoder **out, const struct model_config *config,
-                           struct weights *weights, struct backend *backend,
-                           const struct comm *comm, const struct decoder_limits *limits,
-                           struct err *err) {
+enum status decoder_create(struct decoder **out, const struct decoder_options *options,
+                           struct weights *weights, struct err *err) {
     *out = NULL;
     struct decoder *d = calloc(1, sizeof *d);
     if (!d) return err_nomem(err, "decoder");
-    *d = (struct decoder){.config = config, .backend = backend, .comm = comm, .limits = *limits};
-    struct loader loader = {d, weights, err};
-    enum status status = family_resolve(&d->traits, config, err);
-    if (status) goto fail;
-    if ((status = decoder_shape_of(&d->shape, config, comm, err))) goto fail;
-    d->layers = calloc(config->num_layers, sizeof *d->layers);
+    *d = (struct decoder){
+        .config = options->config,
+        .backend = options->backend,
+        .comm = options->comm,
+        .traits = *options->traits,
+        .shape = *options->shape,
+        .limits = options->limits,
+    };
+    struct loader loader = {d, weights, options->interrupt, err};
+    enum status status = OK;
+    d->layers = calloc(d->config->num_layers, sizeof *d->layers);
     if (!d->layers) {
         status = err_nomem(err, "decoder layers");
         goto fail;
     }
     if ((status = load_ends(&loader))) goto fail;
-    for (uint32_t i = 0; i < config->num_layers; i++) {
+    for (uint32_t i = 0; i < d->config->num_layers; i++) {
         if ((status = load_layer(&loader, i))) goto fail;
     }
     if ((status = weights_finish(weights, err))) goto fail;
-    if (backend->ops->weights_finish) status = backend->ops->weights_finish(backend, err);
+    if (d->backend->queue) status = d->backend->queue->weights_finish(d->backend, err);
     if (status) goto fail;
     if ((status = make_rope(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;
-    if ((status = make_decode_layers(d, err))) goto fail;
+    if ((status = make_fused_model(d, options->prefers_layers, err))) goto fail;
     *out = d;
     return OK;
 fail:
@@ -391,7 +403,7 @@ fail:
 void decoder_destroy(struct decoder *d) {
     if (!d) return;
     const struct backend_ops *ops = d->backend->ops;
-    if (d->decode_layers) ops->decode_layers_destroy(d->backend, d->decode_layers);
+    if (d->fused) d->backend->fusion->model_destroy(d->backend, d->fused);
     for (uint32_t i = 0; d->layers && i < d->config->num_layers; i++) {
         struct decoder_layer *layer = &d->layers[i];
         ops->linear_destroy(d->backend, layer->qkv);
@@ -399,9 +411,9 @@ void decoder_destroy(struct decoder *d) {
         ops->linear_destroy(d->backend, layer->gate_up);
         ops->linear_destroy(d->backend, layer->down);
         ops->linear_destroy(d->backend, layer->router);
-        if (layer->experts) ops->experts_destroy(d->backend, layer->experts);
+        if (layer->experts) d->backend->moe->experts_destroy(d->backend, layer->experts);
         ops->release(d->backend, layer->input_norm);
-        ops->release(d->backend, layer->attention_norm);
+        ops->release(d->backend, layer->mlp_norm);
         ops->release(d->backend, layer->q_norm);
         ops->release(d->backend, layer->k_norm);
     }

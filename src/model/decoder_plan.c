@@ -51,24 +51,26 @@ struct experts_shape decoder_experts_shape(const struct model_config *c,
 static size_t sparse_mlp_bytes(const struct model_config *c, const struct decoder_shape *s,
                                const struct backend *b) {
     const struct experts_shape experts = decoder_experts_shape(c, s);
-    return b->ops->linear_bytes(b, c->moe.num_experts, c->hidden_size, false) +
-           b->ops->experts_bytes(b, &experts);
+    return b->ops->linear_bytes(b, c->moe.num_experts, c->hidden_size, false, LINEAR_OF_ROUTER) +
+           b->moe->experts_bytes(b, &experts);
 }
 
 size_t decoder_weights_bytes(const struct model_config *c, const struct family_traits *traits,
                              const struct decoder_shape *s, const struct backend *b) {
-    size_t (*bytes)(const struct backend *, uint32_t, uint32_t, bool) = b->ops->linear_bytes;
+    size_t (*bytes)(const struct backend *, uint32_t, uint32_t, bool, enum linear_role) =
+        b->ops->linear_bytes;
+    const enum linear_role role = LINEAR_OF_LAYER;
     uint32_t attended = s->num_heads * c->head_dim;
-    size_t layer = bytes(b, qkv_size(c, s), c->hidden_size, traits->qkv_bias) +
-                   bytes(b, c->hidden_size, attended, traits->o_bias) +
+    size_t layer = bytes(b, qkv_size(c, s), c->hidden_size, traits->qkv_bias, role) +
+                   bytes(b, c->hidden_size, attended, traits->o_bias, role) +
                    (2 * (size_t)c->hidden_size + (traits->qk_norm ? 2 * (size_t)c->head_dim : 0)) *
                        sizeof(float);
-    size_t dense_mlp = bytes(b, 2 * s->intermediate_size, c->hidden_size, traits->mlp_bias) +
-                       bytes(b, c->hidden_size, s->intermediate_size, traits->mlp_bias);
+    size_t dense_mlp = bytes(b, 2 * s->intermediate_size, c->hidden_size, traits->mlp_bias, role) +
+                       bytes(b, c->hidden_size, s->intermediate_size, traits->mlp_bias, role);
     size_t num_sparse = c->moe.num_sparse_layers;
     size_t mlps = dense_mlp * (c->num_layers - num_sparse);
     if (num_sparse) mlps += sparse_mlp_bytes(c, s, b) * num_sparse;
-    size_t vocabulary = bytes(b, s->vocab_size, c->hidden_size, false);
+    size_t vocabulary = bytes(b, s->vocab_size, c->hidden_size, false, LINEAR_OF_VOCABULARY);
     return layer * c->num_layers + mlps + vocabulary * (c->tie_word_embeddings ? 1 : 2) +
            c->hidden_size * sizeof(float);
 }
@@ -114,7 +116,7 @@ static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *
                                uint32_t num_tokens, const struct backend *b) {
     uint32_t num_experts = c->moe.num_experts, top_k = c->moe.num_experts_per_tok;
     const struct experts_shape experts = decoder_experts_shape(c, s);
-    size_t scratch = b->ops->experts_scratch_bytes(b, &experts, num_tokens, top_k);
+    size_t scratch = b->moe->experts_scratch_bytes(b, &experts, num_tokens, top_k);
     w->router_logits = take(base, at, num_tokens, num_experts, sizeof *w->router_logits);
     w->expert_ids = take(base, at, num_tokens, top_k, sizeof *w->expert_ids);
     w->expert_weights = take(base, at, num_tokens, top_k, sizeof *w->expert_weights);
@@ -127,8 +129,8 @@ static size_t larger(size_t a, size_t b) {
 
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,
                               const struct model_config *c, const struct decoder_shape *s,
-                              const struct decoder_limits *limits, const struct backend *b) {
-    size_t T = limits->max_num_tokens, R = limits->max_num_logits;
+                              const struct step_limits *limits, const struct backend *b) {
+    size_t T = limits->max_num_tokens, R = limits->max_num_seqs;
     size_t element_size = dtype_size(b->activation_dtype);
     struct decoder_workspace w = {0};
     size_t at = 0;
@@ -159,7 +161,7 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
 }
 
 size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
-                               const struct decoder_limits *limits, const struct backend *backend) {
+                               const struct step_limits *limits, const struct backend *backend) {
     struct decoder_workspace workspace;
     decoder_workspace_layout(&workspace, NULL, config, shape, limits, backend);
     return workspace.size_bytes;

@@ -29,33 +29,61 @@ static enum status unknown_architecture(const char *architecture, struct err *er
                    architecture, known);
 }
 
-static bool bias_of(enum bias_rule rule, bool by_config) {
-    return rule == BIAS_BY_CONFIG ? by_config : rule == BIAS_ALWAYS;
+static bool has_bias(struct bias_rule rule, const struct model_config *config) {
+    enum config_flag flag = FLAG_ABSENT;
+    switch (rule.key) {
+    case BIAS_NO_KEY:
+        break;
+    case BIAS_ATTENTION:
+        flag = config->attention_bias;
+        break;
+    case BIAS_ATTENTION_OUT:
+        flag = config->attention_out_bias;
+        break;
+    case BIAS_MLP:
+        flag = config->mlp_bias;
+        break;
+    }
+    return flag == FLAG_ABSENT ? rule.by_default : flag == FLAG_TRUE;
 }
 
 // A bias that the configuration asks for and the family does not have is refused, not left out.
-static enum status refuse_bias(enum bias_rule rule, bool wanted, const char *key,
-                               const struct model_config *config, struct err *err) {
-    if (rule != BIAS_NEVER || !wanted) return OK;
-    return err_set(err, ERR_UNSUPPORTED, "%s with %s is not supported", config->architecture, key);
+static enum status refuse_missing_bias(const struct family_traits *traits,
+                                       const struct model_config *config, struct err *err) {
+    const struct {
+        const char *key;
+        enum config_flag flag;
+        bool has_bias;
+    } cases[] = {
+        {"attention_bias", config->attention_bias, traits->qkv_bias},
+        {"attention_out_bias", config->attention_out_bias, traits->o_bias},
+        {"mlp_bias", config->mlp_bias, traits->mlp_bias},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (cases[i].flag != FLAG_TRUE || cases[i].has_bias) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s with %s is not supported", config->architecture,
+                       cases[i].key);
+    }
+    return OK;
+}
+
+enum status family_apply(struct family_traits *out, const struct model_family *family,
+                         const struct model_config *config, struct err *err) {
+    CHECK(!config->moe.num_experts || family->expert_names, "%s", family->name);
+    *out = (struct family_traits){
+        .family = family->name,
+        .qk_norm = family->qk_norm,
+        .qkv_bias = has_bias(family->qkv_bias, config),
+        .o_bias = has_bias(family->o_bias, config),
+        .mlp_bias = has_bias(family->mlp_bias, config),
+        .expert_names = family->expert_names,
+    };
+    return refuse_missing_bias(out, config, err);
 }
 
 enum status family_resolve(struct family_traits *out, const struct model_config *config,
                            struct err *err) {
     const struct model_family *family = find(config->architecture);
     if (!family) return unknown_architecture(config->architecture, err);
-    enum status status =
-        refuse_bias(family->qkv_bias, config->attention_bias, "attention_bias", config, err);
-    if (!status) status = refuse_bias(family->mlp_bias, config->mlp_bias, "mlp_bias", config, err);
-    if (status) return status;
-    CHECK(!config->moe.num_experts || family->expert_names, "%s", family->name);
-    *out = (struct family_traits){
-        .family = family->name,
-        .qk_norm = family->qk_norm,
-        .qkv_bias = bias_of(family->qkv_bias, config->attention_bias),
-        .o_bias = bias_of(family->o_bias, config->attention_bias),
-        .mlp_bias = bias_of(family->mlp_bias, config->mlp_bias),
-        .expert_names = family->expert_names,
-    };
-    return OK;
+    return family_apply(out, family, config, err);
 }

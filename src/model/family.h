@@ -8,10 +8,18 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 
-enum bias_rule {
-    BIAS_NEVER,
-    BIAS_ALWAYS,
-    BIAS_BY_CONFIG, // config.json's attention_bias or mlp_bias, false when absent
+// The key of config.json that says whether a linear has a bias.
+enum bias_key {
+    BIAS_NO_KEY,
+    BIAS_ATTENTION, // attention_bias
+    BIAS_ATTENTION_OUT, // attention_out_bias
+    BIAS_MLP, // mlp_bias
+};
+
+// All-zero: never a bias.
+struct bias_rule {
+    enum bias_key key;
+    bool by_default; // a bias when config.json does not have the key; always without a key
 };
 
 // Tensor names of a layer's experts, below "model.layers.N.".
@@ -25,9 +33,9 @@ struct model_family {
     const char *name; // for people: "Qwen3"
     const char *architecture; // config.json's architectures[0]
     bool qk_norm; // RMS norm of every q and k head before the rotary embedding
-    enum bias_rule qkv_bias; // by attention_bias
-    enum bias_rule o_bias; // by attention_bias
-    enum bias_rule mlp_bias; // gate, up and down of a dense MLP; by mlp_bias
+    struct bias_rule qkv_bias;
+    struct bias_rule o_bias;
+    struct bias_rule mlp_bias; // gate, up and down of a dense MLP
     const struct expert_names *expert_names; // NULL: never a mixture of experts
 };
 
@@ -45,6 +53,9 @@ struct family_traits {
 // that the family's forward pass does not run.
 MUST_USE enum status family_resolve(struct family_traits *out, const struct model_config *config,
                                     struct err *err);
+// The same for a family that is given.
+MUST_USE enum status family_apply(struct family_traits *out, const struct model_family *family,
+                                  const struct model_config *config, struct err *err);
 
 extern const struct model_family family_llama;
 extern const struct model_family family_mistral;

@@ -6,7 +6,7 @@
 const struct model_family family_llama = {
     .name = "Llama",
     .architecture = "LlamaForCausalLM",
-    .qkv_bias = BIAS_BY_CONFIG,
-    .o_bias = BIAS_BY_CONFIG,
-    .mlp_bias = BIAS_BY_CONFIG,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .mlp_bias = {.key = BIAS_MLP},
 };

@@ -5,5 +5,5 @@
 const struct model_family family_qwen2 = {
     .name = "Qwen2",
     .architecture = "Qwen2ForCausalLM",
-    .qkv_bias = BIAS_ALWAYS,
+    .qkv_bias = {.by_default = true},
 };

@@ -6,6 +6,6 @@ const struct model_family family_qwen3 = {
     .name = "Qwen3",
     .architecture = "Qwen3ForCausalLM",
     .qk_norm = true,
-    .qkv_bias = BIAS_BY_CONFIG,
-    .o_bias = BIAS_BY_CONFIG,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
 };

@@ -14,7 +14,7 @@ const struct model_family family_qwen3_moe = {
     .name = "Qwen3 MoE",
     .architecture = "Qwen3MoeForCausalLM",
     .qk_norm = true,
-    .qkv_bias = BIAS_BY_CONFIG,
-    .o_bias = BIAS_BY_CONFIG,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
     .expert_names = &names,
 };

@@ -54,73 +54,116 @@ static enum status render(const struct chat_template *chat_template,
     return status;
 }
 
-// What the variant makes of a chat; *rendered false: it refuses, which is an answer too.
-static enum status ask(const struct chat_template *chat_template,
-                       const struct chat_variant *variant, const char *text, struct buf *out,
-                       bool *rendered, struct err *err) {
+// ---- which forms of content a template reads: asked of the template itself, once, with small chats
+
+struct probe {
+    const struct chat_template *chat_template;
+    struct chat_variant *variant;
+    bool with_tools; // the chats have a tool; else tools is None
+    struct buf out; // of the last chat
+    bool rendered; // false: the template refused it, which is an answer too
+    struct err *err;
+};
+
+// Only ERR_NOMEM.
+static enum status ask(struct probe *probe, const char *messages) {
+    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+                                "\"description\": \"d\", \"parameters\": {\"type\": \"object\", "
+                                "\"properties\": {}}}}]";
+    char text[1024];
+    int len = snprintf(text, sizeof text, "{\"messages\": [%s], \"tools\": %s}", messages,
+                       probe->with_tools ? tools : "null");
     struct chat chat;
     struct err refusal = {0};
-    enum status status = chat_read(&chat, text, strlen(text), err);
+    enum status status = chat_read(&chat, text, (size_t)len, probe->err);
     if (status) return status;
-    if (variant == &chat_template->main) chat.tools = NULL;
-    buf_clear(out);
-    status = buf_reserve(out, 0, &refusal); // a template may print nothing
-    if (!status) status = render(chat_template, variant, &chat, out, &refusal);
-    *rendered = !status;
-    if (status == ERR_NOMEM && err) *err = refusal;
+    buf_clear(&probe->out);
+    status = buf_reserve(&probe->out, 0, &refusal); // a template may print nothing
+    if (!status) {
+        status = render(probe->chat_template, probe->variant, &chat, &probe->out, &refusal);
+    }
+    probe->rendered = !status;
+    if (status == ERR_NOMEM && probe->err) *probe->err = refusal;
     chat_fini(&chat);
     return status == ERR_NOMEM ? status : OK;
 }
 
-/* Whether a template reads content that is a list of parts is asked of the template itself: it is
- * given a list once. One that takes strings only raises an error, or prints the list as Python or
- * JSON writes it, where a newline becomes \n. */
-static enum status probe_parts(const struct chat_template *chat_template,
-                               struct chat_variant *variant, struct buf *out, struct err *err) {
-    static const char text[] = "nanovllm\nprobe";
-    bool rendered;
-    enum status status =
-        ask(chat_template, variant,
-            "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
-            "\"text\": \"nanovllm\\nprobe\"}]}], \"tools\": []}",
-            out, &rendered, err);
-    if (status) return status;
-    variant->takes_parts = rendered && memmem(out->data, out->len, text, sizeof text - 1);
-    return OK;
+static bool has_printed(const struct probe *probe, const char *text) {
+    return probe->rendered && memmem(probe->out.data, probe->out.len, text, strlen(text));
 }
 
-// The content of a message that only calls tools may be null. A template that fails over it, or
-// prints it as None, but takes an empty text is given that.
-static enum status probe_null(const struct chat_template *chat_template,
-                              struct chat_variant *variant, struct buf *out, struct err *err) {
-    static const char with_content[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
-        "\"content\": %s, \"tool_calls\": [{\"id\": \"abcdefghi\", \"type\": \"function\", "
-        "\"function\": {\"name\": \"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", "
-        "\"tool_call_id\": \"abcdefghi\", \"name\": \"f\", \"content\": \"r\"}], \"tools\": []}";
-    char text[sizeof with_content + sizeof "null"], null[sizeof text];
-    snprintf(text, sizeof text, with_content, "\"\"");
-    snprintf(null, sizeof null, with_content, "null");
-    bool with_text, with_null, prints_none = false;
-    enum status status = ask(chat_template, variant, text, out, &with_text, err);
+// Some templates fail without tools, whatever the messages are.
+static enum status probe_tools(struct probe *probe) {
+    probe->with_tools = probe->variant == &probe->chat_template->tool_use;
+    if (probe->with_tools) return OK;
+    enum status status = ask(probe, "{\"role\": \"user\", \"content\": \"q\"}");
+    probe->with_tools = !probe->rendered;
+    return status;
+}
+
+// A template that takes strings only raises an error over a list of parts, or prints it as Python or
+// JSON writes it, where a newline becomes \n.
+static enum status probe_parts(struct probe *probe) {
+    enum status status = ask(probe, "{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                                    "\"text\": \"nanovllm\\nprobe\"}]}");
+    probe->variant->forms.parts = has_printed(probe, "nanovllm\nprobe");
+    return status;
+}
+
+// How a template takes one content of an assistant's message.
+struct answer {
+    bool rendered, prints_none;
+};
+
+static enum status ask_content(struct probe *probe, enum chat_shape shape, const char *content,
+                               struct answer *answer) {
+    static const char *const rest[] = {
+        [CHAT_WITH_CALLS] =
+            ", \"tool_calls\": [{\"id\": \"abcdefghi\", \"type\": \"function\", \"function\": "
+            "{\"name\": \"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", \"tool_call_id\": "
+            "\"abcdefghi\", \"name\": \"f\", \"content\": \"r\"}",
+        [CHAT_WITHOUT_CALLS] =
+            ", \"reasoning_content\": \"t\"}, {\"role\": \"user\", \"content\": \"q\"}",
+    };
+    char messages[512];
+    snprintf(messages, sizeof messages,
+             "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\"%s%s", content,
+             rest[shape]);
+    enum status status = ask(probe, messages);
+    *answer = (struct answer){probe->rendered, has_printed(probe, "None")};
+    return status;
+}
+
+// An assistant that calls tools, or only thinks, may have null for content or leave it out. A
+// template that reads an empty text there, but fails over the others or prints None, gets the text.
+static enum status probe_no_content(struct probe *probe, enum chat_shape shape) {
+    struct answer text, null, missing;
+    enum status status = ask_content(probe, shape, ", \"content\": \"\"", &text);
+    if (!status) status = ask_content(probe, shape, ", \"content\": null", &null);
+    if (!status) status = ask_content(probe, shape, "", &missing);
     if (status) return status;
-    bool has_none = with_text && memmem(out->data, out->len, "None", 4);
-    status = ask(chat_template, variant, null, out, &with_null, err);
-    if (status) return status;
-    if (with_null && !has_none) prints_none = memmem(out->data, out->len, "None", 4) != NULL;
-    variant->takes_null = !with_text || (with_null && !prints_none);
+    // Where not even the text is read, the template refuses something else.
+    struct chat_forms *forms = &probe->variant->forms;
+    bool none = text.prints_none;
+    forms->null[shape] = !text.rendered || (null.rendered && (none || !null.prints_none));
+    forms->missing[shape] = !text.rendered || (missing.rendered && (none || !missing.prints_none));
     return OK;
 }
 
 static enum status probe(const struct chat_template *chat_template, struct chat_variant *variant,
                          struct err *err) {
     if (!variant->template) return OK;
-    struct buf out = {0};
-    enum status status = probe_parts(chat_template, variant, &out, err);
-    if (!status) status = probe_null(chat_template, variant, &out, err);
-    buf_fini(&out);
+    struct probe probe = {.chat_template = chat_template, .variant = variant, .err = err};
+    enum status status = probe_tools(&probe);
+    if (!status) status = probe_parts(&probe);
+    for (enum chat_shape shape = 0; shape < NUM_CHAT_SHAPES && !status; shape++) {
+        status = probe_no_content(&probe, shape);
+    }
+    buf_fini(&probe.out);
     return status;
 }
+
+// ---- opening and rendering
 
 enum status chat_template_open(struct chat_template **out, const char *model, const char *path,
                                struct err *err) {
@@ -149,9 +192,14 @@ void chat_template_close(struct chat_template *chat_template) {
 
 static enum status choose(const struct chat_template *chat_template, bool has_tools,
                           const struct chat_variant **out, struct err *err) {
-    bool use_tools = has_tools && chat_template->tool_use.template;
-    *out = use_tools ? &chat_template->tool_use : &chat_template->main;
+    const struct chat_variant *tool_use = &chat_template->tool_use;
+    bool has_tool_use = tool_use->template || tool_use->fault.status;
+    *out = has_tools && has_tool_use ? tool_use : &chat_template->main;
     if ((*out)->template) return OK;
+    if ((*out)->fault.status) {
+        if (err) *err = (*out)->fault;
+        return (*out)->fault.status;
+    }
     return err_set(err, ERR_INVALID,
                    "the model has chat templates of several names and none is \"default\": %.300s",
                    chat_template->names.data);
@@ -164,7 +212,7 @@ static enum status render_chat(const struct chat_template *chat_template, struct
     size_t start = out->len;
     enum status status = buf_reserve(out, 0, err);
     if (!status) status = choose(chat_template, chat->tools != NULL, &variant, err);
-    if (!status) status = chat_normalize(chat, variant->takes_parts, variant->takes_null, err);
+    if (!status) status = chat_normalize(chat, &variant->forms, err);
     if (!status && chat->continue_final_message) status = chat_mark_end(chat, &final_text, err);
     if (!status) status = render(chat_template, variant, chat, out, err);
     if (!status && chat->continue_final_message) {
@@ -178,27 +226,31 @@ static enum status render_chat(const struct chat_template *chat_template, struct
 }
 
 enum status chat_template_render(const struct chat_template *chat_template, const char *chat_text,
-                                 size_t len, struct buf *out, struct err *err) {
+                                 size_t len, const struct interrupt *interrupt, struct buf *out,
+                                 struct err *err) {
     struct chat chat;
     enum status status = chat_read(&chat, chat_text, len, err);
+    chat.now.options.interrupt = interrupt;
     if (!status) status = render_chat(chat_template, &chat, out, err);
     chat_fini(&chat);
     return status;
 }
 
 enum status chat_template_render_raw(const struct chat_template *chat_template,
-                                     const char *variables_text, size_t len, struct buf *out,
+                                     const char *variables_text, size_t len,
+                                     const struct interrupt *interrupt, struct buf *out,
                                      struct err *err) {
     json_t *variables = NULL;
     struct chat_now now;
     const struct chat_variant *variant = NULL;
-    enum status status = jread_text_nul(&variables, variables_text, len, "the chat", err);
-    if (!status && !json_is_object(variables)) {
+    enum status status = jread_request(&variables, variables_text, len, "the chat", err);
+    if (!status && !jread_is_object(variables)) {
         status = err_set(err, ERR_FORMAT, "the variables are %s, want an object",
                          jread_type_name(variables));
     }
     if (!status) status = chat_now_read(&now, json_object_get(variables, "now"), err);
     if (!status) {
+        now.options.interrupt = interrupt;
         json_object_del(variables, "now");
         status = choose(chat_template, jread_get(variables, "tools") != NULL, &variant, err);
     }

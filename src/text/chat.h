@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/interrupt.h"
 
 struct chat_template;
 
@@ -19,13 +20,16 @@ MUST_USE enum status chat_template_open(struct chat_template **out, const char *
                                         const char *path, struct err *err);
 void chat_template_close(struct chat_template *chat_template); // NULL is fine
 
-// Appends the prompt of `chat` [len] to `out`; after an error `out` is as long as before.
+// Appends the prompt of `chat` [len] to `out`; after an error `out` is as long as before. `interrupt`
+// may be NULL.
 MUST_USE enum status chat_template_render(const struct chat_template *chat_template,
-                                          const char *chat, size_t len, struct buf *out,
+                                          const char *chat, size_t len,
+                                          const struct interrupt *interrupt, struct buf *out,
                                           struct err *err);
 // The same over the members of the object `variables` [len] as they are.
 MUST_USE enum status chat_template_render_raw(const struct chat_template *chat_template,
-                                              const char *variables, size_t len, struct buf *out,
+                                              const char *variables, size_t len,
+                                              const struct interrupt *interrupt, struct buf *out,
                                               struct err *err);
 
 #endif

@@ -50,10 +50,7 @@ static json_t *last_text_holder(json_t *message, const char **key) {
 
 enum status chat_mark_end(struct chat *chat, json_t **text, struct err *err) {
     *text = NULL;
-    size_t num_messages = json_array_size(chat->messages);
-    if (!num_messages) {
-        return err_set(err, ERR_INVALID, "\"continue_final_message\" is set, but there is none");
-    }
+    size_t num_messages = json_array_size(chat->messages); // not 0: chat_read
     const char *key;
     json_t *holder = last_text_holder(json_array_get(chat->messages, num_messages - 1), &key);
     json_t *old = json_object_get(holder, key);

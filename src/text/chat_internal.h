@@ -6,12 +6,13 @@
 #include <stdbool.h>
 
 #include "text/chat.h"
+#include "text/chat_messages.h"
 #include "text/template/template.h"
 
 struct chat_variant {
-    struct template *template; // NULL: the checkpoint has none of this name
-    bool takes_parts; // reads content that is a list of parts; else strings only
-    bool takes_null; // reads content that is null; else an empty string does for it
+    struct template *template; // NULL: the checkpoint has none of this name, or a broken one
+    struct err fault; // why it is broken; the sentence of every chat that needs it
+    struct chat_forms forms;
 };
 
 struct chat_template {

@@ -53,7 +53,7 @@ static enum status read_list(json_t *root, const char *name, json_t **out, struc
     }
     for (size_t i = 0; i < json_array_size(*out); i++) {
         const json_t *item = json_array_get(*out, i);
-        if (json_is_object(item)) continue;
+        if (jread_is_object(item)) continue;
         return err_set(err, ERR_FORMAT, "%s[%zu] is %s, want an object", name, i,
                        jread_type_name(item));
     }
@@ -90,7 +90,7 @@ static enum status read_flags(struct chat *chat, struct err *err) {
 static enum status read_kwargs(struct chat *chat, struct err *err) {
     chat->template_kwargs = jread_get(chat->root, "chat_template_kwargs");
     if (!chat->template_kwargs) return OK;
-    if (!json_is_object(chat->template_kwargs)) {
+    if (!jread_is_object(chat->template_kwargs)) {
         return err_set(err, ERR_FORMAT, "\"chat_template_kwargs\" is %s, want an object",
                        jread_type_name(chat->template_kwargs));
     }
@@ -111,7 +111,8 @@ static enum status check_part(const json_t *part, size_t message, size_t i, stru
         return err_set(err, ERR_FORMAT,
                        "messages[%zu].content[%zu] is %s, want an object {\"type\": \"text\", "
                        "\"text\": ...}",
-                       message, i, json_is_object(part) ? "without a type" : jread_type_name(part));
+                       message, i,
+                       jread_is_object(part) ? "without a type" : jread_type_name(part));
     }
     if (strcmp(json_string_value(type), "text") != 0) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -152,7 +153,7 @@ static enum status check_tool_calls(const json_t *message, size_t index, struct 
     }
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *call = json_array_get(calls, i);
-        if (json_is_object(call)) continue;
+        if (jread_is_object(call)) continue;
         return err_set(err, ERR_FORMAT, "messages[%zu].tool_calls[%zu] is %s, want an object",
                        index, i, jread_type_name(call));
     }
@@ -160,7 +161,7 @@ static enum status check_tool_calls(const json_t *message, size_t index, struct 
 }
 
 static enum status check_message(const json_t *message, size_t index, struct err *err) {
-    if (!json_is_object(message)) {
+    if (!jread_is_object(message)) {
         return err_set(err, ERR_FORMAT, "messages[%zu] is %s, want an object", index,
                        jread_type_name(message));
     }
@@ -189,9 +190,11 @@ static enum status read_messages(struct chat *chat, struct err *err) {
 }
 
 static enum status read(struct chat *chat, const char *text, size_t len, struct err *err) {
-    enum status status = jread_text_nul(&chat->root, text, len, "the chat", err);
+    chat->memory_left = jread_request_memory(len);
+    enum status status =
+        jread_request_part(&chat->root, text, len, &chat->memory_left, "the chat", err);
     if (status) return status;
-    if (!json_is_array(chat->root) && !json_is_object(chat->root)) {
+    if (!json_is_array(chat->root) && !jread_is_object(chat->root)) {
         return err_set(err, ERR_FORMAT, "the chat is %s, want a list of messages or an object",
                        jread_type_name(chat->root));
     }
@@ -201,7 +204,11 @@ static enum status read(struct chat *chat, const char *text, size_t len, struct 
     if (!status) status = read_list(chat->root, "documents", &chat->documents, err);
     if (!status) status = read_kwargs(chat, err);
     if (!status) status = read_flags(chat, err);
-    return status ? status : chat_now_read(&chat->now, json_object_get(chat->root, "now"), err);
+    if (!status) status = chat_now_read(&chat->now, json_object_get(chat->root, "now"), err);
+    if (!status && !json_array_size(chat->messages)) { // templates look at the first one
+        status = err_set(err, ERR_INVALID, "\"messages\" is empty, want at least one message");
+    }
+    return status;
 }
 
 enum status chat_read(struct chat *chat, const char *text, size_t len, struct err *err) {
@@ -236,29 +243,30 @@ static enum status join_parts(json_t *message, const json_t *parts, struct err *
 }
 
 /* Arguments as the model's API has them, JSON text, become the object that templates loop over; none
- * at all become an empty one. Text of anything else stays: the template may print it as it is. */
-static enum status parse_arguments(json_t *call, struct err *err) {
+ * at all become an empty one. Text of anything else stays, that with duplicate keys too: the template
+ * may print it as it is. */
+static enum status parse_arguments(struct chat *chat, json_t *call, struct err *err) {
     json_t *function = json_object_get(call, "function");
-    if (!json_is_object(function)) return OK;
+    if (!jread_is_object(function)) return OK;
     const json_t *arguments = jread_get(function, "arguments");
     if (arguments && !json_is_string(arguments)) return OK;
     json_t *object = NULL;
     if (!arguments || !json_string_length(arguments)) {
         if (!(object = json_object())) return err_nomem(err, "message");
     } else {
-        struct err ignored;
-        enum status status = jread_text_nul(&object, json_string_value(arguments),
-                                            json_string_length(arguments), "arguments", &ignored);
-        if (status == ERR_NOMEM) return err_nomem(err, "message");
+        enum status status =
+            jread_request_part(&object, json_string_value(arguments), json_string_length(arguments),
+                               &chat->memory_left, "the text of a tool call's arguments", err);
+        if (status && status != ERR_FORMAT) return status;
     }
-    if (!json_is_object(object)) {
+    if (!jread_is_object(object)) {
         json_decref(object);
         return OK;
     }
     return json_object_set_new(function, "arguments", object) ? err_nomem(err, "message") : OK;
 }
 
-static enum status normalize_tool_calls(json_t *message, struct err *err) {
+static enum status normalize_tool_calls(struct chat *chat, json_t *message, struct err *err) {
     const json_t *calls = json_object_get(message, "tool_calls");
     if (!calls) return OK;
     if (!json_array_size(calls)) { // null or empty: there were none, as if never written
@@ -267,25 +275,33 @@ static enum status normalize_tool_calls(json_t *message, struct err *err) {
     }
     enum status status = OK;
     for (size_t i = 0; i < json_array_size(calls) && !status; i++) {
-        status = parse_arguments(json_array_get(calls, i), err);
+        status = parse_arguments(chat, json_array_get(calls, i), err);
     }
     return status;
 }
 
-enum status chat_normalize(struct chat *chat, bool takes_parts, bool takes_null, struct err *err) {
+// What stands for content that is null or missing: only an assistant's may be (check_content).
+static enum status normalize_no_content(json_t *message, const struct chat_forms *forms,
+                                        struct err *err) {
+    bool has_calls = json_array_size(json_object_get(message, "tool_calls"));
+    enum chat_shape shape = has_calls ? CHAT_WITH_CALLS : CHAT_WITHOUT_CALLS;
+    const json_t *content = json_object_get(message, "content");
+    if (content ? forms->null[shape] : forms->missing[shape]) return OK;
+    json_t *other = forms->null[shape] ? json_null() : json_string("");
+    return json_object_set_new_nocheck(message, "content", other) ? err_nomem(err, "chat") : OK;
+}
+
+enum status chat_normalize(struct chat *chat, const struct chat_forms *forms, struct err *err) {
     enum status status = OK;
     for (size_t i = 0; i < json_array_size(chat->messages) && !status; i++) {
         json_t *message = json_array_get(chat->messages, i);
-        const json_t *content = json_object_get(message, "content");
-        if (json_is_array(content)) {
-            if (!takes_parts) status = join_parts(message, content, err);
-        } else if (json_is_null(content) && !takes_null) {
-            json_t *empty = json_string("");
-            if (json_object_set_new_nocheck(message, "content", empty)) {
-                status = err_nomem(err, "chat");
-            }
+        const json_t *content = jread_get(message, "content");
+        if (!content) {
+            status = normalize_no_content(message, forms, err);
+        } else if (json_is_array(content) && !forms->parts) {
+            status = join_parts(message, content, err);
         }
-        if (!status) status = normalize_tool_calls(message, err);
+        if (!status) status = normalize_tool_calls(chat, message, err);
     }
     return status;
 }

@@ -8,6 +8,16 @@
 
 #include "text/chat_now.h"
 
+// Assistants' messages by what may take the place of content.
+enum chat_shape { CHAT_WITH_CALLS, CHAT_WITHOUT_CALLS, NUM_CHAT_SHAPES };
+
+// Which forms of content a template reads.
+struct chat_forms {
+    bool parts; // a list of parts; else strings only
+    bool null[NUM_CHAT_SHAPES]; // an assistant's null; else it gets an empty string
+    bool missing[NUM_CHAT_SHAPES]; // an assistant's message without content; else it gets null
+};
+
 struct chat {
     json_t *root; // owned; the others borrow from it
     json_t *messages; // a list
@@ -15,13 +25,15 @@ struct chat {
     json_t *template_kwargs; // an object; NULL: not given
     bool add_generation_prompt, continue_final_message;
     struct chat_now now; // the chat's, else the clock's
+    size_t memory_left; // bytes for further trees (jread_request_part)
 };
 
 MUST_USE enum status chat_read(struct chat *chat, const char *text, size_t len, struct err *err);
 void chat_fini(struct chat *chat); // all-zero is fine
-// Brings the messages into the template's form: arguments of tool calls as objects, and, unless the
-// template `takes_parts`, lists of text parts as strings; unless it `takes_null`, null as "".
-MUST_USE enum status chat_normalize(struct chat *chat, bool takes_parts, bool takes_null,
+// Brings the messages into the forms that the template reads. Arguments of tool calls become objects,
+// lists of text parts strings, and content that an assistant left out or set to null what `forms`
+// say. ERR_UNSUPPORTED: the text of arguments is nested too deep or takes too much memory.
+MUST_USE enum status chat_normalize(struct chat *chat, const struct chat_forms *forms,
                                     struct err *err);
 
 // For continue_final_message: puts a mark behind the last text of the last message. *text is that

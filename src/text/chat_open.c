@@ -1,11 +1,13 @@
 /* Where a checkpoint keeps its chat template and its special tokens, in transformers' order
  * (tokenization_utils_base.py): files of Jinja source replace what tokenizer_config.json says as a
  * whole, also where they are only additional ones. chat_template.json, which processors wrote, comes
- * last. Both templates that may be wanted are parsed here, so that a broken one is found at once. */
+ * last. Both templates that may be wanted are parsed here. A broken one is the fault of the chats that
+ * need it; only where no other is left it is found at once. */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/file.h"
 #include "base/jread.h"
 #include "text/chat_internal.h"
@@ -20,34 +22,65 @@ static bool is_open(const struct chat_template *chat_template) {
     return chat_template->names.len > 0;
 }
 
-// One of the checkpoint's templates. Those of other names are only remembered.
-static enum status add_template(struct chat_template *chat_template, const char *name,
-                                const char *source, size_t len, const char *what, struct err *err) {
+// Notes the name of one of the checkpoint's templates. *variant is where it goes; NULL: templates of
+// other names are not used.
+static enum status add_name(struct chat_template *chat_template, const char *name,
+                            struct chat_variant **variant, struct err *err) {
     struct buf *names = &chat_template->names;
-    enum status status = buf_appendf(names, err, names->len ? ", %s" : "%s", name);
-    if (status) return status;
-    struct template **slot = strcmp(name, "default") == 0    ? &chat_template->main.template
-                             : strcmp(name, "tool_use") == 0 ? &chat_template->tool_use.template
-                                                             : NULL;
-    if (!slot) return OK;
+    *variant = strcmp(name, "default") == 0    ? &chat_template->main
+               : strcmp(name, "tool_use") == 0 ? &chat_template->tool_use
+                                               : NULL;
+    return buf_appendf(names, err, names->len ? ", %s" : "%s", name);
+}
+
+// A fault of the source is the variant's. What is returned ends the opening: no memory.
+static enum status keep_fault(struct chat_variant *variant, enum status status,
+                              const struct err *fault, struct err *err) {
+    if (!status) return OK;
+    variant->fault = *fault;
+    if (status != ERR_NOMEM) return OK;
+    if (err) *err = *fault;
+    return status;
+}
+
+static enum status parse(struct chat_variant *variant, const char *source, size_t len,
+                         const char *what, struct err *err) {
+    template_destroy(variant->template);
+    *variant = (struct chat_variant){0};
     size_t valid = utf8_valid_prefix(source, len);
     if (valid < len) {
         return err_set(err, ERR_FORMAT, "%s is not UTF-8 text: byte %zu", what, valid);
     }
-    template_destroy(*slot);
-    *slot = NULL;
-    return template_parse(slot, source, len, what, err);
+    return template_parse(&variant->template, source, len, what, err);
+}
+
+static enum status add_template(struct chat_template *chat_template, const char *name,
+                                const char *source, size_t len, const char *what, struct err *err) {
+    struct chat_variant *variant;
+    enum status status = add_name(chat_template, name, &variant, err);
+    if (status || !variant) return status;
+    struct err fault = {0};
+    status = parse(variant, source, len, what, &fault);
+    return keep_fault(variant, status, &fault, err);
+}
+
+static enum status parse_file(struct chat_variant *variant, const char *path, struct err *err) {
+    struct buf text = {0};
+    enum status status = file_read(&text, path, err);
+    if (!status) status = file_check_lfs(text.data, text.len, path, err);
+    if (!status) status = parse(variant, text.data, text.len, path, err);
+    buf_fini(&text);
+    return status;
 }
 
 static enum status add_file(struct chat_template *chat_template, const char *name, const char *path,
                             struct err *err) {
-    struct file_map map;
-    enum status status = file_map_open(&map, path, err);
-    if (status) return status;
-    status = file_check_lfs(map.data, map.size, path, err);
-    if (!status) status = add_template(chat_template, name, map.data, map.size, path, err);
-    file_map_close(&map);
-    return status;
+    struct chat_variant *variant;
+    enum status status = add_name(chat_template, name, &variant, err);
+    if (status || !variant) return status;
+    struct err fault = {0};
+    status = parse_file(variant, path, &fault);
+    return keep_fault(variant, status, &fault, err);
 }
 
 static enum status add_file_if_present(struct chat_template *chat_template, const char *model,
@@ -80,7 +113,7 @@ static enum status add_folder(struct chat_template *chat_template, const char *m
     if (!dir) {
         if (errno == ENOENT || errno == ENOTDIR) return OK;
         if (errno == ENOMEM) return err_nomem(err, folder);
-        return err_set(err, ERR_IO, "cannot open %s: %s", folder, strerror(errno));
+        return err_set(err, ERR_IO, "cannot open %s: %s", folder, c_locale_strerror(errno));
     }
     const struct dirent *entry;
     while (!status && (entry = readdir(dir))) {
@@ -261,6 +294,15 @@ static enum status open_model(struct chat_template *chat_template, const char *m
     return status;
 }
 
+// A broken template is a fault at once where there is no other to use.
+static enum status check_usable(const struct chat_template *chat_template, struct err *err) {
+    const struct chat_variant *main = &chat_template->main, *tool_use = &chat_template->tool_use;
+    const struct chat_variant *broken = main->fault.status ? main : tool_use;
+    if (main->template || tool_use->template || !broken->fault.status) return OK;
+    if (err) *err = broken->fault;
+    return broken->fault.status;
+}
+
 enum status chat_open_files(struct chat_template *chat_template, const char *model,
                             const char *path, struct err *err) {
     if (!model && !path) return err_set(err, ERR_INVALID, "no model and no chat template given");
@@ -269,6 +311,7 @@ enum status chat_open_files(struct chat_template *chat_template, const char *mod
     enum status status = OK;
     if (path) status = add_file(chat_template, "default", path, err);
     if (!status && model) status = open_model(chat_template, model, path, err);
+    if (!status) status = check_usable(chat_template, err);
     if (status || is_open(chat_template)) return status;
     return err_set(err, ERR_INVALID,
                    "%s has no chat template: no chat_template.jinja, no \"chat_template\" in %s or "

@@ -12,6 +12,12 @@ enum {
     TEXT_BYTES_MAX = INT32_MAX, // positions in a word are 32 bits
 };
 
+void tokenizer_scratch_begin(struct tokenizer_scratch *scratch, size_t len,
+                             const struct interrupt *interrupt) {
+    effort_begin(&scratch->effort, len, interrupt);
+    scratch->bpe.effort = scratch->pattern.effort = &scratch->effort;
+}
+
 void tokenizer_scratch_fini(struct tokenizer_scratch *scratch) {
     bpe_scratch_fini(&scratch->bpe);
     pattern_scratch_fini(&scratch->pattern);
@@ -289,7 +295,8 @@ static enum status encode_raw_piece(struct encoding *encoding, const char *text,
     enum status status =
         tokenizer_normalize(encoding->tokenizer, encoding->scratch, &text, &len, encoding->err);
     encoding->beginning = first ? text : NULL;
-    struct added_cursor cursor = {.text = text, .len = len};
+    struct added_cursor cursor = {
+        .text = text, .len = len, .effort = &encoding->scratch->effort, .err = encoding->err};
     while (!status && added_next(&encoding->tokenizer->normalized, &cursor)) {
         if (cursor.id >= 0) {
             status = append_id(encoding, cursor.id);
@@ -297,13 +304,14 @@ static enum status encode_raw_piece(struct encoding *encoding, const char *text,
             status = encode_piece(encoding, 0, text + cursor.start, cursor.end - cursor.start);
         }
     }
-    return status;
+    return status ? status : cursor.status;
 }
 
 // A whole valid text. Added tokens that are matched as written are cut out first: normalisation
 // must not touch them.
 static enum status encode_text(struct encoding *encoding, const char *text, size_t len) {
-    struct added_cursor cursor = {.text = text, .len = len};
+    struct added_cursor cursor = {
+        .text = text, .len = len, .effort = &encoding->scratch->effort, .err = encoding->err};
     enum status status = OK;
     while (!status && added_next(&encoding->tokenizer->raw, &cursor)) {
         if (cursor.id >= 0) {
@@ -313,7 +321,7 @@ static enum status encode_text(struct encoding *encoding, const char *text, size
                                       cursor.start == 0);
         }
     }
-    return status;
+    return status ? status : cursor.status;
 }
 
 // The same between the special tokens of the post-processor.
@@ -334,13 +342,15 @@ static enum status encode_valid(struct encoding *encoding, const char *text, siz
 }
 
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t len,
-                             bool add_special_tokens, struct token_list *out, struct err *err) {
+                             bool add_special_tokens, const struct interrupt *interrupt,
+                             struct token_list *out, struct err *err) {
     if (len > TEXT_BYTES_MAX / 3) { // a repaired text is up to three times as long
         return err_set(err, ERR_INVALID, "the text has %zu bytes, at most %d can be encoded", len,
                        TEXT_BYTES_MAX / 3);
     }
     struct tokenizer_scratch *scratch = scratch_take(tokenizer, err);
     if (!scratch) return ERR_NOMEM;
+    tokenizer_scratch_begin(scratch, len, interrupt);
     struct encoding encoding = {.tokenizer = tokenizer, .scratch = scratch, .out = out, .err = err};
     size_t first = out->len;
     enum status status = OK;

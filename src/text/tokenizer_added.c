@@ -19,14 +19,15 @@ enum status added_set_put(struct added_set *set, const struct added_token *token
     if (set->num_tokens == set->capacity) {
         size_t capacity = set->capacity ? set->capacity * 2 : 32;
         struct added_token *tokens = realloc(set->tokens, capacity * sizeof *tokens);
-        if (!tokens) {
-            free(token->text);
-            return err_nomem(err, "added tokens");
-        }
+        if (!tokens) return err_nomem(err, "added tokens");
         set->tokens = tokens;
         set->capacity = capacity;
     }
-    set->tokens[set->num_tokens++] = *token;
+    char *text = malloc(token->len);
+    if (!text) return err_nomem(err, "added tokens");
+    memcpy(text, token->text, token->len);
+    set->tokens[set->num_tokens] = *token;
+    set->tokens[set->num_tokens++].text = text;
     return OK;
 }
 
@@ -49,7 +50,7 @@ void added_set_finish(struct added_set *set, const uint8_t *flags,
 }
 
 void added_set_fini(struct added_set *set) {
-    for (size_t i = 0; i < set->num_tokens; i++) free(set->tokens[i].text);
+    for (size_t i = 0; i < set->num_tokens; i++) free((char *)(uintptr_t)set->tokens[i].text);
     free(set->tokens);
     *set = (struct added_set){0};
 }
@@ -69,13 +70,16 @@ static size_t first_above(const struct added_set *set, size_t low, size_t high, 
     return low;
 }
 
-// The longest token that begins the text; NULL when none does. `text` is not empty.
-static const struct added_token *match_at(const struct added_set *set, const char *text,
-                                          size_t len) {
+// The longest token that begins the text; NULL when none does. `text` is not empty. *steps is how
+// far it was looked at.
+static const struct added_token *match_at(const struct added_set *set, const char *text, size_t len,
+                                          size_t *steps) {
     unsigned char byte = (unsigned char)text[0];
     size_t low = set->first[byte], high = set->first[byte + 1];
     const struct added_token *longest = NULL;
+    *steps = 1;
     for (size_t depth = 1; low < high; depth++) {
+        *steps = depth;
         // Shorter texts come first: only the first can end here.
         if (set->tokens[low].len == depth) longest = &set->tokens[low++];
         if (depth == len) break;
@@ -86,11 +90,13 @@ static const struct added_token *match_at(const struct added_set *set, const cha
     return longest;
 }
 
-// The next token at or after `from`. Most texts hold few bytes that a token begins with: they are
+// The next token at or after cursor->search; NULL: there is none, or cursor->status. Most texts hold few bytes that a token begins with: they are
 // searched for, with memchr when all tokens begin alike.
-static const struct added_token *find_token(const struct added_set *set, const char *text,
-                                            size_t len, size_t from, size_t *start) {
-    for (size_t i = from; i < len; i++) {
+static const struct added_token *find_token(const struct added_set *set,
+                                            struct added_cursor *cursor, size_t *start) {
+    const char *text = cursor->text;
+    size_t len = cursor->len;
+    for (size_t i = cursor->search; i < len; i++) {
         if (set->only_byte >= 0) {
             const char *hit = memchr(text + i, set->only_byte, len - i);
             if (!hit) return NULL;
@@ -102,7 +108,11 @@ static const struct added_token *find_token(const struct added_set *set, const c
             }
             if (i == len) return NULL;
         }
-        const struct added_token *token = match_at(set, text + i, len - i);
+        size_t steps;
+        const struct added_token *token = match_at(set, text + i, len - i, &steps);
+        // A file may have tokens as long as the text, and a text the beginning of one everywhere.
+        cursor->status = effort_spend_on_pattern(cursor->effort, steps, cursor->err);
+        if (cursor->status) return NULL;
         if (token) {
             *start = i;
             return token;
@@ -171,8 +181,8 @@ bool added_next(const struct added_set *set, struct added_cursor *cursor) {
     }
     while (set->num_tokens && cursor->search < cursor->len) {
         size_t start;
-        const struct added_token *token =
-            find_token(set, cursor->text, cursor->len, cursor->search, &start);
+        const struct added_token *token = find_token(set, cursor, &start);
+        if (cursor->status) return false;
         if (!token) break;
         size_t end = start + token->len;
         cursor->search = end;

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "text/effort.h"
 
 struct added_token {
-    char *text; // [len], what is looked for
+    const char *text; // [len], what is looked for
     size_t len;
     int32_t id;
     bool single_word; // not when a word character stands beside it
@@ -27,7 +27,7 @@ struct added_set {
     const uint8_t *flags; // [UNICODE_END], borrowed
 };
 
-// Adds a token, taking its `text` (also when it fails).
+// Adds a token with a copy of its text, of at least one byte.
 MUST_USE enum status added_set_put(struct added_set *set, const struct added_token *token,
                                    struct err *err);
 // After the last put. *duplicate is a token that another one equals, NULL when there is none.
@@ -35,10 +35,13 @@ void added_set_finish(struct added_set *set, const uint8_t *flags,
                       const struct added_token **duplicate);
 void added_set_fini(struct added_set *set); // all-zero is fine
 
-// Cuts a text into pieces: plain ones (id -1) and added tokens. Start all-zero but text and len.
+// Cuts a text into pieces: plain ones (id -1) and added tokens. Start all-zero but these four.
 struct added_cursor {
     const char *text; // [len]
     size_t len;
+    struct effort *effort; // what looking for tokens takes is part of it, as patterns are
+    struct err *err; // may be NULL
+    enum status status; // not OK: added_next returned false because of it
     size_t search; // where to look for the next token
     size_t done; // text before here has been handed out
     size_t queued_end; // an added token that comes next: its end and
@@ -47,6 +50,7 @@ struct added_cursor {
     size_t start, end; // the piece
     int32_t id;
 };
-bool added_next(const struct added_set *set, struct added_cursor *cursor); // false: no more
+// False: there are no more, or cursor->status.
+bool added_next(const struct added_set *set, struct added_cursor *cursor);
 
 #endif

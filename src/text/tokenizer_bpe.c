@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/secret.h"
 
 enum { SHORT_WORD_IDS = 64 };
 
@@ -39,6 +40,7 @@ enum status bpe_reserve_merges(struct bpe *bpe, size_t num_merges, struct err *e
     if (!bpe->merges) return err_nomem(err, "merges");
     memset(bpe->merges, 0xff, num_slots * sizeof *bpe->merges);
     bpe->num_slots = num_slots;
+    bpe->multiplier = secret_make() | 1;
     return OK;
 }
 
@@ -46,7 +48,7 @@ void bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t new_
     CHECK(bpe->num_merges < bpe->num_slots / 2, "num_merges=%zu num_slots=%zu", bpe->num_merges,
           bpe->num_slots);
     uint64_t pair = (uint64_t)left << 32 | right;
-    size_t i = (size_t)((pair * 0x9e3779b97f4a7c15u) >> bpe->shift);
+    size_t i = (size_t)((pair * bpe->multiplier) >> bpe->shift);
     while (bpe->merges[i].pair != pair && bpe->merges[i].pair != UINT64_MAX) {
         i = (i + 1) & (bpe->num_slots - 1);
     }
@@ -182,7 +184,8 @@ static void make_key(const unsigned char *word, size_t len, size_t available, ui
     key[2] |= (uint64_t)len << 56;
 }
 
-// Mixes all of the key into the high bits, which index.
+// Mixes all of the key into the high bits, which index. It has no secret: words that meet take each
+// other's place, which costs them the cache and nothing else.
 static size_t key_slot(const uint64_t key[3]) {
     uint64_t hash = (key[0] ^ key[2]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 29;
@@ -193,6 +196,8 @@ static size_t key_slot(const uint64_t key[3]) {
 enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
                             const unsigned char *word, size_t len, size_t available,
                             struct token_list *out, struct err *err) {
+    enum status status = effort_spend(scratch->effort, len, err);
+    if (UNLIKELY(status)) return status;
     if (len > BPE_CACHED_BYTES) return encode_uncached(bpe, scratch, word, len, out, err);
     if (UNLIKELY(!scratch->cache)) {
         // calloc: a short text touches only the pages that its words fall into.
@@ -202,7 +207,6 @@ enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
     uint64_t key[3];
     make_key(word, len, available, key);
     struct bpe_cached_word *cached = &scratch->cache[key_slot(key)];
-    enum status status;
     if (LIKELY(cached->key[0] == key[0] && cached->key[1] == key[1] && cached->key[2] == key[2])) {
         if (UNLIKELY(out->capacity - out->len < BPE_CACHED_IDS)) {
             status = token_list_reserve(out, BPE_CACHED_IDS, err);

@@ -6,6 +6,7 @@
 #ifndef TEXT_TOKENIZER_BPE_H
 #define TEXT_TOKENIZER_BPE_H
 
+#include "text/effort.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_vocab.h"
 
@@ -19,6 +20,7 @@ struct bpe {
     struct bpe_merge *merges; // [num_slots], open addressing by pair
     size_t num_slots; // a power of two
     unsigned shift; // 64 - log2(num_slots)
+    uint64_t multiplier; // odd and secret: a file cannot choose pairs that meet
     size_t num_merges; // ranks are below this
     int32_t byte_ids[256]; // the token of each single byte, -1 where there is none
     int32_t unk_id; // stands for bytes or characters without a token; -1: they are left out
@@ -39,7 +41,7 @@ void bpe_fini(struct bpe *bpe);
 static inline const struct bpe_merge *bpe_find_merge(const struct bpe *bpe, uint32_t left,
                                                      uint32_t right) {
     uint64_t pair = (uint64_t)left << 32 | right;
-    size_t i = (size_t)((pair * 0x9e3779b97f4a7c15u) >> bpe->shift);
+    size_t i = (size_t)((pair * bpe->multiplier) >> bpe->shift);
     while (bpe->merges[i].pair != pair) {
         if (bpe->merges[i].pair == UINT64_MAX) return NULL;
         i = (i + 1) & (bpe->num_slots - 1);
@@ -69,6 +71,7 @@ struct bpe_symbol {
 };
 
 struct bpe_scratch {
+    struct effort *effort; // of the running encode
     struct bpe_cached_word *cache; // [1 << BPE_CACHE_BITS], made on first use
     struct buf spelled;
     // For long words, freed after each.

@@ -139,6 +139,9 @@ static uint32_t bucket_take(struct bpe_scratch *scratch, struct bpe_bucket *buck
 // Joins at the leftmost position of the lowest rank, unless its pair is gone: one of the two may
 // have been joined to something else since it was offered.
 static enum status join_next(const struct bpe *bpe, struct bpe_scratch *scratch, struct err *err) {
+    enum { STEPS = 64 }; // a position's neighbours and its pair's merge are anywhere in memory
+    enum status status = effort_spend(scratch->effort, STEPS, err);
+    if (status) return status;
     struct bpe_symbol *symbols = scratch->symbols;
     struct bpe_bucket *bucket = &scratch->buckets[scratch->bucket_of_rank[scratch->queue[0]] - 1];
     struct bpe_symbol *symbol = &symbols[bucket_take(scratch, bucket)];
@@ -150,7 +153,7 @@ static enum status join_next(const struct bpe *bpe, struct bpe_scratch *scratch,
     if (symbol->next != NONE) symbols[symbol->next].previous = (uint32_t)(symbol - symbols);
     // `bucket` is not valid after an offer.
     if (symbol->previous != NONE) {
-        enum status status = offer(bpe, scratch, symbol->previous, err);
+        status = offer(bpe, scratch, symbol->previous, err);
         if (status) return status;
     }
     return offer(bpe, scratch, (uint32_t)(symbol - symbols), err);

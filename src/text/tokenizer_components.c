@@ -57,9 +57,10 @@ enum status component_list_read(const json_t *root, const char *role, const char
     return OK;
 }
 
-// What happens to the delimiters, by Hugging Face's names.
-static enum status load_behavior(const json_t *component, enum split_behavior *behavior,
-                                 const char *what, struct err *err) {
+// What happens to the delimiters, by Hugging Face's names. `fallback`: without one; NULL: it must be
+// there.
+static enum status load_behavior(const json_t *component, const char *fallback,
+                                 enum split_behavior *behavior, const char *what, struct err *err) {
     static const char *const names[] = {
         [SPLIT_REMOVED] = "Removed",
         [SPLIT_ISOLATED] = "Isolated",
@@ -67,7 +68,7 @@ static enum status load_behavior(const json_t *component, enum split_behavior *b
         [SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
         [SPLIT_CONTIGUOUS] = "Contiguous",
     };
-    const char *name = NULL;
+    const char *name = fallback;
     enum status status = jread_string(component, "behavior", &name, what, err);
     if (status) return status;
     for (size_t i = 0; name && i < ARRAY_LEN(names); i++) {
@@ -82,7 +83,7 @@ static enum status load_behavior(const json_t *component, enum split_behavior *b
 // The pattern is compiled here, so that a bad one is a fault of the file and not of a text.
 static enum status load_split(struct tokenizer *tokenizer, struct split *split,
                               const json_t *component, const char *what, struct err *err) {
-    enum status status = load_behavior(component, &split->behavior, what, err);
+    enum status status = load_behavior(component, NULL, &split->behavior, what, err);
     if (!status) status = jread_bool(component, "invert", &split->invert, what, err);
     if (status) return status;
     return tokenizer_load_pattern(&split->pattern, tokenizer->flags, component, "pre_tokenizer",
@@ -96,7 +97,26 @@ static enum status load_digits(struct tokenizer *tokenizer, struct split *split,
     enum status status = jread_bool(component, "individual_digits", &individual, what, err);
     if (status) return status;
     split->behavior = individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
-    return pattern_init_regex(&split->pattern, tokenizer->flags, "\\p{N}", what, err);
+    pattern_init_flagged(&split->pattern, tokenizer->flags, UNICODE_NUMBER);
+    return OK;
+}
+
+// Punctuation cuts at signs, of ASCII and of the categories P as Hugging Face knows them.
+static enum status load_punctuation(struct tokenizer *tokenizer, struct split *split,
+                                    const json_t *component, const char *what, struct err *err) {
+    pattern_init_flagged(&split->pattern, tokenizer->flags, UNICODE_PUNCTUATION);
+    return load_behavior(component, "Isolated", &split->behavior, what, err);
+}
+
+// Whitespace drops white space and cuts words from signs; WhitespaceSplit only drops it.
+static void load_whitespace(struct tokenizer *tokenizer, struct split *split, bool words) {
+    split->behavior = SPLIT_REMOVED;
+    split->invert = words; // what the pattern finds is kept
+    if (words) {
+        pattern_init_word(&split->pattern, tokenizer->flags);
+    } else {
+        pattern_init_flagged(&split->pattern, tokenizer->flags, UNICODE_SPACE);
+    }
 }
 
 static struct split *next_split(struct tokenizer *tokenizer) {
@@ -193,6 +213,13 @@ static enum status load_stage(struct tokenizer *tokenizer, const json_t *compone
     }
     if (strcmp(type, "Digits") == 0) {
         return load_digits(tokenizer, next_split(tokenizer), component, what, err);
+    }
+    if (strcmp(type, "Punctuation") == 0) {
+        return load_punctuation(tokenizer, next_split(tokenizer), component, what, err);
+    }
+    if (strcmp(type, "Whitespace") == 0 || strcmp(type, "WhitespaceSplit") == 0) {
+        load_whitespace(tokenizer, next_split(tokenizer), strcmp(type, "Whitespace") == 0);
+        return OK;
     }
     if (strcmp(type, "Metaspace") == 0 && !tokenizer->bpe.vocab.byte_level) {
         return load_metaspace(tokenizer, component, what, err);

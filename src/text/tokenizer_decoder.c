@@ -11,6 +11,7 @@ struct loading {
     struct tokenizer *tokenizer;
     const char *what;
     struct err *err;
+    struct effort effort; // for the texts of all tokens
     struct pattern_scratch pattern;
     struct buf decoded; // a token on its way
     size_t growth; // how many times as long as in the vocabulary a token may be by now
@@ -232,6 +233,8 @@ enum status tokenizer_load_decoder(struct tokenizer *tokenizer, const json_t *ro
                        "%s: decoder is ByteLevel, but the last pre_tokenizer is not", what);
     }
     struct loading loading = {.tokenizer = tokenizer, .what = what, .err = err, .growth = 1};
+    effort_begin(&loading.effort, vocab->data.len, NULL);
+    loading.pattern.effort = &loading.effort;
     status = load_stages(&loading, &list);
     pattern_scratch_fini(&loading.pattern);
     buf_fini(&loading.decoded);

@@ -1,5 +1,5 @@
-/* Building a tokenizer from tokenizer.json: the model and the added tokens. Everything is checked
- * here, so that encoding and decoding have only memory to run out of. */
+/* Building a tokenizer from tokenizer.json: the model, and the order of all parts. Everything is
+ * checked here, so that encoding and decoding have only memory to run out of. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,8 +111,8 @@ static enum status check_off(const json_t *model, const char *what, struct err *
     return err_set(err, ERR_UNSUPPORTED, "%s: model: \"%s\" is not supported", what, on);
 }
 
-// What Hugging Face does to every encoded text where the file says so. Padding evens out the texts
-// of a batch, which there is none of here.
+// What training's last batch left in the file: how to cut texts and fill them up to one length.
+// transformers sets both anew for each call, so neither means anything here.
 static enum status check_encoding(const json_t *root, const char *what, struct err *err) {
     static const char *const keys[] = {"truncation", "padding"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -121,10 +121,7 @@ static enum status check_encoding(const json_t *root, const char *what, struct e
         return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want an object or null", what, keys[i],
                        jread_type_name(value));
     }
-    if (!jread_get(root, "truncation")) return OK;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"truncation\" would cut long prompts, which is not supported, want null",
-                   what);
+    return OK;
 }
 
 // The tokens of the single bytes in the byte-level alphabet; *missing is one that has none, or -1.
@@ -179,6 +176,13 @@ static enum status load_symbols(struct bpe *bpe, const json_t *model, const char
                    what, (unsigned)missing);
 }
 
+// What an old file without a type must be: each kind of model has another vocabulary.
+static const char *guess_type(const struct tokenizer_document *document, const json_t *model) {
+    if (json_is_array(json_object_get(model, "vocab"))) return "Unigram";
+    bool has_merges = document->merges.text || json_object_get(model, "merges");
+    return document->vocab.text && !has_merges ? "WordPiece or WordLevel" : "BPE";
+}
+
 // The options first: they say more about a file that is not ours than its vocabulary does.
 static enum status load_model(struct tokenizer *tokenizer,
                               const struct tokenizer_document *document, const char *what,
@@ -188,7 +192,7 @@ static enum status load_model(struct tokenizer *tokenizer,
         return err_set(err, ERR_FORMAT, "%s: \"model\" is %s, want an object", what,
                        jread_type_name(model));
     }
-    const char *type = "BPE"; // old files have none
+    const char *type = guess_type(document, model);
     enum status status = jread_string(model, "type", &type, what, err);
     if (status) return status;
     if (strcmp(type, "BPE") != 0) {
@@ -213,141 +217,9 @@ static enum status load_model(struct tokenizer *tokenizer,
     return status ? status : load_symbols(bpe, model, what, err);
 }
 
-struct added_fields {
-    const char *text;
-    int64_t id;
-    bool single_word, lstrip, rstrip, normalized, special;
-};
-
-// A key that is not known may be a misspelled one, whose flag would stay off unseen.
-static enum status check_added_keys(const json_t *item, const char *what, struct err *err) {
-    static const char *const known[] = {"id",     "content",    "single_word", "lstrip",
-                                        "rstrip", "normalized", "special"};
-    for (void *it = json_object_iter((json_t *)(uintptr_t)item); it;
-         it = json_object_iter_next((json_t *)(uintptr_t)item, it)) {
-        const char *key = json_object_iter_key(it);
-        size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(key, known[i]) != 0) i++;
-        if (i < ARRAY_LEN(known)) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: an added token has the key \"%.60s\", which is not known", what, key);
-    }
-    return OK;
-}
-
-// Missing flags are off, but "normalized", which Hugging Face switches on.
-static enum status read_added(const json_t *item, struct added_fields *fields, const char *what,
-                              struct err *err) {
-    *fields = (struct added_fields){.id = -1};
-    if (!json_is_object(item)) {
-        return err_set(err, ERR_FORMAT, "%s: an added token is %s, want an object", what,
-                       jread_type_name(item));
-    }
-    enum status status = check_added_keys(item, what, err);
-    if (!status) status = jread_string(item, "content", &fields->text, what, err);
-    if (!status) status = jread_int(item, "id", 0, VOCAB_IDS_MAX - 1, &fields->id, what, err);
-    if (!status) status = jread_bool(item, "single_word", &fields->single_word, what, err);
-    if (!status) status = jread_bool(item, "lstrip", &fields->lstrip, what, err);
-    if (!status) status = jread_bool(item, "rstrip", &fields->rstrip, what, err);
-    fields->normalized = true;
-    if (!status) status = jread_bool(item, "normalized", &fields->normalized, what, err);
-    if (!status) status = jread_bool(item, "special", &fields->special, what, err);
-    if (!status && (!fields->text || !*fields->text || fields->id < 0)) {
-        return err_set(err, ERR_FORMAT, "%s: an added token has no content or no id", what);
-    }
-    return status;
-}
-
-// Gives the token its place in the vocabulary. Hugging Face numbers added tokens itself: those of
-// the model keep their id, others follow each other; a file that says otherwise is refused.
-static enum status place_added(struct vocab *vocab, const struct added_fields *fields,
-                               int64_t *max_added, const char *what, struct err *err) {
-    size_t len = strlen(fields->text);
-    uint32_t flags = fields->special ? TOKEN_SPECIAL : 0;
-    uint32_t id;
-    if (vocab_find(vocab, fields->text, len, &id)) {
-        if (!(vocab->tokens[id].flags & TOKEN_MODEL)) {
-            return err_set(err, ERR_FORMAT, "%s: added token \"%.60s\" appears twice", what,
-                           fields->text);
-        }
-        vocab->tokens[id].flags |= flags;
-    } else {
-        int64_t num_model = (int64_t)vocab->num_model_tokens;
-        id = (uint32_t)(*max_added >= num_model ? *max_added + 1 : num_model);
-        if (id == (uint64_t)fields->id) {
-            enum status status = vocab_add(vocab, fields->text, len, id, flags, err);
-            if (status == ERR_INVALID) {
-                return err_set(err, ERR_FORMAT,
-                               "%s: added token \"%.60s\" has the id %u of another", what,
-                               fields->text, id);
-            }
-            if (status) return status;
-        }
-    }
-    if (*max_added < id) *max_added = id;
-    if (id == (uint64_t)fields->id) return OK;
-    return err_set(err, ERR_FORMAT,
-                   "%s: added token \"%.60s\" has id %lld, but Hugging Face tokenizers gives it %u",
-                   what, fields->text, (long long)fields->id, id);
-}
-
-// The text that a token is looked for by, normalised when it is looked for in normalised text.
-static enum status put_added(struct tokenizer *tokenizer, const struct added_fields *fields,
-                             struct tokenizer_scratch *scratch, struct err *err) {
-    const char *text = fields->text;
-    size_t len = strlen(text);
-    if (fields->normalized) {
-        enum status status = tokenizer_normalize(tokenizer, scratch, &text, &len, err);
-        if (!status && text != fields->text) { // Hugging Face decodes it normalised as well
-            status = vocab_set_decoded(&tokenizer->bpe.vocab, (uint32_t)fields->id, text, len, err);
-        }
-        if (status) return status;
-    }
-    struct added_token token = {.text = malloc(len),
-                                .len = len,
-                                .id = (int32_t)fields->id,
-                                .single_word = fields->single_word,
-                                .lstrip = fields->lstrip,
-                                .rstrip = fields->rstrip,
-                                .normalized = fields->normalized};
-    if (!token.text) return err_nomem(err, "added tokens");
-    memcpy(token.text, text, len);
-    return added_set_put(fields->normalized ? &tokenizer->normalized : &tokenizer->raw, &token,
-                         err);
-}
-
-enum status tokenizer_load_added_tokens(struct tokenizer *tokenizer, const json_t *root,
-                                        const char *what, struct err *err) {
-    const json_t *items = jread_get(root, "added_tokens");
-    if (items && !json_is_array(items)) {
-        return err_set(err, ERR_FORMAT, "%s: \"added_tokens\" is %s, want a list", what,
-                       jread_type_name(items));
-    }
-    struct tokenizer_scratch scratch = {0};
-    struct vocab *vocab = &tokenizer->bpe.vocab;
-    int64_t max_added = -1;
-    enum status status = OK;
-    for (size_t i = 0; i < json_array_size(items) && !status; i++) {
-        struct added_fields fields;
-        status = read_added(json_array_get(items, i), &fields, what, err);
-        if (!status) status = place_added(vocab, &fields, &max_added, what, err);
-        if (!status) status = put_added(tokenizer, &fields, &scratch, err);
-    }
-    tokenizer_scratch_fini(&scratch);
-    struct added_set *const sets[] = {&tokenizer->raw, &tokenizer->normalized};
-    for (size_t i = 0; i < ARRAY_LEN(sets) && !status; i++) {
-        const struct added_token *duplicate;
-        added_set_finish(sets[i], tokenizer->flags, &duplicate);
-        if (!duplicate) continue;
-        status = err_set(err, ERR_FORMAT, "%s: two added tokens stand for the text \"%.*s\"", what,
-                         shown(duplicate->len), duplicate->text);
-    }
-    return status;
-}
-
 // Order matters: added tokens need the model and the normalizer, templates the added tokens.
 static enum status load(struct tokenizer *tokenizer, const struct tokenizer_document *document,
-                        const char *what, struct err *err) {
+                        const struct added_source *config, const char *what, struct err *err) {
     const json_t *root = document->root;
     if (!json_is_object(root)) {
         return err_set(err, ERR_FORMAT, "%s is %s, want an object", what, jread_type_name(root));
@@ -363,15 +235,17 @@ static enum status load(struct tokenizer *tokenizer, const struct tokenizer_docu
     if (!status) status = unicode_flags_create(&tokenizer->flags, err);
     if (!status) status = load_model(tokenizer, document, what, err);
     if (!status) status = tokenizer_load_normalizer(tokenizer, root, what, err);
-    if (!status) status = tokenizer_load_added_tokens(tokenizer, root, what, err);
+    const struct added_source own = {.root = root, .what = what};
+    if (!status) status = tokenizer_load_added_tokens(tokenizer, &own, config, err);
     if (!status) status = tokenizer_load_pre_tokenizer(tokenizer, root, what, err);
     if (!status) status = tokenizer_load_post_processor(tokenizer, root, what, err);
     if (!status) status = tokenizer_load_decoder(tokenizer, root, what, err);
     return status;
 }
 
-enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len, const char *what,
-                            struct err *err) {
+// `config`: tokenizer_config.json; its root is NULL where there is none.
+static enum status parse(struct tokenizer **out, const char *json, size_t len, const char *what,
+                         const struct added_source *config, struct err *err) {
     *out = NULL;
     if (len > TEXT_BYTES_MAX) {
         return err_set(err, ERR_FORMAT, "%s has %zu bytes, want at most %d", what, len,
@@ -387,7 +261,7 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
     }
     struct tokenizer_document document;
     enum status status = tokenizer_document_read(&document, json, len, what, err);
-    if (!status) status = load(tokenizer, &document, what, err);
+    if (!status) status = load(tokenizer, &document, config, what, err);
     tokenizer_document_fini(&document);
     if (status) {
         tokenizer_close(tokenizer);
@@ -395,6 +269,12 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
     }
     *out = tokenizer;
     return OK;
+}
+
+enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len, const char *what,
+                            struct err *err) {
+    const struct added_source none = {0};
+    return parse(out, json, len, what, &none, err);
 }
 
 // What stands in a file's place beside it, when that is all that a model was published with.
@@ -422,15 +302,39 @@ enum status tokenizer_check_present(const char *path, bool *present, struct err 
         path, other);
 }
 
+// tokenizer_config.json beside a file that is called tokenizer.json; *root stays NULL where there is
+// none. config_path [FILE_PATH_MAX] is its path.
+static enum status read_config(json_t **root, const char *path, char *config_path,
+                               struct err *err) {
+    static const char own_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json";
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    if (strcmp(path + folder, own_name) != 0) return OK;
+    if (folder + sizeof config_name > FILE_PATH_MAX) {
+        return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+    }
+    memcpy(config_path, path, folder);
+    memcpy(config_path + folder, config_name, sizeof config_name);
+    bool present;
+    enum status status = file_is_present(config_path, &present, err);
+    if (status || !present) return status;
+    return jread_file_strings(root, config_path, err);
+}
+
 enum status tokenizer_open(struct tokenizer **out, const char *path, struct err *err) {
     *out = NULL;
     bool present;
     enum status status = tokenizer_check_present(path, &present, err);
     if (status == ERR_UNSUPPORTED) return status; // what else is wrong, opening says
-    struct file_map map;
-    status = file_map_open(&map, path, err);
-    if (status) return status;
-    status = tokenizer_parse(out, map.data, map.size, path, err);
-    file_map_close(&map);
+    char config_path[FILE_PATH_MAX];
+    struct added_source config = {.what = config_path};
+    json_t *root = NULL;
+    struct buf text = {0};
+    status = read_config(&root, path, config_path, err);
+    config.root = root;
+    if (!status) status = file_read(&text, path, err);
+    if (!status) status = parse(out, text.data, text.len, path, &config, err);
+    buf_fini(&text);
+    json_decref(root);
     return status;
 }

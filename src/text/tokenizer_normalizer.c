@@ -1,4 +1,4 @@
-/* Normalizers: NFC, Prepend and Replace, run one after the other on each piece of text that stands
+/* Normalizers: NFC, NFKC, Prepend and Replace, run one after the other on each piece of text that stands
  * between added tokens. Two buffers take turns, and a normalizer that changes nothing copies
  * nothing. */
 #include <stdlib.h>
@@ -7,10 +7,7 @@
 #include "base/jread.h"
 #include "text/tokenizer_parts.h"
 
-enum {
-    GROWTH_MAX = 256, // a file that makes texts much longer is broken or meant to harm
-    NORMALIZED_BYTES_MAX = INT32_MAX, // positions in a word are 32 bits
-};
+enum { GROWTH_MAX = 256 }; // a file that makes texts much longer is broken or meant to harm
 
 void tokenizer_normalizer_fini(struct normalizer *normalizer) {
     pattern_fini(&normalizer->pattern);
@@ -70,6 +67,7 @@ static enum status load_prepend(struct normalizer *out, const json_t *component,
 static size_t growth(const struct normalizer *normalizer) {
     size_t len = normalizer->len;
     if (normalizer->kind == NORMALIZER_NFC) return 3;
+    if (normalizer->kind == NORMALIZER_NFKC) return 11; // U+FDFA
     if (normalizer->kind == NORMALIZER_PREPEND || normalizer->pattern.kind != PATTERN_LITERAL) {
         return len + 1;
     }
@@ -96,6 +94,8 @@ enum status tokenizer_load_normalizer(struct tokenizer *tokenizer, const json_t 
         const json_t *item = list.items[i];
         if (strcmp(list.types[i], "NFC") == 0) {
             normalizer->kind = NORMALIZER_NFC;
+        } else if (strcmp(list.types[i], "NFKC") == 0) {
+            normalizer->kind = NORMALIZER_NFKC;
         } else if (strcmp(list.types[i], "Prepend") == 0) {
             status = load_prepend(normalizer, item, what, err);
         } else if (strcmp(list.types[i], "Replace") == 0) {
@@ -109,13 +109,18 @@ enum status tokenizer_load_normalizer(struct tokenizer *tokenizer, const json_t 
     return status;
 }
 
+static size_t count_byte(const char *text, size_t len, char byte) {
+    size_t count = 0;
+    for (size_t i = 0; i < len; i++) count += text[i] == byte;
+    return count;
+}
+
 // One byte by a text, usually a space by U+2581: counted first, so that copying needs no checks.
 enum status text_replace_byte(const char *text, size_t len, char byte, const char *content,
                               size_t content_len, size_t before, struct buf *out, struct err *err) {
-    size_t count = 0;
-    for (size_t i = 0; i < len; i++) count += text[i] == byte;
     buf_clear(out);
-    enum status status = buf_reserve(out, before + len + count * content_len, err);
+    size_t replaced = count_byte(text, len, byte) * content_len;
+    enum status status = buf_reserve(out, before + len + replaced, err);
     if (status) return status;
     char *to = out->data + before;
     for (size_t i = 0; i < len; i++) {
@@ -140,6 +145,11 @@ static enum status replace_matches(const struct normalizer *normalizer,
     for (;;) {
         bool found;
         enum status status = pattern_next(&normalizer->pattern, &cursor, scratch, &found, err);
+        if (!status) {
+            size_t end = found ? cursor.end : done, start = found ? cursor.start : done;
+            size_t so_far = out->len + (start - done) + (found ? normalizer->len : 0);
+            status = effort_check_normalized(scratch->effort, so_far + (len - end), err);
+        }
         if (status) return status;
         if (!found) return buf_append(out, text + done, len - done, err);
         status = buf_append(out, text + done, cursor.start - done, err);
@@ -153,6 +163,10 @@ enum status text_replace(const struct normalizer *normalizer, struct pattern_scr
                          const char *text, size_t len, struct buf *out, struct err *err) {
     const struct pattern *pattern = &normalizer->pattern;
     if (pattern->kind == PATTERN_LITERAL && pattern->literal_len == 1) {
+        size_t count = count_byte(text, len, pattern->literal[0]);
+        enum status status =
+            effort_check_normalized(scratch->effort, len - count + count * normalizer->len, err);
+        if (status) return status;
         return text_replace_byte(text, len, pattern->literal[0], normalizer->text, normalizer->len,
                                  0, out, err);
     }
@@ -164,21 +178,27 @@ static enum status run(const struct tokenizer *tokenizer, const struct normalize
                        struct tokenizer_scratch *scratch, const char *text, size_t len,
                        struct buf *out, bool *changed, struct err *err) {
     *changed = true;
-    if (normalizer->kind == NORMALIZER_NFC) {
-        return unicode_nfc(tokenizer->flags, text, len, &scratch->nfc, out, changed, err);
+    enum normalizer_kind kind = normalizer->kind;
+    if (kind == NORMALIZER_NFC || kind == NORMALIZER_NFKC) {
+        enum status status =
+            unicode_normalize(kind == NORMALIZER_NFKC ? UNICODE_NFKC : UNICODE_NFC,
+                              tokenizer->flags, text, len, &scratch->nfc, out, changed, err);
+        return status ? status : effort_check_normalized(&scratch->effort, out->len, err);
     }
-    if (normalizer->kind == NORMALIZER_REPLACE) {
+    if (kind == NORMALIZER_REPLACE) {
         return text_replace(normalizer, &scratch->pattern, text, len, out, err);
     }
     *changed = len > 0; // nothing is put before nothing
     buf_clear(out);
-    enum status status = buf_append(out, normalizer->text, normalizer->len, err);
+    enum status status = effort_check_normalized(&scratch->effort, normalizer->len + len, err);
+    if (!status) status = buf_append(out, normalizer->text, normalizer->len, err);
     return status ? status : buf_append(out, text, len, err);
 }
 
 enum status tokenizer_normalize(const struct tokenizer *tokenizer,
                                 struct tokenizer_scratch *scratch, const char **text, size_t *len,
                                 struct err *err) {
+    bool any_changed = false;
     for (size_t i = 0; i < tokenizer->num_normalizers; i++) {
         bool busy = *text == scratch->normalized.data; // the text is in it
         struct buf *out = busy ? &scratch->normalizing : &scratch->normalized;
@@ -187,14 +207,11 @@ enum status tokenizer_normalize(const struct tokenizer *tokenizer,
             run(tokenizer, &tokenizer->normalizers[i], scratch, *text, *len, out, &changed, err);
         if (status) return status;
         if (!changed) continue;
-        if (out->len > NORMALIZED_BYTES_MAX) {
-            return err_set(err, ERR_INVALID,
-                           "the text has %zu bytes normalised, at most %d can be "
-                           "encoded",
-                           out->len, NORMALIZED_BYTES_MAX);
-        }
+        any_changed = true;
         *text = out->data;
         *len = out->len;
     }
+    // Intermediate results share two buffers; what the last one makes becomes words and ids.
+    if (any_changed) scratch->effort.normalized_left -= *len;
     return OK;
 }

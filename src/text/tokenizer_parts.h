@@ -42,7 +42,7 @@ struct split {
     struct metaspace metaspace;
 };
 
-enum normalizer_kind { NORMALIZER_NFC, NORMALIZER_PREPEND, NORMALIZER_REPLACE };
+enum normalizer_kind { NORMALIZER_NFC, NORMALIZER_NFKC, NORMALIZER_PREPEND, NORMALIZER_REPLACE };
 
 struct normalizer {
     enum normalizer_kind kind;
@@ -70,6 +70,7 @@ enum { SPLITS_MAX = 16, TEMPLATE_IDS_MAX = 16, SCRATCHES_KEPT = 8 };
 // What one running encode needs. Kept for the next one: the word cache is worth keeping.
 struct tokenizer_scratch {
     struct tokenizer_scratch *next;
+    struct effort effort;
     struct bpe_scratch bpe;
     struct pattern_scratch pattern;
     struct unicode_nfc_scratch nfc;
@@ -96,6 +97,9 @@ struct tokenizer {
     size_t num_idle;
 };
 
+// Before each use, for a text of `len` bytes. `interrupt` may be NULL.
+void tokenizer_scratch_begin(struct tokenizer_scratch *scratch, size_t len,
+                             const struct interrupt *interrupt);
 void tokenizer_scratch_fini(struct tokenizer_scratch *scratch); // all-zero is fine
 
 // The members of a Sequence, or a single component.
@@ -110,8 +114,9 @@ MUST_USE enum status component_list_read(const json_t *root, const char *role, c
 MUST_USE enum status component_unsupported(const char *role, const char *type, const char *what,
                                            struct err *err);
 
-// The stages of loading: the model and the added tokens in tokenizer_load.c, the components around
-// it in tokenizer_components.c, tokenizer_normalizer.c and tokenizer_decoder.c. `root` is the
+// The stages of loading: the model in tokenizer_load.c, the added tokens in tokenizer_load_added.c,
+// the components around it in tokenizer_components.c, tokenizer_normalizer.c and
+// tokenizer_decoder.c. `root` is the
 // document without the model's big values; `what` names the source in errors. Each fills its part
 // of a tokenizer whose parts before it are there.
 // Whether words are spelled in the byte-level alphabet: the vocabulary is then written in it.
@@ -140,8 +145,17 @@ MUST_USE enum status tokenizer_load_pattern(struct pattern *pattern, const uint8
 MUST_USE enum status tokenizer_load_replace(struct normalizer *out, const uint8_t *flags,
                                             const json_t *component, const char *role,
                                             const char *what, struct err *err);
-MUST_USE enum status tokenizer_load_added_tokens(struct tokenizer *tokenizer, const json_t *root,
-                                                 const char *what, struct err *err);
+// Where added tokens are written: tokenizer.json with "added_tokens", or tokenizer_config.json with
+// "added_tokens_decoder".
+struct added_source {
+    const json_t *root; // NULL: there is no such file
+    const char *what;
+};
+// tokenizer.json's tokens, and what the other file says of them and adds to them.
+MUST_USE enum status tokenizer_load_added_tokens(struct tokenizer *tokenizer,
+                                                 const struct added_source *own,
+                                                 const struct added_source *config,
+                                                 struct err *err);
 void tokenizer_normalizer_fini(struct normalizer *normalizer); // all-zero is fine
 // ERR_UNSUPPORTED where a text can become too long: *total is how many times as long as before the
 // normalizers so far.
@@ -152,7 +166,8 @@ MUST_USE enum status tokenizer_normalize(const struct tokenizer *tokenizer,
                                          struct tokenizer_scratch *scratch, const char **text,
                                          size_t *len, struct err *err);
 // `text` with all that a NORMALIZER_REPLACE looks for replaced, or all of one byte after leaving
-// room of `before` bytes; `out` is cleared first.
+// room of `before` bytes; `out` is cleared first. ERR_INVALID, before it is built, for a result that
+// is longer than scratch->effort allows.
 MUST_USE enum status text_replace(const struct normalizer *normalizer,
                                   struct pattern_scratch *scratch, const char *text, size_t len,
                                   struct buf *out, struct err *err);

@@ -1,9 +1,7 @@
 /* The patterns that cut a text into words. The published ones (GPT-2's, and the one that cl100k,
- * Llama 3 and Qwen share) are scanned by hand in linear time; any other regular expression is
- * translated from Oniguruma's syntax, which tokenizer.json is written in, and run by PCRE2.
- * The latter takes letters newer than PCRE2's Unicode (14 in Debian 12) for unassigned characters.
- * A pattern is read-only and shared by threads; what a match needs is in `struct pattern_scratch`.
- */
+ * Llama 3 and Qwen share) are scanned by hand in linear time; any other regular expression is run
+ * by regex.h. A pattern is read-only and shared by threads; what a match needs is in
+ * `struct pattern_scratch`. */
 #ifndef TEXT_TOKENIZER_PATTERN_H
 #define TEXT_TOKENIZER_PATTERN_H
 
@@ -13,8 +11,17 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "text/effort.h"
+#include "text/regex.h"
 
-enum pattern_kind { PATTERN_LITERAL, PATTERN_GPT2, PATTERN_CL100K, PATTERN_REGEX };
+enum pattern_kind {
+    PATTERN_LITERAL,
+    PATTERN_GPT2,
+    PATTERN_CL100K,
+    PATTERN_FLAGGED, // one character
+    PATTERN_WORD, // \w+|[^\w\s]+
+    PATTERN_REGEX,
+};
 
 struct pattern {
     enum pattern_kind kind;
@@ -22,11 +29,13 @@ struct pattern {
     size_t max_digits; // PATTERN_CL100K: how many digits make a word
     char *literal; // [literal_len]
     size_t literal_len;
-    void *code; // pcre2_code of PATTERN_REGEX
+    unsigned wanted; // PATTERN_FLAGGED: UNICODE_LETTER, ... of unicode.h
+    struct regex *regex; // of PATTERN_REGEX
 };
 
 struct pattern_scratch {
-    void *match_data, *match_context; // PCRE2's; NULL until the first PATTERN_REGEX is run
+    struct effort *effort; // of the running encode
+    struct regex_scratch regex;
 };
 void pattern_scratch_fini(struct pattern_scratch *scratch);
 
@@ -36,6 +45,8 @@ MUST_USE enum status pattern_init_regex(struct pattern *pattern, const uint8_t *
 MUST_USE enum status pattern_init_literal(struct pattern *pattern, const char *literal,
                                           struct err *err);
 void pattern_init_gpt2(struct pattern *pattern, const uint8_t *flags);
+void pattern_init_flagged(struct pattern *pattern, const uint8_t *flags, unsigned wanted);
+void pattern_init_word(struct pattern *pattern, const uint8_t *flags);
 void pattern_fini(struct pattern *pattern); // all-zero is fine
 
 // True: every byte of every text is part of a match, and pattern_scan tells how long the match is
@@ -58,10 +69,5 @@ struct pattern_cursor {
 // The next match, or *found = false.
 MUST_USE enum status pattern_next(const struct pattern *pattern, struct pattern_cursor *cursor,
                                   struct pattern_scratch *scratch, bool *found, struct err *err);
-
-// An Oniguruma expression in PCRE2's syntax with the same meaning. What has no counterpart is
-// ERR_UNSUPPORTED, naming it.
-MUST_USE enum status pattern_translate(const char *regex, const char *what, struct buf *out,
-                                       struct err *err);
 
 #endif

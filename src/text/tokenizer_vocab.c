@@ -6,10 +6,11 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/secret.h"
 #include "text/unicode.h"
 
 void vocab_init(struct vocab *vocab) {
-    *vocab = (struct vocab){.byte_level = true};
+    *vocab = (struct vocab){.byte_level = true, .secret = secret_make()};
     memset(vocab->byte_of_char, 0xff, sizeof vocab->byte_of_char);
     // Printable Latin-1 stands for itself, the other bytes take the characters from U+0100 on.
     unsigned next = 0x100;
@@ -41,6 +42,10 @@ static enum status grow_ids(struct vocab *vocab, size_t num_ids, struct err *err
     }
     if (num_ids > vocab->num_ids) vocab->num_ids = num_ids;
     return OK;
+}
+
+static uint32_t hash_of(const struct vocab *vocab, const char *text, size_t len) {
+    return (uint32_t)XXH3_64bits_withSeed(text, len, vocab->secret);
 }
 
 // The slot of a text, or the empty one where it belongs. The hash is compared first: most slots
@@ -126,7 +131,7 @@ enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_
                       uint32_t flags, struct err *err) {
     enum status status = grow_slots(vocab, err);
     if (status) return status;
-    uint32_t hash = (uint32_t)XXH3_64bits(text, len);
+    uint32_t hash = hash_of(vocab, text, len);
     size_t slot = slot_of(vocab, text, len, hash);
     if (vocab->slots[slot].id_plus_1) return ERR_INVALID;
     if (id < vocab->num_ids && vocab->tokens[id].flags) return ERR_INVALID;
@@ -148,7 +153,7 @@ enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_
 
 bool vocab_find(const struct vocab *vocab, const char *text, size_t len, uint32_t *id) {
     if (vocab->num_slots == 0) return false;
-    size_t slot = slot_of(vocab, text, len, (uint32_t)XXH3_64bits(text, len));
+    size_t slot = slot_of(vocab, text, len, hash_of(vocab, text, len));
     if (vocab->slots[slot].id_plus_1 == 0) return false;
     *id = vocab->slots[slot].id_plus_1 - 1;
     return true;

@@ -42,6 +42,7 @@ struct vocab {
     bool byte_level; // texts are in the byte-level alphabet; set before the first token
     struct vocab_slot *slots; // [num_slots], open addressing by text
     size_t num_slots; // a power of two, or 0
+    uint64_t secret; // keys the hashes: a file cannot choose texts that meet
     uint16_t char_of_byte[256];
     int16_t byte_of_char[0x144]; // -1: not in the alphabet
 };

@@ -232,34 +232,35 @@ static enum status order_all_marks(struct unicode_nfc_scratch *scratch, struct e
     return OK;
 }
 
-// NFC of one run of characters into scratch->piece.
-static enum status normalize_run(const unsigned char *text, size_t len,
+// The normal form of one run of characters into scratch->piece.
+static enum status normalize_run(enum unicode_form form, const unsigned char *text, size_t len,
                                  struct unicode_nfc_scratch *scratch, struct err *err) {
     struct unicode_points *points = &scratch->points;
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    const utf8proc_option_t decompose =
+        UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (form == UNICODE_NFKC ? UTF8PROC_COMPAT : 0);
     points->len = 0;
     buf_clear(&scratch->piece);
     for (size_t i = 0; i < len;) {
         size_t size;
         uint32_t c = utf8_decode(text + i, &size);
         i += size;
-        enum { DECOMPOSED_MAX = 32 }; // canonical decompositions have at most 4
+        enum { DECOMPOSED_MAX = 32 }; // canonical ones have at most 4, compatible ones 18
         enum status status = points_reserve(points, DECOMPOSED_MAX, err);
         if (status) return status;
         // One character at a time: utf8proc orders marks when it is given a whole text.
         int boundary = 0;
-        utf8proc_ssize_t n =
-            utf8proc_decompose_char((utf8proc_int32_t)c, points->data + points->len, DECOMPOSED_MAX,
-                                    UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundary);
+        utf8proc_ssize_t n = utf8proc_decompose_char(
+            (utf8proc_int32_t)c, points->data + points->len, DECOMPOSED_MAX, decompose, &boundary);
         if (n < 0 || n > DECOMPOSED_MAX)
-            return err_set(err, ERR_INVALID, "NFC failed on U+%04X", c);
+            return err_set(err, ERR_INVALID, "normalizing U+%04X failed", c);
         points->len += (size_t)n;
     }
     enum status status = order_all_marks(scratch, err);
     if (status) return status;
     utf8proc_ssize_t n =
         utf8proc_normalize_utf32(points->data, (utf8proc_ssize_t)points->len, options);
-    if (n < 0) return err_set(err, ERR_INVALID, "NFC failed: %s", utf8proc_errmsg(n));
+    if (n < 0) return err_set(err, ERR_INVALID, "normalizing failed: %s", utf8proc_errmsg(n));
     status = buf_reserve(&scratch->piece, (size_t)n * 4, err);
     if (status) return status;
     for (size_t i = 0; i < (size_t)n; i++) {
@@ -270,16 +271,18 @@ static enum status normalize_run(const unsigned char *text, size_t len,
     return OK;
 }
 
-// The next character that NFC may touch, at or after `i`; len when there is none.
-static size_t find_checked(const uint8_t *flags, const unsigned char *text, size_t len, size_t i) {
+// The next character with one of the flags `checked`, at or after `i`; len when there is none. None
+// has a lead byte below `lead`.
+static size_t find_checked(const uint8_t *flags, unsigned checked, unsigned lead,
+                           const unsigned char *text, size_t len, size_t i) {
     while (i < len) {
         if (len - i >= 8 && all_ascii8((const char *)text + i)) {
             i += 8;
-        } else if (text[i] < 0xcc) {
-            i++; // part of a character below U+0300: NFC touches none of those
+        } else if (text[i] < lead) {
+            i++; // ASCII, or part of a character that is not touched
         } else {
             size_t size;
-            if (flags[utf8_decode(text + i, &size)] & UNICODE_NFC_CHECK) return i;
+            if (flags[utf8_decode(text + i, &size)] & checked) return i;
             i += size;
         }
     }
@@ -296,26 +299,32 @@ static size_t run_start(const uint8_t *flags, const unsigned char *text, size_t 
     return flags[utf8_decode(text + previous, &size)] & UNICODE_NFC_FIRST ? previous : i;
 }
 
-enum status unicode_nfc(const uint8_t *flags, const char *text, size_t len,
-                        struct unicode_nfc_scratch *scratch, struct buf *out, bool *changed,
-                        struct err *err) {
+enum status unicode_normalize(enum unicode_form form, const uint8_t *flags, const char *text,
+                              size_t len, struct unicode_nfc_scratch *scratch, struct buf *out,
+                              bool *changed, struct err *err) {
     const unsigned char *bytes = (const unsigned char *)text;
+    // NFC touches no character below U+0300, NFKC none of ASCII.
+    unsigned checked = UNICODE_NFC_CHECK, lead = 0xcc;
+    if (form == UNICODE_NFKC) {
+        checked |= UNICODE_NFKC_CHECK;
+        lead = 0xc2;
+    }
     *changed = false;
     buf_clear(out);
     size_t copied = 0; // text[0, copied) has its normal form in `out`
     size_t from = 0;
     for (;;) {
-        size_t first = find_checked(flags, bytes, len, from);
+        size_t first = find_checked(flags, checked, lead, bytes, len, from);
         if (first == len) break;
         size_t start = run_start(flags, bytes, from, first);
         size_t end = first;
         while (end < len) {
             size_t size;
-            if (!(flags[utf8_decode(bytes + end, &size)] & UNICODE_NFC_CHECK)) break;
+            if (!(flags[utf8_decode(bytes + end, &size)] & checked)) break;
             end += size;
         }
         from = end;
-        enum status status = normalize_run(bytes + start, end - start, scratch, err);
+        enum status status = normalize_run(form, bytes + start, end - start, scratch, err);
         if (status) return status;
         const struct buf *piece = &scratch->piece;
         if (piece->len == end - start && memcmp(piece->data, bytes + start, piece->len) == 0) {

@@ -1,6 +1,13 @@
-/* Characters: UTF-8 checking, decoding and repair, the properties that split patterns ask for, and
- * NFC. The properties come from a table of ours instead of a library, so that a text has the same
- * tokens on every machine; decomposition and composition are utf8proc's. */
+/* Characters: UTF-8 checking, decoding and repair, the properties that patterns ask for, NFC and
+ * NFKC.
+ *
+ * Properties are of Unicode 16.0, from tables of ours instead of a library's, so that a text has the
+ * same tokens on every machine: letters, numbers, white space, word characters, general categories,
+ * scripts. That is what the regular expressions in Hugging Face tokenizers 0.23 know. Three things
+ * there are of another version. NFC, NFKC and Punctuation know characters up to Unicode 9, and so do
+ * the flags here that say what they touch. Digits knows 13 characters of Unicode 17, U+11DE0 to
+ * U+11DE9 and U+16FF4 to U+16FF6, which are no numbers here. How a character is decomposed and
+ * composed is utf8proc's knowledge; for the characters that are touched, no version changes that. */
 #ifndef TEXT_UNICODE_H
 #define TEXT_UNICODE_H
 
@@ -18,6 +25,8 @@ enum {
     UNICODE_WORD = 8, // \w
     UNICODE_NFC_CHECK = 16, // NFC may change it, reorder it or join it to what stands before
     UNICODE_NFC_FIRST = 32, // what follows may be joined to it
+    UNICODE_PUNCTUATION = 64, // Hugging Face's Punctuation, of Unicode 9
+    UNICODE_NFKC_CHECK = 128, // NFKC changes it; with UNICODE_NFC_CHECK all that NFKC may touch
     UNICODE_END = 0x110000,
 };
 
@@ -75,17 +84,20 @@ struct unicode_points {
     size_t len, capacity;
 };
 
-// What unicode_nfc works with; all-zero is empty, reusable.
+enum unicode_form { UNICODE_NFC, UNICODE_NFKC };
+
+// What unicode_normalize works with; all-zero is empty, reusable.
 struct unicode_nfc_scratch {
     struct unicode_points points, sorted;
     struct buf piece;
 };
 void unicode_nfc_scratch_fini(struct unicode_nfc_scratch *scratch);
 
-// NFC of valid UTF-8. When that changes the text, *changed is true and `out` (cleared first) holds
-// the result; otherwise nothing is copied. Linear time.
-MUST_USE enum status unicode_nfc(const uint8_t *flags, const char *text, size_t len,
-                                 struct unicode_nfc_scratch *scratch, struct buf *out,
-                                 bool *changed, struct err *err);
+// The normal form of valid UTF-8. When that is another text, *changed is true and `out` (cleared
+// first) holds it; otherwise nothing is copied. Linear time.
+MUST_USE enum status unicode_normalize(enum unicode_form form, const uint8_t *flags,
+                                       const char *text, size_t len,
+                                       struct unicode_nfc_scratch *scratch, struct buf *out,
+                                       bool *changed, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* Character properties as ranges; the data is generated. unicode_flags_create spreads it into one
- * byte per character. */
+/* Character properties as ranges; the data is generated, and of one version of Unicode (unicode.h).
+ * unicode_flags_create spreads the first table into one byte per character; regex_set.c makes the
+ * character classes of regular expressions from the others. */
 #ifndef TEXT_UNICODE_TABLE_H
 #define TEXT_UNICODE_TABLE_H
 
@@ -13,5 +14,27 @@ struct unicode_range {
 
 extern const struct unicode_range unicode_ranges[]; // [unicode_num_ranges], ascending
 extern const size_t unicode_num_ranges;
+
+struct unicode_category_range {
+    uint32_t first, last; // code points, inclusive
+    char name[3]; // "Lu"
+};
+
+// [unicode_num_categories], ascending; what is in no range is Cn or Cs
+extern const struct unicode_category_range unicode_categories[];
+extern const size_t unicode_num_categories;
+
+struct unicode_script_range {
+    uint32_t first, last; // code points, inclusive
+    uint16_t script; // index into unicode_script_names
+};
+struct unicode_script_name {
+    const char *code, *name; // "Cans", "Canadian_Aboriginal"
+};
+
+extern const struct unicode_script_range unicode_scripts[]; // [unicode_num_scripts], ascending
+extern const size_t unicode_num_scripts;
+extern const struct unicode_script_name unicode_script_names[]; // [unicode_num_script_names]
+extern const size_t unicode_num_script_names;
 
 #endif

@@ -11,6 +11,7 @@ void fixture_init(struct fixture *f, struct scheduler_config config) {
     *f = (struct fixture){.config = config};
     struct err err;
     assert_int_equal(scheduler_create(&f->scheduler, &config, &err), OK);
+    assert_int_equal(schedule_init(&f->schedule, config.max_num_seqs, &err), OK);
 }
 
 static void check_blocks(const struct fixture *f) {
@@ -24,6 +25,7 @@ void fixture_fini(struct fixture *f) {
     assert_int_equal(scheduler_num_blocks_used(f->scheduler), 0);
     assert_false(scheduler_has_unfinished(f->scheduler));
     scheduler_destroy(f->scheduler);
+    schedule_fini(&f->schedule);
     for (uint32_t i = 0; i < f->num_seqs; i++) sequence_destroy(f->seqs[i]);
 }
 
@@ -38,22 +40,23 @@ struct sequence *fixture_add(struct fixture *f, int32_t first, uint32_t num_prom
                                      f->config.block_size, 0, &err),
                      OK);
     f->seqs[f->num_seqs++] = seq;
+    seq->priority = f->priority;
     assert_int_equal(scheduler_add(f->scheduler, seq, &err), OK);
     return seq;
 }
 
 void fixture_schedule(struct fixture *f) {
-    f->schedule = scheduler_schedule(f->scheduler);
+    scheduler_schedule(f->scheduler, &f->schedule);
     check_blocks(f);
 }
 
 void fixture_complete(struct fixture *f) {
     scheduler_advance(f->scheduler);
     check_blocks(f);
-    for (uint32_t i = 0; i < f->schedule->num_items; i++) {
-        const struct scheduled *item = &f->schedule->items[i];
+    for (uint32_t i = 0; i < f->schedule.num_items; i++) {
+        const struct scheduled *item = &f->schedule.items[i];
         struct sequence *seq = item->seq;
-        if (!seq || !item->needs_token) continue;
+        if (!item->needs_token || seq->status == SEQUENCE_FINISHED) continue;
         // Generated tokens differ from prompts and between sequences.
         scheduler_append_token(f->scheduler, seq,
                                (int32_t)(10000 * (seq->id + 1) + seq->num_tokens));
@@ -64,7 +67,7 @@ void fixture_complete(struct fixture *f) {
 
 uint32_t fixture_step(struct fixture *f) {
     fixture_schedule(f);
-    uint32_t num_tokens = f->schedule->num_tokens;
+    uint32_t num_tokens = f->schedule.num_tokens;
     fixture_complete(f);
     return num_tokens;
 }

@@ -10,9 +10,10 @@ enum { FIXTURE_SEQS_MAX = 16 };
 struct fixture {
     struct scheduler *scheduler;
     struct scheduler_config config;
-    const struct schedule *schedule; // of the last fixture_schedule
+    struct schedule schedule; // of the last fixture_schedule
     struct sequence *seqs[FIXTURE_SEQS_MAX]; // [num_seqs], also finished ones
     uint32_t num_seqs;
+    int32_t priority; // of those that fixture_add adds
 };
 
 // Fields of the config that are 0 become: 64 seqs, 64 tokens, 64 blocks of 4 tokens.

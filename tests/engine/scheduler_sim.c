@@ -18,6 +18,7 @@ struct sim_request {
     uint32_t num_prompt, num_tokens, num_tokens_max;
     uint64_t salt;
     bool ignore_eos;
+    int32_t priority;
     uint64_t arrival_step, abort_step; // abort_step counts from its arrival; UINT64_MAX: never
     enum abort_phase abort_phase;
     bool was_running; // before this step's schedule
@@ -29,9 +30,10 @@ struct sim {
     uint64_t random;
     struct scheduler_config config;
     struct scheduler *scheduler;
-    const struct schedule *schedule;
+    struct schedule schedule;
     struct sim_request requests[REQUESTS_MAX];
     struct sequence *seqs[REQUESTS_MAX]; // those that are in the scheduler, else NULL
+    struct sequence *ended[REQUESTS_MAX]; // [num_ended], freed at the end: schedules point to them
     uint32_t num_requests, num_ended;
     bool has_weak_hashes; // chain hashes take few values only, so that they collide all the time
     uint64_t *slots; // [num_blocks * block_size] the KV cache
@@ -123,6 +125,7 @@ static void make_requests(struct sim *sim) {
     }
     uint32_t cache_tokens = sim->config.num_blocks * sim->config.block_size;
     sim->num_requests = between(sim, 1, REQUESTS_MAX);
+    bool has_priorities = one_in(sim, 2);
     uint64_t arrival = 0;
     for (uint32_t i = 0; i < sim->num_requests; i++) {
         struct sim_request *request = &sim->requests[i];
@@ -130,9 +133,10 @@ static void make_requests(struct sim *sim) {
         request->num_prompt = between(sim, 1, one_in(sim, 8) ? most : (most + 1) / 2);
         uint32_t num_new = one_in(sim, 4) ? between(sim, 1, 12) : between(sim, 1, NEW_MAX);
         bool must_fit = !one_in(sim, 20);
-        if (must_fit && request->num_prompt + num_new > cache_tokens) {
+        // The last token needs no KV.
+        if (must_fit && request->num_prompt + num_new > cache_tokens + 1) {
             request->num_prompt = (request->num_prompt + 1) / 2;
-            num_new = below(sim, cache_tokens - request->num_prompt) + 1;
+            num_new = below(sim, cache_tokens + 1 - request->num_prompt) + 1;
             if (num_new > NEW_MAX) num_new = NEW_MAX;
         }
         request->num_tokens_max = request->num_prompt + num_new;
@@ -144,6 +148,7 @@ static void make_requests(struct sim *sim) {
         }
         request->salt = below(sim, num_salts);
         request->ignore_eos = one_in(sim, 2);
+        request->priority = has_priorities ? (int32_t)below(sim, 3) - 1 : 0;
         if (gap) arrival += below(sim, gap);
         request->arrival_step = arrival;
         request->abort_step = one_in(sim, 8) ? below(sim, 30) : UINT64_MAX;
@@ -157,7 +162,9 @@ static void weaken_hashes(const struct sim *sim, struct sequence *seq) {
     const struct sim_request *request = seq->user;
     uint32_t block_size = sim->config.block_size;
     if (!sim->has_weak_hashes) return;
-    for (; seq->num_hashes < seq->num_tokens / block_size; seq->num_hashes++) {
+    uint32_t num_full = seq->num_tokens / block_size;
+    if (num_full > seq->num_blocks_max) num_full = seq->num_blocks_max;
+    for (; seq->num_hashes < num_full; seq->num_hashes++) {
         uint32_t end = (seq->num_hashes + 1) * block_size;
         seq->block_hashes[seq->num_hashes] = request->prefix[end - 1] % 16;
     }
@@ -172,7 +179,7 @@ static void check_blocks(struct sim *sim) {
 static void end_request(struct sim *sim, struct sim_request *request) {
     scheduler_finish(sim->scheduler, request->seq);
     if (request->seq->status != SEQUENCE_FINISHED) fail(sim, "finish left a status");
-    sequence_destroy(request->seq);
+    sim->ended[sim->num_ended] = request->seq;
     request->seq = NULL;
     sim->seqs[request - sim->requests] = NULL;
     request->ended = true;
@@ -204,6 +211,7 @@ static void add_due(struct sim *sim) {
         }
         CHECK(request->seq, "sequence %u", i);
         request->seq->user = request;
+        request->seq->priority = request->priority;
         sim->seqs[i] = request->seq;
         weaken_hashes(sim, request->seq);
         bool fits = request->seq->num_blocks_max <= sim->config.num_blocks;
@@ -218,7 +226,7 @@ static void add_due(struct sim *sim) {
 }
 
 static void check_item(struct sim *sim, uint32_t index) {
-    const struct scheduled *item = &sim->schedule->items[index];
+    const struct scheduled *item = &sim->schedule.items[index];
     const struct sequence *seq = item->seq;
     if (!seq) {
         fail(sim, "item %u has no sequence", index);
@@ -233,7 +241,7 @@ static void check_item(struct sim *sim, uint32_t index) {
     if (end > seq->num_tokens) fail(sim, "item %u runs unknown tokens", index);
     if (item->needs_token != (end == seq->num_tokens)) fail(sim, "B24: needs_token is wrong");
     if (seq->num_blocks * sim->config.block_size < end) fail(sim, "item %u lacks blocks", index);
-    bool is_decode = index < sim->schedule->num_decode_tokens;
+    bool is_decode = index < sim->schedule.num_decode_tokens;
     if (is_decode != seq->is_prefilled) fail(sim, "decodes are not first");
     if (is_decode && (item->num_tokens != 1 || sequence_num_generated(seq) == 0)) {
         fail(sim, "a decode is not the newest generated token");
@@ -241,7 +249,7 @@ static void check_item(struct sim *sim, uint32_t index) {
 }
 
 static void check_schedule(struct sim *sim) {
-    const struct schedule *schedule = sim->schedule;
+    const struct schedule *schedule = &sim->schedule;
     uint32_t num_tokens = 0, num_prefills = 0, num_cut = 0;
     for (uint32_t i = 0; i < schedule->num_items && !sim->fault[0]; i++) {
         check_item(sim, i);
@@ -267,11 +275,11 @@ static bool is_computed_by_another(const struct sim *sim, const struct sequence 
     uint32_t index = seq->num_computed_tokens / block_size, end = (index + 1) * block_size;
     const struct sim_request *request = seq->user;
     if (end > seq->num_tokens - 1) return false; // would have to be computed in any case
-    for (uint32_t i = 0; i < sim->schedule->num_items; i++) {
-        const struct sequence *other = sim->schedule->items[i].seq;
+    for (uint32_t i = 0; i < sim->schedule.num_items; i++) {
+        const struct sequence *other = sim->schedule.items[i].seq;
         const struct sim_request *theirs = other->user;
         if (other == seq || end > other->num_tokens) continue;
-        if (!theirs->was_running && other->arrival > seq->arrival) continue;
+        if (!theirs->was_running && sequence_comes_before(seq, other)) continue;
         uint32_t their_end = other->num_computed_tokens + other->num_scheduled_tokens;
         if (other->num_computed_tokens / block_size > index || their_end <= index * block_size) {
             continue;
@@ -289,31 +297,31 @@ static bool was_deferred(const struct sim_request *request) {
 static void check_fairness(struct sim *sim) {
     bool is_mixed = sim->config.policy == SCHEDULE_MIXED;
     uint64_t num_preemptions = scheduler_num_preemptions(sim->scheduler);
-    uint64_t last_admitted = 0;
-    const struct sequence *oldest = NULL;
+    const struct sequence *first = NULL, *last_admitted = NULL;
     for (uint32_t i = 0; i < sim->num_requests; i++) {
         const struct sequence *seq = sim->seqs[i];
         const struct sim_request *request = &sim->requests[i];
         if (!seq || seq->status != SEQUENCE_RUNNING) continue;
         bool is_scheduled = seq->num_scheduled_tokens > 0;
-        bool must_decode = is_mixed || sim->schedule->num_decode_tokens > 0;
+        bool must_decode = is_mixed || sim->schedule.num_decode_tokens > 0;
         if (seq->is_prefilled && must_decode && !is_scheduled) fail(sim, "B5: a decode waits");
-        if (!oldest || seq->arrival < oldest->arrival) oldest = seq;
+        if (!first || sequence_comes_before(seq, first)) first = seq;
         if (request->was_running) continue;
         if (num_preemptions > sim->num_preemptions) fail(sim, "2.6: preempted and admitted");
-        if (seq->arrival > last_admitted) last_admitted = seq->arrival;
+        if (!last_admitted || sequence_comes_before(last_admitted, seq)) last_admitted = seq;
         if (sim->config.enable_prefix_caching && request->num_deferrals < seq->num_tokens &&
             is_computed_by_another(sim, seq)) {
             fail(sim, "B18: a block is computed twice in a step");
         }
     }
-    if (is_mixed && oldest && oldest->num_scheduled_tokens == 0) fail(sim, "the oldest waits");
+    if (is_mixed && first && first->num_scheduled_tokens == 0) fail(sim, "the first one waits");
     for (uint32_t i = 0; i < sim->num_requests; i++) {
         const struct sequence *seq = sim->seqs[i];
         if (!seq || seq->status != SEQUENCE_WAITING) continue;
         if (seq->num_blocks > 0) fail(sim, "a waiting sequence holds blocks");
         sim->totals->num_deferrals += was_deferred(&sim->requests[i]);
-        if (seq->arrival < last_admitted && !was_deferred(&sim->requests[i])) {
+        bool is_passed = last_admitted && sequence_comes_before(seq, last_admitted);
+        if (is_passed && !was_deferred(&sim->requests[i])) {
             fail(sim, "a later one was admitted first");
         }
     }
@@ -354,14 +362,14 @@ static void run_item(struct sim *sim, const struct scheduled *item) {
 }
 
 static void run_model(struct sim *sim) {
-    const struct schedule *schedule = sim->schedule;
+    const struct schedule *schedule = &sim->schedule;
     // Before the writes: nothing may count on KV that only this step computes.
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct sequence *seq = schedule->items[i].seq;
-        if (seq) check_reads(sim, seq, seq->num_computed_tokens);
+        if (seq->status != SEQUENCE_FINISHED) check_reads(sim, seq, seq->num_computed_tokens);
     }
     for (uint32_t i = 0; i < schedule->num_items; i++) {
-        if (!schedule->items[i].seq) continue;
+        if (schedule->items[i].seq->status == SEQUENCE_FINISHED) continue;
         run_item(sim, &schedule->items[i]);
         sim->totals->num_tokens += schedule->items[i].num_tokens;
     }
@@ -394,11 +402,11 @@ static void run_step(struct sim *sim) {
         sim->requests[i].num_deferrals = seq ? seq->num_deferrals : 0;
     }
     sim->num_preemptions = scheduler_num_preemptions(sim->scheduler);
-    sim->schedule = scheduler_schedule(sim->scheduler);
+    scheduler_schedule(sim->scheduler, &sim->schedule);
     check_schedule(sim);
     check_fairness(sim);
     check_blocks(sim);
-    if (sim->fault[0] || sim->schedule->num_items == 0) return;
+    if (sim->fault[0] || sim->schedule.num_items == 0) return;
     sim->totals->num_steps++;
 
     abort_due(sim, ABORT_MIDSTEP);
@@ -411,9 +419,10 @@ static void run_step(struct sim *sim) {
         const struct sequence *seq = sim->seqs[i];
         if (seq) check_reads(sim, seq, seq->num_computed_tokens);
     }
-    for (uint32_t i = 0; i < sim->schedule->num_items && !sim->fault[0]; i++) {
-        const struct scheduled *item = &sim->schedule->items[i];
-        if (item->seq && item->needs_token) take_output(sim, item->seq);
+    for (uint32_t i = 0; i < sim->schedule.num_items && !sim->fault[0]; i++) {
+        const struct scheduled *item = &sim->schedule.items[i];
+        bool is_live = item->seq->status != SEQUENCE_FINISHED;
+        if (is_live && item->needs_token) take_output(sim, item->seq);
         if (i == 0) abort_due(sim, ABORT_AMONG_OUTPUTS);
     }
     check_blocks(sim);
@@ -465,13 +474,16 @@ const char *scheduler_sim_run(uint64_t seed, enum schedule_policy policy,
     sim.slots = calloc(num_slots, 2 * sizeof *sim.slots);
     sim.written_at = sim.slots + num_slots;
     struct err err = {0};
-    if (!sim.slots || scheduler_create(&sim.scheduler, &sim.config, &err)) {
+    if (!sim.slots || schedule_init(&sim.schedule, sim.config.max_num_seqs, &err) ||
+        scheduler_create(&sim.scheduler, &sim.config, &err)) {
         fail(&sim, "scheduler_create: %s", err.message);
     } else {
         run_case(&sim);
     }
     scheduler_destroy(sim.scheduler);
     for (uint32_t i = 0; i < sim.num_requests; i++) sequence_destroy(sim.seqs[i]);
+    for (uint32_t i = 0; i < sim.num_ended; i++) sequence_destroy(sim.ended[i]);
+    schedule_fini(&sim.schedule);
     free(sim.slots);
     return sim.fault[0] ? sim.fault : NULL;
 }

@@ -38,7 +38,7 @@ static void test_same_results_in_chunks(void **state) {
 
 static void test_same_results_with_preemption(void **state) {
     struct nvllm_engine_options options = small_options();
-    options.num_kvcache_blocks = 20;
+    options.num_kvcache_blocks = 12;
     expect_same_results(*state, options, true);
 }
 
@@ -117,6 +117,7 @@ static void test_ends_with_a_step_on_its_way(void **state) {
     assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_OK);
     assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
     assert_int_equal(nvllm_engine_abort(engine, id), 1);
+    assert_int_equal(nvllm_engine_wait(engine, 0, &error), NVLLM_OK);
     assert_int_equal(nvllm_engine_has_unfinished(engine), 0);
     assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_OK);
     assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);

@@ -11,8 +11,7 @@ static enum status create_runner(void *context, struct err *err) {
     struct model_runner *runner = NULL;
     enum status status = weights_open_dummy(&weights, err);
     if (status) return status;
-    status =
-        model_runner_create(&runner, &plan->config, weights, plan->backend, &plan->runner, err);
+    status = model_runner_create(&runner, &plan->runner, weights, err);
     weights_close(weights);
     model_runner_destroy(runner);
     return status;

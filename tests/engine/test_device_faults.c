@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
@@ -14,6 +15,8 @@
 static struct nvllm_engine_options device_options(void) {
     struct nvllm_engine_options options = small_options();
     options.device = "cuda";
+    options.max_num_batched_tokens = 64; // warm-up computes with every number of rows up to it
+    options.max_num_seqs = 24;
     return options;
 }
 
@@ -25,7 +28,8 @@ static void expect_all_given_back(void) {
 
 // Returns what the device counted.
 static struct fake_device_counts expect_cpu_results(const struct workload_expected *expected,
-                                                    const struct nvllm_engine_options *options) {
+                                                    const struct nvllm_engine_options *options,
+                                                    bool preempts) {
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     fake_device_reset();
     struct nvllm_result *got = workload_run(expected->workload, options, &stats);
@@ -35,6 +39,7 @@ static struct fake_device_counts expect_cpu_results(const struct workload_expect
     assert_int_equal(stats.num_kv_blocks_used, 0);
     expect_all_given_back();
     nvllm_results_free(got, WORKLOAD_REQUESTS);
+    if (preempts) assert_true(stats.num_preemptions > 0);
     return fake_device_counts();
 }
 
@@ -44,7 +49,7 @@ static void test_recorded_steps_give_the_same_results(void **state) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct nvllm_engine_options options = device_options();
         options.max_num_seqs = sizes[i];
-        struct fake_device_counts counts = expect_cpu_results(*state, &options);
+        struct fake_device_counts counts = expect_cpu_results(*state, &options, false);
         assert_true(counts.num_graphs > 0);
         assert_true(counts.num_graph_launches > counts.num_graphs);
     }
@@ -53,20 +58,20 @@ static void test_recorded_steps_give_the_same_results(void **state) {
 static void test_recorded_steps_with_chunks_and_preemption(void **state) {
     struct nvllm_engine_options options = device_options();
     options.max_num_batched_tokens = 24;
-    options.num_kvcache_blocks = 20;
-    assert_true(expect_cpu_results(*state, &options).num_graph_launches > 0);
+    options.num_kvcache_blocks = 12;
+    assert_true(expect_cpu_results(*state, &options, true).num_graph_launches > 0);
 }
 
 static void test_recorded_steps_one_after_the_other(void **state) {
     struct nvllm_engine_options options = device_options();
     options.async_scheduling = "off";
-    assert_true(expect_cpu_results(*state, &options).num_graph_launches > 0);
+    assert_true(expect_cpu_results(*state, &options, false).num_graph_launches > 0);
 }
 
 static void test_enforce_eager_records_nothing(void **state) {
     struct nvllm_engine_options options = device_options();
     options.enforce_eager = 1;
-    assert_int_equal(expect_cpu_results(*state, &options).num_graphs, 0);
+    assert_int_equal(expect_cpu_results(*state, &options, false).num_graphs, 0);
 }
 
 enum { NUM_WATCHED = 5 };
@@ -178,14 +183,47 @@ static void test_a_device_that_breaks_before_a_wait(void **state) {
     assert_true(fail_everywhere(FAKE_FAULT_WAIT) > 5);
 }
 
+// Steps that cannot be recorded run eagerly: nothing fails, and results stay the same.
+static void expect_eager_steps(const struct workload_expected *expected, enum fake_fault fault,
+                               uint32_t n) {
+    struct nvllm_engine_options options = device_options();
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    fake_device_reset();
+    fake_device_fail_at(fault, n);
+    log_set_level(LOG_QUIET);
+    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
+    log_set_level(LOG_WARNING);
+    assert_true(fake_device_has_failed());
+    assert_int_equal(fake_device_counts().num_graphs, n - 1);
+    workload_expect_same(got, expected->results);
+    expect_all_given_back();
+    nvllm_results_free(got, WORKLOAD_REQUESTS);
+}
+
 static void test_a_recording_that_cannot_begin(void **state) {
-    (void)state;
-    assert_true(fail_everywhere(FAKE_FAULT_GRAPH_BEGIN) > 1);
+    for (uint32_t n = 1; n < 4; n++) expect_eager_steps(*state, FAKE_FAULT_GRAPH_BEGIN, n);
 }
 
 static void test_a_recording_that_cannot_end(void **state) {
+    for (uint32_t n = 1; n < 4; n++) expect_eager_steps(*state, FAKE_FAULT_GRAPH_END, n);
+}
+
+static void test_no_step_is_recorded_while_requests_run(void **state) {
     (void)state;
-    assert_true(fail_everywhere(FAKE_FAULT_GRAPH_END) > 1);
+    struct nvllm_engine_options options = device_options();
+    options.skip_tokenizer_init = 1;
+    fake_device_reset();
+    struct nvllm_engine *engine = open_engine(&options);
+    uint32_t num_graphs = fake_device_counts().num_graphs;
+    struct watched watched[NUM_WATCHED];
+    add_watched(engine, watched);
+    struct nvllm_error error = {0};
+    while (nvllm_engine_has_unfinished(engine)) {
+        assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+    }
+    assert_true(num_graphs > 1);
+    assert_int_equal(fake_device_counts().num_graphs, num_graphs);
+    nvllm_engine_destroy(engine);
 }
 
 static void test_device_memory_that_is_not_to_be_had(void **state) {
@@ -289,6 +327,7 @@ int main(void) {
         cmocka_unit_test(test_a_device_that_breaks_before_a_wait),
         cmocka_unit_test(test_a_recording_that_cannot_begin),
         cmocka_unit_test(test_a_recording_that_cannot_end),
+        cmocka_unit_test(test_no_step_is_recorded_while_requests_run),
         cmocka_unit_test(test_device_memory_that_is_not_to_be_had),
         cmocka_unit_test(test_destroyed_with_steps_on_their_way),
         cmocka_unit_test(test_a_step_counts_when_its_results_are_there),

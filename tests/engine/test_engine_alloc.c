@@ -1,6 +1,7 @@
 /* Memory of the whole engine: the step loop never allocates; every allocation of load, add, step
  * and generate may fail without a crash or a leak; a long life with aborts leaves nothing behind.
  */
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +21,7 @@ static struct nvllm_sampling_params busy_params(uint32_t i) {
     params.temperature = i % 3 ? 0.8f : 0.0f;
     params.repetition_penalty = i % 2 ? 1.1f : 1.0f;
     params.presence_penalty = i % 4 ? 0.0f : 0.5f;
+    params.frequency_penalty = i % 3 ? 0.0f : 0.2f;
     params.logprobs = i % 5 ? -1 : 4;
     params.ignore_eos = 1;
     params.max_tokens = (int32_t)(5 + i % 40);
@@ -47,9 +49,10 @@ static uint64_t add(struct nvllm_engine *engine, uint32_t i, uint64_t *events) {
     return id;
 }
 
-static void test_step_loop_does_not_allocate(void **state) {
-    (void)state;
+// Penalties among them: their counts begin, are rebuilt after preemption and kept while steps overlap.
+static void check_step_loop(const char *async_scheduling) {
     struct nvllm_engine_options options = small_options();
+    options.async_scheduling = async_scheduling;
     options.num_kvcache_blocks = 20; // preemptions too
     options.threads = 2;
     struct nvllm_engine *engine = open_engine(&options);
@@ -67,6 +70,48 @@ static void test_step_loop_does_not_allocate(void **state) {
     assert_true(events > 800);
     assert_true(stats.num_preemptions > 0);
     assert_int_equal(count, 0);
+}
+
+static size_t allocated_bytes(void) {
+    return mallinfo2().uordblks + mallinfo2().hblkhd;
+}
+
+// The largest max_tokens with a penalty reserves what fits in the context, not in the vocabulary;
+// stop strings take six times their length.
+static void test_memory_of_a_request_is_bounded(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options(); // max_model_len 256
+    struct nvllm_engine *engine = open_engine(&options);
+    static char text[16][1025];
+    const char *stops[16];
+    for (size_t i = 0; i < 16; i++) stops[i] = memset(text[i], 'a' + (int)i, 1024);
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    params.max_tokens = INT32_MAX;
+    params.repetition_penalty = 1.1f;
+    params.stop = stops;
+    const int32_t ids[] = {837, 843};
+    struct nvllm_request request = ids_request(ids, 2, &params);
+    uint64_t id;
+    params.num_stop = 0;
+    for (size_t num_stop = 0; num_stop <= 16; num_stop += 16) {
+        params.num_stop = num_stop;
+        assert_int_equal(nvllm_engine_add_request(engine, &request, &id, NULL), NVLLM_OK);
+        nvllm_engine_abort(engine, id); // the engine's own tables have grown
+        size_t before = allocated_bytes();
+        assert_int_equal(nvllm_engine_add_request(engine, &request, &id, NULL), NVLLM_OK);
+        size_t taken = allocated_bytes() - before;
+        size_t bound = 4096 + 256 * (4 + 12 / 16 + 16 + 43) + num_stop * 6 * 1024;
+        if (taken > bound)
+            fail_msg("%zu stop strings: %zu bytes, want %zu", num_stop, taken, bound);
+        nvllm_engine_abort(engine, id);
+    }
+    nvllm_engine_destroy(engine);
+}
+
+static void test_step_loop_does_not_allocate(void **state) {
+    (void)state;
+    check_step_loop("off");
+    check_step_loop("on");
 }
 
 static long resident_kib(void) {
@@ -196,6 +241,7 @@ static void test_inspect_when_allocations_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_loop_does_not_allocate),
+        cmocka_unit_test(test_memory_of_a_request_is_bounded),
         cmocka_unit_test(test_1000_requests_with_aborts_leave_nothing_behind),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_inspect_when_allocations_fail),

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "engine/engine_plan.h"
+#include "engine/params.h"
 #include "nanovllm.h"
 #include "support/config_text.h"
 #include "support/temp_folder.h"
@@ -94,6 +96,22 @@ static void test_given_gib_are_filled_and_not_exceeded(void **state) {
     json_int_t bytes = plan_number(&options, "kv_cache_bytes");
     json_int_t block = plan_number(&options, "kv_block_bytes");
     assert_true(bytes <= (1 << 29) && bytes + block > (1 << 29));
+}
+
+static void test_float_keys_and_values_take_twice_the_bytes(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.device = "cpu";
+    json_int_t narrow = plan_number(&options, "kv_block_bytes");
+    options.kv_cache_dtype = "bfloat16";
+    assert_int_equal(plan_number(&options, "kv_block_bytes"), narrow);
+    options.kv_cache_dtype = "float32";
+    assert_int_equal(plan_number(&options, "kv_block_bytes"), 2 * narrow);
+    json_t *root = inspect(&options);
+    assert_string_equal(json_string_value(json_object_get(root, "kv_cache_dtype")), "F32");
+    json_decref(root);
+    options.kv_cache_dtype = "int8";
+    expect_error(&options, NVLLM_ERR_INVALID, "want auto, bfloat16 or float32");
 }
 
 static void test_cache_smaller_than_a_sequence_is_refused(void **state) {
@@ -185,6 +203,70 @@ static void test_mistrals_window_limits_the_length(void **state) {
     temp_folder_remove(&folder);
 }
 
+// The flat batch has room for a mask of the vocabulary and for the longest logit_bias of every
+// sequence, but for nobody's history: that is in the token counts.
+static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    options.model = "bench/configs/qwen3-0.6b";
+    options.device = "cpu";
+    options.num_kvcache_blocks = 16;
+    options.max_num_seqs = 4096;
+    options.max_num_batched_tokens = 8192; // what bounds max_num_seqs too
+    struct engine_plan plan;
+    struct err err = {0};
+    if (engine_plan_make(&plan, &options, &err)) fail_msg("%s", err.message);
+    const struct step_limits *limits = &plan.runner.decoder.limits;
+    assert_int_equal(plan.config.vocab_size, 151936);
+    assert_int_equal(limits->max_num_seqs, 4096);
+    size_t mask = plan.config.vocab_size / 8, biases = PARAMS_LOGIT_BIAS_MAX * 8;
+    size_t block_table = limits->max_blocks_per_seq * sizeof(int32_t), rest = 128;
+    size_t tokens = limits->max_num_tokens * 3 * sizeof(int32_t);
+    size_t most = tokens + 4096 * (mask + biases + block_table + rest);
+    assert_true(plan.runner.batch_bytes <= most);
+    assert_true(most < 128 << 20);
+    engine_plan_fini(&plan);
+}
+
+// Their counts would take 2.5 GB: memory that nobody used is not there.
+static void test_an_engine_of_many_sequences_starts(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    char *text = make_config((const struct field[CHANGES_MAX]){
+        {"num_hidden_layers", "1"}, {"vocab_size", "151936"}, {"tie_word_embeddings", "true"}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
+    struct nvllm_engine_options options = bundled();
+    options.model = folder.path;
+    options.device = "cpu";
+    options.load_format = "dummy";
+    options.skip_tokenizer_init = 1;
+    options.num_kvcache_blocks = 16;
+    options.max_num_seqs = 4096;
+    options.max_num_batched_tokens = 8192; // what bounds max_num_seqs too
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    if (nvllm_engine_create(&engine, &options, &error)) fail_msg("%s", error.message);
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    params.repetition_penalty = 1.05f;
+    params.max_tokens = 3;
+    params.ignore_eos = 1;
+    const int32_t ids[] = {1, 151935};
+    struct nvllm_request request = NVLLM_REQUEST_INIT;
+    request.prompt_token_ids = ids;
+    request.num_prompt_token_ids = 2;
+    request.sampling = &params;
+    struct nvllm_result *result = NULL;
+    if (nvllm_engine_generate(engine, &request, 1, &result, NULL, &error)) {
+        fail_msg("%s", error.message);
+    }
+    assert_int_equal(result->num_tokens, 3);
+    nvllm_results_free(result, 1);
+    nvllm_engine_destroy(engine);
+    temp_folder_remove(&folder);
+}
+
 static void test_bad_options_are_named(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
@@ -267,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_default_cache_holds_one_longest_sequence_b20),
         cmocka_unit_test(test_given_blocks_are_taken),
         cmocka_unit_test(test_given_gib_are_filled_and_not_exceeded),
+        cmocka_unit_test(test_float_keys_and_values_take_twice_the_bytes),
         cmocka_unit_test(test_cache_smaller_than_a_sequence_is_refused),
         cmocka_unit_test(test_what_does_not_fit_says_what_it_takes),
         cmocka_unit_test(test_max_model_len_beyond_the_model_is_refused_b3),
@@ -275,6 +358,8 @@ int main(void) {
         cmocka_unit_test(test_mistrals_window_limits_the_length),
         cmocka_unit_test(test_unsupported_configurations_name_their_file),
         cmocka_unit_test(test_tokenizer_that_is_no_file),
+        cmocka_unit_test(test_the_flat_batch_of_many_sequences_stays_small),
+        cmocka_unit_test(test_an_engine_of_many_sequences_starts),
         cmocka_unit_test(test_bad_options_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

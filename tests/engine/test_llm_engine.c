@@ -94,10 +94,10 @@ static void test_request_larger_than_the_cache_is_refused_b1(void **state) {
     struct nvllm_request request = ids_request(ids, 60, &params);
     expect_refused(engine, &request, "KV");
     // One that fits still runs, filling the cache to its last block.
-    params.max_tokens = 4;
+    params.max_tokens = 5; // 65 tokens: the last one needs no KV
     params.ignore_eos = 1;
     struct nvllm_result *result = generate_one(engine, &request);
-    assert_int_equal(result->num_tokens, 4);
+    assert_int_equal(result->num_tokens, 5);
     nvllm_results_free(result, 1);
     nvllm_engine_destroy(engine);
 }
@@ -183,17 +183,50 @@ static void test_generate_of_nothing(void **state) {
     nvllm_results_free(results, 0);
 }
 
+static int read_flag(void *user_data) {
+    return *(const int *)user_data;
+}
+
 static void test_interrupted_generate_returns_what_is_done(void **state) {
     struct nvllm_sampling_params params = greedy_params(100);
     params.ignore_eos = 1;
     struct nvllm_request request = text_request(QUESTION, &params);
     struct nvllm_result *results = NULL;
-    const volatile int interrupt = 1;
+    int wanted = 1;
+    const struct nvllm_interrupt interrupt = {.is_wanted = read_flag, .user_data = &wanted};
     assert_int_equal(nvllm_engine_generate(*state, &request, 1, &results, &interrupt, NULL),
                      NVLLM_OK);
     assert_int_equal(results[0].finish_reason, NVLLM_FINISH_ABORT);
     assert_false(nvllm_engine_has_unfinished(*state));
     nvllm_results_free(results, 1);
+}
+
+// A prompt that is long to encode is not added once the caller wants an end.
+static void test_interrupt_ends_a_prompt(void **state) {
+    enum { LEN = 16 << 20 };
+    struct nvllm_sampling_params params = greedy_params(1);
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    memset(text, 'a', LEN);
+    struct nvllm_request request = text_request("", &params);
+    request.prompt = text;
+    request.prompt_len = LEN;
+    int wanted = 1;
+    const struct nvllm_interrupt interrupt = {.is_wanted = read_flag, .user_data = &wanted};
+    struct nvllm_result *results = NULL;
+    assert_int_equal(nvllm_engine_generate(*state, &request, 1, &results, &interrupt, NULL),
+                     NVLLM_OK);
+    assert_int_equal(results[0].finish_reason, NVLLM_FINISH_ABORT);
+    assert_int_equal(results[0].num_prompt_tokens, 0);
+    nvllm_results_free(results, 1);
+    request.interrupt = &interrupt;
+    uint64_t id = 0;
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_add_request(*state, &request, &id, &error),
+                     NVLLM_ERR_INTERRUPTED);
+    assert_string_equal(error.message, "interrupted by the caller");
+    assert_false(nvllm_engine_has_unfinished(*state));
+    free(text);
 }
 
 static void test_seed_decides_whatever_else_runs(void **state) {
@@ -218,6 +251,33 @@ static void test_seed_decides_whatever_else_runs(void **state) {
     assert_true(memcmp(results[0].token_ids, results[1].token_ids, 24 * sizeof(int32_t)) != 0);
     nvllm_results_free(alone, 1);
     nvllm_results_free(results, 5);
+}
+
+// Wanted once it was asked as often as `user_data` says.
+static int count_down(void *user_data) {
+    int *left = user_data;
+    return (*left)-- == 0;
+}
+
+static void test_an_interrupt_ends_loading_at_any_matrix(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    int left = 0;
+    const struct nvllm_interrupt interrupt = {.is_wanted = count_down, .user_data = &left};
+    options.interrupt = &interrupt;
+    struct nvllm_error error = {0};
+    struct nvllm_engine *engine = NULL;
+    enum nvllm_status status = NVLLM_ERR_INTERRUPTED;
+    int num_asked = 0;
+    for (; status && num_asked < 1000; num_asked++) {
+        left = num_asked;
+        status = nvllm_engine_create(&engine, &options, &error);
+        if (status) assert_null(engine);
+        if (status) assert_int_equal(status, NVLLM_ERR_INTERRUPTED);
+    }
+    assert_int_equal(status, NVLLM_OK);
+    assert_true(num_asked > 30); // q, k, v, o, gate, up and down of some layers
+    nvllm_engine_destroy(engine);
 }
 
 static void test_logprobs_have_the_shape_asked_for(void **state) {
@@ -277,7 +337,9 @@ int main(void) {
         cmocka_unit_test(test_generate_keeps_order_and_reports_the_refused_b22),
         cmocka_unit_test(test_generate_of_nothing),
         cmocka_unit_test(test_interrupted_generate_returns_what_is_done),
+        cmocka_unit_test(test_interrupt_ends_a_prompt),
         cmocka_unit_test(test_seed_decides_whatever_else_runs),
+        cmocka_unit_test(test_an_interrupt_ends_loading_at_any_matrix),
         cmocka_unit_test(test_logprobs_have_the_shape_asked_for),
         cmocka_unit_test(test_second_use_of_a_prompt_hits_the_prefix_cache),
     };

@@ -1,5 +1,5 @@
 // From what a request asks for to what the sample op is told: defaults and their order, refusals
-// that name the field, copies that outlive the caller's lists, and the counts behind the penalties.
+// that name the field, copies that outlive the caller's lists, and which rows need token counts.
 #include "engine/sampling.h"
 
 #include <math.h>
@@ -11,14 +11,14 @@
 enum { VOCAB = 1000 };
 
 static const struct nvllm_sampling_params params_init = NVLLM_SAMPLING_PARAMS_INIT;
-static const int32_t prompt[] = {5, 6, 5, 999};
 
 static void init_ok(struct sampling *sampling, const struct nvllm_sampling_params *params,
                     const struct generation_config *defaults) {
     struct err err = {0};
-    if (sampling_init(sampling, params, defaults, VOCAB, 77, prompt, 4, &err) != OK) {
+    if (sampling_init(sampling, params, defaults, VOCAB, &err) != OK) {
         fail_msg("%s", err.message);
     }
+    sampling_set_seed(sampling, 77);
 }
 
 static void init_refused(const struct nvllm_sampling_params *params,
@@ -26,8 +26,7 @@ static void init_refused(const struct nvllm_sampling_params *params,
     struct sampling sampling;
     static const struct sampling empty;
     struct err err = {0};
-    assert_int_equal(sampling_init(&sampling, params, defaults, VOCAB, 0, prompt, 4, &err),
-                     ERR_INVALID);
+    assert_int_equal(sampling_init(&sampling, params, defaults, VOCAB, &err), ERR_INVALID);
     assert_string_equal(err.message, sentence);
     assert_memory_equal(&sampling, &empty, sizeof empty);
 }
@@ -48,11 +47,12 @@ static void test_library_defaults(void **state) {
         assert_int_equal(s.params.max_tokens, 256);
         assert_int_equal(s.row.seed_low, 77);
         assert_int_equal(s.row.seed_high, 0);
-        assert_false(s.track_outputs);
-        assert_int_equal(s.num_adjusts, 0);
-        assert_null(s.adjusts);
-        sampling_count_output(&s, 5); // nothing to count
-        assert_int_equal(s.num_adjusts, 0);
+        assert_false(s.has_penalties);
+        assert_int_equal(s.row.counts_slot, 0);
+        assert_int_equal(s.row.bias_count, 0);
+        assert_null(s.biases);
+        assert_int_equal(s.row.mask, 0);
+        assert_null(s.mask);
         sampling_fini(&s);
     }
 }
@@ -75,6 +75,7 @@ static void test_model_defaults_come_between(void **state) {
     init_ok(&s, NULL, &model);
     assert_true(s.row.temperature == 0.6f && s.row.top_p == 0.95f && s.row.min_p == 0.1f);
     assert_true(s.row.repetition_penalty == 1.05f);
+    assert_true(s.has_penalties);
     assert_int_equal(s.row.top_k, 20);
     sampling_fini(&s);
 
@@ -88,7 +89,7 @@ static void test_model_defaults_come_between(void **state) {
     assert_true(s.row.temperature == 0 && s.row.top_p == 0.5f && s.row.min_p == 0);
     assert_true(s.row.repetition_penalty == 1);
     assert_int_equal(s.row.top_k, 0);
-    assert_false(s.track_outputs);
+    assert_false(s.has_penalties);
     sampling_fini(&s);
 
     const struct generation_config unused = {.temperature = 7, .top_p = 7, .top_k = 7};
@@ -124,7 +125,7 @@ static void test_counts_beyond_the_vocabulary_are_cut(void **state) {
     assert_int_equal(s.row.top_k, 0);
     sampling_fini(&s);
     params.logprobs = 20;
-    assert_int_equal(sampling_init(&s, &params, NULL, 7, 0, prompt, 3, NULL), OK);
+    assert_int_equal(sampling_init(&s, &params, NULL, 7, NULL), OK);
     assert_int_equal(s.row.num_top, 7);
     assert_int_equal(s.params.logprobs, 7);
     sampling_fini(&s);
@@ -144,7 +145,8 @@ static void test_a_seed_of_its_own_wins(void **state) {
     assert_int_equal(s.row.seed_low, 0);
     sampling_fini(&s);
     uint64_t seed = 0xfedcba9876543210;
-    assert_int_equal(sampling_init(&s, NULL, NULL, VOCAB, seed, prompt, 4, NULL), OK);
+    assert_int_equal(sampling_init(&s, NULL, NULL, VOCAB, NULL), OK);
+    sampling_set_seed(&s, seed);
     assert_int_equal(s.row.seed_low, 0x76543210);
     assert_int_equal(s.row.seed_high, 0xfedcba98);
     sampling_fini(&s);
@@ -168,14 +170,6 @@ static void test_refusals_name_the_field(void **state) {
     const struct generation_config model = {.has_top_p = true, .top_p = 1.5f};
     init_refused(NULL, &model,
                  "default of the model: top_p is 1.5, want a number above 0 and at most 1");
-
-    struct sampling s;
-    struct err err = {0};
-    assert_int_equal(sampling_init(&s, NULL, NULL, 999, 0, prompt, 4, &err), ERR_INVALID);
-    assert_string_equal(err.message, "the prompt has token id 999, the vocabulary ends at 998");
-    const int32_t negative[] = {-1};
-    assert_int_equal(sampling_init(&s, NULL, NULL, 999, 0, negative, 1, &err), ERR_INVALID);
-    assert_string_equal(err.message, "the prompt has token id -1, the vocabulary ends at 998");
 }
 
 static void test_lists_are_copies(void **state) {
@@ -203,88 +197,60 @@ static void test_lists_are_copies(void **state) {
     assert_null(s.params.owned);
     assert_true(sampling_is_stop_token(&s, 3) && sampling_is_stop_token(&s, 9));
     assert_false(sampling_is_stop_token(&s, 0));
-    assert_int_equal(s.num_adjusts, 2);
-    assert_int_equal(s.adjusts[0].token_id, 7);
-    assert_true(s.adjusts[0].bias == 1.5f);
-    assert_true(isinf(s.adjusts[1].bias));
-    assert_false(s.track_outputs); // a bias alone needs no counts
+    assert_int_equal(s.row.bias_count, 2);
+    assert_int_equal(s.biases[0].token_id, 7);
+    assert_true(s.biases[0].bias == 1.5f);
+    assert_int_equal(s.biases[1].token_id, 8);
+    assert_true(isinf(s.biases[1].bias));
+    assert_false(s.has_penalties); // a bias alone needs no counts
     sampling_fini(&s);
     assert_false(sampling_is_stop_token(&s, 0)); // all-zero has none
     sampling_fini(&s);
     sampling_fini(NULL);
 }
 
-static const struct sample_adjust *find(const struct sampling *s, int32_t id) {
-    const struct sample_adjust *found = NULL;
-    for (uint32_t i = 0; i < s->num_adjusts; i++) {
-        if (s->adjusts[i].token_id != id) continue;
-        assert_null(found); // each id once
-        found = &s->adjusts[i];
-    }
-    return found;
-}
-
-static void test_repetition_sees_prompt_and_output(void **state) {
+// The caller's order is the caller's; a token named twice is found wherever it stands.
+static void test_biases_of_any_order(void **state) {
     (void)state;
-    const struct nvllm_logit_bias biases[] = {{6, 2}, {50, 3}};
+    const struct nvllm_logit_bias biases[] = {{50, 3}, {6, 2}, {999, -1}, {0, 0.5f}};
     struct nvllm_sampling_params params = params_init;
-    params.repetition_penalty = 1.2f;
-    params.logit_bias = biases, params.num_logit_bias = 2;
+    params.logit_bias = biases, params.num_logit_bias = ARRAY_LEN(biases);
     struct sampling s;
     init_ok(&s, &params, NULL);
-    assert_int_equal(s.num_adjusts, 4); // 5, 6, 999 of the prompt and 50
-    assert_int_equal(find(&s, 5)->in_prompt, 1);
-    assert_int_equal(find(&s, 6)->in_prompt, 1);
-    assert_true(find(&s, 6)->bias == 2.0f);
-    assert_int_equal(find(&s, 50)->in_prompt, 0);
-    sampling_count_output(&s, 5);
-    sampling_count_output(&s, 70);
-    sampling_count_output(&s, 70);
-    assert_int_equal(s.num_adjusts, 5);
-    assert_int_equal(find(&s, 5)->output_count, 1);
-    assert_int_equal(find(&s, 70)->output_count, 2);
-    assert_int_equal(find(&s, 70)->in_prompt, 0);
-    assert_true(find(&s, 70)->bias == 0.0f);
-    assert_int_equal(find(&s, 6)->output_count, 0);
+    assert_int_equal(s.row.bias_count, ARRAY_LEN(biases));
+    for (size_t i = 0; i < ARRAY_LEN(biases); i++) {
+        size_t num_found = 0;
+        for (uint32_t k = 0; k < s.row.bias_count; k++) {
+            if (s.biases[k].token_id != biases[i].token_id) continue;
+            assert_true(s.biases[k].bias == biases[i].bias);
+            num_found++;
+        }
+        assert_int_equal(num_found, 1);
+        assert_int_equal(s.params.logit_bias[i].token_id, biases[i].token_id);
+    }
     sampling_fini(&s);
+    const struct nvllm_logit_bias twice[] = {{50, 3}, {6, 2}, {999, -1}, {50, 3}};
+    params.logit_bias = twice;
+    init_refused(&params, NULL, "logit_bias names token 50 twice");
 }
 
-static void test_presence_and_frequency_see_the_output_only(void **state) {
+static void test_each_penalty_needs_counts(void **state) {
     (void)state;
-    for (int which = 0; which < 2; which++) {
+    for (int which = 0; which < 6; which++) {
         struct nvllm_sampling_params params = params_init;
-        params.presence_penalty = which ? 0 : 0.5f;
-        params.frequency_penalty = which ? -0.5f : 0;
+        float sign = which % 2 ? -1.0f : 1.0f; // liked tokens too
+        if (which / 2 == 0) params.repetition_penalty = 1 + 0.2f * sign;
+        if (which / 2 == 1) params.presence_penalty = 0.5f * sign;
+        if (which / 2 == 2) params.frequency_penalty = 0.5f * sign;
         struct sampling s;
         init_ok(&s, &params, NULL);
-        assert_true(s.track_outputs);
-        assert_int_equal(s.num_adjusts, 0);
-        sampling_count_output(&s, 5);
-        assert_int_equal(s.num_adjusts, 1);
-        assert_int_equal(find(&s, 5)->output_count, 1);
+        assert_true(s.has_penalties);
+        assert_true(s.row.repetition_penalty == (which / 2 == 0 ? 1 + 0.2f * sign : 1.0f));
+        assert_true(s.row.presence_penalty == (which / 2 == 1 ? 0.5f * sign : 0.0f));
+        assert_true(s.row.frequency_penalty == (which / 2 == 2 ? 0.5f * sign : 0.0f));
+        assert_int_equal(s.row.bias_count, 0);
         sampling_fini(&s);
     }
-}
-
-static void test_there_is_room_for_every_token(void **state) {
-    (void)state;
-    struct nvllm_sampling_params params = params_init;
-    params.repetition_penalty = 1.2f;
-    params.max_tokens = 100;
-    struct sampling s;
-    init_ok(&s, &params, NULL);
-    for (int32_t i = 0; i < 100; i++) sampling_count_output(&s, 100 + i);
-    assert_int_equal(s.num_adjusts, 103);
-    for (int32_t i = 0; i < 100; i++) assert_int_equal(find(&s, 100 + i)->output_count, 1);
-    sampling_fini(&s);
-
-    params.max_tokens = INT32_MAX; // room for the vocabulary is enough
-    init_ok(&s, &params, NULL);
-    assert_int_equal(s.num_adjusts_max, VOCAB);
-    for (int32_t i = 0; i < 3 * VOCAB; i++) sampling_count_output(&s, i % VOCAB);
-    assert_int_equal(s.num_adjusts, VOCAB);
-    assert_int_equal(find(&s, 999)->output_count, 3);
-    sampling_fini(&s);
 }
 
 int main(void) {
@@ -296,9 +262,8 @@ int main(void) {
         cmocka_unit_test(test_a_seed_of_its_own_wins),
         cmocka_unit_test(test_refusals_name_the_field),
         cmocka_unit_test(test_lists_are_copies),
-        cmocka_unit_test(test_repetition_sees_prompt_and_output),
-        cmocka_unit_test(test_presence_and_frequency_see_the_output_only),
-        cmocka_unit_test(test_there_is_room_for_every_token),
+        cmocka_unit_test(test_biases_of_any_order),
+        cmocka_unit_test(test_each_penalty_needs_counts),
     };
     return cmocka_run_group_tests_name("sampling", tests, NULL, NULL);
 }

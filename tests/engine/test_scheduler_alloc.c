@@ -30,8 +30,11 @@ static enum status create_and_add(void *context, struct err *err) {
     struct sequence *seq;
     status = create_sequence(&seq, 0, err);
     if (!status) status = scheduler_add(scheduler, seq, err);
-    if (!status) scheduler_schedule(scheduler);
+    struct schedule schedule = {0};
+    if (!status) status = schedule_init(&schedule, NUM_SEQS, err);
+    if (!status) scheduler_schedule(scheduler, &schedule);
     scheduler_destroy(scheduler);
+    schedule_fini(&schedule);
     sequence_destroy(seq);
     return status;
 }
@@ -51,16 +54,18 @@ static void test_steps_do_not_allocate(void **state) {
     for (uint64_t i = 0; i < NUM_SEQS; i++) {
         assert_int_equal(create_sequence(&seqs[i], i / 2, &err), OK);
     }
+    struct schedule schedule;
+    assert_int_equal(schedule_init(&schedule, NUM_SEQS, &err), OK);
     alloc_hook_reset();
     for (size_t i = 0; i < NUM_SEQS; i++) {
         assert_int_equal(scheduler_add(scheduler, seqs[i], &err), OK);
     }
     while (scheduler_has_unfinished(scheduler)) {
-        const struct schedule *schedule = scheduler_schedule(scheduler);
+        scheduler_schedule(scheduler, &schedule);
         scheduler_advance(scheduler);
-        for (uint32_t i = 0; i < schedule->num_items; i++) {
-            struct sequence *seq = schedule->items[i].seq;
-            if (!schedule->items[i].needs_token) continue;
+        for (uint32_t i = 0; i < schedule.num_items; i++) {
+            struct sequence *seq = schedule.items[i].seq;
+            if (!schedule.items[i].needs_token) continue;
             scheduler_append_token(scheduler, seq, 7);
             if (seq->num_tokens == seq->num_tokens_max) scheduler_finish(scheduler, seq);
         }
@@ -71,6 +76,7 @@ static void test_steps_do_not_allocate(void **state) {
     assert_true(scheduler_num_preemptions(scheduler) > 0 && stats->num_evicted > 0);
     assert_true(stats->num_hits > 0 && stats->num_duplicates > 0);
     scheduler_destroy(scheduler);
+    schedule_fini(&schedule);
     for (size_t i = 0; i < NUM_SEQS; i++) sequence_destroy(seqs[i]);
 }
 

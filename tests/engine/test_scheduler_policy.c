@@ -10,19 +10,19 @@ static void test_mixed_step_is_decodes_then_chunks_then_waiting(void **state) {
     fixture_step(&f);
     struct sequence *c = fixture_add(&f, 200, 18, 4), *d = fixture_add(&f, 300, 20, 4);
     fixture_schedule(&f);
-    assert_int_equal(f.schedule->num_decode_tokens, 2);
-    assert_ptr_equal(f.schedule->items[0].seq, a);
-    assert_ptr_equal(f.schedule->items[1].seq, b);
-    assert_ptr_equal(f.schedule->items[2].seq, c);
-    assert_int_equal(f.schedule->items[2].num_tokens, 14);
-    assert_int_equal(f.schedule->num_items, 3);
+    assert_int_equal(f.schedule.num_decode_tokens, 2);
+    assert_ptr_equal(f.schedule.items[0].seq, a);
+    assert_ptr_equal(f.schedule.items[1].seq, b);
+    assert_ptr_equal(f.schedule.items[2].seq, c);
+    assert_int_equal(f.schedule.items[2].num_tokens, 14);
+    assert_int_equal(f.schedule.num_items, 3);
     fixture_complete(&f);
     fixture_schedule(&f);
     assert_int_equal(c->num_scheduled_tokens, 4); // its rest first
     assert_int_equal(d->num_scheduled_tokens, 10);
-    assert_int_equal(f.schedule->num_decode_tokens, 2);
-    assert_int_equal(f.schedule->num_prefill_tokens, 14);
-    assert_int_equal(f.schedule->num_tokens, 16);
+    assert_int_equal(f.schedule.num_decode_tokens, 2);
+    assert_int_equal(f.schedule.num_prefill_tokens, 14);
+    assert_int_equal(f.schedule.num_tokens, 16);
     fixture_complete(&f);
     fixture_run(&f, 100);
     fixture_fini(&f);
@@ -81,6 +81,22 @@ static void test_mixed_admission_leaves_running_sequences_their_next_block(void 
     fixture_fini(&f);
 }
 
+// The same for two that are admitted in one step: the second leaves the first its next block.
+static void test_mixed_admission_leaves_those_of_this_step_their_next_block(void **state) {
+    (void)state;
+    for (uint32_t num_blocks = 5; num_blocks <= 6; num_blocks++) {
+        struct fixture f;
+        fixture_init(&f, (struct scheduler_config){.num_blocks = num_blocks});
+        fixture_add(&f, 0, 8, 4); // 2 blocks and 1 to decode into
+        struct sequence *b = fixture_add(&f, 100, 8, 4);
+        fixture_step(&f);
+        assert_int_equal(b->status, num_blocks == 5 ? SEQUENCE_WAITING : SEQUENCE_RUNNING);
+        fixture_run(&f, 100);
+        assert_int_equal(scheduler_num_preemptions(f.scheduler), 0);
+        fixture_fini(&f);
+    }
+}
+
 static void test_mixed_admission_counts_what_partial_prefills_still_need(void **state) {
     (void)state;
     struct fixture f;
@@ -117,10 +133,10 @@ static void test_mixed_preempting_a_scheduled_decode_takes_it_out(void **state) 
             bool had_room = young->num_tokens <= young->num_blocks * 2;
             fixture_schedule(&f);
             if (young->status == SEQUENCE_WAITING && had_room && !old->is_prefilled) {
-                assert_int_equal(f.schedule->num_decode_tokens, 0);
-                assert_int_equal(f.schedule->num_items, 1);
-                assert_ptr_equal(f.schedule->items[0].seq, old);
-                assert_int_equal(f.schedule->num_tokens, f.schedule->items[0].num_tokens);
+                assert_int_equal(f.schedule.num_decode_tokens, 0);
+                assert_int_equal(f.schedule.num_items, 1);
+                assert_ptr_equal(f.schedule.items[0].seq, old);
+                assert_int_equal(f.schedule.num_tokens, f.schedule.items[0].num_tokens);
                 assert_int_equal(young->num_scheduled_tokens, 0);
                 num_taken_out++;
             }
@@ -142,13 +158,13 @@ static void test_prefill_first_prefill_wins_and_is_never_mixed(void **state) {
     fixture_step(&f);
     fixture_add(&f, 100, 5, 4);
     fixture_schedule(&f);
-    assert_int_equal(f.schedule->num_decode_tokens, 0);
-    assert_int_equal(f.schedule->num_prefill_tokens, 5);
+    assert_int_equal(f.schedule.num_decode_tokens, 0);
+    assert_int_equal(f.schedule.num_prefill_tokens, 5);
     fixture_complete(&f);
     fixture_schedule(&f);
-    assert_int_equal(f.schedule->num_decode_tokens, 2);
-    assert_int_equal(f.schedule->num_prefill_tokens, 0);
-    assert_ptr_equal(f.schedule->items[0].seq, f.seqs[0]);
+    assert_int_equal(f.schedule.num_decode_tokens, 2);
+    assert_int_equal(f.schedule.num_prefill_tokens, 0);
+    assert_ptr_equal(f.schedule.items[0].seq, f.seqs[0]);
     fixture_complete(&f);
     fixture_fini(&f);
 }
@@ -162,11 +178,11 @@ static void test_prefill_first_cuts_only_the_first_prompt_of_a_batch(void **stat
     struct sequence *c = fixture_add(&f, 200, 10, 2), *d = fixture_add(&f, 300, 1, 2);
     fixture_schedule(&f);
     assert_int_equal(a->num_scheduled_tokens, 10); // b would have to be cut, so it is alone
-    assert_int_equal(f.schedule->num_items, 1);
+    assert_int_equal(f.schedule.num_items, 1);
     fixture_complete(&f);
     fixture_schedule(&f);
     assert_int_equal(b->num_scheduled_tokens, 15);
-    assert_int_equal(f.schedule->num_items, 1);
+    assert_int_equal(f.schedule.num_items, 1);
     assert_int_equal(b->num_blocks, 5); // the whole prompt's, at once
     fixture_complete(&f);
     fixture_schedule(&f);
@@ -176,10 +192,10 @@ static void test_prefill_first_cuts_only_the_first_prompt_of_a_batch(void **stat
     fixture_complete(&f);
     fixture_schedule(&f);
     assert_int_equal(d->num_scheduled_tokens, 1);
-    assert_int_equal(f.schedule->num_items, 1);
+    assert_int_equal(f.schedule.num_items, 1);
     fixture_complete(&f);
     fixture_schedule(&f);
-    assert_int_equal(f.schedule->num_decode_tokens, 4);
+    assert_int_equal(f.schedule.num_decode_tokens, 4);
     fixture_complete(&f);
     assert_false(scheduler_has_unfinished(f.scheduler));
     fixture_fini(&f);
@@ -200,7 +216,7 @@ static void test_prefill_first_abort_of_a_cut_prompt(void **state) {
     fixture_complete(&f);
     scheduler_finish(f.scheduler, b);
     fixture_schedule(&f);
-    assert_int_equal(f.schedule->num_items, 0);
+    assert_int_equal(f.schedule.num_items, 0);
     fixture_fini(&f);
 }
 
@@ -218,18 +234,59 @@ static void test_prefill_first_reserves_nothing(void **state) {
     fixture_fini(&f);
 }
 
+static void test_lower_priorities_are_admitted_first(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.max_num_seqs = 1});
+    f.priority = 1;
+    struct sequence *late = fixture_add(&f, 0, 4, 2);
+    f.priority = -1;
+    struct sequence *first = fixture_add(&f, 100, 4, 2), *second = fixture_add(&f, 200, 4, 2);
+    f.priority = 0;
+    struct sequence *third = fixture_add(&f, 300, 4, 2);
+    struct sequence *const order[] = {first, second, third, late};
+    for (size_t i = 0; i < 4; i++) {
+        fixture_schedule(&f);
+        assert_ptr_equal(f.schedule.items[0].seq, order[i]);
+        fixture_complete(&f);
+        fixture_step(&f);
+        assert_int_equal(order[i]->status, SEQUENCE_FINISHED);
+    }
+    fixture_fini(&f);
+}
+
+// 6 blocks of 4 tokens for three sequences of 4 + 8 tokens: out of blocks when all decode.
+static void test_the_least_important_is_preempted(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.num_blocks = 6});
+    f.priority = 5;
+    struct sequence *least = fixture_add(&f, 0, 4, 8); // arrived first
+    f.priority = 0;
+    struct sequence *a = fixture_add(&f, 100, 4, 8), *b = fixture_add(&f, 200, 4, 8);
+    while (!scheduler_num_preemptions(f.scheduler)) fixture_step(&f);
+    assert_int_equal(least->status, SEQUENCE_WAITING);
+    assert_int_equal(a->status, SEQUENCE_RUNNING);
+    assert_int_equal(b->status, SEQUENCE_RUNNING);
+    fixture_run(&f, 100);
+    fixture_fini(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixed_step_is_decodes_then_chunks_then_waiting),
         cmocka_unit_test(test_b5_mixed_decodes_go_on_while_prompts_arrive),
         cmocka_unit_test(test_mixed_allocates_blocks_as_chunks_need_them),
         cmocka_unit_test(test_mixed_admission_leaves_running_sequences_their_next_block),
+        cmocka_unit_test(test_mixed_admission_leaves_those_of_this_step_their_next_block),
         cmocka_unit_test(test_mixed_admission_counts_what_partial_prefills_still_need),
         cmocka_unit_test(test_mixed_preempting_a_scheduled_decode_takes_it_out),
         cmocka_unit_test(test_prefill_first_prefill_wins_and_is_never_mixed),
         cmocka_unit_test(test_prefill_first_cuts_only_the_first_prompt_of_a_batch),
         cmocka_unit_test(test_prefill_first_abort_of_a_cut_prompt),
         cmocka_unit_test(test_prefill_first_reserves_nothing),
+        cmocka_unit_test(test_lower_priorities_are_admitted_first),
+        cmocka_unit_test(test_the_least_important_is_preempted),
     };
     return cmocka_run_group_tests_name("scheduler_policy", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Arbitrary bytes to encode, with the bundled model's tokenizer, with a small one whose pattern
- * PCRE2 runs and whose added tokens have every option, and with two as converted from
- * SentencePiece; the first byte chooses. The decoding of the encoding is valid UTF-8 and, for the
+ * is run as a regular expression and whose added tokens have every option, and with two as
+ * converted from SentencePiece; the first byte chooses. The decoding of the encoding is valid UTF-8 and, for the
  * bundled tokenizer, encodes and decodes to itself. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void round_trip(const struct tokenizer *tokenizer, const char *text, size
     struct token_list ids = {0};
     struct buf pieces = {0};
     struct detokenizer detokenizer = {0};
-    enum status status = tokenizer_encode(tokenizer, text, len, false, &ids, &err);
+    enum status status = tokenizer_encode(tokenizer, text, len, false, NULL, &ids, &err);
     if (!status) status = tokenizer_decode(tokenizer, ids.ids, ids.len, false, out, &err);
     for (size_t i = 0; i < ids.len && !status; i++) {
         size_t before = pieces.len;

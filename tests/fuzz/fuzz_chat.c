@@ -55,12 +55,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct buf out = {0};
         struct err err = {0};
         CHECK(buf_append_str(&out, "before", NULL) == OK, "out of memory");
-        enum status status = chat_template_render(opened[i], (const char *)data, size, &out, &err);
+        enum status status =
+            chat_template_render(opened[i], (const char *)data, size, NULL, &out, &err);
         CHECK(memcmp(out.data, "before", 6) == 0, "%s", out.data);
         CHECK(status ? out.len == 6 && err.message[0] : out.len >= 6, "%s", err.message);
         buf_clear(&out);
         err = (struct err){0};
-        status = chat_template_render_raw(opened[i], (const char *)data, size, &out, &err);
+        status = chat_template_render_raw(opened[i], (const char *)data, size, NULL, &out, &err);
         CHECK(!status || err.message[0], "a fault without a sentence");
         buf_fini(&out);
     }

@@ -12,14 +12,14 @@ static const char variables_text[] =
     "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": "
     "\"get\", \"arguments\": {\"n\": 2, \"x\": -1.5e3, \"ok\": true}}}]}], \"tools\": [{}], "
     "\"word\": \"Hello <b>\", \"seq\": [3, 1, 2], \"obj\": {\"b\": 2, \"a\": 1}, \"bos_token\": "
-    "\"<s>\", \"add_generation_prompt\": true}";
+    "\"<s>\", \"big\": 18446744073709551615, \"add_generation_prompt\": true}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static json_t *variables; // parsed once, never changed by a render
     struct err err = {0};
     if (!variables &&
-        jread_text(&variables, variables_text, sizeof variables_text - 1, "variables", &err)) {
+        jread_request(&variables, variables_text, sizeof variables_text - 1, "variables", &err)) {
         abort();
     }
     struct template *template = NULL;

@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         struct token_list ids = {0};
         enum status status =
-            tokenizer_encode(tokenizer, texts[i], strlen(texts[i]), i % 2, &ids, &err);
+            tokenizer_encode(tokenizer, texts[i], strlen(texts[i]), i % 2, NULL, &ids, &err);
         // A pattern may give up; nothing else may fail.
         CHECK(status == OK || status == ERR_INVALID || status == ERR_UNSUPPORTED, "%s",
               err.message);

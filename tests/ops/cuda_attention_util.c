@@ -7,7 +7,8 @@
 // Of results whose norms were summed in another order.
 #define ON_THE_WAY_NMSE 1e-5
 
-enum { LAYERS = 2, LAYER = 1, PIECE = 1024, SKIPPED_TOKENS = 8, TURNS = 4 };
+enum { FIRST, SECOND, LAYERS };
+enum { PIECE = 1024, SKIPPED_TOKENS = 8, TURNS = 4 };
 
 struct run {
     struct backend *backend;
@@ -91,46 +92,71 @@ static void tokens_set(const struct run *run, struct tokens *tokens, uint32_t i,
     tokens->slots[i] = block * (int32_t)block_size + (int32_t)(position % block_size);
 }
 
-// The tokens on the device, and what attention_prepare is asked of them.
-struct prepared {
-    struct tensor qkv, positions, slots;
-    struct attention_prepare_args args;
+// Some tokens on the device, as a step that attention_prepare can read.
+struct placed {
+    struct tensor positions, slots;
+    struct step step;
 };
 
-static struct prepared prepared_make(const struct run *run, const struct tokens *tokens,
-                                     uint32_t layer) {
+static struct placed placed_make(const struct run *run, const struct tokens *tokens) {
     struct backend *backend = run->backend;
-    const struct shape *shape = &run->in->shape;
-    struct prepared p = {0};
-    p.qkv = tensor_of(backend, tokens->rows, tokens->num * run->in->row_floats);
-    p.positions = tensor_raw(backend, tokens->positions, tokens->num * sizeof *tokens->positions);
-    p.slots = tensor_raw(backend, tokens->slots, tokens->num * sizeof *tokens->slots);
-    p.args = (struct attention_prepare_args){.qkv = p.qkv.dev,
-                                             .q_norm = shape->norm ? run->q_norm.dev : NULL,
-                                             .k_norm = shape->norm ? run->k_norm.dev : NULL,
-                                             .rope = run->rope.dev,
-                                             .positions = p.positions.dev,
-                                             .slot_mapping = p.slots.dev,
-                                             .cache = run->cache,
-                                             .layer = layer,
-                                             .num_tokens = tokens->num,
-                                             .num_heads = shape->num_heads,
-                                             .num_kv_heads = shape->num_kv_heads,
-                                             .head_dim = shape->head_dim,
-                                             .eps = 1e-6f};
+    size_t bytes = tokens->num * sizeof(int32_t);
+    struct placed p = {.positions = tensor_raw(backend, tokens->positions, bytes),
+                       .slots = tensor_raw(backend, tokens->slots, bytes)};
+    p.step = (struct step){
+        .num_tokens = tokens->num, .positions = p.positions.dev, .slot_mapping = p.slots.dev};
     return p;
 }
 
-static void prepared_free(struct prepared *p) {
+static void placed_free(struct placed *p) {
     tensor_free(&p->slots);
     tensor_free(&p->positions);
-    tensor_free(&p->qkv);
+}
+
+// Their q, k and v in a layer.
+static struct tensor qkv_on(const struct run *run, const struct tokens *tokens, uint32_t layer) {
+    const struct shape *shape = &run->in->shape;
+    size_t row = run->in->row_floats, count = tokens->num * row;
+    size_t first_value = ((size_t)shape->num_heads + shape->num_kv_heads) * shape->head_dim;
+    float *rows = test_alloc(count * sizeof *rows);
+    for (size_t i = 0; i < count; i++) {
+        bool is_twice = layer == FIRST && i % row >= first_value;
+        rows[i] = is_twice ? 2 * tokens->rows[i] : tokens->rows[i];
+    }
+    struct tensor qkv = tensor_of(run->backend, rows, count);
+    free(rows);
+    return qkv;
+}
+
+static struct attention_args args_of(const struct run *run, const struct step *step, uint32_t layer,
+                                     void *qkv, void *out) {
+    const struct shape *shape = &run->in->shape;
+    return (struct attention_args){.step = step,
+                                   .cache = run->cache,
+                                   .layer = layer,
+                                   .num_heads = shape->num_heads,
+                                   .num_kv_heads = shape->num_kv_heads,
+                                   .head_dim = shape->head_dim,
+                                   .qkv = qkv,
+                                   .out = out,
+                                   .q_norm = shape->norm ? run->q_norm.dev : NULL,
+                                   .k_norm = shape->norm ? run->k_norm.dev : NULL,
+                                   .rope = run->rope.dev,
+                                   .eps = 1e-6f,
+                                   .scale = 1.0f / sqrtf((float)shape->head_dim)};
 }
 
 static void prepare_only(const struct run *run, const struct tokens *tokens, uint32_t layer) {
-    struct prepared p = prepared_make(run, tokens, layer);
-    run->backend->ops->attention_prepare(run->backend, run->backend->stream, &p.args);
-    prepared_free(&p);
+    struct placed p = placed_make(run, tokens);
+    struct tensor qkv = qkv_on(run, tokens, layer);
+    const struct attention_args args = args_of(run, &p.step, layer, qkv.dev, NULL);
+    run->backend->ops->attention_prepare(run->backend, &args);
+    tensor_free(&qkv);
+    placed_free(&p);
+}
+
+static void prepare_in_all_layers(const struct run *run, const struct tokens *tokens) {
+    for (uint32_t layer = 0; layer < LAYERS; layer++) prepare_only(run, tokens, layer);
 }
 
 static void write_nans(const struct run *run) {
@@ -141,7 +167,7 @@ static void write_nans(const struct run *run) {
         for (uint32_t i = 0; i < PIECE; i++) {
             tokens.slots[i] = first + i < num_slots ? (int32_t)(first + i) : -1;
         }
-        for (uint32_t layer = 0; layer < LAYERS; layer++) prepare_only(run, &tokens, layer);
+        prepare_in_all_layers(run, &tokens);
     }
     tokens_free(&tokens);
 }
@@ -153,7 +179,7 @@ static void write_past(const struct run *run, uint32_t s) {
     for (uint32_t first = 0; first < past; first += PIECE) {
         struct tokens tokens = tokens_make(run, past - first < PIECE ? past - first : PIECE);
         for (uint32_t i = 0; i < tokens.num; i++) tokens_set(run, &tokens, i, s, first + i);
-        prepare_only(run, &tokens, LAYER);
+        prepare_in_all_layers(run, &tokens);
         tokens_free(&tokens);
     }
 }
@@ -162,7 +188,7 @@ static void write_nothing(const struct run *run) {
     struct tokens tokens = tokens_make(run, SKIPPED_TOKENS);
     memset(tokens.rows, 0xff, SKIPPED_TOKENS * run->in->row_floats * sizeof *tokens.rows);
     for (uint32_t i = 0; i < SKIPPED_TOKENS; i++) tokens.slots[i] = -1;
-    prepare_only(run, &tokens, LAYER);
+    prepare_in_all_layers(run, &tokens);
     tokens_free(&tokens);
 }
 
@@ -203,14 +229,21 @@ static struct run run_start(struct backend *backend, const struct inputs *in,
     run.rope = tensor_raw(backend, in->rope, in->max_context * head_bytes);
     run.q_norm = tensor_raw(backend, in->q_norm, head_bytes);
     run.k_norm = tensor_raw(backend, in->k_norm, head_bytes);
-    const struct kv_cache_spec spec = {.num_layers = LAYERS,
-                                       .num_blocks = run.num_blocks,
-                                       .block_size = shape->block_size,
-                                       .num_kv_heads = shape->num_kv_heads,
-                                       .head_dim = shape->head_dim,
-                                       .num_heads = shape->num_heads,
-                                       .max_num_seqs = in->work->num_seqs + variant->num_padding,
-                                       .max_num_tokens = in->num_queries + variant->num_padding};
+    const struct kv_cache_spec spec = {
+        .num_layers = LAYERS,
+        .num_blocks = run.num_blocks,
+        .block_size = shape->block_size,
+        .num_kv_heads = shape->num_kv_heads,
+        .head_dim = shape->head_dim,
+        .num_heads = shape->num_heads,
+        .limits =
+            {
+                .max_num_tokens = in->num_queries + variant->num_padding,
+                .max_num_seqs = in->work->num_seqs + variant->num_padding,
+                .max_positions = in->max_context,
+                .max_blocks_per_seq = run.stride,
+            },
+        .dtype = backend->has_f32_kv_cache ? DTYPE_F32 : backend->kv_cache_dtype};
     if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err))
         fail_msg("%s", err.message);
     write_nans(&run);
@@ -263,7 +296,7 @@ static struct batch batch_make(const struct run *run) {
         for (uint32_t i = 0; i < n; i++) batch.tokens.slots[i] = -1;
     }
     for (uint32_t i = 0; i < num_padding; i++, n++) {
-        memset(batch.tokens.rows + n * run->in->row_floats, 0xff,
+        memset(batch.tokens.rows + n * run->in->row_floats, run->variant->zero_padding ? 0 : 0xff,
                run->in->row_floats * sizeof *batch.tokens.rows);
         batch.tokens.slots[n] = -1;
         batch.query_start[++batch.num_seqs] = (int32_t)n + 1;
@@ -291,25 +324,92 @@ static void check_near(const struct batch *batch, const float *got, const float 
     }
 }
 
+// The batch on the device, and what its layers' attention reads and writes.
+struct device_batch {
+    struct placed tokens;
+    struct tensor query_start, context_len, tables, stride, qkv[LAYERS], out[LAYERS];
+    struct step step;
+};
+
+static struct device_batch device_batch_make(const struct run *run, const struct batch *batch) {
+    struct backend *backend = run->backend;
+    const struct shape *shape = &run->in->shape;
+    size_t row = (size_t)shape->num_heads * shape->head_dim, num_seqs = batch->num_seqs;
+    struct device_batch d = {
+        .tokens = placed_make(run, &batch->tokens),
+        .query_start = tensor_raw(backend, batch->query_start, (num_seqs + 1) * sizeof(int32_t)),
+        .context_len = tensor_raw(backend, batch->context_len, num_seqs * sizeof(int32_t)),
+        .tables = tensor_raw(backend, batch->tables, num_seqs * run->stride * sizeof(int32_t)),
+        .stride = tensor_raw(backend, &run->stride, sizeof run->stride),
+    };
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        d.qkv[layer] = qkv_on(run, &batch->tokens, layer);
+        d.out[layer] = tensor_nan(backend, batch->tokens.num * row);
+    }
+    d.step = d.tokens.step;
+    d.step.num_seqs = batch->num_seqs;
+    d.step.block_table_stride = run->stride;
+    d.step.max_query_len = batch->max_query_len;
+    d.step.max_context_len = batch->max_context_len;
+    d.step.query_start = d.query_start.dev;
+    d.step.context_len = d.context_len.dev;
+    d.step.block_tables = d.tables.dev;
+    d.step.device_stride = d.stride.dev;
+    return d;
+}
+
+static void device_batch_free(struct device_batch *d) {
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        tensor_free(&d->out[layer]);
+        tensor_free(&d->qkv[layer]);
+    }
+    tensor_free(&d->stride);
+    tensor_free(&d->tables);
+    tensor_free(&d->context_len);
+    tensor_free(&d->query_start);
+    placed_free(&d->tokens);
+}
+
+static void begin(const struct run *run, const struct step *step) {
+    const struct backend_fusion *fusion = run->backend->fusion;
+    if (fusion) fusion->step_begin(run->backend, run->variant->model, run->cache, step);
+}
+
+// What attend does not take it has not touched: the ops one by one go on from there.
+static void attend(const struct run *run, const struct attention_args *args) {
+    struct backend *backend = run->backend;
+    if (run->variant->on_the_way) {
+        bool is_done = backend->fusion->attend(backend, args);
+        assert_int_equal(is_done, args->step->max_query_len == 1);
+        if (is_done) return;
+    }
+    backend->ops->attention_prepare(backend, args);
+    backend->ops->attention(backend, args);
+}
+
+static void attend_in(const struct run *run, const struct device_batch *d, uint32_t layer) {
+    const struct attention_args args =
+        args_of(run, &d->step, layer, d->qkv[layer].dev, d->out[layer].dev);
+    attend(run, &args);
+}
+
 // The step again, with q prepared by itself and nothing written: what the cache has now. `values`:
 // of the step with keys and values written on the way. A norm's sum may go in another order, so
 // results are near, not the same; without slots the new token's row still is not a number.
 static void check_cache(const struct run *run, const struct batch *batch,
-                        const struct prepared *prepared, const struct attention_args *args,
-                        const float *values) {
+                        const struct device_batch *d, const float *values) {
     struct backend *backend = run->backend;
-    size_t row = (size_t)args->num_heads * args->head_dim;
+    size_t row = (size_t)run->in->shape.num_heads * run->in->shape.head_dim;
     struct tensor out = tensor_nan(backend, batch->tokens.num * row);
     int32_t *none = test_alloc(batch->tokens.num * sizeof *none);
     memset(none, 0xff, batch->tokens.num * sizeof *none);
     struct tensor slots = tensor_raw(backend, none, batch->tokens.num * sizeof *none);
-    struct attention_prepare_args prepare = prepared->args;
-    prepare.slot_mapping = slots.dev;
-    backend->ops->attention_prepare(backend, backend->stream, &prepare);
-    struct attention_args again = *args;
-    again.prepare = NULL;
-    again.out = out.dev;
-    backend->ops->attention(backend, backend->stream, &again);
+    struct step step = d->step;
+    step.slot_mapping = slots.dev;
+    const struct attention_args args = args_of(run, &step, SECOND, d->qkv[SECOND].dev, out.dev);
+    begin(run, &step);
+    backend->ops->attention_prepare(backend, &args);
+    backend->ops->attention(backend, &args);
     float *got = tensor_read(&out);
     if (run->variant->unslotted) {
         for (size_t i = 0; i < batch->num_results * row; i++) assert_true(isnan(got[i]));
@@ -322,10 +422,10 @@ static void check_cache(const struct run *run, const struct batch *batch,
     tensor_free(&out);
 }
 
-// Several layers' worth of norm and attention, the norm's weights doubling from turn to turn;
-// waited for after each op, or not.
+// The first layer, then several layers' worth of norm and attention, the norm's weights doubling from
+// turn to turn; waited for after each op, or not.
 static float *run_turns(const struct run *run, const struct batch *batch,
-                        const struct attention_args *args, const struct tensor *out, bool waits) {
+                        const struct device_batch *d, bool waits) {
     struct backend *backend = run->backend;
     struct err err = {0};
     size_t cols = run->in->row_floats;
@@ -333,27 +433,25 @@ static float *run_turns(const struct run *run, const struct batch *batch,
     struct tensor qkv = tensor_nan(backend, batch->tokens.num * cols);
     struct tensor weights[TURNS];
     float *ones = test_alloc(cols * sizeof *ones);
-    struct attention_prepare_args prepare = *args->prepare;
-    struct attention_args turn = *args;
-    turn.qkv = prepare.qkv = qkv.dev;
-    turn.prepare = &prepare;
+    const struct attention_args args = args_of(run, &d->step, SECOND, qkv.dev, d->out[SECOND].dev);
     for (int i = 0; i < TURNS; i++) {
         for (size_t c = 0; c < cols; c++) ones[c] = (float)(1 << i) / 4;
         weights[i] = tensor_raw(backend, ones, cols * sizeof *ones);
     }
+    begin(run, &d->step);
+    attend_in(run, d, FIRST);
     for (int i = 0; i < TURNS; i++) {
-        backend->ops->rms_norm(backend, backend->stream,
-                               &(struct rms_norm_args){.x = x.dev,
-                                                       .weight = weights[i].dev,
-                                                       .out = qkv.dev,
-                                                       .rows = batch->tokens.num,
-                                                       .cols = (uint32_t)cols,
-                                                       .eps = 1e-6f});
-        if (waits) assert_int_equal(backend->ops->synchronize(backend, backend->stream, &err), OK);
-        backend->ops->attention(backend, backend->stream, &turn);
-        if (waits) assert_int_equal(backend->ops->synchronize(backend, backend->stream, &err), OK);
+        backend->ops->rms_norm(backend, &(struct rms_norm_args){.x = x.dev,
+                                                                .weight = weights[i].dev,
+                                                                .out = qkv.dev,
+                                                                .rows = batch->tokens.num,
+                                                                .cols = (uint32_t)cols,
+                                                                .eps = 1e-6f});
+        if (waits) assert_int_equal(backend->ops->synchronize(backend, &err), OK);
+        attend(run, &args);
+        if (waits) assert_int_equal(backend->ops->synchronize(backend, &err), OK);
     }
-    float *values = tensor_read(out);
+    float *values = tensor_read(&d->out[SECOND]);
     for (int i = 0; i < TURNS; i++) tensor_free(&weights[i]);
     free(ones);
     tensor_free(&qkv);
@@ -363,75 +461,30 @@ static float *run_turns(const struct run *run, const struct batch *batch,
 
 // What attention reads before the kernel in front has ended is nothing that this one writes.
 static void check_turns(const struct run *run, const struct batch *batch,
-                        const struct attention_args *args, const struct tensor *out) {
-    float *want = run_turns(run, batch, args, out, true);
-    float *got = run_turns(run, batch, args, out, false);
-    ops_assert_same_bits(got, want, batch->num_results, (size_t)args->num_heads * args->head_dim,
+                        const struct device_batch *d) {
+    float *want = run_turns(run, batch, d, true);
+    float *got = run_turns(run, batch, d, false);
+    ops_assert_same_bits(got, want, batch->num_results,
+                         (size_t)run->in->shape.num_heads * run->in->shape.head_dim,
                          "turns that were not waited for");
     free(got);
     free(want);
 }
 
 static float *run_step(const struct run *run, const struct batch *batch) {
-    struct backend *backend = run->backend;
-    const struct shape *shape = &run->in->shape;
-    size_t row = (size_t)shape->num_heads * shape->head_dim;
-    bool on_the_way = run->variant->on_the_way;
-    struct prepared prepared = prepared_make(run, &batch->tokens, LAYER);
-    if (!on_the_way) backend->ops->attention_prepare(backend, backend->stream, &prepared.args);
-    struct tensor out = tensor_nan(backend, batch->tokens.num * row);
-    struct tensor query_start =
-        tensor_raw(backend, batch->query_start, (batch->num_seqs + 1) * sizeof(int32_t));
-    struct tensor context_len =
-        tensor_raw(backend, batch->context_len, batch->num_seqs * sizeof(int32_t));
-    struct tensor tables =
-        tensor_raw(backend, batch->tables, (size_t)batch->num_seqs * run->stride * sizeof(int32_t));
-    struct tensor stride = tensor_raw(backend, &run->stride, sizeof run->stride);
-    if (backend->ops->attention_plan) {
-        backend->ops->attention_plan(
-            backend, backend->stream,
-            &(struct attention_plan_args){.cache = run->cache,
-                                          .query_start = query_start.dev,
-                                          .context_len = context_len.dev,
-                                          .block_table_stride = stride.dev,
-                                          .slot_mapping = prepared.args.slot_mapping,
-                                          .num_seqs = batch->num_seqs,
-                                          .max_query_len = batch->max_query_len});
-    }
-    const struct attention_args args = {.qkv = prepared.qkv.dev,
-                                        .prepare = on_the_way ? &prepared.args : NULL,
-                                        .cache = run->cache,
-                                        .query_start = query_start.dev,
-                                        .context_len = context_len.dev,
-                                        .block_tables = tables.dev,
-                                        .out = out.dev,
-                                        .layer = LAYER,
-                                        .num_tokens = batch->tokens.num,
-                                        .num_seqs = batch->num_seqs,
-                                        .num_heads = shape->num_heads,
-                                        .num_kv_heads = shape->num_kv_heads,
-                                        .head_dim = shape->head_dim,
-                                        .block_table_stride = run->stride,
-                                        .max_query_len = batch->max_query_len,
-                                        .max_context_len = batch->max_context_len,
-                                        .scale = 1.0f / sqrtf((float)shape->head_dim)};
-    // Twice: a plan serves every layer, so it must be as good after its first use.
-    backend->ops->attention(backend, backend->stream, &args);
-    float *first = tensor_read(&out);
-    backend->ops->attention(backend, backend->stream, &args);
-    float *values = tensor_read(&out);
-    ops_assert_same_bits(values, first, batch->num_results, row, "the plan's second use");
+    struct device_batch d = device_batch_make(run, batch);
+    size_t row = (size_t)run->in->shape.num_heads * run->in->shape.head_dim;
+    begin(run, &d.step);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) attend_in(run, &d, layer);
+    float *first = tensor_read(&d.out[FIRST]), *values = tensor_read(&d.out[SECOND]);
+    for (size_t i = 0; i < batch->num_results * row; i++) first[i] /= 2;
+    ops_assert_same_bits(values, first, batch->num_results, row, "the second layer");
     free(first);
-    if (on_the_way) {
-        check_cache(run, batch, &prepared, &args, values);
-        check_turns(run, batch, &args, &out);
+    if (run->variant->on_the_way && batch->max_query_len == 1) {
+        check_cache(run, batch, &d, values);
+        check_turns(run, batch, &d);
     }
-    tensor_free(&stride);
-    tensor_free(&tables);
-    tensor_free(&context_len);
-    tensor_free(&query_start);
-    tensor_free(&out);
-    prepared_free(&prepared);
+    device_batch_free(&d);
     return values;
 }
 
@@ -453,16 +506,18 @@ float *queries_on(struct backend *backend, const struct inputs *in) {
     const struct variant variant = {0};
     struct run run = run_start(backend, in, &variant);
     struct batch batch = batch_make(&run);
-    struct prepared prepared = prepared_make(&run, &batch.tokens, LAYER);
-    backend->ops->attention_prepare(backend, backend->stream, &prepared.args);
+    struct placed placed = placed_make(&run, &batch.tokens);
+    struct tensor qkv = qkv_on(&run, &batch.tokens, SECOND);
+    const struct attention_args args = args_of(&run, &placed.step, SECOND, qkv.dev, NULL);
+    backend->ops->attention_prepare(backend, &args);
     size_t row = (size_t)in->shape.num_heads * in->shape.head_dim;
-    float *all = tensor_read(&prepared.qkv),
-          *values = test_alloc(batch.num_results * row * sizeof *values);
+    float *all = tensor_read(&qkv), *values = test_alloc(batch.num_results * row * sizeof *values);
     for (uint32_t i = 0; i < batch.num_results; i++) {
         memcpy(values + i * row, all + i * in->row_floats, row * sizeof *values);
     }
     free(all);
-    prepared_free(&prepared);
+    tensor_free(&qkv);
+    placed_free(&placed);
     batch_free(&batch);
     run_end(&run);
     return values;

@@ -2,7 +2,11 @@
  * the paged cache and its block tables, for test_cuda_attention.c.
  *
  * Every slot of the cache holds NaN until a token is written to it, blocks are dealt out in a
- * shuffled order, and a table goes on with blocks of NaN behind a sequence's own. */
+ * shuffled order, and a table goes on with blocks of NaN behind a sequence's own.
+ *
+ * Two layers attend, in order, as in a model. Their queries and keys are the same, and all values of
+ * the first are twice those of the second. So results of the first must be twice those of the
+ * second, to the bit, and a layer in place of the other shows. */
 #ifndef CUDA_ATTENTION_UTIL_H
 #define CUDA_ATTENTION_UTIL_H
 
@@ -42,12 +46,14 @@ struct variant {
     uint32_t only; // 1 + the one sequence of the step; 0: all
     uint32_t more_stride; // entries that block tables are wider
     uint32_t num_padding; // more sequences, of one token without a slot and context_len 0
-    bool on_the_way; // attention does attention_prepare's work; a step of decodes
+    bool zero_padding; // whose q, k and v are zeros, else NaN
+    bool on_the_way; // by the fusion's attend, which must take steps of decodes and no others
     bool unslotted; // the step's tokens are not to be kept
     bool skipped; // a step before whose tokens are NaN and have no slot
+    struct fused_model *model; // that step_begin is told of, or NULL
 };
 
-// The results of the step's tokens without padding; the caller frees [queries][heads * head_dim].
+// The second layer's results of the step's tokens without padding; the caller frees [queries][heads * head_dim].
 float *attention_on(struct backend *backend, const struct inputs *in,
                     const struct variant *variant);
 // The q of all query tokens after attention_prepare: [queries][heads * head_dim].

@@ -50,9 +50,10 @@ static struct matrix matrix_make(const struct shape *s, uint32_t layer, int prod
 }
 
 static struct linear *matrix_on(struct backend *backend, const struct matrix *m) {
-    const struct matrix_slice part = {m->weight, DTYPE_F32, m->out, m->in, m->in};
-    const struct matrix_slice bias = {m->bias, DTYPE_F32, 1, m->out, m->out};
-    return linear_of(backend, &(struct linear_spec){&part, m->bias ? &bias : NULL, 1});
+    const struct matrix_slice part = {{.data = m->weight}, DTYPE_F32, m->out, m->in, m->in};
+    const struct matrix_slice bias = {{.data = m->bias}, DTYPE_F32, 1, m->out, m->out};
+    return linear_of(backend,
+                     &(struct linear_spec){&part, m->bias ? &bias : NULL, 1, LINEAR_OF_LAYER});
 }
 
 static struct tensor norm_on(struct backend *backend, uint64_t seed, uint32_t count) {
@@ -72,7 +73,7 @@ void models_make(const struct device_pair *pair, const struct shape *shape,
         for (uint32_t l = 0; l < shape->num_layers; l++) {
             struct layer *layer = &models[i].layers[l];
             layer->input_norm = norm_on(backend, 200 + l * 4, shape->hidden);
-            layer->attention_norm = norm_on(backend, 201 + l * 4, shape->hidden);
+            layer->mlp_norm = norm_on(backend, 201 + l * 4, shape->hidden);
             if (!shape->norms) continue;
             layer->q_norm = norm_on(backend, 202 + l * 4, shape->head_dim);
             layer->k_norm = norm_on(backend, 203 + l * 4, shape->head_dim);
@@ -93,69 +94,20 @@ void models_make(const struct device_pair *pair, const struct shape *shape,
 void models_free(struct model models[2]) {
     for (int i = 0; i < 2; i++) {
         const struct backend_ops *ops = models[i].backend->ops;
-        if (models[i].all) ops->decode_layers_destroy(models[i].backend, models[i].all);
+        const struct backend_fusion *fusion = models[i].backend->fusion;
+        if (fusion) fusion->model_destroy(models[i].backend, models[i].fused);
         for (uint32_t l = 0; l < models[i].shape->num_layers; l++) {
             struct layer *layer = &models[i].layers[l];
             for (int p = 0; p < PRODUCTS; p++) {
                 ops->linear_destroy(models[i].backend, layer->products[p]);
             }
             tensor_free(&layer->input_norm);
-            tensor_free(&layer->attention_norm);
+            tensor_free(&layer->mlp_norm);
             if (!models[i].shape->norms) continue;
             tensor_free(&layer->q_norm);
             tensor_free(&layer->k_norm);
         }
     }
-}
-
-// Whether a device has to take every shape here. Others may be older than sm_90, or hold too little in
-// shared memory (sm_120); the ops table does not say which.
-static bool must_take(const struct backend *device) {
-    static const char *const names[] = {"H100", "H200", "H800", "B200", "B300"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (strstr(device->description, names[i])) return true;
-    }
-    return false;
-}
-
-bool can_decode(struct model *model, uint32_t rows) {
-    struct backend *device = model->backend;
-    const struct shape *s = model->shape;
-    struct decode_layer_spec layers[LAYERS_MAX];
-    for (uint32_t l = 0; l < s->num_layers; l++) {
-        const struct layer *from = &model->layers[l];
-        layers[l] = (struct decode_layer_spec){
-            from->products[QKV],  from->products[OUT],  from->products[GATE_UP],
-            from->products[DOWN], from->input_norm.dev, from->attention_norm.dev,
-            from->q_norm.dev,     from->k_norm.dev,
-        };
-    }
-    const struct decode_layers_spec spec = {.layers = layers,
-                                            .num_layers = s->num_layers,
-                                            .hidden = s->hidden,
-                                            .intermediate = s->intermediate,
-                                            .num_heads = s->num_heads,
-                                            .num_kv_heads = s->num_kv_heads,
-                                            .head_dim = s->head_dim,
-                                            .eps = 1e-6f,
-                                            .always = true};
-    uint32_t rows_max = 0;
-    struct err err = {0};
-    if (!device->ops->decode_layers) {
-        print_message("skipped: %s has no decode_layers\n", device->description);
-        return false;
-    }
-    if (device->ops->decode_layers_create(device, &spec, &model->all, &rows_max, &err)) {
-        fail_msg("%s", err.message);
-    }
-    assert_true((model->all == NULL) == (rows_max == 0));
-    if (rows_max >= rows) return true;
-    print_message("%s takes %u rows of hidden %u, intermediate %u, %u heads over %u of %u\n",
-                  device->description, rows_max, s->hidden, s->intermediate, s->num_heads,
-                  s->num_kv_heads, s->head_dim);
-    if (must_take(device)) fail_msg("want %u rows", rows);
-    print_message("skipped: older than sm_90, or its shared memory is too small\n");
-    return false;
 }
 
 // Writes `num` tokens to the cache; rows are [1 + 2 * num_kv_heads][head_dim]. At position 0 nothing
@@ -169,19 +121,18 @@ static void write_tokens(const struct run *run, uint32_t layer, uint32_t num, co
         tensor_of(backend, rows, num * (1 + 2 * (size_t)s->num_kv_heads) * s->head_dim);
     struct tensor positions = tensor_raw(backend, zeros, num * sizeof *zeros);
     struct tensor where = tensor_raw(backend, slots, num * sizeof *slots);
-    backend->ops->attention_prepare(
-        backend, backend->stream,
-        &(struct attention_prepare_args){.qkv = qkv.dev,
-                                         .rope = run->rope.dev,
-                                         .positions = positions.dev,
-                                         .slot_mapping = where.dev,
-                                         .cache = run->cache,
-                                         .layer = layer,
-                                         .num_tokens = num,
-                                         .num_heads = 1,
-                                         .num_kv_heads = s->num_kv_heads,
-                                         .head_dim = s->head_dim,
-                                         .eps = 1e-6f});
+    const struct step step = {
+        .num_tokens = num, .positions = positions.dev, .slot_mapping = where.dev};
+    backend->ops->attention_prepare(backend,
+                                    &(struct attention_args){.step = &step,
+                                                             .cache = run->cache,
+                                                             .layer = layer,
+                                                             .num_heads = 1,
+                                                             .num_kv_heads = s->num_kv_heads,
+                                                             .head_dim = s->head_dim,
+                                                             .qkv = qkv.dev,
+                                                             .rope = run->rope.dev,
+                                                             .eps = 1e-6f});
     tensor_free(&where);
     tensor_free(&positions);
     tensor_free(&qkv);
@@ -304,14 +255,18 @@ struct run run_start(const struct model *model, const struct work *work) {
         if (work->context[i] > longest) longest = work->context[i];
     }
     run.rope = rope_on(backend, longest + STEPS, s->head_dim);
-    const struct kv_cache_spec spec = {.num_layers = s->num_layers,
-                                       .num_blocks = run.num_blocks,
-                                       .block_size = s->block_size,
-                                       .num_kv_heads = s->num_kv_heads,
-                                       .head_dim = s->head_dim,
-                                       .num_heads = s->num_heads,
-                                       .max_num_seqs = SEQS,
-                                       .max_num_tokens = PIECE};
+    const struct kv_cache_spec spec = {
+        .num_layers = s->num_layers,
+        .num_blocks = run.num_blocks,
+        .block_size = s->block_size,
+        .num_kv_heads = s->num_kv_heads,
+        .head_dim = s->head_dim,
+        .num_heads = s->num_heads,
+        .limits = {.max_num_tokens = PIECE,
+                   .max_num_seqs = ROWS_MAX,
+                   .max_positions = longest + STEPS,
+                   .max_blocks_per_seq = run.stride},
+        .dtype = backend->has_f32_kv_cache ? DTYPE_F32 : backend->kv_cache_dtype};
     if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err)) {
         fail_msg("%s", err.message);
     }
@@ -329,45 +284,60 @@ void run_end(struct run *run) {
     free(run->tables);
 }
 
-struct step step_make(const struct run *run, uint32_t number, uint32_t rows, uint64_t seed) {
+struct decodes decodes_make(const struct run *run, uint32_t number, uint32_t rows, uint64_t seed) {
     const struct shape *s = run->model->shape;
     struct ops_rng rng = ops_rng_of(seed);
-    struct step step = {.rows = rows};
-    step.residual = bf16_values(&rng, (size_t)rows * s->hidden, s->counts ? 0 : 1);
+    struct decodes decodes = {.rows = rows};
+    decodes.residual = bf16_values(&rng, (size_t)rows * s->hidden, s->counts ? 0 : 1);
     for (uint32_t r = 0; r < rows; r++) {
-        step.seq[r] = r;
-        step.context[r] = run->work->context[r] ? run->work->context[r] + number : 0;
-        if (step.context[r]) continue;
-        memset(step.residual + (size_t)r * s->hidden, 0xff, s->hidden * sizeof(float));
+        bool is_wanted = r < run->work->num_seqs && run->work->context[r];
+        decodes.seq[r] = is_wanted ? r : 0;
+        decodes.context[r] = is_wanted ? run->work->context[r] + number : 0;
+        if (is_wanted) continue;
+        memset(decodes.residual + (size_t)r * s->hidden, 0xff, s->hidden * sizeof(float));
     }
-    return step;
+    return decodes;
 }
 
-struct batch batch_make(const struct run *run, const struct step *step) {
+struct batch batch_make(const struct run *run, const struct decodes *decodes) {
     struct backend *backend = run->model->backend;
-    int32_t positions[SEQS], slots[SEQS], context[SEQS], query_start[SEQS + 1];
-    size_t table_bytes = run->stride * sizeof(int32_t), bytes = step->rows * sizeof(int32_t);
-    int32_t *tables = test_alloc(step->rows * table_bytes);
-    for (uint32_t r = 0; r < step->rows; r++) {
-        uint32_t position = step->context[r] ? step->context[r] - 1 : 0;
-        bool has_slot = step->context[r] && !step->no_slots;
+    int32_t positions[ROWS_MAX], slots[ROWS_MAX], context[ROWS_MAX], query_start[ROWS_MAX + 1];
+    uint32_t rows = decodes->rows, longest = 1;
+    size_t table_bytes = run->stride * sizeof(int32_t), bytes = rows * sizeof(int32_t);
+    int32_t *tables = test_alloc(rows * table_bytes);
+    for (uint32_t r = 0; r < rows; r++) {
+        uint32_t position = decodes->context[r] ? decodes->context[r] - 1 : 0;
+        bool has_slot = decodes->context[r] && !decodes->no_slots;
         positions[r] = (int32_t)position;
-        slots[r] = has_slot ? slot_of(run, step->seq[r], position) : -1;
-        context[r] = (int32_t)step->context[r];
-        memcpy(tables + (size_t)r * run->stride, run->tables + (size_t)step->seq[r] * run->stride,
-               table_bytes);
+        slots[r] = has_slot ? slot_of(run, decodes->seq[r], position) : -1;
+        context[r] = (int32_t)decodes->context[r];
+        if (decodes->context[r] > longest) longest = decodes->context[r];
+        memcpy(tables + (size_t)r * run->stride,
+               run->tables + (size_t)decodes->seq[r] * run->stride, table_bytes);
     }
-    for (uint32_t r = 0; r <= step->rows; r++) query_start[r] = (int32_t)r;
-    size_t residual = (size_t)step->rows * run->model->shape->hidden;
+    for (uint32_t r = 0; r <= rows; r++) query_start[r] = (int32_t)r;
+    size_t residual = (size_t)rows * run->model->shape->hidden;
     struct batch batch = {
-        .rows = step->rows,
-        .residual = tensor_of(backend, step->residual, residual),
+        .residual = tensor_of(backend, decodes->residual, residual),
         .positions = tensor_raw(backend, positions, bytes),
         .slots = tensor_raw(backend, slots, bytes),
         .context = tensor_raw(backend, context, bytes),
-        .tables = tensor_raw(backend, tables, step->rows * table_bytes),
+        .tables = tensor_raw(backend, tables, rows * table_bytes),
         .stride = tensor_raw(backend, &run->stride, sizeof run->stride),
         .query_start = tensor_raw(backend, query_start, bytes + sizeof(int32_t)),
+    };
+    batch.step = (struct step){
+        .num_tokens = rows,
+        .num_seqs = rows,
+        .block_table_stride = run->stride,
+        .max_query_len = 1,
+        .max_context_len = longest,
+        .positions = batch.positions.dev,
+        .slot_mapping = batch.slots.dev,
+        .query_start = batch.query_start.dev,
+        .context_len = batch.context.dev,
+        .block_tables = batch.tables.dev,
+        .device_stride = batch.stride.dev,
     };
     free(tables);
     return batch;
@@ -389,12 +359,12 @@ enum { HIDDEN, QKVS, ATTENDED, GATE_UPS, ACTIVATED, PROJECTED, BUFFERS }; // of 
 static void norm(const struct run *run, const struct batch *b, const void *pending,
                  const float *weight, void *out) {
     struct backend *backend = run->model->backend;
-    backend->ops->rms_norm(backend, backend->stream,
+    backend->ops->rms_norm(backend,
                            &(struct rms_norm_args){.x = pending ? pending : b->residual.dev,
                                                    .residual = pending ? b->residual.dev : NULL,
                                                    .weight = weight,
                                                    .out = out,
-                                                   .rows = b->rows,
+                                                   .rows = b->step.num_tokens,
                                                    .cols = run->model->shape->hidden,
                                                    .eps = 1e-6f});
 }
@@ -403,63 +373,54 @@ static void linear(const struct run *run, uint32_t layer, int product, const str
                    const struct tensor *out, uint32_t rows) {
     struct backend *backend = run->model->backend;
     const struct linear *weights = run->model->layers[layer].products[product];
-    backend->ops->linear(backend, backend->stream,
-                         &(struct linear_args){weights, x->dev, out->dev, rows});
+    backend->ops->linear(
+        backend,
+        &(struct linear_args){.linear = weights, .x = x->dev, .out = out->dev, .rows = rows});
 }
 
-static void attend(const struct run *run, const struct batch *b, const struct step *step,
-                   uint32_t l, void *qkv, void *attended) {
+static void attend(const struct run *run, const struct batch *b, uint32_t l, void *qkv,
+                   void *attended) {
     struct backend *backend = run->model->backend;
     const struct shape *s = run->model->shape;
     const struct layer *layer = &run->model->layers[l];
-    uint32_t longest = 1;
-    for (uint32_t r = 0; r < b->rows; r++) {
-        if (step->context[r] > longest) longest = step->context[r];
-    }
-    backend->ops->attention_prepare(
-        backend, backend->stream,
-        &(struct attention_prepare_args){qkv, layer->q_norm.dev, layer->k_norm.dev, run->rope.dev,
-                                         b->positions.dev, b->slots.dev, run->cache, l, b->rows,
-                                         s->num_heads, s->num_kv_heads, s->head_dim, 1e-6f});
-    backend->ops->attention(backend, backend->stream,
-                            &(struct attention_args){.qkv = qkv,
-                                                     .cache = run->cache,
-                                                     .query_start = b->query_start.dev,
-                                                     .context_len = b->context.dev,
-                                                     .block_tables = b->tables.dev,
-                                                     .out = attended,
-                                                     .layer = l,
-                                                     .num_tokens = b->rows,
-                                                     .num_seqs = b->rows,
-                                                     .num_heads = s->num_heads,
-                                                     .num_kv_heads = s->num_kv_heads,
-                                                     .head_dim = s->head_dim,
-                                                     .block_table_stride = run->stride,
-                                                     .max_query_len = 1,
-                                                     .max_context_len = longest,
-                                                     .scale = 1 / sqrtf((float)s->head_dim)});
+    const struct attention_args args = {.step = &b->step,
+                                        .cache = run->cache,
+                                        .layer = l,
+                                        .num_heads = s->num_heads,
+                                        .num_kv_heads = s->num_kv_heads,
+                                        .head_dim = s->head_dim,
+                                        .qkv = qkv,
+                                        .out = attended,
+                                        .q_norm = layer->q_norm.dev,
+                                        .k_norm = layer->k_norm.dev,
+                                        .rope = run->rope.dev,
+                                        .eps = 1e-6f,
+                                        .scale = 1 / sqrtf((float)s->head_dim)};
+    backend->ops->attention_prepare(backend, &args);
+    backend->ops->attention(backend, &args);
 }
 
-float *one_by_one(const struct run *run, const struct step *step) {
+float *one_by_one(const struct run *run, const struct decodes *decodes) {
     struct backend *backend = run->model->backend;
     const struct shape *s = run->model->shape;
     const size_t columns[BUFFERS] = {s->hidden,           qkv_columns(s),  attended_columns(s),
                                      2 * s->intermediate, s->intermediate, s->hidden};
-    struct batch b = batch_make(run, step);
+    struct batch b = batch_make(run, decodes);
+    uint32_t rows = decodes->rows;
     struct tensor t[BUFFERS];
-    for (int i = 0; i < BUFFERS; i++) t[i] = tensor_nan(backend, b.rows * columns[i]);
+    for (int i = 0; i < BUFFERS; i++) t[i] = tensor_nan(backend, rows * columns[i]);
+    if (backend->fusion) backend->fusion->step_begin(backend, NULL, run->cache, &b.step);
     for (uint32_t l = 0; l < s->num_layers; l++) {
         const struct layer *layer = &run->model->layers[l];
         norm(run, &b, l ? t[PROJECTED].dev : NULL, layer->input_norm.dev, t[HIDDEN].dev);
-        linear(run, l, QKV, &t[HIDDEN], &t[QKVS], b.rows);
-        attend(run, &b, step, l, t[QKVS].dev, t[ATTENDED].dev);
-        linear(run, l, OUT, &t[ATTENDED], &t[PROJECTED], b.rows);
-        norm(run, &b, t[PROJECTED].dev, layer->attention_norm.dev, t[HIDDEN].dev);
-        linear(run, l, GATE_UP, &t[HIDDEN], &t[GATE_UPS], b.rows);
-        backend->ops->silu_mul(
-            backend, backend->stream,
-            &(struct silu_mul_args){t[GATE_UPS].dev, t[ACTIVATED].dev, b.rows, s->intermediate});
-        linear(run, l, DOWN, &t[ACTIVATED], &t[PROJECTED], b.rows);
+        linear(run, l, QKV, &t[HIDDEN], &t[QKVS], rows);
+        attend(run, &b, l, t[QKVS].dev, t[ATTENDED].dev);
+        linear(run, l, OUT, &t[ATTENDED], &t[PROJECTED], rows);
+        norm(run, &b, t[PROJECTED].dev, layer->mlp_norm.dev, t[HIDDEN].dev);
+        linear(run, l, GATE_UP, &t[HIDDEN], &t[GATE_UPS], rows);
+        backend->ops->silu_mul(backend, &(struct silu_mul_args){t[GATE_UPS].dev, t[ACTIVATED].dev,
+                                                                rows, s->intermediate});
+        linear(run, l, DOWN, &t[ACTIVATED], &t[PROJECTED], rows);
     }
     norm(run, &b, t[PROJECTED].dev, run->model->layers[0].input_norm.dev, t[HIDDEN].dev);
     float *stream = tensor_read(&b.residual);
@@ -494,22 +455,104 @@ void scratch_free(struct scratch *c) {
     tensor_free(&c->activated);
 }
 
-void enqueue(const struct run *run, const struct batch *b, const struct scratch *c) {
+bool run_layers(const struct run *run, const struct batch *b, const struct scratch *c) {
     struct backend *backend = run->model->backend;
-    backend->ops->decode_layers(
-        backend, backend->stream,
-        &(struct decode_layers_args){run->model->all, run->cache, b->residual.dev, c->parts[0],
-                                     c->parts[1], c->parts[2], run->rope.dev, b->positions.dev,
-                                     b->slots.dev, b->context.dev, b->tables.dev, b->stride.dev,
-                                     b->rows, 1 / sqrtf((float)run->model->shape->head_dim)});
+    const struct backend_fusion *fusion = backend->fusion;
+    float scale = 1 / sqrtf((float)run->model->shape->head_dim);
+    fusion->step_begin(backend, run->model->fused, run->cache, &b->step);
+    return fusion->layers(backend, run->model->fused,
+                          &(struct layers_args){.step = &b->step,
+                                                .cache = run->cache,
+                                                .residual = b->residual.dev,
+                                                .qkv = c->parts[0],
+                                                .attended = c->parts[1],
+                                                .activated = c->parts[2],
+                                                .rope = run->rope.dev,
+                                                .scale = scale});
 }
 
-float *all_at_once(const struct run *run, const struct step *step, bool is_shared) {
-    struct batch b = batch_make(run, step);
-    struct scratch c = scratch_make(run, b.rows, is_shared);
-    enqueue(run, &b, &c);
+float *all_at_once(const struct run *run, const struct decodes *decodes, bool is_shared) {
+    struct batch b = batch_make(run, decodes);
+    struct scratch c = scratch_make(run, decodes->rows, is_shared);
+    assert_true(run_layers(run, &b, &c));
     float *stream = tensor_read(&b.residual);
     scratch_free(&c);
     batch_free(&b);
     return stream;
+}
+
+struct fused_model *fused_make(const struct model *model, bool is_whole, bool prefers_layers) {
+    struct backend *device = model->backend;
+    const struct shape *s = model->shape;
+    struct fused_layer layers[LAYERS_MAX];
+    for (uint32_t l = 0; l < s->num_layers; l++) {
+        const struct layer *from = &model->layers[l];
+        layers[l] = (struct fused_layer){
+            .qkv = from->products[QKV],
+            .o = from->products[OUT],
+            .gate_up = from->products[GATE_UP],
+            .down = from->products[DOWN],
+            .input_norm = from->input_norm.dev,
+            .mlp_norm = from->mlp_norm.dev,
+            .q_norm = from->q_norm.dev,
+            .k_norm = from->k_norm.dev,
+        };
+    }
+    const struct fused_model_spec spec = {.layers = layers,
+                                          .num_layers = s->num_layers,
+                                          .hidden = s->hidden,
+                                          .intermediate = s->intermediate,
+                                          .num_heads = s->num_heads,
+                                          .num_kv_heads = s->num_kv_heads,
+                                          .head_dim = s->head_dim,
+                                          .eps = 1e-6f,
+                                          .is_whole = is_whole,
+                                          .prefers_layers = prefers_layers};
+    struct fused_model *fused = NULL;
+    struct err err = {0};
+    if (device->fusion->model_create(device, &spec, &fused, &err)) fail_msg("%s", err.message);
+    return fused;
+}
+
+// Whether `layers` takes a step of so many rows.
+static bool takes(const struct model *model, uint32_t rows) {
+    static const struct work work = {SEQS, {1, 1, 1, 1}};
+    struct run run = run_start(model, &work);
+    struct decodes decodes = decodes_make(&run, 0, rows, 1);
+    struct batch batch = batch_make(&run, &decodes);
+    struct scratch scratch = scratch_make(&run, rows, false);
+    bool is_taken = run_layers(&run, &batch, &scratch);
+    scratch_free(&scratch);
+    batch_free(&batch);
+    free(decodes.residual);
+    run_end(&run);
+    return is_taken;
+}
+
+// Whether a device has to take every shape here. Others may be older than sm_90, or hold too little in
+// shared memory (sm_120); the seam does not say which.
+static bool must_take(const struct backend *device) {
+    static const char *const names[] = {"H100", "H200", "H800", "B200", "B300"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strstr(device->description, names[i])) return true;
+    }
+    return false;
+}
+
+bool can_decode(struct model *model, uint32_t rows) {
+    struct backend *device = model->backend;
+    const struct shape *s = model->shape;
+    if (!device->fusion) {
+        print_message("skipped: %s has no fusion\n", device->description);
+        return false;
+    }
+    model->fused = fused_make(model, true, true);
+    if (takes(model, rows)) return true;
+    print_message(
+        "%s does not take %u rows of hidden %u, intermediate %u, %u heads over %u of %u\n",
+        device->description, rows, s->hidden, s->intermediate, s->num_heads, s->num_kv_heads,
+        s->head_dim);
+    if (must_take(device)) fail_msg("want %u rows", rows);
+    print_message("skipped: older than sm_90, or its shared memory is too small\n");
+    return false;
 }

@@ -15,7 +15,7 @@ void *test_alloc(size_t bytes) {
 
 static void synchronize(struct backend *backend) {
     struct err err = {0};
-    if (backend->ops->synchronize(backend, backend->stream, &err)) fail_msg("%s", err.message);
+    if (backend->ops->synchronize(backend, &err)) fail_msg("%s", err.message);
 }
 
 // `host` [bytes], NULL: every byte is 0xff.
@@ -31,7 +31,7 @@ struct tensor tensor_raw(struct backend *backend, const void *host, size_t bytes
     } else {
         memset(image + GUARD_BYTES, 0xff, bytes);
     }
-    backend->ops->upload(backend, backend->stream, base, image, all);
+    backend->ops->upload(backend, base, image, all);
     synchronize(backend);
     free(image);
     return (struct tensor){(char *)base + GUARD_BYTES, backend, bytes};
@@ -54,7 +54,7 @@ struct tensor tensor_nan(struct backend *backend, size_t count) {
 
 void tensor_read_raw(const struct tensor *tensor, void *host) {
     struct backend *backend = tensor->backend;
-    backend->ops->download(backend, backend->stream, host, tensor->dev, tensor->bytes);
+    backend->ops->download(backend, host, tensor->dev, tensor->bytes);
     synchronize(backend);
 }
 
@@ -77,9 +77,8 @@ void tensor_free(struct tensor *tensor) {
     struct backend *backend = tensor->backend;
     char *base = (char *)tensor->dev - GUARD_BYTES;
     unsigned char before[GUARD_BYTES], after[GUARD_BYTES];
-    backend->ops->download(backend, backend->stream, before, base, GUARD_BYTES);
-    backend->ops->download(backend, backend->stream, after, (char *)tensor->dev + tensor->bytes,
-                           GUARD_BYTES);
+    backend->ops->download(backend, before, base, GUARD_BYTES);
+    backend->ops->download(backend, after, (char *)tensor->dev + tensor->bytes, GUARD_BYTES);
     synchronize(backend);
     backend->ops->release(backend, base);
     for (size_t i = 0; i < GUARD_BYTES; i++) {
@@ -108,9 +107,7 @@ struct linear *linear_of(struct backend *backend, const struct linear_spec *spec
     struct linear *linear = NULL;
     struct err err = {0};
     enum status status = backend->ops->linear_create(backend, spec, &linear, &err);
-    if (!status && backend->ops->weights_finish) {
-        status = backend->ops->weights_finish(backend, &err);
-    }
+    if (!status && backend->queue) status = backend->queue->weights_finish(backend, &err);
     if (status) fail_msg("%s", err.message);
     return linear;
 }

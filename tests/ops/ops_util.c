@@ -5,18 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/kernels.h"
+
 enum { GUARD_BYTES = 256, GUARD_VALUE = 0xa5 };
 
-static const char *const isa_names[] = {"scalar", "avx2", "avx512"};
-
-struct backend *ops_backend(const char *isa, int threads, enum dtype weight_dtype) {
-    struct backend_options options = {
-        .device = "cpu", .cpu_isa = isa, .threads = threads, .weight_dtype = weight_dtype};
+static struct backend *backend_of(const struct backend_options *options) {
     struct backend *backend = NULL;
     struct err err = {0};
-    enum status status = backend_create(&backend, &options, &err);
+    enum status status = backend_create(&backend, options, &err);
     if (status != OK) fail_msg("%s", err.message);
     return backend;
+}
+
+struct backend *ops_backend(const char *isa, int threads, enum dtype weight_dtype) {
+    return backend_of(&(struct backend_options){
+        .device = "cpu", .cpu_isa = isa, .threads = threads, .weight_dtype = weight_dtype});
+}
+
+struct backend *ops_quantized_backend(const char *isa, int threads, enum quantization bits) {
+    return backend_of(&(struct backend_options){.device = "cpu",
+                                                .cpu_isa = isa,
+                                                .threads = threads,
+                                                .weight_dtype = DTYPE_BF16,
+                                                .quantization = bits});
 }
 
 struct ops_rng ops_rng_of(uint64_t seed) {
@@ -95,7 +106,7 @@ void ops_assert_same_bits(const float *got, const float *want, size_t rows, size
 }
 
 static bool is_available(const char *isa) {
-    struct backend_options options = {"cpu", isa, 1, DTYPE_BF16, NULL};
+    struct backend_options options = {"cpu", isa, 1, DTYPE_BF16, NULL, QUANTIZATION_NONE};
     struct backend *backend = NULL;
     struct err err = {0};
     enum status status = backend_create(&backend, &options, &err);
@@ -105,16 +116,18 @@ static bool is_available(const char *isa) {
 }
 
 int ops_run(const char *group, const struct ops_case *cases, size_t num_cases) {
-    enum { ISAS = ARRAY_LEN(isa_names), CASES_MAX = 32, NAME_MAX_BYTES = 96 };
-    static char names[CASES_MAX * ISAS][NAME_MAX_BYTES];
-    static struct CMUnitTest tests[CASES_MAX * ISAS];
+    enum { CASES_MAX = 32, NAME_MAX_BYTES = 96 };
+    static char names[CASES_MAX * CPU_ISA_COUNT][NAME_MAX_BYTES];
+    static struct CMUnitTest tests[CASES_MAX * CPU_ISA_COUNT];
+    struct cpu_isa table[CPU_ISA_COUNT];
+    cpu_isa_table(table);
     size_t count = 0;
     if (num_cases > CASES_MAX) abort();
-    for (size_t i = 0; i < ISAS; i++) {
-        if (!is_available(isa_names[i])) continue;
+    for (size_t i = 0; i < CPU_ISA_COUNT; i++) {
+        if (!is_available(table[i].name)) continue;
         for (size_t c = 0; c < num_cases; c++, count++) {
-            snprintf(names[count], NAME_MAX_BYTES, "%s/%s", cases[c].name, isa_names[i]);
-            const void *isa = isa_names[i];
+            snprintf(names[count], NAME_MAX_BYTES, "%s/%s", cases[c].name, table[i].name);
+            const void *isa = table[i].name;
             tests[count] = (struct CMUnitTest){.name = names[count],
                                                .test_func = cases[c].function,
                                                .initial_state = (void *)(uintptr_t)isa};

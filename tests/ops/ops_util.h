@@ -11,6 +11,7 @@
 
 // The backend for an ISA; fails the running test where it cannot be made.
 struct backend *ops_backend(const char *isa, int threads, enum dtype weight_dtype);
+struct backend *ops_quantized_backend(const char *isa, int threads, enum quantization bits);
 
 // Numbers that depend on the seed alone: xorshift*.
 struct ops_rng {

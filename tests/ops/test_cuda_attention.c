@@ -1,6 +1,7 @@
-// attention_prepare, attention_plan and attention of the CUDA backend against the scalar ones, as
-// an engine drives them: what is in the cache already is written by steps before, blocks are
-// scattered over a cache that holds NaN, block tables end in blocks of others.
+// attention_prepare, attention and the fusion's attend of the CUDA backend against the scalar ops, as
+// an engine drives them: step_begin, then layer after layer. What is in the cache already is written
+// by steps before, blocks are scattered over a cache that holds NaN, block tables end in blocks of
+// others.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,15 +90,15 @@ static void test_decode_of_many(void **state) {
     const struct device_pair *pair = *state;
     for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) {
         check(pair, &many_shapes[i], &work);
-        if (!pair->device->attention_prepares) continue;
+        if (!pair->device->fusion) continue;
         check_variant(pair, &many_shapes[i], &work, &(struct variant){.on_the_way = true});
     }
 }
 
-// attention_prepare's work done by attention.
+// attention_prepare's work done on attention's way.
 static void test_decode_prepared_on_the_way(void **state) {
     const struct device_pair *pair = *state;
-    if (!pair->device->attention_prepares) skip();
+    if (!pair->device->fusion) skip();
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
         check_variant(pair, &shapes[i], &decode, &(struct variant){.on_the_way = true});
     }
@@ -119,7 +120,7 @@ static void check_agree(const struct device_pair *pair, const struct shape *shap
 // Tokens without a slot attend all the same and write nothing.
 static void test_skipped_slots_on_the_way(void **state) {
     const struct device_pair *pair = *state;
-    if (!pair->device->attention_prepares) skip();
+    if (!pair->device->fusion) skip();
     const struct variant slots = {.on_the_way = true};
     const struct variant none = {.on_the_way = true, .unslotted = true};
     for (size_t i = 0; i < ARRAY_LEN(few_and_many); i++) {
@@ -127,14 +128,37 @@ static void test_skipped_slots_on_the_way(void **state) {
     }
 }
 
-// Sequences without positions take no part; results need not be numbers.
+// Sequences without positions take no part, and their results need not be numbers: whatever is in
+// them, the others' bits are the same. Kernels are chosen by the padded count; shapes[4] and [5], of
+// one kv head, have the same ones with and without two more, so there too nothing changes.
+static void check_padded_decodes(const struct device_pair *pair, bool on_the_way) {
+    const struct variant plain = {.on_the_way = on_the_way};
+    const struct variant padded = {.on_the_way = on_the_way, .num_padding = 2};
+    const struct variant zeros = {.on_the_way = on_the_way, .num_padding = 2, .zero_padding = true};
+    static const struct shape *const padded_shapes[] = {&shapes[1], &shapes[4], &shapes[5]};
+    for (size_t i = 0; i < ARRAY_LEN(padded_shapes); i++) {
+        const struct shape *shape = padded_shapes[i];
+        check_variant(pair, shape, &decode, &padded);
+        check_agree(pair, shape, &decode, &zeros, &padded, "padding of zeros and of NaN");
+        if (shape->num_kv_heads > 1) continue;
+        check_agree(pair, shape, &decode, &plain, &padded, "sequences of padding");
+    }
+}
+
 static void test_padding_on_the_way(void **state) {
     const struct device_pair *pair = *state;
-    if (!pair->device->attention_prepares) skip();
-    const struct variant all = {.on_the_way = true};
-    const struct variant padded = {.on_the_way = true, .num_padding = 2};
-    for (size_t i = 0; i < ARRAY_LEN(few_and_many); i++) {
-        check_agree(pair, few_and_many[i], &decode, &all, &padded, "sequences of padding");
+    if (!pair->device->fusion) skip();
+    check_padded_decodes(pair, true);
+}
+
+// attend leaves a step that is not of decodes alone to the ops one by one, untouched.
+static void test_prompts_are_not_taken_on_the_way(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion) skip();
+    const struct variant plain = {0}, asked = {.on_the_way = true};
+    const struct work *works[] = {&prefill, &mixed};
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+        check_agree(pair, &shapes[1], works[i], &plain, &asked, "a step that attend refused");
     }
 }
 
@@ -302,9 +326,10 @@ static void test_padding(void **state) {
     const struct variant plain = {0}, wider = {.more_stride = 9}, padded = {.num_padding = 2};
     for (size_t i = 0; i < ARRAY_LEN(works); i++) {
         check_agree(pair, &shapes[1], works[i], &plain, &wider, "wider block tables");
-        if (!pair->device->ops->attention_plan) continue; // padding is for recorded steps
-        check_agree(pair, &shapes[1], works[i], &plain, &padded, "sequences of padding");
     }
+    if (!pair->device->queue) return; // padding is for recorded steps
+    check_padded_decodes(pair, false);
+    check_agree(pair, &shapes[1], &mixed, &plain, &padded, "sequences of padding");
 }
 
 // slot -1 writes nothing, not into the last block either.
@@ -336,23 +361,51 @@ static void test_large_scores(void **state) {
     }
 }
 
-// Between linears that keep their weights in shared memory attention may have less of it: the same.
-static void test_decode_behind_a_small_linear(void **state) {
-    const struct device_pair *pair = *state;
+// A model of one layer whose qkv is so small that its kernel keeps the weights in shared memory. Only
+// what step_begin chooses kernels by is there.
+struct small_model {
+    struct backend *device;
+    struct linear *qkv;
+    struct tensor norm;
+    struct fused_model *model;
+};
+
+static struct small_model small_model_make(struct backend *device) {
     enum { SIZE = 64 };
-    struct backend *device = pair->device;
     float values[SIZE * SIZE] = {0};
-    const struct matrix_slice part = {values, DTYPE_F32, SIZE, SIZE, SIZE};
-    struct linear *linear = linear_of(device, &(struct linear_spec){&part, NULL, 1});
-    struct tensor x = tensor_of(device, values, SIZE), out = tensor_nan(device, SIZE);
-    device->ops->linear(device, device->stream, &(struct linear_args){linear, x.dev, out.dev, 1});
-    check_shapes(pair, &decode);
-    for (size_t i = 0; i < ARRAY_LEN(shapes) && device->attention_prepares; i++) {
-        check_variant(pair, &shapes[i], &decode, &(struct variant){.on_the_way = true});
+    const struct matrix_slice part = {{.data = values}, DTYPE_F32, SIZE, SIZE, SIZE};
+    struct small_model small = {
+        .device = device,
+        .qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}),
+        .norm = tensor_raw(device, values, SIZE * sizeof *values),
+    };
+    const struct fused_layer layer = {.qkv = small.qkv, .input_norm = small.norm.dev};
+    const struct fused_model_spec spec = {
+        .layers = &layer, .num_layers = 1, .hidden = SIZE, .eps = 1e-6f};
+    struct err err = {0};
+    if (device->fusion->model_create(device, &spec, &small.model, &err))
+        fail_msg("%s", err.message);
+    return small;
+}
+
+static void small_model_free(struct small_model *small) {
+    small->device->fusion->model_destroy(small->device, small->model);
+    tensor_free(&small->norm);
+    small->device->ops->linear_destroy(small->device, small->qkv);
+}
+
+// Beside linears that keep their weights in shared memory attention may have less of it: the same.
+static void test_decode_beside_a_small_linear(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion) skip();
+    struct small_model small = small_model_make(pair->device);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        const struct variant one_by_one = {.model = small.model};
+        const struct variant on_the_way = {.model = small.model, .on_the_way = true};
+        check_variant(pair, &shapes[i], &decode, &one_by_one);
+        check_variant(pair, &shapes[i], &decode, &on_the_way);
     }
-    tensor_free(&out);
-    tensor_free(&x);
-    device->ops->linear_destroy(device, linear);
+    small_model_free(&small);
 }
 
 int main(int argc, char **argv) {
@@ -363,6 +416,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_decode_prepared_on_the_way),
         cmocka_unit_test(test_skipped_slots_on_the_way),
         cmocka_unit_test(test_padding_on_the_way),
+        cmocka_unit_test(test_prompts_are_not_taken_on_the_way),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_chunked_prefill),
         cmocka_unit_test(test_long_prefill),
@@ -375,8 +429,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_skipped_slots),
         cmocka_unit_test(test_large_scores),
-        cmocka_unit_test(
-            test_decode_behind_a_small_linear), // last: the device remembers the linear
+        cmocka_unit_test(test_decode_beside_a_small_linear),
     };
     return device_pair_run(argc, argv, "cuda attention", tests, ARRAY_LEN(tests));
 }

@@ -1,5 +1,5 @@
-/* decode_layers of the CUDA backend against the same layers op by op on the scalar kernels, composed as
- * src/model/decoder.c does. The cache is filled as an engine would have: blocks scattered over one
+/* The fusion's `layers` of the CUDA backend against the same layers op by op on the scalar kernels,
+ * composed as src/model does. The cache is filled as an engine would have: blocks scattered over one
  * that holds NaN, the past written by attention_prepare. Two steps each: the second reads what the
  * first left in the cache.
  *
@@ -53,20 +53,20 @@ static const struct work works[SEQS][WORKS] = {
 };
 
 // The scalar kernels' stream of those rows that are wanted; zeros in others.
-static float *want_of(const struct run *run, const struct step *step) {
+static float *want_of(const struct run *run, const struct decodes *decodes) {
     uint32_t hidden = run->model->shape->hidden;
     size_t row_bytes = hidden * sizeof(float);
-    struct step wanted = {.residual = test_alloc(step->rows * row_bytes)};
-    for (uint32_t r = 0; r < step->rows; r++) {
-        if (!step->context[r]) continue;
-        wanted.seq[wanted.rows] = step->seq[r];
-        wanted.context[wanted.rows] = step->context[r];
+    struct decodes wanted = {.residual = test_alloc(decodes->rows * row_bytes)};
+    for (uint32_t r = 0; r < decodes->rows; r++) {
+        if (!decodes->context[r]) continue;
+        wanted.seq[wanted.rows] = decodes->seq[r];
+        wanted.context[wanted.rows] = decodes->context[r];
         memcpy(wanted.residual + (size_t)wanted.rows++ * hidden,
-               step->residual + (size_t)r * hidden, row_bytes);
+               decodes->residual + (size_t)r * hidden, row_bytes);
     }
-    float *few = one_by_one(run, &wanted), *all = test_alloc(step->rows * row_bytes);
-    for (uint32_t r = 0, from = 0; r < step->rows; r++) {
-        if (!step->context[r]) continue;
+    float *few = one_by_one(run, &wanted), *all = test_alloc(decodes->rows * row_bytes);
+    for (uint32_t r = 0, from = 0; r < decodes->rows; r++) {
+        if (!decodes->context[r]) continue;
         memcpy(all + (size_t)r * hidden, few + (size_t)from++ * hidden, row_bytes);
     }
     free(few);
@@ -74,15 +74,15 @@ static float *want_of(const struct run *run, const struct step *step) {
     return all;
 }
 
-static void check_row(const struct shape *s, const struct step *step, uint32_t number, uint32_t r,
-                      const float *got, const float *want) {
+static void check_row(const struct shape *s, const struct decodes *decodes, uint32_t number,
+                      uint32_t r, const float *got, const float *want) {
     char what[160];
     double squares = 0;
     for (uint32_t i = 0; i < s->hidden; i++) squares += (double)want[i] * (double)want[i];
     double limit = ELEMENT * sqrt(squares / s->hidden), nmse = ops_nmse_f32(got, want, s->hidden);
     snprintf(what, sizeof what, "hidden %u, %u, %u heads over %u of %u: row %u of %u, step %u, %u",
-             s->hidden, s->intermediate, s->num_heads, s->num_kv_heads, s->head_dim, r, step->rows,
-             number, step->context[r]);
+             s->hidden, s->intermediate, s->num_heads, s->num_kv_heads, s->head_dim, r,
+             decodes->rows, number, decodes->context[r]);
     if (!(nmse <= s->num_layers * ROUNDINGS * BF16_NMSE)) fail_msg("%s: nmse %g", what, nmse);
     for (uint32_t i = 0; i < s->hidden; i++) {
         double off = fabs((double)got[i] - (double)want[i]);
@@ -96,15 +96,16 @@ static void check_work(const struct model models[2], const struct work *work) {
     const struct shape *s = models[0].shape;
     struct run scalar = run_start(&models[0], work), device = run_start(&models[1], work);
     for (uint32_t number = 0; number < STEPS; number++) {
-        struct step step = step_make(&scalar, number, work->num_seqs, 500 + number);
-        float *want = want_of(&scalar, &step), *got = all_at_once(&device, &step, number == 1);
-        for (uint32_t r = 0; r < step.rows; r++) {
+        struct decodes decodes = decodes_make(&scalar, number, work->num_seqs, 500 + number);
+        float *want = want_of(&scalar, &decodes),
+              *got = all_at_once(&device, &decodes, number == 1);
+        for (uint32_t r = 0; r < decodes.rows; r++) {
             size_t at = (size_t)r * s->hidden;
-            if (step.context[r]) check_row(s, &step, number, r, got + at, want + at);
+            if (decodes.context[r]) check_row(s, &decodes, number, r, got + at, want + at);
         }
         free(got);
         free(want);
-        free(step.residual);
+        free(decodes.residual);
     }
     run_end(&device);
     run_end(&scalar);
@@ -161,14 +162,14 @@ static void test_every_position_counts_once(void **state) {
         if (can_decode(&models[1], work->num_seqs)) {
             struct run run = run_start(&models[1], work);
             for (uint32_t number = 0; number < STEPS; number++) {
-                struct step step = step_make(&run, number, work->num_seqs, 1);
-                float *got = all_at_once(&run, &step, false);
-                for (uint32_t r = 0; r < step.rows; r++) {
-                    if (!step.context[r]) continue;
+                struct decodes decodes = decodes_make(&run, number, work->num_seqs, 1);
+                float *got = all_at_once(&run, &decodes, false);
+                for (uint32_t r = 0; r < decodes.rows; r++) {
+                    if (!decodes.context[r]) continue;
                     check_counted(s, got + (size_t)r * s->hidden, work->context[r] - 1, number + 1);
                 }
                 free(got);
-                free(step.residual);
+                free(decodes.residual);
             }
             run_end(&run);
         }
@@ -185,18 +186,18 @@ static void test_skipped_slots(void **state) {
         models_make(*state, &shapes[i], models);
         if (can_decode(&models[1], work.num_seqs)) {
             struct run plain = run_start(&models[1], &work), other = run_start(&models[1], &work);
-            struct step skipped = step_make(&other, 0, work.num_seqs, 7);
+            struct decodes skipped = decodes_make(&other, 0, work.num_seqs, 7);
             skipped.no_slots = true;
             free(all_at_once(&other, &skipped, false));
             free(skipped.residual);
             for (uint32_t number = 0; number < STEPS; number++) {
-                struct step step = step_make(&plain, number, work.num_seqs, 8 + number);
-                float *want = all_at_once(&plain, &step, false);
-                float *got = all_at_once(&other, &step, false);
-                ops_assert_same_bits(got, want, step.rows, shapes[i].hidden, "after no slots");
+                struct decodes decodes = decodes_make(&plain, number, work.num_seqs, 8 + number);
+                float *want = all_at_once(&plain, &decodes, false);
+                float *got = all_at_once(&other, &decodes, false);
+                ops_assert_same_bits(got, want, decodes.rows, shapes[i].hidden, "after no slots");
                 free(got);
                 free(want);
-                free(step.residual);
+                free(decodes.residual);
             }
             run_end(&other);
             run_end(&plain);
@@ -223,11 +224,11 @@ static uint32_t rows_of_kind(uint32_t kind) {
 static struct calls calls_make(const struct run *run) {
     struct calls calls = {.run = run, .scratch = scratch_make(run, SEQS, false)};
     for (uint32_t i = 0; i < CALLS; i++) {
-        struct step step = step_make(run, 0, rows_of_kind(i % KINDS), 600 + i % KINDS);
-        calls.batches[i] = batch_make(run, &step);
+        struct decodes decodes = decodes_make(run, 0, rows_of_kind(i % KINDS), 600 + i % KINDS);
+        calls.batches[i] = batch_make(run, &decodes);
         calls.streams[i] = test_alloc(calls.batches[i].residual.bytes);
         tensor_read_raw(&calls.batches[i].residual, calls.streams[i]);
-        free(step.residual);
+        free(decodes.residual);
     }
     return calls;
 }
@@ -242,7 +243,9 @@ static void calls_free(struct calls *calls) {
 }
 
 static void enqueue_calls(const struct calls *calls) {
-    for (uint32_t i = 0; i < CALLS; i++) enqueue(calls->run, &calls->batches[i], &calls->scratch);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        assert_true(run_layers(calls->run, &calls->batches[i], &calls->scratch));
+    }
 }
 
 // All calls without a stop between them, by a graph where there is one; those of a kind must have the
@@ -251,11 +254,10 @@ static void check_calls(struct calls *calls, struct backend_graph *graph) {
     struct backend *backend = calls->run->model->backend;
     for (uint32_t i = 0; i < CALLS; i++) {
         const struct tensor *stream = &calls->batches[i].residual;
-        backend->ops->upload(backend, backend->stream, stream->dev, calls->streams[i],
-                             stream->bytes);
+        backend->ops->upload(backend, stream->dev, calls->streams[i], stream->bytes);
     }
     if (graph) {
-        backend->ops->graph_launch(backend, backend->stream, graph);
+        backend->queue->graph_launch(backend, graph);
     } else {
         enqueue_calls(calls);
     }
@@ -264,7 +266,7 @@ static void check_calls(struct calls *calls, struct backend_graph *graph) {
         if (*first) {
             char what[64];
             snprintf(what, sizeof what, "call %u%s", i, graph ? " of a graph" : "");
-            ops_assert_same_bits(got, *first, calls->batches[i].rows,
+            ops_assert_same_bits(got, *first, calls->batches[i].step.num_tokens,
                                  calls->run->model->shape->hidden, what);
             free(got);
         } else {
@@ -277,18 +279,18 @@ static void check_recorded(struct calls *calls) {
     struct backend *backend = calls->run->model->backend;
     struct backend_graph *graph = NULL;
     struct err err = {0};
-    if (!backend->ops->graph_begin) {
+    if (!backend->queue) {
         print_message("skipped: this backend records no graphs\n");
         return;
     }
-    if (backend->ops->graph_begin(backend, backend->stream, &err)) fail_msg("%s", err.message);
+    if (backend->queue->graph_begin(backend, &err)) fail_msg("%s", err.message);
     enqueue_calls(calls);
-    if (backend->ops->graph_end(backend, backend->stream, &graph, &err)) {
+    if (backend->queue->graph_end(backend, &graph, &err)) {
         fail_msg("%s", err.message);
     }
     check_calls(calls, graph);
     check_calls(calls, graph);
-    backend->ops->graph_destroy(backend, graph);
+    backend->queue->graph_destroy(backend, graph);
 }
 
 static void test_same_bits_every_time(void **state) {
@@ -310,12 +312,79 @@ static void test_same_bits_every_time(void **state) {
     }
 }
 
+// Says no, and touches nothing: the ops one by one are to go on from there.
+static void check_refused(const struct run *run, const struct batch *batch, const char *what) {
+    struct scratch scratch = scratch_make(run, batch->step.num_tokens, false);
+    const struct tensor *all[] = {&batch->residual, &scratch.qkv, &scratch.attended,
+                                  &scratch.activated};
+    unsigned char *before[ARRAY_LEN(all)], *after;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        before[i] = test_alloc(all[i]->bytes);
+        tensor_read_raw(all[i], before[i]);
+    }
+    if (run_layers(run, batch, &scratch)) fail_msg("%s was taken", what);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        after = test_alloc(all[i]->bytes);
+        tensor_read_raw(all[i], after);
+        if (memcmp(after, before[i], all[i]->bytes)) fail_msg("%s: tensor %zu changed", what, i);
+        free(after);
+        free(before[i]);
+    }
+    scratch_free(&scratch);
+}
+
+// The same work by another fused model of the same layers.
+static void check_model_refused(const struct model *model, const struct work *work, bool is_whole,
+                                bool prefers_layers, const char *what) {
+    struct backend *backend = model->backend;
+    struct model other = *model;
+    other.fused = fused_make(model, is_whole, prefers_layers);
+    struct run run = run_start(&other, work);
+    struct decodes decodes = decodes_make(&run, 0, work->num_seqs, 1);
+    struct batch batch = batch_make(&run, &decodes);
+    check_refused(&run, &batch, what);
+    batch_free(&batch);
+    free(decodes.residual);
+    run_end(&run);
+    backend->fusion->model_destroy(backend, other.fused);
+}
+
+// More rows than are worthwhile, a prompt beside decodes, a rank that has only a part of each layer, and
+// layers that are read too fast for one kernel to be the faster way.
+static void test_what_is_refused(void **state) {
+    static const struct work work = {2, {17, 33}};
+    const struct device_pair *pair = *state;
+    struct model models[2];
+    models_make(pair, &shapes[0], models);
+    if (can_decode(&models[1], work.num_seqs)) {
+        struct run run = run_start(&models[1], &work);
+        struct decodes decodes = decodes_make(&run, 0, ROWS_MAX, 1);
+        struct batch batch = batch_make(&run, &decodes);
+        check_refused(&run, &batch, "a step of too many rows");
+        batch_free(&batch);
+        free(decodes.residual);
+        decodes = decodes_make(&run, 0, work.num_seqs, 1);
+        batch = batch_make(&run, &decodes);
+        const int32_t query_start[] = {0, 2}; // both tokens are the first sequence's
+        batch.step.num_seqs = 1;
+        batch.step.max_query_len = 2;
+        pair->device->ops->upload(pair->device, batch.query_start.dev, query_start,
+                                  sizeof query_start);
+        check_refused(&run, &batch, "a step with a prompt");
+        batch_free(&batch);
+        free(decodes.residual);
+        run_end(&run);
+        check_model_refused(&models[1], &work, false, true, "a model in parts");
+        check_model_refused(&models[1], &work, true, false, "a small model");
+    }
+    models_free(models);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_every_position_counts_once),
-        cmocka_unit_test(test_skipped_slots),
-        cmocka_unit_test(test_same_bits_every_time),
+        cmocka_unit_test(test_layers),          cmocka_unit_test(test_every_position_counts_once),
+        cmocka_unit_test(test_skipped_slots),   cmocka_unit_test(test_same_bits_every_time),
+        cmocka_unit_test(test_what_is_refused),
     };
     return device_pair_run(argc, argv, "cuda decode layers", tests, ARRAY_LEN(tests));
 }

@@ -66,17 +66,6 @@ static void test_blocks_have_work(void **state) {
     each_model(check_work);
 }
 
-// A step of few is cut alike by itself and padded as it is recorded, so its results have the same
-// bits.
-static void test_padding_changes_nothing(void **state) {
-    (void)state;
-    const uint32_t recorded[] = {1, 1, 2, 4, 4, 8, 8, 8, 8, 16, 16};
-    for (uint32_t n = 1; n < ARRAY_LEN(recorded); n++) {
-        assert_int_equal(cuda_recorded_seqs(n), recorded[n]);
-        assert_int_equal(cuda_recorded_seqs(n + 16), 32);
-    }
-}
-
 // As many blocks share a sequence as all clusters of a step have room for at once; none where one
 // block each would be too many.
 static void test_few_sequences_share_the_device(void **state) {
@@ -97,11 +86,29 @@ static void test_few_sequences_share_the_device(void **state) {
     assert_int_equal(cuda_attention_few_size(&older, 1, 16, 8, 128), 0);
 }
 
+// Padding is the engine's: every count is taken as it is. Clusters are the largest for which all of
+// a step have room at once.
+static void test_the_count_given_decides(void **state) {
+    (void)state;
+    const struct cuda_device_info info = {.num_sms = 132, .few_clusters = {132, 66, 32, 15}};
+    for (uint32_t n = 1; n <= 140; n++) {
+        for (uint32_t heads = 8; heads <= 24; heads += 8) { // a cluster for each 8 that share keys
+            uint32_t clusters = n * heads / 8;
+            int want = clusters <= 15    ? 8
+                       : clusters <= 32  ? 4
+                       : clusters <= 66  ? 2
+                       : clusters <= 132 ? 1
+                                         : 0;
+            assert_int_equal(cuda_attention_few_size(&info, n, heads, 1, 128), want);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared_memory_fits),
         cmocka_unit_test(test_blocks_have_work),
-        cmocka_unit_test(test_padding_changes_nothing),
+        cmocka_unit_test(test_the_count_given_decides),
         cmocka_unit_test(test_few_sequences_share_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,11 +28,11 @@ struct device_memory {
 
 static void synchronize(void) {
     struct err err = {0};
-    if (cuda->ops->synchronize(cuda, cuda->stream, &err)) fail_msg("%s", err.message);
+    if (cuda->ops->synchronize(cuda, &err)) fail_msg("%s", err.message);
 }
 
 static void upload(const struct device_memory *m, const void *host, size_t bytes) {
-    cuda->ops->upload(cuda, cuda->stream, m->data, host, bytes);
+    cuda->ops->upload(cuda, m->data, host, bytes);
     synchronize();
 }
 
@@ -47,7 +47,7 @@ static struct device_memory device_alloc(size_t bytes) {
     unsigned char *host = malloc(all);
     memset(host, GUARD_VALUE, all);
     memset(host + GUARD_BYTES, 0xff, bytes);
-    cuda->ops->upload(cuda, cuda->stream, m.base, host, all);
+    cuda->ops->upload(cuda, m.base, host, all);
     synchronize();
     free(host);
     return m;
@@ -57,7 +57,7 @@ static struct device_memory device_alloc(size_t bytes) {
 static void download(const struct device_memory *m, void *out, const char *what) {
     size_t all = m->bytes + 2 * GUARD_BYTES;
     unsigned char *host = malloc(all);
-    cuda->ops->download(cuda, cuda->stream, host, m->base, all);
+    cuda->ops->download(cuda, host, m->base, all);
     synchronize();
     for (size_t i = 0; i < GUARD_BYTES; i++) {
         if (host[i] != GUARD_VALUE) fail_msg("%s: byte %zu before it", what, GUARD_BYTES - i);
@@ -92,7 +92,7 @@ static void route(struct route_args args, const float *logits, int32_t *ids, flo
     args.logits = (float *)(void *)l.data;
     args.ids = (int32_t *)(void *)i.data;
     args.weights = (float *)(void *)w.data;
-    cuda->ops->route(cuda, cuda->stream, &args);
+    cuda->moe->route(cuda, &args);
     download(&l, NULL, "logits");
     download(&i, ids, "ids");
     download(&w, weights, "weights");
@@ -113,7 +113,7 @@ static void check_route(struct route_args args, const float *logits, double tole
     on_cpu.logits = copy;
     on_cpu.ids = want_ids;
     on_cpu.weights = want;
-    cpu->ops->route(cpu, cpu->stream, &on_cpu);
+    cpu->moe->route(cpu, &on_cpu);
     route(args, logits, ids, weights);
     for (size_t i = 0; i < pairs; i++) {
         if (ids[i] != want_ids[i]) {
@@ -208,18 +208,18 @@ static struct experts *experts_of(struct backend *backend, const struct model *m
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
     for (uint32_t i = 0; i < count; i++) {
         size_t at = (size_t)i * hidden * size;
-        slices[i] = (struct matrix_slice){model->gate + at, DTYPE_BF16, size, hidden, hidden};
-        slices[count + i] = (struct matrix_slice){model->up + at, DTYPE_BF16, size, hidden, hidden};
+        slices[i] =
+            (struct matrix_slice){{.data = model->gate + at}, DTYPE_BF16, size, hidden, hidden};
+        slices[count + i] =
+            (struct matrix_slice){{.data = model->up + at}, DTYPE_BF16, size, hidden, hidden};
         slices[2 * count + i] =
-            (struct matrix_slice){model->down + at, DTYPE_BF16, hidden, size, size};
+            (struct matrix_slice){{.data = model->down + at}, DTYPE_BF16, hidden, size, size};
     }
     const struct experts_spec spec = {model->shape, slices, slices + count, slices + 2 * count};
     struct experts *experts = NULL;
     struct err err = {0};
-    enum status status = backend->ops->experts_create(backend, &spec, &experts, &err);
-    if (!status && backend->ops->weights_finish) {
-        status = backend->ops->weights_finish(backend, &err);
-    }
+    enum status status = backend->moe->experts_create(backend, &spec, &experts, &err);
+    if (!status && backend->queue) status = backend->queue->weights_finish(backend, &err);
     if (status) fail_msg("%s", err.message);
     free(slices);
     return experts;
@@ -263,10 +263,10 @@ static void run_cpu(const struct model *model, const struct experts *experts,
     float *x = malloc(count * sizeof *x);
     for (size_t i = 0; i < count; i++) x[i] = bf16_to_f32(call->x[i]);
     void *scratch = calloc(
-        1, cpu->ops->experts_scratch_bytes(cpu, &model->shape, call->num_tokens, call->top_k));
+        1, cpu->moe->experts_scratch_bytes(cpu, &model->shape, call->num_tokens, call->top_k));
     const struct experts_args args = {experts, x,       call->ids,        call->weights,
                                       out,     scratch, call->num_tokens, call->top_k};
-    cpu->ops->experts(cpu, cpu->stream, &args);
+    cpu->moe->experts(cpu, &args);
     free(scratch);
     free(x);
 }
@@ -286,7 +286,7 @@ static struct device_call device_call_make(const struct model *model, const stru
         .weights = device_alloc(pairs * sizeof(float)),
         .out = device_alloc(num_tokens * row),
         .scratch =
-            device_alloc(cuda->ops->experts_scratch_bytes(cuda, &model->shape, num_tokens, top_k)),
+            device_alloc(cuda->moe->experts_scratch_bytes(cuda, &model->shape, num_tokens, top_k)),
     };
     d.args = (struct experts_args){.experts = experts,
                                    .x = d.x.data,
@@ -324,7 +324,7 @@ static void run_cuda(const struct model *model, const struct experts *experts,
                      const struct call *call, uint32_t first, uint32_t count, uint16_t *out) {
     struct device_call d = device_call_make(model, experts, count, call->top_k);
     device_call_fill(&d, call, first);
-    cuda->ops->experts(cuda, cuda->stream, &d.args);
+    cuda->moe->experts(cuda, &d.args);
     device_call_read(&d, out + (size_t)first * call->hidden);
     device_call_free(&d);
 }
@@ -375,8 +375,8 @@ static void check_shape(size_t i) {
     free(got);
     free(want);
     call_free(&call);
-    cpu->ops->experts_destroy(cpu, on_cpu);
-    cuda->ops->experts_destroy(cuda, on_cuda);
+    cpu->moe->experts_destroy(cpu, on_cpu);
+    cuda->moe->experts_destroy(cuda, on_cuda);
     model_free(&model);
 }
 
@@ -410,7 +410,7 @@ static void test_same_bits(void **state) {
     free(want);
     free(got);
     call_free(&call);
-    cuda->ops->experts_destroy(cuda, experts);
+    cuda->moe->experts_destroy(cuda, experts);
     model_free(&model);
 }
 
@@ -431,7 +431,7 @@ static void test_many_tokens(void **state) {
     free(all);
     free(parts);
     call_free(&call);
-    cuda->ops->experts_destroy(cuda, experts);
+    cuda->moe->experts_destroy(cuda, experts);
     model_free(&model);
 }
 
@@ -446,7 +446,7 @@ static void check_isolation(uint32_t num_tokens) {
     uint16_t *want = malloc(count * sizeof *want), *got = malloc(count * sizeof *got);
     struct experts *experts = experts_of(cuda, &model);
     run_cuda(&model, experts, &call, 0, num_tokens, want);
-    cuda->ops->experts_destroy(cuda, experts);
+    cuda->moe->experts_destroy(cuda, experts);
     for (size_t i = USED * matrix; i < shape.num_experts * matrix; i++) {
         model.gate[i] = model.up[i] = model.down[i] = 0x7fc0; // NaN
     }
@@ -456,7 +456,7 @@ static void check_isolation(uint32_t num_tokens) {
     assert_true(isnan(bf16_to_f32(got[BAD * shape.hidden])));
     memcpy(got + BAD * shape.hidden, want + BAD * shape.hidden, shape.hidden * sizeof *got);
     assert_same_rows(got, want, num_tokens, shape.hidden, "beside what is no number");
-    cuda->ops->experts_destroy(cuda, experts);
+    cuda->moe->experts_destroy(cuda, experts);
     free(want);
     free(got);
     call_free(&call);
@@ -484,29 +484,29 @@ static void check_graph(uint32_t num_tokens) {
     run_cuda(&model, experts, &call, num_tokens, num_tokens, want);
     struct backend_graph *graph = NULL;
     struct err err = {0};
-    enum status status = cuda->ops->graph_begin(cuda, cuda->stream, &err);
+    enum status status = cuda->queue->graph_begin(cuda, &err);
     if (status) fail_msg("%s", err.message);
-    cuda->ops->experts(cuda, cuda->stream, &d.args);
-    status = cuda->ops->graph_end(cuda, cuda->stream, &graph, &err);
+    cuda->moe->experts(cuda, &d.args);
+    status = cuda->queue->graph_end(cuda, &graph, &err);
     if (status) fail_msg("%s", err.message);
     for (uint32_t i = 0; i < 2; i++) {
         device_call_fill(&d, &call, i * num_tokens);
-        cuda->ops->graph_launch(cuda, cuda->stream, graph);
+        cuda->queue->graph_launch(cuda, graph);
         device_call_read(&d, got);
         assert_same_rows(got, want + i * count, num_tokens, shape.hidden, "from a graph");
     }
-    cuda->ops->graph_destroy(cuda, graph);
+    cuda->queue->graph_destroy(cuda, graph);
     free(want);
     free(got);
     device_call_free(&d);
     call_free(&call);
-    cuda->ops->experts_destroy(cuda, experts);
+    cuda->moe->experts_destroy(cuda, experts);
     model_free(&model);
 }
 
 static void test_recorded_calls(void **state) {
     (void)state;
-    if (!cuda->ops->graph_begin) {
+    if (!cuda->queue) {
         print_message("skipped: this backend records no graphs\n");
         skip();
     }
@@ -518,10 +518,10 @@ static void test_recorded_calls(void **state) {
 static void test_bad_specs(void **state) {
     (void)state;
     static const uint16_t data[64 * 64];
-    const struct matrix_slice gate = {data, DTYPE_BF16, 8, 16, 16}, up = gate;
-    const struct matrix_slice down = {data, DTYPE_BF16, 16, 8, 8};
-    const struct matrix_slice narrow = {data, DTYPE_BF16, 8, 12, 12};
-    const struct matrix_slice integers = {data, DTYPE_I8, 16, 8, 8};
+    const struct matrix_slice gate = {{.data = data}, DTYPE_BF16, 8, 16, 16}, up = gate;
+    const struct matrix_slice down = {{.data = data}, DTYPE_BF16, 16, 8, 8};
+    const struct matrix_slice narrow = {{.data = data}, DTYPE_BF16, 8, 12, 12};
+    const struct matrix_slice integers = {{.data = data}, DTYPE_I8, 16, 8, 8};
     const struct experts_shape shape = {1, 16, 8}, odd = {1, 12, 8}, many = {5000, 16, 8};
     const struct {
         struct experts_spec spec;
@@ -538,13 +538,13 @@ static void test_bad_specs(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct experts *experts = NULL;
         struct err err = {0};
-        enum status status = cuda->ops->experts_create(cuda, &cases[i].spec, &experts, &err);
+        enum status status = cuda->moe->experts_create(cuda, &cases[i].spec, &experts, &err);
         assert_int_equal(status, cases[i].status);
         assert_null(experts);
         if (!strstr(err.message, cases[i].says)) fail_msg("%s", err.message);
     }
-    cuda->ops->experts_destroy(cuda, NULL);
-    assert_int_equal(cuda->ops->experts_bytes(cuda, &shape), 3 * 16 * 8 * sizeof(uint16_t));
+    cuda->moe->experts_destroy(cuda, NULL);
+    assert_int_equal(cuda->moe->experts_bytes(cuda, &shape), 3 * 16 * 8 * sizeof(uint16_t));
 }
 
 int main(void) {

@@ -1,8 +1,8 @@
-// linear and logits of the CUDA backend against the scalar ones: row counts on both sides of the
-// small kernel's limit, with and without bias, parts of several types and strides.
+// linear of the CUDA backend, to activations and to logits, against the scalar one: row counts on both
+// sides of the small kernel's limit, with and without bias, parts of several types and strides. And the
+// fusion's project_in and project_out, against float64.
 #include <stdlib.h>
 
-#include "backend/cuda/cuda_ops.h"
 #include "base/compiler.h"
 #include "ops/cuda_linear_util.h"
 
@@ -20,8 +20,9 @@ static float *linear_on(struct backend *backend, const struct linear_spec *spec,
     struct linear *linear = linear_of(backend, spec);
     struct tensor from = tensor_of(backend, x, (size_t)rows * in);
     struct tensor to = tensor_nan(backend, (size_t)rows * out);
-    backend->ops->linear(backend, backend->stream,
-                         &(struct linear_args){linear, from.dev, to.dev, rows});
+    backend->ops->linear(
+        backend,
+        &(struct linear_args){.linear = linear, .x = from.dev, .out = to.dev, .rows = rows});
     float *values = tensor_read(&to);
     tensor_free(&to);
     tensor_free(&from);
@@ -35,8 +36,10 @@ static float *logits_on(struct backend *backend, const struct linear_spec *spec,
     struct linear *linear = linear_of(backend, spec);
     struct tensor from = tensor_of(backend, x, (size_t)rows * in);
     struct tensor to = tensor_raw(backend, NULL, (size_t)rows * out * sizeof(float));
-    backend->ops->logits(backend, backend->stream,
-                         &(struct logits_args){linear, from.dev, to.dev, rows});
+    backend->ops->linear(
+        backend,
+        &(struct linear_args){
+            .linear = linear, .x = from.dev, .out = to.dev, .rows = rows, .out_is_float = true});
     float *values = test_alloc(to.bytes);
     tensor_read_raw(&to, values);
     tensor_free(&to);
@@ -73,11 +76,12 @@ static void test_linear(void **state) {
         float *weight = bf16_values(&rng, (size_t)out * in, 1);
         float *bias = bf16_values(&rng, out, 20);
         float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
-        const struct matrix_slice part = {weight, DTYPE_F32, out, in, in};
-        const struct matrix_slice bias_part = {bias, DTYPE_F32, 1, out, out};
+        const struct matrix_slice part = {{.data = weight}, DTYPE_F32, out, in, in};
+        const struct matrix_slice bias_part = {{.data = bias}, DTYPE_F32, 1, out, out};
         for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
-            check(pair, &(struct linear_spec){&part, NULL, 1}, x, row_counts[r]);
-            check(pair, &(struct linear_spec){&part, &bias_part, 1}, x, row_counts[r]);
+            check(pair, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}, x, row_counts[r]);
+            check(pair, &(struct linear_spec){&part, &bias_part, 1, LINEAR_OF_LAYER}, x,
+                  row_counts[r]);
         }
         free(x);
         free(bias);
@@ -99,15 +103,16 @@ static void test_stacked_parts(void **state) {
     }
     float *bias = bf16_values(&rng, FIRST + SECOND + THIRD, 3);
     float *x = bf16_values(&rng, (size_t)ROWS_MAX * IN, 1);
-    const struct matrix_slice parts[] = {{first, DTYPE_F32, FIRST, IN, IN},
-                                         {second + 5, DTYPE_BF16, SECOND, IN, WIDE},
-                                         {halves, DTYPE_F16, THIRD, IN, IN}};
-    const struct matrix_slice biases[] = {{bias, DTYPE_F32, 1, FIRST, FIRST},
-                                          {bias + FIRST, DTYPE_F32, 1, SECOND, SECOND},
-                                          {bias + FIRST + SECOND, DTYPE_F32, 1, THIRD, THIRD}};
+    const struct matrix_slice parts[] = {{{.data = first}, DTYPE_F32, FIRST, IN, IN},
+                                         {{.data = second + 5}, DTYPE_BF16, SECOND, IN, WIDE},
+                                         {{.data = halves}, DTYPE_F16, THIRD, IN, IN}};
+    const struct matrix_slice biases[] = {
+        {{.data = bias}, DTYPE_F32, 1, FIRST, FIRST},
+        {{.data = bias + FIRST}, DTYPE_F32, 1, SECOND, SECOND},
+        {{.data = bias + FIRST + SECOND}, DTYPE_F32, 1, THIRD, THIRD}};
     for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
-        check(pair, &(struct linear_spec){parts, NULL, 3}, x, row_counts[r]);
-        check(pair, &(struct linear_spec){parts, biases, 3}, x, row_counts[r]);
+        check(pair, &(struct linear_spec){parts, NULL, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
+        check(pair, &(struct linear_spec){parts, biases, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
     }
     free(first);
     free(second);
@@ -122,8 +127,8 @@ static void check_logits(const struct device_pair *pair, uint32_t out, uint32_t 
     struct ops_rng rng = ops_rng_of(out);
     float *weight = bf16_values(&rng, (size_t)out * in, 1);
     float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
-    const struct matrix_slice part = {weight, DTYPE_F32, out, in, in};
-    const struct linear_spec spec = {&part, NULL, 1};
+    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, out, in, in};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     for (size_t r = 0; r < num_counts; r++) {
         float *want = logits_on(pair->scalar, &spec, x, counts[r]);
         float *got = logits_on(pair->device, &spec, x, counts[r]);
@@ -148,32 +153,6 @@ static void test_logits(void **state) {
     check_logits(pair, 8200, 2048, counts_of_large, ARRAY_LEN(counts_of_large));
 }
 
-static uint32_t norm_rows_of(struct backend *backend, const struct fused_case *c,
-                             const struct fused_inputs *v) {
-    const struct matrix_slice part = {v->weight, DTYPE_F32, c->out, c->in, c->in};
-    struct linear *linear = linear_of(backend, &(struct linear_spec){&part, NULL, 1});
-    uint32_t rows = backend->ops->linear_norm_rows(backend, linear);
-    backend->ops->linear_destroy(backend, linear);
-    return rows;
-}
-
-// Returns linear_norm_rows; with more rows than that no norm is taken.
-static uint32_t check_fused(const struct device_pair *pair, const struct fused_case *c,
-                            uint64_t seed, const uint32_t *counts, size_t num_counts) {
-    struct fused_inputs v = fused_inputs_make(c, seed, counts[num_counts - 1]);
-    uint32_t few_rows = norm_rows_of(pair->device, c, &v);
-    for (size_t i = 0; i < num_counts; i++) {
-        bool is_few = counts[i] <= few_rows; // more rows may be cuBLASLt's
-        if (c->has_norm && !is_few) continue;
-        float *got = fused_on(pair->device, c, &v, counts[i]);
-        fused_check(c, &v, got, counts[i], c->is_gated && !is_few ? GATED_TWICE_NMSE : LINEAR_NMSE,
-                    "linear_fused");
-        free(got);
-    }
-    fused_inputs_free(&v);
-    return few_rows;
-}
-
 // What surrounds a linear in a layer, and matrices of which a block of an H200 has 1 to 6 tiles of
 // 8 outputs, with lines of inputs for all warps alike or not.
 static void test_fused(void **state) {
@@ -186,46 +165,25 @@ static void test_fused(void **state) {
         {2400, 896, false, false, false, true},  {272, 1160, true, true, false, false},
         {48, 64, true, false, false, false},     {24, 64, false, false, true, true}};
     static const uint32_t counts[] = {1, 3, 6, 8, 9, 16};
-    if (!pair->device->ops->linear_fused) skip();
+    if (!pair->device->fusion) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_int_equal(check_fused(pair, &cases[i], 100 + i, counts, ARRAY_LEN(counts)), 16);
+        uint32_t norm_rows =
+            fused_check_ops(pair->device, &cases[i], 100 + i, counts, ARRAY_LEN(counts));
+        assert_int_equal(norm_rows, 16);
     }
 }
 
 // The same for as many rows as there may be, with whatever is found to be the fastest.
 static void test_fused_many(void **state) {
     const struct device_pair *pair = *state;
-    static const struct fused_case cases[] = {{1024, 256, false, true, false, false},
-                                              {1040, 200, false, true, false, true},
+    static const struct fused_case cases[] = {{1024, 256, true, true, false, false},
+                                              {1040, 200, true, true, false, true},
                                               {528, 640, false, false, true, false},
                                               {136, 72, false, false, true, true}};
     static const uint32_t counts[] = {1, 16, 17, 33, 130, 300, 600};
-    if (!pair->device->ops->linear_fused) skip();
+    if (!pair->device->fusion) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        (void)check_fused(pair, &cases[i], 200 + i, counts, ARRAY_LEN(counts));
-    }
-}
-
-// Rows that one kernel takes of small matrices go other ways where matrices are large, on a device
-// that has those.
-static void test_fused_of_large_matrices(void **state) {
-    const struct device_pair *pair = *state;
-    static const struct {
-        struct fused_case c;
-        uint32_t few_rows;
-    } cases[] = {{{6144, 2736, false, true, false, false}, 8},
-                 {{6144, 2736, true, true, false, false}, 8},
-                 {{4096, 4160, false, false, true, false}, 8},
-                 {{6144, 8200, true, true, false, false}, 4},
-                 {{6144, 8200, false, true, false, false}, 4}};
-    static const uint32_t counts[] = {4, 5, 8, 9, 16};
-    if (!pair->device->ops->linear_fused) skip();
-    bool is_hopper = cuda_backend_of(pair->device)->info.encode_tensor_map != NULL;
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        bool is_huge = cases[i].few_rows == 4;
-        size_t num_counts = is_huge ? 3 : ARRAY_LEN(counts);
-        uint32_t few_rows = check_fused(pair, &cases[i].c, 300 + i, counts, num_counts);
-        assert_int_equal(few_rows, is_hopper ? cases[i].few_rows : 16);
+        (void)fused_check_ops(pair->device, &cases[i], 200 + i, counts, ARRAY_LEN(counts));
     }
 }
 
@@ -235,8 +193,8 @@ static void test_few_rows_are_independent(void **state) {
     enum { OUT = 264, IN = 1160, ROWS = 4 };
     struct ops_rng rng = ops_rng_of(11);
     float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS * IN, 1);
-    const struct matrix_slice part = {weight, DTYPE_F32, OUT, IN, IN};
-    const struct linear_spec spec = {&part, NULL, 1};
+    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, OUT, IN, IN};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     float *all = logits_on(pair->device, &spec, x, ROWS);
     for (uint32_t r = 0; r < ROWS; r++) {
         float *alone = logits_on(pair->device, &spec, x + (size_t)r * IN, 1);
@@ -254,8 +212,8 @@ static void test_same_call_twice_has_the_same_bits(void **state) {
     enum { OUT = 1024, IN = 512 };
     struct ops_rng rng = ops_rng_of(12);
     float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS_MAX * IN, 1);
-    const struct matrix_slice part = {weight, DTYPE_F32, OUT, IN, IN};
-    const struct linear_spec spec = {&part, NULL, 1};
+    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, OUT, IN, IN};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
         float *first = logits_on(pair->device, &spec, x, row_counts[r]);
         float *second = logits_on(pair->device, &spec, x, row_counts[r]);
@@ -274,7 +232,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_fused),
         cmocka_unit_test(test_fused_many),
-        cmocka_unit_test(test_fused_of_large_matrices),
         cmocka_unit_test(test_few_rows_are_independent),
         cmocka_unit_test(test_same_call_twice_has_the_same_bits),
     };

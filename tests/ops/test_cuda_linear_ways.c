@@ -1,6 +1,6 @@
 // Every way that a linear of many rows can be computed (gemm_trial.h), not only the one that is the
 // fastest here: outputs that do not fill a block, inputs that do not fill a stage or are shared by
-// a cluster, row counts on both sides of each kernel's.
+// a cluster, row counts on both sides of each kernel's. And which of them project_in goes.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,9 +25,9 @@ static const struct fused_case cases[] = {
 static struct buffers buffers_make(struct backend *backend, const struct fused_case *c,
                                    const struct fused_inputs *v, uint32_t rows) {
     size_t num_results = (size_t)rows * fused_columns(c);
-    const struct matrix_slice part = {v->weight, DTYPE_F32, c->out, c->in, c->in};
-    const struct matrix_slice bias = {v->bias, DTYPE_F32, 1, c->out, c->out};
-    const struct linear_spec spec = {&part, c->has_bias ? &bias : NULL, 1};
+    const struct matrix_slice part = {{.data = v->weight}, DTYPE_F32, c->out, c->in, c->in};
+    const struct matrix_slice bias = {{.data = v->bias}, DTYPE_F32, 1, c->out, c->out};
+    const struct linear_spec spec = {&part, c->has_bias ? &bias : NULL, 1, LINEAR_OF_LAYER};
     return (struct buffers){.linear = linear_of(backend, &spec),
                             .x = tensor_of(backend, v->x, (size_t)rows * c->in),
                             .out = c->has_residual ? tensor_of(backend, v->residual, num_results)
@@ -76,8 +76,8 @@ static int check_way(const struct device_pair *pair, const struct gemm_way *way,
             float *got = way_on(pair->device, &cases[i], &v, counts[n], way);
             if (!got) continue;
             bool is_twice = cases[i].is_gated && way->kind == GEMM_CUBLAS;
-            fused_check(&cases[i], &v, got, counts[n], is_twice ? GATED_TWICE_NMSE : LINEAR_NMSE,
-                        what);
+            fused_check(&cases[i], v.want, got, counts[n],
+                        is_twice ? GATED_TWICE_NMSE : LINEAR_NMSE, what);
             num_taken++;
             free(got);
         }
@@ -138,7 +138,7 @@ static void test_gated_tile_after_tile(void **state) {
         const struct cuda_linear_task task = task_of(c, &b, rows);
         assert_true(cuda_linear_gated_launch(&task, &few, cuda->stream));
         float *got = tensor_read(&b.out);
-        fused_check(c, &v, got, rows, LINEAR_NMSE, "tile after tile");
+        fused_check(c, v.want, got, rows, LINEAR_NMSE, "tile after tile");
         free(got);
         buffers_free(pair->device, &b);
         fused_inputs_free(&v);
@@ -162,6 +162,24 @@ static void test_what_no_kernel_takes(void **state) {
     assert_false(cuda_linear_gated_takes(&both, info));
 }
 
+// Rows that one kernel takes of small matrices go other ways where matrices are large, on a device
+// that has those.
+static void test_fused_of_large_matrices(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        struct fused_case c;
+        uint32_t few_rows;
+    } large[] = {{{6144, 2736, true, true, false, false}, 8},
+                 {{4096, 4160, false, false, true, false}, 8},
+                 {{6144, 8200, true, true, false, false}, 4}};
+    static const uint32_t counts[] = {4, 5, 8, 9, 16};
+    for (size_t i = 0; i < ARRAY_LEN(large); i++) {
+        size_t num_counts = large[i].few_rows == 4 ? 3 : ARRAY_LEN(counts);
+        uint32_t few_rows = fused_check_ops(pair->device, &large[i].c, 300 + i, counts, num_counts);
+        assert_int_equal(few_rows, is_hopper(pair) ? large[i].few_rows : 16);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cublas),
@@ -169,6 +187,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_gated),
         cmocka_unit_test(test_gated_tile_after_tile),
         cmocka_unit_test(test_what_no_kernel_takes),
+        cmocka_unit_test(test_fused_of_large_matrices),
     };
     return device_pair_run(argc, argv, "cuda linear ways", tests, ARRAY_LEN(tests));
 }

@@ -14,18 +14,16 @@ enum { EPS_INVERSE = 1000000 };
 static float *embed_on(struct backend *backend, const struct matrix_slice *part,
                        const int32_t *tokens, uint32_t num_tokens, int32_t vocab_start,
                        const struct sample_result *previous, size_t num_previous) {
-    const struct linear_spec spec = {part, NULL, 1};
+    const struct linear_spec spec = {part, NULL, 1, LINEAR_OF_LAYER};
     struct linear *table = linear_of(backend, &spec);
     struct tensor ids = tensor_raw(backend, tokens, num_tokens * sizeof *tokens);
     struct tensor results = tensor_raw(backend, previous, num_previous * sizeof *previous);
     struct tensor out = tensor_nan(backend, (size_t)num_tokens * part->cols);
-    backend->ops->embed(backend, backend->stream,
-                        &(struct embed_args){.table = table,
-                                             .tokens = ids.dev,
-                                             .num_tokens = num_tokens,
-                                             .vocab_start = vocab_start,
-                                             .out = out.dev,
-                                             .previous = num_previous ? results.dev : NULL});
+    const struct step step = {
+        .num_tokens = num_tokens, .tokens = ids.dev, .previous = num_previous ? results.dev : NULL};
+    backend->ops->embed(
+        backend, &(struct embed_args){
+                     .step = &step, .table = table, .vocab_start = vocab_start, .out = out.dev});
     float *values = tensor_read(&out);
     tensor_free(&out);
     tensor_free(&results);
@@ -43,7 +41,7 @@ static void test_copies(void **state) {
     struct err err = {0};
     void *memory[2] = {0};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(backend->ops->alloc_host(backend, MOST, &memory[i], &err), OK);
+        assert_int_equal(backend_alloc_host(backend, MOST, &memory[i], &err), OK);
     }
     unsigned char *from = memory[0], *to = memory[1];
     for (size_t i = 0; i < MOST; i++) from[i] = (unsigned char)(i * 37 >> 3);
@@ -51,9 +49,9 @@ static void test_copies(void **state) {
         size_t bytes = sizes[i / 2], at = i % 2 * 4;
         struct tensor there = tensor_raw(backend, from, bytes);
         memset(to, 0, MOST);
-        backend->ops->upload(backend, backend->stream, there.dev, from + 16 + at, bytes);
-        backend->ops->download(backend, backend->stream, to + 16 + at, there.dev, bytes);
-        assert_int_equal(backend->ops->synchronize(backend, backend->stream, &err), OK);
+        backend->ops->upload(backend, there.dev, from + 16 + at, bytes);
+        backend->ops->download(backend, to + 16 + at, there.dev, bytes);
+        assert_int_equal(backend->ops->synchronize(backend, &err), OK);
         assert_memory_equal(to + 16 + at, from + 16 + at, bytes);
         size_t num_others = 0;
         for (size_t j = 0; j < MOST; j++) {
@@ -62,7 +60,7 @@ static void test_copies(void **state) {
         assert_int_equal(num_others, 0);
         tensor_free(&there);
     }
-    for (int i = 0; i < 2; i++) backend->ops->release_host(backend, memory[i]);
+    for (int i = 0; i < 2; i++) backend_release_host(backend, memory[i]);
 }
 
 // Nothing is computed, so every bit is right; rows of other ranks are zeros.
@@ -74,7 +72,7 @@ static void test_embed(void **state) {
         struct ops_rng rng = ops_rng_of(w);
         uint32_t hidden = widths[w];
         float *table = bf16_values(&rng, (size_t)VOCAB * hidden, 1);
-        const struct matrix_slice part = {table, DTYPE_F32, VOCAB, hidden, hidden};
+        const struct matrix_slice part = {{.data = table}, DTYPE_F32, VOCAB, hidden, hidden};
         int32_t tokens[TOKENS];
         struct sample_result previous[PREVIOUS] = {0};
         for (size_t i = 0; i < PREVIOUS; i++) previous[i].token_id = (int32_t)(START + 20 * i);
@@ -113,7 +111,7 @@ static float *norm_on(struct backend *backend, const struct norm_inputs *in, flo
     struct tensor residual = tensor_of(backend, in->residual ? in->residual : in->x, count);
     struct tensor weight = tensor_raw(backend, in->weight, in->cols * sizeof *in->weight);
     struct tensor out = tensor_nan(backend, count);
-    backend->ops->rms_norm(backend, backend->stream,
+    backend->ops->rms_norm(backend,
                            &(struct rms_norm_args){.x = x.dev,
                                                    .residual = in->residual ? residual.dev : NULL,
                                                    .weight = weight.dev,
@@ -203,7 +201,7 @@ static float *silu_mul_on(struct backend *backend, const float *gate_up, uint32_
     struct tensor in = tensor_of(backend, gate_up, 2 * count);
     struct tensor out = tensor_nan(backend, count);
     const struct silu_mul_args args = {in.dev, out.dev, rows, cols};
-    backend->ops->silu_mul(backend, backend->stream, &args);
+    backend->ops->silu_mul(backend, &args);
     float *values = tensor_read(&out);
     tensor_free(&out);
     tensor_free(&in);
@@ -265,8 +263,7 @@ static void test_gather_rows(void **state) {
         struct tensor which = tensor_raw(device, index, sizeof index);
         struct tensor out = tensor_nan(device, ARRAY_LEN(index) * cols);
         device->ops->gather_rows(
-            device, device->stream,
-            &(struct gather_rows_args){in.dev, which.dev, out.dev, ARRAY_LEN(index), cols});
+            device, &(struct gather_rows_args){in.dev, which.dev, out.dev, ARRAY_LEN(index), cols});
         float *got = tensor_read(&out);
         for (size_t r = 0; r < ARRAY_LEN(index); r++) {
             ops_assert_same_bits(got + r * cols, x + (size_t)index[r] * cols, 1, cols, "gather");

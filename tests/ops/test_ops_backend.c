@@ -8,7 +8,7 @@
 
 static enum status create(const char *device, const char *isa, int threads, enum dtype dtype,
                           struct err *err) {
-    struct backend_options options = {device, isa, threads, dtype, NULL};
+    struct backend_options options = {device, isa, threads, dtype, NULL, QUANTIZATION_NONE};
     struct backend *backend = NULL;
     *err = (struct err){0};
     enum status status = backend_create(&backend, &options, err);
@@ -77,12 +77,12 @@ static void test_memory(void **state) {
         unsigned char *host = malloc(sizes[i] + 1);
         assert_int_equal(backend->ops->alloc(backend, sizes[i], &dev, NULL), OK);
         assert_int_equal((uintptr_t)dev % 64, 0);
-        backend->ops->download(backend, backend->stream, host, dev, sizes[i]);
+        backend->ops->download(backend, host, dev, sizes[i]);
         for (size_t j = 0; j < sizes[i]; j++) assert_int_equal(host[j], 0);
         memset(host, 7, sizes[i] + 1);
-        backend->ops->upload(backend, backend->stream, dev, host, sizes[i]);
+        backend->ops->upload(backend, dev, host, sizes[i]);
         assert_memory_equal(dev, host, sizes[i]);
-        assert_int_equal(backend->ops->synchronize(backend, backend->stream, NULL), OK);
+        assert_int_equal(backend->ops->synchronize(backend, NULL), OK);
         backend->ops->release(backend, dev);
         free(host);
     }
@@ -98,26 +98,26 @@ static void test_bad_linears(void **state) {
     (void)state;
     struct backend *backend = ops_backend("auto", 1, DTYPE_BF16);
     static const uint16_t data[64];
-    struct matrix_slice good = {data, DTYPE_BF16, 4, 8, 8}, other = good, bias = good;
+    struct matrix_slice good = {{.data = data}, DTYPE_BF16, 4, 8, 8}, other = good, bias = good;
     struct linear *linear = NULL;
     struct err err = {0};
     other.cols = 6;
-    struct linear_spec differ = {(struct matrix_slice[]){good, other}, NULL, 2};
+    struct linear_spec differ = {(struct matrix_slice[]){good, other}, NULL, 2, LINEAR_OF_LAYER};
     assert_int_equal(backend->ops->linear_create(backend, &differ, &linear, &err), ERR_INVALID);
     assert_non_null(strstr(err.message, "[4][6]"));
     other = good, other.dtype = DTYPE_I8;
-    struct linear_spec integers = {&other, NULL, 1};
+    struct linear_spec integers = {&other, NULL, 1, LINEAR_OF_LAYER};
     assert_int_equal(backend->ops->linear_create(backend, &integers, &linear, &err), ERR_INVALID);
     assert_non_null(strstr(err.message, "I8"));
-    struct linear_spec wide_bias = {&good, &bias, 1};
+    struct linear_spec wide_bias = {&good, &bias, 1, LINEAR_OF_LAYER};
     assert_int_equal(backend->ops->linear_create(backend, &wide_bias, &linear, &err), ERR_INVALID);
-    struct linear_spec nothing = {NULL, NULL, 0};
+    struct linear_spec nothing = {NULL, NULL, 0, LINEAR_OF_LAYER};
     assert_int_equal(backend->ops->linear_create(backend, &nothing, &linear, &err), ERR_INVALID);
     other = good, other.rows = 0;
-    struct linear_spec empty = {&other, NULL, 1};
+    struct linear_spec empty = {&other, NULL, 1, LINEAR_OF_LAYER};
     assert_int_equal(backend->ops->linear_create(backend, &empty, &linear, &err), ERR_INVALID);
     other = good, other.rows = INT32_MAX, other.cols = INT32_MAX;
-    struct linear_spec huge = {&other, NULL, 1};
+    struct linear_spec huge = {&other, NULL, 1, LINEAR_OF_LAYER};
     assert_int_equal(backend->ops->linear_create(backend, &huge, &linear, &err), ERR_NOMEM);
     assert_null(linear);
     backend->ops->linear_destroy(backend, NULL);
@@ -128,8 +128,10 @@ static void test_linear_bytes(void **state) {
     (void)state;
     struct backend *bf16 = ops_backend("auto", 1, DTYPE_BF16);
     struct backend *f32 = ops_backend("auto", 1, DTYPE_F32);
-    assert_int_equal(bf16->ops->linear_bytes(bf16, 17, 3, true), 32 * 4 * 2 + 32 * 4);
-    assert_int_equal(f32->ops->linear_bytes(f32, 16, 4, false), 16 * 4 * 4 + 16 * 4);
+    assert_int_equal(bf16->ops->linear_bytes(bf16, 17, 3, true, LINEAR_OF_LAYER),
+                     32 * 32 * 2 + 32 * 4);
+    assert_int_equal(f32->ops->linear_bytes(f32, 16, 4, false, LINEAR_OF_LAYER),
+                     16 * 4 * 4 + 16 * 4);
     backend_destroy(bf16);
     backend_destroy(f32);
 }
@@ -137,9 +139,11 @@ static void test_linear_bytes(void **state) {
 static void test_kv_caches(void **state) {
     (void)state;
     struct backend *backend = ops_backend("auto", 1, DTYPE_BF16);
-    const struct kv_cache_spec good = {2, 3, 16, 4, 64, 0, 0, 0};
+    struct kv_cache_spec good = {2, 3, 16, 4, 64, 8, {1, 1, 16, 1}, DTYPE_F32};
     assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * 64 * 2 * 4);
-    struct kv_cache_spec bad[6];
+    good.dtype = DTYPE_NONE; // bfloat16
+    assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * 64 * 2 * 2);
+    struct kv_cache_spec bad[7];
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) bad[i] = good;
     bad[0].block_size = 24;
     bad[1].block_size = 0;
@@ -147,10 +151,11 @@ static void test_kv_caches(void **state) {
     bad[3].num_layers = 0;
     bad[4].num_blocks = 0;
     bad[5].num_kv_heads = 0;
+    bad[6].dtype = DTYPE_F16;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct kv_cache *cache = NULL;
         struct err err = {0};
-        enum status want = i == 2 ? ERR_UNSUPPORTED : ERR_INVALID;
+        enum status want = i == 2 || i == 6 ? ERR_UNSUPPORTED : ERR_INVALID;
         assert_int_equal(backend->ops->kv_cache_create(backend, &bad[i], &cache, &err), want);
         assert_null(cache);
         assert_true(err.message[0]);

@@ -25,7 +25,7 @@ static void objects_fini(struct objects *objects) {
     struct backend *backend = objects->backend;
     if (!backend) return;
     backend->ops->linear_destroy(backend, objects->linear);
-    backend->ops->experts_destroy(backend, objects->experts);
+    backend->moe->experts_destroy(backend, objects->experts);
     backend->ops->release(backend, objects->scratch);
     backend->ops->kv_cache_destroy(backend, objects->cache);
     backend->ops->release(backend, objects->x);
@@ -39,21 +39,22 @@ static enum status make_experts(struct objects *objects, struct err *err) {
     struct backend *backend = objects->backend;
     struct matrix_slice in[EXPERTS], out[EXPERTS];
     for (int i = 0; i < EXPERTS; i++) {
-        in[i] = (struct matrix_slice){weights, DTYPE_BF16, EXPERT_SIZE, IN, IN};
-        out[i] = (struct matrix_slice){weights, DTYPE_BF16, IN, EXPERT_SIZE, EXPERT_SIZE};
+        in[i] = (struct matrix_slice){{.data = weights}, DTYPE_BF16, EXPERT_SIZE, IN, IN};
+        out[i] = (struct matrix_slice){{.data = weights}, DTYPE_BF16, IN, EXPERT_SIZE, EXPERT_SIZE};
     }
     const struct experts_spec spec = {experts_shape, in, in, out};
-    enum status status = backend->ops->experts_create(backend, &spec, &objects->experts, err);
+    enum status status = backend->moe->experts_create(backend, &spec, &objects->experts, err);
     if (status) return status;
-    size_t bytes = backend->ops->experts_scratch_bytes(backend, &experts_shape, 100, TOP);
+    size_t bytes = backend->moe->experts_scratch_bytes(backend, &experts_shape, 100, TOP);
     return backend->ops->alloc(backend, bytes, &objects->scratch, err);
 }
 
 static enum status objects_init(struct objects *objects, int threads, struct err *err) {
-    struct backend_options options = {"cpu", "auto", threads, DTYPE_BF16, NULL};
-    struct matrix_slice part = {weights, DTYPE_BF16, OUT, IN, IN};
-    struct linear_spec linear = {&part, NULL, 1};
-    struct kv_cache_spec cache = {2, 40, BLOCK_SIZE, KV_HEADS, HEAD_DIM, 0, 0, 0};
+    struct backend_options options = {"cpu", "auto", threads, DTYPE_BF16, NULL, QUANTIZATION_NONE};
+    struct matrix_slice part = {{.data = weights}, DTYPE_BF16, OUT, IN, IN};
+    struct linear_spec linear = {&part, NULL, 1, LINEAR_OF_LAYER};
+    struct kv_cache_spec cache = {2,        40,    BLOCK_SIZE,          KV_HEADS,
+                                  HEAD_DIM, HEADS, {100, 100, 640, 40}, DTYPE_NONE};
     *objects = (struct objects){0};
     enum status status = backend_create(&objects->backend, &options, err);
     if (status != OK) return status;
@@ -87,18 +88,17 @@ static void run_linear_ops(const struct objects *objects, uint32_t rows) {
     struct backend *backend = objects->backend;
     static int32_t tokens[100];
     static float norm[IN];
-    struct embed_args embed = {objects->linear, tokens, rows, 0, objects->x, NULL};
+    const struct step step = {.num_tokens = rows, .tokens = tokens};
+    struct embed_args embed = {&step, objects->linear, 0, objects->x};
     struct rms_norm_args rms_norm = {objects->x, NULL, norm, objects->x, rows, IN, 1e-6f};
-    struct linear_args linear = {objects->linear, objects->x, objects->out, rows};
-    struct logits_args logits = {objects->linear, objects->x, objects->out, rows};
+    struct linear_args linear = {objects->linear, objects->x, objects->out, rows, false};
     struct silu_mul_args silu_mul = {objects->out, objects->x, rows, OUT / 2};
     struct gather_rows_args gather_rows = {objects->out, tokens, objects->x, rows, IN};
-    backend->ops->embed(backend, backend->stream, &embed);
-    backend->ops->rms_norm(backend, backend->stream, &rms_norm);
-    backend->ops->linear(backend, backend->stream, &linear);
-    backend->ops->logits(backend, backend->stream, &logits);
-    backend->ops->silu_mul(backend, backend->stream, &silu_mul);
-    backend->ops->gather_rows(backend, backend->stream, &gather_rows);
+    backend->ops->embed(backend, &embed);
+    backend->ops->rms_norm(backend, &rms_norm);
+    backend->ops->linear(backend, &linear);
+    backend->ops->silu_mul(backend, &silu_mul);
+    backend->ops->gather_rows(backend, &gather_rows);
 }
 
 static void run_experts_ops(const struct objects *objects, uint32_t rows) {
@@ -108,8 +108,8 @@ static void run_experts_ops(const struct objects *objects, uint32_t rows) {
     struct route_args route = {logits, ids, chosen, rows, EXPERTS, TOP, true};
     struct experts_args experts = {objects->experts, objects->x,       ids,  chosen,
                                    objects->out,     objects->scratch, rows, TOP};
-    backend->ops->route(backend, backend->stream, &route);
-    backend->ops->experts(backend, backend->stream, &experts);
+    backend->moe->route(backend, &route);
+    backend->moe->experts(backend, &experts);
 }
 
 static void run_attention_ops(const struct objects *objects) {
@@ -117,39 +117,34 @@ static void run_attention_ops(const struct objects *objects) {
     enum { TOKENS = 40 };
     static float rope[TOKENS * HEAD_DIM];
     static int32_t positions[TOKENS], slots[TOKENS], tables[SEQS * 4];
-    static const int32_t query_start[SEQS + 1] = {0, 30, TOKENS};
-    static const int32_t context_len[SEQS] = {30, 50};
+    static int32_t query_start[SEQS + 1] = {0, 30, TOKENS};
+    static int32_t context_len[SEQS] = {30, 50};
     for (int32_t i = 0; i < TOKENS; i++) positions[i] = slots[i] = i;
-    struct attention_prepare_args prepare = {
-        .qkv = objects->x,
-        .rope = rope,
-        .positions = positions,
-        .slot_mapping = slots,
-        .cache = objects->cache,
-        .num_tokens = TOKENS,
-        .num_heads = HEADS,
-        .num_kv_heads = KV_HEADS,
-        .head_dim = HEAD_DIM,
-    };
-    struct attention_args attention = {
-        .qkv = objects->x,
-        .cache = objects->cache,
-        .query_start = query_start,
-        .context_len = context_len,
-        .block_tables = tables,
-        .out = objects->out,
+    const struct step step = {
         .num_tokens = TOKENS,
         .num_seqs = SEQS,
-        .num_heads = HEADS,
-        .num_kv_heads = KV_HEADS,
-        .head_dim = HEAD_DIM,
         .block_table_stride = 4,
         .max_query_len = 30,
         .max_context_len = 50,
+        .positions = positions,
+        .slot_mapping = slots,
+        .query_start = query_start,
+        .context_len = context_len,
+        .block_tables = tables,
+    };
+    const struct attention_args attention = {
+        .step = &step,
+        .cache = objects->cache,
+        .num_heads = HEADS,
+        .num_kv_heads = KV_HEADS,
+        .head_dim = HEAD_DIM,
+        .qkv = objects->x,
+        .out = objects->out,
+        .rope = rope,
         .scale = 0.125f,
     };
-    backend->ops->attention_prepare(backend, backend->stream, &prepare);
-    backend->ops->attention(backend, backend->stream, &attention);
+    backend->ops->attention_prepare(backend, &attention);
+    backend->ops->attention(backend, &attention);
 }
 
 static void test_ops_do_not_allocate(void **state) {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels.h"
 #include "ops/ops_util.h"
 
 // The summing error of float32 over a few thousand terms.
@@ -58,14 +60,14 @@ static void matrix_free(struct matrix *m) {
 }
 
 static struct matrix_slice slice_of(const struct matrix *m) {
-    return (struct matrix_slice){m->bytes, m->dtype, m->rows, m->cols, m->cols};
+    return (struct matrix_slice){{.data = m->bytes}, m->dtype, m->rows, m->cols, m->cols};
 }
 
 static struct linear *linear_of(struct backend *backend, const struct matrix *weights,
                                 const struct matrix *bias) {
     struct matrix_slice part = slice_of(weights), bias_part = {0};
     if (bias) bias_part = slice_of(bias);
-    struct linear_spec spec = {&part, bias ? &bias_part : NULL, 1};
+    struct linear_spec spec = {&part, bias ? &bias_part : NULL, 1, LINEAR_OF_LAYER};
     struct linear *linear = NULL;
     struct err err = {0};
     if (backend->ops->linear_create(backend, &spec, &linear, &err) != OK)
@@ -75,12 +77,20 @@ static struct linear *linear_of(struct backend *backend, const struct matrix *we
 
 static void run(struct backend *backend, const struct linear *linear, const float *x, float *out,
                 uint32_t rows) {
-    struct linear_args args = {linear, x, out, rows};
-    backend->ops->linear(backend, backend->stream, &args);
+    struct linear_args args = {linear, x, out, rows, false};
+    backend->ops->linear(backend, &args);
 }
 
-static double *oracle(const struct matrix *weights, const struct matrix *bias, const float *x,
-                      uint32_t rows, bool rounded) {
+// How a backend of bf16 weights sees x.
+static double seen(const struct backend *backend, float x) {
+    bool rounds = backend->weight_dtype == DTYPE_BF16 &&
+                  cpu_backend_of_const(backend)->kernels->has_bf16_dots;
+    return (double)(rounds ? bf16_to_f32(f32_to_bf16(x)) : x);
+}
+
+static double *oracle(const struct backend *backend, const struct matrix *weights,
+                      const struct matrix *bias, const float *x, uint32_t rows) {
+    bool rounded = backend->weight_dtype == DTYPE_BF16;
     double *want = malloc((size_t)rows * weights->rows * sizeof *want);
     const double *value = rounded ? weights->value : weights->exact;
     for (uint32_t row = 0; row < rows; row++) {
@@ -88,7 +98,7 @@ static double *oracle(const struct matrix *weights, const struct matrix *bias, c
             double sum = bias ? bias->exact[n] : 0;
             for (uint32_t k = 0; k < weights->cols; k++) {
                 sum += value[(size_t)n * weights->cols + k] *
-                       (double)x[(size_t)row * weights->cols + k];
+                       seen(backend, x[(size_t)row * weights->cols + k]);
             }
             want[(size_t)row * weights->rows + n] = sum;
         }
@@ -123,9 +133,11 @@ static void check_shapes(const char *isa, enum dtype weight_dtype) {
         ops_rng_fill(&rng, x, (size_t)rows * in);
         run(backend, linear, x, got, rows);
         run(scalar, reference, x, same, rows);
-        double *want = oracle(&weights, with_bias, x, rows, weight_dtype == DTYPE_BF16);
+        double *want = oracle(backend, &weights, with_bias, x, rows);
         assert_nmse(got, want, count, LINEAR_NMSE);
-        assert_true(ops_nmse_f32(got, same, count) <= LINEAR_NMSE);
+        free(want);
+        want = oracle(scalar, &weights, with_bias, x, rows);
+        assert_nmse(same, want, count, LINEAR_NMSE);
         ops_guard_free(x, (size_t)rows * in);
         ops_guard_free(got, count);
         ops_guard_free(same, count);
@@ -224,20 +236,20 @@ static void test_parts_and_embed(void **state) {
     for (uint32_t p = 0, n = 0; p < 3; p++) {
         sources[p] = matrix_make(p + 30, rows[p], WIDE, dtypes[p]);
         parts[p] = slice_of(&sources[p]);
-        parts[p].data = sources[p].bytes + 4 * dtype_size(dtypes[p]);
+        parts[p].source.data = sources[p].bytes + 4 * dtype_size(dtypes[p]);
         parts[p].cols = IN;
         for (uint32_t r = 0; r < rows[p]; r++, n++) {
             for (uint32_t k = 0; k < IN; k++) want[n][k] = sources[p].value[r * WIDE + 4 + k];
         }
     }
-    struct linear_spec spec = {parts, NULL, 3};
+    struct linear_spec spec = {parts, NULL, 3, LINEAR_OF_LAYER};
     struct linear *linear = NULL;
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);
 
     float *x = ops_guard_alloc(IN * IN), *out = ops_guard_alloc(IN * OUT);
     for (uint32_t i = 0; i < IN * IN; i++) x[i] = i / IN == i % IN ? 1.0f : 0.0f;
-    struct logits_args logits = {linear, x, out, IN};
-    backend->ops->logits(backend, backend->stream, &logits);
+    struct linear_args args = {linear, x, out, IN, true};
+    backend->ops->linear(backend, &args);
     for (uint32_t k = 0; k < IN; k++) {
         for (uint32_t n = 0; n < OUT; n++) assert_true((double)out[k * OUT + n] == want[n][k]);
     }
@@ -247,8 +259,9 @@ static void test_parts_and_embed(void **state) {
     for (int32_t i = 0; i < OUT; i++) tokens[i] = 100 + OUT - 1 - i;
     tokens[OUT] = 99, tokens[OUT + 1] = 100 + OUT, tokens[OUT + 2] = -1;
     float *rows_out = ops_guard_alloc((OUT + 3) * IN);
-    struct embed_args embed = {linear, tokens, OUT + 3, 100, rows_out, NULL};
-    backend->ops->embed(backend, backend->stream, &embed);
+    const struct step step = {.num_tokens = OUT + 3, .tokens = tokens};
+    const struct embed_args embed = {&step, linear, 100, rows_out};
+    backend->ops->embed(backend, &embed);
     for (uint32_t i = 0; i < OUT + 3; i++) {
         for (uint32_t k = 0; k < IN; k++) {
             double expected = i < OUT ? want[OUT - 1 - i][k] : 0;
@@ -269,15 +282,16 @@ static void test_every_f16(void **state) {
     struct backend *backend = ops_backend(*state, 1, DTYPE_F32);
     static uint16_t source[OUT * IN];
     for (uint32_t i = 0; i < OUT * IN; i++) source[i] = (uint16_t)i;
-    struct matrix_slice part = {source, DTYPE_F16, OUT, IN, IN};
-    struct linear_spec spec = {&part, NULL, 1};
+    struct matrix_slice part = {{.data = source}, DTYPE_F16, OUT, IN, IN};
+    struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     struct linear *linear = NULL;
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);
     static int32_t tokens[OUT];
     for (int32_t i = 0; i < OUT; i++) tokens[i] = i;
     float *out = ops_guard_alloc(OUT * IN);
-    struct embed_args embed = {linear, tokens, OUT, 0, out, NULL};
-    backend->ops->embed(backend, backend->stream, &embed);
+    const struct step step = {.num_tokens = OUT, .tokens = tokens};
+    const struct embed_args embed = {&step, linear, 0, out};
+    backend->ops->embed(backend, &embed);
     for (uint32_t i = 0; i < OUT * IN; i++) {
         float want = f16_to_f32((uint16_t)i);
         if (isnan(want)) {
@@ -320,16 +334,131 @@ static void test_nonfinite_rows(void **state) {
     matrix_free(&weights);
 }
 
+static const struct {
+    uint32_t out, in, rows;
+} narrow_shapes[] = {{1, 1, 1},    {17, 65, 3},   {48, 64, 1},  {33, 700, 20}, {160, 129, 40},
+                     {130, 96, 8}, {64, 1100, 5}, {20, 33, 70}, {272, 513, 17}};
+
+// The weights as the backend keeps them: its rows as an embedding.
+static float *kept_weights(struct backend *backend, const struct linear *linear, uint32_t out,
+                           uint32_t in) {
+    float *kept = ops_guard_alloc((size_t)out * in);
+    int32_t *ids = malloc(out * sizeof *ids);
+    for (uint32_t i = 0; i < out; i++) ids[i] = (int32_t)i;
+    const struct step step = {.num_tokens = out, .tokens = ids};
+    const struct embed_args args = {&step, linear, 0, kept};
+    backend->ops->embed(backend, &args);
+    free(ids);
+    return kept;
+}
+
+// The share of the weights' energy that rounding may cost: uniform in a step of the scale.
+static void check_kept(const struct matrix *weights, const float *kept, enum quantization bits) {
+    size_t count = (size_t)weights->rows * weights->cols;
+    assert_nmse(kept, weights->exact, count, bits == QUANTIZATION_INT8 ? 3e-5 : 1e-2);
+}
+
+// x as 8-bit numbers times the row's scale, and the sum of exact products.
+static double *narrow_oracle(const float *kept, const struct matrix *bias, const float *x,
+                             uint32_t rows, uint32_t out, uint32_t in) {
+    double *want = malloc((size_t)rows * out * sizeof *want);
+    for (uint32_t row = 0; row < rows; row++) {
+        const float *values = x + (size_t)row * in;
+        float largest = 0;
+        for (uint32_t k = 0; k < in; k++) largest = fmaxf(largest, fabsf(values[k]));
+        for (uint32_t n = 0; n < out; n++) {
+            double sum = 0;
+            for (uint32_t k = 0; k < in; k++) {
+                float rounded = rintf(values[k] * (127.0f / largest));
+                sum += (double)rounded * (double)kept[(size_t)n * in + k];
+            }
+            want[(size_t)row * out + n] = sum * (double)(largest / 127.0f) + bias->exact[n];
+        }
+    }
+    return want;
+}
+
+static void check_quantized(const char *isa, enum quantization bits) {
+    struct backend *backend = ops_quantized_backend(isa, 2, bits);
+    struct backend *scalar = ops_quantized_backend("scalar", 1, bits);
+    for (size_t i = 0; i < ARRAY_LEN(narrow_shapes); i++) {
+        uint32_t out = narrow_shapes[i].out, in = narrow_shapes[i].in, rows = narrow_shapes[i].rows;
+        struct matrix weights = matrix_make(i, out, in, i % 2 ? DTYPE_BF16 : DTYPE_F32);
+        struct matrix bias = matrix_make(i + 100, 1, out, DTYPE_F32);
+        struct linear *linear = linear_of(backend, &weights, &bias);
+        struct linear *reference = linear_of(scalar, &weights, &bias);
+        size_t count = (size_t)rows * out;
+        float *x = ops_guard_alloc((size_t)rows * in);
+        float *got = ops_guard_alloc(count), *same = ops_guard_alloc(count);
+        struct ops_rng rng = ops_rng_of(i + 200);
+        ops_rng_fill(&rng, x, (size_t)rows * in);
+        run(backend, linear, x, got, rows);
+        run(scalar, reference, x, same, rows);
+        ops_assert_same_bits(got, same, rows, out, "scalar");
+        float *kept = kept_weights(backend, linear, out, in);
+        check_kept(&weights, kept, bits);
+        double *want = narrow_oracle(kept, &bias, x, rows, out, in);
+        assert_nmse(got, want, count, LINEAR_NMSE);
+        for (uint32_t row = 0; row < rows; row++) { // each row alone
+            run(backend, linear, x + (size_t)row * in, same + (size_t)row * out, 1);
+        }
+        ops_assert_same_bits(same, got, rows, out, "rows alone");
+        free(want);
+        ops_guard_free(kept, (size_t)out * in);
+        ops_guard_free(x, (size_t)rows * in);
+        ops_guard_free(got, count);
+        ops_guard_free(same, count);
+        backend->ops->linear_destroy(backend, linear);
+        scalar->ops->linear_destroy(scalar, reference);
+        matrix_free(&weights);
+        matrix_free(&bias);
+    }
+    backend_destroy(scalar);
+    backend_destroy(backend);
+}
+
+static void test_int8(void **state) {
+    check_quantized(*state, QUANTIZATION_INT8);
+}
+
+static void test_int4(void **state) {
+    check_quantized(*state, QUANTIZATION_INT4);
+}
+
+// A row with a number that is not finite gives no numbers, and its neighbours are what they were.
+static void test_quantized_nonfinite(void **state) {
+    enum { IN = 80, OUT = 40, ROWS = 3 };
+    struct backend *backend = ops_quantized_backend(*state, 1, QUANTIZATION_INT8);
+    struct matrix weights = matrix_make(9, OUT, IN, DTYPE_BF16);
+    struct linear *linear = linear_of(backend, &weights, NULL);
+    float x[ROWS * IN], clean[ROWS * OUT], out[ROWS * OUT];
+    struct ops_rng rng = ops_rng_of(4);
+    ops_rng_fill(&rng, x, ROWS * IN);
+    memset(x, 0, IN * sizeof *x); // a row of zeros
+    run(backend, linear, x, clean, ROWS);
+    for (uint32_t n = 0; n < OUT; n++) assert_true(clean[n] == 0);
+    x[IN + 3] = INFINITY;
+    run(backend, linear, x, out, ROWS);
+    for (uint32_t n = 0; n < OUT; n++) assert_true(isnan(out[OUT + n]));
+    ops_assert_same_bits(out + 2 * OUT, clean + 2 * OUT, 1, OUT, "row 2");
+    backend->ops->linear_destroy(backend, linear);
+    backend_destroy(backend);
+    matrix_free(&weights);
+}
+
 int main(void) {
     static const struct ops_case cases[] = {
-        {"bf16 weights match double precision and scalar", test_bf16_matches},
-        {"f32 weights match double precision and scalar", test_f32_matches},
+        {"bf16 weights match double precision", test_bf16_matches},
+        {"f32 weights match double precision", test_f32_matches},
         {"bf16: same bits in any batch, any thread count", test_same_bits_bf16},
         {"f32: same bits in any batch, any thread count", test_same_bits_f32},
         {"more rows than a pass takes", test_many_rows},
         {"stacked parts and table rows", test_parts_and_embed},
         {"every f16 number", test_every_f16},
         {"non-finite rows stay alone", test_nonfinite_rows},
+        {"int8 weights are exact sums of rounded numbers", test_int8},
+        {"int4 weights are exact sums of rounded numbers", test_int4},
+        {"int8: zeros and non-finite rows", test_quantized_nonfinite},
     };
     return ops_run("linear", cases, ARRAY_LEN(cases));
 }

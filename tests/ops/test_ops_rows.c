@@ -52,10 +52,10 @@ static void test_rms_norm(void **state) {
         norm_oracle(x, with_residual ? residual : NULL, weight, sum, want, rows, cols, 1e-6);
         struct rms_norm_args args = {x,    with_residual ? residual : NULL, weight, out, rows, cols,
                                      1e-6f};
-        backend->ops->rms_norm(backend, backend->stream, &args);
+        backend->ops->rms_norm(backend, &args);
         args.residual = with_residual ? residual_scalar : NULL;
         args.out = out_scalar;
-        scalar->ops->rms_norm(scalar, scalar->stream, &args);
+        scalar->ops->rms_norm(scalar, &args);
         assert_nmse(out, want, count, ROWS_NMSE);
         assert_true(ops_nmse_f32(out, out_scalar, count) <= ROWS_NMSE);
         ops_assert_same_bits(x, x_before, rows, cols, "the input (B17)");
@@ -86,17 +86,17 @@ static void test_rms_norm_same_bits(void **state) {
         struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
         if (threads == 1) {
             struct rms_norm_args args = {x, NULL, weight, want, ROWS, COLS, 1e-5f};
-            backend->ops->rms_norm(backend, backend->stream, &args);
+            backend->ops->rms_norm(backend, &args);
         }
         for (uint32_t row = 0; row < ROWS; row++) {
             struct rms_norm_args args = {x + row * COLS, NULL, weight, got + row * COLS, 1,
                                          COLS,           1e-5f};
-            backend->ops->rms_norm(backend, backend->stream, &args);
+            backend->ops->rms_norm(backend, &args);
         }
         ops_assert_same_bits(got, want, ROWS, COLS, "rows alone");
         memcpy(got, x, ROWS * COLS * sizeof *x);
         struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f};
-        backend->ops->rms_norm(backend, backend->stream, &args);
+        backend->ops->rms_norm(backend, &args);
         ops_assert_same_bits(got, want, ROWS, COLS, "in place");
         backend_destroy(backend);
     }
@@ -124,9 +124,9 @@ static void test_silu_mul(void **state) {
             want[j] = gate / (1 + exp(-gate)) * (double)gate_up[at + cols];
         }
         struct silu_mul_args args = {gate_up, out, rows, cols};
-        backend->ops->silu_mul(backend, backend->stream, &args);
+        backend->ops->silu_mul(backend, &args);
         args.out = out_scalar;
-        scalar->ops->silu_mul(scalar, scalar->stream, &args);
+        scalar->ops->silu_mul(scalar, &args);
         assert_nmse(out, want, count, ROWS_NMSE);
         assert_true(ops_nmse_f32(out, out_scalar, count) <= ROWS_NMSE);
         ops_guard_free(gate_up, 2 * count);
@@ -148,7 +148,7 @@ static void test_silu_accuracy(void **state) {
         gate_up[COUNT + i] = 1.0f;
     }
     struct silu_mul_args args = {gate_up, out, 1, COUNT};
-    backend->ops->silu_mul(backend, backend->stream, &args);
+    backend->ops->silu_mul(backend, &args);
     double worst = 0;
     for (int i = 0; i < COUNT; i++) {
         double gate = (double)gate_up[i], want = gate / (1 + exp(-gate));
@@ -172,10 +172,10 @@ static void test_nonfinite(void **state) {
     struct silu_mul_args args = {gate_up, clean, 1, COLS};
     for (uint32_t i = 0; i < 2 * COLS; i++) gate_up[i] = 1.0f;
     for (uint32_t i = 0; i < COLS; i++) weight[i] = 1.0f;
-    backend->ops->silu_mul(backend, backend->stream, &args);
+    backend->ops->silu_mul(backend, &args);
     args.out = out;
     for (uint32_t i = 0; i < ARRAY_LEN(odd); i++) gate_up[i * 5] = odd[i];
-    backend->ops->silu_mul(backend, backend->stream, &args);
+    backend->ops->silu_mul(backend, &args);
     for (uint32_t i = 0; i < COLS; i++) {
         if (i % 5 || i / 5 >= ARRAY_LEN(odd)) assert_true(out[i] == clean[i]);
     }
@@ -183,7 +183,7 @@ static void test_nonfinite(void **state) {
     assert_true(out[5] == INFINITY && out[15] == 3e38f);
     assert_true(out[20] == 0 && out[25] == 0 && out[30] == 0);
     struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f};
-    backend->ops->rms_norm(backend, backend->stream, &norm);
+    backend->ops->rms_norm(backend, &norm);
     for (uint32_t i = 0; i < COLS; i++) assert_true(isnan(out[i]));
     ops_guard_free(gate_up, 2 * COLS);
     ops_guard_free(out, COLS);
@@ -201,12 +201,12 @@ static void test_gather_rows(void **state) {
     ops_rng_fill(&rng, x, ROWS * COLS);
     for (uint32_t i = 0; i < PICKED; i++) index[i] = (int32_t)ops_rng_below(&rng, ROWS);
     struct gather_rows_args args = {x, index, out, PICKED, COLS};
-    backend->ops->gather_rows(backend, backend->stream, &args);
+    backend->ops->gather_rows(backend, &args);
     for (uint32_t i = 0; i < PICKED; i++) {
         assert_memory_equal(out + i * COLS, x + index[i] * COLS, COLS * sizeof *x);
     }
     args.rows = 0;
-    backend->ops->gather_rows(backend, backend->stream, &args);
+    backend->ops->gather_rows(backend, &args);
     ops_guard_free(x, ROWS * COLS);
     ops_guard_free(out, PICKED * COLS);
     backend_destroy(backend);

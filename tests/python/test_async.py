@@ -7,12 +7,13 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Callable
 
 import pytest
 from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, same_ids, small
-from nanovllm import LLM, AsyncLLM, ExitedError, SamplingParams
+from nanovllm import LLM, AsyncLLM, CapacityError, ExitedError, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
 LONG = SamplingParams(temperature=0, max_tokens=4000, ignore_eos=True)
@@ -145,6 +146,98 @@ def test_cancelling_the_task_aborts() -> None:
     assert run(test) == 0
 
 
+def test_a_request_has_a_stream_and_an_id() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        stream = await llm.add_request(QUESTION, GREEDY)
+        assert stream.request_ids == [1]
+        chunks = await collect(stream)
+        assert await collect(stream) == []  # read to its end
+        assert not llm.abort(1)
+        return chunks
+
+    chunks = run(test)
+    assert text_of(chunks) == ANSWER
+    times = chunks[-1]["times"]
+    assert list(times.values()) == sorted(times.values())
+    assert all("times" not in chunk for chunk in chunks[:-1])
+
+
+def test_an_aborted_request_ends_with_that_reason() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        stream = await llm.add_request("a", LONG)
+        await stream.__anext__()
+        assert llm.abort(stream.request_ids[0])
+        chunks = await collect(stream)
+        return chunks[-1]["finish_reason"], llm.abort(stream.request_ids[0])
+
+    assert run(test) == ("abort", False)
+
+
+def test_a_closed_stream_gives_nothing_more() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        stream = await llm.add_request("a", LONG)
+        waiting = asyncio.create_task(collect(stream))
+        await asyncio.sleep(0)
+        stream.close()
+        stream.close()
+        await waiting  # ends, whatever it got
+        assert await collect(stream) == []
+        await collect(llm.generate(QUESTION, GREEDY))
+        return len(llm._worker._engine.unfinished())
+
+    assert run(test) == 0
+
+
+def test_what_may_not_wait_is_refused_before_there_is_a_stream() -> None:
+    async def test(llm: AsyncLLM) -> None:
+        entered, done = threading.Event(), threading.Event()
+        engine = llm._worker._engine
+        step = engine.step
+
+        def stepping() -> None:
+            entered.set()
+            assert done.wait(60)
+            step()
+
+        engine.step = stepping  # type: ignore[method-assign]
+        first = await llm.add_request("a", GREEDY)
+        entered.wait()  # nothing is taken in now
+        with pytest.raises(CapacityError, match="max_num_waiting"):
+            await llm.add_request("b")
+        with pytest.raises(CapacityError, match="max_num_waiting"):
+            await collect(llm.generate("b"))
+        assert llm.stats()["num_waiting"] == 1
+        done.set()
+        assert (await collect(first))[-1]["finish_reason"]
+
+    run(test, max_num_waiting=1)
+
+
+def test_a_draining_engine_ends_its_streams_and_takes_no_others() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        stream = await llm.add_request(QUESTION, GREEDY)
+        llm.drain()
+        with pytest.raises(CapacityError, match="draining"):
+            await collect(llm.generate("b"))
+        return text_of(await collect(stream))
+
+    assert run(test) == ANSWER
+
+
+def test_requests_are_added_in_the_order_of_their_arrival() -> None:
+    async def test(llm: AsyncLLM) -> Any:
+        texts = ["a" * 100_000, *"bcdefg"]
+        params = SamplingParams(0, 1, True)
+        streams = await asyncio.gather(
+            *(llm.add_request(text, params) for text in texts), return_exceptions=True
+        )
+        return [s.request_ids[0] for s in streams[1:]], streams[0]
+
+    ids, too_long = run(test)
+    assert ids == [1, 2, 3, 4, 5, 6]
+    assert isinstance(too_long, ValueError)
+
+
 def test_a_refused_request_ends_no_other() -> None:
     async def test(llm: AsyncLLM) -> Any:
         return await asyncio.gather(
@@ -218,7 +311,7 @@ def test_an_engine_that_nobody_holds_is_collected() -> None:
     del llm
     gc.collect()
     assert not worker._thread.is_alive()
-    assert worker._engine.handle.pointer is None
+    assert not worker._engine.handle.pointer
 
 
 def test_a_program_may_end_with_streams_open() -> None:

@@ -52,15 +52,22 @@ def test_an_architecture_that_cannot_run_is_unsupported(tmp_path: Path) -> None:
 
 
 class LostDevice:
-    """The library of an engine whose device is gone: every step fails."""
+    """The library of an engine whose device is gone: a step fails, and nothing is added later."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self._is_lost = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
 
+    def nvllm_engine_add_request(self, *arguments: Any) -> int:
+        if self._is_lost:
+            return self.nvllm_engine_step(None, arguments[-1])
+        return int(self._library.nvllm_engine_add_request(*arguments))
+
     def nvllm_engine_step(self, _engine: Any, error: Any) -> int:
+        self._is_lost = True
         error._obj.status = 7
         error._obj.message = b"the device is gone"
         return 7

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ANSWER, MODEL, QUESTION, small
-from nanovllm import LLM, Config, SamplingParams, Tokenizer, UnsupportedError
+from nanovllm import (
+    LLM,
+    CapacityError,
+    Config,
+    InvalidArgumentError,
+    SamplingParams,
+    Tokenizer,
+    UnsupportedError,
+)
 from nanovllm.config import ConfigArgs
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -173,9 +182,9 @@ def test_ids_that_the_tokenizer_does_not_know_have_no_text(tmp_path: Path) -> No
         assert output["text"] == llm.tokenizer.decode(output["token_ids"])
 
 
-def test_quantization_is_refused_with_a_sentence() -> None:
-    with pytest.raises(UnsupportedError, match="quantization is 'int8', but this version"):
-        LLM(MODEL, quantization="int8")
+def test_an_unknown_quantization_is_refused_with_a_sentence() -> None:
+    with pytest.raises(InvalidArgumentError, match="quantization is int3, want none, int8 or int4"):
+        LLM(MODEL, quantization="int3")
 
 
 @pytest.mark.parametrize(
@@ -223,6 +232,44 @@ def test_the_typed_options_are_the_configs() -> None:
     assert list(ConfigArgs.__annotations__) == list(Config.__annotations__)[1:]
 
 
+def test_times_are_in_order_and_of_the_monotonic_clock(llm: LLM) -> None:
+    before = time.monotonic()
+    times = llm.generate(["a"], SamplingParams(0, 3, True), False)[0]["times"]
+    assert list(times) == ["arrival", "first_scheduled", "first_token", "last_token"]
+    moments = [before, *times.values(), time.monotonic()]
+    assert moments == sorted(moments)
+
+
+@pytest.mark.parametrize("bound", [{"max_num_waiting": 2}, {"max_waiting_tokens": 5}])
+def test_prompts_that_may_not_wait_are_held_back(bound: dict[str, int]) -> None:
+    with LLM(MODEL, **small(max_num_seqs=2, **bound)) as llm:
+        outputs = llm.generate([[i, 2, 3] for i in range(20)], SamplingParams(0, 4, True), False)
+        assert [len(output["token_ids"]) for output in outputs] == [4] * 20
+
+
+def test_more_requests_than_may_wait_are_an_error() -> None:
+    with LLM(MODEL, **small(max_num_waiting=1)) as llm:
+        llm.add_request("a", SamplingParams(0, 2, True))
+        with pytest.raises(CapacityError, match="1 requests are waiting, as many as max_num"):
+            llm.add_request("b")
+        llm.step()
+        llm.add_request("b", SamplingParams(0, 2, True))
+
+
+def test_a_draining_engine_finishes_what_it_has(own: LLM) -> None:
+    seq_id = own.add_request("a", SamplingParams(0, 3, True))
+    own.drain()
+    with pytest.raises(CapacityError, match="draining"):
+        own.add_request("b")
+    with pytest.raises(CapacityError, match="^prompt 0: the engine is draining"):
+        own.generate(["b", "c"], use_tqdm=False)
+    ended: list[int] = []
+    while not own.is_finished():
+        ended += [seq_id for seq_id, _ in own.step()[0]]
+    # generate stepped as long as that could have made room.
+    assert ended == [seq_id]
+
+
 def test_an_engine_that_nobody_holds_is_collected() -> None:
     llm = LLM(MODEL, **small())
     llm.add_request("a")
@@ -230,7 +277,7 @@ def test_an_engine_that_nobody_holds_is_collected() -> None:
     del llm
     gc.collect()
     assert gone() is None
-    assert handle.pointer is None
+    assert not handle.pointer
 
 
 def test_a_forked_child_cannot_use_the_engine(own: LLM) -> None:

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT
-from nanovllm import LLM, SamplingParams
+from nanovllm import LLM, SamplingParams, Tokenizer
 from nanovllm._interrupt import deferred
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -74,6 +75,67 @@ def test_an_interrupt_of_step_loses_no_output(own: LLM) -> None:
     assert own.is_finished()
 
 
+def test_an_interrupt_ends_loading() -> None:
+    with pytest.raises(KeyboardInterrupt), deferred():
+        signal.raise_signal(signal.SIGINT)  # only noted: the library asks for it
+        LLM(MODEL, device=DEVICE)
+        pytest.fail("it was loaded")
+
+
+# Long enough for the library to ask, and no work of minutes if it does not.
+HUGE = "Once upon a time " * 300_000
+
+
+def test_an_interrupt_ends_a_long_encode() -> None:
+    tokenizer, ended = Tokenizer(MODEL), False
+    with pytest.raises(KeyboardInterrupt), deferred():
+        signal.raise_signal(signal.SIGINT)  # noted only: comes when the library asks
+        tokenizer.encode(HUGE)
+        ended = True
+    assert not ended
+    assert tokenizer.encode("a")
+
+
+def test_an_interrupt_ends_a_long_render(tmp_path: Path) -> None:
+    template, ended = tmp_path / "t.jinja", False
+    loop = "{% for a in range(99999) %}"
+    template.write_text(loop + loop + "{% endfor %}{% endfor %}")
+    tokenizer = Tokenizer(MODEL, chat_template=str(template))
+    with pytest.raises(KeyboardInterrupt):
+        with deferred():
+            signal.raise_signal(signal.SIGINT)
+            tokenizer.apply_chat_template([{"role": "user", "content": "x"}])
+            ended = True
+    assert not ended
+
+
+def test_an_interrupt_ends_a_long_prompt_of_generate(own: LLM) -> None:
+    add = own._engine.add
+
+    def adding(*arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        add(*arguments)
+
+    own._engine.add = adding  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        own.generate([HUGE], GREEDY, use_tqdm=False)
+    own._engine.add = add  # type: ignore[method-assign]
+    assert own.stats()["num_requests_added"] == 0
+    assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
+
+
+def test_a_handler_that_does_not_raise_lets_an_encode_go_on() -> None:
+    calls = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: calls.append(number))
+    try:
+        with deferred():
+            signal.raise_signal(signal.SIGINT)
+            assert Tokenizer(MODEL).encode(HUGE)
+            assert calls == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_handler_of_ones_own_may_let_it_go_on(own: LLM) -> None:
     calls = []
 
@@ -100,7 +162,7 @@ def test_ignored_interrupts_stay_ignored(own: LLM) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGVTALRM, signal.SIGTERM, signal.SIGUSR1])
 def test_a_handler_that_raises_ends_generate_between_steps(own: LLM, number: int) -> None:
     def handler(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT
 from nanovllm import LLM, ExitedError, NanovllmError, SamplingParams
-from nanovllm._engine import exclusive
+from nanovllm._engine import exclusive, using
 from nanovllm._fair_lock import FairLock
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -63,14 +64,49 @@ def test_their_requests_are_batched(own: LLM) -> None:
 
 
 def test_python_runs_while_the_engine_steps(own: LLM) -> None:
-    # A step that waits for another Python thread ends only if it has let go of the GIL.
-    entered, done = threading.Event(), threading.Event()
-    step = own._engine.lib.nvllm_engine_step
+    # Python does not take the GIL away from a thread now: another one runs when it is let go of.
+    interval = sys.getswitchinterval()
+    is_inside = False  # a call of nvllm_engine_step
+    has_run = threading.Event()
 
-    def work() -> str:
-        entered.wait()
-        done.set()
-        return "ran"
+    def work() -> None:
+        while not has_run.is_set() and not is_over.is_set():
+            if is_inside:
+                has_run.set()
+            time.sleep(0)
+
+    class Library:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+        def nvllm_engine_step(self, *arguments: Any) -> int:
+            nonlocal is_inside
+            if has_run.is_set():
+                raise KeyboardInterrupt  # seen: no need to go on
+            is_inside = True
+            status = lib.nvllm_engine_step(*arguments)
+            is_inside = False
+            return int(status)
+
+    lib = own._engine.lib
+    own._engine.lib = Library()  # type: ignore[assignment]
+    is_over = threading.Event()
+    thread = threading.Thread(target=work)
+    try:
+        sys.setswitchinterval(1000)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            own.generate([[1]], LONG, False)
+    finally:
+        sys.setswitchinterval(interval)
+        is_over.set()
+        thread.join()
+    assert has_run.is_set()
+
+
+def test_no_call_but_the_drivers_waits_for_a_step(own: LLM) -> None:
+    # The step ends only when another thread has made all these calls.
+    entered, done = threading.Event(), threading.Event()
 
     class Library:
         def __getattr__(self, name: str) -> Any:
@@ -78,22 +114,24 @@ def test_python_runs_while_the_engine_steps(own: LLM) -> None:
 
         def step(self, *arguments: Any) -> int:
             entered.set()
-            done.wait()
-            return step(*arguments)
+            assert done.wait(60)
+            return int(lib.nvllm_engine_step(*arguments))
+
+    def work() -> Any:
+        entered.wait()
+        seq_id = own.add_request("a", SamplingParams(0, 3, True))
+        added = own.stats()["num_requests_added"]
+        own.drain()
+        done.set()
+        return seq_id, added
 
     lib = own._engine.lib
     own._engine.lib = Library()  # type: ignore[assignment]
     results = in_threads(lambda: own.generate([QUESTION], GREEDY, False)[0]["text"], work)
-    assert results == [ANSWER, "ran"]
-
-
-def test_the_library_is_called_without_the_gil() -> None:
-    import ctypes
-
-    from nanovllm import _library
-
-    # PyDLL, the other kind, keeps the GIL.
-    assert type(_library.library()) is ctypes.CDLL
+    assert results == [ANSWER, (2, 2)]
+    own._engine.lib = lib
+    while not own.is_finished():
+        own.step()
 
 
 def test_exit_ends_another_threads_generate(own: LLM) -> None:
@@ -115,6 +153,31 @@ def test_exit_ends_another_threads_generate(own: LLM) -> None:
     assert results[1] is None
 
 
+def test_exit_waits_for_those_inside(own: LLM) -> None:
+    entered = threading.Event()
+
+    class Library:
+        def __getattr__(self, name: str) -> Any:
+            return self.add if name == "nvllm_engine_add_request" else getattr(lib, name)
+
+        def add(self, *arguments: Any) -> int:
+            entered.set()
+            while not own._engine.handle.is_ending:
+                pass
+            return int(lib.nvllm_engine_add_request(*arguments))
+
+    lib = own._engine.lib
+    own._engine.lib = Library()  # type: ignore[assignment]
+
+    def leave() -> None:
+        entered.wait()
+        own.exit()
+
+    assert in_threads(lambda: own.add_request("a"), leave) == [1, None]
+    with pytest.raises(ExitedError):
+        own.stats()
+
+
 def test_many_threads_exit_once(own: LLM) -> None:
     assert in_threads(*[own.exit] * 8) == [None] * 8
 
@@ -130,7 +193,9 @@ def test_add_request_from_threads(own: LLM) -> None:
 
 def test_a_call_from_inside_a_call_is_an_error(own: LLM) -> None:
     with exclusive(own._engine), pytest.raises(NanovllmError, match="inside one of its own calls"):
-        own.stats()
+        own.step()
+    with using(own._engine), pytest.raises(NanovllmError, match="inside one of its own calls"):
+        own.exit()
     assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
 
 

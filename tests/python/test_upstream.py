@@ -144,7 +144,7 @@ def test_generate_returns_dicts_in_request_order(llm: LLM) -> None:
 
 def test_the_keys_of_an_output(llm: LLM) -> None:
     output = llm.generate(["a"], STORY, False)[0]
-    assert list(output) == ["text", "token_ids", "finish_reason", "num_cached_tokens"]
+    assert list(output) == ["text", "token_ids", "finish_reason", "num_cached_tokens", "times"]
 
 
 def test_eos_is_part_of_ids_and_text(llm: LLM) -> None:

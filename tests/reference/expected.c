@@ -43,8 +43,8 @@ void expected_run_family(struct mini_engine *engine, const char *folder,
         const struct safetensors_tensor *last = tensor(expected, seq, "last_logits");
         assert_true(input->size_bytes <= sizeof ids);
         assert_true(last->size_bytes == vocab * sizeof *want);
-        memcpy(ids, input->data, input->size_bytes);
-        memcpy(want, last->data, last->size_bytes);
+        assert_non_null(byte_source_get(&input->source, 0, input->size_bytes, ids, &err));
+        assert_non_null(byte_source_get(&last->source, 0, last->size_bytes, want, &err));
         struct mini_request request = {
             .prompt = ids, .num_prompt = (uint32_t)input->shape[0], .max_new = 1, .logits = logits};
         mini_run(engine, &request, 1);

@@ -10,6 +10,16 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
           r"|\s*[\r\n]|\s+(?!\S)|\s+")
+DEEPSEEK = [
+    r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+NOT_HAN = r"&&[^\p{Han}]"
+KIMI = (r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[%s]*[%s]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[%s]+[%s]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+") % (
+            UPPER + NOT_HAN, LOWER + NOT_HAN, UPPER + NOT_HAN, LOWER + NOT_HAN)
 TEXTS = [
     "", " ", "a", "   a", "a   ", "a\n", " \n \n x", "\r\n\r\n", "\t\tx", "Hello, World! 1234567",
     "I'm you'RE he'LL 'S 's'' don't\u017f '\u017fx 'ſ", "x  \u3000y\u00a0\u0085z\u2028",
@@ -18,6 +28,10 @@ TEXTS = [
     "ab cab ab abab", "a << b >> c", "....<<>>", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "abcabc" * 20, "the quick brown fox", "!!!???...\n\n--", "\U0001f469\u200d\U0001f467 \u200b",
     "\u0915\u094d\u0937\u093f \u05e9\u05dc\u05d5\u05dd", "x\u0001y\u0007",
+    # Added after Unicode 14; kinds of letters; signs that are no punctuation; compatible characters.
+    "\U0001fa77 \U0001faf8\U00010d4a\U00010d40 \u0cf3x \U0001f6dc!", "camelCase HTTPServer'S \u01c5a \u02b0",
+    "a$b+c~d `e` \u20ac\u3002\u2e52\u00ab<", "\ufb01 \u00bd \u2460 \uff21\u0301 \u3131\u314f \u304b\uff9e \ufdfa",
+    "\u00a0\u00b5\u2126 \u3392\u32ff \u1e9b\u0323",
 ]
 
 
@@ -66,6 +80,19 @@ def main():
                                              byte_level(False, True))},
         "rows of digits": {"pre_tokenizer": sequence({"type": "Digits", "individual_digits": False},
                                                      byte_level(False, True))},
+        "deepseek v3": {"pre_tokenizer": sequence(*map(split, DEEPSEEK), byte_level())},
+        "kimi k2": {"pre_tokenizer": sequence(split(KIMI), byte_level())},
+        "truncation and padding": {
+            "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst",
+                           "stride": 0},
+            "padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None,
+                        "pad_id": 0, "pad_type_id": 0, "pad_token": "!"}},
+        "nfkc": {"normalizer": {"type": "NFKC"}},
+        "white space": {"pre_tokenizer": sequence({"type": "Whitespace"}, byte_level())},
+        "white space only": {"pre_tokenizer": sequence({"type": "WhitespaceSplit"}, byte_level())},
+        "punctuation": {"pre_tokenizer": sequence({"type": "Punctuation"}, byte_level())},
+        "rows of punctuation": {"pre_tokenizer": sequence(
+            {"type": "Punctuation", "behavior": "Contiguous"}, byte_level())},
         "empty matches": {"pre_tokenizer": sequence(split(r"x*|\b"), byte_level())},
         "unknown bytes": {"drop": ["a"], "model": {"unk_token": "!"}, "added_tokens": []},
         "fused unknown bytes": {"drop": ["a", "b"], "model": {"unk_token": "!", "fuse_unk": True},
@@ -94,6 +121,8 @@ def main():
         whole["model"].update(change.get("model", {}))
         whole.update({k: v for k, v in change.items() if k not in ("drop", "model")})
         tokenizer = Tokenizer.from_str(json.dumps(whole))
+        tokenizer.no_truncation()  # transformers sets both anew for each call
+        tokenizer.no_padding()
         cases = []
         for text in TEXTS:
             ids = tokenizer.encode(text).ids

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "base/cpu.h"
+#include "backend/cpu/kernels.h"
 #include "support/mini_engine.h"
 
 enum { NUM_PROMPT = 150, NUM_NEW = 12, NUM_OTHERS = 64, OTHER_TOKENS_MAX = 48 };
@@ -173,37 +173,37 @@ static void check_isa(const char *isa) {
     check_model("tests/reference/data/qwen3-moe-mixed", isa);
 }
 
-static void test_scalar(void **state) {
-    (void)state;
-    // The small ones: scalar code is slow.
+// The small ones: scalar code is slow.
+static void check_scalar(void) {
     check_model("tests/reference/data/qwen3", "scalar");
     check_model("tests/reference/data/llama-bias", "scalar");
     check_model("tests/reference/data/qwen3-moe-mixed", "scalar");
 }
 
-static void test_avx2(void **state) {
-    (void)state;
-    if (!cpu_features().avx2) {
-        print_message("skipped: this CPU has no AVX2\n");
+static void test_isa(void **state) {
+    struct cpu_isa table[CPU_ISA_COUNT];
+    cpu_isa_table(table);
+    const struct cpu_isa *isa = &table[*(const int *)*state];
+    if (!isa->kernels) {
+        print_message("skipped: this machine has no %s\n", isa->name);
         skip();
     }
-    check_isa("avx2");
-}
-
-static void test_avx512(void **state) {
-    (void)state;
-    if (!cpu_features().avx512) {
-        print_message("skipped: this CPU has no AVX-512\n");
-        skip();
+    if (strcmp(isa->name, "scalar") == 0) {
+        check_scalar();
+    } else {
+        check_isa(isa->name);
     }
-    check_isa("avx512");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scalar),
-        cmocka_unit_test(test_avx2),
-        cmocka_unit_test(test_avx512),
-    };
+    static int index[CPU_ISA_COUNT];
+    struct CMUnitTest tests[CPU_ISA_COUNT];
+    struct cpu_isa table[CPU_ISA_COUNT];
+    cpu_isa_table(table);
+    for (int i = 0; i < CPU_ISA_COUNT; i++) {
+        index[i] = i;
+        tests[i] = (struct CMUnitTest){
+            .name = table[i].name, .test_func = test_isa, .initial_state = &index[i]};
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,11 +27,12 @@ static void check_prompt(const struct nvllm_chat_template *chat_template,
     size_t len = 0, num_ids = 0;
     int32_t *ids = NULL;
     struct nvllm_error error = {0};
-    if (nvllm_chat_template_render(chat_template, chat, strlen(chat), &prompt, &len, &error)) {
+    if (nvllm_chat_template_render(chat_template, chat, strlen(chat), NULL, &prompt, &len,
+                                   &error)) {
         fail_msg("%s: %s", chat, error.message);
     }
     assert_string_equal(prompt, json_string_value(json_object_get(item, "prompt")));
-    if (nvllm_tokenizer_encode(tokenizer, prompt, len, 0, &ids, &num_ids, &error)) {
+    if (nvllm_tokenizer_encode(tokenizer, prompt, len, 0, NULL, &ids, &num_ids, &error)) {
         fail_msg("%s", error.message);
     }
     const json_t *want = json_object_get(item, "prompt_token_ids");

@@ -62,6 +62,18 @@ function check_conditional(line) {
     fault("#if belongs in base/")
 }
 
+# What depends on the process's locale. A printf's format stands in its line or in the next.
+function check_locale(code, line) {
+    if (FILENAME ~ /^src\/base\/c_locale\.[ch]$/) return
+    if (code ~ /(^|[^A-Za-z0-9_])(strto(d|f|ld)|atof|vsnprintf|strerror|strftime|setlocale|localeconv|strcoll|strxfrm|strn?casecmp|to(upper|lower)|is(alpha|alnum|upper|lower|space|print|graph|punct|cntrl|blank)|[a-z]*scanf|mbs?r?towcs?|wcwidth)[ \t]*\(/)
+        fault("this depends on the locale: use base/c_locale.h")
+    if (code ~ /(^|[^A-Za-z0-9_])(snprintf|fprintf)[ \t]*\(/) last_printf = FNR
+    if (last_printf && FNR - last_printf <= 1 && line ~ /"[^"]*%[-+ #0]*[0-9*]*(\.[0-9*]+)?[aAeEfFgG]/) {
+        fault("a number printed by the locale: use c_locale_snprintf")
+        last_printf = 0
+    }
+}
+
 # The code of a line: without strings, character constants and comments.
 function code_of(line,    code, i) {
     gsub(/\\./, "", line)
@@ -100,6 +112,7 @@ FNR == 1 {
     layer = layer_of_path(FILENAME)
     in_comment = 0
     function_start = 0
+    last_printf = 0
     if (layer != "tests" && !(layer in allowed)) fault("src/" layer " is not a known layer")
 }
 
@@ -125,6 +138,7 @@ FNR == 1 {
             fault("abort belongs in CHECK (base/check.h)")
         if (code ~ /(^|[^A-Za-z0-9_])(printf|puts|putchar|vprintf|perror)[ \t]*\(/ || code ~ /(^|[^A-Za-z0-9_])stdout([^A-Za-z0-9_]|$)/)
             fault("only cmd/ prints")
+        check_locale(code, $0)
         if (code ~ /(^|[^A-Za-z0-9_])stderr([^A-Za-z0-9_]|$)/ && FILENAME !~ /^src\/base\/(log|check)\.c$/)
             fault("only cmd/ prints; the library logs through base/log.h")
     }

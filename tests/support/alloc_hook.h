@@ -4,8 +4,8 @@
  * sanitizers and valgrind.
  *
  * Counted and failed: malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign, from any
- * thread, and mmap of anonymous memory or files when called from outside glibc (our mappings,
- * PCRE2's JIT). Not covered: what glibc maps for itself (thread stacks, large malloc blocks count
+ * thread, and mmap of anonymous memory or files when called from outside glibc (our
+ * mappings). Not covered: what glibc maps for itself (thread stacks, large malloc blocks count
  * as malloc), operator new's callers only through malloc, sbrk, and device memory. */
 #ifndef SUPPORT_ALLOC_HOOK_H
 #define SUPPORT_ALLOC_HOOK_H

@@ -13,13 +13,12 @@ enum command_kind {
     EMBED,
     RMS_NORM,
     LINEAR,
-    LOGITS,
     ATTENTION_PREPARE,
-    ATTENTION_PLAN,
     ATTENTION,
     SILU_MUL,
     GATHER_ROWS,
     SAMPLE,
+    COUNTS_BEGIN,
     GRAPH,
 };
 
@@ -29,20 +28,27 @@ struct copy {
     size_t bytes;
 };
 
+struct counts_begin {
+    struct token_counts *counts;
+    uint32_t slot;
+    const int32_t *ids; // the device's copy
+    uint32_t num_prompt, num_ids;
+};
+
+// An op's arguments borrow the step during the call, so a command has a copy.
 struct command {
     enum command_kind kind;
+    struct step step;
     union {
         struct copy copy;
         struct embed_args embed;
         struct rms_norm_args rms_norm;
         struct linear_args linear;
-        struct logits_args logits;
-        struct attention_prepare_args attention_prepare;
-        struct attention_plan_args attention_plan;
         struct attention_args attention;
         struct silu_mul_args silu_mul;
         struct gather_rows_args gather_rows;
         struct sample_args sample;
+        struct counts_begin counts_begin;
         struct backend_graph *graph;
     } as;
 };
@@ -56,17 +62,19 @@ struct backend_graph {
     struct command commands[]; // [num_commands]
 };
 
-enum { QUEUE_MAX = 4096, RECORD_MAX = 512 };
+enum { QUEUE_MAX = 4096, RECORD_MAX = 512, IDS_MAX = 1 << 15 };
 
 static struct {
     const struct backend_ops *cpu;
+    const struct backend_sampler *cpu_sampler;
     struct backend_ops ops;
     struct command queue[QUEUE_MAX]; // ring, by number modulo QUEUE_MAX
     uint64_t num_enqueued, num_run;
+    int32_t ids[IDS_MAX]; // of sequences whose counts begin
+    uint32_t num_ids;
     struct command recorded[RECORD_MAX];
     uint32_t num_recorded;
     bool is_recording, is_broken;
-    const uint32_t *block_table_stride; // of the last plan
     size_t memory_bytes;
     enum fake_fault fault;
     uint32_t occasions_left;
@@ -105,18 +113,38 @@ static bool fails(enum fake_fault fault) {
 
 // The device's kernels find the lengths in device memory: a recorded step has only old ones on the
 // host. Sequences without context, which pad a step, come last and are not run.
-static void run_attention(struct backend *backend, struct attention_args args) {
-    while (args.num_seqs && args.context_len[args.num_seqs - 1] == 0) args.num_seqs--;
-    args.num_tokens = (uint32_t)args.query_start[args.num_seqs];
-    args.block_table_stride = *fake.block_table_stride;
-    args.max_query_len = args.max_context_len = 0;
-    for (uint32_t i = 0; i < args.num_seqs; i++) {
-        uint32_t context_len = (uint32_t)args.context_len[i];
-        uint32_t query_len = (uint32_t)(args.query_start[i + 1] - args.query_start[i]);
-        if (context_len > args.max_context_len) args.max_context_len = context_len;
-        if (query_len > args.max_query_len) args.max_query_len = query_len;
+static void run_attention(struct backend *backend, const struct command *command) {
+    struct step step = command->step;
+    struct attention_args args = command->as.attention;
+    args.step = &step;
+    while (step.num_seqs && step.context_len[step.num_seqs - 1] == 0) step.num_seqs--;
+    step.num_tokens = (uint32_t)step.query_start[step.num_seqs];
+    step.block_table_stride = *step.device_stride;
+    step.max_query_len = step.max_context_len = 0;
+    for (uint32_t i = 0; i < step.num_seqs; i++) {
+        uint32_t context_len = (uint32_t)step.context_len[i];
+        uint32_t query_len = (uint32_t)(step.query_start[i + 1] - step.query_start[i]);
+        if (context_len > step.max_context_len) step.max_context_len = context_len;
+        if (query_len > step.max_query_len) step.max_query_len = query_len;
     }
-    fake.cpu->attention(backend, NULL, &args);
+    fake.cpu->attention(backend, &args);
+}
+
+static void run_embed(struct backend *backend, const struct command *command) {
+    struct embed_args args = command->as.embed;
+    args.step = &command->step;
+    fake.cpu->embed(backend, &args);
+}
+
+static void run_attention_prepare(struct backend *backend, const struct command *command) {
+    struct attention_args args = command->as.attention;
+    args.step = &command->step;
+    fake.cpu->attention_prepare(backend, &args);
+}
+
+static void run_counts_begin(struct backend *backend, const struct counts_begin *args) {
+    fake.cpu_sampler->counts_begin(backend, args->counts, args->slot, args->ids, args->num_prompt,
+                                   args->num_ids);
 }
 
 static void run_simple(struct backend *b, const struct command *command) {
@@ -126,34 +154,31 @@ static void run_simple(struct backend *b, const struct command *command) {
         memcpy(command->as.copy.to, command->as.copy.from, command->as.copy.bytes);
         return;
     case EMBED:
-        cpu->embed(b, NULL, &command->as.embed);
+        run_embed(b, command);
         return;
     case RMS_NORM:
-        cpu->rms_norm(b, NULL, &command->as.rms_norm);
+        cpu->rms_norm(b, &command->as.rms_norm);
         return;
     case LINEAR:
-        cpu->linear(b, NULL, &command->as.linear);
-        return;
-    case LOGITS:
-        cpu->logits(b, NULL, &command->as.logits);
+        cpu->linear(b, &command->as.linear);
         return;
     case ATTENTION_PREPARE:
-        cpu->attention_prepare(b, NULL, &command->as.attention_prepare);
-        return;
-    case ATTENTION_PLAN:
-        fake.block_table_stride = command->as.attention_plan.block_table_stride;
+        run_attention_prepare(b, command);
         return;
     case ATTENTION:
-        run_attention(b, command->as.attention);
+        run_attention(b, command);
         return;
     case SILU_MUL:
-        cpu->silu_mul(b, NULL, &command->as.silu_mul);
+        cpu->silu_mul(b, &command->as.silu_mul);
         return;
     case GATHER_ROWS:
-        cpu->gather_rows(b, NULL, &command->as.gather_rows);
+        cpu->gather_rows(b, &command->as.gather_rows);
         return;
     case SAMPLE:
-        cpu->sample(b, NULL, &command->as.sample);
+        fake.cpu_sampler->sample(b, &command->as.sample);
+        return;
+    case COUNTS_BEGIN:
+        run_counts_begin(b, &command->as.counts_begin);
         return;
     case GRAPH:
         CHECK(false, "a graph inside a graph");
@@ -193,9 +218,7 @@ static enum status report(struct err *err) {
     return err_set(err, ERR_DEVICE, "the fake device is broken");
 }
 
-static enum status fake_synchronize(struct backend *backend, struct backend_stream *stream,
-                                    struct err *err) {
-    (void)stream;
+static enum status fake_synchronize(struct backend *backend, struct err *err) {
     CHECK(!fake.is_recording, "waiting inside a recording");
     run_until(backend, fake.num_enqueued);
     return report(err);
@@ -215,11 +238,13 @@ static void fake_release(struct backend *backend, void *dev) {
     fake.cpu->release(backend, dev);
 }
 
-static void fake_copy(struct backend *backend, struct backend_stream *stream, void *to,
-                      const void *from, size_t bytes) {
-    (void)stream;
+static void fake_upload(struct backend *backend, void *dev, const void *host, size_t bytes) {
     if (!bytes) return;
-    enqueue(backend, &(struct command){.kind = COPY, .as.copy = {to, from, bytes}});
+    enqueue(backend, &(struct command){.kind = COPY, .as.copy = {dev, host, bytes}});
+}
+
+static void fake_download(struct backend *backend, void *host, const void *dev, size_t bytes) {
+    fake_upload(backend, host, dev, bytes);
 }
 
 static enum status fake_event_create(struct backend *backend, struct backend_event **out,
@@ -239,9 +264,8 @@ static void fake_event_destroy(struct backend *backend, struct backend_event *ev
     free(event);
 }
 
-static void fake_event_record(struct backend *backend, struct backend_stream *stream,
-                              struct backend_event *event) {
-    (void)backend, (void)stream;
+static void fake_event_record(struct backend *backend, struct backend_event *event) {
+    (void)backend;
     event->at = fake.num_enqueued;
 }
 
@@ -254,9 +278,8 @@ static enum status fake_event_wait(struct backend *backend, struct backend_event
     return report(err);
 }
 
-static enum status fake_graph_begin(struct backend *backend, struct backend_stream *stream,
-                                    struct err *err) {
-    (void)backend, (void)stream;
+static enum status fake_graph_begin(struct backend *backend, struct err *err) {
+    (void)backend;
     CHECK(!fake.is_recording, "a recording inside a recording");
     if (fails(FAKE_FAULT_GRAPH_BEGIN)) return err_set(err, ERR_DEVICE, "fake: no recording");
     fake.is_recording = true;
@@ -264,9 +287,9 @@ static enum status fake_graph_begin(struct backend *backend, struct backend_stre
     return OK;
 }
 
-static enum status fake_graph_end(struct backend *backend, struct backend_stream *stream,
-                                  struct backend_graph **out, struct err *err) {
-    (void)backend, (void)stream;
+static enum status fake_graph_end(struct backend *backend, struct backend_graph **out,
+                                  struct err *err) {
+    (void)backend;
     CHECK(fake.is_recording, "no recording");
     fake.is_recording = false;
     if (fails(FAKE_FAULT_GRAPH_END)) return err_set(err, ERR_DEVICE, "fake: no graph");
@@ -281,9 +304,7 @@ static enum status fake_graph_end(struct backend *backend, struct backend_stream
     return OK;
 }
 
-static void fake_graph_launch(struct backend *backend, struct backend_stream *stream,
-                              struct backend_graph *graph) {
-    (void)stream;
+static void fake_graph_launch(struct backend *backend, struct backend_graph *graph) {
     fake.counts.num_graph_launches++;
     enqueue(backend, &(struct command){.kind = GRAPH, .as.graph = graph});
 }
@@ -303,101 +324,179 @@ static enum status fake_memory(struct backend *backend, size_t *free_bytes, size
     return OK;
 }
 
-static void fake_embed(struct backend *backend, struct backend_stream *stream,
-                       const struct embed_args *args) {
-    (void)stream;
-    enqueue(backend, &(struct command){.kind = EMBED, .as.embed = *args});
+static void fake_embed(struct backend *backend, const struct embed_args *args) {
+    enqueue(backend, &(struct command){.kind = EMBED, .step = *args->step, .as.embed = *args});
 }
 
-static void fake_rms_norm(struct backend *backend, struct backend_stream *stream,
-                          const struct rms_norm_args *args) {
-    (void)stream;
+static void fake_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
     enqueue(backend, &(struct command){.kind = RMS_NORM, .as.rms_norm = *args});
 }
 
-static void fake_linear(struct backend *backend, struct backend_stream *stream,
-                        const struct linear_args *args) {
-    (void)stream;
+static void fake_linear(struct backend *backend, const struct linear_args *args) {
     enqueue(backend, &(struct command){.kind = LINEAR, .as.linear = *args});
 }
 
-static void fake_logits(struct backend *backend, struct backend_stream *stream,
-                        const struct logits_args *args) {
-    (void)stream;
-    enqueue(backend, &(struct command){.kind = LOGITS, .as.logits = *args});
+static void fake_attention_prepare(struct backend *backend, const struct attention_args *args) {
+    enqueue(backend, &(struct command){
+                         .kind = ATTENTION_PREPARE, .step = *args->step, .as.attention = *args});
 }
 
-static void fake_attention_prepare(struct backend *backend, struct backend_stream *stream,
-                                   const struct attention_prepare_args *args) {
-    (void)stream;
-    enqueue(backend, &(struct command){.kind = ATTENTION_PREPARE, .as.attention_prepare = *args});
+static void fake_attention(struct backend *backend, const struct attention_args *args) {
+    enqueue(backend,
+            &(struct command){.kind = ATTENTION, .step = *args->step, .as.attention = *args});
 }
 
-static void fake_attention_plan(struct backend *backend, struct backend_stream *stream,
-                                const struct attention_plan_args *args) {
-    (void)stream;
-    enqueue(backend, &(struct command){.kind = ATTENTION_PLAN, .as.attention_plan = *args});
-}
-
-static void fake_attention(struct backend *backend, struct backend_stream *stream,
-                           const struct attention_args *args) {
-    if (args->prepare) fake_attention_prepare(backend, stream, args->prepare);
-    struct command command = {.kind = ATTENTION, .as.attention = *args};
-    command.as.attention.prepare = NULL;
-    enqueue(backend, &command);
-}
-
-static void fake_silu_mul(struct backend *backend, struct backend_stream *stream,
-                          const struct silu_mul_args *args) {
-    (void)stream;
+static void fake_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     enqueue(backend, &(struct command){.kind = SILU_MUL, .as.silu_mul = *args});
 }
 
-static void fake_gather_rows(struct backend *backend, struct backend_stream *stream,
-                             const struct gather_rows_args *args) {
-    (void)stream;
+static void fake_gather_rows(struct backend *backend, const struct gather_rows_args *args) {
     enqueue(backend, &(struct command){.kind = GATHER_ROWS, .as.gather_rows = *args});
 }
 
-static void fake_sample(struct backend *backend, struct backend_stream *stream,
-                        const struct sample_args *args) {
-    (void)stream;
+static void fake_sample(struct backend *backend, const struct sample_args *args) {
     enqueue(backend, &(struct command){.kind = SAMPLE, .as.sample = *args});
 }
+
+static enum status fake_weights_finish(struct backend *backend, struct err *err) {
+    (void)backend, (void)err;
+    return OK; // the CPU's linears are made at once
+}
+
+static enum status fake_model_create(struct backend *backend, const struct fused_model_spec *spec,
+                                     struct fused_model **out, struct err *err) {
+    (void)backend, (void)spec, (void)err;
+    *out = NULL;
+    return OK;
+}
+
+static void fake_model_destroy(struct backend *backend, struct fused_model *model) {
+    (void)backend, (void)model;
+}
+
+static void fake_step_begin(struct backend *backend, struct fused_model *model,
+                            struct kv_cache *cache, const struct step *step) {
+    (void)backend, (void)model, (void)cache, (void)step;
+}
+
+static bool fake_project_in(struct backend *backend, const struct project_in_args *args) {
+    (void)backend, (void)args;
+    return false;
+}
+
+static bool fake_project_out(struct backend *backend, const struct project_out_args *args) {
+    (void)backend, (void)args;
+    return false;
+}
+
+// Done for decodes alone, as on a real device.
+static bool fake_attend(struct backend *backend, const struct attention_args *args) {
+    if (args->step->max_query_len > 1) return false;
+    fake_attention_prepare(backend, args);
+    fake_attention(backend, args);
+    return true;
+}
+
+static bool fake_layers(struct backend *backend, struct fused_model *model,
+                        const struct layers_args *args) {
+    (void)backend, (void)model, (void)args;
+    return false;
+}
+
+static const struct backend_queue fake_queue = {
+    .alloc_host = fake_alloc,
+    .release_host = fake_release,
+    .memory = fake_memory,
+    .weights_finish = fake_weights_finish,
+    .event_create = fake_event_create,
+    .event_destroy = fake_event_destroy,
+    .event_record = fake_event_record,
+    .event_wait = fake_event_wait,
+    .graph_begin = fake_graph_begin,
+    .graph_end = fake_graph_end,
+    .graph_launch = fake_graph_launch,
+    .graph_destroy = fake_graph_destroy,
+};
+
+static size_t fake_scratch_floats(const struct backend *backend, uint32_t vocab_size,
+                                  uint32_t num_rows) {
+    return fake.cpu_sampler->scratch_floats(backend, vocab_size, num_rows);
+}
+
+static enum status fake_counts_create(struct backend *backend, uint32_t num_slots,
+                                      uint32_t vocab_size, uint32_t max_ids,
+                                      struct token_counts **out, struct err *err) {
+    if (fails(FAKE_FAULT_CREATE)) return err_nomem(err, "fake device");
+    enum status status =
+        fake.cpu_sampler->counts_create(backend, num_slots, vocab_size, max_ids, out, err);
+    if (!status) fake.counts.live++;
+    return status;
+}
+
+static void fake_counts_destroy(struct backend *backend, struct token_counts *counts) {
+    if (!counts) return;
+    fake.counts.live--;
+    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+    fake.cpu_sampler->counts_destroy(backend, counts);
+}
+
+static size_t fake_counts_bytes(const struct backend *backend, uint32_t num_slots,
+                                uint32_t vocab_size, uint32_t max_ids) {
+    (void)backend, (void)max_ids;
+    return (size_t)num_slots * vocab_size * sizeof(uint32_t);
+}
+
+// The ids may change when this returns.
+static void fake_counts_begin(struct backend *backend, struct token_counts *counts, uint32_t slot,
+                              const int32_t *ids, uint32_t num_prompt, uint32_t num_ids) {
+    CHECK(!fake.is_recording && num_ids <= IDS_MAX, "%u ids", num_ids);
+    if (num_ids > IDS_MAX - fake.num_ids) {
+        run_until(backend, fake.num_enqueued);
+        fake.num_ids = 0;
+    }
+    int32_t *own = fake.ids + fake.num_ids;
+    fake.num_ids += num_ids;
+    memcpy(own, ids, num_ids * sizeof *ids);
+    enqueue(backend,
+            &(struct command){.kind = COUNTS_BEGIN,
+                              .as.counts_begin = {counts, slot, own, num_prompt, num_ids}});
+}
+
+static const struct backend_sampler fake_sampler = {
+    .sample = fake_sample,
+    .scratch_floats = fake_scratch_floats,
+    .counts_create = fake_counts_create,
+    .counts_destroy = fake_counts_destroy,
+    .counts_bytes = fake_counts_bytes,
+    .counts_begin = fake_counts_begin,
+};
+
+static const struct backend_fusion fake_fusion = {
+    .model_create = fake_model_create,
+    .model_destroy = fake_model_destroy,
+    .step_begin = fake_step_begin,
+    .project_in = fake_project_in,
+    .project_out = fake_project_out,
+    .attend = fake_attend,
+    .layers = fake_layers,
+};
 
 // What is not named stays the CPU's, at once: weights, the cache, sizes.
 static void fill_ops(void) {
     struct backend_ops *ops = &fake.ops;
     *ops = *fake.cpu;
-    ops->alloc = ops->alloc_host = fake_alloc;
-    ops->release = ops->release_host = fake_release;
-    ops->upload = ops->download = fake_copy;
+    ops->alloc = fake_alloc;
+    ops->release = fake_release;
+    ops->upload = fake_upload;
+    ops->download = fake_download;
     ops->synchronize = fake_synchronize;
-    ops->event_create = fake_event_create;
-    ops->event_destroy = fake_event_destroy;
-    ops->event_record = fake_event_record;
-    ops->event_wait = fake_event_wait;
-    ops->graph_begin = fake_graph_begin;
-    ops->graph_end = fake_graph_end;
-    ops->graph_launch = fake_graph_launch;
-    ops->graph_destroy = fake_graph_destroy;
-    ops->memory = fake_memory;
     ops->embed = fake_embed;
     ops->rms_norm = fake_rms_norm;
     ops->linear = fake_linear;
-    ops->logits = fake_logits;
     ops->attention_prepare = fake_attention_prepare;
-    ops->attention_plan = fake_attention_plan;
     ops->attention = fake_attention;
     ops->silu_mul = fake_silu_mul;
     ops->gather_rows = fake_gather_rows;
-    ops->sample = fake_sample;
-    ops->experts_create = NULL;
-    ops->experts_destroy = NULL;
-    ops->experts_bytes = NULL;
-    ops->experts_scratch_bytes = NULL;
-    ops->route = NULL;
-    ops->experts = NULL;
 }
 
 // These two take the place of those in src/backend.
@@ -412,9 +511,13 @@ enum status select_cuda_create(struct backend **out, const struct backend_option
     if (status) return status;
     CHECK(fake.num_run == fake.num_enqueued || fake.is_broken, "commands of a device before");
     fake.cpu = (*out)->ops;
+    fake.cpu_sampler = (*out)->sampler;
     fill_ops();
     (*out)->ops = &fake.ops;
+    (*out)->queue = &fake_queue;
+    (*out)->sampler = &fake_sampler;
+    (*out)->moe = NULL;
+    (*out)->fusion = &fake_fusion;
     (*out)->name = "fake";
-    (*out)->attention_prepares = true;
     return OK;
 }

@@ -25,27 +25,25 @@ struct nvllm_engine_options mini_options(const char *model) {
 }
 
 static void open_with(struct mini_engine *e, const struct nvllm_engine_options *options,
-                      bool decode_layers_always) {
+                      bool prefers_layers) {
     *e = (struct mini_engine){0};
     struct err err = {0};
     check(engine_plan_make(&e->plan, options, &err), &err);
-    e->plan.runner.decoder.decode_layers_always = decode_layers_always;
+    e->plan.runner.decoder.prefers_layers = prefers_layers;
     struct weights *weights = NULL;
     check(weights_open(&weights, options->model, &err), &err);
-    check(model_runner_create(&e->runner, &e->plan.config, weights, e->plan.backend,
-                              &e->plan.runner, &err),
-          &err);
+    check(model_runner_create(&e->runner, &e->plan.runner, weights, &err), &err);
     weights_close(weights);
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
-    check(batch_init(&e->batch, e->plan.backend, &e->plan.batch, &err), &err);
+    const struct step_limits *limits = &e->plan.runner.decoder.limits;
+    check(schedule_init(&e->schedule, e->plan.scheduler.max_num_seqs, &err), &err);
+    check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, &err), &err);
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;
-    const int32_t prompt[] = {0};
-    check(sampling_init(&e->greedy, &params, &e->plan.generation, e->plan.config.vocab_size, 0,
-                        prompt, 1, &err),
+    check(sampling_init(&e->greedy, &params, &e->plan.generation, e->plan.config.vocab_size, &err),
           &err);
-    size_t floats = (size_t)e->plan.batch.max_num_seqs * e->plan.config.vocab_size;
+    size_t floats = (size_t)limits->max_num_seqs * e->plan.config.vocab_size;
     e->step_logits = malloc(floats * sizeof(float));
     assert_non_null(e->step_logits);
 }
@@ -58,9 +56,9 @@ void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *o
     open_with(e, options, true);
 }
 
-static const struct sampling *greedy_of(const struct sequence *seq) {
+static struct batch_row greedy_of(const struct sequence *seq) {
     const struct sampling *const *greedy = seq->user;
-    return *greedy;
+    return (struct batch_row){*greedy, 0};
 }
 
 // What sequences point to: the shared sampling first, so that greedy_of finds it.
@@ -85,14 +83,15 @@ static void take_row(struct mini_engine *e, struct sequence *seq, uint32_t row, 
 
 static void step(struct mini_engine *e) {
     struct err err = {0};
-    const struct schedule *schedule = scheduler_schedule(e->scheduler);
+    const struct schedule *schedule = &e->schedule;
+    scheduler_schedule(e->scheduler, &e->schedule);
     assert_true(schedule->num_items > 0);
-    batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of);
+    batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, 0);
     const struct sample_result *results = NULL;
     struct model_runner_times times = {0};
-    check(model_runner_launch(e->runner, &e->batch.arrays, 0, &times, &err), &err);
+    check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
     check(model_runner_wait(e->runner, 0, &results, &times, &err), &err);
-    uint32_t num_logits = e->batch.arrays.header->num_logits;
+    uint32_t num_logits = e->batch.header->num_logits;
     if (num_logits) {
         check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);
     }
@@ -128,6 +127,7 @@ void mini_close(struct mini_engine *e) {
     free(e->step_logits);
     sampling_fini(&e->greedy);
     batch_fini(&e->batch, e->plan.backend);
+    schedule_fini(&e->schedule);
     scheduler_destroy(e->scheduler);
     model_runner_destroy(e->runner);
     engine_plan_fini(&e->plan);

@@ -12,6 +12,7 @@ struct mini_engine {
     struct engine_plan plan;
     struct model_runner *runner;
     struct scheduler *scheduler;
+    struct schedule schedule;
     struct batch batch;
     struct sampling greedy;
     float *step_logits; // [max_num_seqs][vocab]
@@ -31,7 +32,7 @@ struct mini_request {
 struct nvllm_engine_options mini_options(const char *model);
 // Fails the running test on any error.
 void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);
-// With the backend's decode_layers wherever it can, also for models too small to gain.
+// With all layers as one op wherever the backend can, also for models too small to gain.
 void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options);
 void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num_requests);
 void mini_close(struct mini_engine *e);

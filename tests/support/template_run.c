@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/jread.h"
 #include "support/cmocka_all.h"
 
 void template_run_init(struct template_run *fixture) {
@@ -21,9 +22,11 @@ void template_run_fini(struct template_run *fixture) {
 
 struct value template_run_json(struct template_run *fixture, const char *json) {
     assert_true(fixture->num_documents < TEMPLATE_RUN_DOCUMENTS);
-    json_error_t fault;
-    json_t *document = json_loads(json, JSON_DECODE_ANY | JSON_ALLOW_NUL, &fault);
-    if (!document) fail_msg("%s: %s", json, fault.text);
+    struct err err;
+    json_t *document;
+    if (jread_request(&document, json, strlen(json), "it", &err)) {
+        fail_msg("%s: %s", json, err.message);
+    }
     fixture->documents[fixture->num_documents++] = document;
     struct value value = {0};
     if (value_from_json(&fixture->run, document, &value)) fail_msg("%s", fixture->err.message);

@@ -111,7 +111,7 @@ void fixture_check_ids(const struct tokenizer *tokenizer, const json_t *string, 
     const char *text = json_string_value(string);
     struct err err = {0};
     struct token_list ids = {0};
-    if (tokenizer_encode(tokenizer, text, json_string_length(string), special, &ids, &err)) {
+    if (tokenizer_encode(tokenizer, text, json_string_length(string), special, NULL, &ids, &err)) {
         fail_msg("%s: %s", name, err.message);
     }
     size_t n = json_array_size(expected);

@@ -31,7 +31,7 @@ static enum status render(const json_t *line, struct buf *out, struct err *err) 
 static int answer(const char *text, size_t len) {
     struct err err = {0};
     json_t *line = NULL;
-    if (jread_text_nul(&line, text, len, "line", &err)) {
+    if (jread_request(&line, text, len, "line", &err)) {
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/map.h"
 #include "support/cmocka_all.h"
 
@@ -62,12 +63,29 @@ static void test_err_cuts_long_messages(void **state) {
 
 static void test_status_names_are_distinct(void **state) {
     (void)state;
-    for (int i = OK; i <= ERR_DEVICE; i++) {
+    for (int i = OK; i <= ERR_INTERRUPTED; i++) {
         assert_string_not_equal(status_name((enum status)i), "unknown");
         for (int j = OK; j < i; j++) {
             assert_string_not_equal(status_name((enum status)i), status_name((enum status)j));
         }
     }
+}
+
+static int read_flag(void *user_data) {
+    return *(const int *)user_data;
+}
+
+static void test_interrupt_asks_its_caller(void **state) {
+    (void)state;
+    int wanted = 0;
+    const struct interrupt interrupt = {.is_wanted = read_flag, .user_data = &wanted};
+    struct err err = {0};
+    assert_int_equal(interrupt_check(NULL, &err), OK);
+    assert_int_equal(interrupt_check(&(struct interrupt){0}, &err), OK);
+    assert_int_equal(interrupt_check(&interrupt, &err), OK);
+    wanted = 1;
+    assert_int_equal(interrupt_check(&interrupt, &err), ERR_INTERRUPTED);
+    assert_string_equal(err.message, "interrupted by the caller");
 }
 
 static void test_buf_grows_and_stays_terminated(void **state) {
@@ -287,16 +305,23 @@ static void test_u64map_reserve_keeps_entries(void **state) {
 static void test_files(void **state) {
     (void)state;
     struct err err = {0};
-    struct file_map map;
-    assert_int_equal(file_map_open(&map, "models/tiny-qwen3/config.json", &err), OK);
-    assert_true(map.size > 100 && map.data[0] == '{');
-    file_map_close(&map);
-    file_map_close(&map);
-    assert_int_equal(file_map_open(&map, "no/such/file", &err), ERR_IO);
+    struct file file;
+    assert_int_equal(file_open(&file, "models/tiny-qwen3/config.json", &err), OK);
+    char first[2];
+    assert_true(file.size > 100);
+    assert_int_equal(file_read_at(&file, 0, first, 2, &err), OK);
+    assert_memory_equal(first, "{\n", 2);
+    assert_int_equal(file_read_at(&file, file.size - 1, first, 2, &err), ERR_IO);
+    assert_string_equal(err.message,
+                        "models/tiny-qwen3/config.json became shorter while it was read");
+    file_close(&file);
+    file_close(&file);
+    assert_int_equal(file_open(&file, "no/such/file", &err), ERR_IO);
     assert_string_equal(err.message, "cannot open no/such/file: No such file or directory");
-    assert_int_equal(file_map_open(&map, "models", &err), ERR_IO);
+    assert_int_equal(file_open(&file, "models", &err), ERR_IO);
     assert_string_equal(err.message, "models is not a regular file");
-    assert_int_equal(file_map_open(&map, "/dev/null", &err), ERR_IO);
+    assert_int_equal(file_open(&file, "/dev/null", &err), ERR_IO);
+    file_close(&file);
     assert_true(file_exists("CMakeLists.txt") && !file_exists("models") && !file_exists("nowhere"));
     assert_true(file_is_folder("models") && !file_is_folder("CMakeLists.txt"));
     char path[12];
@@ -362,9 +387,9 @@ static void test_presence_of_files(void **state) {
         assert_int_equal(present, cases[i].present);
         if (!strstr(err.message, cases[i].says)) fail_msg("%s", err.message);
     }
-    struct file_map map;
+    struct file file;
     struct err err = {0};
-    assert_int_equal(file_map_open(&map, link, &err), ERR_IO);
+    assert_int_equal(file_open(&file, link, &err), ERR_IO);
     assert_non_null(strstr(err.message, " is a dangling link"));
     unlink(link);
 }
@@ -374,6 +399,7 @@ int main(void) {
         cmocka_unit_test(test_err_writes_the_sentence),
         cmocka_unit_test(test_err_cuts_long_messages),
         cmocka_unit_test(test_status_names_are_distinct),
+        cmocka_unit_test(test_interrupt_asks_its_caller),
         cmocka_unit_test(test_buf_grows_and_stays_terminated),
         cmocka_unit_test(test_buf_formats),
         cmocka_unit_test(test_buf_reserve_promises_room),

@@ -1,4 +1,5 @@
 // Every allocation of the base module failing in turn: ERR_NOMEM with a sentence, nothing leaked.
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,10 +113,10 @@ static enum status write_json(void *context, struct err *err) {
     return status;
 }
 
-static enum status map_file(void *context, struct err *err) {
-    struct file_map map;
-    enum status status = file_map_open(&map, context, err);
-    file_map_close(&map);
+static enum status read_file(void *context, struct err *err) {
+    struct buf text = {0};
+    enum status status = file_read(&text, context, err);
+    buf_fini(&text);
     return status;
 }
 
@@ -173,9 +174,35 @@ static void test_json_writing(void **state) {
     json_decref(value);
 }
 
-static void test_file_map(void **state) {
+static void test_file_read(void **state) {
     (void)state;
-    sweep(map_file, (void *)(uintptr_t) "models/tiny-qwen3/config.json");
+    sweep(read_file, (void *)(uintptr_t) "models/tiny-qwen3/config.json");
+}
+
+// A request's JSON that would become too large is refused before anything is allocated for it.
+static void test_large_requests_allocate_nothing(void **state) {
+    (void)state;
+    enum { LISTS = 2 << 20 };
+    static char text[3 * LISTS + 2];
+    for (size_t i = 0; i < LISTS; i++) memcpy(text + 3 * i, ",{}", 3);
+    text[0] = '[';
+    text[3 * LISTS] = ']';
+    json_t *json = NULL;
+    struct err err = {0};
+    alloc_hook_reset();
+    assert_int_equal(jread_request(&json, text, 3 * LISTS + 1, "this", &err), ERR_UNSUPPORTED);
+    assert_int_equal(alloc_hook_count(), 0);
+    assert_non_null(strstr(err.message, "this has too many small values: 6291457 bytes of JSON"));
+    assert_null(json);
+    memset(text + 99, ' ', sizeof text - 99); // 33 of them are little
+    text[99] = ']';
+    assert_int_equal(jread_request(&json, text, 3 * LISTS + 1, "this", &err), OK);
+    json_decref(json);
+    // Strings are not looked into.
+    memset(text, '{', sizeof text);
+    text[0] = text[3 * LISTS] = '"';
+    assert_int_equal(jread_request(&json, text, 3 * LISTS + 1, "this", &err), OK);
+    json_decref(json);
 }
 
 int main(void) {
@@ -184,7 +211,7 @@ int main(void) {
         cmocka_unit_test(test_u64map),    cmocka_unit_test(test_arena),
         cmocka_unit_test(test_json_text), cmocka_unit_test(test_json_strings_of_every_length),
         cmocka_unit_test(test_json_file), cmocka_unit_test(test_json_writing),
-        cmocka_unit_test(test_file_map),
+        cmocka_unit_test(test_file_read), cmocka_unit_test(test_large_requests_allocate_nothing),
     };
     return cmocka_run_group_tests_name("base_faults", tests, NULL, NULL);
 }

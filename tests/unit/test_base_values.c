@@ -93,14 +93,18 @@ static json_t *parse(const char *text) {
     return root;
 }
 
-static void parse_refused(const char *text, const char *sentence) {
+static void parse_refused_as(const char *text, enum status want, const char *sentence) {
     json_t *root = NULL;
     struct err err = {0};
-    assert_int_equal(jread_text(&root, text, strlen(text), "it", &err), ERR_FORMAT);
+    assert_int_equal(jread_text(&root, text, strlen(text), "it", &err), want);
     assert_null(root);
     if (strncmp(err.message, sentence, strlen(sentence)) != 0) {
         fail_msg("\"%s\", want \"%s...\"", err.message, sentence);
     }
+}
+
+static void parse_refused(const char *text, const char *sentence) {
+    parse_refused_as(text, ERR_FORMAT, sentence);
 }
 
 static void test_json_documents(void **state) {
@@ -128,6 +132,8 @@ static void test_json_documents(void **state) {
     char deep[6001];
     memset(deep, '[', sizeof deep - 1);
     deep[6000] = '\0';
+    parse_refused_as(deep, ERR_UNSUPPORTED, "it is nested deeper than 64 levels");
+    deep[64] = '\0';
     parse_refused(deep, "it is not valid JSON: ");
 }
 

@@ -16,9 +16,9 @@ static const char show_messages[] =
     "{% for m in messages %}{{ m.role }}={{ m.content | tojson }};{% endfor %}"
     "{{ 'add' if add_generation_prompt else 'end' }}";
 // Takes strings only, as most templates do.
-static const char chatml[] =
-    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] + '' }}</>\n{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}";
+static const char chatml[] = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] + '' }}</>\n"
+                             "{% if m.fail %}{{ none + 1 }}{% endif %}{% endfor %}"
+                             "{% if add_generation_prompt %}<assistant>{% endif %}";
 
 static struct chat_template *open_folder(const struct temp_folder *folder) {
     struct chat_template *chat_template = NULL;
@@ -39,7 +39,7 @@ static struct chat_template *open_source(const char *source) {
 static void expect(const struct chat_template *chat_template, const char *chat, const char *want) {
     struct buf out = {0};
     struct err err = {0};
-    if (chat_template_render(chat_template, chat, strlen(chat), &out, &err)) {
+    if (chat_template_render(chat_template, chat, strlen(chat), NULL, &out, &err)) {
         fail_msg("%s: %s", chat, err.message);
     }
     assert_string_equal(out.len ? out.data : "", want);
@@ -50,7 +50,7 @@ static void expect_raw(const struct chat_template *chat_template, const char *va
                        const char *want) {
     struct buf out = {0};
     struct err err = {0};
-    if (chat_template_render_raw(chat_template, variables, strlen(variables), &out, &err)) {
+    if (chat_template_render_raw(chat_template, variables, strlen(variables), NULL, &out, &err)) {
         fail_msg("%s: %s", variables, err.message);
     }
     assert_string_equal(out.len ? out.data : "", want);
@@ -62,7 +62,7 @@ static void refused(const struct chat_template *chat_template, const char *chat,
     struct buf out = {0};
     struct err err = {0};
     assert_int_equal(buf_append_str(&out, "before", NULL), OK);
-    enum status status = chat_template_render(chat_template, chat, strlen(chat), &out, &err);
+    enum status status = chat_template_render(chat_template, chat, strlen(chat), NULL, &out, &err);
     if (!status) fail_msg("accepted: %s", chat);
     if (!strstr(err.message, sentence)) {
         fail_msg("%s: \"%s\" does not say \"%s\"", chat, err.message, sentence);
@@ -79,6 +79,10 @@ static void render_once(const char *source, const char *chat, const char *want) 
 }
 
 static const char hi[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
+static const char hi_without_tools[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"tools\": null}";
+static const char hi_with_no_tools[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"tools\": []}";
 static const char hi_with_tools[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"tools\": [{}]}";
 
@@ -137,8 +141,8 @@ static void test_named_templates(void **state) {
                            " {\"name\": \"tool_use\", \"template\": \"tools\"}]}");
     folder_gives(&folder, hi, "plain");
     folder_gives(&folder, hi_with_tools, "tools");
-    folder_gives(&folder, "{\"messages\": [], \"tools\": null}", "plain");
-    folder_gives(&folder, "{\"messages\": [], \"tools\": []}", "tools"); // as transformers
+    folder_gives(&folder, hi_without_tools, "plain");
+    folder_gives(&folder, hi_with_no_tools, "tools"); // as transformers
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"chat_template\": [{\"name\": \"default\", \"template\": \"one\"}]}");
     folder_gives(&folder, hi_with_tools, "one");
@@ -148,6 +152,28 @@ static void test_named_templates(void **state) {
     struct chat_template *chat_template = open_folder(&folder);
     expect(chat_template, hi_with_tools, "tools");
     refused(chat_template, hi, "none is \"default\": rag, tool_use");
+    chat_template_close(chat_template);
+    temp_folder_remove(&folder);
+}
+
+// As transformers: the fault is that of the chats that need the template.
+static void test_a_broken_template_is_refused_where_it_is_chosen(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    temp_folder_write_text(&folder, "tokenizer_config.json",
+                           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"plain\"},"
+                           " {\"name\": \"tool_use\", \"template\": \"a\\n{% endif %}\"}]}");
+    struct chat_template *chat_template = open_folder(&folder);
+    expect(chat_template, hi, "plain");
+    refused(chat_template, hi_with_tools, "chat_template \"tool_use\": line 2: unexpected 'endif'");
+    chat_template_close(chat_template);
+    temp_folder_write_text(&folder, "tokenizer_config.json",
+                           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ a b\"},"
+                           " {\"name\": \"tool_use\", \"template\": \"tools\"}]}");
+    chat_template = open_folder(&folder);
+    expect(chat_template, hi_with_tools, "tools");
+    refused(chat_template, hi, "chat_template \"default\": line 1: unexpected 'b'");
     chat_template_close(chat_template);
     temp_folder_remove(&folder);
 }
@@ -209,6 +235,7 @@ static void test_templates_that_cannot_be_opened(void **state) {
         temp_folder_write_text(&folder, "tokenizer_config.json", bad[i].config);
         not_opened(folder.path, NULL, bad[i].sentence);
     }
+    temp_folder_write_text(&folder, "tokenizer_config.json", "{}");
     temp_folder_write(&folder, "chat_template.jinja", "ab\xff", 3);
     not_opened(folder.path, NULL, "chat_template.jinja is not UTF-8 text: byte 2");
     temp_folder_write_text(&folder, "chat_template.jinja",
@@ -230,22 +257,23 @@ static void test_special_tokens(void **state) {
                            " \"eos_token\": \"</s>\", \"pad_token\": null, \"unk_token\": \"\","
                            " \"additional_special_tokens\": [\"<a>\", {\"content\": \"<b>\"}],"
                            " \"extra_special_tokens\": {\"image_token\": \"<i>\"}}");
-    folder_gives(&folder, "[]", "<s></s>FalseFalse['<a>', '<b>']<i>");
+    folder_gives(&folder, hi, "<s></s>FalseFalse['<a>', '<b>']<i>");
     // The old form: the map overrules.
     temp_folder_write_text(&folder, "special_tokens_map.json",
                            "{\"eos_token\": \"<map>\", \"pad_token\": {\"content\": \"<p>\"}}");
-    folder_gives(&folder, "[]", "<s><map>TrueFalse['<a>', '<b>']<i>");
+    folder_gives(&folder, hi, "<s><map>TrueFalse['<a>', '<b>']<i>");
     temp_folder_write_text(&folder, "special_tokens_map.json",
                            "{\"eos_token\": \"<map>\", \"additional_special_tokens\": [\"<b>\", "
                            "\"<c>\"], \"pad_token\": {\"content\": \"<p>\"}}");
-    folder_gives(&folder, "[]", "<s><map>TrueFalse['<a>', '<b>', '<c>']<i>");
+    folder_gives(&folder, hi, "<s><map>TrueFalse['<a>', '<b>', '<c>']<i>");
     // The new form: it fills in what is missing.
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"added_tokens_decoder\": {}, \"eos_token\": \"</s>\"}");
-    folder_gives(&folder, "[]", "</s>TrueFalse['<b>', '<c>']");
+    folder_gives(&folder, hi, "</s>TrueFalse['<b>', '<c>']");
     // Variables of the chat win over tokens.
     folder_gives(&folder,
-                 "{\"messages\": [], \"chat_template_kwargs\": {\"eos_token\": 1, \"bos_token\": "
+                 "{\"messages\": [{\"role\": \"assistant\"}], \"chat_template_kwargs\": "
+                 "{\"eos_token\": 1, \"bos_token\": "
                  "\"x\"}}",
                  "x1TrueFalse['<b>', '<c>']");
     temp_folder_remove(&folder);
@@ -263,10 +291,10 @@ static void test_a_file_replaces_the_template_and_keeps_the_tokens(void **state)
     snprintf(path, sizeof path, "%s/mine.jinja", folder.path);
     struct chat_template *chat_template = NULL;
     assert_int_equal(chat_template_open(&chat_template, folder.path, path, NULL), OK);
-    expect(chat_template, "[]", "mine </s>");
+    expect(chat_template, hi, "mine </s>");
     chat_template_close(chat_template);
     assert_int_equal(chat_template_open(&chat_template, NULL, path, NULL), OK);
-    expect(chat_template, "[]", "mine ");
+    expect(chat_template, hi, "mine ");
     chat_template_close(chat_template);
     temp_folder_remove(&folder);
 }
@@ -276,15 +304,17 @@ static void test_variables(void **state) {
     static const char source[] = "{{ messages | length }} {{ tools }} {{ documents }} "
                                  "{{ add_generation_prompt }} {{ x is defined }}";
     struct chat_template *chat_template = open_source(source);
-    expect(chat_template, "[]", "0 None None True False");
+    expect(chat_template, hi, "1 None None True False");
+    expect(
+        chat_template,
+        "{\"messages\": [{\"role\": \"assistant\"}], \"tools\": [{\"a\": 1}], \"documents\": [{}], "
+        "\"add_generation_prompt\": false, \"chat_template_kwargs\": {\"x\": null}}",
+        "1 [{'a': 1}] [{}] False True");
     expect(chat_template,
-           "{\"messages\": [], \"tools\": [{\"a\": 1}], \"documents\": [{}], "
-           "\"add_generation_prompt\": false, \"chat_template_kwargs\": {\"x\": null}}",
-           "0 [{'a': 1}] [{}] False True");
-    expect(chat_template,
-           "{\"messages\": [], \"tools\": null, \"documents\": null, \"add_generation_prompt\": "
+           "{\"messages\": [{\"role\": \"assistant\"}], \"tools\": null, \"documents\": null, "
+           "\"add_generation_prompt\": "
            "null, \"continue_final_message\": null, \"chat_template_kwargs\": null, \"now\": null}",
-           "0 None None True False");
+           "1 None None True False");
     chat_template_close(chat_template);
 }
 
@@ -307,59 +337,13 @@ static void test_text_parts(void **state) {
                 chat, "a\nb");
 }
 
-// Null stays null for a template that can read it; others get an empty text.
-static void test_content_that_is_null(void **state) {
-    (void)state;
-    static const char chat[] =
-        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
-        "\"content\": null, \"tool_calls\": [{\"type\": \"function\", "
-        "\"function\": {\"name\": \"f\"}}]}]";
-    render_once("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}", chat, "<q><>");
-    render_once("{% for m in messages %}<{{ m.content }}>{% endfor %}", chat, "<q><>");
-    render_once("{% for m in messages %}{% if m.content is none %}null{% endif %}{% endfor %}",
-                chat, "null");
-    render_once("{% for m in messages %}{{ 'None' if m.content is none }}None{% endfor %}", chat,
-                "NoneNoneNone");
-}
-
-static void test_tool_calls(void **state) {
-    (void)state;
-    static const char source[] =
-        "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
-        "{{ c.function.arguments }};{% endfor %}{% else %}none;{% endif %}{% endfor %}";
-    struct chat_template *chat_template = open_source(source);
-    static const char call[] = "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": "
-                               "[{\"type\": \"function\", \"function\": {\"name\": \"f\"%s}}]}";
-    static const struct {
-        const char *arguments, *want;
-    } cases[] = {
-        {", \"arguments\": \"{\\\"a\\\": [1, 2.5]}\"", "{'a': [1, 2.5]};"},
-        {", \"arguments\": {\"a\": 1}", "{'a': 1};"},
-        {", \"arguments\": \"\"", "{};"},
-        {", \"arguments\": null", "{};"},
-        {"", "{};"},
-        {", \"arguments\": \"[1]\"", "[1];"},
-        {", \"arguments\": \"{oops\"", "{oops;"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        char message[400], chat[500];
-        snprintf(message, sizeof message, call, cases[i].arguments);
-        snprintf(chat, sizeof chat, "[%s]", message);
-        expect(chat_template, chat, cases[i].want);
-    }
-    expect(chat_template,
-           "[{\"role\": \"assistant\", \"tool_calls\": []}, {\"role\": \"assistant\", "
-           "\"content\": \"x\", \"tool_calls\": null}]",
-           "none;none;");
-    chat_template_close(chat_template);
-}
-
 static void test_text_stays_as_it_is(void **state) {
     (void)state;
     struct chat_template *chat_template = open_source("{{ messages[0].content }}|");
     struct buf out = {0};
     static const char chat[] = "[{\"role\": \"user\", \"content\": \"a\\u0000\\ud83d\\ude00 \"}]";
-    assert_int_equal(chat_template_render(chat_template, chat, sizeof chat - 1, &out, NULL), OK);
+    assert_int_equal(chat_template_render(chat_template, chat, sizeof chat - 1, NULL, &out, NULL),
+                     OK);
     assert_int_equal(out.len, 8);
     assert_memory_equal(out.data, "a\0\xf0\x9f\x98\x80 |", 9);
     buf_fini(&out);
@@ -378,6 +362,8 @@ static void test_refused_chats(void **state) {
         {"{}", "\"messages\" is missing, want a list"},
         {"{\"messages\": {}}", "\"messages\" is an object, want a list"},
         {"{\"messages\": [], \"messages\": []}", "duplicate"},
+        {"[]", "\"messages\" is empty, want at least one message"},
+        {"{\"messages\": []}", "\"messages\" is empty, want at least one message"},
         {"{\"mesages\": []}", "a chat has no \"mesages\"; did you mean \"messages\"?"},
         {"{\"messages\": [], \"enable_xyz\": 1}", "given in \"chat_template_kwargs\""},
         {"[1]", "messages[0] is an integer, want an object"},
@@ -408,7 +394,8 @@ static void test_refused_chats(void **state) {
         {"{\"messages\": [], \"chat_template_kwargs\": {\"tools\": []}}",
          "\"chat_template_kwargs\" has \"tools\", which is a member of the chat itself"},
         {"{\"messages\": [], \"now\": 7}", "\"now\" is an integer, want a time"},
-        {"[{\"role\": \"assistant\"}]", "chat_template.jinja: line 1"}, // the template's own
+        {"[{\"role\": \"user\", \"content\": \"x\", \"fail\": 1}]",
+         "chat_template.jinja: line 2"}, // the template's own
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         refused(chat_template, bad[i].chat, bad[i].sentence);
@@ -434,7 +421,7 @@ static void test_continue_final_message(void **state) {
                 "[a][b\xe3\x80\x80");
     struct chat_template *chat_template = open_source("{{ messages[0].content }}");
     refused(chat_template, chat, "the template leaves out some of the last message");
-    refused(chat_template, "{\"messages\": [], \"continue_final_message\": true}", "there is none");
+    refused(chat_template, "{\"messages\": [], \"continue_final_message\": true}", "is empty");
     refused(chat_template,
             "{\"messages\": [{\"role\": \"assistant\"}], \"continue_final_message\": true}",
             "messages[0] has no text");
@@ -460,7 +447,8 @@ static void test_now(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char chat[200];
-        snprintf(chat, sizeof chat, "{\"messages\": [], \"now\": \"%s\"}", cases[i].now);
+        snprintf(chat, sizeof chat, "{\"messages\": [{\"role\": \"assistant\"}], \"now\": \"%s\"}",
+                 cases[i].now);
         expect(chat_template, chat, cases[i].want);
         expect_raw(chat_template, chat, cases[i].want);
     }
@@ -476,7 +464,8 @@ static void test_now(void **state) {
                                       "2026-01-02T03:04:05 x"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         char chat[200];
-        snprintf(chat, sizeof chat, "{\"messages\": [], \"now\": \"%s\"}", bad[i]);
+        snprintf(chat, sizeof chat, "{\"messages\": [{\"role\": \"assistant\"}], \"now\": \"%s\"}",
+                 bad[i]);
         refused(chat_template, chat, "want a time such as 2026-01-02T03:04:05");
     }
     chat_template_close(chat_template);
@@ -485,7 +474,7 @@ static void test_now(void **state) {
 static void test_the_clock_without_now(void **state) {
     (void)state;
     struct chat_template *chat_template = open_source("{{ strftime_now('%Y') | int > 2000 }}");
-    expect(chat_template, "[]", "True");
+    expect(chat_template, hi, "True");
     chat_template_close(chat_template);
 }
 
@@ -503,7 +492,8 @@ static void test_raw_variables_are_as_they_are(void **state) {
                "TrueFalseFalseFalse['\xc3\xa9']");
     struct buf out = {0};
     struct err err = {0};
-    assert_int_equal(chat_template_render_raw(chat_template, "[]", 2, &out, &err), ERR_FORMAT);
+    assert_int_equal(chat_template_render_raw(chat_template, "[]", 2, NULL, &out, &err),
+                     ERR_FORMAT);
     assert_string_equal(err.message, "the variables are a list, want an object");
     buf_fini(&out);
     chat_template_close(chat_template);
@@ -516,14 +506,13 @@ int main(void) {
         cmocka_unit_test(test_a_template_may_print_nothing),
         cmocka_unit_test(test_template_of_a_processor),
         cmocka_unit_test(test_named_templates),
+        cmocka_unit_test(test_a_broken_template_is_refused_where_it_is_chosen),
         cmocka_unit_test(test_additional_template_files),
         cmocka_unit_test(test_templates_that_cannot_be_opened),
         cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_a_file_replaces_the_template_and_keeps_the_tokens),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_text_parts),
-        cmocka_unit_test(test_content_that_is_null),
-        cmocka_unit_test(test_tool_calls),
         cmocka_unit_test(test_text_stays_as_it_is),
         cmocka_unit_test(test_refused_chats),
         cmocka_unit_test(test_continue_final_message),

@@ -45,12 +45,11 @@ static void expect_text(const struct chat_messages *messages, const char *wanted
 }
 
 static void expect_content(const char *path, const char *wanted) {
-    struct file_map map;
+    struct buf text = {0};
     struct err err = {0};
-    assert_int_equal(file_map_open(&map, path, &err), OK);
-    assert_int_equal(map.size, strlen(wanted));
-    assert_memory_equal(map.data, wanted, map.size);
-    file_map_close(&map);
+    assert_int_equal(file_read(&text, path, &err), OK);
+    assert_string_equal(text.data, wanted);
+    buf_fini(&text);
 }
 
 static void test_system_prompt_is_the_first_message(void **state) {

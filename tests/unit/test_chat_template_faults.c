@@ -31,7 +31,7 @@ static const char variables[] = "{\"messages\": [{\"content\": \"x\"}], \"tools\
 static enum status render(const struct chat_template *chat_template, const char *text,
                           const char *want, struct err *err) {
     struct buf out = {0};
-    enum status status = chat_template_render(chat_template, text, strlen(text), &out, err);
+    enum status status = chat_template_render(chat_template, text, strlen(text), NULL, &out, err);
     if (!status) assert_string_equal(out.data, want);
     buf_fini(&out);
     return status;
@@ -45,8 +45,8 @@ static enum status open_and_render(void *context, struct err *err) {
     if (!status) status = render(chat_template, tool_chat, "{\"a\": [1, 2]}{}x", err);
     if (!status) {
         struct buf out = {0};
-        status =
-            chat_template_render_raw(chat_template, variables, sizeof variables - 1, &out, err);
+        status = chat_template_render_raw(chat_template, variables, sizeof variables - 1, NULL,
+                                          &out, err);
         buf_fini(&out);
     }
     chat_template_close(chat_template);

@@ -1,10 +1,14 @@
 // The command line's reading and writing: lines in bounded memory, results to files and full disks,
 // JSON text, and the progress line.
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +17,7 @@
 #include "cmd/line_reader.h"
 #include "cmd/output_file.h"
 #include "cmd/progress.h"
+#include "cmd/write_whole.h"
 #include "support/cmocka_all.h"
 
 // A pipe that has `text` in it and is closed: what a test writes fits its 64 KiB.
@@ -207,7 +212,7 @@ static void test_full_disk_is_reported_once(void **state) {
     }
     struct output_file file;
     struct err err = {0};
-    assert_int_equal(output_file_open(&file, "/dev/full", -1, &err), OK);
+    assert_int_equal(output_file_open(&file, "/dev/full", &err), OK);
     assert_int_equal(output_file_write(&file, "x", 1, &err), ERR_IO);
     assert_string_equal(err.message, "cannot write /dev/full: No space left on device");
     assert_int_equal(output_file_write(&file, "x", 1, &err), ERR_IO);
@@ -231,36 +236,131 @@ static void test_old_results_live_until_the_first_new_one(void **state) {
     write_text(fd, "old results");
     struct output_file file;
     struct err err = {0};
-    assert_int_equal(output_file_open(&file, path, -1, &err), OK);
+    assert_int_equal(output_file_open(&file, path, &err), OK);
     output_file_abandon(&file); // the model did not load
     assert_int_equal(file_size(path), 11);
-    assert_int_equal(output_file_open(&file, path, -1, &err), OK);
+    assert_int_equal(output_file_open(&file, path, &err), OK);
     assert_int_equal(output_file_write(&file, "new", 3, &err), OK);
     assert_int_equal(file_size(path), 3);
     assert_int_equal(output_file_write(&file, "er", 2, &err), OK);
     assert_int_equal(output_file_close(&file, &err), OK);
     assert_int_equal(file_size(path), 5);
-    assert_int_equal(output_file_open(&file, path, -1, &err), OK);
+    assert_int_equal(output_file_open(&file, path, &err), OK);
     assert_int_equal(output_file_close(&file, &err), OK); // a run without results
     assert_int_equal(file_size(path), 0);
     close(fd);
     unlink(path);
 }
 
-static void test_output_must_not_be_the_input(void **state) {
+static void test_output_that_cannot_be_opened(void **state) {
+    (void)state;
+    struct output_file file;
+    struct err err = {0};
+    assert_int_equal(output_file_open(&file, "/nonexistent/file", &err), ERR_IO);
+    assert_string_equal(err.message, "cannot open /nonexistent/file: No such file or directory");
+}
+
+// Reads what comes through a pipe, more slowly than it is written.
+static void *read_slowly(void *arg) {
+    const int *fd = arg;
+    static char block[4096];
+    size_t total = 0;
+    for (ssize_t n; (n = read(*fd, block, sizeof block)) > 0;) {
+        total += (size_t)n;
+        usleep(100);
+    }
+    return (void *)(uintptr_t)total;
+}
+
+static void test_slow_reader_of_a_nonblocking_pipe_is_waited_for(void **state) {
+    (void)state;
+    enum { LEN = 1 << 20 }; // of which a pipe holds 64 KiB
+    int fds[2];
+    pthread_t reader;
+    void *total;
+    char *bytes = calloc(1, LEN);
+    assert_non_null(bytes);
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(pthread_create(&reader, NULL, read_slowly, &fds[0]), 0);
+    assert_true(write_whole(fds[1], bytes, LEN));
+    close(fds[1]);
+    assert_int_equal(pthread_join(reader, &total), 0);
+    assert_int_equal((uintptr_t)total, LEN);
+    close(fds[0]);
+    free(bytes);
+}
+
+static void test_reader_that_goes_away_ends_the_wait(void **state) {
+    (void)state;
+    int fds[2];
+    char block[4096] = {0};
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
+    while (write(fds[1], block, sizeof block) > 0) continue; // full
+    close(fds[0]);
+    signal(SIGPIPE, SIG_IGN);
+    assert_false(write_whole(fds[1], block, sizeof block));
+    assert_int_equal(errno, EPIPE);
+    signal(SIGPIPE, SIG_DFL);
+    close(fds[1]);
+}
+
+// Files of this process end at `bytes`; what is beyond fails with EFBIG, as a full disk does with
+// ENOSPC: after the part of a write that still fits.
+static void limit_files(rlim_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void expect_file(const char *path, const char *text) {
+    char found[64] = "";
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0 && read(fd, found, sizeof found - 1) >= 0);
+    close(fd);
+    assert_string_equal(found, text);
+}
+
+static void test_half_a_line_is_cut_off_again(void **state) {
     (void)state;
     char path[64];
     int fd = temp_file(path, sizeof path);
-    write_text(fd, "input");
     struct output_file file;
     struct err err = {0};
-    assert_int_equal(output_file_open(&file, path, fd, &err), ERR_INVALID);
-    assert_non_null(strstr(err.message, "is both input and output"));
-    assert_int_equal(file_size(path), 5);
+    assert_int_equal(output_file_open(&file, path, &err), OK);
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files(16);
+    assert_int_equal(output_file_write(&file, "first line\n", 11, &err), OK);
+    assert_int_equal(output_file_write(&file, "second line\n", 12, &err), ERR_IO);
+    limit_files(RLIM_INFINITY);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_non_null(strstr(err.message, "cannot write /"));
+    assert_non_null(strstr(err.message, ": File too large"));
+    expect_file(path, "first line\n");
+    assert_int_equal(lseek(file.fd, 0, SEEK_CUR), 11); // what is written next leaves no hole
+    assert_int_equal(output_file_close(&file, &err), OK);
     close(fd);
     unlink(path);
-    assert_int_equal(output_file_open(&file, "/nonexistent/file", -1, &err), ERR_IO);
-    assert_string_equal(err.message, "cannot open /nonexistent/file: No such file or directory");
+}
+
+// A log that several programs append to: what is behind our half line is not ours to cut.
+static void test_lines_of_others_are_not_cut(void **state) {
+    (void)state;
+    char path[64];
+    int fd = temp_file(path, sizeof path);
+    write_text(fd, "0123456789abcdef");
+    assert_int_equal(lseek(fd, 8, SEEK_SET), 8);
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files(12);
+    assert_false(write_whole(fd, "XXXXXXXX", 8));
+    assert_int_equal(errno, EFBIG);
+    limit_files(RLIM_INFINITY);
+    signal(SIGXFSZ, SIG_DFL);
+    expect_file(path, "01234567XXXXcdef");
+    close(fd);
+    unlink(path);
 }
 
 int main(void) {
@@ -276,7 +376,11 @@ int main(void) {
         cmocka_unit_test(test_progress_line),
         cmocka_unit_test(test_full_disk_is_reported_once),
         cmocka_unit_test(test_old_results_live_until_the_first_new_one),
-        cmocka_unit_test(test_output_must_not_be_the_input),
+        cmocka_unit_test(test_output_that_cannot_be_opened),
+        cmocka_unit_test(test_slow_reader_of_a_nonblocking_pipe_is_waited_for),
+        cmocka_unit_test(test_reader_that_goes_away_ends_the_wait),
+        cmocka_unit_test(test_half_a_line_is_cut_off_again),
+        cmocka_unit_test(test_lines_of_others_are_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,9 +26,9 @@ static void objects_fini(struct objects *o) {
 }
 
 static enum status objects_init(struct objects *o, struct err *err) {
-    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL};
-    const struct decoder_limits limits = {
-        .max_num_tokens = TOKENS, .max_num_logits = 1, .max_positions = TOKENS};
+    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL, QUANTIZATION_NONE};
+    const struct step_limits limits = {
+        .max_num_tokens = TOKENS, .max_num_seqs = 1, .max_positions = TOKENS};
     struct generation_config generation;
     *o = (struct objects){.comm = comm_single()};
     enum status status = model_config_load(&o->config, &generation, checkpoint, err);
@@ -36,11 +36,27 @@ static enum status objects_init(struct objects *o, struct err *err) {
     if (!status) status = backend_create(&o->backend, &options, err);
     if (status) return status;
     const struct kv_cache_spec spec = {
-        o->config.num_layers, BLOCKS, BLOCK_SIZE, o->config.num_kv_heads,
-        o->config.head_dim,   0,      0,          0};
+        .num_layers = o->config.num_layers,
+        .num_blocks = BLOCKS,
+        .block_size = BLOCK_SIZE,
+        .num_kv_heads = o->config.num_kv_heads,
+        .head_dim = o->config.head_dim,
+        .num_heads = o->config.num_heads,
+        .limits = limits,
+    };
     status = o->backend->ops->kv_cache_create(o->backend, &spec, &o->cache, err);
     if (status) return status;
-    return decoder_create(&o->decoder, &o->config, o->weights, o->backend, &o->comm, &limits, err);
+    struct family_traits traits;
+    struct decoder_shape shape;
+    if ((status = family_resolve(&traits, &o->config, err))) return status;
+    if ((status = decoder_shape_of(&shape, &o->config, &o->comm, err))) return status;
+    const struct decoder_options decoder_options = {.config = &o->config,
+                                                    .traits = &traits,
+                                                    .shape = &shape,
+                                                    .backend = o->backend,
+                                                    .comm = &o->comm,
+                                                    .limits = limits};
+    return decoder_create(&o->decoder, &decoder_options, o->weights, err);
 }
 
 static enum status make_and_destroy(void *context, struct err *err) {
@@ -60,14 +76,14 @@ static void test_allocations_fail(void **state) {
 
 static const float *forward(struct objects *o, uint32_t num_tokens) {
     static int32_t tokens[TOKENS], positions[TOKENS], slots[TOKENS];
-    const int32_t query_start[] = {0, (int32_t)num_tokens}, context_len[] = {(int32_t)num_tokens};
-    const int32_t block_table[BLOCKS] = {0, 1, 2, 3};
-    const int32_t logit_index[] = {(int32_t)num_tokens - 1};
+    int32_t query_start[] = {0, (int32_t)num_tokens}, context_len[] = {(int32_t)num_tokens};
+    int32_t block_table[BLOCKS] = {0, 1, 2, 3};
+    int32_t logit_index[] = {(int32_t)num_tokens - 1};
     for (int32_t i = 0; i < TOKENS; i++) {
         tokens[i] = 7 * i;
         positions[i] = slots[i] = i;
     }
-    const struct decoder_input input = {
+    const struct step step = {
         .tokens = tokens,
         .positions = positions,
         .slot_mapping = slots,
@@ -82,7 +98,7 @@ static const float *forward(struct objects *o, uint32_t num_tokens) {
         .max_query_len = num_tokens,
         .max_context_len = num_tokens,
     };
-    return decoder_forward(o->decoder, o->cache, &input);
+    return decoder_forward(o->decoder, o->cache, &step);
 }
 
 static void test_a_pass_does_not_allocate(void **state) {

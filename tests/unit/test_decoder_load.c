@@ -12,9 +12,8 @@
 static const char checkpoint[] = "tests/reference/data/qwen3-moe-mixed";
 
 static enum status load(const char *folder, struct err *err) {
-    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL};
-    const struct decoder_limits limits = {
-        .max_num_tokens = 4, .max_num_logits = 1, .max_positions = 8};
+    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL, QUANTIZATION_NONE};
+    const struct step_limits limits = {.max_num_tokens = 4, .max_num_seqs = 1, .max_positions = 8};
     const struct comm comm = comm_single();
     struct model_config config;
     struct generation_config generation;
@@ -24,7 +23,17 @@ static enum status load(const char *folder, struct err *err) {
     if (model_config_load(&config, &generation, folder, err)) fail_msg("%s", err->message);
     if (backend_create(&backend, &options, err)) fail_msg("%s", err->message);
     if (weights_open(&weights, folder, err)) fail_msg("%s", err->message);
-    enum status status = decoder_create(&decoder, &config, weights, backend, &comm, &limits, err);
+    struct family_traits traits;
+    struct decoder_shape shape;
+    if (family_resolve(&traits, &config, err)) fail_msg("%s", err->message);
+    if (decoder_shape_of(&shape, &config, &comm, err)) fail_msg("%s", err->message);
+    const struct decoder_options decoder_options = {.config = &config,
+                                                    .traits = &traits,
+                                                    .shape = &shape,
+                                                    .backend = backend,
+                                                    .comm = &comm,
+                                                    .limits = limits};
+    enum status status = decoder_create(&decoder, &decoder_options, weights, err);
     assert_true((status == OK) == (decoder != NULL));
     decoder_destroy(decoder);
     weights_close(weights);

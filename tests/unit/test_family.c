@@ -80,6 +80,37 @@ static void test_biases(void **state) {
     }
 }
 
+// What a key's absence means and which key o's bias has are the family's own.
+static void test_keys_and_defaults_of_biases(void **state) {
+    (void)state;
+    const struct model_family family = {
+        .name = "Own",
+        .qkv_bias = {.key = BIAS_ATTENTION, .by_default = true},
+        .o_bias = {.key = BIAS_ATTENTION_OUT},
+        .mlp_bias = {.key = BIAS_MLP, .by_default = true},
+    };
+    static const struct {
+        struct field changes[CHANGES_MAX];
+        bool qkv, o, mlp;
+    } cases[] = {
+        {{{NULL, NULL}}, true, false, true},
+        {{{"attention_bias", "null"}, {"attention_out_bias", "null"}}, true, false, true},
+        {{{"attention_bias", "true"}}, true, false, true},
+        {{{"attention_bias", "false"}, {"attention_out_bias", "true"}}, false, true, true},
+        {{{"attention_out_bias", "false"}, {"mlp_bias", "false"}}, true, false, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct model_config config = parse_ok(cases[i].changes);
+        struct family_traits traits;
+        struct err err = {0};
+        if (family_apply(&traits, &family, &config, &err)) fail_msg("%s", err.message);
+        assert_int_equal(traits.qkv_bias, cases[i].qkv);
+        assert_int_equal(traits.o_bias, cases[i].o);
+        assert_int_equal(traits.mlp_bias, cases[i].mlp);
+        model_config_fini(&config);
+    }
+}
+
 static void refused(const struct field changes[CHANGES_MAX], const char *words) {
     struct model_config config = parse_ok(changes);
     struct family_traits traits;
@@ -103,6 +134,8 @@ static void test_biases_that_a_family_lacks(void **state) {
         {{"architectures", "[\"MistralForCausalLM\"]"}, {"attention_bias", "true"}},
         {{"architectures", "[\"MistralForCausalLM\"]"}, {"mlp_bias", "true"}},
         {{"architectures", "[\"Qwen2ForCausalLM\"]"}, {"mlp_bias", "true"}},
+        {{"architectures", "[\"Qwen2ForCausalLM\"]"}, {"attention_out_bias", "true"}},
+        {{"architectures", "[\"LlamaForCausalLM\"]"}, {"attention_out_bias", "true"}},
         {{"architectures", "[\"Qwen3MoeForCausalLM\"]"}, {"mlp_bias", "true"}},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -171,6 +204,7 @@ static void test_ranks_share_every_expert(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_keys_and_defaults_of_biases),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),
         cmocka_unit_test(test_biases_that_a_family_lacks),
         cmocka_unit_test(test_bench_configs),

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/jread.h"
+#include "base/jwrite.h"
 #include "cmd/prompt_source.h"
 #include "cmd/request_line.h"
 #include "cmd/result_line.h"
@@ -309,8 +311,9 @@ static json_t *format(const struct result *result) {
     assert_int_equal(result_line_format(&out, result, NULL), OK);
     assert_int_equal(out.data[out.len - 1], '\n');
     assert_ptr_equal(strchr(out.data, '\n'), out.data + out.len - 1); // one line
-    json_t *root = json_loads(out.data, JSON_REJECT_DUPLICATES, NULL);
-    if (!root) fail_msg("not JSON: %s", out.data);
+    json_t *root;
+    struct err err;
+    if (jread_text(&root, out.data, out.len, "it", &err)) fail_msg("%s: %s", out.data, err.message);
     buf_fini(&out);
     return root;
 }
@@ -372,10 +375,12 @@ static void test_result_line_logprobs(void **state) {
     json_t *root = format(&result);
     json_t *logprobs = json_object_get(root, "logprobs");
     assert_int_equal(json_array_size(logprobs), 2);
-    char *text = json_dumps(logprobs, JSON_COMPACT | JSON_SORT_KEYS);
-    assert_string_equal(text, "[{\"logprob\":-0.25,\"token_id\":5,\"top\":[[5,-0.25],[6,-1.5]]},"
-                              "{\"logprob\":-0.25,\"token_id\":5,\"top\":[]}]");
-    free(text);
+    struct buf text = {0};
+    assert_int_equal(jwrite(&text, logprobs, JSON_COMPACT | JSON_SORT_KEYS, "it", NULL), OK);
+    assert_string_equal(text.data,
+                        "[{\"logprob\":-0.25,\"token_id\":5,\"top\":[[5,-0.25],[6,-1.5]]},"
+                        "{\"logprob\":-0.25,\"token_id\":5,\"top\":[]}]");
+    buf_fini(&text);
     json_decref(root);
     result_fini(&result);
 }
@@ -398,8 +403,8 @@ static void test_stats(void **state) {
     assert_int_equal(buf_append_str(&out, "{", NULL), OK);
     assert_int_equal(stats_json_members(&out, &since, 2.75, 2, NULL), OK);
     assert_int_equal(buf_append_str(&out, "}", NULL), OK);
-    json_t *root = json_loads(out.data, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(root);
+    json_t *root;
+    assert_int_equal(jread_text(&root, out.data, out.len, "it", NULL), OK);
     assert_int_equal(json_integer_value(json_object_get(root, "num_steps")), 5);
     assert_int_equal(json_integer_value(json_object_get(root, "num_kv_blocks_peak")), 4);
     json_t *seconds = json_object_get(root, "seconds");

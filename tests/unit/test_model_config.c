@@ -27,9 +27,9 @@ static void test_defaults(void **state) {
     assert_int_equal(config.max_position_embeddings, 2048);
     assert_true(config.rms_norm_eps == 1e-6f);
     assert_false(config.tie_word_embeddings);
-    assert_false(config.has_attention_bias);
-    assert_false(config.attention_bias);
-    assert_false(config.mlp_bias);
+    assert_int_equal(config.attention_bias, FLAG_ABSENT);
+    assert_int_equal(config.attention_out_bias, FLAG_ABSENT);
+    assert_int_equal(config.mlp_bias, FLAG_ABSENT);
     assert_false(config.use_sliding_window);
     assert_int_equal(config.sliding_window, 0);
     assert_int_equal(config.rope.type, ROPE_DEFAULT);
@@ -53,7 +53,7 @@ static void test_null_is_absent(void **state) {
                       {"attention_bias", "null"});
     assert_int_equal(config.num_eos_token_ids, 0);
     assert_int_equal(config.bos_token_id, -1);
-    assert_false(config.has_attention_bias);
+    assert_int_equal(config.attention_bias, FLAG_ABSENT);
     model_config_fini(&config);
 }
 
@@ -67,17 +67,17 @@ static void test_values(void **state) {
     assert_true(config.rms_norm_eps == 1e-5f);
     assert_true(config.tie_word_embeddings);
     model_config_fini(&config);
-    config = PARSE_OK({"attention_bias", "true"}, {"mlp_bias", "true"}, {"bos_token_id", "7"},
+    config = PARSE_OK({"attention_bias", "true"}, {"mlp_bias", "false"}, {"bos_token_id", "7"},
                       {"hidden_act", "\"swish\""});
-    assert_true(config.has_attention_bias);
-    assert_true(config.attention_bias);
-    assert_true(config.mlp_bias);
+    assert_int_equal(config.attention_bias, FLAG_TRUE);
+    assert_int_equal(config.attention_out_bias, FLAG_ABSENT);
+    assert_int_equal(config.mlp_bias, FLAG_FALSE);
     assert_int_equal(config.bos_token_id, 7);
     model_config_fini(&config);
-    config = PARSE_OK({"attention_bias", "false"}, {"pretraining_tp", "2"},
+    config = PARSE_OK({"attention_out_bias", "true"}, {"pretraining_tp", "2"},
                       {"partial_rotary_factor", "1.0"}, {"use_mrope", "false"});
-    assert_true(config.has_attention_bias);
-    assert_false(config.attention_bias);
+    assert_int_equal(config.attention_bias, FLAG_ABSENT);
+    assert_int_equal(config.attention_out_bias, FLAG_TRUE);
     model_config_fini(&config);
 }
 
@@ -120,7 +120,7 @@ static void test_not_a_config(void **state) {
     assert_non_null(deep);
     memset(deep, '[', DEPTH);
     deep[DEPTH] = '\0';
-    text_refused(deep, ERR_FORMAT, "");
+    text_refused(deep, ERR_UNSUPPORTED, "nested deeper than 64 levels");
     free(deep);
 }
 
@@ -361,8 +361,8 @@ static void assert_equal(const struct model_config *a, const struct model_config
     assert_int_equal(a->max_position_embeddings, b->max_position_embeddings);
     assert_true(a->rms_norm_eps == b->rms_norm_eps);
     assert_int_equal(a->tie_word_embeddings, b->tie_word_embeddings);
-    assert_int_equal(a->has_attention_bias, b->has_attention_bias);
     assert_int_equal(a->attention_bias, b->attention_bias);
+    assert_int_equal(a->attention_out_bias, b->attention_out_bias);
     assert_int_equal(a->mlp_bias, b->mlp_bias);
     assert_int_equal(a->sliding_window, b->sliding_window);
     assert_int_equal(a->rope.type, b->rope.type);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "support/cmocka_all.h"
 
 static const struct nvllm_sampling_params sampling_init = NVLLM_SAMPLING_PARAMS_INIT;
@@ -71,7 +72,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 static void test_tables_are_sound(void **state) {
     (void)state;
     check_table(params_sampling, 14, sizeof(struct nvllm_sampling_params));
-    check_table(params_engine_option, 21, sizeof(struct nvllm_engine_options));
+    check_table(params_engine_option, 25, sizeof(struct nvllm_engine_options));
 }
 
 static void test_sets_every_number(void **state) {
@@ -232,6 +233,60 @@ static void test_stop_takes_a_string_or_a_list(void **state) {
     set_refused("stop", "\"a", "stop is \"a, want a string or a list of strings");
     set_refused("stop", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
                 "stop has 17 entries, want at most 16");
+    set_refused("stop", "\"a\\u0000b\"",
+                "entry 0 of stop has a NUL character, which none may have");
+}
+
+static void test_stop_strings_are_bounded(void **state) {
+    (void)state;
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    static char text[(128 << 10) + 2];
+    memset(text, 's', sizeof text - 1);
+    text[1024] = '\0';
+    set_ok(&params, "stop", text);
+    assert_int_equal(strlen(params.stop[0]), 1024);
+    text[1024] = 's';
+    text[1025] = '\0';
+    set_refused("stop", text, "entry 0 of stop is longer than 1024 bytes");
+    char list[1100];
+    snprintf(list, sizeof list, "[\"a\", \"%.1060s\"]", text);
+    set_refused("stop", list, "entry 1 of stop is longer than 1024 bytes");
+    text[1025] = 's';
+    set_refused("stop", text, "stop is longer than 128 KiB");
+    set_refused("logit_bias", text, "logit_bias is longer than 128 KiB");
+    params_fini_sampling(&params);
+    const char *stops[] = {"a", text}; // a C caller's, not looked through to its end
+    params.stop = stops;
+    params.num_stop = 2;
+    struct err err = {0};
+    assert_int_equal(params_check_sampling(&params, &err), ERR_INVALID);
+    assert_string_equal(err.message, "entry 1 of stop is longer than 1024 bytes");
+}
+
+// The longest lists within their bounds, written as long as JSON allows, are within the text's.
+static void test_longest_lists_fit(void **state) {
+    (void)state;
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    struct buf text = {0};
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(buf_append_str(&text, i ? ",\"" : "[\"", NULL), OK);
+        for (int k = 0; k < 1024; k++) assert_int_equal(buf_append_str(&text, "\\u0041", NULL), OK);
+        assert_int_equal(buf_append_str(&text, "\"", NULL), OK);
+    }
+    assert_int_equal(buf_append_str(&text, "]", NULL), OK);
+    set_ok(&params, "stop", text.data);
+    assert_int_equal(params.num_stop, 16);
+    buf_clear(&text);
+    for (int i = 0; i < 1024; i++) {
+        assert_int_equal(buf_appendf(&text, NULL, "%s\"%d\":-0.00000012345678901234567",
+                                     i ? "," : "{", 2000000000 + i),
+                         OK);
+    }
+    assert_int_equal(buf_append_str(&text, "}", NULL), OK);
+    set_ok(&params, "logit_bias", text.data);
+    assert_int_equal(params.num_logit_bias, 1024);
+    buf_fini(&text);
+    params_fini_sampling(&params);
 }
 
 static void test_stop_token_ids_take_a_list(void **state) {
@@ -329,6 +384,8 @@ static void test_options_have_ranges(void **state) {
     option_ok(&options, "device", "cpu");
     option_ok(&options, "dtype", "float32");
     option_ok(&options, "load_format", "dummy");
+    option_ok(&options, "quantization", "int4");
+    option_ok(&options, "kv_cache_dtype", "float32");
     option_ok(&options, "schedule", "prefill-first");
     option_ok(&options, "cpu_isa", "avx512");
     option_ok(&options, "threads", "1024");
@@ -345,6 +402,8 @@ static void test_options_have_ranges(void **state) {
     assert_string_equal(options.device, "cpu");
     assert_string_equal(options.dtype, "float32");
     assert_string_equal(options.load_format, "dummy");
+    assert_string_equal(options.quantization, "int4");
+    assert_string_equal(options.kv_cache_dtype, "float32");
     assert_string_equal(options.schedule, "prefill-first");
     assert_string_equal(options.cpu_isa, "avx512");
     assert_int_equal(options.threads, 1024);
@@ -362,7 +421,10 @@ static void test_options_have_ranges(void **state) {
     option_refused("device", "", "device is , want auto, cuda or cpu");
     option_refused("device", "aut", "device is aut, want auto, cuda or cpu");
     option_refused("device", "auto|cpu", "device is auto|cpu, want auto, cuda or cpu");
-    option_refused("cpu_isa", "sse", "cpu_isa is sse, want auto, scalar, avx2 or avx512");
+    option_refused("cpu_isa", "sse",
+                   "cpu_isa is sse, want auto, scalar, avx2, avx512, "
+                   "avx512-bf16 or amx");
+    option_refused("quantization", "int3", "quantization is int3, want none, int8 or int4");
     option_refused("threads", "-1", "threads is -1, want an integer from 0 to 1024");
     option_refused("threads", "1025", "threads is 1025, want an integer from 0 to 1024");
     option_refused("max_num_seqs", "0", "max_num_seqs is 0, want an integer from 1 to 65536");
@@ -460,7 +522,9 @@ static void test_checks_a_whole_options_struct(void **state) {
     struct nvllm_engine_options o = NVLLM_ENGINE_OPTIONS_INIT;
     options_check_refused(&o, "model is not set, want the folder of a checkpoint");
     assert_int_equal(params_check_engine_options(&o, NULL), OK);
-    o.device = o.dtype = o.load_format = o.schedule = o.cpu_isa = NULL; // all mean their defaults
+    // All mean their defaults.
+    o.device = o.dtype = o.load_format = o.schedule = o.cpu_isa = o.quantization =
+        o.kv_cache_dtype = NULL;
     assert_int_equal(params_check_engine_options(&o, NULL), OK);
     o.schedule = "mixd";
     options_check_refused(&o, "schedule is mixd, want mixed or prefill-first");
@@ -492,6 +556,8 @@ int main(void) {
         cmocka_unit_test(test_long_values_are_cut_at_a_character),
         cmocka_unit_test(test_null_is_the_default_again),
         cmocka_unit_test(test_stop_takes_a_string_or_a_list),
+        cmocka_unit_test(test_stop_strings_are_bounded),
+        cmocka_unit_test(test_longest_lists_fit),
         cmocka_unit_test(test_stop_token_ids_take_a_list),
         cmocka_unit_test(test_logit_bias_takes_a_map),
         cmocka_unit_test(test_a_refused_list_keeps_the_old_one),

@@ -20,7 +20,6 @@ static enum status resolve_sampling(void *context, struct err *err) {
     static const char *const stops[] = {"END", "\n\n"};
     static const int32_t ids[] = {7, 8};
     static const struct nvllm_logit_bias biases[] = {{3, 1.0f}, {4, -2.0f}};
-    static const int32_t prompt[] = {1, 2, 3, 2, 1};
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.stop = stops;
     params.num_stop = 2;
@@ -31,8 +30,7 @@ static enum status resolve_sampling(void *context, struct err *err) {
     params.repetition_penalty = 1.2f;
     params.frequency_penalty = 0.5f;
     struct sampling sampling = {0};
-    enum status status = sampling_init(&sampling, &params, NULL, 100, 1, prompt, 5, err);
-    if (!status) sampling_count_output(&sampling, 9);
+    enum status status = sampling_init(&sampling, &params, NULL, 100, err);
     sampling_fini(&sampling);
     return status;
 }

@@ -64,6 +64,30 @@ static void test_yarn_interpolates_only_slow_dimensions(void **state) {
     near((double)inv_freq[63], pow(1000000, -126.0 / 128) / 4);
 }
 
+// Both ends of the ramp lie within the dimensions: at a small theta its formula goes beyond them.
+static void test_yarn_ramp_is_cut_at_the_first_and_last_dimension(void **state) {
+    (void)state;
+    // Ends at 8 log(4096 / (rotations * 2 pi)) / (2 log 10): 11.3 for 1 rotation, 2.06 for 200.
+    struct rope_config rope = {.type = ROPE_YARN,
+                               .theta = 10,
+                               .factor = 4,
+                               .original_max_position_embeddings = 4096,
+                               .beta_fast = 200,
+                               .beta_slow = 1,
+                               .truncate = true};
+    float inv_freq[4];
+    rope_frequencies(&rope, 8, inv_freq);
+    near((double)inv_freq[2], pow(10, -0.5));
+    double interpolated = (3.0 - 2) / (7 - 2); // from 2 to 7, not to 12
+    near((double)inv_freq[3], pow(10, -0.75) * (interpolated / 4 + (1 - interpolated)));
+
+    rope.beta_fast = 2000; // -1.94
+    rope.beta_slow = 100; // 3.26
+    rope_frequencies(&rope, 8, inv_freq);
+    near((double)inv_freq[0], 1);
+    near((double)inv_freq[1], pow(10, -0.25) * (0.25 / 4 + 0.75)); // from 0 to 4, not from -2
+}
+
 static void test_table_holds_cosines_then_sines(void **state) {
     (void)state;
     const struct rope_config rope = {.type = ROPE_DEFAULT, .theta = 10000};
@@ -83,6 +107,7 @@ int main(void) {
         cmocka_unit_test(test_linear_divides_by_factor),
         cmocka_unit_test(test_llama3_keeps_short_and_stretches_long_wavelengths),
         cmocka_unit_test(test_yarn_interpolates_only_slow_dimensions),
+        cmocka_unit_test(test_yarn_ramp_is_cut_at_the_first_and_last_dimension),
         cmocka_unit_test(test_table_holds_cosines_then_sines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,50 @@ static void loops_with_nothing_inside_run_out_of_steps(void **state) {
                    ERR_INVALID, "steps");
 }
 
+// 60,000 values would pay for 120 million steps.
+static void steps_have_a_ceiling_whatever_the_input_is(void **state) {
+    (void)state;
+    json_t *seq = json_array(), *variables = json_pack("{s:o}", "seq", seq);
+    for (int i = 0; i < 60000; i++) assert_int_equal(json_array_append_new(seq, json_true()), 0);
+    static const char source[] =
+        "{% for a in range(300) %}{% for b in seq %}{{ '' }}{% endfor %}{% endfor %}";
+    struct template *template = NULL;
+    struct buf out = {0};
+    struct err err = {0};
+    const struct template_render_options options = {.now = {.tm_mday = 1}};
+    assert_int_equal(template_parse(&template, source, sizeof source - 1, "t", &err), OK);
+    assert_int_equal(template_render(template, variables, &options, &out, &err), ERR_INVALID);
+    assert_string_equal(err.message, "t: line 1: the template takes more steps than a render may");
+    template_destroy(template);
+    json_decref(variables);
+    buf_fini(&out);
+}
+
+static int is_third(void *user_data) {
+    int *num_asked = user_data;
+    return ++*num_asked == 3;
+}
+
+static void an_interrupt_ends_a_render(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+    int num_asked = 0;
+    const struct interrupt interrupt = {.is_wanted = is_third, .user_data = &num_asked};
+    const struct template_render_options options = {.now = {.tm_mday = 1}, .interrupt = &interrupt};
+    json_t *variables = json_object();
+    struct template *template = NULL;
+    struct buf out = {0};
+    struct err err = {0};
+    assert_int_equal(template_parse(&template, source, sizeof source - 1, "t", &err), OK);
+    assert_int_equal(template_render(template, variables, &options, &out, &err), ERR_INTERRUPTED);
+    assert_int_equal(num_asked, 3);
+    assert_int_equal(out.len, 0);
+    template_destroy(template);
+    json_decref(variables);
+    buf_fini(&out);
+}
+
 static void macros_that_call_themselves_twice_run_out_of_steps(void **state) {
     (void)state;
     assert_refused("{% macro m(n) %}{% if n > 0 %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% "
@@ -232,6 +276,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nested_loops_run_out_of_steps),
         cmocka_unit_test(loops_with_nothing_inside_run_out_of_steps),
+        cmocka_unit_test(steps_have_a_ceiling_whatever_the_input_is),
+        cmocka_unit_test(an_interrupt_ends_a_render),
         cmocka_unit_test(macros_that_call_themselves_twice_run_out_of_steps),
         cmocka_unit_test(a_range_is_bounded_as_in_the_sandbox),
         cmocka_unit_test(endless_recursion_ends_at_the_depth_limit),

@@ -17,7 +17,7 @@ struct fault_case {
 };
 
 // A copy of exactly its length, so that reading past the end is seen.
-static enum status parse(struct block *out, struct arena *arena, const char *source, size_t len,
+static enum status parse(struct ast *out, struct arena *arena, const char *source, size_t len,
                          struct err *err) {
     char *copy = malloc(len > 0 ? len : 1);
     assert_non_null(copy);
@@ -30,12 +30,12 @@ static enum status parse(struct block *out, struct arena *arena, const char *sou
 static void check_trees(const struct tree_case *cases, size_t count) {
     for (size_t i = 0; i < count; ++i) {
         struct arena arena = {0};
-        struct block block;
+        struct ast ast;
         struct err err = {0};
         struct buf text = {0};
-        if (parse(&block, &arena, cases[i].source, strlen(cases[i].source), &err))
+        if (parse(&ast, &arena, cases[i].source, strlen(cases[i].source), &err))
             fail_msg("%s: %s", cases[i].source, err.message);
-        assert_int_equal(ast_text(&block, &text, &err), OK);
+        assert_int_equal(ast_text(&ast.root, &text, &err), OK);
         assert_string_equal(text.data ? text.data : "", cases[i].tree);
         buf_fini(&text);
         arena_fini(&arena);
@@ -44,9 +44,9 @@ static void check_trees(const struct tree_case *cases, size_t count) {
 
 static void check_fault(const char *source, size_t len, const char *message) {
     struct arena arena = {0};
-    struct block block;
+    struct ast ast;
     struct err err = {0};
-    if (parse(&block, &arena, source, len, &err) != ERR_FORMAT) fail_msg("%s was parsed", source);
+    if (parse(&ast, &arena, source, len, &err) != ERR_FORMAT) fail_msg("%s was parsed", source);
     assert_string_equal(err.message, message);
     arena_fini(&arena);
 }
@@ -63,9 +63,9 @@ static char *repeated(const char *before, const char *unit, size_t count, const 
 static bool is_parsed(const char *before, const char *unit, size_t count, const char *after) {
     char *source = repeated(before, unit, count, after);
     struct arena arena = {0};
-    struct block block;
+    struct ast ast;
     struct err err = {0};
-    enum status status = parse(&block, &arena, source, strlen(source), &err);
+    enum status status = parse(&ast, &arena, source, strlen(source), &err);
     if (status) assert_non_null(strstr(err.message, "deeper than 200"));
     arena_fini(&arena);
     free(source);
@@ -378,10 +378,10 @@ static void bytes_that_are_no_text_are_refused(void **state) {
 static void a_nul_is_text_like_any_other(void **state) {
     (void)state;
     struct arena arena = {0};
-    struct block block;
+    struct ast ast;
     struct buf text = {0};
-    assert_int_equal(parse(&block, &arena, "a\0{{ 'b\0' }}", 12, NULL), OK);
-    assert_int_equal(ast_text(&block, &text, NULL), OK);
+    assert_int_equal(parse(&ast, &arena, "a\0{{ 'b\0' }}", 12, NULL), OK);
+    assert_int_equal(ast_text(&ast.root, &text, NULL), OK);
     assert_string_equal(text.data, "'a\\x00' (print 'b\\x00')");
     buf_fini(&text);
     arena_fini(&arena);

@@ -9,9 +9,9 @@
 // Long enough for several chunks of memory, with names that are counted and a tree of every kind.
 static enum status parse(void *context, struct err *err) {
     struct arena arena = {0};
-    struct block block;
+    struct ast ast;
     const char *source = context;
-    enum status status = ast_parse(&block, &arena, source, strlen(source), "t", err);
+    enum status status = ast_parse(&ast, &arena, source, strlen(source), "t", err);
     arena_fini(&arena);
     return status;
 }

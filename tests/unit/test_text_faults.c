@@ -57,7 +57,7 @@ static enum status use_tokenizer(const struct tokenizer *tokenizer, struct err *
     struct token_list ids = {0};
     struct buf decoded = {0}, streamed = {0};
     struct detokenizer detokenizer = {0};
-    enum status status = tokenizer_encode(tokenizer, text, sizeof text - 1, true, &ids, err);
+    enum status status = tokenizer_encode(tokenizer, text, sizeof text - 1, true, NULL, &ids, err);
     if (!status) status = tokenizer_decode(tokenizer, ids.ids, ids.len, false, &decoded, err);
     for (size_t i = 0; i < ids.len && !status; i++) {
         status = detokenizer_push(&detokenizer, tokenizer, ids.ids[i], false, &streamed, err);

@@ -88,7 +88,7 @@ static void test_merges_as_strings(void **state) {
 static void encode(const struct tokenizer *tokenizer, const char *text, size_t len,
                    struct token_list *out) {
     struct err err = {0};
-    if (tokenizer_encode(tokenizer, text, len, false, out, &err)) fail_msg("%s", err.message);
+    if (tokenizer_encode(tokenizer, text, len, false, NULL, out, &err)) fail_msg("%s", err.message);
 }
 
 static void test_invalid_utf8_is_replaced(void **state) {
@@ -118,6 +118,37 @@ static void test_text_may_hold_nul(void **state) {
     assert_memory_equal(text.data, "a\0b", 3);
     token_list_fini(&ids);
     buf_fini(&text);
+    tokenizer_close(tokenizer);
+}
+
+// Wanted once it was asked as often as `user_data` says.
+static int count_down(void *user_data) {
+    int *left = user_data;
+    return --*left <= 0;
+}
+
+// A text of many words, and one word that is joined for long.
+static void test_interrupt_ends_an_encode(void **state) {
+    (void)state;
+    enum { LEN = 16 << 20 };
+    struct tokenizer *tokenizer = fixture_open(TINY_TOKENIZER);
+    struct token_list ids = {0};
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    static const char *const fills[] = {"a word ", "abcabd"};
+    for (size_t i = 0; i < ARRAY_LEN(fills); i++) {
+        size_t period = strlen(fills[i]);
+        for (size_t at = 0; at < LEN; at++) text[at] = fills[i][at % period];
+        int left = 3;
+        struct interrupt interrupt = {.is_wanted = count_down, .user_data = &left};
+        struct err err = {0};
+        assert_int_equal(tokenizer_encode(tokenizer, text, LEN, false, &interrupt, &ids, &err),
+                         ERR_INTERRUPTED);
+        assert_int_equal(left, 0); // the first yes was the last question
+        assert_int_equal(ids.len, 0);
+    }
+    free(text);
+    token_list_fini(&ids);
     tokenizer_close(tokenizer);
 }
 
@@ -187,7 +218,7 @@ static void *encode_many(void *arg) {
     for (int i = 0; i < NUM_TEXTS; i++) {
         size_t len = fixture_random_text(&random, 40, &text);
         ids.len = 0;
-        if (tokenizer_encode(job->tokenizer, text.data, len, false, &ids, NULL)) return NULL;
+        if (tokenizer_encode(job->tokenizer, text.data, len, false, NULL, &ids, NULL)) return NULL;
         for (size_t k = 0; k < ids.len; k++) job->hash = job->hash * 31 + (uint32_t)ids.ids[k];
     }
     buf_fini(&text);
@@ -248,7 +279,7 @@ static void test_linear_time(void **state) {
     tokenizer_close(tokenizer);
 }
 
-// The same for a pattern that PCRE2 runs.
+// The same for a pattern that is run as a regular expression.
 static void test_linear_time_of_another_pattern(void **state) {
     (void)state;
     json_t *change = json_pack(
@@ -277,6 +308,7 @@ int main(void) {
         cmocka_unit_test(test_merges_as_strings),
         cmocka_unit_test(test_invalid_utf8_is_replaced),
         cmocka_unit_test(test_text_may_hold_nul),
+        cmocka_unit_test(test_interrupt_ends_an_encode),
         cmocka_unit_test(test_encode_appends),
         cmocka_unit_test(test_token_lookups),
         cmocka_unit_test(test_decode_refuses_an_unknown_id),

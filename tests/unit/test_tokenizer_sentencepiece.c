@@ -94,7 +94,7 @@ static void encode(const struct tokenizer *tokenizer, const char *text, size_t l
                    struct token_list *out) {
     struct err err = {0};
     out->len = 0;
-    if (tokenizer_encode(tokenizer, text, len, false, out, &err)) fail_msg("%s", err.message);
+    if (tokenizer_encode(tokenizer, text, len, false, NULL, out, &err)) fail_msg("%s", err.message);
 }
 
 static void test_invalid_utf8_is_replaced(void **state) {

@@ -153,7 +153,45 @@ static void test_nfc(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(nfc_cases); i++) {
         const char *text = nfc_cases[i].text, *normal = nfc_cases[i].normal;
         bool changed;
-        assert_int_equal(unicode_nfc(flags, text, strlen(text), &scratch, &out, &changed, NULL),
+        assert_int_equal(unicode_normalize(UNICODE_NFC, flags, text, strlen(text), &scratch, &out,
+                                           &changed, NULL),
+                         OK);
+        assert_int_equal(changed, strcmp(text, normal) != 0);
+        if (changed) assert_string_equal(out.data, normal);
+    }
+    buf_fini(&out);
+    unicode_nfc_scratch_fini(&scratch);
+    free(flags);
+}
+
+static const struct {
+    const char *text, *normal;
+} nfkc_cases[] = {
+    {"plain ASCII, long enough for words", "plain ASCII, long enough for words"},
+    {"\u00e9\u0391", "\u00e9\u0391"},
+    {"a\u00a0b", "a b"}, // below U+0300
+    {"\ufb01\u0301", "f\u00ed"}, // a ligature, whose second part takes the mark
+    {"\uff21\u0301x", "\u00c1x"},
+    {"\u304b\uff9e", "\u304c"}, // what stands before is joined to what a mark becomes
+    {"\u3131\u314f", "\uac00"},
+    {"\u1e9b\u0323", "\u1e69"},
+    {"\u2460\u00bd \u3392", "11\u20442 MHz"},
+    {"\ufdfa", "\u0635\u0644\u0649 \u0627\u0644\u0644\u0647 \u0639\u0644\u064a\u0647 "
+               "\u0648\u0633\u0644\u0645"},
+    {"\u32ff", "\u32ff"}, // of Unicode 12.1: Hugging Face leaves it
+};
+
+static void test_nfkc(void **state) {
+    (void)state;
+    uint8_t *flags;
+    struct unicode_nfc_scratch scratch = {0};
+    struct buf out = {0};
+    assert_int_equal(unicode_flags_create(&flags, NULL), OK);
+    for (size_t i = 0; i < ARRAY_LEN(nfkc_cases); i++) {
+        const char *text = nfkc_cases[i].text, *normal = nfkc_cases[i].normal;
+        bool changed;
+        assert_int_equal(unicode_normalize(UNICODE_NFKC, flags, text, strlen(text), &scratch, &out,
+                                           &changed, NULL),
                          OK);
         assert_int_equal(changed, strcmp(text, normal) != 0);
         if (changed) assert_string_equal(out.data, normal);
@@ -175,7 +213,9 @@ static void test_nfc_of_a_million_marks(void **state) {
     for (int i = 0; i < PAIRS; i++) {
         assert_int_equal(buf_append(&text, "\xcc\x81\xcc\xa3", 4, NULL), OK); // above, below
     }
-    assert_int_equal(unicode_nfc(flags, text.data, text.len, &scratch, &out, &changed, NULL), OK);
+    assert_int_equal(
+        unicode_normalize(UNICODE_NFC, flags, text.data, text.len, &scratch, &out, &changed, NULL),
+        OK);
     assert_true(changed);
     assert_int_equal(out.len, text.len);
     for (size_t i = 0; i < 2 * PAIRS; i++) {
@@ -195,6 +235,7 @@ int main(void) {
         cmocka_unit_test(test_every_character_there_and_back),
         cmocka_unit_test(test_flags),
         cmocka_unit_test(test_nfc),
+        cmocka_unit_test(test_nfkc),
         cmocka_unit_test(test_nfc_of_a_million_marks),
     };
     return cmocka_run_group_tests_name("unicode", tests, NULL, NULL);

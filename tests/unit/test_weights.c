@@ -99,6 +99,12 @@ static void take_ok(struct weights *weights, const char *name, uint32_t rank, ui
     if (take(weights, name, rank, dim0, dim1, out, &err) != OK) fail_msg("%s", err.message);
 }
 
+static char first_byte(const struct weight *weight) {
+    char byte;
+    assert_non_null(byte_source_get(&weight->source, 0, 1, &byte, NULL));
+    return byte;
+}
+
 static void test_single_file(void **state) {
     (void)state;
     write_single();
@@ -114,7 +120,9 @@ static void test_single_file(void **state) {
     assert_int_equal(a.rank, 2);
     assert_int_equal(a.shape[0], 2);
     assert_int_equal(a.shape[1], 3);
-    assert_memory_equal(a.data, "\1\1\1\1\1\1\1\1\1\1\1\1", 12);
+    char bytes[12];
+    assert_ptr_equal(byte_source_get(&a.source, 0, 12, bytes, &err), bytes);
+    assert_memory_equal(bytes, "\1\1\1\1\1\1\1\1\1\1\1\1", 12);
     assert_int_equal(weights_finish(weights, &err), ERR_FORMAT); // b is left
     expect_words(&err, "model.safetensors|\"b.norm.weight\" of shape [4]");
     assert_null(strstr(err.message, "more"));
@@ -135,11 +143,11 @@ static void test_shards(void **state) {
     assert_int_equal(weights_total_bytes(weights), 24);
     take_ok(weights, "b", 1, 4, 0, &weight);
     assert_int_equal(weight.dtype, DTYPE_F16);
-    assert_int_equal(*(const char *)weight.data, 2);
+    assert_int_equal(first_byte(&weight), 2);
     assert_int_equal(weights_finish(weights, &err), ERR_FORMAT);
     expect_words(&err, "does not use|(and 1 more)");
     take_ok(weights, "a", 2, 2, 3, &weight);
-    assert_int_equal(*(const char *)weight.data, 1);
+    assert_int_equal(first_byte(&weight), 1);
     take_ok(weights, "c", 1, 1, 0, &weight);
     assert_int_equal(weights_finish(weights, &err), OK);
     weights_close(weights);
@@ -389,7 +397,7 @@ static void test_dummy_statistics(void **state) {
     double largest = 0;
     for (size_t i = 0; i < COUNT; i++) {
         uint16_t bits;
-        memcpy(&bits, (const char *)out.data + 2 * i, sizeof bits);
+        memcpy(&bits, (const char *)out.source.data + 2 * i, sizeof bits);
         double value = (double)bf16_to_f32(bits);
         sum += value;
         squares += value * value;
@@ -414,8 +422,9 @@ static void test_dummy_is_deterministic(void **state) {
     dummy_matrix(first, "layers.0.q", 700, 300, &a);
     dummy_matrix(second, "layers.0.k", 5000, 2000, &other); // a larger one first
     dummy_matrix(second, "layers.0.q", 700, 300, &b);
-    assert_memory_equal(a.data, b.data, (size_t)700 * 300 * 2);
-    assert_int_not_equal(memcmp(a.data, other.data, 4096), 0); // names differ, values differ
+    assert_memory_equal(a.source.data, b.source.data, (size_t)700 * 300 * 2);
+    assert_int_not_equal(memcmp(a.source.data, other.source.data, 4096),
+                         0); // names differ, values differ
     weights_close(first);
     weights_close(second);
 }
@@ -430,12 +439,13 @@ static void test_dummy_grows(void **state) {
     struct weight large;
     dummy_matrix(weights, "small", 16, 16, &small);
     char copy[512];
-    memcpy(copy, small.data, sizeof copy);
+    memcpy(copy, small.source.data, sizeof copy);
     for (uint64_t rows = 1000; rows <= 40000; rows *= 3) {
         dummy_matrix(weights, "large", rows, 1024, &large);
-        assert_memory_not_equal((const char *)large.data + (rows * 1024 - 256) * 2, copy, 512);
+        assert_memory_not_equal((const char *)large.source.data + (rows * 1024 - 256) * 2, copy,
+                                512);
     }
-    assert_memory_equal(small.data, copy, sizeof copy);
+    assert_memory_equal(small.source.data, copy, sizeof copy);
     assert_int_equal(weights_total_bytes(weights), 0);
     const uint64_t shape[2] = {3, 3};
     assert_int_equal(weights_ignore_copy(weights, "lm_head.weight", "embed", 2, shape, &err), OK);
@@ -470,7 +480,7 @@ static void test_dummy_uses_no_memory(void **state) {
     dummy_matrix(weights, "embed", 151936, 1024, &out); // 297 MiB of address space
     unsigned sum = 0;
     for (size_t at = 0; at < (size_t)151936 * 1024 * 2; at += 4096) {
-        sum += ((const unsigned char *)out.data)[at];
+        sum += ((const unsigned char *)out.source.data)[at];
     }
     assert_true(sum > 0);
     assert_true(mapped_kib() < before + 16 * 1024);
@@ -498,7 +508,7 @@ static void test_dummy_vectors(void **state) {
         take_ok(weights, cases[i].name, 1, cases[i].len, 0, &out);
         assert_int_equal(out.rank, 1);
         for (size_t k = 0; k < cases[i].len; k++) {
-            assert_int_equal(((const uint16_t *)out.data)[k], cases[i].want);
+            assert_int_equal(((const uint16_t *)out.source.data)[k], cases[i].want);
         }
     }
     weights_close(weights);

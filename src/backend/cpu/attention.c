@@ -1,104 +1,103 @@
-/* Paged causal attention. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX query
- * rows; a row is a (query, query head of the group) pair, so a decode's rows are the heads of its
- * group. The item walks the sequence's positions in absolute spans of 64 with online softmax and
- * skips what lies behind its last query; each span's K and V are used by all its panels of rows.
+/* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
+ * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows,
+ * which walk the positions together in absolute spans of 64 with online softmax and skip what lies
+ * behind the last query; each span's K and V are used by all panels of rows.
  *
- * Where a span begins and how it is summed depends on the position alone: a query's result has the
- * same bits in a decode, in any chunk of a prefill and for any block size. */
+ * Positions are cut at multiples of ATTENTION_PART. A row's parts are summed apart and then joined
+ * in order, whoever computed them: by one item one after the other, or, where a few long sequences
+ * would leave threads idle, each part by an item of its own (attention_plan.c decides). So a
+ * query's result has the same bits in a decode, in any chunk of a prefill, for any block size and
+ * for any number of threads. */
+#include "backend/cpu/attention.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/ops.h"
 #include "base/check.h"
-
-enum { ITEMS_PER_THREAD = 6 };
-
-struct attention_job {
-    const struct cpu_backend *cpu;
-    const struct attention_args *args;
-    uint32_t group; // query heads per kv head
-    uint32_t rows_per_item; // panel_rows .. ATTENTION_ROWS_MAX
-    uint32_t num_tiles;
-};
+#include "base/dtype.h"
 
 // A thread's memory for one item.
 struct attention_scratch {
-    float *q; // panels of [head_dim][rows], one after the other
-    float *acc; // [ATTENTION_ROWS_MAX][head_dim]
-    float *max; // [ATTENTION_ROWS_MAX]
-    float *sum; // [ATTENTION_ROWS_MAX][16]
-    float *scores; // [PANEL_ROWS_MAX][ATTENTION_SPAN]
+    float *q; // the panels' queries, one panel after the other
+    struct attention_state total; // of all parts so far
+    struct attention_state part; // of one part
+    float *scores; // [ATTENTION_PANEL_MAX][ATTENTION_SPAN]
 };
 
 // The rows of one item.
 struct attention_item {
-    uint32_t seq, kv_head;
-    uint32_t query_len;
+    const struct attention_seq *seq;
+    uint32_t index; // of the sequence
+    uint32_t kv_head;
+    uint32_t part; // the only one to walk; unused where the item walks all
     uint32_t first_row; // of the sequence's query_len * group rows
     uint32_t num_rows, num_panels;
 };
 
+size_t attention_state_floats(uint32_t rows, uint32_t head_dim) {
+    size_t floats = (size_t)rows * ((size_t)head_dim + ATTENTION_SUMS + 1);
+    return (floats + LANES - 1) / LANES * LANES;
+}
+
+// acc first: it starts on a cache line.
+static struct attention_state state_at(float *memory, uint32_t rows, uint32_t head_dim) {
+    struct attention_state state = {.acc = memory};
+    state.sum = state.acc + (size_t)rows * head_dim;
+    state.max = state.sum + (size_t)rows * ATTENTION_SUMS;
+    return state;
+}
+
 size_t attention_scratch_floats(uint32_t head_dim) {
-    size_t floats = (size_t)ATTENTION_ROWS_MAX * (2 * (size_t)head_dim + 1 + LANES) +
-                    PANEL_ROWS_MAX * ATTENTION_SPAN;
-    return (floats + LANES - 1) / LANES * LANES; // a cache line of its own for each thread
+    return (size_t)ATTENTION_ROWS_MAX * head_dim +
+           2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) +
+           (size_t)ATTENTION_PANEL_MAX * ATTENTION_SPAN;
 }
 
 static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32_t thread,
                                            uint32_t head_dim) {
     size_t floats = attention_scratch_floats(cpu->attention_scratch_head_dim);
+    size_t state_floats = attention_state_floats(ATTENTION_ROWS_MAX, head_dim);
     struct attention_scratch scratch;
     scratch.q = cpu->attention_scratch + thread * floats;
-    scratch.acc = scratch.q + (size_t)ATTENTION_ROWS_MAX * head_dim;
-    scratch.sum = scratch.acc + (size_t)ATTENTION_ROWS_MAX * head_dim;
-    scratch.scores = scratch.sum + (size_t)ATTENTION_ROWS_MAX * LANES;
-    scratch.max = scratch.scores + (size_t)PANEL_ROWS_MAX * ATTENTION_SPAN;
+    scratch.scores = scratch.q + (size_t)ATTENTION_ROWS_MAX * head_dim;
+    float *states = scratch.scores + (size_t)ATTENTION_PANEL_MAX * ATTENTION_SPAN;
+    scratch.total = state_at(states, ATTENTION_ROWS_MAX, head_dim);
+    scratch.part = state_at(states + state_floats, ATTENTION_ROWS_MAX, head_dim);
     return scratch;
 }
 
-// Tiles of all sequences share one index space without a table: sequence s has those from here on.
-// It needs ceil(rows / rows_per_item) of them, which never reach the next one's first.
-static uint32_t first_tile(const struct attention_job *job, uint32_t seq) {
-    uint64_t row = (uint64_t)(uint32_t)job->args->query_start[seq] * job->group;
-    return (uint32_t)(row / job->rows_per_item) + seq;
-}
-
-static uint32_t find_seq(const struct attention_job *job, uint32_t tile) {
-    uint32_t low = 0, high = job->args->num_seqs - 1;
+static void find_item(const struct attention_job *job, uint32_t index,
+                      struct attention_item *item) {
+    const struct kv_cache *cache = job->args->cache;
+    uint32_t low = 0, high = job->args->step->num_seqs - 1;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
-        if (first_tile(job, middle) <= tile) {
+        if (cache->seqs[middle].first_item <= index) {
             low = middle;
         } else {
             high = middle - 1;
         }
     }
-    return low;
-}
-
-// False when the tile is one that its sequence does not need.
-static bool find_item(const struct attention_job *job, uint32_t tile, uint32_t kv_head,
-                      struct attention_item *item) {
-    const struct attention_args *args = job->args;
-    uint32_t seq = find_seq(job, tile);
-    uint32_t query_len = (uint32_t)(args->query_start[seq + 1] - args->query_start[seq]);
-    uint32_t first_row = (tile - first_tile(job, seq)) * job->rows_per_item;
-    uint32_t rows_total = query_len * job->group;
-    if (first_row >= rows_total) return false;
-    uint32_t rows_left = rows_total - first_row;
-    uint32_t panel_rows = job->cpu->kernels->panel_rows;
+    const struct attention_seq *seq = &cache->seqs[low];
+    uint32_t of_seq = index - seq->first_item, num_kv_heads = job->args->num_kv_heads;
+    uint32_t piece = of_seq / num_kv_heads; // a tile or, where it has only one, a part
     *item = (struct attention_item){
-        .seq = seq, .kv_head = kv_head, .query_len = query_len, .first_row = first_row};
-    item->num_rows = rows_left < job->rows_per_item ? rows_left : job->rows_per_item;
+        .seq = seq, .index = low, .kv_head = of_seq % num_kv_heads, .num_rows = seq->num_rows};
+    if (seq->is_split) {
+        item->part = piece;
+    } else {
+        item->first_row = piece * job->rows_per_item;
+        item->num_rows -= item->first_row;
+        if (item->num_rows > job->rows_per_item) item->num_rows = job->rows_per_item;
+    }
+    uint32_t panel_rows = job->kernels->panel_rows;
     item->num_panels = (item->num_rows + panel_rows - 1) / panel_rows;
-    return true;
 }
 
 // Token and query head of a row of the item.
 static size_t row_token(const struct attention_job *job, const struct attention_item *item,
                         uint32_t row) {
-    return (size_t)job->args->query_start[item->seq] + (item->first_row + row) / job->group;
+    return (size_t)job->args->step->query_start[item->index] + (item->first_row + row) / job->group;
 }
 
 static size_t row_head(const struct attention_job *job, const struct attention_item *item,
@@ -108,139 +107,231 @@ static size_t row_head(const struct attention_job *job, const struct attention_i
 
 static uint32_t row_position(const struct attention_job *job, const struct attention_item *item,
                              uint32_t row) {
-    uint32_t context_len = (uint32_t)job->args->context_len[item->seq];
-    return context_len - item->query_len + (item->first_row + row) / job->group;
+    return item->seq->first_position + (item->first_row + row) / job->group;
 }
 
-static void start_rows(const struct attention_job *job, const struct attention_item *item,
-                       const struct attention_scratch *scratch) {
+// Where the queries of a panel are in scratch.q.
+static float *panel_queries(const struct attention_job *job,
+                            const struct attention_scratch *scratch, uint32_t panel) {
+    return scratch->q + (size_t)panel * job->kernels->panel_rows * job->args->head_dim;
+}
+
+// A panel's row of queries, scaled, as the kernels want it.
+static void put_queries(const struct attention_job *job, const float *q, uint32_t row,
+                        uint32_t rows, float *panel) {
+    uint32_t head_dim = job->args->head_dim;
+    float scale = job->args->scale;
+    uint16_t *narrow = (uint16_t *)(void *)panel;
+    switch (job->kernels->queries) {
+    case QUERIES_F32:
+        for (size_t d = 0; d < head_dim; d++) panel[d * rows + row] = q[d] * scale;
+        break;
+    case QUERIES_BF16:
+        for (size_t d = 0; d < head_dim; d++) {
+            narrow[(size_t)row * head_dim + d] = f32_to_bf16(q[d] * scale);
+        }
+        break;
+    }
+}
+
+static void load_queries(const struct attention_job *job, const struct attention_item *item,
+                         const struct attention_scratch *scratch) {
     const struct attention_args *args = job->args;
-    uint32_t head_dim = args->head_dim;
+    size_t head_dim = args->head_dim;
     size_t row_floats = ((size_t)args->num_heads + 2 * (size_t)args->num_kv_heads) * head_dim;
-    memset(scratch->acc, 0, (size_t)item->num_rows * head_dim * sizeof *scratch->acc);
-    memset(scratch->sum, 0, (size_t)item->num_rows * LANES * sizeof *scratch->sum);
-    for (uint32_t row = 0; row < item->num_rows; row++) scratch->max[row] = -INFINITY;
     for (uint32_t panel = 0; panel < item->num_panels; panel++) {
         uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
         uint32_t rows = part_begin(item->num_rows, item->num_panels, panel + 1) - begin;
-        float *out = scratch->q + (size_t)begin * head_dim;
         for (uint32_t row = 0; row < rows; row++) {
             const float *q = (const float *)args->qkv +
                              row_token(job, item, begin + row) * row_floats +
                              row_head(job, item, begin + row) * head_dim;
-            for (size_t d = 0; d < head_dim; d++) out[d * rows + row] = q[d] * args->scale;
+            put_queries(job, q, row, rows, panel_queries(job, scratch, panel));
         }
     }
 }
 
-// K and V of the span's chunks up to `last_position`.
+// K and V of the span's chunks up to `last_position`, into next_k and next_v of the tile.
 static void find_chunks(const struct attention_job *job, const struct attention_item *item,
                         uint32_t span_begin, uint32_t last_position, struct attention_tile *tile) {
     const struct attention_args *args = job->args;
     const struct kv_cache *cache = args->cache;
-    const int32_t *block_table = args->block_tables + (size_t)item->seq * args->block_table_stride;
+    const int32_t *block_table =
+        args->step->block_tables + (size_t)item->index * args->step->block_table_stride;
     uint32_t block_size = cache->spec.block_size;
     for (uint32_t chunk = 0; chunk < ATTENTION_CHUNKS; chunk++) {
-        uint32_t position = span_begin + chunk * LANES;
+        uint32_t position = span_begin + chunk * ATTENTION_CHUNK;
         if (position > last_position) return;
         uint32_t block = (uint32_t)block_table[position / block_size];
-        CHECK(block < cache->spec.num_blocks, "seq=%u position=%u block=%u of %u", item->seq,
+        CHECK(block < cache->spec.num_blocks, "seq=%u position=%u block=%u of %u", item->index,
               position, block, cache->spec.num_blocks);
-        size_t offset = (size_t)(position % block_size) * args->head_dim;
-        const float *k = kv_cache_head(cache, args->layer, block, item->kv_head);
-        tile->k[chunk] = k + offset;
-        tile->v[chunk] = k + cache->part_floats + offset;
+        size_t offset = (size_t)(position % block_size) * args->head_dim * cache->element_bytes;
+        const char *k = kv_cache_head(cache, args->layer, block, item->kv_head);
+        tile->next_k[chunk] = k + offset;
+        tile->next_v[chunk] = k + cache->part_bytes + offset;
     }
 }
 
-static void walk_positions(const struct attention_job *job, const struct attention_item *item,
-                           const struct attention_scratch *scratch) {
+static void walk_span(const struct attention_job *job, const struct attention_item *item,
+                      const struct attention_scratch *scratch, const struct attention_state *state,
+                      uint32_t span, struct attention_tile *tile) {
+    for (uint32_t panel = 0; panel < item->num_panels; panel++) {
+        uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
+        uint32_t end = part_begin(item->num_rows, item->num_panels, panel + 1);
+        if (row_position(job, item, end - 1) < span) continue;
+        tile->rows = end - begin;
+        for (uint32_t row = 0; row < tile->rows; row++) {
+            uint32_t seen = row_position(job, item, begin + row) + 1; // positions 0 .. seen-1
+            uint32_t visible = seen > span ? seen - span : 0;
+            tile->visible[row] = visible < ATTENTION_SPAN ? visible : ATTENTION_SPAN;
+        }
+        tile->q = panel_queries(job, scratch, panel);
+        tile->acc = state->acc + (size_t)begin * tile->head_dim;
+        tile->max = state->max + begin;
+        tile->sum = state->sum + (size_t)begin * ATTENTION_SUMS;
+        job->kernels->span(tile);
+    }
+}
+
+// All rows against the part's positions; sum[row * ATTENTION_SUMS] becomes a row's whole sum.
+static void walk_part(const struct attention_job *job, const struct attention_item *item,
+                      const struct attention_scratch *scratch, uint32_t part,
+                      const struct attention_state *state) {
     uint32_t head_dim = job->args->head_dim;
+    memset(state->acc, 0, (size_t)item->num_rows * head_dim * sizeof *state->acc);
+    memset(state->sum, 0, (size_t)item->num_rows * ATTENTION_SUMS * sizeof *state->sum);
+    for (uint32_t row = 0; row < item->num_rows; row++) state->max[row] = -INFINITY;
+
+    uint32_t begin = part * ATTENTION_PART, end = begin + ATTENTION_PART;
     uint32_t last_position = row_position(job, item, item->num_rows - 1);
     struct attention_tile tile = {.head_dim = head_dim, .scores = scratch->scores};
-    for (uint32_t span = 0; span <= last_position; span += ATTENTION_SPAN) {
-        find_chunks(job, item, span, last_position, &tile);
-        for (uint32_t panel = 0; panel < item->num_panels; panel++) {
-            uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
-            uint32_t end = part_begin(item->num_rows, item->num_panels, panel + 1);
-            if (row_position(job, item, end - 1) < span) continue;
-            tile.rows = end - begin;
-            for (uint32_t row = 0; row < tile.rows; row++) {
-                uint32_t seen = row_position(job, item, begin + row) + 1; // positions 0 .. seen-1
-                uint32_t visible = seen > span ? seen - span : 0;
-                tile.visible[row] = visible < ATTENTION_SPAN ? visible : ATTENTION_SPAN;
-            }
-            tile.q = scratch->q + (size_t)begin * head_dim;
-            tile.acc = scratch->acc + (size_t)begin * head_dim;
-            tile.max = scratch->max + begin;
-            tile.sum = scratch->sum + (size_t)begin * LANES;
-            job->cpu->kernels->attention(&tile);
-        }
+    find_chunks(job, item, begin, last_position, &tile);
+    for (uint32_t span = begin; span < end && span <= last_position; span += ATTENTION_SPAN) {
+        memcpy(tile.k, tile.next_k, sizeof tile.k);
+        memcpy(tile.v, tile.next_v, sizeof tile.v);
+        find_chunks(job, item, span + ATTENTION_SPAN, last_position, &tile);
+        walk_span(job, item, scratch, state, span, &tile);
+    }
+    for (uint32_t row = 0; row < item->num_rows; row++) {
+        float *sum = state->sum + (size_t)row * ATTENTION_SUMS;
+        for (uint32_t lane = 1; lane < ATTENTION_SUMS; lane++) sum[0] += sum[lane];
+    }
+}
+
+static void add_scaled(float *restrict acc, float keep, const float *restrict more, float scale,
+                       size_t count) {
+    for (size_t i = 0; i < count; i++) acc[i] = acc[i] * keep + more[i] * scale;
+}
+
+// Joins a later part to the total of those before it, for the rows that see it.
+static void join_part(const struct attention_job *job, const struct attention_item *item,
+                      uint32_t part, const struct attention_state *total,
+                      const struct attention_state *more) {
+    size_t head_dim = job->args->head_dim;
+    for (uint32_t row = 0; row < item->num_rows; row++) {
+        if (row_position(job, item, row) < part * ATTENTION_PART) continue;
+        float top = fmaxf(total->max[row], more->max[row]);
+        float keep = expf(total->max[row] - top), scale = expf(more->max[row] - top);
+        float *sum = total->sum + (size_t)row * ATTENTION_SUMS;
+        sum[0] = sum[0] * keep + more->sum[(size_t)row * ATTENTION_SUMS] * scale;
+        total->max[row] = top;
+        add_scaled(total->acc + row * head_dim, keep, more->acc + row * head_dim, scale, head_dim);
     }
 }
 
 static void finish_rows(const struct attention_job *job, const struct attention_item *item,
-                        const struct attention_scratch *scratch) {
+                        const struct attention_state *total) {
     const struct attention_args *args = job->args;
     size_t head_dim = args->head_dim;
     for (uint32_t row = 0; row < item->num_rows; row++) {
-        float sum = 0;
-        for (uint32_t lane = 0; lane < LANES; lane++) sum += scratch->sum[row * LANES + lane];
-        float scale = 1.0f / sum;
-        const float *acc = scratch->acc + row * head_dim;
+        float scale = 1.0f / total->sum[(size_t)row * ATTENTION_SUMS];
+        const float *acc = total->acc + row * head_dim;
         float *out =
             (float *)args->out +
             (row_token(job, item, row) * args->num_heads + row_head(job, item, row)) * head_dim;
-        for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale;
+        // Kernels may differ in the sign of a zero: + 0 makes all of them +0.
+        for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale + 0.0f;
     }
+}
+
+// The memory for a part of a split sequence.
+static struct attention_state split_state(const struct attention_job *job,
+                                          const struct attention_item *item, uint32_t part) {
+    uint32_t head_dim = job->args->head_dim;
+    size_t at = (size_t)item->kv_head * item->seq->num_parts + part;
+    float *memory = job->args->cache->partials + item->seq->first_partial +
+                    at * attention_state_floats(item->num_rows, head_dim);
+    return state_at(memory, item->num_rows, head_dim);
+}
+
+// Whoever ends last joins all parts.
+static void run_split(const struct attention_job *job, const struct attention_item *item,
+                      const struct attention_scratch *scratch) {
+    const struct kv_cache *cache = job->args->cache;
+    struct attention_state state = split_state(job, item, item->part);
+    walk_part(job, item, scratch, item->part, &state);
+    atomic_uint *left =
+        &cache->parts_left[(size_t)item->index * cache->spec.num_kv_heads + item->kv_head];
+    if (atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) > 1) return;
+    const struct attention_state total = split_state(job, item, 0);
+    for (uint32_t part = 1; part < item->seq->num_parts; part++) {
+        state = split_state(job, item, part);
+        join_part(job, item, part, &total, &state);
+    }
+    finish_rows(job, item, &total);
+}
+
+static void run_whole(const struct attention_job *job, const struct attention_item *item,
+                      const struct attention_scratch *scratch) {
+    uint32_t last_position = row_position(job, item, item->num_rows - 1);
+    walk_part(job, item, scratch, 0, &scratch->total);
+    for (uint32_t part = 1; part <= last_position / ATTENTION_PART; part++) {
+        walk_part(job, item, scratch, part, &scratch->part);
+        join_part(job, item, part, &scratch->total, &scratch->part);
+    }
+    finish_rows(job, item, &scratch->total);
 }
 
 static void attention_item(void *arg, uint32_t index, uint32_t thread) {
     const struct attention_job *job = arg;
-    uint32_t num_kv_heads = job->args->num_kv_heads;
-    // Last tiles first: in a prefill they are the longest, and what comes last should be short.
-    uint32_t tile = job->num_tiles - 1 - index / num_kv_heads;
+    // Last ones first: in a prefill they are the longest, and what comes last should be short.
     struct attention_item item;
-    if (!find_item(job, tile, index % num_kv_heads, &item)) return;
+    find_item(job, job->num_items - 1 - index, &item);
     struct attention_scratch scratch = scratch_of(job->cpu, thread, job->args->head_dim);
-    start_rows(job, &item, &scratch);
-    walk_positions(job, &item, &scratch);
-    finish_rows(job, &item, &scratch);
+    load_queries(job, &item, &scratch);
+    unsigned before = job->kernels->begin ? job->kernels->begin() : 0;
+    if (item.seq->is_split) {
+        run_split(job, &item, &scratch);
+    } else {
+        run_whole(job, &item, &scratch);
+    }
+    if (job->kernels->end) job->kernels->end(before);
 }
 
-// Many rows share the reading of K and V, but every thread should have some items.
-static uint32_t rows_per_item(const struct attention_job *job) {
-    uint32_t panel_rows = job->cpu->kernels->panel_rows;
-    uint64_t rows = (uint64_t)job->args->num_tokens * job->group * job->args->num_kv_heads;
-    uint64_t share = rows / (thread_pool_num_threads(job->cpu->pool) * ITEMS_PER_THREAD);
-    if (share > ATTENTION_ROWS_MAX) share = ATTENTION_ROWS_MAX;
-    uint32_t panels = (uint32_t)share / panel_rows;
-    return panels ? panels * panel_rows : panel_rows;
-}
-
-void cpu_attention(struct backend *backend, struct backend_stream *stream,
-                   const struct attention_args *args) {
-    (void)stream;
-    CHECK(!args->prepare, "layer=%u", args->layer);
-    if (args->num_seqs == 0) return;
+void cpu_attention(struct backend *backend, const struct attention_args *args) {
+    if (args->step->num_seqs == 0) return;
     const struct kv_cache_spec *spec = &args->cache->spec;
     CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
               args->head_dim == spec->head_dim && args->num_heads % args->num_kv_heads == 0,
           "layer=%u heads=%u kv_heads=%u head_dim=%u", args->layer, args->num_heads,
           args->num_kv_heads, args->head_dim);
-    for (uint32_t seq = 0; seq < args->num_seqs; seq++) {
-        int32_t query_len = args->query_start[seq + 1] - args->query_start[seq];
-        int32_t context_len = args->context_len[seq];
-        uint64_t table_tokens = (uint64_t)args->block_table_stride * spec->block_size;
+    CHECK(args->step->num_seqs <= spec->limits.max_num_seqs, "num_seqs=%u of %u",
+          args->step->num_seqs, spec->limits.max_num_seqs);
+    for (uint32_t seq = 0; seq < args->step->num_seqs; seq++) {
+        int32_t query_len = args->step->query_start[seq + 1] - args->step->query_start[seq];
+        int32_t context_len = args->step->context_len[seq];
+        uint64_t table_tokens = (uint64_t)args->step->block_table_stride * spec->block_size;
         CHECK(query_len >= 0 && context_len >= query_len && (uint64_t)context_len <= table_tokens,
               "seq=%u query_len=%d context_len=%d", seq, query_len, context_len);
     }
+    const struct cpu_backend *cpu = cpu_backend_of(backend);
     struct attention_job job = {
-        .cpu = cpu_backend_of(backend),
+        .cpu = cpu,
+        .kernels = args->cache->element_bytes == sizeof(float) ? &cpu->kernels->attention_f32
+                                                               : &cpu->kernels->attention_bf16,
         .args = args,
         .group = args->num_heads / args->num_kv_heads,
     };
-    job.rows_per_item = rows_per_item(&job);
-    job.num_tiles = first_tile(&job, args->num_seqs); // enough for the last sequence too
-    thread_pool_for(job.cpu->pool, job.num_tiles * args->num_kv_heads, attention_item, &job);
+    attention_make_plan(&job);
+    thread_pool_for(cpu->pool, job.num_items, attention_item, &job);
 }

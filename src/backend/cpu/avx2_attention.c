@@ -1,33 +1,62 @@
 /* One span of 64 positions for up to 6 query rows: scores with 8 positions in a register, online
  * softmax, values with 8 dimensions in a register. As in avx2_linear.c, rows x halves accumulators
- * stay in registers and every score and every output dimension is one chain in index order. */
+ * stay in registers and every score and every output dimension is one chain in index order. A
+ * cached bf16 pair is widened by a shift and a mask, both exact. */
 #include "backend/cpu/avx2.h"
 #include "base/compiler.h"
 
 enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8, SPAN_HALVES = ATTENTION_SPAN / HALF };
 
-// Scores of all rows against the positions of `halves` registers from `half` on.
+// What the cache holds.
+enum kind { KIND_BF16, KIND_F32 };
+
+// 8 lanes of two neighbours along the summed index. Loaded apart, as both are more than the
+// registers hold.
+static ALWAYS_INLINE __m256 first_of(const float *at, enum kind kind) {
+    if (kind == KIND_F32) return _mm256_loadu_ps(at);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const void *)at), 16));
+}
+
+// `next`: from a float32 to its neighbour.
+static ALWAYS_INLINE __m256 second_of(const float *at, size_t next, enum kind kind) {
+    if (kind == KIND_F32) return _mm256_loadu_ps(at + next);
+    const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const void *)at), high));
+}
+
+// Lines of the next span. A decode reads everything once from memory: one for each one of this.
+static ALWAYS_INLINE void fetch(const float *at, size_t next, enum kind kind) {
+    _mm_prefetch((const char *)at, _MM_HINT_T1);
+    if (kind == KIND_F32) _mm_prefetch((const char *)(at + next), _MM_HINT_T1);
+}
+
+// Scores of all rows against the positions of `halves` registers from `half` on, which is even.
 static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_t half,
-                                      uint32_t rows, uint32_t halves) {
+                                      uint32_t rows, uint32_t halves, enum kind kind) {
     __m256 acc[AVX2_ROWS_MAX][HALVES_MAX];
-    const float *k[HALVES_MAX];
+    const float *keys[HALVES_MAX], *next_keys[HALVES_MAX];
     UNROLL for (uint32_t h = 0; h < halves; h++) {
-        k[h] = tile->k[(half + h) / 2] + (half + h) % 2 * HALF;
+        keys[h] = (const float *)tile->k[(half + h) / 2] + h % 2 * HALF;
+        next_keys[h] = (const float *)tile->next_k[(half + h) / 2];
         UNROLL for (uint32_t r = 0; r < rows; r++) acc[r][h] = _mm256_setzero_ps();
     }
     const float *q = tile->q;
-    for (size_t d = 0; d < tile->head_dim; d++, q += rows) {
+    size_t step = kind == KIND_BF16 ? LANES : 2 * LANES, end = tile->head_dim / 2 * step;
+    for (size_t at = 0; at < end; at += step, q += 2 * rows) {
         __m256 key[HALVES_MAX];
         UNROLL for (uint32_t h = 0; h < halves; h++) {
-            key[h] = _mm256_loadu_ps(k[h] + d * LANES);
-            // A decode reads everything once from memory: K ahead, and V, which has as many lines.
-            if (rows <= 4 && h % 2 == 0) {
-                _mm_prefetch((const char *)(k[h] + (d + 16) * LANES), _MM_HINT_T0);
-                _mm_prefetch((const char *)(tile->v[(half + h) / 2] + d * LANES), _MM_HINT_T0);
-            }
+            key[h] = first_of(keys[h] + at, kind);
+            if (rows <= 4 && h % 2 == 0) fetch(next_keys[h] + at, LANES, kind);
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 q_r = _mm256_set1_ps(q[r]);
+            UNROLL for (uint32_t h = 0; h < halves; h++) {
+                acc[r][h] = _mm256_fmadd_ps(q_r, key[h], acc[r][h]);
+            }
+        }
+        UNROLL for (uint32_t h = 0; h < halves; h++) key[h] = second_of(keys[h] + at, LANES, kind);
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            __m256 q_r = _mm256_set1_ps(q[rows + r]);
             UNROLL for (uint32_t h = 0; h < halves; h++) {
                 acc[r][h] = _mm256_fmadd_ps(q_r, key[h], acc[r][h]);
             }
@@ -43,32 +72,33 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
 
 // `chunks` of 16 positions, `most` halves at a time.
 static ALWAYS_INLINE void score_rows(const struct attention_tile *tile, uint32_t chunks,
-                                     uint32_t rows, uint32_t most) {
+                                     uint32_t rows, uint32_t most, enum kind kind) {
     uint32_t half = 0, count = chunks * 2;
-    for (; count - half >= most; half += most) score_group(tile, half, rows, most);
-    if (most > 4 && count - half >= 4) score_group(tile, half, rows, 4), half += 4;
-    if (most > 2 && count - half >= 2) score_group(tile, half, rows, 2);
+    for (; count - half >= most; half += most) score_group(tile, half, rows, most, kind);
+    if (most > 4 && count - half >= 4) score_group(tile, half, rows, 4, kind), half += 4;
+    if (most > 2 && count - half >= 2) score_group(tile, half, rows, 2, kind);
 }
 
-static void score_span(const struct attention_tile *tile, uint32_t chunks) {
+static ALWAYS_INLINE void score_span(const struct attention_tile *tile, uint32_t chunks,
+                                     enum kind kind) {
     switch (tile->rows) {
     case 1:
-        score_rows(tile, chunks, 1, 8);
+        score_rows(tile, chunks, 1, 8, kind);
         break;
     case 2:
-        score_rows(tile, chunks, 2, 4);
+        score_rows(tile, chunks, 2, 4, kind);
         break;
     case 3:
-        score_rows(tile, chunks, 3, 4);
+        score_rows(tile, chunks, 3, 4, kind);
         break;
     case 4:
-        score_rows(tile, chunks, 4, 2);
+        score_rows(tile, chunks, 4, 2, kind);
         break;
     case 5:
-        score_rows(tile, chunks, 5, 2);
+        score_rows(tile, chunks, 5, 2, kind);
         break;
     case 6:
-        score_rows(tile, chunks, 6, 2);
+        score_rows(tile, chunks, 6, 2, kind);
         break;
     }
 }
@@ -93,7 +123,7 @@ static float mask_row(const struct attention_tile *tile, uint32_t row) {
 // The row's scores become exponentials; its sum and gathered values shrink to the new maximum.
 static void softmax_row(const struct attention_tile *tile, uint32_t row, float shrink) {
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
-    float *sums = tile->sum + (size_t)row * LANES;
+    float *sums = tile->sum + (size_t)row * ATTENTION_SUMS;
     const __m256 largest = _mm256_set1_ps(tile->max[row]);
     const __m256 factor = _mm256_set1_ps(shrink);
     __m256 sum[2] = {_mm256_mul_ps(_mm256_loadu_ps(sums), factor),
@@ -133,14 +163,15 @@ static void softmax_span(const struct attention_tile *tile) {
 // The positions and rows of a span that value_group is to add.
 struct value_range {
     uint32_t row; // the first one
-    uint32_t begin, end; // positions in the span
+    uint32_t begin, end; // positions in the span, `begin` even
 };
 
 // acc += p V for `rows` rows and `halves` x 8 dimensions from `dim` on.
 static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct value_range range,
-                                      uint32_t dim, uint32_t rows, uint32_t halves) {
+                                      uint32_t dim, uint32_t rows, uint32_t halves,
+                                      enum kind kind) {
     size_t head_dim = tile->head_dim;
-    const float *p = tile->scores + (size_t)range.row * ATTENTION_SPAN;
+    const float *p = tile->scores + (size_t)range.row * ATTENTION_SPAN + range.begin;
     float *out = tile->acc + range.row * head_dim + dim;
     __m256 acc[AVX2_ROWS_MAX][HALVES_MAX];
     UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -148,14 +179,18 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
             acc[r][h] = _mm256_loadu_ps(out + r * head_dim + (size_t)h * HALF);
         }
     }
-    p += range.begin;
+    size_t step = kind == KIND_BF16 ? head_dim : 2 * head_dim; // floats of two positions
     for (uint32_t j = range.begin; j < range.end;) {
-        uint32_t stop = (j / LANES + 1) * LANES < range.end ? (j / LANES + 1) * LANES : range.end;
-        const float *v = tile->v[j / LANES] + j % LANES * head_dim + dim;
-        for (; j < stop; j++, p++, v += head_dim) {
+        uint32_t stop =
+            j / LANES * LANES + LANES < range.end ? j / LANES * LANES + LANES : range.end;
+        size_t at = j % LANES / 2 * step + dim;
+        const float *v = (const float *)tile->v[j / LANES] + at;
+        const float *next_v = (const float *)tile->next_v[j / LANES] + at;
+        for (; j < stop; j += 2, p += 2, v += step, next_v += step) {
             __m256 value[HALVES_MAX];
             UNROLL for (uint32_t h = 0; h < halves; h++) {
-                value[h] = _mm256_loadu_ps(v + (size_t)h * HALF);
+                value[h] = first_of(v + (size_t)h * HALF, kind);
+                if (rows <= 4 && h % 2 == 0) fetch(next_v + (size_t)h * HALF, head_dim, kind);
             }
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 __m256 p_r = _mm256_set1_ps(p[r * ATTENTION_SPAN]);
@@ -163,7 +198,18 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
                     acc[r][h] = _mm256_fmadd_ps(p_r, value[h], acc[r][h]);
                 }
             }
+            if (j + 1 == range.end) break; // the second one may be no number
+            UNROLL for (uint32_t h = 0; h < halves; h++) {
+                value[h] = second_of(v + (size_t)h * HALF, head_dim, kind);
+            }
+            UNROLL for (uint32_t r = 0; r < rows; r++) {
+                __m256 p_r = _mm256_set1_ps(p[r * ATTENTION_SPAN + 1]);
+                UNROLL for (uint32_t h = 0; h < halves; h++) {
+                    acc[r][h] = _mm256_fmadd_ps(p_r, value[h], acc[r][h]);
+                }
+            }
         }
+        if (j < stop) break;
     }
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t h = 0; h < halves; h++) {
@@ -174,57 +220,67 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
 
 // All dimensions in groups of `most` registers, the rest in groups of 4 and 2.
 static ALWAYS_INLINE void value_rows(const struct attention_tile *tile, struct value_range range,
-                                     uint32_t rows, uint32_t most) {
+                                     uint32_t rows, uint32_t most, enum kind kind) {
     uint32_t dim = 0;
     for (; tile->head_dim - dim >= most * HALF; dim += most * HALF) {
-        value_group(tile, range, dim, rows, most);
+        value_group(tile, range, dim, rows, most, kind);
     }
     if (most > 4 && tile->head_dim - dim >= 4 * HALF) {
-        value_group(tile, range, dim, rows, 4);
+        value_group(tile, range, dim, rows, 4, kind);
         dim += 4 * HALF;
     }
-    for (; dim < tile->head_dim; dim += 2 * HALF) value_group(tile, range, dim, rows, 2);
+    for (; dim < tile->head_dim; dim += 2 * HALF) value_group(tile, range, dim, rows, 2, kind);
 }
 
 // The span's first `count` positions for all rows.
-static void value_span(const struct attention_tile *tile, uint32_t count) {
+static ALWAYS_INLINE void value_span(const struct attention_tile *tile, uint32_t count,
+                                     enum kind kind) {
     struct value_range range = {0, 0, count};
     switch (tile->rows) {
     case 1:
-        value_rows(tile, range, 1, 8);
+        value_rows(tile, range, 1, 8, kind);
         break;
     case 2:
-        value_rows(tile, range, 2, 4);
+        value_rows(tile, range, 2, 4, kind);
         break;
     case 3:
-        value_rows(tile, range, 3, 4);
+        value_rows(tile, range, 3, 4, kind);
         break;
     case 4:
-        value_rows(tile, range, 4, 2);
+        value_rows(tile, range, 4, 2, kind);
         break;
     case 5:
-        value_rows(tile, range, 5, 2);
+        value_rows(tile, range, 5, 2, kind);
         break;
     case 6:
-        value_rows(tile, range, 6, 2);
+        value_rows(tile, range, 6, 2, kind);
         break;
     }
 }
 
-void avx2_attention(const struct attention_tile *tile) {
+static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind kind) {
     uint32_t least = ATTENTION_SPAN, most = 0;
     for (uint32_t row = 0; row < tile->rows; row++) {
         uint32_t visible = tile->visible[row];
         if (visible < least) least = visible;
         if (visible > most) most = visible;
     }
-    score_span(tile, (most + LANES - 1) / LANES);
+    score_span(tile, (most + LANES - 1) / LANES, kind);
     softmax_span(tile);
-    if (least) value_span(tile, least);
+    least -= least % 2;
+    if (least) value_span(tile, least, kind);
     // The rest row by row: values behind a row's own position must not even be multiplied by 0, as
     // they may be no numbers.
     for (uint32_t row = 0; row < tile->rows; row++) {
         struct value_range range = {row, least, tile->visible[row]};
-        if (range.begin < range.end) value_rows(tile, range, 1, 8);
+        if (range.begin < range.end) value_rows(tile, range, 1, 8, kind);
     }
+}
+
+void avx2_attention_bf16(const struct attention_tile *tile) {
+    run_span(tile, KIND_BF16);
+}
+
+void avx2_attention_f32(const struct attention_tile *tile) {
+    run_span(tile, KIND_F32);
 }

@@ -1,5 +1,5 @@
-/* The AVX-512 kernels (F, BW, DQ, VL), gathered into cpu_kernels_avx512 by avx512_rows.c. Contracts
- * in kernels.h. */
+/* The AVX-512 kernels (F, BW, DQ, VL), gathered into tables by avx512_tables.c. Contracts in
+ * kernels.h. */
 #ifndef BACKEND_CPU_AVX512_H
 #define BACKEND_CPU_AVX512_H
 
@@ -9,7 +9,17 @@
 
 void avx512_linear_bf16(const struct linear_tile *tile);
 void avx512_linear_f32(const struct linear_tile *tile);
-void avx512_attention(const struct attention_tile *tile);
+void avx512_attention_bf16(const struct attention_tile *tile);
+void avx512_attention_f32(const struct attention_tile *tile);
+void amx_attention(const struct attention_tile *tile);
+unsigned amx_attention_begin(void);
+void amx_attention_end(unsigned before);
+void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
+                     uint32_t cols, float eps);
+void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
+                      float eps);
+void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
+void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 
 // e^x within 1 ulp; below -87.3, where the result would be subnormal, 0; large x inf, NaN NaN. (A
 // subnormal result of scalef costs 150 cycles, and masked scores are all -inf.)

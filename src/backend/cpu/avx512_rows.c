@@ -1,9 +1,7 @@
-/* Row-wise AVX-512 kernels (norms, rotary embedding, SiLU), the packing of weights, and the table.
- */
+/* Row-wise AVX-512 kernels (norms, rotary embedding, SiLU) and the packing of weights. */
 #include <math.h>
 
 #include "backend/cpu/avx512.h"
-#include "backend/cpu/sample_weigh.h"
 #include "base/compiler.h"
 
 static ALWAYS_INLINE __mmask16 tail_mask(uint32_t left) {
@@ -26,8 +24,8 @@ static ALWAYS_INLINE float norm_scale(const float *x, uint32_t cols, float eps) 
     return 1.0f / sqrtf(_mm512_reduce_add_ps(total) / (float)cols + eps);
 }
 
-static void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
-                            uint32_t cols, float eps) {
+void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
+                     uint32_t cols, float eps) {
     if (residual) {
         for (uint32_t i = 0; i < cols; i += LANES) {
             __mmask16 mask = tail_mask(cols - i);
@@ -46,8 +44,8 @@ static void avx512_rms_norm(const float *x, float *residual, const float *weight
     }
 }
 
-static void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
-                             float eps) {
+void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
+                      float eps) {
     if (weight) avx512_rms_norm(head, NULL, weight, head, head_dim, eps);
     uint32_t half = head_dim / 2;
     for (uint32_t i = 0; i < half; i += LANES) {
@@ -63,7 +61,7 @@ static void avx512_rope_head(float *head, const float *weight, const float *rope
     }
 }
 
-static void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count) {
+void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count) {
     const __m512 one = _mm512_set1_ps(1.0f);
     for (uint32_t i = 0; i < count; i += LANES) {
         __mmask16 mask = tail_mask(count - i);
@@ -102,7 +100,7 @@ static ALWAYS_INLINE void transpose_16x16(__m512i line[16]) {
     }
 }
 
-static void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out) {
+void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out) {
     for (size_t k = 0; k < count; k += 32, out += 32 * LANES) {
         __m512i line[16];
         UNROLL for (int r = 0; r < 16; r++) line[r] = _mm512_loadu_si512(rows[r] + k * 2);
@@ -114,16 +112,3 @@ static void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t coun
     }
     _mm_sfence();
 }
-
-const struct cpu_kernels cpu_kernels_avx512 = {
-    .isa = "avx512",
-    .panel_rows = 12,
-    .linear_bf16 = avx512_linear_bf16,
-    .linear_f32 = avx512_linear_f32,
-    .attention = avx512_attention,
-    .rms_norm = avx512_rms_norm,
-    .rope_head = avx512_rope_head,
-    .silu_mul = avx512_silu_mul,
-    .pack_bf16 = avx512_pack_bf16,
-    .sample_weigh = sample_weigh_avx512,
-};

@@ -15,6 +15,7 @@ static void cpu_destroy(struct backend *backend) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     thread_pool_destroy(cpu->pool);
     cpu_memory_free(cpu->linear_scratch);
+    cpu_memory_free(cpu->linear_x_scale);
     cpu_memory_free(cpu->attention_scratch);
     free(cpu);
 }
@@ -25,31 +26,23 @@ static enum status cpu_alloc(struct backend *backend, size_t bytes, void **dev, 
     return *dev ? OK : err_set(err, ERR_NOMEM, "out of memory: %zu bytes", bytes);
 }
 
-static enum status cpu_alloc_host(struct backend *backend, size_t bytes, void **host,
-                                  struct err *err) {
-    return cpu_alloc(backend, bytes, host, err);
-}
-
 static void cpu_release(struct backend *backend, void *dev) {
     (void)backend;
     cpu_memory_free(dev);
 }
 
-static void cpu_upload(struct backend *backend, struct backend_stream *stream, void *dev,
-                       const void *host, size_t bytes) {
-    (void)backend, (void)stream;
+static void cpu_upload(struct backend *backend, void *dev, const void *host, size_t bytes) {
+    (void)backend;
     if (bytes) memcpy(dev, host, bytes);
 }
 
-static void cpu_download(struct backend *backend, struct backend_stream *stream, void *host,
-                         const void *dev, size_t bytes) {
-    (void)backend, (void)stream;
+static void cpu_download(struct backend *backend, void *host, const void *dev, size_t bytes) {
+    (void)backend;
     if (bytes) memcpy(host, dev, bytes);
 }
 
-static enum status cpu_synchronize(struct backend *backend, struct backend_stream *stream,
-                                   struct err *err) {
-    (void)backend, (void)stream, (void)err;
+static enum status cpu_synchronize(struct backend *backend, struct err *err) {
+    (void)backend, (void)err;
     return OK; // ops run to their end
 }
 
@@ -57,33 +50,40 @@ static const struct backend_ops cpu_ops = {
     .destroy = cpu_destroy,
     .alloc = cpu_alloc,
     .release = cpu_release,
-    .alloc_host = cpu_alloc_host,
-    .release_host = cpu_release,
     .upload = cpu_upload,
     .download = cpu_download,
     .synchronize = cpu_synchronize,
     .linear_create = cpu_linear_create,
     .linear_destroy = cpu_linear_destroy,
     .linear_bytes = cpu_linear_bytes,
-    .experts_create = cpu_experts_create,
-    .experts_destroy = cpu_experts_destroy,
-    .experts_bytes = cpu_experts_bytes,
-    .experts_scratch_bytes = cpu_experts_scratch_bytes,
     .kv_cache_create = cpu_kv_cache_create,
     .kv_cache_destroy = cpu_kv_cache_destroy,
     .kv_cache_block_bytes = cpu_kv_cache_block_bytes,
     .embed = cpu_embed,
     .rms_norm = cpu_rms_norm,
     .linear = cpu_linear,
-    .logits = cpu_logits,
     .attention_prepare = cpu_attention_prepare,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
+    .gather_rows = cpu_gather_rows,
+};
+
+static const struct backend_sampler cpu_sampler = {
+    .sample = cpu_sample,
+    .scratch_floats = cpu_sample_scratch_floats,
+    .counts_create = cpu_counts_create,
+    .counts_destroy = cpu_counts_destroy,
+    .counts_bytes = cpu_counts_bytes,
+    .counts_begin = cpu_counts_begin,
+};
+
+static const struct backend_moe cpu_moe = {
+    .experts_create = cpu_experts_create,
+    .experts_destroy = cpu_experts_destroy,
+    .experts_bytes = cpu_experts_bytes,
+    .experts_scratch_bytes = cpu_experts_scratch_bytes,
     .route = cpu_route,
     .experts = cpu_experts,
-    .gather_rows = cpu_gather_rows,
-    .sample = cpu_sample,
-    .sample_scratch_floats = cpu_sample_scratch_floats,
 };
 
 // "scalar, avx2" of what can run here.
@@ -139,13 +139,21 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         return err_set(err, ERR_UNSUPPORTED, "weights kept as %s, want BF16 or F32",
                        dtype_name(options->weight_dtype));
     }
+    if (options->quantization != QUANTIZATION_NONE && options->weight_dtype != DTYPE_BF16) {
+        return err_set(err, ERR_INVALID, "weights are quantized, or kept as float32, not both");
+    }
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_nomem(err, "CPU backend");
     cpu->base = (struct backend){
         .ops = &cpu_ops,
+        .sampler = &cpu_sampler,
+        .moe = &cpu_moe,
         .name = "cpu",
         .activation_dtype = DTYPE_F32,
         .weight_dtype = options->weight_dtype,
+        .quantization = options->quantization,
+        .kv_cache_dtype = DTYPE_BF16,
+        .has_f32_kv_cache = true,
     };
     cpu->kernels = kernels;
     snprintf(cpu->base.description, sizeof cpu->base.description, "cpu %s, %d thread%s",

@@ -13,7 +13,8 @@ struct cpu_backend {
     struct backend base; // first
     struct thread_pool *pool;
     const struct cpu_kernels *kernels; // of the chosen ISA; static
-    float *linear_scratch; // [linear_scratch_in][LINEAR_ROWS_MAX]: rows of x, packed
+    void *linear_scratch; // [linear_scratch_in][LINEAR_SCRATCH_BYTES]: rows of x, packed
+    float *linear_x_scale; // [LINEAR_SCRATCH_BYTES], one for each row of bytes
     uint32_t linear_scratch_in;
     float *attention_scratch; // [num_threads][attention_scratch_floats(attention_scratch_head_dim)]
     uint32_t attention_scratch_head_dim;

@@ -43,8 +43,8 @@ static enum status create_expert(struct backend *backend, const struct experts_s
                                  uint32_t i, struct experts *experts, struct err *err) {
     uint32_t hidden = spec->shape.hidden, intermediate = spec->shape.intermediate;
     const struct matrix_slice gate_up[] = {spec->gate[i], spec->up[i]};
-    const struct linear_spec first = {gate_up, NULL, ARRAY_LEN(gate_up)};
-    const struct linear_spec second = {&spec->down[i], NULL, 1};
+    const struct linear_spec first = {gate_up, NULL, ARRAY_LEN(gate_up), LINEAR_OF_LAYER};
+    const struct linear_spec second = {&spec->down[i], NULL, 1, LINEAR_OF_LAYER};
     enum status status = cpu_linear_create(backend, &first, &experts->gate_up[i], err);
     if (!status) status = cpu_linear_create(backend, &second, &experts->down[i], err);
     if (!status) {
@@ -78,8 +78,9 @@ fail:
 }
 
 size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape) {
-    size_t expert = cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, false) +
-                    cpu_linear_bytes(backend, shape->hidden, shape->intermediate, false);
+    size_t expert =
+        cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, false, LINEAR_OF_LAYER) +
+        cpu_linear_bytes(backend, shape->hidden, shape->intermediate, false, LINEAR_OF_LAYER);
     return expert * shape->num_experts;
 }
 
@@ -128,9 +129,7 @@ static void route_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-void cpu_route(struct backend *backend, struct backend_stream *stream,
-               const struct route_args *args) {
-    (void)stream;
+void cpu_route(struct backend *backend, const struct route_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     CHECK(args->top_k >= 1 && args->top_k <= args->num_experts, "top_k=%u", args->top_k);
     struct route_job job = {args, thread_pool_grain(cpu->pool, args->num_tokens, 16)};
@@ -144,7 +143,8 @@ struct layout {
     uint32_t *position; // [num_tokens][top_k] the row of a pair
     uint32_t *end; // [num_experts] where an expert's rows end
     struct linear_group *groups; // [num_experts]
-    float *packed; // [wave_rows][larger depth]
+    void *packed; // [wave_rows][larger depth] floats, or narrower numbers
+    float *x_scale; // [wave_rows]
     float *gate_up; // [wave_rows][2 intermediate]
     float *activated; // [wave_rows][intermediate]
     float *down; // [rows][hidden]
@@ -166,13 +166,15 @@ static struct layout layout_of(char *base, const struct experts_shape *shape, ui
     size_t wave = num_tokens > WAVE_ROWS ? num_tokens : WAVE_ROWS;
     if (wave > rows) wave = rows;
     size_t hidden = shape->hidden, intermediate = shape->intermediate;
-    size_t depth = (hidden > intermediate ? hidden : intermediate) + 1; // padded to even
+    size_t depth = hidden > intermediate ? hidden : intermediate;
+    depth = (depth + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES; // as padded at most
     struct layout l = {.wave_rows = (uint32_t)wave};
     l.source = take(base, &l.bytes, rows * sizeof *l.source);
     l.position = take(base, &l.bytes, rows * sizeof *l.position);
     l.end = take(base, &l.bytes, shape->num_experts * sizeof *l.end);
     l.groups = take(base, &l.bytes, shape->num_experts * sizeof *l.groups);
     l.packed = take(base, &l.bytes, wave * depth * sizeof(float));
+    l.x_scale = take(base, &l.bytes, wave * sizeof *l.x_scale);
     l.gate_up = take(base, &l.bytes, wave * 2 * intermediate * sizeof(float));
     l.activated = take(base, &l.bytes, wave * intermediate * sizeof(float));
     l.down = take(base, &l.bytes, rows * hidden * sizeof(float));
@@ -250,17 +252,18 @@ static void run_wave(struct backend *backend, const struct experts_args *args,
                                          .x = args->x,
                                          .source = l->source + wave->first_row,
                                          .packed = l->packed,
+                                         .x_scale = l->x_scale,
                                          .out = l->gate_up});
-    cpu_silu_mul(backend, NULL,
-                 &(struct silu_mul_args){.gate_up = l->gate_up,
-                                         .out = l->activated,
-                                         .rows = wave->num_rows,
-                                         .cols = shape->intermediate});
+    cpu_silu_mul(backend, &(struct silu_mul_args){.gate_up = l->gate_up,
+                                                  .out = l->activated,
+                                                  .rows = wave->num_rows,
+                                                  .cols = shape->intermediate});
     use_down(args->experts, l, wave);
     linear_run(cpu, &(struct linear_run){.groups = l->groups,
                                          .num_groups = wave->num_groups,
                                          .x = l->activated,
                                          .packed = l->packed,
+                                         .x_scale = l->x_scale,
                                          .out = l->down + (size_t)wave->first_row * shape->hidden});
 }
 
@@ -295,9 +298,7 @@ static void combine_item(void *arg, uint32_t item, uint32_t thread) {
     for (uint32_t token = begin; token < end; token++) combine_token(job, token);
 }
 
-void cpu_experts(struct backend *backend, struct backend_stream *stream,
-                 const struct experts_args *args) {
-    (void)stream;
+void cpu_experts(struct backend *backend, const struct experts_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     CHECK(args->scratch, "num_tokens=%u", args->num_tokens);
     struct layout l =

@@ -8,14 +8,15 @@
 #ifndef BACKEND_CPU_KERNELS_H
 #define BACKEND_CPU_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "backend/cpu/attention_kernels.h"
 
 enum {
     LANES = 16, // outputs of a weight block, positions of a K chunk
     PANEL_ROWS_MAX = 12, // rows that share one pass over weights
-    ATTENTION_SPAN = 64, // positions per online-softmax step; absolute multiples
-    ATTENTION_CHUNKS = 4, // ATTENTION_SPAN / LANES
 };
 
 // out[r][b * 16 + lane] = start + sum over k of x[k][r] * w[b][k][lane], k ascending.
@@ -31,19 +32,44 @@ struct linear_tile {
     uint32_t num_blocks;
 };
 
-// One span of positions for some query rows of one kv head; state goes from span to span.
-struct attention_tile {
-    const float *q; // [head_dim][rows], scaled
-    const float *k[ATTENTION_CHUNKS]; // [head_dim][16]
-    const float *v[ATTENTION_CHUNKS]; // [16][head_dim]
-    uint32_t visible[PANEL_ROWS_MAX]; // how many of the span's positions a row sees: 0 .. 64;
-        // chunks that no row sees are not read
-    float *max; // [rows] largest score so far, -inf at first
-    float *sum; // [rows][16] sum of exponentials, by lane of the position
-    float *acc; // [rows][head_dim] weighted sum of values
-    float *scores; // [rows][ATTENTION_SPAN] scratch
-    uint32_t rows; // 1 .. panel_rows
-    uint32_t head_dim; // a multiple of 16
+// How a linear keeps its weights.
+enum linear_kind { LINEAR_F32, LINEAR_BF16, LINEAR_INT8, LINEAR_INT4 };
+
+/* Narrow numbers, bf16 or 8-bit, meet in chunks: 64 bytes of the depth, so 32 bf16 or 64 bytes.
+ * A tile is 1 KiB, 16 rows of x [16][64 bytes], or 16 outputs of the weights [16][16][4 bytes]: four
+ * bytes of the depth (two bf16) of an output are one 32-bit lane. The last rows of x, fewer than 16,
+ * are a smaller tile. */
+enum {
+    CHUNK_BYTES = 64,
+    TILE_ROWS = 16,
+    TILE_BYTES = TILE_ROWS * CHUNK_BYTES,
+    INT4_GROUP = 32, // weights that share a scale
+    INT4_TILE_BYTES = TILE_BYTES / 2, // 4-bit numbers of a tile
+    INT4_SCALE_BYTES = LANES * CHUNK_BYTES / INT4_GROUP, // scales of a tile
+    ITEM_ROWS_MAX = 512, // of struct linear_item
+    PIECE_CHUNKS = 8, // chunks of the depth that many rows walk together
+};
+
+/* One thread's share of a linear of narrow numbers. Sums of bf16 are float32 in ascending order of
+ * the depth and begin with `start`. Sums of 8-bit numbers are exact; x is stored as value + 128, so
+ *   out = start + (sum - sum128) * (scale * x_scale).
+ * 4-bit weights are 8-bit ones, compressed: (q - 7) * s with q of 0 .. 14 and s of 1 .. 18. */
+struct linear_item {
+    enum linear_kind kind; // not LINEAR_F32
+    // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128
+    const unsigned char *x;
+    const float *x_scale; // [rows], of bytes
+    // [num_blocks] of [chunks][1 KiB]; int4: [chunks][512] 4-bit pairs, a low half for the tile's
+    // lines 0 .. 7 and a high half for 8 .. 15, then scales [chunks][2][16 outputs]
+    const unsigned char *weights;
+    size_t block_bytes; // from one block to the next
+    const float *start; // [num_blocks][16] biases
+    const float *scale; // [num_blocks][16], of bytes
+    const int32_t *sum128; // [num_blocks][16] 128 times the sum of an output's weights
+    float *out; // [rows][cols], rows out_stride floats apart
+    size_t out_stride;
+    uint32_t rows, chunks, num_blocks; // rows <= ITEM_ROWS_MAX
+    uint32_t cols; // outputs: at most 16 * num_blocks, more than 16 * (num_blocks - 1)
 };
 
 struct sample_weigh;
@@ -54,7 +80,15 @@ struct cpu_kernels {
 
     void (*linear_bf16)(const struct linear_tile *tile);
     void (*linear_f32)(const struct linear_tile *tile);
-    void (*attention)(const struct attention_tile *tile);
+    void (*linear_narrow)(const struct linear_item *item);
+    bool has_bf16_dots; // linear_narrow knows bf16 too; linear_bf16 is NULL then
+    // A row of `count` floats into 64 bytes of each of its tiles, `stride` bytes apart; zeros behind
+    // the last one. Rounded to the nearest even.
+    void (*narrow_bf16)(const float *x, uint32_t count, unsigned char *out, size_t stride);
+    // As bytes of round(value / scale) + 128. Returns the scale, largest magnitude / 127, or NaN
+    // where one is not finite.
+    float (*narrow_int8)(const float *x, uint32_t count, unsigned char *out, size_t stride);
+    struct attention_kernels attention_bf16, attention_f32; // by what the KV cache holds
     // residual (may be NULL) += x; out = norm(residual or x) * weight. All [cols]; out may be x.
     void (*rms_norm)(const float *x, float *residual, const float *weight, float *out,
                      uint32_t cols, float eps);
@@ -71,17 +105,22 @@ struct cpu_kernels {
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;
-extern const struct cpu_kernels cpu_kernels_avx2; // x86-64 builds only
-extern const struct cpu_kernels cpu_kernels_avx512; // x86-64 builds only
+// x86-64 builds only. Each has what the one before has, faster where the machine's new instructions
+// help.
+extern const struct cpu_kernels cpu_kernels_avx2;
+extern const struct cpu_kernels cpu_kernels_avx512;
+extern const struct cpu_kernels cpu_kernels_avx512_bf16; // with VNNI
+extern const struct cpu_kernels cpu_kernels_amx; // with AVX512_BF16 and VNNI
 
 struct cpu_isa {
     const char *name;
     const struct cpu_kernels *kernels; // NULL: this build or this machine lacks it
 };
 
-enum { CPU_ISA_COUNT = 3 };
+enum { CPU_ISA_COUNT = 5 };
 
-// All names, slowest first. isa_x86.c or isa_generic.c, as the build chooses.
+// All names, slowest first. Asks the kernel for tiles where the processor has them. isa_x86.c or
+// isa_generic.c, as the build chooses.
 void cpu_isa_table(struct cpu_isa table[CPU_ISA_COUNT]);
 
 #endif

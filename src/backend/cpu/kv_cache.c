@@ -2,9 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/attention.h"
 #include "backend/cpu/cpu_memory.h"
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/ops.h"
 #include "base/check.h"
 
 static enum status grow_scratch(struct cpu_backend *cpu, uint32_t head_dim, struct err *err) {
@@ -31,13 +30,44 @@ static enum status check_spec(const struct kv_cache_spec *spec, struct err *err)
         return err_set(err, ERR_INVALID, "a KV cache of %u layers, %u kv heads, %u blocks",
                        spec->num_layers, spec->num_kv_heads, spec->num_blocks);
     }
+    if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16 && spec->dtype != DTYPE_F32) {
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, want BF16 or F32",
+                       dtype_name(spec->dtype));
+    }
     return OK;
 }
 
+static size_t element_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
+    return dtype_size(spec->dtype == DTYPE_NONE ? backend->kv_cache_dtype : spec->dtype);
+}
+
 size_t cpu_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
-    (void)backend;
     return (size_t)spec->num_layers * spec->num_kv_heads * spec->block_size * spec->head_dim * 2 *
-           sizeof(float);
+           element_bytes(backend, spec);
+}
+
+static enum status allocate_data(const struct backend *backend, struct kv_cache *cache,
+                                 struct err *err) {
+    const struct kv_cache_spec *spec = &cache->spec;
+    size_t block_bytes = cpu_kv_cache_block_bytes(backend, spec), bytes;
+    if (!__builtin_mul_overflow(block_bytes, (size_t)spec->num_blocks, &bytes)) {
+        cache->data = cpu_memory_alloc(bytes);
+    }
+    if (cache->data) return OK;
+    return err_set(err, ERR_NOMEM, "out of memory: KV cache of %u blocks of %zu bytes",
+                   spec->num_blocks, block_bytes);
+}
+
+// What calls of attention are cut with.
+static enum status allocate_plan(struct kv_cache *cache, struct err *err) {
+    const struct kv_cache_spec *spec = &cache->spec;
+    size_t num_seqs = spec->limits.max_num_seqs, counts = num_seqs * spec->num_kv_heads;
+    cache->partials_floats = attention_partials_floats(spec);
+    cache->seqs = calloc(num_seqs ? num_seqs : 1, sizeof *cache->seqs);
+    cache->parts_left = calloc(counts ? counts : 1, sizeof *cache->parts_left);
+    cache->partials = cpu_memory_alloc(cache->partials_floats * sizeof *cache->partials);
+    if (cache->seqs && cache->parts_left && cache->partials) return OK;
+    return err_nomem(err, "parts of attention");
 }
 
 enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
@@ -47,90 +77,111 @@ enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_s
     struct kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache) return err_nomem(err, "KV cache");
     cache->spec = *spec;
-    cache->part_floats = (size_t)spec->block_size * spec->head_dim;
-    size_t bytes;
-    bool fits = !__builtin_mul_overflow(cpu_kv_cache_block_bytes(backend, spec),
-                                        (size_t)spec->num_blocks, &bytes);
-    if (fits) cache->data = cpu_memory_alloc(bytes);
-    if (!cache->data) {
-        status = err_set(err, ERR_NOMEM, "out of memory: KV cache of %u blocks of %zu bytes",
-                         spec->num_blocks, cpu_kv_cache_block_bytes(backend, spec));
-        goto fail;
+    cache->element_bytes = element_bytes(backend, spec);
+    cache->part_bytes = (size_t)spec->block_size * spec->head_dim * cache->element_bytes;
+    status = allocate_data(backend, cache, err);
+    if (status == OK) status = allocate_plan(cache, err);
+    if (status == OK) status = grow_scratch(cpu_backend_of(backend), spec->head_dim, err);
+    if (status != OK) {
+        cpu_kv_cache_destroy(backend, cache);
+        return status;
     }
-    status = grow_scratch(cpu_backend_of(backend), spec->head_dim, err);
-    if (status != OK) goto fail;
     *out = cache;
     return OK;
-
-fail:
-    cpu_kv_cache_destroy(backend, cache);
-    return status;
 }
 
 void cpu_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
     (void)backend;
     if (!cache) return;
     cpu_memory_free(cache->data);
+    cpu_memory_free(cache->partials);
+    free(cache->seqs);
+    free(cache->parts_left);
     free(cache);
 }
 
 struct prepare_job {
     const struct cpu_kernels *kernels;
-    const struct attention_prepare_args *args;
+    const struct attention_args *args;
     uint32_t tokens_per_item;
 };
 
-static void write_slot(const struct attention_prepare_args *args, uint32_t slot, const float *k,
+// K and V of one head at an offset of its block: pairs along head_dim, pairs along the positions.
+static void write_bf16(const struct kv_cache *cache, char *head, uint32_t offset, const float *k,
+                       const float *v) {
+    size_t head_dim = cache->spec.head_dim, first = offset - offset % LANES;
+    uint16_t *keys = (uint16_t *)(void *)head + first * head_dim + offset % LANES * 2;
+    uint16_t *values =
+        (uint16_t *)(void *)(head + cache->part_bytes) + offset / 2 * 2 * head_dim + offset % 2;
+    for (size_t d = 0; d < head_dim; d += 2) {
+        keys[d * LANES] = f32_to_bf16(k[d]);
+        keys[d * LANES + 1] = f32_to_bf16(k[d + 1]);
+    }
+    for (size_t d = 0; d < head_dim; d++) values[d * 2] = f32_to_bf16(v[d]);
+}
+
+static void write_f32(const struct kv_cache *cache, char *head, uint32_t offset, const float *k,
+                      const float *v) {
+    size_t head_dim = cache->spec.head_dim, first = offset - offset % LANES;
+    float *keys = (float *)(void *)head + first * head_dim + offset % LANES;
+    float *values = (float *)(void *)(head + cache->part_bytes) + offset * head_dim;
+    for (size_t d = 0; d < head_dim; d++) keys[d * LANES] = k[d];
+    memcpy(values, v, head_dim * sizeof *v);
+}
+
+static void write_slot(const struct attention_args *args, uint32_t slot, const float *k,
                        const float *v) {
     const struct kv_cache *cache = args->cache;
-    uint32_t head_dim = args->head_dim, block_size = cache->spec.block_size;
+    uint32_t block_size = cache->spec.block_size;
     uint32_t block = slot / block_size, offset = slot % block_size;
     CHECK(block < cache->spec.num_blocks, "slot=%u num_blocks=%u", slot, cache->spec.num_blocks);
     for (uint32_t head = 0; head < args->num_kv_heads; head++) {
-        float *base = kv_cache_head(cache, args->layer, block, head);
-        float *k_lane = base + (size_t)(offset / LANES) * LANES * head_dim + offset % LANES;
-        for (size_t d = 0; d < head_dim; d++) k_lane[d * LANES] = k[head * head_dim + d];
-        memcpy(base + cache->part_floats + (size_t)offset * head_dim, v + head * head_dim,
-               head_dim * sizeof *v);
+        char *at = kv_cache_head(cache, args->layer, block, head);
+        if (cache->element_bytes == sizeof(float)) {
+            write_f32(cache, at, offset, k, v);
+        } else {
+            write_bf16(cache, at, offset, k, v);
+        }
+        k += args->head_dim;
+        v += args->head_dim;
     }
 }
 
 static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct prepare_job *job = arg;
-    const struct attention_prepare_args *args = job->args;
+    const struct attention_args *args = job->args;
     uint32_t head_dim = args->head_dim;
     size_t row_floats = ((size_t)args->num_heads + 2 * (size_t)args->num_kv_heads) * head_dim;
     uint32_t begin = item * job->tokens_per_item;
-    uint32_t left = args->num_tokens - begin;
+    uint32_t left = args->step->num_tokens - begin;
     uint32_t end = begin + (left < job->tokens_per_item ? left : job->tokens_per_item);
     for (uint32_t token = begin; token < end; token++) {
         float *q = (float *)args->qkv + token * row_floats;
         float *k = q + (size_t)args->num_heads * head_dim;
         float *v = k + (size_t)args->num_kv_heads * head_dim;
-        CHECK(args->positions[token] >= 0, "token=%u position=%d", token, args->positions[token]);
-        const float *rope = args->rope + (size_t)args->positions[token] * head_dim;
+        CHECK(args->step->positions[token] >= 0, "token=%u position=%d", token,
+              args->step->positions[token]);
+        const float *rope = args->rope + (size_t)args->step->positions[token] * head_dim;
         for (float *head = q; head < k; head += head_dim) {
             job->kernels->rope_head(head, args->q_norm, rope, head_dim, args->eps);
         }
         for (float *head = k; head < v; head += head_dim) {
             job->kernels->rope_head(head, args->k_norm, rope, head_dim, args->eps);
         }
-        int32_t slot = args->slot_mapping[token];
+        int32_t slot = args->step->slot_mapping[token];
         if (slot >= 0) write_slot(args, (uint32_t)slot, k, v);
     }
 }
 
-void cpu_attention_prepare(struct backend *backend, struct backend_stream *stream,
-                           const struct attention_prepare_args *args) {
-    (void)stream;
+void cpu_attention_prepare(struct backend *backend, const struct attention_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct kv_cache_spec *spec = &args->cache->spec;
     CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
               args->head_dim == spec->head_dim,
           "layer=%u kv_heads=%u head_dim=%u", args->layer, args->num_kv_heads, args->head_dim);
     struct prepare_job job = {cpu->kernels, args,
-                              thread_pool_grain(cpu->pool, args->num_tokens, 1)};
-    uint32_t num_items = (args->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
+                              thread_pool_grain(cpu->pool, args->step->num_tokens, 1)};
+    uint32_t num_items = (args->step->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
     thread_pool_for(cpu->pool, num_items, prepare_item, &job);
 }

@@ -1,10 +1,10 @@
-/* Running linears: each group's rows of x are packed into panels of up to panel_rows, [depth][rows],
+/* Running linears, and embedding by them. x in float32: each group's rows of x are packed into panels of up to panel_rows, [depth][rows],
  * then items of some blocks of outputs times some panels go to the threads.
  *
  * One panel (decode): an item streams its weights once, over the whole depth. Several panels
  * (prefill): the depth is cut so that a piece of the weights stays in the L2 cache and a panel in
  * the L1 while they meet; sums then rest in `out` between the pieces, which changes no bit of them.
- */
+ * Narrow x is linear_narrow.c's. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
@@ -39,12 +39,7 @@ static bool is_direct(const struct linear_group *group) {
     return group->num_rows == 1 && group->linear->in == group->linear->depth;
 }
 
-static const float *source_row(const struct linear_run *run, uint32_t in, uint32_t row) {
-    return run->x + (size_t)(run->source ? run->source[row] : row) * in;
-}
-
-// The last group that begins with `item` or before it; of the packing's items or of the others.
-static const struct linear_group *find_group(const struct linear_run *run, uint32_t item,
+const struct linear_group *linear_find_group(const struct linear_run *run, uint32_t item,
                                              bool packing) {
     uint32_t low = 0, high = run->num_groups; // it is in [low, high)
     while (high - low > 1) {
@@ -64,7 +59,7 @@ static const struct linear_group *find_group(const struct linear_run *run, uint3
 static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
-    const struct linear_group *group = find_group(job->run, item, true);
+    const struct linear_group *group = linear_find_group(job->run, item, true);
     item -= group->first_pack_item;
     uint32_t in = job->in, depth = job->depth;
     uint32_t num_steps = (depth + DEPTH_STEP - 1) / DEPTH_STEP;
@@ -72,9 +67,9 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t end = depth - begin < DEPTH_STEP ? depth : begin + DEPTH_STEP;
     struct panel panel = panel_of(group, item / num_steps);
     uint32_t rows = panel.num_rows, first = group->first_row + panel.first;
-    float *out = job->run->packed + (size_t)first * depth;
+    float *out = (float *)job->run->packed + (size_t)first * depth;
     for (uint32_t row = 0; row < rows; row++) {
-        const float *x = source_row(job->run, in, first + row);
+        const float *x = linear_source_row(job->run, first + row);
         uint32_t stop = end < in ? end : in;
         for (uint32_t k = begin; k < stop; k++) out[(size_t)k * rows + row] = x[k];
         for (uint32_t k = stop; k < end; k++) out[(size_t)k * rows + row] = 0;
@@ -104,19 +99,19 @@ static void run_tile(const struct linear_job *job, const struct linear_group *gr
                      uint32_t end, uint32_t k, struct panel panel) {
     const struct linear_run *run = job->run;
     const struct linear *linear = group->linear;
-    size_t k_bytes = LANES * dtype_size(linear->dtype);
+    size_t k_bytes = linear->block_bytes / linear->depth;
     size_t first = group->first_row + panel.first;
     uint32_t depth_left = linear->depth - k;
     struct linear_tile tile = {
-        .block_bytes = linear->depth * k_bytes,
+        .block_bytes = linear->block_bytes,
         .out_stride = linear->out,
         .rows = panel.num_rows,
         .depth = depth_left < group->depth_step ? depth_left : group->depth_step,
     };
     tile.weights = (const char *)linear->weights + begin * tile.block_bytes + k * k_bytes;
     tile.start = k == 0 ? linear->start + (size_t)begin * LANES : NULL;
-    const float *rows = is_direct(group) ? source_row(run, linear->in, group->first_row)
-                                         : run->packed + first * linear->depth;
+    const float *rows = is_direct(group) ? linear_source_row(run, group->first_row)
+                                         : (const float *)run->packed + first * linear->depth;
     tile.x = rows + (size_t)k * tile.rows;
     tile.out = run->out + first * linear->out + (size_t)begin * LANES;
     uint32_t partial = end == linear->num_blocks ? linear->out % LANES : 0;
@@ -132,7 +127,7 @@ static void run_tile(const struct linear_job *job, const struct linear_group *gr
 static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
-    const struct linear_group *group = find_group(job->run, item, false);
+    const struct linear_group *group = linear_find_group(job->run, item, false);
     item -= group->first_item;
     uint32_t block = item % group->num_block_items * group->blocks_per_item;
     uint32_t blocks_left = group->linear->num_blocks - block;
@@ -154,8 +149,7 @@ static void plan_group(const struct cpu_backend *cpu, struct linear_group *group
     const struct linear *linear = group->linear;
     group->num_panels = (group->num_rows + cpu->kernels->panel_rows - 1) / cpu->kernels->panel_rows;
     if (group->num_panels == 1) {
-        size_t block_bytes = (size_t)linear->depth * LANES * dtype_size(linear->dtype);
-        uint32_t least = (uint32_t)(STREAM_BYTES / block_bytes) + 1;
+        uint32_t least = (uint32_t)(STREAM_BYTES / linear->block_bytes) + 1;
         uint32_t grain = thread_pool_grain(cpu->pool, linear->num_blocks, least);
         group->blocks_per_item = (grain + BLOCK_GROUP - 1) / BLOCK_GROUP * BLOCK_GROUP;
         group->depth_step = linear->depth;
@@ -173,8 +167,12 @@ static void plan_group(const struct cpu_backend *cpu, struct linear_group *group
 void linear_run(struct cpu_backend *cpu, struct linear_run *run) {
     const struct linear *linear = run->groups[0].linear;
     const struct cpu_kernels *kernels = cpu->kernels;
+    if (linear_is_narrow(cpu, linear)) {
+        linear_narrow_run(cpu, run);
+        return;
+    }
     struct linear_job job = {
-        .kernel = linear->dtype == DTYPE_BF16 ? kernels->linear_bf16 : kernels->linear_f32,
+        .kernel = linear->kind == LINEAR_BF16 ? kernels->linear_bf16 : kernels->linear_f32,
         .run = run,
         .in = linear->in,
         .depth = linear->depth,
@@ -193,12 +191,14 @@ void linear_run(struct cpu_backend *cpu, struct linear_run *run) {
     thread_pool_for(cpu->pool, num_items, linear_item, &job);
 }
 
-// More than LINEAR_ROWS_MAX rows are cut into equal parts.
+// More rows than the scratch memory takes are cut into equal parts.
 static void run_linear(struct backend *backend, const struct linear *linear, const float *x,
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     if (rows == 0) return;
-    uint32_t parts = (rows + LINEAR_ROWS_MAX - 1) / LINEAR_ROWS_MAX;
+    uint32_t x_bytes = !linear_is_narrow(cpu, linear) ? 4 : linear->kind == LINEAR_BF16 ? 2 : 1;
+    uint32_t rows_max = LINEAR_SCRATCH_BYTES / x_bytes;
+    uint32_t parts = (rows + rows_max - 1) / rows_max;
     for (uint32_t part = 0; part < parts; part++) {
         uint32_t first = part_begin(rows, parts, part);
         struct linear_group group = {.linear = linear,
@@ -207,19 +207,12 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
                                              .num_groups = 1,
                                              .x = x + (size_t)first * linear->in,
                                              .packed = cpu->linear_scratch,
+                                             .x_scale = cpu->linear_x_scale,
                                              .out = out + (size_t)first * linear->out});
     }
 }
 
-void cpu_linear(struct backend *backend, struct backend_stream *stream,
-                const struct linear_args *args) {
-    (void)stream;
-    run_linear(backend, args->linear, args->x, args->out, args->rows);
-}
-
-void cpu_logits(struct backend *backend, struct backend_stream *stream,
-                const struct logits_args *args) {
-    (void)stream;
+void cpu_linear(struct backend *backend, const struct linear_args *args) {
     run_linear(backend, args->linear, args->x, args->out, args->rows);
 }
 
@@ -228,15 +221,37 @@ struct embed_job {
     uint32_t tokens_per_item;
 };
 
+// The bytes that 4-bit weights of the tile around `k` stand for.
+static int8_t int4_weight(const struct linear *table, const unsigned char *block, uint32_t lane,
+                          uint32_t k) {
+    uint32_t chunk = k / CHUNK_BYTES, quad = k % CHUNK_BYTES / 4, half = quad / 8;
+    const unsigned char *tile = block + (size_t)chunk * INT4_TILE_BYTES;
+    unsigned both = tile[(quad % 8 * LANES + lane) * 4 + k % 4];
+    const unsigned char *scales = block + (size_t)table->depth / CHUNK_BYTES * INT4_TILE_BYTES;
+    int scale = scales[chunk * INT4_SCALE_BYTES + half * LANES + lane];
+    return (int8_t)((int)((half ? both >> 4 : both & 15) - 7) * scale);
+}
+
 static void embed_token(const struct linear *table, uint32_t id, float *out) {
-    size_t block = (size_t)(id / LANES) * table->depth * LANES;
+    const char *block = (const char *)table->weights + id / LANES * table->block_bytes;
     uint32_t lane = id % LANES;
-    if (table->dtype == DTYPE_BF16) {
-        const uint16_t *pairs = (const uint16_t *)table->weights + block + lane * 2;
+    if (table->kind == LINEAR_BF16) {
+        const uint16_t *pairs = (const uint16_t *)(const void *)block + lane * 2;
         for (size_t k = 0; k < table->in; k++) out[k] = bf16_to_f32(pairs[k / 2 * 32 + k % 2]);
-    } else {
-        const float *column = (const float *)table->weights + block + lane;
+    } else if (table->kind == LINEAR_F32) {
+        const float *column = (const float *)(const void *)block + lane;
         for (size_t k = 0; k < table->in; k++) out[k] = column[k * LANES];
+    } else if (table->kind == LINEAR_INT8) {
+        const int8_t *quads = (const int8_t *)block + lane * 4;
+        for (size_t k = 0; k < table->in; k++) {
+            size_t at = k / 4 * CHUNK_BYTES + k % 4;
+            out[k] = (float)quads[at] * table->scale[id];
+        }
+    } else {
+        for (uint32_t k = 0; k < table->in; k++) {
+            int8_t weight = int4_weight(table, (const unsigned char *)block, lane, k);
+            out[k] = (float)weight * table->scale[id];
+        }
     }
 }
 
@@ -245,12 +260,12 @@ static void embed_item(void *arg, uint32_t item, uint32_t thread) {
     const struct embed_job *job = arg;
     const struct embed_args *args = job->args;
     uint32_t begin = item * job->tokens_per_item;
-    uint32_t left = args->num_tokens - begin;
+    uint32_t left = args->step->num_tokens - begin;
     uint32_t end = begin + (left < job->tokens_per_item ? left : job->tokens_per_item);
     for (uint32_t token = begin; token < end; token++) {
         float *out = (float *)args->out + (size_t)token * args->table->in;
-        int32_t known = args->tokens[token];
-        if (known < 0 && args->previous) known = args->previous[-1 - known].token_id;
+        int32_t known = args->step->tokens[token];
+        if (known < 0 && args->step->previous) known = args->step->previous[-1 - known].token_id;
         int64_t id = (int64_t)known - args->vocab_start;
         if (id < 0 || id >= args->table->out) {
             memset(out, 0, args->table->in * sizeof *out);
@@ -260,11 +275,9 @@ static void embed_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-void cpu_embed(struct backend *backend, struct backend_stream *stream,
-               const struct embed_args *args) {
-    (void)stream;
+void cpu_embed(struct backend *backend, const struct embed_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    struct embed_job job = {args, thread_pool_grain(cpu->pool, args->num_tokens, 1)};
-    uint32_t num_items = (args->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
+    struct embed_job job = {args, thread_pool_grain(cpu->pool, args->step->num_tokens, 1)};
+    uint32_t num_items = (args->step->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
     thread_pool_for(cpu->pool, num_items, embed_item, &job);
 }

@@ -1,26 +1,23 @@
 /* Creating a linear: the checkpoint's rows, of whichever float type and alignment, interleaved into
- * blocks of 16 outputs, in parallel over blocks. Loading a model is mostly this: it runs at memory
+ * blocks of 16 outputs, in parallel over blocks. Rows of a file are read as they are needed, 16 at a
+ * time, into room that stays in a core's cache. Loading a model is mostly this: it runs at memory
  * speed when the rows are bf16 already. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_memory.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/linear_quantize.h"
 #include "backend/cpu/ops.h"
-
-// Elements of a row that are converted at a time.
-enum { CONVERT_MAX = 256 };
-
-struct source_row {
-    const unsigned char *data; // NULL: padding, all zeros
-    enum dtype dtype;
-};
 
 struct pack_job {
     const struct cpu_kernels *kernels;
     const struct linear_spec *spec;
     struct linear *linear;
     uint32_t blocks_per_item;
+    unsigned char *rooms; // [num_threads][room_bytes] for rows of files; NULL: all are in memory
+    size_t room_bytes;
+    struct thread_pool_fault fault;
 };
 
 // Without branches, so that the compiler can do several at once (f16_to_f32 is for single values):
@@ -38,8 +35,8 @@ static float f16_convert(uint16_t bits) {
     return value;
 }
 
-static void load_f32(const struct source_row *row, size_t begin, size_t count, float *out) {
-    uint16_t narrow[CONVERT_MAX];
+void linear_source_load(const struct source_row *row, size_t begin, size_t count, float *out) {
+    uint16_t narrow[SOURCE_LOAD_MAX];
     switch (row->data ? row->dtype : DTYPE_NONE) {
     case DTYPE_F32:
         memcpy(out, row->data + begin * 4, count * 4);
@@ -62,29 +59,52 @@ static void load_bf16(const struct source_row *row, size_t begin, size_t count, 
         memcpy(out, row->data + begin * 2, count * 2);
         return;
     }
-    float wide[CONVERT_MAX];
-    load_f32(row, begin, count, wide);
+    float wide[SOURCE_LOAD_MAX];
+    linear_source_load(row, begin, count, wide);
     for (size_t i = 0; i < count; i++) out[i] = f32_to_bf16(wide[i]);
 }
 
-static void find_rows(const struct pack_job *job, uint32_t block, struct source_row rows[LANES]) {
-    uint32_t first = block * LANES; // outputs before the part at hand are subtracted on the way
+// Rows [first, first + count) of a part.
+static enum status get_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
+                            unsigned char *room, struct source_row *rows, struct err *err) {
+    size_t row_bytes = part->cols * dtype_size(part->dtype);
+    size_t stride = part->row_stride * dtype_size(part->dtype);
+    uint32_t together = stride == row_bytes ? count : 1; // in one piece
+    for (uint32_t i = 0; i < count; i += together) {
+        const unsigned char *data =
+            byte_source_get(&part->source, (first + i) * stride, together * row_bytes, room, err);
+        if (!data) return ERR_IO;
+        for (uint32_t k = 0; k < together; k++) {
+            rows[i + k] = (struct source_row){data + k * row_bytes, part->dtype};
+        }
+        if (!part->source.data) room += together * row_bytes;
+    }
+    return OK;
+}
+
+// `room` takes LANES rows; NULL where all are in memory.
+static enum status find_rows(const struct pack_job *job, uint32_t block, unsigned char *room,
+                             struct source_row rows[LANES], struct err *err) {
+    uint32_t first = block * LANES; // in the part at hand
     const struct matrix_slice *part = job->spec->parts;
-    uint32_t parts_left = job->spec->num_parts;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        while (parts_left && first + lane >= part->rows) {
-            first -= part->rows; // wraps below 0 once a part ends inside the block; first + lane is
-                // right
+    uint32_t parts_left = job->spec->num_parts, lane = 0;
+    while (parts_left && lane < LANES) {
+        if (first >= part->rows) {
+            first -= part->rows;
             part++;
             parts_left--;
-        }
-        if (!parts_left) {
-            rows[lane] = (struct source_row){NULL, DTYPE_BF16};
             continue;
         }
-        size_t offset = (size_t)(first + lane) * part->row_stride * dtype_size(part->dtype);
-        rows[lane] = (struct source_row){(const unsigned char *)part->data + offset, part->dtype};
+        uint32_t count = part->rows - first;
+        if (count > LANES - lane) count = LANES - lane;
+        enum status status = get_rows(part, first, count, room, &rows[lane], err);
+        if (status) return status;
+        if (!part->source.data) room += count * part->cols * dtype_size(part->dtype);
+        first += count;
+        lane += count;
     }
+    for (; lane < LANES; lane++) rows[lane] = (struct source_row){NULL, DTYPE_BF16};
+    return OK;
 }
 
 // Pairs one by one: what the fast kernel's multiples of 32 leave over.
@@ -108,10 +128,10 @@ static void pack_block_bf16(const struct pack_job *job, const struct source_row 
     if (all_direct) {
         job->kernels->pack_bf16(direct, full, out);
     } else {
-        uint16_t converted[LANES][CONVERT_MAX];
+        uint16_t converted[LANES][SOURCE_LOAD_MAX];
         for (uint32_t lane = 0; lane < LANES; lane++) direct[lane] = (void *)converted[lane];
-        for (size_t k = 0; k < full; k += CONVERT_MAX) {
-            size_t count = full - k < CONVERT_MAX ? full - k : CONVERT_MAX;
+        for (size_t k = 0; k < full; k += SOURCE_LOAD_MAX) {
+            size_t count = full - k < SOURCE_LOAD_MAX ? full - k : SOURCE_LOAD_MAX;
             for (uint32_t lane = 0; lane < LANES; lane++) {
                 load_bf16(&rows[lane], k, count, converted[lane]);
             }
@@ -124,46 +144,84 @@ static void pack_block_bf16(const struct pack_job *job, const struct source_row 
 static void pack_block_f32(const struct pack_job *job, const struct source_row rows[LANES],
                            float *out) {
     size_t in = job->linear->in;
-    for (size_t k = 0; k < in; k += CONVERT_MAX) {
-        size_t count = in - k < CONVERT_MAX ? in - k : CONVERT_MAX;
+    for (size_t k = 0; k < in; k += SOURCE_LOAD_MAX) {
+        size_t count = in - k < SOURCE_LOAD_MAX ? in - k : SOURCE_LOAD_MAX;
         for (uint32_t lane = 0; lane < LANES; lane++) {
-            float wide[CONVERT_MAX];
-            load_f32(&rows[lane], k, count, wide);
+            float wide[SOURCE_LOAD_MAX];
+            linear_source_load(&rows[lane], k, count, wide);
             for (size_t i = 0; i < count; i++) out[(k + i) * LANES + lane] = wide[i];
         }
     }
 }
 
 static void pack_item(void *arg, uint32_t item, uint32_t thread) {
-    (void)thread;
-    const struct pack_job *job = arg;
+    struct pack_job *job = arg;
     const struct linear *linear = job->linear;
     uint32_t begin = item * job->blocks_per_item;
     uint32_t left = linear->num_blocks - begin;
     uint32_t count = left < job->blocks_per_item ? left : job->blocks_per_item;
+    unsigned char *room = job->rooms ? job->rooms + thread * job->room_bytes : NULL;
     for (uint32_t block = begin; block < begin + count; block++) {
         struct source_row rows[LANES];
-        find_rows(job, block, rows);
-        size_t offset = (size_t)block * linear->depth * LANES;
-        if (linear->dtype == DTYPE_BF16) {
-            pack_block_bf16(job, rows, (uint16_t *)linear->weights + offset);
+        struct err err;
+        if (atomic_load(&job->fault.is_set)) return;
+        enum status status = find_rows(job, block, room, rows, &err);
+        if (status) {
+            thread_pool_fault_set(&job->fault, status, &err);
+            return;
+        }
+        void *out = (char *)linear->weights + block * linear->block_bytes;
+        if (linear->kind == LINEAR_BF16) {
+            pack_block_bf16(job, rows, out);
+        } else if (linear->kind == LINEAR_F32) {
+            pack_block_f32(job, rows, out);
         } else {
-            pack_block_f32(job, rows, (float *)linear->weights + offset);
+            linear_quantize_block(linear, block, rows);
         }
     }
 }
 
-static void load_biases(const struct linear_spec *spec, float *start) {
-    if (!spec->biases) return;
+// In parallel over blocks.
+static enum status pack_weights(struct cpu_backend *cpu, const struct linear_spec *spec,
+                                struct linear *linear, struct err *err) {
+    struct pack_job job = {
+        .kernels = cpu->kernels,
+        .spec = spec,
+        .linear = linear,
+        .blocks_per_item = thread_pool_grain(cpu->pool, linear->num_blocks, 1),
+    };
     for (uint32_t i = 0; i < spec->num_parts; i++) {
+        const struct matrix_slice *part = &spec->parts[i];
+        size_t bytes = (size_t)LANES * part->cols * dtype_size(part->dtype);
+        if (!part->source.data && bytes > job.room_bytes) job.room_bytes = bytes;
+    }
+    if (job.room_bytes) {
+        job.rooms = malloc(thread_pool_num_threads(cpu->pool) * job.room_bytes);
+        if (!job.rooms) return err_nomem(err, "rows of weights");
+    }
+    uint32_t num_items = (linear->num_blocks + job.blocks_per_item - 1) / job.blocks_per_item;
+    thread_pool_for(cpu->pool, num_items, pack_item, &job);
+    free(job.rooms);
+    if (job.fault.status && err) *err = job.fault.err;
+    return job.fault.status;
+}
+
+static enum status load_biases(const struct linear_spec *spec, float *start, struct err *err) {
+    for (uint32_t i = 0; spec->biases && i < spec->num_parts; i++) {
         const struct matrix_slice *bias = &spec->biases[i];
-        struct source_row row = {bias->data, bias->dtype};
-        for (uint32_t begin = 0; begin < bias->cols; begin += CONVERT_MAX) {
-            uint32_t left = bias->cols - begin;
-            load_f32(&row, begin, left < CONVERT_MAX ? left : CONVERT_MAX, start + begin);
+        size_t element = dtype_size(bias->dtype);
+        for (uint32_t begin = 0; begin < bias->cols; begin += SOURCE_LOAD_MAX) {
+            unsigned char room[SOURCE_LOAD_MAX * sizeof(float)];
+            uint32_t left = bias->cols - begin,
+                     count = left < SOURCE_LOAD_MAX ? left : SOURCE_LOAD_MAX;
+            struct source_row row = {.dtype = bias->dtype};
+            row.data = byte_source_get(&bias->source, begin * element, count * element, room, err);
+            if (!row.data) return ERR_IO;
+            linear_source_load(&row, 0, count, start + begin);
         }
         start += bias->cols;
     }
+    return OK;
 }
 
 static bool is_weight_dtype(enum dtype dtype) {
@@ -200,24 +258,60 @@ static enum status check_spec(const struct linear_spec *spec, uint32_t *out, uin
     return OK;
 }
 
-// Bytes of the packed weights; 0 when they do not fit a size_t.
-static size_t weight_bytes(uint32_t num_blocks, uint32_t depth, enum dtype dtype) {
-    size_t bytes;
-    if (__builtin_mul_overflow((size_t)num_blocks * LANES, (size_t)depth, &bytes)) return 0;
-    return __builtin_mul_overflow(bytes, dtype_size(dtype), &bytes) ? 0 : bytes;
+// A router decides between experts by small differences, and is small: never quantized. The
+// vocabulary's rows are embeddings as well as outputs: 8 bits at least.
+static enum linear_kind kind_of(const struct backend *backend, enum linear_role role) {
+    if (backend->weight_dtype == DTYPE_F32) return LINEAR_F32;
+    if (backend->quantization == QUANTIZATION_NONE || role == LINEAR_OF_ROUTER) return LINEAR_BF16;
+    bool is_int8 = backend->quantization == QUANTIZATION_INT8 || role == LINEAR_OF_VOCABULARY;
+    return is_int8 ? LINEAR_INT8 : LINEAR_INT4;
 }
 
-size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias) {
+// `in` as a kind of weights pads it.
+static uint32_t depth_of(enum linear_kind kind, uint32_t in) {
+    uint32_t multiple = kind == LINEAR_F32    ? 2
+                        : kind == LINEAR_BF16 ? CHUNK_BYTES / 2
+                                              : CHUNK_BYTES;
+    return (in + multiple - 1) / multiple * multiple;
+}
+
+static size_t block_bytes_of(enum linear_kind kind, uint32_t in) {
+    size_t depth = depth_of(kind, in);
+    switch (kind) {
+    case LINEAR_F32:
+        return depth * LANES * sizeof(float);
+    case LINEAR_BF16:
+        return depth * LANES * sizeof(uint16_t);
+    case LINEAR_INT8:
+        return depth * LANES;
+    case LINEAR_INT4:
+        break;
+    }
+    size_t bytes = depth / CHUNK_BYTES * (INT4_TILE_BYTES + INT4_SCALE_BYTES);
+    return (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+}
+
+// Biases, and for bytes scales and sums, of as many outputs.
+static size_t lane_bytes_of(enum linear_kind kind) {
+    return kind == LINEAR_INT8 || kind == LINEAR_INT4 ? 3 * sizeof(float) : sizeof(float);
+}
+
+size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
+                        enum linear_role role) {
     (void)bias; // there is always a row for it
-    uint32_t num_blocks = out / LANES + (out % LANES != 0);
-    return weight_bytes(num_blocks, in + in % 2, backend->weight_dtype) +
-           (size_t)num_blocks * LANES * sizeof(float);
+    enum linear_kind kind = kind_of(backend, role);
+    size_t num_blocks = out / LANES + (out % LANES != 0);
+    return num_blocks * (block_bytes_of(kind, in) + LANES * lane_bytes_of(kind));
 }
 
 static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct err *err) {
     if (depth <= cpu->linear_scratch_in) return OK;
-    float *scratch = cpu_memory_alloc((size_t)depth * LINEAR_ROWS_MAX * sizeof *scratch);
-    if (!scratch) return err_nomem(err, "scratch memory of linear layers");
+    void *scratch = cpu_memory_alloc((size_t)depth * LINEAR_SCRATCH_BYTES);
+    if (!cpu->linear_x_scale) {
+        cpu->linear_x_scale = cpu_memory_alloc(LINEAR_SCRATCH_BYTES * sizeof(float));
+    }
+    if (!scratch || !cpu->linear_x_scale) cpu_memory_free(scratch);
+    if (!scratch || !cpu->linear_x_scale) return err_nomem(err, "scratch memory of linear layers");
     cpu_memory_free(cpu->linear_scratch);
     cpu->linear_scratch = scratch;
     cpu->linear_scratch_in = depth;
@@ -229,7 +323,30 @@ void cpu_linear_destroy(struct backend *backend, struct linear *linear) {
     if (!linear) return;
     cpu_memory_free(linear->weights);
     cpu_memory_free(linear->start);
+    cpu_memory_free(linear->scale);
+    cpu_memory_free(linear->sum128);
     free(linear);
+}
+
+static enum status take_memory(struct linear *linear, struct err *err) {
+    bool is_bytes = linear->kind == LINEAR_INT8 || linear->kind == LINEAR_INT4;
+    if (is_bytes && linear->depth > QUANTIZED_DEPTH_MAX) {
+        return err_set(err, ERR_UNSUPPORTED, "a quantized linear layer of %u inputs, at most %d",
+                       linear->in, QUANTIZED_DEPTH_MAX);
+    }
+    size_t bytes = 0, lanes = (size_t)linear->num_blocks * LANES;
+    if (__builtin_mul_overflow(linear->num_blocks, linear->block_bytes, &bytes)) bytes = 0;
+    if (bytes) linear->weights = cpu_memory_alloc(bytes);
+    linear->start = cpu_memory_alloc(lanes * sizeof *linear->start);
+    bool ok = linear->weights && linear->start;
+    if (ok && is_bytes) {
+        linear->scale = cpu_memory_alloc(lanes * sizeof *linear->scale);
+        linear->sum128 = cpu_memory_alloc(lanes * sizeof *linear->sum128);
+        ok = linear->scale && linear->sum128;
+    }
+    if (ok) return OK;
+    return err_set(err, ERR_NOMEM, "out of memory: weights [%u][%u] of %zu bytes", linear->out,
+                   linear->in, bytes);
 }
 
 enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
@@ -243,27 +360,15 @@ enum status cpu_linear_create(struct backend *backend, const struct linear_spec 
     *linear = (struct linear){.out = rows,
                               .in = cols,
                               .num_blocks = rows / LANES + (rows % LANES != 0),
-                              .depth = cols + cols % 2,
-                              .dtype = backend->weight_dtype};
-    size_t bytes = weight_bytes(linear->num_blocks, linear->depth, linear->dtype);
-    if (bytes) linear->weights = cpu_memory_alloc(bytes);
-    linear->start = cpu_memory_alloc((size_t)linear->num_blocks * LANES * sizeof(float));
-    if (!linear->weights || !linear->start) {
-        status = err_set(err, ERR_NOMEM, "out of memory: weights [%u][%u] of %zu bytes", rows, cols,
-                         bytes);
-        goto fail;
-    }
+                              .kind = kind_of(backend, spec->role)};
+    linear->depth = depth_of(linear->kind, cols);
+    linear->block_bytes = block_bytes_of(linear->kind, cols);
+    status = take_memory(linear, err);
+    if (status != OK) goto fail;
     status = grow_scratch(cpu, linear->depth, err);
     if (status != OK) goto fail;
-    load_biases(spec, linear->start);
-    struct pack_job job = {
-        .kernels = cpu->kernels,
-        .spec = spec,
-        .linear = linear,
-        .blocks_per_item = thread_pool_grain(cpu->pool, linear->num_blocks, 1),
-    };
-    uint32_t num_items = (linear->num_blocks + job.blocks_per_item - 1) / job.blocks_per_item;
-    thread_pool_for(cpu->pool, num_items, pack_item, &job);
+    if ((status = load_biases(spec, linear->start, err))) goto fail;
+    if ((status = pack_weights(cpu, spec, linear, err))) goto fail;
     *out = linear;
     return OK;
 

@@ -1,29 +1,39 @@
 /* The CPU backend's ops and objects, gathered into its table by cpu_backend.c. Contracts in
- * backend.h; this folder's files: linear_pack.c (creating linears), linear.c (running them),
- * experts.c (many linears at once), kv_cache.c, attention.c, row_ops.c. */
+ * backend.h; this folder's files: linear_pack.c and linear_quantize.c (creating linears), linear.c
+ * and linear_narrow.c (running them), experts.c (many linears at once), kv_cache.c,
+ * attention_plan.c, attention.c, row_ops.c. */
 #ifndef BACKEND_CPU_OPS_H
 #define BACKEND_CPU_OPS_H
 
-#include "backend/cpu/cpu_backend.h"
+#include <stdatomic.h>
 
-// Outputs stand in blocks of 16 lanes, zeros where there are fewer; `in` is padded to an even
-// number.
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels.h"
+
+// Outputs stand in blocks of 16 lanes, zeros where there are fewer; `in` is padded with zeros to
+// whole chunks (kernels.h), for float32 to an even number.
 struct linear {
     uint32_t out, in;
     uint32_t num_blocks; // ceil(out / 16)
-    uint32_t depth; // `in` rounded up to even
-    enum dtype dtype; // of weights
-    void *weights; // bf16 [num_blocks][depth/2][16][2] or float [num_blocks][depth][16]
+    uint32_t depth; // `in` padded
+    enum linear_kind kind;
+    size_t block_bytes;
+    // Per block float [depth][16], bf16 [depth/2][16][2], int8 [depth/4][16][4] or what struct
+    // linear_item says of int4.
+    void *weights;
     float *start; // [num_blocks][16] the bias, or zeros
+    float *scale; // [num_blocks][16] of int8 and int4
+    int32_t *sum128; // [num_blocks][16] of int8 and int4: 128 times the sum of the 8-bit weights
 };
 
 // The rows of one linear among several that run together; a plain linear is a single group.
 struct linear_group {
     const struct linear *linear;
     uint32_t first_row, num_rows; // of the run; num_rows > 0
-    // How linear_run cuts the work.
+    // How linear_run cuts the work. A panel is rows that share one pass over weights.
     uint32_t num_panels, depth_step;
     uint32_t blocks_per_item, num_block_items, num_panel_items;
+    uint32_t rows_per_pack_item; // of narrow x
     uint32_t first_item, first_pack_item;
 };
 
@@ -33,36 +43,55 @@ struct linear_run {
     uint32_t num_groups;
     const float *x; // [any][in]
     const uint32_t *source; // [rows] or NULL: row itself
-    float *packed; // scratch [rows][depth]
+    void *packed; // scratch [rows][depth] of floats, bf16 or bytes
+    float *x_scale; // scratch [rows]
     float *out; // [rows][out]
 };
 
 void linear_run(struct cpu_backend *cpu, struct linear_run *run);
+void linear_narrow_run(struct cpu_backend *cpu,
+                       struct linear_run *run); // linear_run's, of narrow x
 
-/* Per layer, block and kv head: K as [block_size/16][head_dim][16], so that 16 positions are lanes
- * of a score, then V as [block_size][head_dim]. */
+// Whether x becomes bf16 or bytes for it, or stays float32.
+static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
+    return linear->kind != LINEAR_F32 &&
+           (linear->kind != LINEAR_BF16 || cpu->kernels->has_bf16_dots);
+}
+
+static inline const float *linear_source_row(const struct linear_run *run, uint32_t row) {
+    return run->x + (size_t)(run->source ? run->source[row] : row) * run->groups[0].linear->in;
+}
+
+// The last group that begins with `item` or before it; of the packing's items or of the others.
+const struct linear_group *linear_find_group(const struct linear_run *run, uint32_t item,
+                                             bool packing);
+
+struct attention_seq;
+
+/* Per layer, block and kv head K and then V, in chunks of 16 positions: attention_kernels.h. What
+ * is behind `data` is attention's own, for one call at a time. */
 struct kv_cache {
     struct kv_cache_spec spec;
-    size_t part_floats; // block_size * head_dim: K, or V, of one head of one block
-    float *data; // [num_layers][num_blocks][num_kv_heads][2][part_floats]
+    size_t element_bytes; // 2: bf16, 4: float32
+    size_t part_bytes; // K, or V, of one head of one block
+    char *data; // [num_layers][num_blocks][num_kv_heads][2][part_bytes]
+    struct attention_seq *seqs; // [max_num_seqs] how a call is cut
+    atomic_uint *parts_left; // [max_num_seqs][num_kv_heads] of split sequences, to be computed
+    float *partials; // [partials_floats] results of the parts of split sequences
+    size_t partials_floats;
 };
 
-// Rows of x that one pass over the weights serves; more are cut into equal parts.
-enum { LINEAR_ROWS_MAX = 512 };
-
-// Most query rows of an attention item: they share one walk over a kv head's blocks.
-enum { ATTENTION_ROWS_MAX = 192 };
+// Scratch memory of linears is that many bytes per unit of depth: 512 rows of floats, 1024 of bf16
+// or 2048 of bytes. More rows are cut into equal parts.
+enum { LINEAR_SCRATCH_BYTES = 2048 };
 
 enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
                               struct linear **out, struct err *err);
 void cpu_linear_destroy(struct backend *backend, struct linear *linear);
-size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias);
-void cpu_linear(struct backend *backend, struct backend_stream *stream,
-                const struct linear_args *args);
-void cpu_logits(struct backend *backend, struct backend_stream *stream,
-                const struct logits_args *args);
-void cpu_embed(struct backend *backend, struct backend_stream *stream,
-               const struct embed_args *args);
+size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
+                        enum linear_role role);
+void cpu_linear(struct backend *backend, const struct linear_args *args);
+void cpu_embed(struct backend *backend, const struct embed_args *args);
 
 enum status cpu_experts_create(struct backend *backend, const struct experts_spec *spec,
                                struct experts **out, struct err *err);
@@ -70,36 +99,29 @@ void cpu_experts_destroy(struct backend *backend, struct experts *experts);
 size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape);
 size_t cpu_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
                                  uint32_t num_tokens, uint32_t top_k);
-void cpu_route(struct backend *backend, struct backend_stream *stream,
-               const struct route_args *args);
-void cpu_experts(struct backend *backend, struct backend_stream *stream,
-                 const struct experts_args *args);
+void cpu_route(struct backend *backend, const struct route_args *args);
+void cpu_experts(struct backend *backend, const struct experts_args *args);
 
 enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                 struct kv_cache **out, struct err *err);
 void cpu_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);
 size_t cpu_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec);
-void cpu_attention_prepare(struct backend *backend, struct backend_stream *stream,
-                           const struct attention_prepare_args *args);
-void cpu_attention(struct backend *backend, struct backend_stream *stream,
-                   const struct attention_args *args);
+void cpu_attention_prepare(struct backend *backend, const struct attention_args *args);
+void cpu_attention(struct backend *backend, const struct attention_args *args);
 
 // Floats of scratch that one thread needs in cpu_attention.
 size_t attention_scratch_floats(uint32_t head_dim);
 
-void cpu_rms_norm(struct backend *backend, struct backend_stream *stream,
-                  const struct rms_norm_args *args);
-void cpu_silu_mul(struct backend *backend, struct backend_stream *stream,
-                  const struct silu_mul_args *args);
-void cpu_gather_rows(struct backend *backend, struct backend_stream *stream,
-                     const struct gather_rows_args *args);
+void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args);
+void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);
+void cpu_gather_rows(struct backend *backend, const struct gather_rows_args *args);
 
-// K of one kv head of a block; V follows part_floats later.
-static inline float *kv_cache_head(const struct kv_cache *cache, uint32_t layer, uint32_t block,
-                                   uint32_t kv_head) {
+// K of one kv head of a block; V follows part_bytes later.
+static inline char *kv_cache_head(const struct kv_cache *cache, uint32_t layer, uint32_t block,
+                                  uint32_t kv_head) {
     const struct kv_cache_spec *spec = &cache->spec;
     size_t index = ((size_t)layer * spec->num_blocks + block) * spec->num_kv_heads + kv_head;
-    return cache->data + index * 2 * cache->part_floats;
+    return cache->data + index * 2 * cache->part_bytes;
 }
 
 // Part `index` of `count` things cut into `parts` parts that differ by one at most: where it

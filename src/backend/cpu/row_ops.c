@@ -41,9 +41,7 @@ static void rms_norm_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-void cpu_rms_norm(struct backend *backend, struct backend_stream *stream,
-                  const struct rms_norm_args *args) {
-    (void)stream;
+void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     struct rms_norm_job job = {cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, rms_norm_item, &job);
@@ -67,9 +65,7 @@ static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-void cpu_silu_mul(struct backend *backend, struct backend_stream *stream,
-                  const struct silu_mul_args *args) {
-    (void)stream;
+void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     struct silu_mul_job job = {cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, silu_mul_item, &job);
@@ -92,9 +88,7 @@ static void gather_rows_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-void cpu_gather_rows(struct backend *backend, struct backend_stream *stream,
-                     const struct gather_rows_args *args) {
-    (void)stream;
+void cpu_gather_rows(struct backend *backend, const struct gather_rows_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     struct gather_rows_job job = {args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, gather_rows_item,

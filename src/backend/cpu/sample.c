@@ -7,8 +7,11 @@
 #include "backend/cpu/sample.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_memory.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/philox.h"
 #include "backend/cpu/sample_select.h"
@@ -19,6 +22,15 @@ enum {
     CHUNK = 512, // logits of one step of a pass
     SUM_LANES = 16, // partial sums of a chunk
     TASK_CHUNKS_MIN = 8, // that are worth waking a thread for
+};
+
+// A count's highest bit says that the prompt has the token, the others how often it was generated.
+#define TOKEN_COUNT_PROMPT 0x80000000u
+#define TOKEN_COUNT_MASK 0x7fffffffu
+
+struct token_counts {
+    uint32_t num_slots, vocab_size;
+    uint32_t *counts; // [num_slots][vocab_size]; memory is taken when a slot is first used
 };
 
 // One thread's scratch memory.
@@ -37,6 +49,8 @@ struct work {
     const float *logits; // [vocab_size] of the current pass
     uint32_t vocab_size, num_chunks;
     struct space space;
+    uint32_t *counts; // [vocab_size] as in token_counts; NULL: no penalties
+    const uint32_t *mask; // [ceil(vocab_size / 32)] or NULL
     struct thread_pool *pool; // shares this row's passes; NULL: this thread alone
     void (*pass)(struct work *work, uint32_t chunk);
     uint32_t task_chunks; // chunks of an item
@@ -187,24 +201,43 @@ static void raw_logprobs(struct work *work, double *log_sum, struct sample_resul
     list_top(work, num_top < SAMPLE_TOP_MAX ? num_top : SAMPLE_TOP_MAX, *log_sum, result);
 }
 
-static float adjust_logit(const struct sample_row *row, const struct sample_adjust *adjust,
-                          float logit) {
-    if (adjust->in_prompt || adjust->output_count) {
+static float penalize(const struct sample_row *row, uint32_t count, float logit) {
+    if (count) {
         logit = logit > 0 ? logit / row->repetition_penalty : logit * row->repetition_penalty;
     }
-    if (adjust->output_count) {
-        logit -= row->presence_penalty + row->frequency_penalty * (float)adjust->output_count;
-    }
-    return logit + adjust->bias;
+    uint32_t times = count & TOKEN_COUNT_MASK;
+    if (times) logit -= row->presence_penalty + row->frequency_penalty * (float)times;
+    return logit;
 }
 
-static void apply_adjusts(struct work *work, const struct sample_adjust *adjusts) {
-    run_pass(work, pass_copy);
-    for (uint32_t i = 0; i < work->row->adjust_count; i++) {
-        uint32_t id = (uint32_t)adjusts[i].token_id;
-        CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
-        work->space.adjusted[id] = adjust_logit(work->row, &adjusts[i], work->logits[id]);
+static void pass_penalize(struct work *work, uint32_t chunk) {
+    const uint32_t *counts = work->counts;
+    float *adjusted = work->space.adjusted;
+    for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
+        adjusted[i] = counts[i] ? penalize(work->row, counts[i], work->logits[i]) : work->logits[i];
     }
+}
+
+static void pass_mask(struct work *work, uint32_t chunk) {
+    float *adjusted = work->space.adjusted;
+    for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
+        if (!(work->mask[i / 32] >> (i % 32) & 1)) adjusted[i] = -INFINITY;
+    }
+}
+
+// Whether anything changes the row's logits.
+static bool is_adjusted(const struct work *work) {
+    return work->counts || work->mask || work->row->bias_count;
+}
+
+static void adjust(struct work *work, const struct sample_bias *biases) {
+    run_pass(work, work->counts ? pass_penalize : pass_copy);
+    for (uint32_t i = 0; i < work->row->bias_count; i++) {
+        uint32_t id = (uint32_t)biases[i].token_id;
+        CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
+        work->space.adjusted[id] += biases[i].bias;
+    }
+    if (work->mask) run_pass(work, pass_mask);
     work->logits = work->space.adjusted;
 }
 
@@ -350,6 +383,18 @@ static uint32_t draw_token(struct work *work) {
     return draw_from_all(work, total, uniform);
 }
 
+static uint32_t *counts_of(const struct sample_args *args, const struct sample_row *row) {
+    if (!row->counts_slot) return NULL;
+    const struct token_counts *counts = args->counts;
+    CHECK(counts && row->counts_slot <= counts->num_slots, "slot=%u", row->counts_slot);
+    return counts->counts + (size_t)(row->counts_slot - 1) * counts->vocab_size;
+}
+
+static const uint32_t *mask_of(const struct sample_args *args, const struct sample_row *row) {
+    size_t words = (args->vocab_size + 31) / 32;
+    return row->mask ? args->masks + (row->mask - 1) * words : NULL;
+}
+
 static void sample_one(const struct cpu_backend *cpu, const struct sample_args *args, uint32_t row,
                        float *scratch, struct thread_pool *pool) {
     const float *raw = args->logits + (size_t)row * args->vocab_size;
@@ -360,6 +405,8 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
         .vocab_size = args->vocab_size,
         .num_chunks = chunks_of(args->vocab_size),
         .space = space_at(scratch, args->vocab_size),
+        .counts = counts_of(args, &args->rows[row]),
+        .mask = mask_of(args, &args->rows[row]),
         .pool = pool,
         .weigh = cpu->kernels->sample_weigh,
     };
@@ -370,13 +417,14 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
         raw_logprobs(&work, &log_sum, result);
         raw_max = work.max;
     }
-    if (work.row->adjust_count) apply_adjusts(&work, args->adjusts + work.row->adjust_start);
-    if (work.row->adjust_count || !logprobs) find_max(&work);
+    if (is_adjusted(&work)) adjust(&work, args->biases + work.row->bias_start);
+    if (is_adjusted(&work) || !logprobs) find_max(&work);
     result->token_id = -1;
     result->logprob = logprobs ? -INFINITY : 0.0f;
     if (!(work.max > -INFINITY)) return; // no number among the logits, or all banned
     uint32_t token = draw_token(&work);
     result->token_id = (int32_t)token;
+    if (work.counts) work.counts[token]++;
     if (logprobs) {
         float logit = sample_clean(raw[token]);
         result->logprob =
@@ -396,9 +444,7 @@ static void sample_row_item(void *arg, uint32_t item, uint32_t thread) {
     sample_one(work->cpu, work->args, item, scratch, NULL);
 }
 
-void cpu_sample(struct backend *backend, struct backend_stream *stream,
-                const struct sample_args *args) {
-    (void)stream;
+void cpu_sample(struct backend *backend, const struct sample_args *args) {
     const struct cpu_backend *cpu = cpu_backend_of(backend);
     if (args->num_rows < thread_pool_num_threads(cpu->pool)) {
         for (uint32_t row = 0; row < args->num_rows; row++) {
@@ -408,4 +454,50 @@ void cpu_sample(struct backend *backend, struct backend_stream *stream,
     }
     struct rows_work work = {cpu, args, space_floats(args->vocab_size)};
     thread_pool_for(cpu->pool, args->num_rows, sample_row_item, &work);
+}
+
+enum status cpu_counts_create(struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                              uint32_t max_ids, struct token_counts **out, struct err *err) {
+    (void)backend, (void)max_ids;
+    *out = NULL;
+    struct token_counts *counts = calloc(1, sizeof *counts);
+    if (!counts) return err_nomem(err, "token counts");
+    *counts = (struct token_counts){.num_slots = num_slots, .vocab_size = vocab_size};
+    counts->counts = cpu_memory_alloc((size_t)num_slots * vocab_size * sizeof *counts->counts);
+    if (!counts->counts) {
+        free(counts);
+        return err_nomem(err, "token counts");
+    }
+    *out = counts;
+    return OK;
+}
+
+void cpu_counts_destroy(struct backend *backend, struct token_counts *counts) {
+    (void)backend;
+    if (!counts) return;
+    cpu_memory_free(counts->counts);
+    free(counts);
+}
+
+size_t cpu_counts_bytes(const struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                        uint32_t max_ids) {
+    (void)backend, (void)num_slots, (void)vocab_size, (void)max_ids;
+    return 0;
+}
+
+void cpu_counts_begin(struct backend *backend, struct token_counts *counts, uint32_t slot,
+                      const int32_t *ids, uint32_t num_prompt, uint32_t num_ids) {
+    (void)backend;
+    CHECK(slot > 0 && slot <= counts->num_slots, "slot=%u of %u", slot, counts->num_slots);
+    uint32_t *row = counts->counts + (size_t)(slot - 1) * counts->vocab_size;
+    memset(row, 0, counts->vocab_size * sizeof *row);
+    for (uint32_t i = 0; i < num_ids; i++) {
+        uint32_t id = (uint32_t)ids[i];
+        CHECK(id < counts->vocab_size, "id=%u vocab_size=%u", id, counts->vocab_size);
+        if (i < num_prompt) {
+            row[id] |= TOKEN_COUNT_PROMPT;
+        } else {
+            row[id]++;
+        }
+    }
 }

@@ -12,10 +12,17 @@
 
 #include "backend/backend.h"
 
-// Slots of struct backend_ops. top_id beyond the vocabulary is -1 with log-probability -inf.
-void cpu_sample(struct backend *backend, struct backend_stream *stream,
-                const struct sample_args *args);
+// Slots of struct backend_sampler. top_id beyond the vocabulary is -1 with log-probability -inf.
+void cpu_sample(struct backend *backend, const struct sample_args *args);
 size_t cpu_sample_scratch_floats(const struct backend *backend, uint32_t vocab_size,
                                  uint32_t num_rows);
+
+enum status cpu_counts_create(struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                              uint32_t max_ids, struct token_counts **out, struct err *err);
+void cpu_counts_destroy(struct backend *backend, struct token_counts *counts);
+size_t cpu_counts_bytes(const struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                        uint32_t max_ids);
+void cpu_counts_begin(struct backend *backend, struct token_counts *counts, uint32_t slot,
+                      const int32_t *ids, uint32_t num_prompt, uint32_t num_ids);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/sample_weigh.h"
+#include "backend/cpu/scalar.h"
+#include "backend/cpu/scalar_attention.h"
 #include "base/dtype.h"
 
 static void load_start(const struct linear_tile *tile, uint32_t row, uint32_t block,
@@ -55,48 +57,6 @@ static void scalar_linear_f32(const struct linear_tile *tile) {
     }
 }
 
-// Turns a row's scores into exponentials and moves its running maximum and sum on; returns what the
-// values gathered so far must be multiplied by.
-static float scalar_softmax(const struct attention_tile *tile, uint32_t row, uint32_t visible) {
-    float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
-    float *sum = tile->sum + (size_t)row * LANES;
-    float largest = tile->max[row];
-    for (uint32_t j = 0; j < visible; j++) largest = fmaxf(largest, scores[j]);
-    float shrink = expf(tile->max[row] - largest);
-    for (uint32_t lane = 0; lane < LANES; lane++) sum[lane] *= shrink;
-    for (uint32_t j = 0; j < visible; j++) {
-        scores[j] = expf(scores[j] - largest);
-        sum[j % LANES] += scores[j];
-    }
-    tile->max[row] = largest;
-    return shrink;
-}
-
-static void scalar_attention(const struct attention_tile *tile) {
-    uint32_t head_dim = tile->head_dim;
-    for (uint32_t row = 0; row < tile->rows; row++) {
-        uint32_t visible = tile->visible[row];
-        if (visible == 0) continue;
-        float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
-        for (uint32_t chunk = 0; chunk * LANES < visible; chunk++) {
-            float *score = scores + (size_t)chunk * LANES;
-            memset(score, 0, LANES * sizeof *score);
-            for (size_t d = 0; d < head_dim; d++) {
-                float q = tile->q[d * tile->rows + row];
-                const float *k = tile->k[chunk] + d * LANES;
-                for (uint32_t lane = 0; lane < LANES; lane++) score[lane] += q * k[lane];
-            }
-        }
-        float shrink = scalar_softmax(tile, row, visible);
-        float *acc = tile->acc + (size_t)row * head_dim;
-        for (uint32_t d = 0; d < head_dim; d++) acc[d] *= shrink;
-        for (uint32_t j = 0; j < visible; j++) {
-            const float *v = tile->v[j / LANES] + (size_t)(j % LANES) * head_dim;
-            for (uint32_t d = 0; d < head_dim; d++) acc[d] += scores[j] * v[d];
-        }
-    }
-}
-
 static float scalar_norm_scale(const float *x, uint32_t cols, float eps) {
     float sum = 0;
     for (uint32_t i = 0; i < cols; i++) sum += x[i] * x[i];
@@ -142,7 +102,10 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .panel_rows = 4,
     .linear_bf16 = scalar_linear_bf16,
     .linear_f32 = scalar_linear_f32,
-    .attention = scalar_attention,
+    .linear_narrow = scalar_linear_narrow,
+    .narrow_int8 = scalar_narrow_int8,
+    .attention_bf16 = {4, QUERIES_F32, scalar_attention_bf16, NULL, NULL},
+    .attention_f32 = {4, QUERIES_F32, scalar_attention_f32, NULL, NULL},
     .rms_norm = scalar_rms_norm,
     .rope_head = scalar_rope_head,
     .silu_mul = scalar_silu_mul,

@@ -190,10 +190,11 @@ void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_d
 }
 
 decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
-                        const cuda_attention_plan *plan, const cuda_decode_shape &shape) {
+                        const cuda_attention_plan *plan, const cuda_attention_choice *choice,
+                        const cuda_decode_shape &shape) {
     decode_params p = {};
-    fill_heads_params(p, args, kv);
-    p.block_tables = args->block_tables;
+    fill_heads_params(p, args, kv, choice->prepares);
+    p.block_tables = args->step->block_tables;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.items = reinterpret_cast<const cuda_decode_item *>(plan->items);
     p.spans = reinterpret_cast<const cuda_decode_span *>(plan->spans);
@@ -206,7 +207,7 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.num_units = shape.num_spans * shape.units_per_span;
     p.stages = shape.stages;
     p.scale = args->scale * LOG2E;
-    p.starts_early = args->prepare && plan->is_settled;
+    p.starts_early = choice->starts_early;
     return p;
 }
 
@@ -215,12 +216,12 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
 extern "C" void cuda_attention_decode_launch(const struct attention_args *args,
                                              const struct cuda_kv_view *kv,
                                              const struct cuda_attention_plan *plan,
+                                             const struct cuda_attention_choice *choice,
                                              const struct cuda_device_info *info,
                                              cudaStream_t stream) {
-    if (cuda_attention_few_launch(args, kv, plan, info, stream)) return;
     cuda_decode_shape shape =
         cuda_decode_shape_of(info, args->num_heads, args->num_kv_heads, args->head_dim);
-    decode_params p = params_of(args, kv, plan, shape);
+    decode_params p = params_of(args, kv, plan, choice, shape);
     switch (args->head_dim) {
     case 32:
         return launch<32>(p, shape, info, stream);

@@ -274,18 +274,19 @@ void launch(const few_params &p, int clusters, int size, bool is_dense, cudaStre
 }
 
 few_params params_of(const attention_args *args, const cuda_kv_view *kv,
-                     const cuda_attention_plan *plan) {
+                     const cuda_attention_choice *choice) {
+    const step *s = args->step;
     few_params p = {};
-    fill_heads_params(p, args, kv);
-    p.block_tables = args->block_tables;
-    p.query_start = args->query_start;
-    p.context_len = args->context_len;
-    p.slot_mapping = args->prepare ? args->prepare->slot_mapping : nullptr;
-    p.table_stride = plan->table_stride;
+    fill_heads_params(p, args, kv, choice->prepares);
+    p.block_tables = s->block_tables;
+    p.query_start = s->query_start;
+    p.context_len = s->context_len;
+    p.slot_mapping = s->slot_mapping;
+    p.table_stride = s->device_stride;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.groups = cuda_decode_groups(args->num_heads, args->num_kv_heads);
     p.scale = args->scale * LOG2E;
-    p.starts_early = args->prepare && plan->is_settled;
+    p.starts_early = choice->starts_early;
     return p;
 }
 
@@ -308,29 +309,21 @@ extern "C" void cuda_attention_few_clusters(struct cuda_device_info *info) {
     (void)cudaGetLastError(); // a refusal is an answer
 }
 
-extern "C" bool cuda_attention_few_launch(const struct attention_args *args,
+extern "C" void cuda_attention_few_launch(const struct attention_args *args,
                                           const struct cuda_kv_view *kv,
-                                          const struct cuda_attention_plan *plan,
-                                          const struct cuda_device_info *info,
+                                          const struct cuda_attention_choice *choice,
                                           cudaStream_t stream) {
-    if (args->max_query_len != 1) return false;
-    int size = cuda_attention_few_size(info, args->num_seqs, args->num_heads, args->num_kv_heads,
-                                       args->head_dim);
-    if (!size) return false;
-    few_params p = params_of(args, kv, plan);
-    int clusters = static_cast<int>(args->num_seqs) * p.num_kv_heads * p.groups;
+    few_params p = params_of(args, kv, choice);
+    int size = choice->few_size;
+    int clusters = static_cast<int>(args->step->num_seqs) * p.num_kv_heads * p.groups;
     switch (args->head_dim) {
     case 32:
-        launch<32>(p, clusters, size, plan->is_dense, stream);
-        return true;
+        return launch<32>(p, clusters, size, choice->is_dense, stream);
     case 64:
-        launch<64>(p, clusters, size, plan->is_dense, stream);
-        return true;
+        return launch<64>(p, clusters, size, choice->is_dense, stream);
     case 96:
-        launch<96>(p, clusters, size, plan->is_dense, stream);
-        return true;
+        return launch<96>(p, clusters, size, choice->is_dense, stream);
     default:
-        launch<128>(p, clusters, size, plan->is_dense, stream);
-        return true;
+        return launch<128>(p, clusters, size, choice->is_dense, stream);
     }
 }

@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
 
 } // namespace
 
-extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *args,
+extern "C" void cuda_attention_plan_launch(const struct step *step,
                                            const struct cuda_attention_plan *plan,
                                            const struct kv_cache_spec *spec,
                                            const struct cuda_device_info *info,
@@ -145,16 +145,16 @@ extern "C" void cuda_attention_plan_launch(const struct attention_plan_args *arg
     struct cuda_decode_shape shape =
         cuda_decode_shape_of(info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     plan_params p = {};
-    p.query_start = args->query_start;
-    p.context_len = args->context_len;
-    p.table_stride = args->block_table_stride;
-    p.slot_mapping = args->slot_mapping;
+    p.query_start = step->query_start;
+    p.context_len = step->context_len;
+    p.table_stride = step->device_stride;
+    p.slot_mapping = step->slot_mapping;
     p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);
     p.spans = reinterpret_cast<cuda_decode_span *>(plan->spans);
     p.counts = plan->counts;
     p.splits = plan->splits;
-    p.num_seqs = static_cast<int>(args->num_seqs);
+    p.num_seqs = static_cast<int>(step->num_seqs);
     p.tile_tokens = static_cast<int>(plan->tile_tokens);
     p.num_spans = shape.num_spans;
     p.span_tiles_min = CUDA_DECODE_SPAN_TILES_MIN;

@@ -277,7 +277,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
     p.keys = static_cast<const __nv_bfloat16 *>(kv->keys);
     p.values = static_cast<const __nv_bfloat16 *>(kv->values);
-    p.block_tables = args->block_tables;
+    p.block_tables = args->step->block_tables;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);
     p.counts = plan->counts;
@@ -287,7 +287,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.scale = args->scale * LOG2E;
     // Every sequence's tiles, at most one of them not full.
-    uint32_t tiles = args->num_tokens / TOKENS + args->num_seqs;
+    uint32_t tiles = args->step->num_tokens / TOKENS + args->step->num_seqs;
     switch (args->head_dim) {
     case 32:
         return launch<32, 2, 64>(p, tiles, stream);

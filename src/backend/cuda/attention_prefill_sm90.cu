@@ -459,13 +459,13 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     // A box lies in one block and in one tile.
     uint32_t box_rows = 16;
     while (box_rows < KV && kv->block_size % (box_rows * 2) == 0) box_rows *= 2;
-    p.queries =
-        tensor_map(args->qkv, args->num_tokens, columns, ROWS, CU_TENSOR_MAP_SWIZZLE_128B, info);
+    p.queries = tensor_map(args->qkv, args->step->num_tokens, columns, ROWS,
+                           CU_TENSOR_MAP_SWIZZLE_128B, info);
     p.keys =
         tensor_map(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
     p.values =
         tensor_map(kv->values, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
-    p.block_tables = args->block_tables;
+    p.block_tables = args->step->block_tables;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);
     p.counts = plan->counts;
@@ -476,7 +476,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     p.box_rows = static_cast<int>(box_rows);
     p.scale = args->scale * LOG2E;
     // Every sequence's tiles, at most one of them not full.
-    uint32_t tiles = args->num_tokens / plan->tile_tokens + args->num_seqs;
+    uint32_t tiles = args->step->num_tokens / plan->tile_tokens + args->step->num_seqs;
     p.max_tiles = static_cast<int>(tiles);
     int items = static_cast<int>(tiles * args->num_heads) / p.heads;
     if (args->head_dim == 64) return launch<64>(p, items, info, stream);

@@ -84,7 +84,7 @@ void launch(const prepare_params &p, const cuda_device_info *info, cudaStream_t 
 
 } // namespace
 
-extern "C" void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
+extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
                                               const struct cuda_kv_view *kv,
                                               const struct cuda_device_info *info,
                                               cudaStream_t stream) {
@@ -95,11 +95,11 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_prepare_arg
     p.q_norm = args->q_norm;
     p.k_norm = args->k_norm;
     p.rope = args->rope;
-    p.positions = args->positions;
-    p.slot_mapping = args->slot_mapping;
+    p.positions = args->step->positions;
+    p.slot_mapping = args->step->slot_mapping;
     p.num_heads = static_cast<int>(args->num_heads);
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
-    p.num_tokens = static_cast<int>(args->num_tokens);
+    p.num_tokens = static_cast<int>(args->step->num_tokens);
     p.block_size = static_cast<int>(kv->block_size);
     p.eps = args->eps;
     switch (args->head_dim) {

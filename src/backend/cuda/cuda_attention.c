@@ -17,13 +17,13 @@ static bool has_kernels(uint32_t head_dim) {
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
                              const struct kv_cache_spec *spec, struct err *err) {
     enum status status = OK;
-    plan->max_seqs = spec->max_num_seqs;
+    plan->max_seqs = spec->limits.max_num_seqs;
     struct cuda_decode_shape shape =
         cuda_decode_shape_of(&cuda->info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
-    plan->max_items = spec->max_num_seqs + (uint32_t)shape.num_spans;
+    plan->max_items = spec->limits.max_num_seqs + (uint32_t)shape.num_spans;
     plan->tile_tokens =
         cuda_prefill_tile(&cuda->info, spec->head_dim, spec->num_heads, spec->num_kv_heads);
-    plan->max_tiles = spec->max_num_tokens / plan->tile_tokens + spec->max_num_seqs;
+    plan->max_tiles = spec->limits.max_num_tokens / plan->tile_tokens + spec->limits.max_num_seqs;
     size_t arrived = (size_t)plan->max_seqs * spec->num_heads * sizeof *plan->arrived;
     size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
@@ -61,6 +61,10 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
         return err_set(err, ERR_UNSUPPORTED,
                        "head_dim %u: device cuda has kernels for 32, 64, 96, 128 and 256",
                        spec->head_dim);
+    }
+    if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16) {
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda keeps BF16",
+                       dtype_name(spec->dtype));
     }
     struct kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache) return err_nomem(err, "KV cache");
@@ -103,44 +107,52 @@ static struct cuda_kv_view view_of(const struct kv_cache *cache, uint32_t layer)
     };
 }
 
-void cuda_attention_prepare(struct backend *backend, struct backend_stream *stream,
-                            const struct attention_prepare_args *args) {
-    (void)stream;
+void cuda_attention_prepare(struct backend *backend, const struct attention_args *args) {
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_attention_prepare_launch(args, &view, &cuda->info, cuda->stream);
 }
 
-void cuda_attention_plan(struct backend *backend, struct backend_stream *stream,
-                         const struct attention_plan_args *args) {
-    (void)stream;
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    struct kv_cache *cache = args->cache;
-    cache->plan.is_settled = false;
-    cache->plan.table_stride = args->block_table_stride;
+void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
+                          const struct step *step) {
     const struct kv_cache_spec *spec = &cache->spec;
-    if (args->max_query_len == 1 &&
-        cuda_attention_few_size(&cuda->info, args->num_seqs, spec->num_heads, spec->num_kv_heads,
-                                spec->head_dim)) {
-        return;
+    if (step->max_query_len == 1) {
+        cuda->step.few_size = cuda_attention_few_size(&cuda->info, step->num_seqs, spec->num_heads,
+                                                      spec->num_kv_heads, spec->head_dim);
     }
-    cuda_attention_plan_launch(args, &cache->plan, &cache->spec, &cuda->info, cuda->stream);
+    if (cuda->step.few_size) return; // needs no work lists
+    cuda_attention_plan_launch(step, &cache->plan, spec, &cuda->info, cuda->stream);
 }
 
-void cuda_attention(struct backend *backend, struct backend_stream *stream,
-                    const struct attention_args *args) {
-    (void)stream;
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+// Sequences with one query token go to one kernel, those with more to another. Each finds its own in
+// the work lists.
+static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
-    // Sequences with one query token go to the one kernel, those with more to the other; each finds
-    // its own in the plan.
-    if (args->max_query_len > 1 && cuda_prefill_is_sm90(&cuda->info, args->head_dim)) {
-        cuda_attention_prefill_sm90_launch(args, &view, &args->cache->plan, &cuda->info,
-                                           cuda->stream);
-    } else if (args->max_query_len > 1) {
-        cuda_attention_prefill_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
+    const struct cuda_attention_plan *plan = &args->cache->plan;
+    const struct cuda_attention_choice choice = {
+        .few_size = cuda->step.few_size,
+        .is_dense = cuda->step.is_dense,
+        .prepares = prepares,
+        .starts_early = prepares && args->layer > 0, // the first layer has waited
+    };
+    if (choice.few_size) {
+        cuda_attention_few_launch(args, &view, &choice, cuda->stream);
+        return;
     }
-    args->cache->plan.is_dense = cuda->streams_weights;
-    cuda_attention_decode_launch(args, &view, &args->cache->plan, &cuda->info, cuda->stream);
-    args->cache->plan.is_settled = true;
+    if (args->step->max_query_len > 1 && cuda_prefill_is_sm90(&cuda->info, args->head_dim)) {
+        cuda_attention_prefill_sm90_launch(args, &view, plan, &cuda->info, cuda->stream);
+    } else if (args->step->max_query_len > 1) {
+        cuda_attention_prefill_launch(args, &view, plan, &cuda->info, cuda->stream);
+    }
+    cuda_attention_decode_launch(args, &view, plan, &choice, &cuda->info, cuda->stream);
+}
+
+void cuda_attention(struct backend *backend, const struct attention_args *args) {
+    attend(cuda_backend_of(backend), args, false);
+}
+
+bool cuda_attend(struct backend *backend, const struct attention_args *args) {
+    if (args->step->max_query_len > 1) return false;
+    attend(cuda_backend_of(backend), args, true);
+    return true;
 }

@@ -26,7 +26,7 @@ void cuda_fail(struct cuda_backend *cuda, const char *what) {
     snprintf(cuda->failure_text, sizeof cuda->failure_text, "CUDA: %s", what);
 }
 
-static void check(struct cuda_backend *cuda, cudaError_t error, const char *what) {
+void cuda_check(struct cuda_backend *cuda, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return;
     char text[200];
     snprintf(text, sizeof text, "%s: %s", what, cudaGetErrorString(error));
@@ -67,20 +67,16 @@ static cudaError_t copy(struct cuda_backend *cuda, void *to, const void *from, s
     return cudaSuccess; // what a launch is refused for is told later
 }
 
-static void cuda_upload(struct backend *backend, struct backend_stream *stream, void *dev,
-                        const void *host, size_t bytes) {
-    (void)stream;
+static void cuda_upload(struct backend *backend, void *dev, const void *host, size_t bytes) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     if (!bytes) return;
-    check(cuda, copy(cuda, dev, host, bytes, cudaMemcpyHostToDevice), "upload");
+    cuda_check(cuda, copy(cuda, dev, host, bytes, cudaMemcpyHostToDevice), "upload");
 }
 
-static void cuda_download(struct backend *backend, struct backend_stream *stream, void *host,
-                          const void *dev, size_t bytes) {
-    (void)stream;
+static void cuda_download(struct backend *backend, void *host, const void *dev, size_t bytes) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     if (!bytes) return;
-    check(cuda, copy(cuda, host, dev, bytes, cudaMemcpyDeviceToHost), "download");
+    cuda_check(cuda, copy(cuda, host, dev, bytes, cudaMemcpyDeviceToHost), "download");
 }
 
 static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
@@ -127,37 +123,31 @@ static void cuda_event_destroy(struct backend *backend, struct backend_event *ev
     if (event) cudaEventDestroy((cudaEvent_t)event);
 }
 
-static void cuda_event_record(struct backend *backend, struct backend_stream *stream,
-                              struct backend_event *event) {
-    (void)stream;
+static void cuda_event_record(struct backend *backend, struct backend_event *event) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    check(cuda, cudaEventRecord((cudaEvent_t)event, cuda->stream), "recording an event");
+    cuda_check(cuda, cudaEventRecord((cudaEvent_t)event, cuda->stream), "recording an event");
 }
 
 static enum status report(struct cuda_backend *cuda, struct err *err) {
-    check(cuda, cudaGetLastError(), "a kernel could not be started");
+    cuda_check(cuda, cudaGetLastError(), "a kernel could not be started");
     if (!cuda->failure) return OK;
     return err_set(err, cuda->failure, "%s", cuda->failure_text);
 }
 
-static enum status cuda_synchronize(struct backend *backend, struct backend_stream *stream,
-                                    struct err *err) {
-    (void)stream;
+static enum status cuda_synchronize(struct backend *backend, struct err *err) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    check(cuda, cudaStreamSynchronize(cuda->stream), "the device failed");
+    cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "the device failed");
     return report(cuda, err);
 }
 
 static enum status cuda_event_wait(struct backend *backend, struct backend_event *event,
                                    struct err *err) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    check(cuda, cudaEventSynchronize((cudaEvent_t)event), "the device failed");
+    cuda_check(cuda, cudaEventSynchronize((cudaEvent_t)event), "the device failed");
     return report(cuda, err);
 }
 
-static enum status cuda_graph_begin(struct backend *backend, struct backend_stream *stream,
-                                    struct err *err) {
-    (void)stream;
+static enum status cuda_graph_begin(struct backend *backend, struct err *err) {
     enum status status = OK;
     CU(cudaStreamBeginCapture(cuda_backend_of(backend)->stream, cudaStreamCaptureModeThreadLocal));
     return OK;
@@ -166,9 +156,8 @@ fail:
 }
 
 // A backend_graph is an executable CUDA graph.
-static enum status cuda_graph_end(struct backend *backend, struct backend_stream *stream,
-                                  struct backend_graph **out, struct err *err) {
-    (void)stream;
+static enum status cuda_graph_end(struct backend *backend, struct backend_graph **out,
+                                  struct err *err) {
     enum status status = OK;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
@@ -184,11 +173,9 @@ fail:
     return status;
 }
 
-static void cuda_graph_launch(struct backend *backend, struct backend_stream *stream,
-                              struct backend_graph *graph) {
-    (void)stream;
+static void cuda_graph_launch(struct backend *backend, struct backend_graph *graph) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    check(cuda, cudaGraphLaunch((cudaGraphExec_t)graph, cuda->stream), "launching a graph");
+    cuda_check(cuda, cudaGraphLaunch((cudaGraphExec_t)graph, cuda->stream), "launching a graph");
 }
 
 static void cuda_graph_destroy(struct backend *backend, struct backend_graph *graph) {
@@ -208,44 +195,23 @@ static enum status cuda_weights_finish(struct backend *backend, struct err *err)
     return cuda_staging_finish(cuda_backend_of(backend)->staging, err);
 }
 
-static void cuda_embed(struct backend *backend, struct backend_stream *stream,
-                       const struct embed_args *args) {
-    (void)stream;
+static void cuda_embed(struct backend *backend, const struct embed_args *args) {
     const struct cuda_linear_view table = cuda_linear_view_of(args->table);
     cuda_embed_launch(args, &table, cuda_backend_of(backend)->stream);
 }
 
-static void cuda_rms_norm(struct backend *backend, struct backend_stream *stream,
-                          const struct rms_norm_args *args) {
-    (void)stream;
+static void cuda_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_rms_norm_launch(args, &cuda->info, cuda->stream);
 }
 
-static void cuda_silu_mul(struct backend *backend, struct backend_stream *stream,
-                          const struct silu_mul_args *args) {
-    (void)stream;
+static void cuda_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_silu_mul_launch(args, &cuda->info, cuda->stream);
 }
 
-static void cuda_gather_rows(struct backend *backend, struct backend_stream *stream,
-                             const struct gather_rows_args *args) {
-    (void)stream;
+static void cuda_gather_rows(struct backend *backend, const struct gather_rows_args *args) {
     cuda_gather_rows_launch(args, cuda_backend_of(backend)->stream);
-}
-
-static void cuda_sample(struct backend *backend, struct backend_stream *stream,
-                        const struct sample_args *args) {
-    (void)stream;
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_sample_launch(args, &cuda->info, cuda->stream);
-}
-
-static size_t sample_scratch_floats(const struct backend *backend, uint32_t vocab_size,
-                                    uint32_t num_rows) {
-    (void)backend;
-    return cuda_sample_scratch_floats(vocab_size, num_rows);
 }
 
 static const struct backend_ops cuda_ops = {
@@ -255,8 +221,26 @@ static const struct backend_ops cuda_ops = {
     .upload = cuda_upload,
     .download = cuda_download,
     .synchronize = cuda_synchronize,
+    .linear_create = cuda_linear_create,
+    .linear_destroy = cuda_linear_destroy,
+    .linear_bytes = cuda_linear_bytes,
+    .kv_cache_create = cuda_kv_cache_create,
+    .kv_cache_destroy = cuda_kv_cache_destroy,
+    .kv_cache_block_bytes = cuda_kv_cache_block_bytes,
+    .embed = cuda_embed,
+    .rms_norm = cuda_rms_norm,
+    .linear = cuda_linear,
+    .attention_prepare = cuda_attention_prepare,
+    .attention = cuda_attention,
+    .silu_mul = cuda_silu_mul,
+    .gather_rows = cuda_gather_rows,
+};
+
+static const struct backend_queue cuda_queue = {
     .alloc_host = cuda_alloc_host,
     .release_host = cuda_release_host,
+    .memory = cuda_memory,
+    .weights_finish = cuda_weights_finish,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
@@ -265,36 +249,34 @@ static const struct backend_ops cuda_ops = {
     .graph_end = cuda_graph_end,
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
-    .memory = cuda_memory,
-    .linear_create = cuda_linear_create,
-    .linear_destroy = cuda_linear_destroy,
-    .linear_bytes = cuda_linear_bytes,
+};
+
+static const struct backend_sampler cuda_sampler = {
+    .sample = cuda_sample,
+    .scratch_floats = cuda_scratch_floats,
+    .counts_create = cuda_counts_create,
+    .counts_destroy = cuda_counts_destroy,
+    .counts_bytes = cuda_counts_bytes,
+    .counts_begin = cuda_counts_begin,
+};
+
+static const struct backend_moe cuda_moe = {
     .experts_create = cuda_experts_create,
     .experts_destroy = cuda_experts_destroy,
     .experts_bytes = cuda_experts_bytes,
     .experts_scratch_bytes = cuda_experts_scratch_bytes,
-    .weights_finish = cuda_weights_finish,
-    .kv_cache_create = cuda_kv_cache_create,
-    .kv_cache_destroy = cuda_kv_cache_destroy,
-    .kv_cache_block_bytes = cuda_kv_cache_block_bytes,
-    .decode_layers_create = cuda_decode_layers_create,
-    .decode_layers_destroy = cuda_decode_layers_destroy,
-    .decode_layers = cuda_decode_layers,
-    .embed = cuda_embed,
-    .rms_norm = cuda_rms_norm,
-    .linear = cuda_linear,
-    .linear_fused = cuda_linear_fused,
-    .linear_norm_rows = cuda_linear_norm_rows,
-    .logits = cuda_logits,
-    .attention_prepare = cuda_attention_prepare,
-    .attention_plan = cuda_attention_plan,
-    .attention = cuda_attention,
-    .silu_mul = cuda_silu_mul,
     .route = cuda_route,
     .experts = cuda_experts,
-    .gather_rows = cuda_gather_rows,
-    .sample = cuda_sample,
-    .sample_scratch_floats = sample_scratch_floats,
+};
+
+static const struct backend_fusion cuda_fusion = {
+    .model_create = cuda_fused_model_create,
+    .model_destroy = cuda_fused_model_destroy,
+    .step_begin = cuda_step_begin,
+    .project_in = cuda_project_in,
+    .project_out = cuda_project_out,
+    .attend = cuda_attend,
+    .layers = cuda_layers,
 };
 
 // The runtime keeps the driver open, so what is found in it stays.
@@ -338,6 +320,10 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         return err_set(err, ERR_UNSUPPORTED, "device cuda keeps weights as BF16, not as %s",
                        dtype_name(options->weight_dtype));
     }
+    if (options->quantization != QUANTIZATION_NONE) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda does not quantize weights to int8 or int4; device cpu does");
+    }
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");
     char name[256] = "";
@@ -345,10 +331,14 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     if (status) goto fail;
     cuda->base = (struct backend){
         .ops = &cuda_ops,
+        .queue = &cuda_queue,
+        .sampler = &cuda_sampler,
+        .moe = &cuda_moe,
+        .fusion = &cuda_fusion,
         .name = "cuda",
         .activation_dtype = DTYPE_BF16,
         .weight_dtype = DTYPE_BF16,
-        .attention_prepares = true,
+        .kv_cache_dtype = DTYPE_BF16,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
     CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));

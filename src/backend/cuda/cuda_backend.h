@@ -15,13 +15,20 @@
 struct cuda_gemm; // gemm.h
 struct cuda_staging; // staging.h
 
+// The kernels of the step that is being launched; cuda_step_begin chooses them once.
+struct cuda_step {
+    bool runs_layers; // decode_layers.cu runs all layers
+    int few_size; // as in struct cuda_attention_choice
+    bool is_dense; // likewise
+};
+
 struct cuda_backend {
     struct backend base; // first: a struct backend * is a struct cuda_backend *
     struct cuda_device_info info;
     cudaStream_t stream;
     struct cuda_gemm *gemm;
     struct cuda_staging *staging;
-    bool streams_weights; // the last linear of few rows was linear_stream.cu's
+    struct cuda_step step;
     enum status failure; // sticky: a kernel or copy failed, nothing more runs
     char failure_text[256];
 };

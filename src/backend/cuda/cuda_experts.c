@@ -135,9 +135,7 @@ size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct ex
     return bytes;
 }
 
-void cuda_route(struct backend *backend, struct backend_stream *stream,
-                const struct route_args *args) {
-    (void)stream;
+void cuda_route(struct backend *backend, const struct route_args *args) {
     CHECK(args->top_k >= 1 && args->top_k <= args->num_experts, "top_k=%u", args->top_k);
     CHECK(args->num_experts <= CUDA_EXPERTS_MAX, "num_experts=%u", args->num_experts);
     if (args->num_tokens) cuda_route_launch(args, cuda_backend_of(backend)->stream);
@@ -153,9 +151,7 @@ static void run_sorted(struct cuda_backend *cuda, const struct experts_args *arg
     cuda_experts_combine_launch(args, view, scratch, cuda->stream);
 }
 
-void cuda_experts(struct backend *backend, struct backend_stream *stream,
-                  const struct experts_args *args) {
-    (void)stream;
+void cuda_experts(struct backend *backend, const struct experts_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct experts *experts = args->experts;
     const struct cuda_experts_view view = {experts->gate_up, experts->down, experts->shape};

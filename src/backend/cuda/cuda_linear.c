@@ -5,7 +5,6 @@
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/staging.h"
-#include "base/check.h"
 
 static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
                               struct linear *linear, struct err *err) {
@@ -55,17 +54,17 @@ void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
     free(linear);
 }
 
-size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias) {
-    (void)backend;
+size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
+                         enum linear_role role) {
+    (void)backend, (void)role;
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
-// Rows up to which linear_small.cu takes a linear, with its norm. Matrices of many inputs it reads
-// at 3 TB/s, and the more slowly the more rows there are; the ways of many rows read the largest at
-// 3.7 on a device that has linear_batch.cu, but want a kernel for the norm, which costs more than
-// that where matrices are small. lm_head, which has no norm here, goes by the same limits
-// (doc/kernels-cuda.md has what was measured). These are row counts of recorded steps, so that
-// padding changes no way.
+// Most rows that linear_small.cu takes of a linear. It reads matrices of many inputs at 3 TB/s, less
+// with more rows. The kernels for many rows read the largest matrices at 3.7 TB/s where the device
+// has linear_batch.cu. But they need a kernel of its own for the norm, which costs more than that
+// where matrices are small. lm_head, which has no norm here, goes by the same limits
+// (doc/kernels-cuda.md has the measurements).
 static uint32_t small_rows(const struct cuda_backend *cuda, const struct linear *linear) {
     enum { LARGE_BYTES = 32 << 20, HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
     enum { LARGE_ROWS = 8, HUGE_ROWS = 4 };
@@ -78,71 +77,105 @@ static uint32_t small_rows(const struct cuda_backend *cuda, const struct linear 
     return bytes < HUGE_BYTES || linear->in < MANY_INPUTS ? LARGE_ROWS : HUGE_ROWS;
 }
 
-uint32_t cuda_linear_norm_rows(const struct backend *backend, const struct linear *linear) {
-    return small_rows((const struct cuda_backend *)backend, linear);
-}
-
 static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
-    cuda->streams_weights = false;
     if (!cuda_gemm_run(cuda->gemm, task, cuda->stream)) {
         cuda_fail(cuda, "cuBLASLt refused a matrix product");
     }
 }
 
-static void run(struct backend *backend, const struct linear *linear, const void *x, void *out,
-                uint32_t rows, bool out_is_float) {
+void cuda_linear(struct backend *backend, const struct linear_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    const struct cuda_linear_view view = cuda_linear_view_of(linear);
-    if (rows <= small_rows(cuda, linear)) {
-        const struct cuda_small_linear small = {
-            .linear = view, .x = x, .out = out, .rows = rows, .out_is_float = out_is_float};
-        cuda->streams_weights = cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
+    if (args->rows <= small_rows(cuda, args->linear)) {
+        const struct cuda_small_linear small = {.linear = view,
+                                                .x = args->x,
+                                                .out = args->out,
+                                                .rows = args->rows,
+                                                .out_is_float = args->out_is_float};
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
         return;
     }
-    const struct cuda_linear_task task = {
-        .linear = view, .x = x, .out = out, .rows = rows, .out_is_float = out_is_float};
+    const struct cuda_linear_task task = {.linear = view,
+                                          .x = args->x,
+                                          .out = args->out,
+                                          .rows = args->rows,
+                                          .out_is_float = args->out_is_float};
     run_many(cuda, &task);
 }
 
-void cuda_linear(struct backend *backend, struct backend_stream *stream,
-                 const struct linear_args *args) {
-    (void)stream;
-    run(backend, args->linear, args->x, args->out, args->rows, false);
-}
-
-void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
-                       const struct linear_fused_args *args) {
-    (void)stream;
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    if (args->rows > small_rows(cuda, args->linear)) {
-        CHECK(!args->norm, "a norm with %u rows", args->rows);
-        const struct cuda_linear_task task = {
-            .linear = cuda_linear_view_of(args->linear),
-            .x = args->x,
-            .out = args->residual ? args->residual : args->out,
-            .scratch = args->scratch,
-            .rows = args->rows,
-            .is_gated = args->is_gated,
-            .is_added = args->residual != NULL,
-        };
-        run_many(cuda, &task);
-        return;
-    }
-    const struct cuda_small_linear small = {
+// What linear_small.cu does with the norm on the way, where nothing is to be added first.
+static struct cuda_small_linear small_in(const struct project_in_args *args) {
+    return (struct cuda_small_linear){
         .linear = cuda_linear_view_of(args->linear),
-        .x = args->x,
+        .x = args->residual,
         .norm = args->norm,
-        .residual = args->residual,
         .out = args->out,
         .rows = args->rows,
         .is_gated = args->is_gated,
         .eps = args->eps,
     };
-    cuda->streams_weights = cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
 }
 
-void cuda_logits(struct backend *backend, struct backend_stream *stream,
-                 const struct logits_args *args) {
-    (void)stream;
-    run(backend, args->linear, args->x, args->out, args->rows, true);
+bool cuda_linear_streams(const struct cuda_backend *cuda, const struct linear *linear,
+                         const float *norm, uint32_t rows) {
+    const struct project_in_args args = {.linear = linear, .norm = norm, .rows = rows};
+    const struct cuda_small_linear small = small_in(&args);
+    return rows <= small_rows(cuda, linear) && cuda_linear_small_streams(&small, &cuda->info);
+}
+
+bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    bool is_small = args->rows <= small_rows(cuda, args->linear);
+    struct cuda_small_linear small = small_in(args);
+    if (is_small && !args->pending) {
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        return true;
+    }
+    const struct rms_norm_args norm = {
+        .x = args->pending ? args->pending : args->residual,
+        .residual = args->pending ? args->residual : NULL,
+        .weight = args->norm,
+        .out = args->hidden,
+        .rows = args->rows,
+        .cols = args->linear->in,
+        .eps = args->eps,
+    };
+    cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
+    if (is_small) {
+        small.x = args->hidden;
+        small.norm = NULL;
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        return true;
+    }
+    const struct cuda_linear_task task = {
+        .linear = cuda_linear_view_of(args->linear),
+        .x = args->hidden,
+        .out = args->out,
+        .scratch = args->gate_up,
+        .rows = args->rows,
+        .is_gated = args->is_gated,
+    };
+    run_many(cuda, &task);
+    return true;
+}
+
+bool cuda_project_out(struct backend *backend, const struct project_out_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
+    if (args->rows <= small_rows(cuda, args->linear)) {
+        const struct cuda_small_linear small = {
+            .linear = view, .x = args->x, .residual = args->residual, .rows = args->rows};
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        return true;
+    }
+    const struct cuda_linear_task task = {
+        .linear = view,
+        .x = args->x,
+        .out = args->residual,
+        .scratch = args->projected,
+        .rows = args->rows,
+        .is_added = true,
+    };
+    run_many(cuda, &task);
+    return true;
 }

@@ -24,18 +24,20 @@ static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *l
 
 // Records a fault of an op, the first one only; synchronize reports it.
 void cuda_fail(struct cuda_backend *cuda, const char *what);
+// The same for a call of CUDA's that was refused: "what: why".
+void cuda_check(struct cuda_backend *cuda, cudaError_t error, const char *what);
 
 enum status cuda_linear_create(struct backend *backend, const struct linear_spec *spec,
                                struct linear **out, struct err *err);
 void cuda_linear_destroy(struct backend *backend, struct linear *linear);
-size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias);
-void cuda_linear(struct backend *backend, struct backend_stream *stream,
-                 const struct linear_args *args);
-void cuda_linear_fused(struct backend *backend, struct backend_stream *stream,
-                       const struct linear_fused_args *args);
-uint32_t cuda_linear_norm_rows(const struct backend *backend, const struct linear *linear);
-void cuda_logits(struct backend *backend, struct backend_stream *stream,
-                 const struct logits_args *args);
+size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
+                         enum linear_role role);
+void cuda_linear(struct backend *backend, const struct linear_args *args);
+bool cuda_project_in(struct backend *backend, const struct project_in_args *args);
+bool cuda_project_out(struct backend *backend, const struct project_out_args *args);
+// Whether project_in of `rows` rows, with that norm and nothing pending, is linear_stream.cu's.
+bool cuda_linear_streams(const struct cuda_backend *cuda, const struct linear *linear,
+                         const float *norm, uint32_t rows);
 
 enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
                                 struct experts **out, struct err *err);
@@ -43,28 +45,36 @@ void cuda_experts_destroy(struct backend *backend, struct experts *experts);
 size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape);
 size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
                                   uint32_t num_tokens, uint32_t top_k);
-void cuda_route(struct backend *backend, struct backend_stream *stream,
-                const struct route_args *args);
-void cuda_experts(struct backend *backend, struct backend_stream *stream,
-                  const struct experts_args *args);
+void cuda_route(struct backend *backend, const struct route_args *args);
+void cuda_experts(struct backend *backend, const struct experts_args *args);
 
-enum status cuda_decode_layers_create(struct backend *backend,
-                                      const struct decode_layers_spec *spec,
-                                      struct decode_layers **out, uint32_t *num_seqs_max,
-                                      struct err *err);
-void cuda_decode_layers_destroy(struct backend *backend, struct decode_layers *layers);
-void cuda_decode_layers(struct backend *backend, struct backend_stream *stream,
-                        const struct decode_layers_args *args);
+enum status cuda_fused_model_create(struct backend *backend, const struct fused_model_spec *spec,
+                                    struct fused_model **out, struct err *err);
+void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model);
+void cuda_step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
+                     const struct step *step);
+bool cuda_layers(struct backend *backend, struct fused_model *model,
+                 const struct layers_args *args);
+
+void cuda_sample(struct backend *backend, const struct sample_args *args);
+size_t cuda_scratch_floats(const struct backend *backend, uint32_t vocab_size, uint32_t num_rows);
+enum status cuda_counts_create(struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                               uint32_t max_ids, struct token_counts **out, struct err *err);
+void cuda_counts_destroy(struct backend *backend, struct token_counts *counts);
+size_t cuda_counts_bytes(const struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
+                         uint32_t max_ids);
+void cuda_counts_begin(struct backend *backend, struct token_counts *counts, uint32_t slot,
+                       const int32_t *ids, uint32_t num_prompt, uint32_t num_ids);
 
 enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                  struct kv_cache **out, struct err *err);
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);
 size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec);
-void cuda_attention_prepare(struct backend *backend, struct backend_stream *stream,
-                            const struct attention_prepare_args *args);
-void cuda_attention_plan(struct backend *backend, struct backend_stream *stream,
-                         const struct attention_plan_args *args);
-void cuda_attention(struct backend *backend, struct backend_stream *stream,
-                    const struct attention_args *args);
+void cuda_attention_prepare(struct backend *backend, const struct attention_args *args);
+// Chooses the step's attention kernels (cuda->step) and makes their work lists.
+void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
+                          const struct step *step);
+void cuda_attention(struct backend *backend, const struct attention_args *args);
+bool cuda_attend(struct backend *backend, const struct attention_args *args);
 
 #endif

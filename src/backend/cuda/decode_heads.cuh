@@ -22,7 +22,8 @@ struct heads_params {
     float eps;
 };
 
-inline void fill_heads_params(heads_params &p, const attention_args *args, const cuda_kv_view *kv) {
+inline void fill_heads_params(heads_params &p, const attention_args *args, const cuda_kv_view *kv,
+                              bool prepares) {
     p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
     p.keys = static_cast<__nv_bfloat16 *>(kv->keys);
     p.values = static_cast<__nv_bfloat16 *>(kv->values);
@@ -30,13 +31,11 @@ inline void fill_heads_params(heads_params &p, const attention_args *args, const
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.block_size = static_cast<int>(kv->block_size);
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
-    if (const attention_prepare_args *prepare = args->prepare) {
-        p.prepares = true;
-        p.q_norm = prepare->q_norm;
-        p.k_norm = prepare->k_norm;
-        p.rope = prepare->rope;
-        p.eps = prepare->eps;
-    }
+    p.prepares = prepares;
+    p.q_norm = args->q_norm;
+    p.k_norm = args->k_norm;
+    p.rope = args->rope;
+    p.eps = args->eps;
 }
 
 // A group of queries of one kv head and one token.

@@ -50,7 +50,7 @@ template <int D> __device__ void run_layers(worker<D> &w) {
                 attend(w, l);
                 arrive(w);
             }
-            if (kind == OUT) prefetch_floats(w.layers[l].attention_norm, hidden, w.thread);
+            if (kind == OUT) prefetch_floats(w.layers[l].mlp_norm, hidden, w.thread);
             if (kind == DOWN) prefetch_floats(w.layers[l + 1].input_norm, hidden, w.thread);
             wait_for_blocks(w);
         }

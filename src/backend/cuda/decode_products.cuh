@@ -33,7 +33,7 @@ __device__ __forceinline__ product product_of(const cuda_decode_layer &l,
     p.weight = static_cast<const __nv_bfloat16 *>(m.weight);
     p.bias = static_cast<const __nv_bfloat16 *>(m.bias);
     p.x = kind == OUT ? a.attended : kind == DOWN ? a.activated : a.residual;
-    p.norm = kind == QKV ? l.input_norm : kind == GATE_UP ? l.attention_norm : nullptr;
+    p.norm = kind == QKV ? l.input_norm : kind == GATE_UP ? l.mlp_norm : nullptr;
     p.in = static_cast<int>(m.in);
     p.chunks = (p.in + SLOT_INPUTS - 1) / SLOT_INPUTS;
     p.tiles = kind == GATE_UP ? 2 : 1;

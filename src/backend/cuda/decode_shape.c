@@ -41,16 +41,10 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     return false;
 }
 
-uint32_t cuda_recorded_seqs(uint32_t num_seqs) {
-    uint32_t rows = 1;
-    while (rows < num_seqs && rows < 16) rows *= 2;
-    return rows < num_seqs ? (num_seqs + 15) / 16 * 16 : rows;
-}
-
 int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
                             uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
-    uint64_t units = (uint64_t)cuda_recorded_seqs(num_seqs) * num_kv_heads *
-                     (uint32_t)cuda_decode_groups(num_heads, num_kv_heads);
+    uint64_t units =
+        (uint64_t)num_seqs * num_kv_heads * (uint32_t)cuda_decode_groups(num_heads, num_kv_heads);
     if (head_dim > CUDA_DECODE_FEW_DIM_MAX) return 0;
     for (int i = 3; i >= 0; i--) {
         if (units <= (uint64_t)info->few_clusters[i]) return 1 << i;

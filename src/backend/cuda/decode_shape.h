@@ -55,12 +55,8 @@ static inline int cuda_decode_groups(uint32_t num_heads, uint32_t num_kv_heads) 
     return (int)((num_heads / num_kv_heads + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP);
 }
 
-// Sequences as recorded steps have them, so that those and others are cut alike: powers of two,
-// then multiples of 16.
-uint32_t cuda_recorded_seqs(uint32_t num_seqs);
-
-// Blocks of a cluster by which attention_few.cu attends, where a step has but one query token of
-// every sequence; 0: attention_decode.cu does, which wants a plan.
+// Blocks of a cluster by which attention_few.cu attends, in a step where every sequence has one query
+// token; 0: attention_decode.cu does, which needs work lists.
 int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
                             uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
 

@@ -1,5 +1,5 @@
-/* Embedding: out[t] = table[tokens[t] - vocab_start], zeros for rows of other ranks. A token of
- * -1 - r is the one that row r of the step before sampled: it is still on the device only.
+/* Embedding: out[t] = table[tokens[t] - vocab_start], zeros for rows of other ranks. Token id
+ * -1 - r stands for previous[r].token_id, which the host may not have read yet.
  * Bytes: 2 x num_tokens x hidden x 2. Launch: a block per token, 16 bytes a thread; what follows
  * may load its weights meanwhile. */
 #include "backend/cuda/device.cuh"
@@ -28,7 +28,7 @@ extern "C" void cuda_embed_launch(const struct embed_args *args,
                                   const struct cuda_linear_view *table, cudaStream_t stream) {
     int vectors = static_cast<int>(table->in / 8);
     int threads = vectors < 256 ? (vectors + 31) / 32 * 32 : 256;
-    embed_kernel<<<args->num_tokens, threads, 0, stream>>>(
-        static_cast<const uint4 *>(table->weight), args->tokens, args->previous,
+    embed_kernel<<<args->step->num_tokens, threads, 0, stream>>>(
+        static_cast<const uint4 *>(table->weight), args->step->tokens, args->step->previous,
         static_cast<uint4 *>(args->out), args->vocab_start, static_cast<int>(table->out), vectors);
 }

@@ -17,8 +17,8 @@ struct cuda_gemm {
 
 enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // what split-K of the largest products asks for
 
-// Row counts that share a way, so that a step has the same bits padded as by itself: up to 8, then
-// multiples of 16, then powers of two.
+// The key of a row count in the cache of ways, so that few are timed: up to 8, then multiples of 16,
+// then powers of two. Trials use the largest row count of a key.
 uint32_t gemm_bucket(uint32_t rows);
 
 // Enqueues the task that way; false: cuBLASLt or the device refuses it, or the kernel does not take

@@ -12,6 +12,12 @@
 extern "C" {
 #endif
 
+struct token_counts {
+    uint32_t num_slots, vocab_size, max_ids;
+    uint32_t *counts; // dev [num_slots][vocab_size], as sample_row.cuh says
+    int32_t *ids; // dev [max_ids], of the slot that is begun
+};
+
 struct cuda_device_info {
     int num_sms;
     int major, minor; // compute capability; major at most that of the code (device_code.cu)
@@ -68,11 +74,11 @@ enum { CUDA_BATCH_ROWS = 128, CUDA_BATCH_SPLIT_MAX = 8 }; // of linear_batch.cu
 // A dense layer as decode_layers.cu reads it.
 struct cuda_decode_layer {
     struct cuda_linear_view qkv, o, gate_up, down;
-    const float *input_norm, *attention_norm; // [hidden]
+    const float *input_norm, *mlp_norm; // [hidden]
     const float *q_norm, *k_norm; // [head_dim] or NULL
 };
 
-// All layers of a step of few decodes; buffers as in backend.h's decode_layers_args.
+// All layers of a step of few decodes; buffers as in backend.h's layers_args.
 struct cuda_decode_layers {
     const struct cuda_decode_layer *layers; // [num_layers]
     uint32_t num_layers, hidden, intermediate, num_heads, num_kv_heads, head_dim;
@@ -120,9 +126,15 @@ struct cuda_attention_plan {
     float *partial; // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t tile_tokens; // query tokens of a tile: cuda_prefill_tile
-    const uint32_t *table_stride; // of the step's block tables
-    bool is_dense; // host: the last linear before attention was linear_stream.cu's
-    bool is_settled; // host: an attention of the step has waited, so that the next need not
+};
+
+// How the attention of one layer runs.
+struct cuda_attention_choice {
+    // Blocks of a cluster of attention_few.cu; 0: attention_decode.cu runs, by the work lists.
+    int few_size;
+    bool is_dense; // linear_stream.cu computes qkv, and attention_few.cu leaves it shared memory
+    bool prepares; // attention_prepare is done on the way; all sequences have one query token
+    bool starts_early; // does not wait for the work lists: an attention of this step has
 };
 
 // All experts of a layer, bf16 as the checkpoint has them.
@@ -173,8 +185,7 @@ void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_de
 // Words of 4 bytes, from and to multiples of 16; `from` or `to` may be pinned host memory.
 void cuda_copy_launch(void *to, const void *from, size_t bytes, cudaStream_t stream);
 void cuda_gather_rows_launch(const struct gather_rows_args *args, cudaStream_t stream);
-void cuda_attention_prepare_launch(const struct attention_prepare_args *args,
-                                   const struct cuda_kv_view *kv,
+void cuda_attention_prepare_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                    const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_prefill_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                    const struct cuda_attention_plan *plan,
@@ -184,22 +195,23 @@ void cuda_attention_prefill_sm90_launch(const struct attention_args *args,
                                         const struct cuda_attention_plan *plan,
                                         const struct cuda_device_info *info, cudaStream_t stream);
 // Of `spec` heads and their size are read.
-void cuda_attention_plan_launch(const struct attention_plan_args *args,
-                                const struct cuda_attention_plan *plan,
+void cuda_attention_plan_launch(const struct step *step, const struct cuda_attention_plan *plan,
                                 const struct kv_cache_spec *spec,
                                 const struct cuda_device_info *info, cudaStream_t stream);
 // Fills info->few_clusters in.
 void cuda_attention_few_clusters(struct cuda_device_info *info);
-// False: attention_decode.cu has to.
-bool cuda_attention_few_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
-                               const struct cuda_attention_plan *plan,
-                               const struct cuda_device_info *info, cudaStream_t stream);
+// For a choice with few_size.
+void cuda_attention_few_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
+                               const struct cuda_attention_choice *choice, cudaStream_t stream);
 void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,
+                                  const struct cuda_attention_choice *choice,
                                   const struct cuda_device_info *info, cudaStream_t stream);
-// Returns whether it was linear_stream.cu's.
-bool cuda_linear_small_launch(const struct cuda_small_linear *args,
+void cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
+// Whether linear_stream.cu computes it; `residual`, `out` and `x` are not looked at.
+bool cuda_linear_small_streams(const struct cuda_small_linear *args,
+                               const struct cuda_device_info *info);
 // linear_gated.cu, linear_batch.cu: whether the kernel takes the task on this device, and the
 // launch; false: the device refuses it, and no error is left.
 bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
@@ -233,6 +245,9 @@ void cuda_experts_gemm_launch(const struct experts_args *args, const struct cuda
 void cuda_experts_combine_launch(const struct experts_args *args,
                                  const struct cuda_experts_view *view,
                                  const struct cuda_experts_scratch *scratch, cudaStream_t stream);
+// row [vocab_size] of zeros becomes the counts of ids [num_ids].
+void cuda_count_tokens_launch(uint32_t *row, const int32_t *ids, uint32_t num_prompt,
+                              uint32_t num_ids, cudaStream_t stream);
 void cuda_sample_launch(const struct sample_args *args, const struct cuda_device_info *info,
                         cudaStream_t stream);
 

@@ -143,6 +143,7 @@ __device__ __forceinline__ void write_result(const few_params &p, const result_p
 
 } // namespace
 
-// False: linear_small.cu's kernel has to do it.
-bool linear_stream_launch(const cuda_small_linear *args, const cuda_device_info *info,
+// Whether linear_stream.cu's kernel does it; else linear_small.cu's.
+bool linear_stream_takes(const cuda_small_linear *args, const cuda_device_info *info);
+void linear_stream_launch(const cuda_small_linear *args, const cuda_device_info *info,
                           cudaStream_t stream);

@@ -146,14 +146,21 @@ void launch(const few_params &p, const cuda_device_info *info, cudaStream_t stre
 
 } // namespace
 
-extern "C" bool cuda_linear_small_launch(const struct cuda_small_linear *args,
+extern "C" bool cuda_linear_small_streams(const struct cuda_small_linear *args,
+                                          const struct cuda_device_info *info) {
+    return linear_stream_takes(args, info);
+}
+
+extern "C" void cuda_linear_small_launch(const struct cuda_small_linear *args,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
-    if (linear_stream_launch(args, info, stream)) return true;
+    if (linear_stream_takes(args, info)) {
+        linear_stream_launch(args, info, stream);
+        return;
+    }
     const few_params p = few_params_of(args);
     if (args->rows <= ROWS_TILE) {
         launch<1>(p, info, stream);
     } else {
         launch<2>(p, info, stream);
     }
-    return false;
 }

@@ -360,23 +360,39 @@ void cut_copies(stream_params *s) {
     s->ahead = ahead ? ahead : 1;
 }
 
-} // namespace
+// What a launch needs, and whether the kernel takes the linear.
+struct stream_plan {
+    stream_params params;
+    int tiles, blocks;
+    bool is_taken;
+};
 
-bool linear_stream_launch(const cuda_small_linear *args, const cuda_device_info *info,
-                          cudaStream_t stream) {
-    stream_params s = {};
+stream_plan plan_of(const cuda_small_linear *args, const cuda_device_info *info) {
+    stream_plan plan = {};
+    stream_params &s = plan.params;
     s.few = few_params_of(args);
     const few_params &p = s.few;
     int units = columns_of(p) / TILE_ROWS;
-    if (info->major < 9 || p.rows > ROWS_TILE || !units || columns_of(p) % TILE_ROWS) return false;
-    if (p.in % LINE || p.in > LINES_MAX * WARPS * LINE || (p.is_gated && !p.norm)) return false;
+    if (info->major < 9 || p.rows > ROWS_TILE || !units || columns_of(p) % TILE_ROWS) return plan;
+    if (p.in % LINE || p.in > LINES_MAX * WARPS * LINE || (p.is_gated && !p.norm)) return plan;
     int per_block = (units + info->num_sms - 1) / info->num_sms;
-    int tiles = p.is_gated ? 2 * per_block : per_block;
-    if (tiles > TILES_MAX || bytes_of(tiles, p.in, p.norm) > bytes_max(info)) return false;
+    plan.tiles = p.is_gated ? 2 * per_block : per_block;
+    if (plan.tiles > TILES_MAX || bytes_of(plan.tiles, p.in, p.norm) > bytes_max(info)) return plan;
     cut_copies(&s);
-    s.num_copies = tiles * TILE_ROWS / s.copy_rows;
-    if (s.num_copies > COPIES_MAX) return false;
-    int blocks = (units + per_block - 1) / per_block;
-    launcher_of(p, tiles)(s, blocks, info, stream);
-    return true;
+    s.num_copies = plan.tiles * TILE_ROWS / s.copy_rows;
+    plan.blocks = (units + per_block - 1) / per_block;
+    plan.is_taken = s.num_copies <= COPIES_MAX;
+    return plan;
+}
+
+} // namespace
+
+bool linear_stream_takes(const cuda_small_linear *args, const cuda_device_info *info) {
+    return plan_of(args, info).is_taken;
+}
+
+void linear_stream_launch(const cuda_small_linear *args, const cuda_device_info *info,
+                          cudaStream_t stream) {
+    const stream_plan plan = plan_of(args, info);
+    launcher_of(plan.params.few, plan.tiles)(plan.params, plan.blocks, info, stream);
 }

@@ -8,8 +8,10 @@
  * Launch: the scan, one warp per tile of 512 logits, all logits read once, leaves each tile's
  * maximum and sum of weights. Then a block per row joins the tiles. Greedy rows and plain draws
  * read one tile again; top_k reads the tiles whose maximum may matter; top_p and min_p alone may
- * read the row a few times, by a cluster of blocks when rows are few. Only rows with adjusts build
- * patches, only rows that report top tokens look for them. Bytes: 4 x num_rows x vocab_size. */
+ * read the row a few times, by a cluster of blocks when rows are few. Rows with penalties read their
+ * token counts with the logits and count their new token in. Only rows with biases build patches,
+ * only rows that report top tokens look for them. Bytes: 4 x num_rows x vocab_size, twice that with
+ * penalties. */
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/philox.cuh"
 #include "backend/cuda/sample_select.cuh"
@@ -24,14 +26,16 @@ constexpr float LIMIT_MARGIN = 0.01f; // in log2(weight), more than rounding mak
 struct sample_params {
     const float *logits;
     const sample_row *rows;
-    const sample_adjust *adjusts;
+    const sample_bias *biases;
+    const uint32_t *masks; // [..][mask_words]
+    uint32_t *counts; // [num_slots][vocab_size]
     sample_result *results;
     tile_part *parts; // [num_rows][num_tiles]
     mass64 *masses; // [num_rows][num_tiles]
     team_bins *bins; // [TEAM_ROWS_MAX at most][3]
     uint32_t *patch_bits; // [num_rows][num_tiles][TILE_WORDS]
     float *patches; // [num_rows][vocab_size]
-    int vocab_size, num_tiles, id_bits, scan_blocks, team_size;
+    int vocab_size, num_tiles, id_bits, scan_blocks, team_size, mask_words;
     bool vectors;
 };
 
@@ -53,7 +57,12 @@ __device__ row_view raw_view(const sample_params &p, int row) {
 __device__ row_view adjusted_view(const sample_params &p, int row, const sample_row &how) {
     row_view v = raw_view(p, row);
     v.tile_max = &p.parts[(size_t)row * p.num_tiles].max;
-    if (how.adjust_count) {
+    if (how.counts_slot) v.counts = p.counts + (size_t)(how.counts_slot - 1) * p.vocab_size;
+    if (how.mask) v.mask = p.masks + (size_t)(how.mask - 1) * p.mask_words;
+    v.repetition = how.repetition_penalty;
+    v.presence = how.presence_penalty;
+    v.frequency = how.frequency_penalty;
+    if (how.bias_count) {
         v.patch_bits = p.patch_bits + (size_t)row * p.num_tiles * TILE_WORDS;
         v.patches = p.patches + (size_t)row * p.vocab_size;
     }
@@ -69,33 +78,20 @@ __device__ bool is_shared(const sample_row &how) {
     return how.top_k > 0 ? how.top_k > TOP_P_TILES : how.top_p < 1 || how.min_p > WEIGHT_MIN;
 }
 
-// Without fused multiply-adds: the CPU's bits.
-__device__ float adjust_logit(const sample_row &how, const sample_adjust &adjust, float logit) {
-    if (adjust.in_prompt || adjust.output_count) {
-        logit = logit > 0 ? __fdiv_rn(logit, how.repetition_penalty)
-                          : __fmul_rn(logit, how.repetition_penalty);
-    }
-    if (adjust.output_count) {
-        float times = __fmul_rn(how.frequency_penalty, static_cast<float>(adjust.output_count));
-        logit = __fsub_rn(logit, __fadd_rn(how.presence_penalty, times));
-    }
-    return __fadd_rn(logit, adjust.bias);
-}
-
 // Makes the patches of this block's tiles; bits: [SCAN_WARPS][TILE_WORDS] of shared memory.
-__device__ void make_patches(const sample_params &p, int row, const sample_row &how, int first_tile,
-                             uint32_t *bits) {
+__device__ void make_patches(const sample_params &p, const row_view &v, int row,
+                             const sample_row &how, int first_tile, uint32_t *bits) {
     constexpr int NUM_WORDS = SCAN_WARPS * TILE_WORDS, NUM_IDS = SCAN_WARPS * TILE;
-    const float *logits = p.logits + (size_t)row * p.vocab_size;
     float *patches = p.patches + (size_t)row * p.vocab_size;
     int first_id = first_tile * TILE;
     for (int i = threadIdx.x; i < NUM_WORDS; i += blockDim.x) bits[i] = 0;
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < how.adjust_count; i += blockDim.x) {
-        sample_adjust adjust = p.adjusts[how.adjust_start + i];
-        int id = adjust.token_id, at = id - first_id;
+    for (uint32_t i = threadIdx.x; i < how.bias_count; i += blockDim.x) {
+        sample_bias bias = p.biases[how.bias_start + i];
+        int id = bias.token_id, at = id - first_id;
         if (id < first_id || at >= NUM_IDS || id >= p.vocab_size) continue;
-        patches[id] = clean(adjust_logit(how, adjust, logits[id]));
+        float logit = penalize(v, v.counts ? __ldcg(v.counts + id) : 0, v.logits[id]);
+        patches[id] = clean(__fadd_rn(logit, bias.bias));
         atomicOr(&bits[at / 32], 1u << (at % 32));
     }
     __syncthreads();
@@ -132,18 +128,20 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan_kernel(sample_params p) 
         team_bins &first = p.bins[row * 3];
         for (int b = threadIdx.x; b < NUM_BINS; b += blockDim.x) first.count[b] = first.mass[b] = 0;
     }
-    if (how.adjust_count) make_patches(p, row, how, part * SCAN_WARPS, bits);
-    if (tile >= p.num_tiles) return;
     row_view v = adjusted_view(p, row, how);
+    if (how.bias_count) make_patches(p, v, row, how, part * SCAN_WARPS, bits);
+    if (tile >= p.num_tiles) return;
     float x[LANE_VALUES];
-    load_raw(v, tile, x);
     tile_part out;
-    out.raw_max = out.max = largest(x);
-    out.raw_sum = how.num_top >= 0 ? sum_weights(x, out.raw_max, LOG2E) : 0;
-    if (how.adjust_count) {
-        apply_patches(v, bits + warp * TILE_WORDS, tile, x);
-        out.max = largest(x);
+    out.raw_max = out.raw_sum = 0;
+    if (how.num_top >= 0) {
+        load_raw(v, tile, x);
+        out.raw_max = largest(x);
+        out.raw_sum = sum_weights(x, out.raw_max, LOG2E);
     }
+    load_values(v, tile, x);
+    adjust_values(v, how.bias_count ? bits + warp * TILE_WORDS : nullptr, tile, x);
+    out.max = largest(x);
     out.sum = v.scale > 0 ? sum_weights(x, out.max, v.scale) : 0;
     if (threadIdx.x % 32 == 0) p.parts[(size_t)row * p.num_tiles + tile] = out;
 }
@@ -425,6 +423,9 @@ __global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
     int token = max > -INFINITY ? choose(v, team, s, how, parts) : -1;
     if (rank != 0 || threadIdx.x != 0) return;
     result->token_id = token;
+    if (how.counts_slot && token >= 0) {
+        atomicAdd(&p.counts[(size_t)(how.counts_slot - 1) * p.vocab_size + token], 1u);
+    }
     float logprob = logprobs ? -INFINITY : 0.0f;
     if (logprobs && token >= 0) logprob = logprob_of(raw, clean(raw.logits[token]), log_sum);
     result->logprob = logprob;
@@ -473,7 +474,10 @@ extern "C" void cuda_sample_launch(const struct sample_args *args,
     place_scratch(&p, args->scratch, args->vocab_size, args->num_rows);
     p.logits = args->logits;
     p.rows = args->rows;
-    p.adjusts = args->adjusts;
+    p.biases = args->biases;
+    p.masks = args->masks;
+    p.counts = args->counts ? args->counts->counts : nullptr;
+    p.mask_words = static_cast<int>((args->vocab_size + 31) / 32);
     p.results = args->results;
     p.vocab_size = static_cast<int>(args->vocab_size);
     p.num_tiles = (p.vocab_size + TILE - 1) / TILE;

@@ -26,10 +26,17 @@ struct tile_part {
     float raw_max, raw_sum; // of the logits as the model gave them, temperature 1
 };
 
+// A count's highest bit says that the prompt has the token, the others how often it was generated;
+// as on the CPU.
+constexpr uint32_t COUNT_PROMPT = 0x80000000u, COUNT_MASK = 0x7fffffffu;
+
 struct row_view {
     const float *logits; // [vocab_size] raw
+    const uint32_t *counts; // [vocab_size] of the row's sequence, or NULL: no penalties
+    const uint32_t *mask; // [ceil(vocab_size / 32)] allowed tokens, or NULL: all
     const uint32_t *patch_bits; // [num_tiles][TILE_WORDS] ids that have a patch, or NULL
     const float *patches; // [vocab_size] cleaned, at those ids
+    float repetition, presence, frequency; // penalties, with counts
     const float *tile_max; // [num_tiles] of stride 4
     int vocab_size, num_tiles, id_bits;
     bool vectors; // rows start at 16 bytes
@@ -71,7 +78,19 @@ __device__ __forceinline__ int value_id(int tile, int i) {
     return tile * TILE + i / 4 * 128 + static_cast<int>(threadIdx.x % 32) * 4 + i % 4;
 }
 
-__device__ __forceinline__ void load_raw(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+// Without fused multiply-adds: the CPU's bits.
+__device__ __forceinline__ float penalize(const row_view &v, uint32_t count, float logit) {
+    if (count) logit = logit > 0 ? __fdiv_rn(logit, v.repetition) : __fmul_rn(logit, v.repetition);
+    uint32_t times = count & COUNT_MASK;
+    if (times) {
+        float by_count = __fmul_rn(v.frequency, static_cast<float>(times));
+        logit = __fsub_rn(logit, __fadd_rn(v.presence, by_count));
+    }
+    return logit;
+}
+
+// Not cleaned.
+__device__ __forceinline__ void load_values(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
         int id = value_id(tile, i);
@@ -88,8 +107,52 @@ __device__ __forceinline__ void load_raw(const row_view &v, int tile, float (&x)
             }
         }
     }
+}
+
+__device__ __forceinline__ void clean_all(float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i++) x[i] = clean(x[i]);
+}
+
+__device__ __forceinline__ void load_raw(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+    load_values(v, tile, x);
+    clean_all(x);
+}
+
+// Counts are read with the logits, four ids at once.
+__device__ __forceinline__ void apply_counts(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i += 4) {
+        int id = value_id(tile, i);
+        uint4 four = {};
+        if (v.vectors && id < v.vocab_size) {
+            four = __ldcg(reinterpret_cast<const uint4 *>(v.counts + id));
+        } else {
+            if (id < v.vocab_size) four.x = __ldcg(v.counts + id);
+            if (id + 1 < v.vocab_size) four.y = __ldcg(v.counts + id + 1);
+            if (id + 2 < v.vocab_size) four.z = __ldcg(v.counts + id + 2);
+            if (id + 3 < v.vocab_size) four.w = __ldcg(v.counts + id + 3);
+        }
+        if (!(four.x | four.y | four.z | four.w)) continue;
+        x[i] = penalize(v, four.x, x[i]);
+        x[i + 1] = penalize(v, four.y, x[i + 1]);
+        x[i + 2] = penalize(v, four.z, x[i + 2]);
+        x[i + 3] = penalize(v, four.w, x[i + 3]);
+    }
+}
+
+// Four ids of a lane are four bits of one word.
+__device__ __forceinline__ void apply_mask(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i += 4) {
+        int id = value_id(tile, i);
+        if (id >= v.vocab_size) continue;
+        uint32_t allowed = v.mask[id / 32] >> (id % 32);
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if (!(allowed >> c & 1)) x[i + c] = -INFINITY;
+        }
+    }
 }
 
 // bits: [TILE_WORDS] of this tile.
@@ -103,9 +166,18 @@ __device__ __forceinline__ void apply_patches(const row_view &v, const uint32_t 
     }
 }
 
+// Raw values of a tile as the row changes them; patch_bits: of this tile, or NULL.
+__device__ __forceinline__ void adjust_values(const row_view &v, const uint32_t *patch_bits,
+                                              int tile, float (&x)[LANE_VALUES]) {
+    if (v.counts) apply_counts(v, tile, x);
+    clean_all(x);
+    if (patch_bits) apply_patches(v, patch_bits, tile, x);
+    if (v.mask) apply_mask(v, tile, x);
+}
+
 __device__ __forceinline__ void load_tile(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
-    load_raw(v, tile, x);
-    if (v.patch_bits) apply_patches(v, v.patch_bits + tile * TILE_WORDS, tile, x);
+    load_values(v, tile, x);
+    adjust_values(v, v.patch_bits ? v.patch_bits + tile * TILE_WORDS : nullptr, tile, x);
 }
 
 __device__ __forceinline__ float tile_max(const row_view &v, int tile) {

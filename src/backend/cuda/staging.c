@@ -1,13 +1,14 @@
 #include "backend/cuda/staging.h"
 
 #include <cuda_runtime_api.h>
-#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/cuda/cuda_backend.h"
 #include "base/thread_pool.h"
 
-enum { PIECE_BYTES = 4 << 20, PIECES_PER_THREAD = 2 };
+// ROOM_BYTES of another type are read and converted at a time: they stay in a core's cache.
+enum { PIECE_BYTES = 4 << 20, PIECES_PER_THREAD = 2, ROOM_BYTES = 128 << 10 };
 
 // Pinned memory that one thread fills while another piece of its own is on the bus.
 struct piece {
@@ -20,6 +21,7 @@ struct cuda_staging {
     cudaStream_t stream;
     struct piece *pieces; // [num_threads][PIECES_PER_THREAD]
     uint8_t *next; // [num_threads] piece to fill
+    char *rooms; // [num_threads][ROOM_BYTES]
     uint32_t num_pieces;
     int device;
 };
@@ -30,59 +32,85 @@ struct copy {
     const struct matrix_slice *slice;
     char *dev;
     uint32_t rows_per_item;
-    atomic_int error; // cudaError_t of the first that failed
+    struct thread_pool_fault fault;
 };
 
-static void convert_row(uint16_t *out, const char *from, enum dtype dtype, uint32_t cols) {
-    for (uint32_t i = 0; i < cols; i++) {
+static void convert(uint16_t *out, const char *from, enum dtype dtype, size_t count) {
+    for (size_t i = 0; i < count; i++) {
         uint16_t half;
         float value;
         if (dtype == DTYPE_F16) {
-            memcpy(&half, from + (size_t)i * sizeof half, sizeof half);
+            memcpy(&half, from + i * sizeof half, sizeof half);
             value = f16_to_f32(half);
         } else {
-            memcpy(&value, from + (size_t)i * sizeof value, sizeof value);
+            memcpy(&value, from + i * sizeof value, sizeof value);
         }
         out[i] = f32_to_bf16(value);
     }
 }
 
-static void fill(const struct copy *copy, char *host, uint32_t first, uint32_t rows) {
-    const struct matrix_slice *s = copy->slice;
-    size_t element = dtype_size(s->dtype), row_bytes = (size_t)s->cols * sizeof(uint16_t);
-    const char *from = (const char *)s->data + first * s->row_stride * element;
-    if (s->dtype == DTYPE_BF16 && s->row_stride == s->cols) {
-        memcpy(host, from, rows * row_bytes);
-        return;
+// `count` elements that lie together, from the slice's element `first` on.
+static enum status fill_run(const struct matrix_slice *s, size_t first, size_t count, char *host,
+                            char *room, struct err *err) {
+    size_t element = dtype_size(s->dtype);
+    if (s->dtype == DTYPE_BF16) {
+        const void *from = byte_source_get(&s->source, first * element, count * element, host, err);
+        if (!from) return ERR_IO;
+        if (from != host) memcpy(host, from, count * element);
+        return OK;
     }
-    for (uint32_t r = 0; r < rows; r++) {
-        const char *row = from + r * s->row_stride * element;
-        if (s->dtype == DTYPE_BF16) {
-            memcpy(host + r * row_bytes, row, row_bytes);
-        } else {
-            convert_row((uint16_t *)(void *)(host + r * row_bytes), row, s->dtype, s->cols);
-        }
+    uint16_t *out = (uint16_t *)(void *)host;
+    for (size_t done = 0; done < count;) {
+        size_t left = count - done, part = ROOM_BYTES / element;
+        if (part > left) part = left;
+        const char *from =
+            byte_source_get(&s->source, (first + done) * element, part * element, room, err);
+        if (!from) return ERR_IO;
+        convert(out + done, from, s->dtype, part);
+        done += part;
     }
+    return OK;
 }
 
-static void copy_item(void *arg, uint32_t item, uint32_t thread) {
-    struct copy *copy = arg;
+static enum status fill(const struct matrix_slice *s, uint32_t first, uint32_t rows, char *host,
+                        char *room, struct err *err) {
+    bool is_dense = s->row_stride == s->cols;
+    uint32_t together = is_dense ? rows : 1;
+    enum status status = OK;
+    for (uint32_t r = 0; r < rows && !status; r += together) {
+        status = fill_run(s, (first + r) * s->row_stride, (size_t)together * s->cols,
+                          host + (size_t)r * s->cols * sizeof(uint16_t), room, err);
+    }
+    return status;
+}
+
+static enum status copy_rows(const struct copy *copy, uint32_t first, uint32_t rows,
+                             uint32_t thread, struct err *err) {
     struct cuda_staging *st = copy->staging;
-    if (atomic_load(&copy->error)) return;
-    uint32_t first = item * copy->rows_per_item, rows = copy->slice->rows - first;
-    if (rows > copy->rows_per_item) rows = copy->rows_per_item;
     struct piece *piece = &st->pieces[thread * PIECES_PER_THREAD + st->next[thread]];
     st->next[thread] = (uint8_t)((st->next[thread] + 1) % PIECES_PER_THREAD);
+    size_t row_bytes = (size_t)copy->slice->cols * sizeof(uint16_t);
     cudaError_t e = cudaSetDevice(st->device); // a thread's own setting
     if (!e) e = cudaEventSynchronize(piece->sent);
-    size_t row_bytes = (size_t)copy->slice->cols * sizeof(uint16_t);
     if (!e) {
-        fill(copy, piece->host, first, rows);
+        char *room = st->rooms + (size_t)thread * ROOM_BYTES;
+        enum status status = fill(copy->slice, first, rows, piece->host, room, err);
+        if (status) return status;
         e = cudaMemcpyAsync(copy->dev + first * row_bytes, piece->host, rows * row_bytes,
                             cudaMemcpyHostToDevice, st->stream);
     }
     if (!e) e = cudaEventRecord(piece->sent, st->stream);
-    if (e) atomic_store(&copy->error, (int)e);
+    return e ? cuda_error(err, e, "copying weights") : OK;
+}
+
+static void copy_item(void *arg, uint32_t item, uint32_t thread) {
+    struct copy *copy = arg;
+    struct err err;
+    if (atomic_load(&copy->fault.is_set)) return;
+    uint32_t first = item * copy->rows_per_item, rows = copy->slice->rows - first;
+    if (rows > copy->rows_per_item) rows = copy->rows_per_item;
+    enum status status = copy_rows(copy, first, rows, thread, &err);
+    if (status) thread_pool_fault_set(&copy->fault, status, &err);
 }
 
 enum status cuda_staging_copy(struct cuda_staging *st, void *dev, const struct matrix_slice *slice,
@@ -98,8 +126,8 @@ enum status cuda_staging_copy(struct cuda_staging *st, void *dev, const struct m
                         .rows_per_item = (uint32_t)(PIECE_BYTES / row_bytes)};
     uint32_t items = (slice->rows + copy.rows_per_item - 1) / copy.rows_per_item;
     thread_pool_for(st->pool, items, copy_item, &copy);
-    int error = atomic_load(&copy.error);
-    return error ? cuda_error(err, (cudaError_t)error, "copying weights") : OK;
+    if (copy.fault.status && err) *err = copy.fault.err;
+    return copy.fault.status;
 }
 
 enum status cuda_staging_finish(struct cuda_staging *st, struct err *err) {
@@ -115,7 +143,8 @@ enum status cuda_staging_create(struct cuda_staging **out, uint32_t num_threads,
     st->num_pieces = num_threads * PIECES_PER_THREAD;
     st->pieces = calloc(st->num_pieces, sizeof *st->pieces);
     st->next = calloc(num_threads, sizeof *st->next);
-    if (!st->pieces || !st->next) {
+    st->rooms = malloc((size_t)num_threads * ROOM_BYTES);
+    if (!st->pieces || !st->next || !st->rooms) {
         status = err_nomem(err, "weight copies");
         goto fail;
     }
@@ -148,5 +177,6 @@ void cuda_staging_destroy(struct cuda_staging *st) {
     }
     free(st->pieces);
     free(st->next);
+    free(st->rooms);
     free(st);
 }

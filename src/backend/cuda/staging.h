@@ -1,5 +1,5 @@
-/* Host to device copies of weights: checkpoint bytes are read (page faults, and conversion to bf16 where the
- * checkpoint has another type) by several threads into pinned pieces, each sent on as soon as it is
+/* Host to device copies of weights: several threads read a checkpoint's bytes into pinned pieces, with
+ * conversion to bf16 where the checkpoint has another type. Each piece is sent on as soon as it is
  * full, so that reading, converting and the bus overlap. */
 #ifndef BACKEND_CUDA_STAGING_H
 #define BACKEND_CUDA_STAGING_H

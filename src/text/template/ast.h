@@ -167,11 +167,22 @@ struct stmt {
         struct target *target; // SET, SET_BLOCK
         struct macro_decl *macro; // MACRO, CALL
         struct {
+            const struct string *name;
+            struct stmt *next; // of ast.blocks
+            bool uses_self;
+        } block; // BLOCK
+        struct {
             struct target **targets; // [count]
             struct expr **values; // [count]
             size_t count;
         } with;
     };
+};
+
+struct ast {
+    struct block root;
+    struct stmt *blocks; // all block tags, each name once; linked by block.next
+    bool uses_self; // outside of blocks: reads the name `self` before it sets it
 };
 
 // Nesting of statements, and in each of them of expressions, at most; also of brackets in the
@@ -181,7 +192,7 @@ enum { AST_DEPTH_MAX = 200 };
 // `arena` owns the tree, also what was made before an error. Errors are
 // "<what>: line <n>: <reason>", ERR_FORMAT. Unknown tags are errors here; unknown filters and tests
 // too, but not inside `if` statements and conditional expressions: those fail when they are reached.
-MUST_USE enum status ast_parse(struct block *out, struct arena *arena, const char *source,
-                               size_t len, const char *what, struct err *err);
+MUST_USE enum status ast_parse(struct ast *out, struct arena *arena, const char *source, size_t len,
+                               const char *what, struct err *err);
 
 #endif

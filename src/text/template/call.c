@@ -69,6 +69,21 @@ enum status macro_attribute(struct run *run, const struct macro *macro, const st
     return OK;
 }
 
+enum status self_attribute(struct run *run, const struct ast *ast, const struct string *name,
+                           bool *found, struct value *out) {
+    const struct stmt *stmt = ast->blocks;
+    size_t num_searched = 0;
+    for (; stmt && !string_equal(stmt->block.name, name); stmt = stmt->block.next) num_searched++;
+    *found = stmt;
+    enum status status = run_pay(run, num_searched / KEYWORDS_PER_STEP);
+    if (status || !stmt) return status;
+    struct block_reference *block = run_alloc(run, sizeof(*block));
+    if (!block) return run_status(run);
+    *block = (struct block_reference){.stmt = stmt};
+    *out = (struct value){.type = VALUE_BLOCK, .block = block};
+    return OK;
+}
+
 // ---- binding ----
 
 // Arguments on their way into a macro's scope.
@@ -244,6 +259,9 @@ static enum status dispatch(struct run *run, struct value callee, const struct c
         return callee.method->run(run, callee.method->self, args, out);
     case VALUE_LOOP:
         return loop_call(run, callee.loop, args, out);
+    case VALUE_BLOCK:
+        if (args->num_values || args->num_names) return run_fail(run, "a block takes no arguments");
+        return exec_block_tag(run, callee.block->stmt, out);
     case VALUE_JOINER:
         if (args->num_values || args->num_names) return run_fail(run, "joiner takes no arguments");
         return library_call_joiner(run, callee, out);

@@ -12,6 +12,11 @@ struct macro {
     bool is_anonymous; // the body of a call block; prints as <Macro anonymous>
 };
 
+// self.name: made anew at each look, as in Python.
+struct block_reference {
+    const struct stmt *stmt;
+};
+
 // A macro over the innermost scope, which is kept for it.
 MUST_USE enum status macro_create(struct run *run, const struct macro_decl *decl, bool is_anonymous,
                                   struct value *out);
@@ -20,5 +25,8 @@ MUST_USE enum status macro_call(struct run *run, const struct macro *macro,
 // macro.name, .arguments, .catch_kwargs, ...; *found false: no such attribute.
 MUST_USE enum status macro_attribute(struct run *run, const struct macro *macro,
                                      const struct string *name, bool *found, struct value *out);
+// self.NAME is the block of that name; *found false: there is none.
+MUST_USE enum status self_attribute(struct run *run, const struct ast *ast,
+                                    const struct string *name, bool *found, struct value *out);
 
 #endif

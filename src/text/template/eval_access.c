@@ -14,6 +14,7 @@ static enum status describe(struct run *run, struct value value, struct text *te
         [VALUE_UNDEFINED] = "jinja2.runtime.", [VALUE_NAMESPACE] = "jinja2.utils.",
         [VALUE_MACRO] = "jinja2.runtime.",     [VALUE_LOOP] = "jinja2.runtime.",
         [VALUE_CYCLER] = "jinja2.utils.",      [VALUE_JOINER] = "jinja2.utils.",
+        [VALUE_SELF] = "jinja2.runtime.",      [VALUE_BLOCK] = "jinja2.runtime.",
     };
     if (value.type == VALUE_NONE) return text_append_str(run, text, "None");
     const char *module = NULL;
@@ -165,6 +166,12 @@ static enum status get_own(struct run *run, struct value value, const struct str
         return dict_get(run, value.attributes, value_of_string(name), found, out);
     case VALUE_MACRO:
         return macro_attribute(run, value.macro, name, found, out);
+    case VALUE_SELF:
+        return self_attribute(run, value.self, name, found, out);
+    case VALUE_BLOCK:
+        *found = string_is(name, "name");
+        if (*found) *out = value_of_string(value.block->stmt->block.name);
+        return OK;
     case VALUE_LOOP:
         return loop_attribute(run, value.loop, name, found, out);
     case VALUE_CYCLER: {

@@ -19,6 +19,7 @@ static enum status fail_operands(struct run *run, enum binary_op op, struct valu
                                  struct value right) {
     if (left.type == VALUE_UNDEFINED) return run_fail_undefined(run, left);
     if (right.type == VALUE_UNDEFINED) return run_fail_undefined(run, right);
+    if (left.type == VALUE_BIG_INT || right.type == VALUE_BIG_INT) return run_fail_big(run);
     return run_fail(run, "unsupported operand type(s) for %s: '%s' and '%s'", symbols[op],
                     value_type_name(left), value_type_name(right));
 }
@@ -374,6 +375,7 @@ enum status eval_unary(struct run *run, enum unary_op op, struct value operand, 
         return OK;
     }
     if (operand.type == VALUE_UNDEFINED) return run_fail_undefined(run, operand);
+    if (operand.type == VALUE_BIG_INT) return run_fail_big(run);
     if (!is_number(operand)) {
         return run_fail(run, "bad operand type for unary %s: '%s'", op == OP_NEG ? "-" : "+",
                         value_type_name(operand));

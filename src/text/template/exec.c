@@ -272,6 +272,11 @@ static enum status set_no_arguments(struct run *run) {
     return status;
 }
 
+enum status exec_set_self(struct run *run) {
+    static const struct string name = {.data = "self", .len = 4, .num_chars = 4};
+    return scope_set(run, &name, (struct value){.type = VALUE_SELF, .self = run->ast});
+}
+
 // A body in a scope below `parent`.
 static enum status exec_scope(struct run *run, struct frame *parent, const struct stmt *stmt,
                               enum flow *flow) {
@@ -279,10 +284,9 @@ static enum status exec_scope(struct run *run, struct frame *parent, const struc
     enum status status = scope_enter(run, parent, &stmt->body);
     if (status) return status;
     run->frame->is_isolated = stmt->type == STMT_BLOCK;
-    if (stmt->type == STMT_GENERATION) {
-        status = set_no_arguments(run);
-        if (status) return status;
-    }
+    if (stmt->type == STMT_GENERATION) status = set_no_arguments(run);
+    if (stmt->type == STMT_BLOCK && stmt->block.uses_self) status = exec_set_self(run);
+    if (status) return status;
     bool was_autoescaping = run->is_autoescaping;
     if (stmt->type == STMT_AUTOESCAPE) {
         struct value is_on;
@@ -297,6 +301,17 @@ static enum status exec_scope(struct run *run, struct frame *parent, const struc
     run->is_autoescaping = was_autoescaping;
     scope_leave(run, saved);
     return OK;
+}
+
+enum status exec_block_tag(struct run *run, const struct stmt *stmt, struct value *out) {
+    struct text *saved = run->out;
+    struct text text = {0};
+    enum flow flow; // no break leads out of a block
+    run->out = &text;
+    enum status status = exec_scope(run, run->root, stmt, &flow);
+    if (status) return status;
+    run->out = saved;
+    return exec_finish_text(run, &text, run->is_autoescaping, out);
 }
 
 static enum status exec_print(struct run *run, const struct expr *expr) {

@@ -17,6 +17,10 @@ MUST_USE enum status exec_captured(struct run *run, const struct block *block, b
 // The text as a string value, Markup if wanted.
 MUST_USE enum status exec_finish_text(struct run *run, struct text *text, bool is_markup,
                                       struct value *out);
+// What a block tag prints, called by its name: a string, Markup under autoescape.
+MUST_USE enum status exec_block_tag(struct run *run, const struct stmt *stmt, struct value *out);
+// Gives the innermost scope the variable `self`.
+MUST_USE enum status exec_set_self(struct run *run);
 // All turns of a loop that was just created, and its else; *flow is how the else ended.
 MUST_USE enum status exec_loop(struct run *run, struct loop *loop, enum flow *flow);
 // target = value, in the innermost scope.

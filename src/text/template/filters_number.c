@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/template/library_parts.h"
 #include "text/template/numbers.h"
 
@@ -23,6 +24,11 @@ static enum status filter_abs(struct run *run, struct value value, const struct 
     } else if (value.type == VALUE_INT) {
         if (value.integer == INT64_MIN) return run_fail(run, "integer result is too large");
         *out = value_int(value.integer < 0 ? -value.integer : value.integer);
+    } else if (value.type == VALUE_BIG_INT) {
+        size_t sign = value.string->data[0] == '-';
+        status = value_string_borrow(run, value.string->data + sign, value.string->len - sign, out);
+        if (!status) out->type = VALUE_BIG_INT;
+        return status;
     } else {
         return run_fail(run, "bad operand type for abs(): '%s'", value_type_name(value));
     }
@@ -54,6 +60,7 @@ static enum status filter_int(struct run *run, struct value value, const struct 
     case VALUE_UNDEFINED:
         return run_fail_undefined(run, value);
     case VALUE_INT:
+    case VALUE_BIG_INT:
         *out = value;
         return OK;
     case VALUE_BOOL:
@@ -97,6 +104,10 @@ static enum status filter_float(struct run *run, struct value value, const struc
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
     double number;
     bool is_read = number_of(value, &number);
+    if (value.type == VALUE_BIG_INT) {
+        number = number_of_big(value.string);
+        is_read = isfinite(number);
+    }
     if (value.type == VALUE_STRING) {
         status = run_pay(run, 1 + value.string->len / 16);
         is_read = number_parse_float(value.string, &number);
@@ -115,11 +126,11 @@ static double round_decimal(double number, int64_t digits) {
     if (digits > 323 || !isfinite(number)) return number;
     if (digits < -308) return 0.0 * number;
     if (digits >= 0) {
-        snprintf(exact, sizeof exact, "%.*f", (int)digits, number);
-        return strtod(exact, NULL);
+        c_locale_snprintf(exact, sizeof exact, "%.*f", (int)digits, number);
+        return c_locale_strtod(exact, NULL);
     }
     // Left of the point: cut the exact integer part and look at what was cut.
-    snprintf(exact, sizeof exact, "%.1074f", fabs(number));
+    c_locale_snprintf(exact, sizeof exact, "%.1074f", fabs(number));
     size_t cut = (size_t)-digits, len = strcspn(exact, ".");
     if (cut > len) return 0.0 * number;
     char first = exact[len - cut];
@@ -137,7 +148,7 @@ static double round_decimal(double number, int64_t digits) {
         kept[i - 1] = up ? '0' : (char)(kept[i - 1] + 1);
     }
     snprintf(kept + at, sizeof kept - at, "e%zu", cut);
-    return copysign(strtod(kept, NULL), number);
+    return copysign(c_locale_strtod(kept, NULL), number);
 }
 
 static enum status round_int(struct run *run, int64_t integer, int64_t digits, struct value *out) {
@@ -166,6 +177,7 @@ static enum status round_int(struct run *run, int64_t integer, int64_t digits, s
 static enum status round_common(struct run *run, struct value value, struct value precision,
                                 struct value *out) {
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
+    if (value.type == VALUE_BIG_INT) return run_fail_big(run);
     double number;
     if (!number_of(value, &number))
         return run_fail(run, "type %s doesn't define __round__ method", value_type_name(value));
@@ -249,14 +261,15 @@ static enum status filter_filesizeformat(struct run *run, struct value value,
     int len;
     if (size < base) {
         if (isinf(size)) return run_fail(run, "cannot convert float infinity to integer");
-        len = snprintf(line, sizeof line, "%.0f Bytes", trunc(size) + 0.0);
+        len = c_locale_snprintf(line, sizeof line, "%.0f Bytes", trunc(size) + 0.0);
     } else {
         double unit = base * base;
         size_t i = 0;
         for (; i < 7 && !(size < unit); i++) unit *= base;
         const char *middle = binary ? "i" : "";
         char prefix = binary && i == 0 ? 'K' : prefixes[i];
-        len = snprintf(line, sizeof line, "%.1f %c%sB", base * size / unit, prefix, middle);
+        len =
+            c_locale_snprintf(line, sizeof line, "%.1f %c%sB", base * size / unit, prefix, middle);
     }
     return value_string(run, line, (size_t)len, out);
 }

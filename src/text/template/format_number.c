@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/template/str_ops.h"
 
 enum {
@@ -37,7 +38,7 @@ static enum status append_fixed(struct run *run, double number, int64_t precisio
                                 struct text *text) {
     char line[LINE_MAX_BYTES];
     int64_t real = precision < FRACTION_MAX ? precision : FRACTION_MAX;
-    int len = snprintf(line, sizeof line, "%.*f", (int)real, number);
+    int len = c_locale_snprintf(line, sizeof line, "%.*f", (int)real, number);
     enum status status = text_append(run, text, line, (size_t)len);
     if (!status && keeps_point && precision == 0) status = text_append_str(run, text, ".");
     if (status) return status;
@@ -49,7 +50,7 @@ static enum status append_exponent(struct run *run, double number, int64_t preci
                                    bool keeps_point, struct text *text) {
     char line[LINE_MAX_BYTES];
     int64_t real = precision < FRACTION_MAX ? precision : FRACTION_MAX;
-    snprintf(line, sizeof line, "%.*e", (int)real, number);
+    c_locale_snprintf(line, sizeof line, "%.*e", (int)real, number);
     const char *exponent = strchr(line, 'e');
     enum status status = text_append(run, text, line, (size_t)(exponent - line));
     if (!status && keeps_point && precision == 0) status = text_append_str(run, text, ".");
@@ -71,7 +72,7 @@ static enum status append_general(struct run *run, double number, int64_t precis
     char line[LINE_MAX_BYTES], digits[LINE_MAX_BYTES];
     if (precision == 0) precision = 1;
     int64_t real = precision - 1 < FRACTION_MAX ? precision - 1 : FRACTION_MAX;
-    snprintf(line, sizeof line, "%.*e", (int)real, number);
+    c_locale_snprintf(line, sizeof line, "%.*e", (int)real, number);
     char *mark = strchr(line, 'e');
     int64_t exponent = strtol(mark + 1, NULL, 10);
     size_t num_digits = 0;

@@ -209,6 +209,7 @@ static enum status integer_of(struct run *run, const struct percent *percent,
     enum status status = unwrap(run, percent, false, &value);
     if (status) return status;
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
+    if (value.type == VALUE_BIG_INT) return run_fail_big(run);
     if (is_decimal && value.type == VALUE_FLOAT) return number_truncate(run, value.number, out);
     if (value.type != VALUE_INT && value.type != VALUE_BOOL)
         return run_fail(run, "%%%c format: %s is required, not %s", type,
@@ -251,6 +252,7 @@ static enum status append_float(struct run *run, struct percent *percent, const 
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
     enum status status = unwrap(run, percent, true, &value);
     if (status) return status;
+    if (value.type == VALUE_BIG_INT) return run_fail_big(run);
     if (value.type == VALUE_STRING || !number_of(value, &number))
         return run_fail(run, "must be real number, not %s", value_type_name(value));
     struct float_style style = {.type = (char)spec->type,

@@ -337,6 +337,7 @@ enum status format_value(struct run *run, struct value value, const struct strin
     if (value.type == VALUE_STRING) return format_string(run, value.string, spec, text);
     if (value.type == VALUE_BOOL) return format_integer(run, value.boolean, spec, type_name, text);
     if (value.type == VALUE_INT) return format_integer(run, value.integer, spec, type_name, text);
+    if (value.type == VALUE_BIG_INT) return run_fail_big(run);
     if (value.type != VALUE_FLOAT)
         return run_fail(run, "unsupported format string passed to %s.__format__", type_name);
     struct layout layout;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/template/chars.h"
 #include "text/unicode.h"
 
@@ -14,7 +15,7 @@ enum status lexer_fail(const struct lexer *lexer, uint32_t line, const char *for
     char sentence[400];
     va_list args;
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    c_locale_vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     return err_set(lexer->err, ERR_FORMAT, "%s: line %u: %s", lexer->what, line, sentence);
 }

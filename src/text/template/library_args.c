@@ -49,6 +49,7 @@ enum status args_positional(struct run *run, const char *callee, const struct ca
 enum status args_int(struct run *run, const char *callee, const char *param, struct value value,
                      int64_t *out) {
     if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
+    if (value.type == VALUE_BIG_INT) return run_fail_big(run);
     if (value.type == VALUE_INT)
         *out = value.integer;
     else if (value.type == VALUE_BOOL)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/template/template.h"
 #include "text/unicode.h"
 
@@ -27,7 +28,7 @@ void parser_fail(struct parser *p, uint32_t line, const char *format, ...) {
     char sentence[300];
     va_list args;
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    c_locale_vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     break_off(p, lexer_fail(&p->lexer, line, "%s", sentence));
 }
@@ -192,27 +193,28 @@ bool parser_check_unique(struct parser *p, const struct string *const *names, si
     return !p->status;
 }
 
-// ---- the special variables of macros ----
+// ---- special variables ----
 
 static unsigned special_name(const struct string *name) {
     return string_is(name, "caller")    ? USES_CALLER
            : string_is(name, "kwargs")  ? USES_KWARGS
            : string_is(name, "varargs") ? USES_VARARGS
+           : string_is(name, "self")    ? USES_SELF
                                         : 0;
 }
 
-// A macro inside a macro counts for both.
+// What a macro names counts for what is around it too.
 void parser_note_read(struct parser *p, const struct string *name) {
-    unsigned bit = p->uses ? special_name(name) : 0;
+    unsigned bit = special_name(name);
     if (bit == 0) return;
-    for (struct macro_uses *uses = p->uses; uses; uses = uses->outer)
+    for (struct special_uses *uses = p->uses; uses; uses = uses->outer)
         uses->used |= bit & ~uses->set;
 }
 
 void parser_note_set(struct parser *p, const struct string *name) {
-    unsigned bit = p->uses ? special_name(name) : 0;
+    unsigned bit = special_name(name);
     if (bit == 0) return;
-    for (struct macro_uses *uses = p->uses; uses; uses = uses->outer) uses->set |= bit;
+    for (struct special_uses *uses = p->uses; uses; uses = uses->outer) uses->set |= bit;
 }
 
 // ---- bodies ----
@@ -297,17 +299,20 @@ static void check_unknown(struct parser *p) {
     parser_fail(p, p->unknown.line, "no %s named %s", p->unknown_kind, shown);
 }
 
-enum status ast_parse(struct block *out, struct arena *arena, const char *source, size_t len,
+enum status ast_parse(struct ast *out, struct arena *arena, const char *source, size_t len,
                       const char *what, struct err *err) {
-    *out = (struct block){0};
+    *out = (struct ast){0};
     enum status status = check_source(source, len, what, err);
     if (status) return status;
-    struct parser p = {.arena = arena};
+    struct special_uses uses = {0};
+    struct parser p = {.arena = arena, .uses = &uses};
     status = lexer_init(&p.lexer, arena, source, len, what, err);
     if (status) return status;
     parser_advance(&p);
-    if (parse_stmts(&p, NULL, out)) check_unknown(&p);
+    if (parse_stmts(&p, NULL, &out->root)) check_unknown(&p);
+    out->blocks = p.blocks;
+    out->uses_self = uses.used & USES_SELF;
     free(p.stack);
-    strmap_fini(&p.blocks);
+    strmap_fini(&p.block_names);
     return p.status;
 }

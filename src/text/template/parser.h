@@ -16,11 +16,11 @@ struct open_tag {
     const struct open_tag *outer;
 };
 
-enum { USES_CALLER = 1, USES_KWARGS = 2, USES_VARARGS = 4 };
+enum { USES_CALLER = 1, USES_KWARGS = 2, USES_VARARGS = 4, USES_SELF = 8 };
 
-// Which of its special variables the body of a macro names before it sets them.
-struct macro_uses {
-    struct macro_uses *outer;
+// Which special variables the body of a macro or a block, or the template, names before it sets them.
+struct special_uses {
+    struct special_uses *outer; // NULL: a block or the template
     unsigned set, used; // USES_* bits
 };
 
@@ -35,8 +35,9 @@ struct parser {
     void **stack; // [stack_len] parts of lists that are not complete yet
     size_t stack_len, stack_capacity;
     const struct open_tag *tag; // innermost
-    struct macro_uses *uses; // innermost macro around, NULL: none
-    struct strmap blocks; // names of block tags
+    struct special_uses *uses; // innermost
+    struct strmap block_names;
+    struct stmt *blocks; // those parsed, the last one first
     uint32_t num_loops; // for statements around, their else included
     bool is_in_loop; // break and continue have a loop to go to
     // Inside `if` statements and conditional expressions an unknown filter or test is a fault only

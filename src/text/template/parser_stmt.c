@@ -10,7 +10,7 @@
 // What holds inside a scope of its own, to be restored behind it.
 struct around {
     bool is_soft, is_in_loop;
-    struct macro_uses *uses;
+    struct special_uses *uses;
 };
 
 static struct around enter_scope(struct parser *p) {
@@ -233,7 +233,7 @@ static bool parse_params(struct parser *p, struct macro_decl *macro) {
 // The body of a macro or call block, and which special variables it names.
 static bool parse_macro_body(struct parser *p, const char *end, struct macro_decl *macro) {
     struct around around = enter_scope(p);
-    struct macro_uses uses = {.outer = p->uses};
+    struct special_uses uses = {.outer = p->uses};
     p->uses = &uses;
     p->is_in_loop = false;
     bool is_good = parse_body(p, end, &macro->body);
@@ -338,7 +338,8 @@ static bool parse_block(struct parser *p) {
         return false;
     }
     bool existed = false;
-    enum status status = strmap_put(&p->blocks, name.text, name.len, 0, &existed, p->lexer.err);
+    enum status status =
+        strmap_put(&p->block_names, name.text, name.len, 0, &existed, p->lexer.err);
     if (status) {
         parser_fail_nomem(p);
         return false;
@@ -350,9 +351,14 @@ static bool parse_block(struct parser *p) {
     }
     struct around around = enter_scope(p);
     p->is_in_loop = false;
-    p->uses = NULL; // what it names is not the macro's
+    struct special_uses uses = {0}; // what it names is not the macro's around it
+    p->uses = &uses;
     bool is_good = parse_body(p, "endblock", &stmt->body);
     leave_scope(p, &around);
+    stmt->block.name = parser_string(p, name.text, name.len);
+    stmt->block.uses_self = uses.used & USES_SELF;
+    stmt->block.next = p->blocks;
+    p->blocks = stmt;
     bool is_named = parser_at(p, TOKEN_NAME) && p->token.len == name.len &&
                     memcmp(p->token.text, name.text, name.len) == 0;
     if (is_good && is_named) parser_advance(p);

@@ -15,7 +15,8 @@ static const struct string space = {.data = " ", .len = 1, .num_chars = 1};
 // ---- the sorted copy ----
 
 static bool is_number(struct value value) {
-    return value.type == VALUE_BOOL || value.type == VALUE_INT || value.type == VALUE_FLOAT;
+    return value.type == VALUE_BOOL || value.type == VALUE_INT || value.type == VALUE_BIG_INT ||
+           value.type == VALUE_FLOAT;
 }
 
 // Keys that Python does not order are ordered by their types' names.

@@ -6,28 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-// err_set cuts what is too long at a byte; a character cut in half goes as a whole.
-static void drop_half_character(char *message, size_t size) {
-    size_t len = strlen(message);
-    if (len + 1 < size) return;
-    size_t start = len;
-    while (start > 0 && len - start < 3 && ((unsigned char)message[start - 1] & 0xc0) == 0x80) {
-        start--;
-    }
-    if (start == 0) return;
-    unsigned char lead = (unsigned char)message[start - 1];
-    size_t want = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-    if (len - (start - 1) < want) message[start - 1] = '\0';
-}
+#include "base/c_locale.h"
 
 enum status run_fail(struct run *run, const char *format, ...) {
     va_list args;
     va_start(args, format);
     char sentence[sizeof run->err->message];
-    vsnprintf(sentence, sizeof sentence, format, args);
+    c_locale_vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     err_set(run->err, ERR_INVALID, "%s: line %u: %s", run->what, run->line, sentence);
-    drop_half_character(run->err->message, sizeof run->err->message);
     return ERR_INVALID;
 }
 
@@ -35,6 +22,10 @@ enum status run_fail_undefined(struct run *run, struct value undefined) {
     const struct string *hint = undefined.hint;
     if (!hint) return run_fail(run, "the value is undefined");
     return run_fail(run, "%.*s", (int)(hint->len < 1000 ? hint->len : 1000), hint->data);
+}
+
+enum status run_fail_big(struct run *run) {
+    return run_fail(run, "an integer beyond 64 bits can only be printed and compared");
 }
 
 void *run_alloc(struct run *run, size_t size) {
@@ -65,7 +56,9 @@ enum status run_pay(struct run *run, uint64_t steps) {
         return run_fail(run, "the template takes more steps than a render may");
     }
     run->steps_left -= steps;
-    return OK;
+    if (LIKELY(run->steps_left >= run->ask_below)) return OK;
+    run->ask_below = run->steps_left > RUN_STEPS_PER_ASK ? run->steps_left - RUN_STEPS_PER_ASK : 0;
+    return interrupt_check(run->options->interrupt, run->err);
 }
 
 enum status run_enter(struct run *run) {

@@ -1,6 +1,7 @@
 /* The state of one render and its budget. Everything that evaluates takes a `struct run *`: memory
  * comes from its arena (freed when the render ends, nothing sooner), and steps, memory and depth
- * are counted down, so that an untrusted template always ends soon.
+ * are counted down, so that an untrusted template always ends: after seconds at most, whatever its
+ * input is, and earlier where the caller's interrupt says so.
  *
  * Functions return enum status; the sentence is in run->err, written by run_fail with the line
  * where evaluation is. */
@@ -15,11 +16,14 @@
 #include "text/template/template.h"
 #include "text/template/value.h"
 
-// What a render may use. Steps and memory grow with the variables, since honest work does.
+// What a render may use. Steps and memory grow with the variables, since honest work does; steps up
+// to a ceiling, which 17,000 values or 8 MiB of text reach.
 enum {
     RUN_STEPS_BASE = 500000, // about one per node evaluated, item visited or 64 bytes copied
     RUN_STEPS_PER_INPUT_VALUE = 2000,
     RUN_STEPS_PER_INPUT_BYTE = 4, // a loop over the characters of a message
+    RUN_STEPS_MAX = 1 << 25, // a second or two
+    RUN_STEPS_PER_ASK = 1 << 17, // between two looks at the interrupt: milliseconds
     RUN_MEMORY_BASE = 64 << 20, // bytes
     RUN_MEMORY_PER_INPUT_BYTE = 16,
     RUN_DEPTH_MAX = 600, // nested evaluations, calls, values being printed or compared
@@ -31,9 +35,11 @@ struct run {
     struct arena arena;
     size_t memory_left; // bytes
     uint64_t steps_left;
+    uint64_t ask_below; // the interrupt is asked when fewer steps are left
     uint32_t depth_left;
     uint32_t line; // of the node being evaluated, from 1
     const char *what; // the template's name in errors
+    const struct ast *ast; // of the template
     const struct template_render_options *options;
     struct value variables; // of the render, a dict; the built-in functions are behind them
     struct frame *root; // the template's own scope
@@ -53,13 +59,15 @@ MUST_USE void *run_alloc_array(struct run *run, size_t count, size_t size);
 static inline enum status run_status(const struct run *run) {
     return run->err->status == ERR_NOMEM ? ERR_NOMEM : ERR_INVALID;
 }
-// Pays for work; ERR_INVALID when the steps are used up.
+// Pays for work; ERR_INVALID when the steps are used up, ERR_INTERRUPTED.
 MUST_USE enum status run_pay(struct run *run, uint64_t steps);
 // Around every recursion: a run_enter that returned OK is paired with a run_leave.
 MUST_USE enum status run_enter(struct run *run);
 void run_leave(struct run *run);
 // "<what>: line <n>: <sentence>", ERR_INVALID.
 enum status run_fail(struct run *run, const char *format, ...) PRINTF_LIKE(2, 3);
+// The error of what is not done with a BIG_INT.
+enum status run_fail_big(struct run *run);
 // ERR_INVALID with the undefined value's own reason ("'x' is undefined").
 enum status run_fail_undefined(struct run *run, struct value undefined);
 

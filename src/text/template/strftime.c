@@ -1,11 +1,11 @@
 // strftime_now: Python's own directives replaced, then the C library's strftime.
 #include "text/template/strftime.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/c_locale.h"
 #include "text/template/library.h"
 #include "text/template/str_ops.h"
 
@@ -58,13 +58,11 @@ enum status function_strftime_now(struct run *run, const struct call_args *args,
     struct text text = {0};
     status = resolve(run, format, &text);
     if (status) return status;
-    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c_locale) return run_fail(run, "the C locale is missing");
     struct tm now = run->options->now;
     now.tm_isdst = -1; // without a zone it is not known
     char short_line[256];
     size_t size = sizeof short_line;
-    size_t len = strftime_l(short_line, size, text.data, &now, c_locale);
+    size_t len = strftime_l(short_line, size, text.data, &now, c_locale());
     char *line = short_line;
     // A result of no characters looks like a buffer that is too small; as in CPython the buffer
     // grows to 256 times the format and then nothing it is.
@@ -72,12 +70,11 @@ enum status function_strftime_now(struct run *run, const struct call_args *args,
         size = size < 1024 ? 1024 : 2 * size;
         line = run_alloc(run, size);
         if (line)
-            len = strftime_l(line, size, text.data, &now, c_locale);
+            len = strftime_l(line, size, text.data, &now, c_locale());
         else
             status = run_status(run);
     }
     if (!status) status = run_pay(run, 8 + len / 64);
     if (!status) status = value_string(run, line, len, out);
-    freelocale(c_locale);
     return status;
 }

@@ -13,7 +13,7 @@
 struct template {
     struct arena arena; // of the tree, with its copy of the source, and of the name
     const char *what;
-    struct block root;
+    struct ast ast;
 };
 
 enum {
@@ -31,9 +31,9 @@ static enum status parse(struct template *template, const char *source, size_t l
     template->what = arena_strndup(&template->arena, what, strlen(what));
     if (!template->what) return err_nomem(err, "a chat template");
     enum status status =
-        ast_parse(&template->root, &template->arena, source, len, template->what, err);
+        ast_parse(&template->ast, &template->arena, source, len, template->what, err);
     if (status) return status;
-    return symbols_resolve(&template->root, &template->arena, err);
+    return symbols_resolve(&template->ast.root, &template->arena, err);
 }
 
 enum status template_parse(struct template **out, const char *source, size_t len, const char *what,
@@ -73,11 +73,13 @@ static enum status render(struct run *run, const struct template *template,
                           const json_t *variables) {
     enum status status = value_from_json(run, variables, &run->variables);
     if (status) return status;
-    status = scope_enter(run, NULL, &template->root);
+    status = scope_enter(run, NULL, &template->ast.root);
     if (status) return status;
     run->root = run->frame; // block tags begin here, wherever they stand
+    if (template->ast.uses_self) status = exec_set_self(run);
+    if (status) return status;
     enum flow flow;
-    return exec_block(run, &template->root, &flow);
+    return exec_block(run, &template->ast.root, &flow);
 }
 
 enum status template_render(const struct template *template, const json_t *variables,
@@ -91,13 +93,17 @@ enum status template_render(const struct template *template, const json_t *varia
     measure((json_t *)(uintptr_t)variables, VARIABLES_DEPTH_MAX, &extent);
     struct text text = {0};
     struct err own_err = {0};
+    uint64_t steps = RUN_STEPS_BASE + RUN_STEPS_PER_INPUT_VALUE * extent.num_values +
+                     RUN_STEPS_PER_INPUT_BYTE * extent.num_bytes;
+    if (steps > RUN_STEPS_MAX) steps = RUN_STEPS_MAX;
     struct run run = {
         .memory_left = (size_t)(RUN_MEMORY_BASE + RUN_MEMORY_PER_INPUT_BYTE * extent.num_bytes),
-        .steps_left = RUN_STEPS_BASE + RUN_STEPS_PER_INPUT_VALUE * extent.num_values +
-                      RUN_STEPS_PER_INPUT_BYTE * extent.num_bytes,
+        .steps_left = steps,
+        .ask_below = steps,
         .depth_left = RUN_DEPTH_MAX,
         .line = 1,
         .what = template->what,
+        .ast = &template->ast,
         .options = options,
         .out = &text,
         .err = err ? err : &own_err, // run_status reads it

@@ -5,9 +5,10 @@
  * `tojson`, the functions raise_exception and strftime_now. Language: Jinja 3.1's documentation;
  * printing of values: Python's.
  *
- * A template comes with a checkpoint and is not trusted. A render is bounded in steps, memory,
- * depth and output (template_limits); going over one is an error, as everything is that Jinja
- * raises. There is no input or output but strings: no files, no environment, no clock but `now`. */
+ * A template comes with a checkpoint and is not trusted. A render is bounded in steps, memory and
+ * depth (run.h has the numbers), and parsing and rendering in stack (NVLLM_CHAT_STACK_BYTES in
+ * nanovllm.h). Going over a bound is an error, as everything is that Jinja raises. There is no input
+ * or output but strings: no files, no environment, no clock but `now`. */
 #ifndef TEXT_TEMPLATE_TEMPLATE_H
 #define TEXT_TEMPLATE_TEMPLATE_H
 
@@ -18,6 +19,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/interrupt.h"
 
 struct template; // immutable after parsing: may be rendered from several threads
 
@@ -35,11 +37,12 @@ struct template_render_options {
     // zone, as datetime.now() is; else tm_gmtoff counts too.
     struct tm now;
     int32_t microsecond; // [0, 999999], strftime's %f
+    const struct interrupt *interrupt; // asked some hundred times a second; NULL: none
 };
 
 // Appends what the template renders over `variables` (an object; its members are the template's
 // variables) to `out`; after an error `out` is as long as before. ERR_INVALID: the template raised
-// an error or went over a limit, with the line and the reason.
+// an error or went over a limit, with the line and the reason. ERR_INTERRUPTED.
 MUST_USE enum status template_render(const struct template *template, const json_t *variables,
                                      const struct template_render_options *options, struct buf *out,
                                      struct err *err);

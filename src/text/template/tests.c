@@ -52,7 +52,8 @@ static enum status test_false(struct run *run, struct value value, const struct 
 
 static enum status test_integer(struct run *run, struct value value, const struct call_args *args,
                                 bool *out) {
-    return of_type(run, "integer", args, value.type == VALUE_INT, out);
+    return of_type(run, "integer", args, value.type == VALUE_INT || value.type == VALUE_BIG_INT,
+                   out);
 }
 
 static enum status test_float(struct run *run, struct value value, const struct call_args *args,
@@ -62,8 +63,8 @@ static enum status test_float(struct run *run, struct value value, const struct 
 
 static enum status test_number(struct run *run, struct value value, const struct call_args *args,
                                bool *out) {
-    bool is_number =
-        value.type == VALUE_INT || value.type == VALUE_FLOAT || value.type == VALUE_BOOL;
+    bool is_number = value.type == VALUE_INT || value.type == VALUE_BIG_INT ||
+                     value.type == VALUE_FLOAT || value.type == VALUE_BOOL;
     return of_type(run, "number", args, is_number, out);
 }
 
@@ -101,7 +102,8 @@ static enum status test_callable(struct run *run, struct value value, const stru
                                  bool *out) {
     bool is_callable = value.type == VALUE_MACRO || value.type == VALUE_FUNCTION ||
                        value.type == VALUE_METHOD || value.type == VALUE_LOOP ||
-                       value.type == VALUE_JOINER || value.type == VALUE_UNDEFINED;
+                       value.type == VALUE_JOINER || value.type == VALUE_BLOCK ||
+                       value.type == VALUE_UNDEFINED;
     return of_type(run, "callable", args, is_callable, out);
 }
 

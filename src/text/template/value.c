@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/template/loop.h"
 #include "text/template/run.h"
 #include "text/unicode.h"
@@ -96,7 +97,7 @@ enum status value_undefined(struct run *run, struct value *out, const char *form
     char reason[sizeof((struct err *)NULL)->message];
     va_list args;
     va_start(args, format);
-    vsnprintf(reason, sizeof reason, format, args);
+    c_locale_vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
     struct value hint;
     enum status status = value_string(run, reason, strlen(reason), &hint);
@@ -186,16 +187,28 @@ static const char *const view_names[] = {
 
 const char *value_type_name(struct value value) {
     static const char *const names[] = {
-        [VALUE_UNDEFINED] = "Undefined", [VALUE_NONE] = "NoneType",
-        [VALUE_BOOL] = "bool",           [VALUE_INT] = "int",
-        [VALUE_FLOAT] = "float",         [VALUE_STRING] = "str",
-        [VALUE_LIST] = "list",           [VALUE_TUPLE] = "tuple",
-        [VALUE_DICT] = "dict",           [VALUE_RANGE] = "range",
-        [VALUE_VIEW] = "dict_keys",      [VALUE_ITERATOR] = "generator",
-        [VALUE_NAMESPACE] = "Namespace", [VALUE_MACRO] = "Macro",
-        [VALUE_FUNCTION] = "function",   [VALUE_METHOD] = "builtin_function_or_method",
-        [VALUE_LOOP] = "LoopContext",    [VALUE_CYCLER] = "Cycler",
+        [VALUE_UNDEFINED] = "Undefined",
+        [VALUE_NONE] = "NoneType",
+        [VALUE_BOOL] = "bool",
+        [VALUE_INT] = "int",
+        [VALUE_BIG_INT] = "int",
+        [VALUE_FLOAT] = "float",
+        [VALUE_STRING] = "str",
+        [VALUE_LIST] = "list",
+        [VALUE_TUPLE] = "tuple",
+        [VALUE_DICT] = "dict",
+        [VALUE_RANGE] = "range",
+        [VALUE_VIEW] = "dict_keys",
+        [VALUE_ITERATOR] = "generator",
+        [VALUE_NAMESPACE] = "Namespace",
+        [VALUE_MACRO] = "Macro",
+        [VALUE_FUNCTION] = "function",
+        [VALUE_METHOD] = "builtin_function_or_method",
+        [VALUE_LOOP] = "LoopContext",
+        [VALUE_CYCLER] = "Cycler",
         [VALUE_JOINER] = "Joiner",
+        [VALUE_SELF] = "TemplateReference",
+        [VALUE_BLOCK] = "BlockReference",
     };
     if (value.type == VALUE_STRING && value.string->is_markup) return "Markup";
     if (value.type == VALUE_VIEW) return view_names[value.view->type];

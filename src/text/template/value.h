@@ -22,6 +22,7 @@ enum value_type {
     VALUE_NONE,
     VALUE_BOOL,
     VALUE_INT, // 64 bits; a result beyond is an error, where Python would go on
+    VALUE_BIG_INT, // beyond 64 bits, from JSON alone: it prints as it was written and compares
     VALUE_FLOAT,
     VALUE_STRING,
     VALUE_LIST,
@@ -37,6 +38,8 @@ enum value_type {
     VALUE_LOOP,
     VALUE_CYCLER,
     VALUE_JOINER,
+    VALUE_SELF, // the variable `self`: its attributes are the template's block tags
+    VALUE_BLOCK, // self.name: calling it gives what the block prints
 };
 
 struct string {
@@ -93,7 +96,7 @@ struct value {
         bool boolean;
         int64_t integer;
         double number;
-        const struct string *string;
+        const struct string *string; // STRING; BIG_INT: its digits with the sign
         const struct list *list; // LIST and TUPLE
         const struct dict *dict;
         const struct range *range;
@@ -106,6 +109,8 @@ struct value {
         struct loop *loop; // loop.h
         struct cycler *cycler; // library.h
         struct joiner *joiner; // library.h
+        const struct ast *self; // ast.h
+        const struct block_reference *block; // call.h
     };
 };
 
@@ -257,5 +262,7 @@ static inline int64_t range_item(const struct range *range, size_t index) {
 // number, but not of 64 bits; *out is untouched then. Time grows with the string: the caller pays.
 bool number_parse_int(const struct string *string, int base, int64_t *out, bool *too_large);
 bool number_parse_float(const struct string *string, double *out);
+// float(integer) of a BIG_INT's digits: infinite where Python raises.
+double number_of_big(const struct string *digits);
 
 #endif

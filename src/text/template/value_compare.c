@@ -6,14 +6,18 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/template/library.h"
 #include "text/template/run.h"
 #include "text/template/value.h"
 
 // ---- numbers ----
 
+enum { DIGITS_OF_DOUBLE = 320 }; // of the largest one, its sign and NUL: 311
+
 static bool is_number(struct value value) {
-    return value.type == VALUE_BOOL || value.type == VALUE_INT || value.type == VALUE_FLOAT;
+    return value.type == VALUE_BOOL || value.type == VALUE_INT || value.type == VALUE_BIG_INT ||
+           value.type == VALUE_FLOAT;
 }
 
 static int order_of_ints(int64_t a, int64_t b) {
@@ -29,10 +33,33 @@ static int order_int_float(int64_t integer, double number) {
     return order != 0 ? order : (whole > number) - (whole < number);
 }
 
+// Of two whole numbers in decimal digits.
+static int order_of_digits(const struct string *a, const struct string *b) {
+    bool is_negative = a->data[0] == '-';
+    if (is_negative != (b->data[0] == '-')) return is_negative ? -1 : 1;
+    int order = (a->len > b->len) - (a->len < b->len);
+    if (order == 0) order = memcmp(a->data, b->data, a->len);
+    return is_negative ? -order : order;
+}
+
+// An integer beyond 64 bits and any other number, which is not NaN.
+static int order_big(const struct string *big, struct value other) {
+    int sign = big->data[0] == '-' ? -1 : 1;
+    if (other.type == VALUE_BIG_INT) return order_of_digits(big, other.string);
+    if (other.type != VALUE_FLOAT || fabs(other.number) < 0x1p63) return sign;
+    if (isinf(other.number)) return other.number > 0 ? -1 : 1;
+    char digits[DIGITS_OF_DOUBLE]; // exact: so large a double is a whole number
+    int len = c_locale_snprintf(digits, sizeof digits, "%.0f", other.number);
+    const struct string number = string_of(digits, (size_t)len);
+    return order_of_digits(big, &number);
+}
+
 static int order_of_numbers(struct value a, struct value b, bool *unordered) {
     *unordered =
         (a.type == VALUE_FLOAT && isnan(a.number)) || (b.type == VALUE_FLOAT && isnan(b.number));
     if (*unordered) return 1;
+    if (a.type == VALUE_BIG_INT) return order_big(a.string, b);
+    if (b.type == VALUE_BIG_INT) return -order_big(b.string, a);
     if (a.type == VALUE_FLOAT && b.type == VALUE_FLOAT) {
         return (a.number > b.number) - (a.number < b.number);
     }

@@ -74,6 +74,9 @@ static enum status hash_value(struct run *run, struct value value, uint64_t *out
     case VALUE_INT:
         *out = hash_int(value.integer);
         return OK;
+    case VALUE_BIG_INT: // an equal float is the same key
+        *out = hash_float(number_of_big(value.string));
+        return run_pay(run, 1 + value.string->len / 16);
     case VALUE_FLOAT:
         *out = hash_float(value.number);
         return OK;

@@ -3,7 +3,9 @@
  * Strings and keys stay in the document; a JSON object's order is the dict's. Keys that differ as
  * values may come out alike (1 and "1"): both are written, as Python does. */
 #include <math.h>
+#include <string.h>
 
+#include "base/jread.h"
 #include "text/template/run.h"
 #include "text/template/value.h"
 #include "text/unicode.h"
@@ -69,6 +71,12 @@ enum status value_from_json(struct run *run, const json_t *json, struct value *o
     case JSON_ARRAY:
     case JSON_OBJECT:
         break;
+    }
+    const char *big = jread_big_integer(json);
+    if (big) {
+        status = value_string_borrow(run, big, strlen(big), out);
+        if (!status) out->type = VALUE_BIG_INT;
+        return status;
     }
     status = run_enter(run);
     if (status) return status;
@@ -153,6 +161,7 @@ static enum status put_scalar(struct json_printer *printer, struct value value, 
     case VALUE_BOOL:
         return put(printer, value.boolean ? "true" : "false");
     case VALUE_INT:
+    case VALUE_BIG_INT:
         return value_repr(printer->run, value, printer->text);
     case VALUE_FLOAT:
         return put_float(printer, value.number);

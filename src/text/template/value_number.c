@@ -1,10 +1,11 @@
-/* Numbers as text and back, by Python's rules and never by the locale's: digits are taken from
- * printf and given to strtod without a decimal point. */
+/* Numbers as text and back, by Python's rules: digits are taken from printf and given to strtod, both
+ * in the C locale. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/template/chars.h"
 #include "text/template/value.h"
 #include "text/unicode.h"
@@ -21,7 +22,7 @@ struct decimal { // 0.d1d2d3... * 10^point
 // The nearest decimal of `len` digits.
 static void decimal_round(double number, int len, struct decimal *out) {
     char text[40];
-    snprintf(text, sizeof text, "%.*e", len - 1, number);
+    c_locale_snprintf(text, sizeof text, "%.*e", len - 1, number);
     const char *p = text;
     out->len = 0;
     for (; *p != 'e' && *p != '\0'; p++) {
@@ -34,7 +35,7 @@ static void decimal_round(double number, int len, struct decimal *out) {
 static bool decimal_is(const struct decimal *decimal, double number) {
     char text[40];
     snprintf(text, sizeof text, "%se%d", decimal->digits, decimal->point - decimal->len);
-    return strtod(text, NULL) == number;
+    return c_locale_strtod(text, NULL) == number;
 }
 
 // One more in the last digit.
@@ -307,7 +308,7 @@ static double mantissa_value(struct mantissa *mantissa) {
     if (exponent > 5000) exponent = 5000;
     if (exponent < -5000) exponent = -5000;
     snprintf(text, sizeof text, "%.*se%d", (int)mantissa->len, mantissa->digits, (int)exponent);
-    return strtod(text, NULL);
+    return c_locale_strtod(text, NULL);
 }
 
 static bool accept_word(struct scan *scan, const char *word) {
@@ -339,4 +340,10 @@ bool number_parse_float(const struct string *string, double *out) {
     if (!scan_ends(&scan)) return false;
     *out = is_negative ? -number : number;
     return true;
+}
+
+double number_of_big(const struct string *digits) {
+    double number = 0;
+    (void)number_parse_float(digits, &number); // they are a number
+    return number;
 }

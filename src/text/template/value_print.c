@@ -280,6 +280,10 @@ static enum status repr_object(struct run *run, struct value value, struct text 
         return repr_loop(run, value.loop, text);
     case VALUE_CYCLER:
         return text_append_str(run, text, "<jinja2.utils.Cycler object>");
+    case VALUE_SELF:
+        return text_append_str(run, text, "<TemplateReference None>");
+    case VALUE_BLOCK:
+        return text_append_str(run, text, "<jinja2.runtime.BlockReference object>");
     default:
         return text_append_str(run, text, "<jinja2.utils.Joiner object>");
     }
@@ -312,6 +316,8 @@ static enum status repr_in(struct run *run, struct value value, const struct pri
     case VALUE_INT:
     case VALUE_FLOAT:
         return repr_number(run, value, text);
+    case VALUE_BIG_INT:
+        return text_append_string(run, text, value.string);
     case VALUE_STRING:
         return value.string->is_markup ? repr_markup(run, value.string, text)
                                        : repr_string(run, value.string, text);

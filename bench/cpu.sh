@@ -1,0 +1,110 @@
+#!/bin/bash
+# Device cpu in one call: single ops, then every workload that has a goal, with random weights in the
+# shapes of bench/configs, and the bundled model. Prints a table; RESULTS/cpu.csv has it too,
+# RESULTS/ops.txt all ops, RESULTS/*.json what each bench said. A missed goal is no failure, a failed run
+# is.
+#   bench/cpu.sh [--threads N] [--baseline PROGRAM] [BUILD [RESULTS]]     folders, build/release and build/cpu
+# Each workload runs three times in one process, and the median counts. Goals are those of 16 cores of a
+# Xeon with matrix tiles; on other machines they only say where this one stands.
+#   --threads N           CPU threads; default: all that this process may use
+#   --baseline PROGRAM    another nanovllm: the bundled model's goal is 4 times its speed
+set -u
+cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
+
+threads=0
+baseline=
+while [[ ${1-} == --* ]]; do
+    case $1 in
+    --threads) threads=${2-} ;;
+    --baseline) baseline=${2-} ;;
+    *) echo "cpu.sh: unknown option $1" && exit 2 ;;
+    esac
+    shift 2 || exit 2
+done
+build=${1-build/release}
+results=${2-build/cpu}
+program=$build/nanovllm
+csv=$results/cpu.csv
+num_failed=0
+[[ -x $program ]] || { echo "cpu.sh: there is no $program (cmake --preset release, and build it)" && exit 2; }
+mkdir -p "$results" || exit 2
+
+fail() {
+    echo "FAILED: $*"
+    num_failed=$((num_failed + 1))
+}
+
+# report MODEL NAME FIELD VALUE GOAL: a goal is a lower bound; "-" is none.
+report() {
+    local model=$1 name=$2 field=$3 value=$4 goal=$5 met
+    met=$(awk -v value="$value" -v goal="$goal" 'BEGIN {
+        print (goal == "-" ? "" : value >= goal ? "yes" : "no") }')
+    printf '%s,%s,%s,%s,%s,%s\n' "$model" "$name" "$field" "$value" "$goal" "$met" >>"$csv"
+    printf '%-12s %-22s %-20s %12.2f %10s  %s\n' "$model" "$name" "$field" "$value" "$goal" "$met"
+}
+
+# bench_value PROGRAM JSON FIELD FLAGS...: FIELD of one bench, printed; nothing where it failed.
+bench_value() {
+    local tool=$1 json=$2 field=$3
+    shift 3
+    "$tool" bench --device cpu --threads "$threads" --json --repeat 3 "$@" >"$json" 2>"$json.log" &&
+        sed -n "s/^  \"$field\": \([0-9.e+-]*\),*\$/\1/p" "$json"
+}
+
+# measure MODEL NAME FIELD GOAL FLAGS...: one bench; FIELD of its JSON against the goal.
+measure() {
+    local model=$1 name=$2 field=$3 goal=$4 json value
+    shift 4
+    json=$results/$model-$name.json
+    value=$(bench_value "$program" "$json" "$field" --model "bench/configs/$model" --load-format dummy "$@")
+    [[ -n $value ]] || { fail "$model $name: $(tail -n 1 "$json.log")" && return; }
+    report "$model" "$name" "$field" "$value" "$goal"
+}
+
+# What all threads read of memory, and attention's share of it at 16,000 positions.
+ops() {
+    local log=$results/ops.txt share
+    [[ -x $build/bench_ops ]] || { fail "there is no $build/bench_ops (build the target bench_ops)" && return; }
+    "$build/bench_ops" auto "$threads" 20 >"$log" 2>&1 || { fail "single ops, see $log" && return; }
+    read_rate=$(sed -n 's/^at the end: read \([0-9.]*\) GB.*/\1/p' "$log")
+    report ops memory read_gb_s "$read_rate" -
+    share=$(sed -n 's/^attention 1 x 1, context 16000, BF16 .* \([0-9.]*\) % of .*/\1/p' "$log")
+    [[ -n $share ]] || { fail "no attention at 16,000 positions in $log" && return; }
+    report ops attention-16000 percent_of_bound "$share" 80
+}
+
+# The bundled model on nano-vllm's workload, against 4 times what the baseline does.
+bundled() {
+    local value before goal=-
+    if [[ -n $baseline ]]; then
+        before=$(bench_value "$baseline" "$results/bundled-before.json" throughput_tok_s \
+            --model models/tiny-qwen3)
+        [[ -n $before ]] || { fail "the baseline: $(tail -n 1 "$results/bundled-before.json.log")" && return; }
+        report bundled nano-vllm-before throughput_tok_s "$before" -
+        goal=$(awk -v before="$before" 'BEGIN { print 4 * before }')
+    fi
+    value=$(bench_value "$program" "$results/bundled.json" throughput_tok_s --model models/tiny-qwen3)
+    [[ -n $value ]] || { fail "bundled: $(tail -n 1 "$results/bundled.json.log")" && return; }
+    report bundled nano-vllm throughput_tok_s "$value" "$goal"
+}
+
+lscpu | grep -E '^(Model name|CPU\(s\)|L3)' | tee "$results/cpu.txt"
+echo "model,workload,figure,value,goal,met" >"$csv"
+printf '%-12s %-22s %-20s %12s %10s  %s\n' model workload figure value goal met
+read_rate=
+ops
+# A step of one stream reads 1.19 GB of weights: 95 % of what the threads read.
+one_stream=$(awk -v rate="${read_rate:-0}" 'BEGIN { print rate ? 0.95 * rate / 1.19 : "-" }')
+measure qwen3-0.6b prefill-512 prefill_tok_s 12000 --workload prefill --batch-size 1 --input-len 512
+measure qwen3-0.6b prefill-4x2048 prefill_tok_s 10000 --workload prefill --batch-size 4 --input-len 2048
+measure qwen3-0.6b one-stream decode_tok_s "$one_stream" --workload one-stream --output-len 128
+measure qwen3-0.6b one-stream-16000 decode_tok_s - --workload one-stream --input-len 16000 \
+    --output-len 64 --max-model-len 16384
+measure qwen3-0.6b batch-8 decode_tok_s 700 --workload batch-8 --input-len 128 --output-len 64
+measure qwen3-0.6b batch-32 decode_tok_s 2200 --workload batch-32 --input-len 128 --output-len 64
+measure qwen3-0.6b batch-64 decode_tok_s 3500 --workload batch-64 --input-len 128 --output-len 64
+measure qwen3-0.6b nano-vllm throughput_tok_s 2500 --kv-cache-gib 32
+bundled
+
+[[ $num_failed == 0 ]] || echo "$num_failed failed"
+[[ $num_failed == 0 ]]

@@ -1,0 +1,62 @@
+/* What an instruction set must provide for attention: one span of positions for some query rows of
+ * one kv head. attention.c cuts the work into spans and keeps their results.
+ *
+ * K and V are cached in bf16 or float32, 16 positions (a chunk) after another:
+ *   bf16   K [head_dim/2][16][2]   V [16/2][head_dim][2]     a 32-bit lane holds a pair along the
+ *   f32    K [head_dim][16]        V [16][head_dim]          index that is summed over
+ * Dot products of pairs and matrix tiles take such pairs as they are; other instruction sets make
+ * two floats of a lane with a shift and a mask.
+ *
+ * A row's results depend on its own queries and positions alone, to the bit: never on the other
+ * rows of a panel, nor on values at positions that it does not see, which may be no numbers. Only
+ * the sign of a zero in `acc` may differ. */
+#ifndef BACKEND_CPU_ATTENTION_KERNELS_H
+#define BACKEND_CPU_ATTENTION_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    ATTENTION_SPAN = 64, // positions per online-softmax step; absolute multiples
+    ATTENTION_CHUNK = 16,
+    ATTENTION_CHUNKS = ATTENTION_SPAN / ATTENTION_CHUNK,
+    ATTENTION_PANEL_MAX = 16, // query rows of a tile
+    ATTENTION_SUMS = 16, // partial sums of a row's exponentials
+};
+
+// State goes from span to span.
+struct attention_tile {
+    const void *q; // as the kernels' `queries` says; 64-byte aligned
+    const void *k[ATTENTION_CHUNKS];
+    const void *v[ATTENTION_CHUNKS];
+    // Of the span that the item walks next, to be fetched ahead; those of this one where it is the
+    // last.
+    const void *next_k[ATTENTION_CHUNKS];
+    const void *next_v[ATTENTION_CHUNKS];
+    uint32_t visible[ATTENTION_PANEL_MAX]; // how many of the span's positions a row sees: 0 .. 64;
+        // chunks that no row sees are not read
+    float *max; // [rows] largest score so far, -inf at first
+    float *sum; // [rows][16] sum of exponentials, by lane of the position
+    float *acc; // [rows][head_dim] weighted sum of values
+    float *scores; // [ATTENTION_PANEL_MAX][ATTENTION_SPAN] scratch, 64-byte aligned
+    uint32_t rows; // 1 .. panel_rows
+    uint32_t head_dim; // a multiple of 16
+};
+
+// A panel's queries, scaled.
+enum attention_queries {
+    QUERIES_F32, // float [head_dim][rows]
+    QUERIES_BF16, // bf16 [rows][head_dim], with room for ATTENTION_PANEL_MAX rows
+};
+
+struct attention_kernels {
+    uint32_t panel_rows; // rows of a full panel: a divisor of ATTENTION_ROWS_MAX
+    enum attention_queries queries;
+    void (*span)(const struct attention_tile *tile);
+    // What a thread does before its first span of an item and after the last, with what `begin`
+    // returned; NULL: nothing.
+    unsigned (*begin)(void);
+    void (*end)(unsigned before);
+};
+
+#endif

@@ -1,0 +1,57 @@
+/* What the attention kernels of AVX-512 and of its extensions share: the online softmax. */
+#ifndef BACKEND_CPU_AVX512_ATTENTION_H
+#define BACKEND_CPU_AVX512_ATTENTION_H
+
+#include "backend/cpu/avx512.h"
+#include "base/compiler.h"
+
+// The row's largest score among those it sees; the others become -inf.
+static ALWAYS_INLINE float avx512_mask_row(const struct attention_tile *tile, uint32_t row) {
+    uint32_t visible = tile->visible[row];
+    float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
+    const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
+    __m512 top = lowest;
+    UNROLL for (uint32_t c = 0; c < ATTENTION_CHUNKS; c++) {
+        uint32_t left = visible > c * LANES ? visible - c * LANES : 0;
+        __mmask16 mask = left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+        __m512 score = _mm512_loadu_ps(scores + (size_t)c * LANES);
+        score = _mm512_mask_mov_ps(lowest, mask, score);
+        _mm512_storeu_ps(scores + (size_t)c * LANES, score);
+        top = _mm512_max_ps(top, score);
+    }
+    return _mm512_reduce_max_ps(top);
+}
+
+// A row's gathered values, made smaller by a new maximum.
+static ALWAYS_INLINE void avx512_shrink_row(const struct attention_tile *tile, uint32_t row,
+                                            float shrink) {
+    if (shrink == 1.0f) return; // the maximum stays, as it mostly does
+    const __m512 factor = _mm512_set1_ps(shrink);
+    float *acc = tile->acc + (size_t)row * tile->head_dim;
+    for (uint32_t d = 0; d < tile->head_dim; d += LANES) {
+        _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), factor));
+    }
+}
+
+// The online softmax of all rows; `finish_row` makes exponentials of a row's masked scores and moves
+// its sum and gathered values on to the new maximum, which is in tile->max by then.
+static ALWAYS_INLINE void avx512_softmax_span(const struct attention_tile *tile,
+                                              void (*finish_row)(const struct attention_tile *tile,
+                                                                 uint32_t row, float shrink)) {
+    float before[LANES] = {0}, top[LANES] = {0}, shrink[LANES];
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        before[row] = tile->max[row];
+        top[row] = tile->visible[row] ? avx512_mask_row(tile, row) : before[row];
+    }
+    // All rows in the lanes of one register, as a row is a long chain of dependent steps.
+    __m512 old = _mm512_loadu_ps(before);
+    __m512 largest = _mm512_max_ps(_mm512_loadu_ps(top), old);
+    _mm512_storeu_ps(top, largest);
+    _mm512_storeu_ps(shrink, avx512_exp(_mm512_sub_ps(old, largest)));
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        tile->max[row] = top[row];
+        if (tile->visible[row]) finish_row(tile, row, shrink[row]);
+    }
+}
+
+#endif

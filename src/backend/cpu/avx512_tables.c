@@ -1,0 +1,56 @@
+/* The tables of AVX-512 and of what newer processors add to it. A table takes the kernels of the
+ * one above it, but for those that the new instructions make faster. */
+#include "backend/cpu/avx2.h"
+#include "backend/cpu/avx512.h"
+#include "backend/cpu/avx512_dots.h"
+#include "backend/cpu/sample_weigh.h"
+
+const struct cpu_kernels cpu_kernels_avx512 = {
+    .isa = "avx512",
+    .panel_rows = 12,
+    .linear_bf16 = avx512_linear_bf16,
+    .linear_f32 = avx512_linear_f32,
+    .linear_narrow = avx2_linear_narrow,
+    .narrow_int8 = avx2_narrow_int8,
+    .attention_bf16 = {12, QUERIES_F32, avx512_attention_bf16, NULL, NULL},
+    .attention_f32 = {12, QUERIES_F32, avx512_attention_f32, NULL, NULL},
+    .rms_norm = avx512_rms_norm,
+    .rope_head = avx512_rope_head,
+    .silu_mul = avx512_silu_mul,
+    .pack_bf16 = avx512_pack_bf16,
+    .sample_weigh = sample_weigh_avx512,
+};
+
+const struct cpu_kernels cpu_kernels_avx512_bf16 = {
+    .isa = "avx512-bf16",
+    .panel_rows = 12,
+    .linear_f32 = avx512_linear_f32,
+    .linear_narrow = avx512_dots_linear_narrow,
+    .has_bf16_dots = true,
+    .narrow_bf16 = avx512_narrow_bf16,
+    .narrow_int8 = avx512_narrow_int8,
+    .attention_bf16 = {12, QUERIES_F32, avx512_attention_bf16, NULL, NULL},
+    .attention_f32 = {12, QUERIES_F32, avx512_attention_f32, NULL, NULL},
+    .rms_norm = avx512_rms_norm,
+    .rope_head = avx512_rope_head,
+    .silu_mul = avx512_silu_mul,
+    .pack_bf16 = avx512_pack_bf16,
+    .sample_weigh = sample_weigh_avx512,
+};
+
+const struct cpu_kernels cpu_kernels_amx = {
+    .isa = "amx",
+    .panel_rows = 12,
+    .linear_f32 = avx512_linear_f32,
+    .linear_narrow = amx_linear_narrow,
+    .has_bf16_dots = true,
+    .narrow_bf16 = avx512_narrow_bf16,
+    .narrow_int8 = avx512_narrow_int8,
+    .attention_bf16 = {16, QUERIES_BF16, amx_attention, amx_attention_begin, amx_attention_end},
+    .attention_f32 = {12, QUERIES_F32, avx512_attention_f32, NULL, NULL},
+    .rms_norm = avx512_rms_norm,
+    .rope_head = avx512_rope_head,
+    .silu_mul = avx512_silu_mul,
+    .pack_bf16 = avx512_pack_bf16,
+    .sample_weigh = sample_weigh_avx512,
+};

@@ -1,0 +1,26 @@
+/* Bytes that are in memory, or in an open file from which they are read when they are wanted. */
+#ifndef BASE_BYTE_SOURCE_H
+#define BASE_BYTE_SOURCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct file;
+
+// Borrows what it points to.
+struct byte_source {
+    const void *data; // the first byte, any alignment; NULL: they are in `file`
+    const struct file *file;
+    uint64_t offset; // of the first byte in `file`
+};
+
+// What is left behind the first `bytes`.
+struct byte_source byte_source_skip(struct byte_source source, uint64_t bytes);
+// Bytes [offset, offset + len): where they are in memory, else `room` [len] into which they were
+// read. NULL where that failed; err names the file. Threads may share a source.
+MUST_USE const void *byte_source_get(const struct byte_source *source, uint64_t offset, size_t len,
+                                     void *room, struct err *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* Text by the C locale's rules, whatever locale the host process has set. The only place that uses
+ * what depends on a locale; check_layers refuses the C library's functions elsewhere.
+ *
+ * A thread's locale is changed, never the process's, and put back before a function returns.
+ * Integers and strings need none of this: only %a, %e, %f and %g print a decimal point. */
+#ifndef BASE_C_LOCALE_H
+#define BASE_C_LOCALE_H
+
+#include <locale.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/compiler.h"
+
+locale_t c_locale(void); // for functions that take one (strftime_l); not to be freed
+
+// Around calls of a library that reads or writes numbers by the thread's locale (jansson). `before`
+// is what enter returned.
+locale_t c_locale_enter(void);
+void c_locale_leave(locale_t before);
+
+int c_locale_snprintf(char *out, size_t size, const char *format, ...) PRINTF_LIKE(3, 4);
+int c_locale_vsnprintf(char *out, size_t size, const char *format, va_list args) PRINTF_LIKE(3, 0);
+double c_locale_strtod(const char *text, char **end); // `end` may be NULL
+float c_locale_strtof(const char *text, char **end);
+const char *c_locale_strerror(int number); // in English
+
+// ASCII only. `c` is a byte, signed or not.
+static inline bool c_locale_is_alpha(int c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+static inline bool c_locale_is_digit(int c) {
+    return c >= '0' && c <= '9';
+}
+static inline bool c_locale_is_alnum(int c) {
+    return c_locale_is_alpha(c) || c_locale_is_digit(c);
+}
+
+#endif

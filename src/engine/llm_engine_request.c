@@ -1,0 +1,94 @@
+/* A request from the caller's struct to the scheduler. It is built on the submitter's thread, which
+ * reads nothing of the engine that changes, and accepted on the engine's thread. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "engine/llm_engine_internal.h"
+
+// Keyed by the secret: nobody can make two salts that meet. 0 is the common salt.
+static uint64_t salt_of(const struct llm_engine *engine, const char *salt) {
+    uint64_t hash = XXH3_64bits_withSeed(salt, strlen(salt), engine->secret);
+    return hash ? hash : 1;
+}
+
+static enum status fill_request(const struct llm_engine *engine, struct request *request,
+                                const struct nvllm_request *in, const int32_t *ids, uint32_t count,
+                                struct err *err) {
+    enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
+                                       engine->plan.config.vocab_size, err);
+    if (status) return status;
+    const struct nvllm_sampling_params *params = &request->sampling.params;
+    if (params->num_stop && !engine->tokenizer) {
+        return err_set(err, ERR_INVALID,
+                       "stop strings need the tokenizer, which skip_tokenizer_init left out");
+    }
+    status = output_text_init(&request->text, engine->tokenizer, params->stop, params->num_stop,
+                              in->keep_special_tokens != 0, err);
+    if (status) return status;
+    size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
+    if ((status = buf_reserve(&request->piece, piece, err))) return status;
+
+    uint32_t room = engine->plan.max_model_len - count;
+    uint32_t max_new = (uint32_t)params->max_tokens < room ? (uint32_t)params->max_tokens : room;
+    uint64_t salt = in->cache_salt ? salt_of(engine, in->cache_salt) : 0;
+    status = sequence_create(&request->seq, 0, ids, count, max_new,
+                             engine->plan.scheduler.block_size, salt, err);
+    if (status) return status;
+    request->seq->user = request;
+    request->on_event = in->on_event;
+    request->user_data = in->user_data;
+    request->finish_event_only = in->finish_event_only != 0;
+    return scheduler_check(engine->scheduler, request->seq, err);
+}
+
+enum status llm_engine_build_request(const struct llm_engine *engine,
+                                     const struct nvllm_request *in, struct request **out,
+                                     struct err *err) {
+    *out = NULL;
+    struct request *request = calloc(1, sizeof *request);
+    if (!request) return err_nomem(err, "request");
+    request->times.arrival = clock_seconds();
+    struct token_list encoded = {0};
+    const int32_t *ids = NULL;
+    size_t count = 0;
+    enum status status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, err);
+    if (!status) status = fill_request(engine, request, in, ids, (uint32_t)count, err);
+    token_list_fini(&encoded);
+    if (status) {
+        request_destroy(request);
+        return status;
+    }
+    *out = request;
+    return OK;
+}
+
+enum status llm_engine_submit(struct llm_engine *engine, struct request *request, uint64_t *id,
+                              struct err *err) {
+    return inbox_submit(&engine->inbox, request, id, err);
+}
+
+enum status llm_engine_add_request(struct llm_engine *engine, const struct nvllm_request *in,
+                                   uint64_t *request_id, struct err *err) {
+    struct request *request = NULL;
+    enum status status = inbox_check_open(&engine->inbox, err);
+    if (!status) status = llm_engine_build_request(engine, in, &request, err);
+    if (!status) status = llm_engine_submit(engine, request, request_id, err);
+    if (status) request_destroy(request);
+    return status;
+}
+
+// A request's own stream of random numbers when it brings no seed. Ids are numbers of accepted
+// requests, so that one that is refused changes nobody's tokens.
+static void choose_seed(const struct llm_engine *engine, struct request *request) {
+    const uint64_t key[2] = {engine->plan.seed, request->seq->id};
+    sampling_set_seed(&request->sampling, XXH3_64bits(key, sizeof key));
+}
+
+void llm_engine_accept(struct llm_engine *engine, struct request *request) {
+    choose_seed(engine, request);
+    enum status status = scheduler_add(engine->scheduler, request->seq, NULL);
+    CHECK(!status, "request %llu was checked", (unsigned long long)request->seq->id);
+}

@@ -1,0 +1,105 @@
+#include "model/compose.h"
+
+#include <math.h>
+
+void compose_begin(struct pass *pass) {
+    struct decoder *d = pass->d;
+    const struct backend_fusion *fusion = d->backend->fusion;
+    if (fusion) fusion->step_begin(d->backend, d->fused, pass->cache, pass->step);
+}
+
+void compose_norm(struct pass *pass, const float *weight) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    d->backend->ops->rms_norm(
+        d->backend, &(struct rms_norm_args){.x = pass->has_pending ? w->projected : w->residual,
+                                            .residual = pass->has_pending ? w->residual : NULL,
+                                            .weight = weight,
+                                            .out = w->hidden,
+                                            .rows = pass->step->num_tokens,
+                                            .cols = d->config->hidden_size,
+                                            .eps = d->config->rms_norm_eps});
+    pass->has_pending = false;
+}
+
+void compose_project_in(struct pass *pass, const float *norm, const struct linear *linear,
+                        void *out, bool is_gated) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    const struct backend_ops *ops = d->backend->ops;
+    uint32_t rows = pass->step->num_tokens;
+    const struct project_in_args fused = {
+        .linear = linear,
+        .residual = w->residual,
+        .pending = pass->has_pending ? w->projected : NULL,
+        .norm = norm,
+        .out = out,
+        .hidden = w->hidden,
+        .gate_up = w->gate_up,
+        .rows = rows,
+        .is_gated = is_gated,
+        .eps = d->config->rms_norm_eps,
+    };
+    if (d->backend->fusion && d->backend->fusion->project_in(d->backend, &fused)) {
+        pass->has_pending = false;
+        return;
+    }
+    compose_norm(pass, norm);
+    ops->linear(d->backend, &(struct linear_args){.linear = linear,
+                                                  .x = w->hidden,
+                                                  .out = is_gated ? w->gate_up : out,
+                                                  .rows = rows});
+    if (!is_gated) return;
+    ops->silu_mul(d->backend, &(struct silu_mul_args){.gate_up = w->gate_up,
+                                                      .out = out,
+                                                      .rows = rows,
+                                                      .cols = d->shape.intermediate_size});
+}
+
+void compose_project_out(struct pass *pass, const struct linear *linear, const void *x) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    uint32_t rows = pass->step->num_tokens;
+    const struct project_out_args fused = {
+        .linear = linear, .x = x, .residual = w->residual, .projected = w->projected, .rows = rows};
+    // With several ranks the result is a part of a sum, which joins the stream after comm.
+    bool is_whole = d->comm->world_size == 1;
+    if (is_whole && d->backend->fusion && d->backend->fusion->project_out(d->backend, &fused)) {
+        return;
+    }
+    d->backend->ops->linear(
+        d->backend,
+        &(struct linear_args){.linear = linear, .x = x, .out = w->projected, .rows = rows});
+    compose_add_projected(pass);
+}
+
+void compose_add_projected(struct pass *pass) {
+    struct decoder *d = pass->d;
+    comm_all_reduce(d->comm, d->backend, d->workspace.projected,
+                    (size_t)pass->step->num_tokens * d->config->hidden_size);
+    pass->has_pending = true;
+}
+
+void compose_attend(const struct pass *pass, const struct attention_args *args) {
+    struct backend *backend = pass->d->backend;
+    if (backend->fusion && backend->fusion->attend(backend, args)) return;
+    backend->ops->attention_prepare(backend, args);
+    backend->ops->attention(backend, args);
+}
+
+bool compose_layers(struct pass *pass) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    const struct backend_fusion *fusion = d->backend->fusion;
+    return fusion && fusion->layers(d->backend, d->fused,
+                                    &(struct layers_args){
+                                        .step = pass->step,
+                                        .cache = pass->cache,
+                                        .residual = w->residual,
+                                        .qkv = w->qkv,
+                                        .attended = w->attended,
+                                        .activated = w->activated,
+                                        .rope = d->rope,
+                                        .scale = 1.0f / sqrtf((float)d->config->head_dim),
+                                    });
+}

@@ -1,0 +1,60 @@
+/* Sets of characters: lists of ranges while a class of a regular expression is read, and what they
+ * become in the end, two lookups per character. Properties are those of unicode_table.h. */
+#ifndef TEXT_REGEX_SET_H
+#define TEXT_REGEX_SET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "text/unicode.h"
+
+struct regex_range {
+    uint32_t first, last; // code points, inclusive
+};
+
+// In any order until they are settled. All-zero is empty.
+struct regex_ranges {
+    struct regex_range *data; // [len]
+    size_t len, capacity;
+};
+void regex_ranges_fini(struct regex_ranges *ranges);
+
+MUST_USE enum status regex_ranges_add(struct regex_ranges *ranges, uint32_t first, uint32_t last,
+                                      struct err *err);
+MUST_USE enum status regex_ranges_add_all(struct regex_ranges *ranges,
+                                          const struct regex_ranges *other, struct err *err);
+// The characters of a general category ("Lu", "L") or a script ("Han", "Hani"), [len] bytes; case,
+// "_", "-" and spaces do not matter. *known = false: there is none of this name.
+MUST_USE enum status regex_ranges_add_property(struct regex_ranges *ranges, const char *name,
+                                               size_t len, bool *known, struct err *err);
+// Oniguruma's \d, \h, \s or \w.
+MUST_USE enum status regex_ranges_add_escape(struct regex_ranges *ranges, char letter,
+                                             struct err *err);
+
+// Ascending from then on, with gaps between them: all below want that, and leave it so.
+void regex_ranges_settle(struct regex_ranges *ranges);
+MUST_USE enum status regex_ranges_negate(struct regex_ranges *ranges, struct err *err);
+MUST_USE enum status regex_ranges_intersect(struct regex_ranges *ranges,
+                                            const struct regex_ranges *other, struct err *err);
+bool regex_ranges_equal(const struct regex_ranges *a, const struct regex_ranges *b);
+bool regex_ranges_have(const struct regex_ranges *ranges, uint32_t c);
+
+struct regex_set {
+    uint64_t ascii[2]; // bit c
+    uint16_t page_of[UNICODE_END >> 8]; // index into pages
+    uint64_t (*pages)[4]; // [num_pages], bit c & 255
+    size_t num_pages;
+};
+
+MUST_USE enum status regex_set_init(struct regex_set *set, const struct regex_ranges *ranges,
+                                    struct err *err);
+void regex_set_fini(struct regex_set *set); // all-zero is fine
+
+static inline bool regex_set_has(const struct regex_set *set, uint32_t c) {
+    if (c < 0x80) return set->ascii[c >> 6] >> (c & 63) & 1;
+    return set->pages[set->page_of[c >> 8]][(c & 255) >> 6] >> (c & 63) & 1;
+}
+
+#endif

@@ -1,0 +1,196 @@
+// The flat batch: each row finds its biases, its mask and its token counts, in any copy of the block
+// and for vocabularies whose masks end within a word; the largest step fits.
+#include "engine/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "engine/params.h"
+#include "support/cmocka_all.h"
+
+enum { NUM_SEQS = 5, BLOCK_SIZE = 4, BLOCKS_MAX = 3, TOKENS_MAX = BLOCK_SIZE * BLOCKS_MAX };
+
+// Sequences of one step, each with a sampling of its own.
+struct fixture {
+    struct backend *backend;
+    struct step_limits limits;
+    uint32_t vocab_size, mask_words;
+    struct sampling samplings[NUM_SEQS];
+    struct sequence *seqs[NUM_SEQS];
+    struct scheduled items[NUM_SEQS];
+    struct schedule schedule;
+    struct batch batch;
+};
+
+static struct batch_row row_of(const struct sequence *seq) {
+    return (struct batch_row){seq->user, (uint32_t)seq->id * 10};
+}
+
+// Sequence i runs num_tokens[i] tokens and samples.
+static void init(struct fixture *f, uint32_t vocab_size, const uint32_t num_tokens[NUM_SEQS]) {
+    const struct backend_options options = {
+        .device = "cpu", .cpu_isa = "auto", .threads = 1, .weight_dtype = DTYPE_BF16};
+    *f = (struct fixture){
+        .limits = {.max_num_tokens = NUM_SEQS * TOKENS_MAX,
+                   .max_num_seqs = NUM_SEQS,
+                   .max_positions = TOKENS_MAX,
+                   .max_blocks_per_seq = BLOCKS_MAX},
+        .vocab_size = vocab_size,
+        .mask_words = (vocab_size + 31) / 32,
+    };
+    assert_int_equal(backend_create(&f->backend, &options, NULL), OK);
+    assert_int_equal(batch_init(&f->batch, f->backend, &f->limits, vocab_size, NULL), OK);
+    f->schedule = (struct schedule){
+        .items = f->items, .num_items = NUM_SEQS, .max_items = NUM_SEQS, .num_prefill_tokens = 1};
+    for (uint32_t i = 0; i < NUM_SEQS; i++) {
+        const int32_t prompt[TOKENS_MAX] = {0};
+        assert_int_equal(
+            sequence_create(&f->seqs[i], i + 1, prompt, num_tokens[i], 1, BLOCK_SIZE, 0, NULL), OK);
+        f->seqs[i]->user = &f->samplings[i];
+        f->items[i] = (struct scheduled){f->seqs[i], num_tokens[i], .needs_token = true};
+        for (uint32_t b = 0; b * BLOCK_SIZE < num_tokens[i]; b++) {
+            f->seqs[i]->block_table[b] = i * BLOCKS_MAX + b;
+        }
+    }
+}
+
+static void fini(struct fixture *f) {
+    for (uint32_t i = 0; i < NUM_SEQS; i++) {
+        sequence_destroy(f->seqs[i]);
+        sampling_fini(&f->samplings[i]);
+    }
+    batch_fini(&f->batch, f->backend);
+    backend_destroy(f->backend);
+}
+
+static void add_biases(struct sampling *sampling, uint32_t count, uint32_t i) {
+    sampling->biases = malloc(count * sizeof *sampling->biases);
+    assert_non_null(sampling->biases);
+    sampling->row.bias_count = count;
+    for (uint32_t k = 0; k < count; k++) {
+        sampling->biases[k] = (struct sample_bias){(int32_t)k, (float)(i * 2000 + k)};
+    }
+}
+
+static void add_mask(struct fixture *f, uint32_t i) {
+    f->samplings[i].mask = malloc(f->mask_words * sizeof *f->samplings[i].mask);
+    assert_non_null(f->samplings[i].mask);
+    for (uint32_t k = 0; k < f->mask_words; k++) f->samplings[i].mask[k] = i << 24 | k;
+}
+
+// What the rows of a copy of the batch find.
+static void check(const struct fixture *f, uint32_t num_rows) {
+    uint32_t bytes = f->batch.header->size_bytes;
+    void *copy = malloc(bytes);
+    assert_non_null(copy);
+    memcpy(copy, f->batch.header, bytes);
+    const struct step step = batch_bind(f->batch.header, copy);
+    assert_int_equal(step.num_logits, num_rows);
+    for (uint32_t i = 0; i < NUM_SEQS; i++) {
+        const struct sampling *sampling = &f->samplings[i];
+        const struct sample_row *row = &step.rows[i];
+        uint32_t num_blocks = (f->items[i].num_tokens + BLOCK_SIZE - 1) / BLOCK_SIZE;
+        assert_int_equal(row->counts_slot, 10 * (i + 1));
+        assert_int_equal(row->bias_count, sampling->row.bias_count);
+        assert_int_equal(row->mask != 0, sampling->mask != NULL);
+        if (row->bias_count) {
+            assert_memory_equal(step.biases + row->bias_start, sampling->biases,
+                                row->bias_count * sizeof *sampling->biases);
+        }
+        if (row->mask) {
+            assert_memory_equal(step.masks + (size_t)(row->mask - 1) * f->mask_words,
+                                sampling->mask, f->mask_words * sizeof *sampling->mask);
+        }
+        assert_memory_equal(step.block_tables + i * step.block_table_stride,
+                            f->seqs[i]->block_table, num_blocks * sizeof(int32_t));
+    }
+    for (uint32_t i = NUM_SEQS; i < num_rows; i++) { // padding
+        assert_int_equal(step.rows[i].counts_slot, 0);
+        assert_int_equal(step.rows[i].bias_count, 0);
+        assert_int_equal(step.rows[i].mask, 0);
+    }
+    free(copy);
+}
+
+static const uint32_t vocab_sizes[] = {1, 31, 32, 33, 1000, 151936};
+static const uint32_t mixed_tokens[NUM_SEQS] = {1, 7, 12, 2, 5};
+
+static void test_rows_find_what_is_theirs(void **state) {
+    (void)state;
+    for (size_t v = 0; v < ARRAY_LEN(vocab_sizes); v++) {
+        for (uint32_t which = 0; which < 1u << NUM_SEQS; which++) { // who has biases; others masks
+            struct fixture f;
+            init(&f, vocab_sizes[v], mixed_tokens);
+            for (uint32_t i = 0; i < NUM_SEQS; i++) {
+                bool has_biases = which >> i & 1;
+                if (has_biases) add_biases(&f.samplings[i], 1 + 3 * i, i);
+                if (!has_biases || i == 2) add_mask(&f, i);
+            }
+            batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
+            check(&f, NUM_SEQS);
+            fini(&f);
+        }
+    }
+}
+
+static void test_nothing_to_find(void **state) {
+    (void)state;
+    struct fixture f;
+    init(&f, 1000, mixed_tokens);
+    batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
+    check(&f, NUM_SEQS);
+    assert_int_equal(f.batch.header->num_biases + f.batch.header->num_masks, 0);
+    fini(&f);
+}
+
+static void test_the_largest_step_fits(void **state) {
+    (void)state;
+    static const uint32_t all_tokens[NUM_SEQS] = {12, 12, 12, 12, 12};
+    for (size_t v = 0; v < ARRAY_LEN(vocab_sizes); v++) {
+        struct fixture f;
+        init(&f, vocab_sizes[v], all_tokens);
+        for (uint32_t i = 0; i < NUM_SEQS; i++) {
+            add_biases(&f.samplings[i], PARAMS_LOGIT_BIAS_MAX, i);
+            add_mask(&f, i);
+        }
+        batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
+        check(&f, NUM_SEQS);
+        assert_int_equal(f.batch.header->size_bytes, f.batch.capacity_bytes);
+        fini(&f);
+    }
+}
+
+// A recorded step finds rows and tail at the same places, whatever the tail has.
+static void test_padded_rows_keep_their_places(void **state) {
+    (void)state;
+    static const uint32_t one_token[NUM_SEQS] = {1, 1, 1, 1, 1};
+    struct fixture f;
+    init(&f, 1000, one_token);
+    f.limits.max_num_seqs = 8; // room for padding
+    batch_fini(&f.batch, f.backend);
+    assert_int_equal(batch_init(&f.batch, f.backend, &f.limits, f.vocab_size, NULL), OK);
+    batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 8);
+    check(&f, 8);
+    const struct step bare = batch_bind(f.batch.header, f.batch.header);
+    add_biases(&f.samplings[3], 5, 3);
+    add_mask(&f, 1);
+    batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 8);
+    check(&f, 8);
+    const struct step full = batch_bind(f.batch.header, f.batch.header);
+    assert_ptr_equal(full.rows, bare.rows);
+    assert_ptr_equal(full.block_tables, bare.block_tables);
+    assert_ptr_equal(full.biases, bare.biases);
+    assert_ptr_equal(full.masks, bare.masks);
+    fini(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_find_what_is_theirs),
+        cmocka_unit_test(test_nothing_to_find),
+        cmocka_unit_test(test_the_largest_step_fits),
+        cmocka_unit_test(test_padded_rows_keep_their_places),
+    };
+    return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+// Weights on their way to a GPU, without one: the runtime's functions are stood in for by copies in
+// host memory. Sources of every type and stride, in memory and in a file, and files that end early.
+#include "backend/cuda/staging.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/cuda/cuda_backend.h"
+#include "base/file.h"
+#include "support/cmocka_all.h"
+
+cudaError_t cudaGetDevice(int *device) {
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    (void)flags;
+    *stream = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    (void)flags;
+    *event = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    (void)event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    (void)event, (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    (void)event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags) {
+    (void)flags;
+    *out = malloc(bytes);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *p) {
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    (void)kind, (void)stream;
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+enum status cuda_error(struct err *err, cudaError_t error, const char *what) {
+    return err_set(err, ERR_DEVICE, "%s: error %d", what, (int)error);
+}
+
+// Rows of F32 as long as several rooms, more of them than a piece takes.
+enum { ROWS = 37, COLS = 70000, WIDE = COLS + 5, OFFSET = 3 };
+enum { BYTES_MAX = OFFSET + ROWS * WIDE * 4 };
+
+struct source {
+    char path[64];
+    unsigned char *bytes; // [BYTES_MAX]
+    struct cuda_staging *staging;
+};
+
+static int setup(void **state) {
+    static struct source source = {.path = "/tmp/nanovllm-staging-XXXXXX"};
+    int fd = mkstemp(source.path);
+    source.bytes = malloc(BYTES_MAX);
+    if (fd < 0 || !source.bytes) return -1;
+    uint32_t random = 1;
+    for (size_t i = 0; i < BYTES_MAX; i++) {
+        random = random * 1664525u + 1013904223u;
+        source.bytes[i] = (unsigned char)(random >> 26); // small exponents: no NaN
+    }
+    if (write(fd, source.bytes, BYTES_MAX) != BYTES_MAX) return -1;
+    close(fd);
+    *state = &source;
+    return cuda_staging_create(&source.staging, 2, NULL);
+}
+
+static int teardown(void **state) {
+    struct source *source = *state;
+    cuda_staging_destroy(source->staging);
+    free(source->bytes);
+    return unlink(source->path);
+}
+
+static uint16_t element(const unsigned char *at, enum dtype dtype) {
+    uint16_t half;
+    float value;
+    memcpy(&half, at, sizeof half);
+    if (dtype == DTYPE_BF16) return half;
+    if (dtype == DTYPE_F16) return f32_to_bf16(f16_to_f32(half));
+    memcpy(&value, at, sizeof value);
+    return f32_to_bf16(value);
+}
+
+static void test_every_type_and_stride(void **state) {
+    const struct source *source = *state;
+    const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    const uint32_t strides[] = {COLS, WIDE};
+    struct err err = {0};
+    struct file file;
+    uint16_t *dev = malloc((size_t)ROWS * COLS * sizeof *dev);
+    assert_non_null(dev);
+    assert_int_equal(file_open(&file, source->path, &err), OK);
+    for (size_t i = 0; i < 12; i++) {
+        enum dtype dtype = types[i % 3];
+        uint32_t stride = strides[i / 3 % 2];
+        struct byte_source whole = {.data = i < 6 ? source->bytes : NULL, .file = &file};
+        const struct matrix_slice slice = {byte_source_skip(whole, OFFSET), dtype, ROWS, COLS,
+                                           stride};
+        memset(dev, 0, (size_t)ROWS * COLS * sizeof *dev);
+        if (cuda_staging_copy(source->staging, dev, &slice, &err)) fail_msg("%s", err.message);
+        for (size_t r = 0; r < ROWS; r++) {
+            for (size_t c = 0; c < COLS; c++) {
+                size_t at = OFFSET + (r * stride + c) * dtype_size(dtype);
+                if (dev[r * COLS + c] == element(source->bytes + at, dtype)) continue;
+                fail_msg("case %zu: element [%zu][%zu] differs", i, r, c);
+            }
+        }
+    }
+    file_close(&file);
+    free(dev);
+}
+
+static void test_shorter_file_is_an_error(void **state) {
+    const struct source *source = *state;
+    const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    struct err err = {0};
+    struct file file;
+    uint16_t *dev = malloc((size_t)ROWS * COLS * sizeof *dev);
+    assert_non_null(dev);
+    assert_int_equal(file_open(&file, source->path, &err), OK);
+    const off_t sizes[] = {OFFSET + (off_t)ROWS * COLS * 2 - 1, 1 << 20, 0};
+    for (size_t i = 0; i < 9; i++) {
+        assert_int_equal(truncate(source->path, sizes[i / 3]), 0);
+        const struct matrix_slice slice = {
+            {.file = &file, .offset = OFFSET}, types[i % 3], ROWS, COLS, COLS};
+        assert_int_equal(cuda_staging_copy(source->staging, dev, &slice, &err), ERR_IO);
+        assert_non_null(strstr(err.message, source->path));
+        assert_int_equal(cuda_staging_copy(source->staging, dev, &slice, NULL), ERR_IO);
+    }
+    file_close(&file);
+    free(dev);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_type_and_stride),
+        cmocka_unit_test(test_shorter_file_is_an_error),
+    };
+    return cmocka_run_group_tests_name("cuda_staging", tests, setup, teardown);
+}
