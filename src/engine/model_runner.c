@@ -36,6 +36,7 @@ struct model_runner {
     struct slot slots[MODEL_RUNNER_SLOTS];
     struct step_graph *graphs; // [num_graphs], by graph_index; NULL: no steps are recorded
     uint32_t num_graphs;
+    uint64_t num_replays;
     const float *logits; // dev, of the last pass
 };
 
@@ -256,6 +257,7 @@ static void run_step(struct model_runner *r, const struct step *step,
     const struct step_graph *graph = graph_of(r, step);
     if (graph) {
         r->logits = graph->logits;
+        r->num_replays++;
         r->backend->queue->graph_launch(r->backend, graph->graph);
         return;
     }
@@ -345,6 +347,10 @@ enum status model_runner_wait(struct model_runner *r, uint32_t slot,
                                : r->backend->ops->synchronize(r->backend, err);
     times->forward_seconds += clock_seconds() - start;
     return status;
+}
+
+uint64_t model_runner_num_replays(const struct model_runner *r) {
+    return r->num_replays;
 }
 
 enum status model_runner_read_logits(struct model_runner *r, float *out, uint32_t num_logits,

@@ -57,6 +57,8 @@ MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slo
 // numbers that a recorded step can serve each. 0: not padded.
 uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);
 
+// For tests: the steps so far that ran as recorded ones.
+uint64_t model_runner_num_replays(const struct model_runner *runner);
 // For tests: copies the logits of the last launch, [num_logits][vocab_size], to the host.
 MUST_USE enum status model_runner_read_logits(struct model_runner *runner, float *out,
                                               uint32_t num_logits, struct err *err);

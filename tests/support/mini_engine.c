@@ -31,7 +31,9 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
     check(engine_plan_make(&e->plan, options, &err), &err);
     e->plan.runner.decoder.prefers_layers = prefers_layers;
     struct weights *weights = NULL;
-    check(weights_open(&weights, options->model, &err), &err);
+    check(e->plan.dummy_weights ? weights_open_dummy(&weights, &err)
+                                : weights_open(&weights, options->model, &err),
+          &err);
     check(model_runner_create(&e->runner, &e->plan.runner, weights, &err), &err);
     weights_close(weights);
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
@@ -54,6 +56,11 @@ void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options
 
 void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options) {
     open_with(e, options, true);
+}
+
+void mini_warm_up(struct mini_engine *e) {
+    struct err err = {0};
+    check(model_runner_warm_up(e->runner, &e->batch, &err), &err);
 }
 
 static struct batch_row greedy_of(const struct sequence *seq) {
@@ -86,7 +93,10 @@ static void step(struct mini_engine *e) {
     const struct schedule *schedule = &e->schedule;
     scheduler_schedule(e->scheduler, &e->schedule);
     assert_true(schedule->num_items > 0);
-    batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, 0);
+    uint32_t padded_seqs = schedule->num_prefill_tokens == 0
+                               ? model_runner_padded_seqs(e->runner, schedule->num_items)
+                               : 0;
+    batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, padded_seqs);
     const struct sample_result *results = NULL;
     struct model_runner_times times = {0};
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);

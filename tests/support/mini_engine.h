@@ -1,5 +1,6 @@
 /* The engine below llm_engine, for tests that compare logits: scheduler, batch and model runner
- * over a checkpoint, greedy, without text. Every row of logits that a request saw is kept. */
+ * over a checkpoint, greedy, without text. Steps are padded as llm_engine pads them. Every row of
+ * logits that a request saw is kept. */
 #ifndef TESTS_SUPPORT_MINI_ENGINE_H
 #define TESTS_SUPPORT_MINI_ENGINE_H
 
@@ -34,6 +35,9 @@ struct nvllm_engine_options mini_options(const char *model);
 void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);
 // With all layers as one op wherever the backend can, also for models too small to gain.
 void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options);
+// Before the first mini_run: steps of decodes are recorded where the device and the options allow.
+// Without it they run eagerly.
+void mini_warm_up(struct mini_engine *e);
 void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num_requests);
 void mini_close(struct mini_engine *e);
 
