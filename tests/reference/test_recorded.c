@@ -80,7 +80,8 @@ static void run_free(struct run *run) {
     free(run);
 }
 
-static void expect_same(const struct run *recorded, const struct run *eager, uint32_t num_requests) {
+static void expect_same(const struct run *recorded, const struct run *eager,
+                        uint32_t num_requests) {
     for (uint32_t i = 0; i < num_requests; i++) {
         const struct mini_request *a = &recorded->requests[i], *b = &eager->requests[i];
         assert_int_equal(a->num_tokens, a->max_new);

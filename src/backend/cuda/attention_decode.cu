@@ -33,7 +33,7 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
     for (int i = threadIdx.x; i < u.num_queries * D; i += ATTENDING) {
         int query = i / D, dim = i % D;
         const float *piece =
-            p.partial + ((size_t)first * p.num_heads + u.first_head + query) * STRIDE;
+            of_step(p.partial) + ((size_t)first * p.num_heads + u.first_head + query) * STRIDE;
         size_t step = (size_t)p.num_heads * STRIDE;
         float max = -INFINITY;
         for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&piece[j * step + D]));
@@ -70,7 +70,8 @@ __device__ __forceinline__ void write_found(const decode_params &p, const decode
                 pack_bf16(v[0] * scale, v[1] * scale), pack_bf16(v[2] * scale, v[3] * scale));
             continue;
         }
-        float *piece = p.partial + ((size_t)u.piece * p.num_heads + u.first_head + query) * (D + 2);
+        float *piece =
+            of_step(p.partial) + ((size_t)u.piece * p.num_heads + u.first_head + query) * (D + 2);
 #pragma unroll
         for (int j = 0; j < 4; j++) piece[dim + j] = v[j];
         if (dim == 0) {
@@ -80,14 +81,17 @@ __device__ __forceinline__ void write_found(const decode_params &p, const decode
     }
 }
 
-// Whether this block's piece is the sequence's last that was written, all others being there.
+// Whether this block's piece is the sequence's last that was written, all others being there (rule
+// 13).
 __device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
     __shared__ int is_last;
     __threadfence();
     meet();
     if (threadIdx.x == 0) {
         int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
-        is_last = atomicAdd(counter, 1) == p.splits[u.seq * 2 + 1] - 1;
+        int before = atomicAdd(counter, 1), count = p.splits[u.seq * 2 + 1];
+        check_rule(before < count, 13, count, before);
+        is_last = before == count - 1;
         if (is_last) *counter = 0; // ready for the next layer
     }
     meet();
@@ -100,7 +104,7 @@ template <int D>
 __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumulator<D> &acc,
                             const meeting &m) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     join_weights<D>(acc, m.maxes, m.sums, warp, lane);
     for (int first = 0; first < u.num_queries; first += JOINED) {
         int count = min(u.num_queries - first, JOINED);
@@ -140,7 +144,7 @@ __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_
 template <int D>
 __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slots,
                                        tile_stream<D> &stream, const meeting &m) {
-    if (p.starts_early) wait_for_earlier();
+    if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
         unit_slot<D> &slot = slots[number];
@@ -160,7 +164,7 @@ template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     __shared__ uint64_t barriers[WARPS * CUDA_DECODE_STAGES_MAX];
     if (!p.starts_early) wait_for_earlier();
-    let_next_start();
+    let_next_start(); // rule 5: of a step's first attention after its wait
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int ring_bytes = p.stages * tile_stream<D>::TILE_BYTES;
     auto slots = reinterpret_cast<unit_slot<D> *>(memory + WARPS * ring_bytes);

@@ -134,14 +134,14 @@ template <int D, int STAGES> struct few_tiles {
             int valid = u.length - tile(i) * TILE;
             bool is_new = valid <= TILE && u.has_new;
             uint32_t keys = place_of(i, 0), values = place_of(i, 1), parity = i / STAGES % 2;
-            barrier_wait(barrier_of(i, 0), parity);
+            barrier_wait(barrier_of(i, 0), parity, "keys of tile", i);
             if (is_new) s.heads.patch(keys, 0, valid - 1, lane);
             float scores[4];
             tile_scores<D>(scores, q, keys, valid, p.scale, lane);
             __syncwarp();
             find(i + STAGES);
             copy(i + STAGES, 0);
-            barrier_wait(barrier_of(i, 1), parity);
+            barrier_wait(barrier_of(i, 1), parity, "values of tile", i);
             if (is_new) s.heads.patch(values, 1, valid - 1, lane);
             if (valid < TILE) zero_values<D>(values, valid, lane);
             take_scores<D>(acc, scores, values, lane);
@@ -155,7 +155,7 @@ template <int D, int STAGES> struct few_tiles {
 template <int D, int STAGES>
 __device__ void write_found(const few_params &p, const few_unit &u,
                             const few_shared<D, STAGES> &s) {
-    __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < u.num_queries * D; i += THREADS) {
         weighed mine = join_block<D, WARPS>(s.values, s.maxes, s.sums, u.num_queries, i / D, i % D);
         out[i] = __float2bfloat16(__fdividef(mine.value, mine.sum));
@@ -184,7 +184,7 @@ __device__ void join_found(const few_params &p, const few_unit &u, const cluster
                            const few_shared<D, STAGES> &s) {
     int dims = D / c.size, share = u.num_queries * dims;
     const float *pushed = s.values + WARPS * u.num_queries * D;
-    __nv_bfloat16 *out = p.out + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < share; i += THREADS) {
         int query = i / dims;
         float max = -INFINITY, sum = 0, value = 0, values[CLUSTER_MAX];
@@ -213,7 +213,7 @@ __device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cluster_place c = this_place();
     few_unit u = unit_of(p, blockIdx.x / c.size);
-    if (!u.length) return; // nothing is wanted, of all blocks of the cluster
+    if (!u.length) return; // nothing is wanted, of all blocks of the cluster (rule 4)
     bool has_last = (u.length - 1) / TILE % c.size == c.rank;
     u.has_new &= has_last;
     u.writes_cache &= has_last;
@@ -229,7 +229,7 @@ __device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
     prefetch_floats(p.k_norm, D, threadIdx.x);
     __syncthreads();
     if (c.size > 1) cluster_arrive();
-    if (p.starts_early) wait_for_earlier();
+    if (p.starts_early) wait_for_earlier(); // rule 5
     s.heads.template prepare<WARPS>(p, u, s.rope, warp, lane);
     __syncthreads();
     accumulator<D> acc = {};
@@ -240,14 +240,14 @@ __device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
     if (c.size == 1) return write_found<D, STAGES>(p, u, s);
     cluster_wait(); // the others' barriers are there
     push_found<D, STAGES>(u, c, s);
-    barrier_wait(shared_address(&s.pushed), 0);
+    barrier_wait(shared_address(&s.pushed), 0, "what the cluster found");
     join_found<D, STAGES>(p, u, c, s);
 }
 
 template <int D, int STAGES> __device__ __forceinline__ void few_body(const few_params &p) {
     extern __shared__ __align__(128) char memory[];
     NV_IF_TARGET(NV_PROVIDES_SM_90,
-                 (if (!p.starts_early) wait_for_earlier(); let_next_start();
+                 (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
                   run_block<D, STAGES>(p, *reinterpret_cast<few_shared<D, STAGES> *>(memory));))
 }
 template <int D> __global__ void __launch_bounds__(THREADS, 2) few_kernel(few_params p) {

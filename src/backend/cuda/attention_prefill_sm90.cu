@@ -122,7 +122,7 @@ template <int D> struct prefill {
         barrier_init_done();
     }
 
-    // One arrival per warp: what it waited for and read is free.
+    // One arrival per warp: what it waited for and read is free (rule 9).
     static __device__ __forceinline__ void release(uint32_t barrier) {
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
@@ -131,11 +131,11 @@ template <int D> struct prefill {
     // The thread that takes items off the counter. Each that is begun takes a number, so the last
     // number is known: whoever gets it leaves the counter as the next launch wants it.
     static __device__ void schedule(const prefill_params &p, const places &m) {
-        int pairs = p.num_heads / p.heads, num_items = p.counts[0] * pairs;
+        int pairs = p.num_heads / p.heads, num_items = of_step(p.counts)[0] * pairs;
         uint32_t parity = 0;
         for (int index = blockIdx.x;; parity ^= 1) {
             item w = {};
-            barrier_wait(m.next_empty, parity ^ 1);
+            barrier_wait(m.next_empty, parity ^ 1, "the next item to be taken");
             // Sequence, token, position, number of queries. Read before it is known to be one.
             int4 tile = p.tiles[min(index / pairs, p.max_tiles - 1)];
             int number = 0;
@@ -178,11 +178,11 @@ template <int D> struct prefill {
             int row_after = box_row(p, w, first - KV, lane); // comes while this one waits
             int boxes = (min(w.num_positions - first, KV) + p.box_rows - 1) / p.box_rows;
             if (first == 0 && last_begins) release(last_begins);
-            barrier_wait(empty + at.stage * 8, at.parity ^ 1);
+            barrier_wait(empty + at.stage * 8, at.parity ^ 1, "a free place for a tile,", at.stage);
             if (lane == 0) barrier_expect(full + at.stage * 8, boxes * p.box_rows * D * 2);
             __syncwarp();
             if (row >= 0) {
-                copy_box(to + at.stage * TILE_BYTES, map, half * (HALF_BYTES / 2), row,
+                copy_box(to + at.stage * TILE_BYTES, of_step(map), half * (HALF_BYTES / 2), row,
                          full + at.stage * 8);
             }
             row = row_after;
@@ -196,7 +196,8 @@ template <int D> struct prefill {
             int skipped = p.heads == 1 ? g * ROWS : 0, head = w.first_head + (p.heads == 1 ? 0 : g);
             int slot = at.stage * GROUPS + g;
             uint32_t full = m.queries_full + slot * 8;
-            barrier_wait(m.queries_empty + slot * 8, at.parity ^ 1);
+            barrier_wait(m.queries_empty + slot * 8, at.parity ^ 1, "a free place for queries,",
+                         slot);
             if (lane == 0) {
                 m.b->shares[at.stage][g] = {w.position + skipped, min(w.num_tokens - skipped, ROWS),
                                             (w.token + skipped) * p.num_heads + head,
@@ -209,7 +210,7 @@ template <int D> struct prefill {
             }
             __syncwarp();
             if (w.num_positions && lane < HALVES) {
-                copy_box(m.queries + slot * QUERY_BYTES + lane * QUERY_HALF, &p.queries,
+                copy_box(m.queries + slot * QUERY_BYTES + lane * QUERY_HALF, of_step(&p.queries),
                          head * D + lane * (HALF_BYTES / 2), w.token + skipped, full);
             }
         }
@@ -221,7 +222,7 @@ template <int D> struct prefill {
         ring_place<QUERY_STAGES> queries = {};
         ring_place<KEY_STAGES> keys = {};
         for (uint32_t parity = 0;; parity ^= 1) {
-            barrier_wait(m.next_full, parity);
+            barrier_wait(m.next_full, parity, "the next item");
             item w = m.b->next;
             copy_queries(p, m, w, queries, lane);
             queries.advance();
@@ -233,7 +234,7 @@ template <int D> struct prefill {
     static __device__ void copy_values(const prefill_params &p, const places &m, int lane) {
         ring_place<VALUE_STAGES> values = {};
         for (uint32_t parity = 0;; parity ^= 1) {
-            barrier_wait(m.next_full, parity);
+            barrier_wait(m.next_full, parity, "the next item");
             item w = m.b->next;
             release(m.next_empty);
             if (!w.num_positions) return;
@@ -286,14 +287,15 @@ template <int D> struct prefill {
             return m.values + values.stage * TILE_BYTES;
         }
         __device__ __forceinline__ share take() const {
-            barrier_wait(m.queries_full + slot() * 8, at.parity);
+            barrier_wait(m.queries_full + slot() * 8, at.parity, "queries in place", slot());
             return m.b->shares[at.stage][group];
         }
         __device__ __forceinline__ void wait_keys() const {
-            barrier_wait(m.keys_full + keys.stage * 8, keys.parity);
+            barrier_wait(m.keys_full + keys.stage * 8, keys.parity, "keys in place", keys.stage);
         }
         __device__ __forceinline__ void wait_values() const {
-            barrier_wait(m.values_full + values.stage * 8, values.parity);
+            barrier_wait(m.values_full + values.stage * 8, values.parity, "values in place",
+                         values.stage);
         }
         __device__ __forceinline__ void wait_turn() const {
             named_wait(TURN_BARRIER + group, GROUPS * GROUP_THREADS);
@@ -347,7 +349,7 @@ template <int D> struct prefill {
         products_wait<1>();
         hold(w.o);
         r.release_values();
-        write(w, p.out + (size_t)q.out_row * D, p.num_heads * D, q.num_tokens);
+        write(w, of_step(p.out) + (size_t)q.out_row * D, p.num_heads * D, q.num_tokens);
         if (!is_end) r.wait_keys(); // they are there: a branch, as in step
         products_wait<0>();
         hold(w.s);

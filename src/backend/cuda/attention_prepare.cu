@@ -24,7 +24,8 @@ template <int D>
 __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cache, int slot,
                                     int kv_head) {
     int block = slot / p.block_size, position = slot % p.block_size;
-    return cache + (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
+    return of_step(cache) +
+           (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
 }
 
 // q goes back, k and v to the cache.
@@ -47,8 +48,8 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
     wait_for_earlier();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     int token = blockIdx.x, chunk = lane % shape::WIDTH, heads = p.num_heads + 2 * p.num_kv_heads;
-    int slot = p.slot_mapping[token];
-    const float *rope = p.rope + (size_t)p.positions[token] * D;
+    int slot = of_step(p.slot_mapping)[token];
+    const float *rope = p.rope + (size_t)of_step(p.positions)[token] * D;
     for (int start = warp * shape::HEADS; start < heads; start += TURNS * warps * shape::HEADS) {
         half_pair<D> h[TURNS] = {};
         __nv_bfloat16 *row[TURNS];
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
         for (int t = 0; t < TURNS; t++) {
             head[t] = start + t * warps * shape::HEADS + lane / shape::WIDTH;
             has_work[t] = head[t] < heads && chunk < shape::LANES;
-            row[t] = p.qkv + ((size_t)token * heads + head[t]) * D;
+            row[t] = of_step(p.qkv) + ((size_t)token * heads + head[t]) * D;
             if (has_work[t]) h[t].load(row[t], chunk);
         }
 #pragma unroll

@@ -133,8 +133,9 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
         .few_size = cuda->step.few_size,
         .is_dense = cuda->step.is_dense,
         .prepares = prepares,
-        .starts_early = prepares && args->layer > 0, // the first layer has waited
+        .starts_early = prepares && cuda->step.has_attended,
     };
+    cuda->step.has_attended = true;
     if (choice.few_size) {
         cuda_attention_few_launch(args, &view, &choice, cuda->stream);
         return;

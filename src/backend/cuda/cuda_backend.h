@@ -20,6 +20,7 @@ struct cuda_step {
     bool runs_layers; // decode_layers.cu runs all layers
     int few_size; // as in struct cuda_attention_choice
     bool is_dense; // likewise
+    bool has_attended; // an attention has been launched, which waits (rule 5 of handover.cuh)
 };
 
 struct cuda_backend {

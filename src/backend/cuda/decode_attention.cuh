@@ -160,8 +160,10 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
         const uint4 *piece = pieces + ((size_t)first_unit * GROUP + query) * PIECE_CHUNKS;
         for (int j = 0; j < num_before; j += 4, piece += 4 * step) {
             flagged values[4], sums[4];
-            flagged_wait(values, piece + dim / 2, step, num_before - j, w.tick);
-            flagged_wait(sums, piece + D / 2, step, num_before - j, w.tick);
+            // Rule 12: lower units' pieces, and blocks take units in ascending order.
+            int unit = first_unit + j * kv_heads;
+            flagged_wait(values, piece + dim / 2, step, num_before - j, w.tick, unit, kv_heads);
+            flagged_wait(sums, piece + D / 2, step, num_before - j, w.tick, unit, kv_heads);
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 if (j + k >= num_before) break;

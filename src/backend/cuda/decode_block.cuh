@@ -70,21 +70,30 @@ __device__ __forceinline__ void computing_sync() {
 }
 
 // All blocks meet between phases: what is stored before arriving is seen after waiting, past the
-// L1.
+// L1 (rule 11).
 template <int D> __device__ __forceinline__ void arrive(worker<D> &w) {
     computing_sync();
     w.meetings++;
     if (w.thread) return;
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(w.a.arrived) : "memory");
 }
+// Nobody arrives for the next meeting but one before this block has.
+__device__ __forceinline__ void check_meeting(wait_watch &watch, uint32_t meeting,
+                                              uint32_t arrived) {
+    uint32_t wanted = meeting * gridDim.x;
+    check_rule(arrived < wanted + gridDim.x, 11, wanted, arrived);
+    if (arrived < wanted) watch.turn("all blocks at meeting", meeting, wanted, arrived);
+}
 template <int D> __device__ __forceinline__ void wait_for_blocks(const worker<D> &w) {
     if (w.thread == 0) {
         uint32_t arrived = 0;
+        wait_watch watch;
         while (arrived < w.meetings * gridDim.x) {
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                          : "=r"(arrived)
                          : "l"(w.a.arrived)
                          : "memory");
+            if constexpr (CHECKED) check_meeting(watch, w.meetings, arrived);
         }
     }
     computing_sync();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/cuda/attention_tile.cuh"
+#include "backend/cuda/handover.cuh"
 #include "backend/cuda/head_lanes.cuh"
 #include "backend/cuda/head_share.cuh"
 
@@ -83,7 +84,7 @@ template <int D> struct __align__(16) unit_heads {
         for (int task = warp; task < u.num_tasks(); task += WARPS) {
             int other = task - u.num_queries; // 0: key, 1: value
             head_share<D> one;
-            one.load(head_of<D>(p, u, task), lane);
+            one.load(of_step(head_of<D>(p, u, task)), lane);
             if (p.prepares && other < 1) {
                 one.prepare(other < 0 ? p.q_norm : p.k_norm, p.eps, rope, lane);
             }
@@ -107,7 +108,7 @@ template <int D> struct __align__(16) unit_heads {
             for (int t = 0; t < TURNS; t++) {
                 task[t] = start + t * shape::HEADS + lane / shape::WIDTH;
                 has_work[t] = task[t] < num_tasks && chunk < shape::LANES;
-                if (has_work[t]) h[t].load(head_of<D>(p, u, task[t]), chunk);
+                if (has_work[t]) h[t].load(of_step(head_of<D>(p, u, task[t])), chunk);
             }
 #pragma unroll
             for (int t = 0; t < TURNS; t++) {
@@ -138,7 +139,7 @@ template <int D> struct __align__(16) unit_heads {
         int block, place;
         split_position(u.slot, p.block_size, &block, &place);
         size_t row = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
-        return (is_value ? p.values : p.keys) + row * D;
+        return of_step(is_value ? p.values : p.keys) + row * D;
     }
 
     __device__ __forceinline__ void load_queries(uint32_t(&q)[D / 16][2], int lane) const {

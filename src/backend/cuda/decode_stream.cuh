@@ -149,10 +149,11 @@ template <int D> struct tile_stream {
 
     // Waits for the oldest tile; issue() fills its place again.
     __device__ __forceinline__ uint32_t oldest() const {
-        NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (barrier_wait(barriers + newest * 8, (lap & 1) ^ 1);),
-                          (if (p.stages == 4) copy_wait<3>(); if (p.stages == 3) copy_wait<2>();
-                           if (p.stages == 2) copy_wait<1>(); if (p.stages == 1) copy_wait<0>();
-                           __syncwarp();))
+        NV_IF_ELSE_TARGET(
+            NV_PROVIDES_SM_90,
+            (barrier_wait(barriers + newest * 8, (lap & 1) ^ 1, "tile in place", newest);),
+            (if (p.stages == 4) copy_wait<3>(); if (p.stages == 3) copy_wait<2>();
+             if (p.stages == 2) copy_wait<1>(); if (p.stages == 1) copy_wait<0>(); __syncwarp();))
         return ring + newest * TILE_BYTES;
     }
 };

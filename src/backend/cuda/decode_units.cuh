@@ -95,7 +95,7 @@ __device__ __forceinline__ void prepare_units(const decode_params &p, unit_slot<
     decode_unit u = walk.take();
     prefetch_floats(p.q_norm, D, lane);
     prefetch_floats(p.k_norm, D, lane);
-    if (p.starts_early) wait_for_earlier();
+    if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
         unit_slot<D> &slot = slots[number];

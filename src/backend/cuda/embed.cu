@@ -11,7 +11,7 @@ namespace {
 __global__ void embed_kernel(const uint4 *table, const int32_t *tokens,
                              const sample_result *previous, uint4 *out, int vocab_start,
                              int vocab_size, int vectors) {
-    let_next_start();
+    let_next_start(); // rule 6: an ordinary launch
     int token = tokens[blockIdx.x];
     if (token < 0 && previous) token = previous[-1 - token].token_id;
     int row = token - vocab_start;

@@ -134,7 +134,7 @@ struct cuda_attention_choice {
     int few_size;
     bool is_dense; // linear_stream.cu computes qkv, and attention_few.cu leaves it shared memory
     bool prepares; // attention_prepare is done on the way; all sequences have one query token
-    bool starts_early; // does not wait for the work lists: an attention of this step has
+    bool starts_early; // reads its lists and cache before its wait: rule 5 of handover.cuh
 };
 
 // All experts of a layer, bf16 as the checkpoint has them.

@@ -97,11 +97,11 @@ __device__ __forceinline__ void copy_weights(const batch_params &p, const batch_
 template <typename S>
 __device__ __forceinline__ void copy_rows(const batch_params &p, const batch_addresses &m,
                                           int stage, int step) {
-    copy_box(m.ring + stage * S::STAGE_BYTES + WEIGHT_BYTES, &p.x, step * INPUTS, 0,
+    copy_box(m.ring + stage * S::STAGE_BYTES + WEIGHT_BYTES, of_step(&p.x), step * INPUTS, 0,
              m.full + stage * 8);
 }
 
-// One thread. Weights are constant: as many as there is room for need not wait.
+// One thread. Weights are constant: as many as there is room for need not wait (rule 1).
 template <typename S>
 __device__ void copy_all(const batch_params &p, const batch_addresses &m, const batch_share &s) {
     int ahead = min(s.end - s.begin, S::STAGES);
@@ -110,7 +110,7 @@ __device__ void copy_all(const batch_params &p, const batch_addresses &m, const 
     for (int i = 0; i < ahead; i++) copy_rows<S>(p, m, i, s.begin + i);
     ring_place<S::STAGES> at = {0, 0};
     for (int step = s.begin + ahead; step < s.end; step++, at.advance()) {
-        barrier_wait(m.empty + at.stage * 8, at.parity);
+        barrier_wait(m.empty + at.stage * 8, at.parity, "a free stage,", at.stage);
         copy_weights<S>(p, m, s, at.stage, step);
         copy_rows<S>(p, m, at.stage, step);
     }
@@ -125,7 +125,7 @@ __device__ __forceinline__ void multiply_all(float (&c)[S::ROWS / 8][4], const b
         uint32_t stage = m.ring + at.stage * S::STAGE_BYTES;
         uint64_t a = operand(stage + group * GROUP_OUTPUTS * INPUTS_BYTES, 0);
         uint64_t b = operand(stage + WEIGHT_BYTES, 0);
-        barrier_wait(m.full + at.stage * 8, at.parity);
+        barrier_wait(m.full + at.stage * 8, at.parity, "weights and x of stage", at.stage);
         products_begin();
 #pragma unroll
         for (int i = 0; i < INPUTS / 16; i++) {
@@ -220,8 +220,8 @@ __device__ __forceinline__ void finish(const batch_params &p, const batch_share 
 #pragma unroll
             for (int j = 0; j < 8; j++) v[j] = silu(v[j]) * up[j];
         }
-        if (p.kind == ADDED) add8(v, p.out + at);
-        *reinterpret_cast<uint4 *>(p.out + at) = pack_bf16(v);
+        if (p.kind == ADDED) add8(v, of_step(p.out) + at);
+        *reinterpret_cast<uint4 *>(of_step(p.out) + at) = pack_bf16(v);
     }
 }
 
@@ -265,12 +265,12 @@ __device__ __forceinline__ void run_block(const batch_params &p, char *memory) {
         multiply_all<S>(c, m, s, warp / 4);
         named_wait(GROUP_BARRIER, COMPUTING); // the ring has been read
         write_sums<S>(c, reinterpret_cast<float *>(shared->ring), warp / 4);
-        wait_for_earlier(); // long since over; but this thread is to see what it wrote
+        wait_for_earlier(); // rule 2; long since over
         named_wait(GROUP_BARRIER, COMPUTING);
         if (p.split > 1) meet(warp);
         finish<S>(p, s, m.ring);
     }
-    // Nobody leaves whose sums are still read.
+    // Nobody leaves whose sums are still read (rule 14).
     if (p.split > 1) cluster_arrive_relaxed();
     if (p.split > 1) cluster_wait();
 }

@@ -77,7 +77,7 @@ __device__ __forceinline__ result_addends load_bias(const few_params &p, const r
     return a;
 }
 __device__ __forceinline__ float residual_of(const few_params &p, const result_place &r) {
-    return p.residual && r.is_there ? __bfloat162float(p.residual[r.at]) : 0;
+    return p.residual && r.is_there ? __bfloat162float(of_step(p.residual)[r.at]) : 0;
 }
 
 // The sums of a block's warps in shared memory, [WARPS][ROWS][STRIDE], and of squares
@@ -133,11 +133,11 @@ __device__ __forceinline__ void write_result(const few_params &p, const result_p
         y = silu(y) * up;
     }
     if (p.residual) {
-        p.residual[r.at] = __float2bfloat16(addends.residual + y);
+        of_step(p.residual)[r.at] = __float2bfloat16(addends.residual + y);
     } else if (p.out_is_float) {
-        static_cast<float *>(p.out)[r.at] = y;
+        of_step(static_cast<float *>(p.out))[r.at] = y;
     } else {
-        static_cast<__nv_bfloat16 *>(p.out)[r.at] = __float2bfloat16(y);
+        of_step(static_cast<__nv_bfloat16 *>(p.out))[r.at] = __float2bfloat16(y);
     }
 }
 

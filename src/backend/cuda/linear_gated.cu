@@ -79,9 +79,9 @@ __device__ void copy_tiles(const gated_params &p, const gated_addresses &m, int 
         int output = place.column + rank * p.columns;
         for (int k = 0; k < p.num_steps; k++, at.advance()) {
             uint32_t full = m.full + at.stage * 8, stage = m.stages + at.stage * STAGE_BYTES;
-            barrier_wait(m.empty + at.stage * 8, at.parity);
+            barrier_wait(m.empty + at.stage * 8, at.parity, "both blocks to read stage", at.stage);
             barrier_expect(full, STAGE_BYTES);
-            copy_box(stage, &p.x, k * INPUTS, row, full);
+            copy_box(stage, of_step(&p.x), k * INPUTS, row, full);
             copy_box_to_all(stage + X_BYTES + rank * COLUMNS * INPUTS_BYTES, &p.weight, k * INPUTS,
                             output, full, (1 << CLUSTER) - 1);
         }
@@ -104,7 +104,7 @@ __device__ __forceinline__ void multiply_tile(float (&c)[OUTPUTS / 8][4], const 
         uint32_t stage = m.stages + at.stage * STAGE_BYTES;
         uint64_t a = operand(stage + group * GROUP_ROWS * INPUTS_BYTES, 0);
         uint64_t b = operand(stage + X_BYTES, 0);
-        barrier_wait(m.full + at.stage * 8, at.parity);
+        barrier_wait(m.full + at.stage * 8, at.parity, "weights and x of stage", at.stage);
         products_begin();
 #pragma unroll
         for (int i = 0; i < INPUTS / 16; i++) {
@@ -158,7 +158,7 @@ __device__ __forceinline__ void write_tile(const float (&c)[OUTPUTS / 8][4], con
     constexpr int BLOCKS = COLUMNS / 8;
 #pragma unroll
     for (int half = 0; half < 2; half++, row += 8) {
-        __nv_bfloat16 *out = p.out + (size_t)row * p.columns;
+        __nv_bfloat16 *out = of_step(p.out) + (size_t)row * p.columns;
 #pragma unroll
         for (int b = 0; b < BLOCKS; b += 4) {
             uint32_t v[4];
@@ -218,7 +218,7 @@ __device__ __forceinline__ void run_block(const gated_params &p, char *memory) {
         take_registers<COMPUTE_REGISTERS>();
         multiply_tiles(p, m, rank, warp / 4);
     }
-    // Nobody leaves whose memory the other still writes to.
+    // Nobody leaves whose memory the other still writes to (rule 14).
     cluster_arrive();
     cluster_wait();
 }

@@ -13,7 +13,7 @@
  *
  * Launch: a block per 16 outputs; its warps take every n-th piece of the inputs and meet in shared memory.
  * A row's sums run in one order for 1 to 8 rows, and in one for 9 to 16. The first weights are on
- * their way before the kernel in front has ended (launch.cuh). */
+ * their way before the kernel in front has ended (rule 1 of handover.cuh). */
 #include "backend/cuda/linear_few.cuh"
 
 namespace {
@@ -54,7 +54,7 @@ __device__ __forceinline__ uint4 load_weights(const few_params &p, int row, int 
 __device__ __forceinline__ uint4 load_inputs(const few_params &p, int row, int column,
                                              float *squares) {
     if (row >= p.rows || column >= p.in) return make_uint4(0, 0, 0, 0);
-    uint4 x = *reinterpret_cast<const uint4 *>(p.x + (size_t)row * p.in + column);
+    uint4 x = *reinterpret_cast<const uint4 *>(of_step(p.x) + (size_t)row * p.in + column);
     if (!p.norm) return x;
     const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll

@@ -66,7 +66,9 @@ template <int TILES, bool GATED> struct tile_copies {
         int there = 0;
         for (int i = 0; i < s.num_copies + s.ahead; i++) {
             if (i >= s.ahead) {
+                wait_watch watch;
                 while (!*is_open && !barrier_test(copied + there * 8, 0)) {
+                    barrier_turn(watch, copied + there * 8, 0, "copy", there);
                 }
                 if (!*is_open) there++;
             }
@@ -82,7 +84,7 @@ template <int TILES, bool GATED> struct tile_copies {
         return there;
     }
     __device__ __forceinline__ void wait(int there) const {
-        for (int i = there; i < s.num_copies; i++) barrier_wait(copied + i * 8, 0);
+        for (int i = there; i < s.num_copies; i++) barrier_wait(copied + i * 8, 0, "copy", i);
     }
 };
 
@@ -160,7 +162,7 @@ __device__ __forceinline__ void load_x(uint4 (&x)[K::LINES][2], const __nv_bfloa
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int line = has_line<K>(i, num_lines) ? i * WARPS * LINE : 0;
-            x[i][h] = __ldcg(reinterpret_cast<const uint4 *>(from + line + h * 32));
+            x[i][h] = __ldcg(reinterpret_cast<const uint4 *>(of_step(from) + line + h * 32));
         }
     }
 }
@@ -270,7 +272,7 @@ __device__ __forceinline__ void run_block(const stream_params &s, char *memory, 
     __syncwarp();
     float acc[K::PAIRS][K::CHAINS][4] = {}, squares[2] = {};
     if (K::NORM) norm_x<K>(x, squares, norm, num_lines);
-    barrier_wait(shared_address(&b.full), 0);
+    barrier_wait(shared_address(&b.full), 0, "all weights");
     multiply_tiles<K>(acc, x, weights, half_bytes, num_lines);
     __syncthreads(); // the sums of all warps take the place of weights, which all have read
     auto &found = *reinterpret_cast<typename K::sums *>(memory);

@@ -48,12 +48,12 @@ __global__ void __launch_bounds__(THREADS_MAX)
     for (int t = 0; t < TURNS; t++) {
         int i = t * blockDim.x + threadIdx.x;
         if (i >= vectors) break;
-        uint4 v = x[start + i];
+        uint4 v = of_step(x)[start + i];
         if (residual) {
-            uint4 r = residual[start + i];
+            uint4 r = of_step(residual)[start + i];
             v = make_uint4(add_pair(v.x, r.x), add_pair(v.y, r.y), add_pair(v.z, r.z),
                            add_pair(v.w, r.w));
-            residual[start + i] = v;
+            of_step(residual)[start + i] = v;
         }
         row[t] = v;
         const uint32_t words[4] = {v.x, v.y, v.z, v.w};
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
         float4 w0 = IS_AHEAD ? ahead[t][0] : weight[i * 2];
         float4 w1 = IS_AHEAD ? ahead[t][1] : weight[i * 2 + 1];
         uint4 v = row[t];
-        out[start + i] =
+        of_step(out)[start + i] =
             make_uint4(pack_bf16(bf16_low(v.x) * scale * w0.x, bf16_high(v.x) * scale * w0.y),
                        pack_bf16(bf16_low(v.y) * scale * w0.z, bf16_high(v.y) * scale * w0.w),
                        pack_bf16(bf16_low(v.z) * scale * w1.x, bf16_high(v.z) * scale * w1.y),

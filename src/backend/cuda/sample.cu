@@ -42,7 +42,7 @@ struct sample_params {
 // The logits as the model gave them. Weights: temperature 1, none dropped.
 __device__ row_view raw_view(const sample_params &p, int row) {
     row_view v = {};
-    v.logits = p.logits + (size_t)row * p.vocab_size;
+    v.logits = of_step(p.logits) + (size_t)row * p.vocab_size;
     v.tile_max = &p.parts[(size_t)row * p.num_tiles].raw_max;
     v.vocab_size = p.vocab_size;
     v.num_tiles = p.num_tiles;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan_kernel(sample_params p) 
     wait_for_earlier();
     int row = blockIdx.x / p.scan_blocks, part = blockIdx.x % p.scan_blocks;
     int warp = threadIdx.x / 32, tile = part * SCAN_WARPS + warp;
-    const sample_row how = p.rows[row];
+    const sample_row how = of_step(p.rows)[row];
     if (p.team_size > 1 && part == 0 && is_shared(how)) {
         team_bins &first = p.bins[row * 3];
         for (int b = threadIdx.x; b < NUM_BINS; b += blockDim.x) first.count[b] = first.mass[b] = 0;
@@ -393,8 +393,8 @@ __global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
     __shared__ row_team team, alone;
     wait_for_earlier();
     int row = blockIdx.x / p.team_size;
-    const sample_row &how = p.rows[row];
-    sample_result *result = &p.results[row];
+    const sample_row &how = of_step(p.rows)[row];
+    sample_result *result = &of_step(p.results)[row];
     const tile_part *parts = p.parts + (size_t)row * p.num_tiles;
     int rank = blockIdx.x % p.team_size, size = is_shared(how) ? p.team_size : 1;
     if (rank >= size) return;

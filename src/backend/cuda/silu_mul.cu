@@ -16,9 +16,9 @@ __global__ void silu_mul_kernel(const uint4 *gate_up, uint4 *out, int rows, int 
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
     for (int row = blockIdx.y; row < rows; row += gridDim.y) {
-        uint4 gate = gate_up[(size_t)row * 2 * vectors + i];
-        uint4 up = gate_up[((size_t)row * 2 + 1) * vectors + i];
-        out[(size_t)row * vectors + i] =
+        uint4 gate = of_step(gate_up)[(size_t)row * 2 * vectors + i];
+        uint4 up = of_step(gate_up)[((size_t)row * 2 + 1) * vectors + i];
+        of_step(out)[(size_t)row * vectors + i] =
             make_uint4(silu_mul_pair(gate.x, up.x), silu_mul_pair(gate.y, up.y),
                        silu_mul_pair(gate.z, up.z), silu_mul_pair(gate.w, up.w));
     }

@@ -49,10 +49,12 @@ struct ring_writer {
         int i = index++;
         if (i % COPYING != warp) return;
         int slot = ring.slot_of(i);
-        if (i >= ring.num_slots) barrier_wait(ring.empty + slot * 8, ring.parity_of(i) ^ 1);
+        if (i >= ring.num_slots) {
+            barrier_wait(ring.empty + slot * 8, ring.parity_of(i) ^ 1, "readers of slot", slot);
+        }
         uint32_t full = ring.full + slot * 8, to = ring.slots + slot * SLOT_BYTES;
         uint32_t bytes = width * 2;
-        if (lane == 0) {
+        if (lane == 0) { // rule 8
             barrier_expect(full, SLOT_OUTPUTS * bytes);
             if (width == in) copy_bulk(to, rows, SLOT_OUTPUTS * bytes, full, policy);
         }
@@ -106,7 +108,7 @@ __device__ __forceinline__ void take_slot(float (&acc)[2][4], const ring_view &r
     reader.is_odd = row & 1;
     reader.weights = ring.slots + slot * SLOT_BYTES + row * row_bytes + lane % 4 * 16;
     reader.x = x + min(row, num_rows - 1) * stride + lane % 4 * 16;
-    barrier_wait(ring.full + slot * 8, ring.parity_of(index));
+    barrier_wait(ring.full + slot * 8, ring.parity_of(index), "weights in slot", slot);
     if (width == SLOT_INPUTS) {
         constexpr int LINES = SLOT_INPUTS / SLOT_STEP / SHARERS;
         slot_reader::line lines[LINES];
@@ -119,7 +121,7 @@ __device__ __forceinline__ void take_slot(float (&acc)[2][4], const ring_view &r
             reader.add(acc, reader.load(k));
         }
     }
-    __syncwarp();
+    __syncwarp(); // rule 9
     if (lane == 0) barrier_arrive(ring.empty + slot * 8);
 }
 
