@@ -326,7 +326,8 @@ struct backend_queue {
                               struct err *err);
 
     // Ops between begin and end are recorded, not run, with the pointers and sizes they are given.
-    // After a failed end nothing is being recorded.
+    // *out is NULL, or a recording of the same ops that the new one replaces, in its memory where
+    // the device can. After a failed end nothing is being recorded and *out is NULL.
     enum status (*graph_begin)(struct backend *backend, struct err *err);
     enum status (*graph_end)(struct backend *backend, struct backend_graph **out, struct err *err);
     void (*graph_launch)(struct backend *backend, struct backend_graph *graph);

@@ -9,7 +9,13 @@
 #include "base/jwrite.h"
 #include "engine/params.h"
 
-enum { DEFAULT_MODEL_LEN_MAX = 4096 };
+enum {
+    DEFAULT_MODEL_LEN_MAX = 4096,
+    TRIAL_BLOCKS = 1, // of the KV cache that steps are recorded with
+    // For kernels that no step of the warm-up runs, which a device loads when they are first
+    // launched: all machine code of the CUDA backend is 4 MB, and memory comes in pieces of 2 MiB.
+    LATER_BYTES = 16 << 20,
+};
 
 // The option's name has been checked against the table.
 static enum quantization quantization_of(const char *name) {
@@ -93,20 +99,12 @@ static enum status choose_lengths(struct engine_plan *plan,
     return OK;
 }
 
-// What a device takes beside the plan: recorded steps, and each tensor's rounding up.
-static size_t device_reserve_bytes(const struct engine_plan *plan) {
-    const size_t graphs = 256u << 20, tensor = 1u << 20, tensors_per_layer = 10;
-    return graphs + tensor * tensors_per_layer * plan->config.num_layers;
-}
-
+// Of a device: at most so many, of which engine_plan_fill_memory leaves what there is room for.
 static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequence_bytes) {
     size_t fixed = plan->weights_bytes + plan->workspace_bytes;
     size_t available = plan->memory_available_bytes;
-    if (plan->backend->queue) {
-        fixed += device_reserve_bytes(plan);
-        return available > fixed ? available - fixed : 0;
-    }
     size_t left = available > fixed ? available - fixed : 0;
+    if (plan->backend->queue) return left;
     size_t bytes = left / 4;
     if (bytes > (size_t)(default_kv_gib_max * gib)) bytes = (size_t)(default_kv_gib_max * gib);
     // Without a prefix cache, more than every active sequence at full length can never be used.
@@ -123,6 +121,11 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
     if (*dtype == backend->kv_cache_dtype || backend->has_f32_kv_cache) return OK;
     return err_set(err, ERR_UNSUPPORTED, "kv_cache_dtype is %s, the device %s keeps %s alone", name,
                    backend->name, backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
+}
+
+// Slots are int32_t.
+static uint64_t most_blocks(const struct engine_plan *plan) {
+    return (uint64_t)INT32_MAX / plan->scheduler.block_size;
 }
 
 static enum status choose_kv_cache(struct engine_plan *plan,
@@ -156,20 +159,41 @@ static enum status choose_kv_cache(struct engine_plan *plan,
                 plan->max_model_len, (double)sequence_bytes / gib);
         }
     }
+    plan->fills_memory = !num_blocks && plan->backend->queue;
     if (!num_blocks) {
         num_blocks = kv_bytes_by_default(plan, sequence_bytes) / plan->kv_block_bytes;
         // Too few are refused by what they would need together with all else.
         if (num_blocks < max_blocks_per_seq) num_blocks = max_blocks_per_seq;
     }
-    uint64_t most = (uint64_t)INT32_MAX / block_size; // slots are int32_t
-    if (num_blocks > most) num_blocks = most;
+    if (num_blocks > most_blocks(plan)) num_blocks = most_blocks(plan);
     if (!num_blocks || plan->kv_block_bytes > SIZE_MAX / 4 / (size_t)num_blocks) {
         return err_set(err, ERR_UNSUPPORTED, "a KV cache of %llu blocks of %zu bytes",
                        (unsigned long long)num_blocks, plan->kv_block_bytes);
     }
-    spec.num_blocks = (uint32_t)num_blocks;
-    plan->scheduler.num_blocks = spec.num_blocks;
+    plan->scheduler.num_blocks = (uint32_t)num_blocks;
+    spec.num_blocks = plan->fills_memory ? TRIAL_BLOCKS : plan->scheduler.num_blocks;
     plan->runner.kv_cache = spec;
+    return OK;
+}
+
+enum status engine_plan_fill_memory(struct engine_plan *plan, struct err *err) {
+    size_t left = 0, total = 0, block_bytes = plan->kv_block_bytes;
+    enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
+    if (status) return status;
+    size_t before = plan->memory_left_bytes, available = plan->memory_available_bytes;
+    size_t taken = (before > left ? before - left : 0) + LATER_BYTES;
+    // The runner gives its present cache back first.
+    size_t room = available + block_bytes * plan->runner.kv_cache.num_blocks;
+    uint64_t num_blocks = room > taken ? (room - taken) / block_bytes : 0;
+    uint32_t one_sequence = plan->runner.decoder.limits.max_blocks_per_seq;
+    if (num_blocks < one_sequence) {
+        return err_set(err, ERR_NOMEM,
+                       "needs %.2f GiB for the KV cache of max_model_len %u, has %.2f of %.2f left",
+                       (double)(block_bytes * one_sequence) / gib, plan->max_model_len,
+                       (double)(room > taken ? room - taken : 0) / gib, (double)available / gib);
+    }
+    if (num_blocks > most_blocks(plan)) num_blocks = most_blocks(plan);
+    plan->scheduler.num_blocks = plan->runner.kv_cache.num_blocks = (uint32_t)num_blocks;
     return OK;
 }
 
@@ -192,6 +216,7 @@ static enum status find_memory(struct engine_plan *plan, double utilization, str
     enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
     size_t share = (size_t)(utilization * (double)total);
     plan->memory_available_bytes = left < share ? left : share;
+    plan->memory_left_bytes = left;
     return status;
 }
 

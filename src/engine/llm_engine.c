@@ -83,8 +83,12 @@ static enum status create_scheduler(struct llm_engine *engine, struct err *err) 
     struct scheduler_config config = engine->plan.scheduler;
     engine->secret = secret_make(); // cached prefixes are found by hash: nobody is to forge one
     config.hash_seed = engine->secret;
-    enum status status = scheduler_create(&engine->scheduler, &config, err);
-    if (!status) status = count_slots_init(&engine->count_slots, config.max_num_seqs, err);
+    return scheduler_create(&engine->scheduler, &config, err);
+}
+
+static enum status create_flights(struct llm_engine *engine, struct err *err) {
+    const struct scheduler_config config = engine->plan.scheduler;
+    enum status status = count_slots_init(&engine->count_slots, config.max_num_seqs, err);
     if (status) return status;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         struct flight *flight = &engine->flights[i];
@@ -97,6 +101,16 @@ static enum status create_scheduler(struct llm_engine *engine, struct err *err) 
         if (status) return status;
     }
     return OK;
+}
+
+// And then the KV cache, where it fills the memory that all else leaves.
+static enum status warm_up(struct llm_engine *engine, struct err *err) {
+    struct engine_plan *plan = &engine->plan;
+    struct batch *batch = &engine->flights[0].batch;
+    enum status status = model_runner_warm_up(engine->runner, batch, err);
+    if (status || !plan->fills_memory) return status;
+    if ((status = engine_plan_fill_memory(plan, err))) return status;
+    return model_runner_set_cache(engine->runner, &plan->runner.kv_cache, batch, err);
 }
 
 // A token beyond the model's output would be sampled and then have no text; the other way round,
@@ -165,12 +179,12 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
     if (!status) status = tokenizer_status;
     if (status) goto fail;
     if ((status = check_vocabulary(engine, err))) goto fail;
+    if ((status = create_flights(engine, err))) goto fail;
+    if ((status = warm_up(engine, err))) goto fail;
     if ((status = create_scheduler(engine, err))) goto fail;
     const struct inbox_bounds bounds = {(uint32_t)options->max_num_waiting,
                                         (uint64_t)options->max_waiting_tokens};
     if ((status = inbox_init(&engine->inbox, bounds, err))) goto fail;
-    status = model_runner_warm_up(engine->runner, &engine->flights[0].batch, err);
-    if (status) goto fail;
     init_stats(engine, clock_seconds() - start);
     free(load);
     *out = engine;

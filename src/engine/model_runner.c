@@ -231,8 +231,9 @@ void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int3
     r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
 }
 
-static enum status record(struct model_runner *r, const struct step *step, struct step_graph *graph,
-                          struct err *err) {
+// Records the step, in the place of what was recorded for as many sequences before.
+static enum status try_record(struct model_runner *r, const struct step *step,
+                              struct step_graph *graph, struct err *err) {
     const struct backend_queue *queue = r->backend->queue;
     enum status status = queue->graph_begin(r->backend, err);
     if (status) return status;
@@ -240,6 +241,22 @@ static enum status record(struct model_runner *r, const struct step *step, struc
     sample(r, step);
     graph->logits = r->logits;
     return queue->graph_end(r->backend, &graph->graph, err);
+}
+
+static void forget_graph(struct model_runner *r, struct step_graph *graph) {
+    r->backend->queue->graph_destroy(r->backend, graph->graph);
+    graph->graph = NULL;
+}
+
+// False, after a warning: such steps are to run eagerly.
+static bool record(struct model_runner *r, const struct step *step) {
+    struct step_graph *graph = &r->graphs[graph_index(step->num_seqs)];
+    struct err why = {0};
+    if (!try_record(r, step, graph, &why)) return true;
+    forget_graph(r, graph);
+    log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
+                step->num_seqs, why.message);
+    return false;
 }
 
 // The recorded step that serves this one; NULL: none does.
@@ -280,25 +297,27 @@ static void warm_up_linears(struct model_runner *r) {
     decoder_warm_up(r->decoder, r->max_num_tokens);
 }
 
-// Runs a step of padding alone, which loads its kernels, then records it where `records`.
-static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
-                                   bool *records, struct err *err) {
-    const struct backend_ops *ops = r->backend->ops;
+// A step of padding alone, built in `batch`.
+static struct step padding_of(const struct model_runner *r, struct batch *batch,
+                              uint32_t num_seqs) {
     const struct schedule nothing = {0};
     batch_build(batch, &nothing, 1, NULL, num_seqs);
     struct step step = batch_bind(batch->header, r->batch);
     step.previous = r->results;
+    return step;
+}
+
+// Runs a step of padding, which loads its kernels, then records it where `records`.
+static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
+                                   bool *records, struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    const struct step step = padding_of(r, batch, num_seqs);
     ops->upload(r->backend, r->batch, batch->header, batch->header->size_bytes);
     r->logits = decoder_forward(r->decoder, r->cache, &step);
     sample(r, &step);
     enum status status = ops->synchronize(r->backend, err);
-    if (status || !*records) return status;
-    struct err why = {0};
-    if (record(r, &step, &r->graphs[graph_index(num_seqs)], &why)) {
-        *records = false;
-        log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
-                    num_seqs, why.message);
-    }
+    if (status) return status;
+    *records = *records && record(r, &step);
     return ops->synchronize(r->backend, err);
 }
 
@@ -313,6 +332,28 @@ enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, st
         if (status) return status;
     }
     return OK;
+}
+
+enum status model_runner_set_cache(struct model_runner *r, const struct kv_cache_spec *spec,
+                                   struct batch *batch, struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    ops->kv_cache_destroy(r->backend, r->cache);
+    r->cache = NULL;
+    enum status status = ops->kv_cache_create(r->backend, spec, &r->cache, err);
+    if (status || !r->graphs) return status;
+    bool records = true;
+    for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
+        num_seqs = model_runner_padded_seqs(r, num_seqs + 1);
+        struct step_graph *graph = &r->graphs[graph_index(num_seqs)];
+        if (!graph->graph) continue;
+        const struct step step = padding_of(r, batch, num_seqs);
+        if (records) {
+            records = record(r, &step);
+        } else {
+            forget_graph(r, graph); // it has the pointers of the old cache
+        }
+    }
+    return ops->synchronize(r->backend, err);
 }
 
 enum status model_runner_launch(struct model_runner *r, const struct batch_header *batch,

@@ -31,6 +31,11 @@ void model_runner_destroy(struct model_runner *runner); // NULL is fine
 // `batch` is overwritten.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
+// Before the first launch: another KV cache takes the place of the runner's, in what was recorded
+// too. After an error there is none. `batch` is overwritten.
+MUST_USE enum status model_runner_set_cache(struct model_runner *runner,
+                                            const struct kv_cache_spec *spec, struct batch *batch,
+                                            struct err *err);
 
 struct model_runner_times {
     double forward_seconds, sample_seconds; // added to

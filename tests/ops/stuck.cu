@@ -14,13 +14,12 @@ enum { THREADS = 64 };
 // The second warp waits for an arrival that does not come.
 __global__ void barrier_kernel() {
     __shared__ uint64_t barrier;
-    NV_IF_TARGET(NV_PROVIDES_SM_90,
-                 (if (threadIdx.x == 0) {
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (if (threadIdx.x == 0) {
                      barrier_init(shared_address(&barrier), 1);
                      barrier_init_done();
                  } __syncthreads();
-                  if (threadIdx.x >= 32)
-                      barrier_wait(shared_address(&barrier), 0, "what nobody brings,", 7);))
+                                     if (threadIdx.x >= 32) barrier_wait(
+                                         shared_address(&barrier), 0, "what nobody brings,", 7);))
 }
 
 // One thread waits for a value that nobody stores.

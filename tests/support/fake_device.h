@@ -25,7 +25,8 @@ enum fake_fault {
 
 struct fake_device_counts {
     long live; // allocations, events and graphs that nobody has given back
-    uint32_t num_graphs; // recorded
+    uint32_t num_graphs; // recorded, those that replaced others too
+    size_t taken_bytes; // of the memory
     uint32_t num_graph_launches;
     uint32_t num_waits;
     uint32_t num_given_back_early; // memory given back with commands still to run
@@ -36,8 +37,9 @@ void fake_device_reset(void);
 // The n-th (1: the next) occasion of that kind fails.
 void fake_device_fail_at(enum fake_fault fault, uint32_t n);
 int fake_device_has_failed(void); // the fault has happened
-// What the device says that it has, free and in all.
+// What the device has in all; allocations, matrices and the KV cache take their bytes of it.
 void fake_device_set_memory(size_t bytes);
+void fake_device_set_graph_bytes(size_t bytes); // what a recorded step takes; 0 at first
 struct fake_device_counts fake_device_counts(void);
 
 #endif
