@@ -1,17 +1,16 @@
 #include "backend/cuda/gemm_trial.h"
 
+#include "backend/cuda/gemm_contest.h"
 #include "base/check.h"
 
 enum {
     ALGORITHMS = 8, // of cuBLASLt's, timed per shape
-    WAYS_MAX = ALGORITHMS + 8,
-    ROUNDS = 5, // that are timed
-    SHORT_RUNS = 4, // of a short task at once
     PADDED_ROWS_MAX = 512, // up to which ways are timed with a bucket's largest row count
 };
 
-static const float never_ms = 1e30f; // of a way that does not run
-static const float late_ms = 1e-3f; // what a kernel of cuBLASLt's costs beside its own time
+// What a kernel of cuBLASLt's costs a step of short ones beside its own time: one that neither begins
+// early nor lets the next one begin keeps those around it waiting.
+static const float late_ms = 1e-3f;
 
 // One product's descriptors. C is row-major [rows][out], which cuBLAS reads as its transpose:
 // [out x rows] = W [in x out] transposed times x [in x rows].
@@ -166,128 +165,94 @@ static void *pad(struct cuda_linear_task *task, cudaStream_t stream) {
     return memory;
 }
 
-// The ways that a task could go, and what was measured of them.
-struct contest {
-    struct gemm_way ways[WAYS_MAX];
-    float ms[WAYS_MAX];
+// The ways that a task could go. Earlier ones win ties: ours, which send less through memory.
+struct trial {
+    const struct cuda_gemm *gemm;
+    const struct cuda_linear_task *task;
+    cudaStream_t stream;
+    struct gemm_way ways[GEMM_WAYS_MAX];
     int num_ways;
 };
 
-static void enter(struct contest *c, const struct gemm_way *way) {
-    CHECK(c->num_ways < WAYS_MAX, "num_ways=%d", c->num_ways);
-    c->ways[c->num_ways++] = *way;
+static void enter(struct trial *t, const struct gemm_way *way) {
+    CHECK(t->num_ways < GEMM_WAYS_MAX, "num_ways=%d", t->num_ways);
+    t->ways[t->num_ways++] = *way;
 }
 
-static void enter_cublas(struct contest *c, const struct cuda_gemm *g,
-                         const struct cuda_linear_task *task) {
+static void enter_cublas(struct trial *t) {
     cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
-    int count = propose(g, task, results);
+    int count = propose(t->gemm, t->task, results);
     for (int i = 0; i < count; i++) {
-        enter(c, &(struct gemm_way){.kind = GEMM_CUBLAS, .has_algo = 1, .algo = results[i].algo});
+        enter(t, &(struct gemm_way){.kind = GEMM_CUBLAS, .has_algo = 1, .algo = results[i].algo});
     }
 }
 
 // Those that do not take the task drop out in their first run.
-static void enter_ours(struct contest *c) {
+static void enter_ours(struct trial *t) {
     for (uint32_t split = 1; split <= CUDA_BATCH_SPLIT_MAX; split *= 2) {
-        enter(c, &(struct gemm_way){.kind = GEMM_BATCH, .split = split});
+        enter(t, &(struct gemm_way){.kind = GEMM_BATCH, .split = split});
     }
-    enter(c, &(struct gemm_way){.kind = GEMM_GATED});
+    enter(t, &(struct gemm_way){.kind = GEMM_GATED});
 }
 
-static bool is_long(const struct cuda_linear_task *task) {
-    return task->rows > PADDED_ROWS_MAX;
-}
-
-// `count` runs one behind the other, as launches of a step are: ours begin before the one in front
-// has ended. Small weights come from the L2 then, which in a step they do not. never_ms: it does
-// not run.
-static float time_runs(const struct cuda_gemm *g, const struct cuda_linear_task *task,
-                       const struct gemm_way *way, int count, cudaStream_t stream) {
-    float ms = never_ms;
-    cudaEventRecord(g->start, stream);
+// gemm_contest's run, as launches of a step are: ours begin before the one in front has ended. Small
+// weights come from the L2 then, which in a step they do not.
+static float time_runs(void *context, int number, int count) {
+    const struct trial *t = context;
+    const struct cuda_gemm *g = t->gemm;
+    float ms = GEMM_NEVER_MS;
+    cudaEventRecord(g->start, t->stream);
     for (int i = 0; i < count; i++) {
-        if (!gemm_run_way(g, task, way, stream)) return never_ms;
+        if (!gemm_run_way(g, t->task, &t->ways[number], t->stream)) return GEMM_NEVER_MS;
     }
-    cudaEventRecord(g->stop, stream);
+    cudaEventRecord(g->stop, t->stream);
     if (cudaEventSynchronize(g->stop) || cudaEventElapsedTime(&ms, g->start, g->stop)) {
-        return never_ms;
+        return GEMM_NEVER_MS;
     }
     return ms;
 }
 
-// A way that is far behind after one round will not win, and a first start is not to wait for it.
-static void drop_slow(struct contest *c) {
-    float best = never_ms;
-    for (int i = 0; i < c->num_ways; i++) best = c->ms[i] < best ? c->ms[i] : best;
-    for (int i = 0; i < c->num_ways; i++) {
-        if (c->ms[i] > best * 1.3f) c->ms[i] = never_ms;
+// A long task runs into the limit of the device's power, as it will in steps that are full of them.
+static bool time_ways(struct trial *t, struct gemm_way *way) {
+    struct gemm_contest contest = {
+        .num_ways = t->num_ways,
+        .is_long = t->task->rows > PADDED_ROWS_MAX,
+        .run = time_runs,
+        .context = t,
+    };
+    for (int i = 0; i < t->num_ways && !contest.is_long; i++) {
+        if (t->ways[i].kind == GEMM_CUBLAS) contest.late_ms[i] = late_ms;
     }
-}
-
-// Ways take turns, so that what changes with time, clocks above all, is the same for all of them.
-// Of a short task the least time counts, for nothing makes a run faster than it is and there are
-// too few for a median. A long one runs into the limit of the device's power, as it will in steps
-// that are full of them, and the whole time counts.
-static void measure(struct contest *c, const struct cuda_gemm *g,
-                    const struct cuda_linear_task *task, cudaStream_t stream) {
-    bool whole = is_long(task);
-    for (int round = 0; round <= ROUNDS; round++) {
-        for (int i = 0; i < c->num_ways; i++) {
-            if (round > 0 && c->ms[i] == never_ms) continue;
-            float ms = time_runs(g, task, &c->ways[i], whole ? 1 : SHORT_RUNS, stream);
-            if (round <= 1 || ms == never_ms) { // the first round warms up
-                c->ms[i] = ms;
-            } else if (whole) {
-                c->ms[i] += ms;
-            } else if (ms < c->ms[i]) {
-                c->ms[i] = ms;
-            }
-        }
-        if (round == 1) drop_slow(c);
-    }
-}
-
-// Earlier ones win ties within the noise: ours, which send less through memory. Of a short task
-// cuBLASLt's have to be better by what the kernels around them lose, since a kernel that neither
-// begins early nor lets the next one begin keeps those waiting. False: none runs.
-static bool winner(const struct contest *c, bool whole, struct gemm_way *way) {
-    float best = never_ms;
-    for (int i = 0; i < c->num_ways; i++) {
-        bool is_late = !whole && c->ways[i].kind == GEMM_CUBLAS;
-        float ms = c->ms[i] == never_ms || !is_late ? c->ms[i] : c->ms[i] + SHORT_RUNS * late_ms;
-        if (ms >= best * 0.98f) continue;
-        best = ms;
-        *way = c->ways[i];
-    }
-    return best != never_ms;
+    int winner = gemm_contest_winner(&contest);
+    if (winner >= 0) *way = t->ways[winner];
+    return winner >= 0;
 }
 
 // Timing and freeing memory would end a capture.
 static bool first_proposed(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                            struct gemm_way *way) {
-    struct contest contest = {.num_ways = 0};
-    enter_cublas(&contest, g, task);
-    if (contest.num_ways > 0) *way = contest.ways[0];
-    return contest.num_ways > 0;
+    struct trial trial = {.gemm = g, .task = task};
+    enter_cublas(&trial);
+    if (trial.num_ways > 0) *way = trial.ways[0];
+    return trial.num_ways > 0;
 }
 
 bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                  cudaStream_t stream, struct gemm_way *way, bool *is_timed) {
     *is_timed = !is_capturing(stream);
     if (!*is_timed) return first_proposed(g, task, way);
-    struct contest contest = {.num_ways = 0};
-    struct cuda_linear_task trial = *task;
+    struct cuda_linear_task padded = *task;
+    struct trial trial = {.gemm = g, .task = &padded, .stream = stream};
     bool was_well = cudaPeekAtLastError() == cudaSuccess;
-    void *memory = pad(&trial, stream);
+    void *memory = pad(&padded, stream);
     // The same product, but what is added to may not be touched.
-    if (task->is_added && !memory) trial.out = task->scratch;
-    trial.is_added = false;
-    enter_ours(&contest);
-    enter_cublas(&contest, g, &trial);
-    measure(&contest, g, &trial, stream);
+    if (task->is_added && !memory) padded.out = task->scratch;
+    padded.is_added = false;
+    enter_ours(&trial);
+    enter_cublas(&trial);
+    bool is_chosen = time_ways(&trial, way);
     cudaFree(memory); // waits for what uses it
     // No memory for a trial, or a way that was refused, is no fault of the step's.
     if (was_well) (void)cudaGetLastError();
-    return winner(&contest, is_long(task), way);
+    return is_chosen;
 }
