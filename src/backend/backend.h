@@ -456,6 +456,7 @@ struct backend {
     enum quantization quantization;
     enum dtype kv_cache_dtype; // of a KV cache that does not ask for one
     bool has_f32_kv_cache; // else only kv_cache_dtype
+    uint32_t num_timed; // shapes so far for which ops were timed, since no file knew the fastest
 };
 
 // Picks a backend by options->device; an unknown name lists the known ones.

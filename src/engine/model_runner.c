@@ -286,15 +286,29 @@ static void run_step(struct model_runner *r, const struct step *step,
     times->sample_seconds += clock_seconds() - sampling;
 }
 
-// Row counts for which a device may choose different kernels: 1 to 16 by doubling, multiples of 16,
-// and from 512 on by doubling again.
+// The next of the row counts for which a device may choose different kernels: 1 to 16 by doubling,
+// multiples of 16, from 512 on by doubling again, and max_num_tokens as the last.
+static uint32_t next_warm_rows(const struct model_runner *r, uint32_t rows) {
+    bool doubles = rows < WARM_ROWS_STEP || rows >= WARM_ROWS_MANY;
+    uint32_t next = doubles ? (rows ? rows * 2 : 1) : rows + WARM_ROWS_STEP;
+    return next < r->max_num_tokens ? next : r->max_num_tokens;
+}
+
+// Takes seconds where the device times its matrix products, and says so then.
 static void warm_up_linears(struct model_runner *r) {
-    for (uint32_t rows = 1; rows < r->max_num_tokens;) {
+    struct log_progress progress = {0};
+    uint32_t total = 0, done = 0;
+    for (uint32_t rows = 0; rows < r->max_num_tokens; total++) rows = next_warm_rows(r, rows);
+    for (uint32_t rows = 0; rows < r->max_num_tokens;) {
+        rows = next_warm_rows(r, rows);
         decoder_warm_up(r->decoder, rows);
-        bool doubles = rows < WARM_ROWS_STEP || rows >= WARM_ROWS_MANY;
-        rows = doubles ? rows * 2 : rows + WARM_ROWS_STEP;
+        done++;
+        if (!r->backend->num_timed) continue;
+        log_progress(&progress, done, total,
+                     "first start of this model on %s: timing matrix products",
+                     r->backend->description);
     }
-    decoder_warm_up(r->decoder, r->max_num_tokens);
+    log_progress_end(&progress);
 }
 
 // A step of padding alone, built in `batch`.
@@ -323,7 +337,6 @@ static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, 
 
 enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, struct err *err) {
     if (!r->backend->queue || !samples_on_device(r)) return OK;
-    log_info("warming up %s", r->backend->description);
     warm_up_linears(r);
     bool records = r->graphs != NULL;
     for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {

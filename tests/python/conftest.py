@@ -38,6 +38,12 @@ def small(**options: Any) -> dict[str, Any]:
     return {"device": DEVICE, "threads": 1, "num_kvcache_blocks": 64, "cache_dir": "", **options}
 
 
+def complaints(stderr: str) -> str:
+    """What a program wrote there, without the line of a GPU's first start."""
+    first = "nanovllm: first start of this model on "
+    return "".join(line for line in stderr.splitlines(True) if not line.startswith(first))
+
+
 @pytest.fixture(scope="session")
 def llm() -> Any:
     """One engine for the tests that leave nothing behind in it."""

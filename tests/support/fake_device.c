@@ -74,7 +74,7 @@ static struct {
     uint32_t num_ids;
     struct command recorded[RECORD_MAX];
     uint32_t num_recorded;
-    bool is_recording, is_broken;
+    bool is_recording, is_broken, times_linears;
     size_t memory_bytes, graph_bytes, cache_bytes;
     enum fake_fault fault;
     uint32_t occasions_left;
@@ -99,6 +99,10 @@ int fake_device_has_failed(void) {
 
 void fake_device_set_memory(size_t bytes) {
     fake.memory_bytes = bytes;
+}
+
+void fake_device_set_timing(void) {
+    fake.times_linears = true;
 }
 
 void fake_device_set_graph_bytes(size_t bytes) {
@@ -387,6 +391,7 @@ static void fake_rms_norm(struct backend *backend, const struct rms_norm_args *a
 }
 
 static void fake_linear(struct backend *backend, const struct linear_args *args) {
+    backend->num_timed += fake.times_linears;
     enqueue(backend, &(struct command){.kind = LINEAR, .as.linear = *args});
 }
 

@@ -40,6 +40,7 @@ int fake_device_has_failed(void); // the fault has happened
 // What the device has in all; allocations, matrices and the KV cache take their bytes of it.
 void fake_device_set_memory(size_t bytes);
 void fake_device_set_graph_bytes(size_t bytes); // what a recorded step takes; 0 at first
+void fake_device_set_timing(void); // linears say that they were timed
 struct fake_device_counts fake_device_counts(void);
 
 #endif

@@ -81,6 +81,7 @@ static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *t
     if (!cuda_gemm_run(cuda->gemm, task, cuda->stream)) {
         cuda_fail(cuda, "cuBLASLt refused a matrix product");
     }
+    cuda->base.num_timed = cuda_gemm_num_timed(cuda->gemm);
 }
 
 void cuda_linear(struct backend *backend, const struct linear_args *args) {

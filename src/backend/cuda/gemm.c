@@ -23,11 +23,16 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cud
         bool is_timed = false;
         if (!gemm_choose(g, task, stream, &way, &is_timed)) return false;
         if (is_timed) gemm_cache_put(g->cache, &key, &way); // else not kept for the next start
+        g->num_timed += is_timed;
     }
     if (gemm_run_way(g, task, &way, stream)) return true;
     // An algorithm of a bucket may not take every row count in it.
     const struct gemm_way any = {.kind = GEMM_CUBLAS};
     return gemm_run_way(g, task, &any, stream);
+}
+
+uint32_t cuda_gemm_num_timed(const struct cuda_gemm *g) {
+    return g->num_timed;
 }
 
 enum status cuda_gemm_create(struct cuda_gemm **out, const struct cuda_gemm_options *options,

@@ -28,6 +28,8 @@ MUST_USE enum status cuda_gemm_create(struct cuda_gemm **out,
                                       const struct cuda_gemm_options *options, struct err *err);
 void cuda_gemm_destroy(struct cuda_gemm *gemm); // NULL is fine; writes the file where it grew
 
+// Shapes that were timed so far.
+uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
 // Enqueues the task. While a graph is being captured nothing is timed: the heuristic's first choice
 // serves unknown shapes. false: cuBLASLt refused.
 bool cuda_gemm_run(struct cuda_gemm *gemm, const struct cuda_linear_task *task,

@@ -13,6 +13,7 @@ struct cuda_gemm {
     void *workspace; // dev [GEMM_WORKSPACE_BYTES]
     cudaEvent_t start, stop;
     struct gemm_cache *cache;
+    uint32_t num_timed; // shapes
 };
 
 enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // what split-K of the largest products asks for

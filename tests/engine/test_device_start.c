@@ -1,9 +1,11 @@
-/* How many KV blocks a device gets: what is left once all else has its memory, recorded steps too.
- * These are recorded with a small cache first, and then again with the one that fills the rest. */
+/* The start of a device: what its warm-up says, and how many KV blocks it gets, which is what is left
+ * once all else has its memory, recorded steps too. These are recorded with a small cache first, and
+ * then again with the one that fills the rest. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "support/captured.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
@@ -115,7 +117,7 @@ static void test_recording_again_may_fail(void **state) {
             fake_device_fail_at(faults[i], SIZES + n);
             log_set_level(LOG_QUIET);
             struct fake_device_counts counts = expect_results(*state);
-            log_set_level(LOG_WARNING);
+            log_set_level(LOG_NOTICE);
             assert_true(fake_device_has_failed());
             assert_int_equal(counts.num_graphs, SIZES + n - 1);
         }
@@ -132,6 +134,36 @@ static void test_no_room_for_one_sequence_is_an_error(void **state) {
     assert_non_null(strstr(error.message, "KV cache of max_model_len 256"));
     assert_null(engine);
     assert_int_equal(fake_device_counts().live, 0);
+}
+
+static struct captured start_captured(bool times, bool is_terminal) {
+    const struct nvllm_engine_options options = filling_options();
+    struct captured said;
+    reset(MEMORY, 0);
+    if (times) fake_device_set_timing();
+    captured_begin(&said, is_terminal);
+    struct nvllm_engine *engine = open_engine(&options);
+    captured_end(&said);
+    nvllm_engine_destroy(engine);
+    return said;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+// A start that times its matrix products says so, in one line.
+static void test_a_first_start_says_what_it_does(void **state) {
+    (void)state;
+    assert_string_equal(start_captured(false, false).text, "");
+    assert_string_equal(start_captured(false, true).text, "");
+    struct captured said = start_captured(true, false);
+    assert_ptr_equal(strstr(said.text, "nanovllm: first start of this model on "), said.text);
+    assert_true(ends_with(said.text, ": timing matrix products\n"));
+    assert_int_equal(strcspn(said.text, "\n") + 1, strlen(said.text));
+    said = start_captured(true, true);
+    assert_true(ends_with(said.text, ": timing matrix products: 100 %\033[K\r\n"));
+    assert_int_equal(strcspn(said.text, "\n") + 1, strlen(said.text));
 }
 
 static void test_memory_that_is_not_to_be_had(void **state) {
@@ -159,6 +191,7 @@ int main(void) {
         cmocka_unit_test(test_steps_recorded_again_have_the_new_cache),
         cmocka_unit_test(test_recording_again_may_fail),
         cmocka_unit_test(test_no_room_for_one_sequence_is_an_error),
+        cmocka_unit_test(test_a_first_start_says_what_it_does),
         cmocka_unit_test(test_memory_that_is_not_to_be_had),
     };
     return cmocka_run_group_tests(tests, workload_expected_make, workload_expected_free);
