@@ -1,5 +1,7 @@
 // Which kernels step_begin chooses for a step, on the device that is there: they are the same for all
 // layers, and no op that runs later changes them.
+#include <stdlib.h>
+
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/decode_shape.h"
 #include "base/compiler.h"
@@ -129,11 +131,62 @@ static void test_later_ops_change_nothing(void **state) {
     fixture_free(&f);
 }
 
+// The identity of x, so many times over: each recording has as many ops.
+static void record_copies(const struct fixture *f, struct tensor *x, struct tensor *out, int times,
+                          struct backend_graph **graph) {
+    struct backend *device = f->device;
+    struct err err = {0};
+    if (device->queue->graph_begin(device, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < times; i++) {
+        device->ops->gather_rows(
+            device,
+            &(struct gather_rows_args){
+                .x = x->dev, .index = f->zeros.dev, .out = out->dev, .rows = 1, .cols = SIZE});
+    }
+    if (device->queue->graph_end(device, graph, &err)) fail_msg("%s", err.message);
+    assert_non_null(*graph);
+}
+
+static void expect_copied(struct backend *device, struct backend_graph *graph, struct tensor *x,
+                          struct tensor *out) {
+    device->queue->graph_launch(device, graph);
+    float *got = tensor_read(out), *want = tensor_read(x);
+    ops_assert_same_bits(got, want, 1, SIZE, "what a recording copies");
+    free(want);
+    free(got);
+}
+
+// With other pointers, in its memory; and of other ops, made anew.
+static void test_a_recording_replaces_another(void **state) {
+    const struct device_pair *pair = *state;
+    struct backend *device = pair->device;
+    struct fixture f = fixture_make(device);
+    float values[3][SIZE];
+    struct tensor x[3], out[3];
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < SIZE; j++) values[i][j] = (float)(i * SIZE + j + 1);
+        x[i] = tensor_of(device, values[i], SIZE);
+        out[i] = tensor_nan(device, SIZE);
+    }
+    struct backend_graph *graph = NULL;
+    for (int i = 0; i < 3; i++) {
+        record_copies(&f, &x[i], &out[i], i < 2 ? 1 : 2, &graph);
+        expect_copied(device, graph, &x[i], &out[i]);
+    }
+    device->queue->graph_destroy(device, graph);
+    for (int i = 0; i < 3; i++) {
+        tensor_free(&out[i]);
+        tensor_free(&x[i]);
+    }
+    fixture_free(&f);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clusters_by_the_number_of_sequences),
         cmocka_unit_test(test_shared_memory_by_the_model),
         cmocka_unit_test(test_later_ops_change_nothing),
+        cmocka_unit_test(test_a_recording_replaces_another),
     };
     return device_pair_run(argc, argv, "cuda step", tests, ARRAY_LEN(tests));
 }
