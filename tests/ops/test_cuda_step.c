@@ -1,5 +1,5 @@
 // Which kernels step_begin chooses for a step, on the device that is there: they are the same for all
-// layers, and no op that runs later changes them.
+// layers, and no op that runs later changes them. And steps that are recorded again.
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"

@@ -68,7 +68,7 @@ static struct run *run_all(const struct nvllm_engine_options *options, bool pref
         mini_open(&engine, options);
     }
     make_requests(run, num_requests, engine.plan.config.vocab_size);
-    if (!options->enforce_eager) mini_warm_up(&engine);
+    mini_warm_up(&engine);
     mini_run(&engine, run->requests, num_requests);
     run->num_replays = model_runner_num_replays(engine.runner);
     mini_close(&engine);
@@ -99,21 +99,23 @@ static void expect_same(const struct run *recorded, const struct run *eager,
 }
 
 // `options` with a folder for timings, which the recorded run fills and the eager one reads.
-static void check(struct nvllm_engine_options options) {
-    static const uint32_t counts[] = {1, 3, 5, 8, 13, REQUESTS_MAX};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        for (int prefers_layers = 0; prefers_layers < 2; prefers_layers++) {
-            options.enforce_eager = 0;
-            struct run *recorded = run_all(&options, prefers_layers, counts[i]);
-            options.enforce_eager = 1;
-            struct run *eager = run_all(&options, prefers_layers, counts[i]);
-            assert_true(recorded->num_replays > 0);
-            assert_int_equal(eager->num_replays, 0);
-            expect_same(recorded, eager, counts[i]);
-            run_free(recorded);
-            run_free(eager);
-        }
+static void check(struct nvllm_engine_options options, uint32_t num_requests) {
+    for (int prefers_layers = 0; prefers_layers < 2; prefers_layers++) {
+        options.enforce_eager = 0;
+        struct run *recorded = run_all(&options, prefers_layers, num_requests);
+        options.enforce_eager = 1;
+        struct run *eager = run_all(&options, prefers_layers, num_requests);
+        assert_true(recorded->num_replays > 0);
+        assert_int_equal(eager->num_replays, 0);
+        expect_same(recorded, eager, num_requests);
+        run_free(recorded);
+        run_free(eager);
     }
+}
+
+static void check_counts(const struct nvllm_engine_options *options) {
+    static const uint32_t counts[] = {1, 3, 5, 8, 13, REQUESTS_MAX};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) check(*options, counts[i]);
 }
 
 static struct nvllm_engine_options options_of(const char *model, const struct temp_folder *cache) {
@@ -131,7 +133,20 @@ static void test_small_matrices(void **state) {
     (void)state;
     struct temp_folder cache;
     temp_folder_create(&cache);
-    check(options_of("models/tiny-qwen3", &cache));
+    const struct nvllm_engine_options options = options_of("models/tiny-qwen3", &cache);
+    check_counts(&options);
+    temp_folder_remove(&cache);
+}
+
+// Steps are recorded with a small cache, and then with the one that fills the device's share.
+static void test_recorded_again(void **state) {
+    (void)state;
+    struct temp_folder cache;
+    temp_folder_create(&cache);
+    struct nvllm_engine_options options = options_of("models/tiny-qwen3", &cache);
+    options.num_kvcache_blocks = 0;
+    options.gpu_memory_utilization = 0.1;
+    check(options, 13);
     temp_folder_remove(&cache);
 }
 
@@ -143,7 +158,7 @@ static void test_large_matrices(void **state) {
     temp_folder_write_text(&model, "config.json", large_config);
     struct nvllm_engine_options options = options_of(model.path, &cache);
     options.load_format = "dummy";
-    check(options);
+    check_counts(&options);
     temp_folder_remove(&cache);
     temp_folder_remove(&model);
 }
@@ -151,9 +166,11 @@ static void test_large_matrices(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_matrices),
+        cmocka_unit_test(test_recorded_again),
         cmocka_unit_test(test_large_matrices),
     };
-    const struct CMUnitTest small[] = {cmocka_unit_test(test_small_matrices)};
+    const struct CMUnitTest small[] = {cmocka_unit_test(test_small_matrices),
+                                       cmocka_unit_test(test_recorded_again)};
     struct err err = {0};
     if (select_cuda_available(&err)) {
         print_message("skipped: %s\n", err.message);

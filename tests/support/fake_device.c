@@ -64,7 +64,7 @@ struct backend_graph {
 
 enum { QUEUE_MAX = 4096, RECORD_MAX = 512, IDS_MAX = 1 << 15, HEAD_BYTES = 64 };
 
-static struct {
+static struct fake {
     const struct backend_ops *cpu;
     const struct backend_sampler *cpu_sampler;
     struct backend_ops ops;
@@ -80,7 +80,7 @@ static struct {
     uint32_t occasions_left;
     bool has_failed;
     struct fake_device_counts counts;
-} fake;
+} fake = {.memory_bytes = (size_t)2 << 30};
 
 void fake_device_reset(void) {
     memset(&fake, 0, sizeof fake);

@@ -59,8 +59,14 @@ void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *o
 }
 
 void mini_warm_up(struct mini_engine *e) {
+    struct engine_plan *plan = &e->plan;
     struct err err = {0};
     check(model_runner_warm_up(e->runner, &e->batch, &err), &err);
+    if (!plan->fills_memory) return;
+    check(engine_plan_fill_memory(plan, &err), &err);
+    check(model_runner_set_cache(e->runner, &plan->runner.kv_cache, &e->batch, &err), &err);
+    scheduler_destroy(e->scheduler);
+    check(scheduler_create(&e->scheduler, &plan->scheduler, &err), &err);
 }
 
 static struct batch_row greedy_of(const struct sequence *seq) {
