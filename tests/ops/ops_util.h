@@ -47,6 +47,7 @@ struct ops_case {
 };
 
 // Runs every case once per ISA, as "name/isa"; says which ISAs the machine lacks and skips those.
+// Skips the names that match the pattern in the environment's NANOVLLM_TEST_SKIP (* and ?).
 int ops_run(const char *group, const struct ops_case *cases, size_t num_cases);
 
 #endif

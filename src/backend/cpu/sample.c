@@ -230,12 +230,14 @@ static bool is_adjusted(const struct work *work) {
     return work->counts || work->mask || work->row->bias_count;
 }
 
+// biases: of the whole step; NULL if no row has one.
 static void adjust(struct work *work, const struct sample_bias *biases) {
     run_pass(work, work->counts ? pass_penalize : pass_copy);
     for (uint32_t i = 0; i < work->row->bias_count; i++) {
-        uint32_t id = (uint32_t)biases[i].token_id;
+        const struct sample_bias *bias = &biases[work->row->bias_start + i];
+        uint32_t id = (uint32_t)bias->token_id;
         CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
-        work->space.adjusted[id] += biases[i].bias;
+        work->space.adjusted[id] += bias->bias;
     }
     if (work->mask) run_pass(work, pass_mask);
     work->logits = work->space.adjusted;
@@ -417,7 +419,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
         raw_logprobs(&work, &log_sum, result);
         raw_max = work.max;
     }
-    if (is_adjusted(&work)) adjust(&work, args->biases + work.row->bias_start);
+    if (is_adjusted(&work)) adjust(&work, args->biases);
     if (is_adjusted(&work) || !logprobs) find_max(&work);
     result->token_id = -1;
     result->logprob = logprobs ? -INFINITY : 0.0f;
