@@ -164,6 +164,9 @@ struct nvllm_engine_options {
         // "int8", "int4"
     const char *kv_cache_dtype; // how keys and values are kept: "auto" (default; bfloat16),
         // "bfloat16", "float32" (on a CPU)
+    int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
+    const char *worker_program; // what the other processes run: the program nanovllm of this very
+        // version, a path or a name in PATH; default "nanovllm"
     // Ends nvllm_engine_create, which asks before it loads each matrix; NULL: none. Not a parameter
     // of the table.
     const struct nvllm_interrupt *interrupt;
@@ -173,7 +176,7 @@ struct nvllm_engine_options {
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            NULL                                                                                   \
+            1, "nanovllm", NULL                                                                    \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----

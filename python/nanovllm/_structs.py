@@ -105,6 +105,8 @@ class OptionsStruct(Structure):
         ("cache_dir", c_char_p),
         ("quantization", c_char_p),
         ("kv_cache_dtype", c_char_p),
+        ("tensor_parallel_size", c_int32),
+        ("worker_program", c_char_p),
         ("interrupt", POINTER(Interrupt)),
     ]
 

@@ -1,9 +1,9 @@
 /* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops of
  * a transformer on flat arrays.
  *
- * A backend is a required table of some twenty ops and four groups of capabilities. A group that a
+ * A backend is a required table of some twenty ops and five groups of capabilities. A group that a
  * device lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of
- * experts) and fusion (faster ways than the ops one by one). doc/adding-a-backend.md walks through
+ * experts), peers (other ranks' memory) and fusion (faster ways than the ops one by one). doc/adding-a-backend.md walks through
  * writing one.
  *
  * A backend knows tensors, slots and block tables; never sequences, models or text. Every pointer
@@ -352,6 +352,21 @@ struct backend_sampler {
                          const int32_t *ids, uint32_t num_prompt, uint32_t num_ids);
 };
 
+// out[i] (+)= parts[0][i] + parts[1][i] + ..., added in that order.
+struct sum_args {
+    const void *const *parts; // host [num_parts] of [count], activation type
+    uint32_t num_parts;
+    void *out; // [count]; may be one of the parts
+    size_t count;
+    bool is_first; // out becomes the sum; else the sum is added to it
+};
+
+// Work on memory that other ranks of a tensor-parallel group have written (comm/comm.h). Without it
+// the device runs a model alone.
+struct backend_peers {
+    void (*sum)(struct backend *backend, const struct sum_args *args);
+};
+
 // Without it models with experts are refused.
 struct backend_moe {
     enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
@@ -447,6 +462,7 @@ struct backend {
     const struct backend_queue *queue; // NULL: none, as for the others
     const struct backend_sampler *sampler;
     const struct backend_moe *moe;
+    const struct backend_peers *peers;
     const struct backend_fusion *fusion;
     const char *name; // "cpu"
     char description[128]; // for people: "cpu avx512, 2 threads"

@@ -1,17 +1,14 @@
 #include "base/thread_pool.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/cpu.h"
+#include "base/futex.h"
 
 // Longer than the gap between two ops or two steps, shorter than anything a person would notice.
 #define SPIN_SECONDS 200e-6
@@ -45,28 +42,6 @@ struct thread_pool {
 
 enum { GATE_OPEN = 1, GATE_WORKER = 2 };
 
-static void futex_wait(atomic_uint *word, unsigned expected) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
-}
-
-static void futex_wake(atomic_uint *word, uint32_t count) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
-
-// Spins until *word, masked, differs from `value` or the time is over; true when it differs.
-static bool spin_while(atomic_uint *word, unsigned value, double seconds) {
-    if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
-    if (seconds <= 0) return false;
-    double deadline = clock_seconds() + seconds;
-    do {
-        for (int i = 0; i < 16; i++) {
-            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
-            cpu_relax();
-        }
-    } while (clock_seconds() < deadline);
-    return false;
-}
-
 static void take_items(struct thread_pool *pool, uint32_t thread) {
     for (;;) {
         uint32_t item = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
@@ -88,16 +63,16 @@ static bool enter_gate(struct thread_pool *pool) {
 
 static void leave_gate(struct thread_pool *pool) {
     unsigned gate = atomic_fetch_sub(&pool->gate, GATE_WORKER) - GATE_WORKER;
-    if (gate == 0 && atomic_load(&pool->caller_sleeping)) futex_wake(&pool->gate, 1);
+    if (gate == 0 && atomic_load(&pool->caller_sleeping)) futex_wake(&pool->gate, 1, FUTEX_IN_PROCESS);
 }
 
 // Returns the epoch that replaced `seen`.
 static unsigned wait_epoch(struct thread_pool *pool, unsigned seen) {
-    while (!spin_while(&pool->epoch, seen, pool->spin_seconds)) {
+    while (!futex_spin(&pool->epoch, seen, pool->spin_seconds)) {
         // Announced before the kernel compares epoch, while the caller bumps epoch before it reads
         // the count: one of the two sees the other, so no wake-up is lost.
         atomic_fetch_add(&pool->num_sleeping, 1);
-        futex_wait(&pool->epoch, seen);
+        futex_wait(&pool->epoch, seen, -1, FUTEX_IN_PROCESS);
         atomic_fetch_sub(&pool->num_sleeping, 1);
     }
     return atomic_load(&pool->epoch);
@@ -120,15 +95,16 @@ static void bump_epoch(struct thread_pool *pool, uint32_t num_wanted) {
     atomic_fetch_add(&pool->epoch, 1);
     uint32_t num_sleeping = atomic_load(&pool->num_sleeping);
     if (num_sleeping == 0) return;
-    futex_wake(&pool->epoch, num_sleeping < num_wanted ? num_sleeping : num_wanted);
+    uint32_t count = num_sleeping < num_wanted ? num_sleeping : num_wanted;
+    futex_wake(&pool->epoch, count, FUTEX_IN_PROCESS);
 }
 
 static void wait_gate(struct thread_pool *pool) {
     unsigned gate;
     while ((gate = atomic_load(&pool->gate)) != 0) {
-        if (spin_while(&pool->gate, gate, pool->spin_seconds)) continue;
+        if (futex_spin(&pool->gate, gate, pool->spin_seconds)) continue;
         atomic_store(&pool->caller_sleeping, true);
-        futex_wait(&pool->gate, gate); // returns at once when a worker left meanwhile
+        futex_wait(&pool->gate, gate, -1, FUTEX_IN_PROCESS); // returns at once when a worker left meanwhile
         atomic_store(&pool->caller_sleeping, false);
     }
 }

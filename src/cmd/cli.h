@@ -27,6 +27,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);
+int cmd_rank(int argc, char **argv);
 
 // Every row of the library's tables as a flag. Sampling's `seed` is left out: --seed is the
 // engine's, so that equal prompts of one run may differ; a JSONL line can still set its own.

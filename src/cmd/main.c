@@ -115,6 +115,7 @@ int main(int argc, char **argv) {
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         return print_version();
     }
+    if (strcmp(name, "rank") == 0) return cmd_rank(argc - 2, argv + 2);
     const struct cli_command *command = find_command(name);
     return command ? command->run(argc - 2, argv + 2) : unknown_command(name);
 }

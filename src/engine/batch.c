@@ -72,17 +72,20 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
 }
 
 enum status batch_init(struct batch *batch, struct backend *backend,
-                       const struct step_limits *limits, uint32_t vocab_size, struct err *err) {
-    *batch = (struct batch){.capacity_bytes = batch_capacity_bytes(limits, vocab_size),
-                            .mask_words = mask_words_of(vocab_size)};
-    void *block = NULL;
+                       const struct step_limits *limits, uint32_t vocab_size, void *block,
+                       struct err *err) {
+    *batch = (struct batch){.header = block,
+                            .capacity_bytes = batch_capacity_bytes(limits, vocab_size),
+                            .mask_words = mask_words_of(vocab_size),
+                            .is_borrowed = block != NULL};
+    if (block) return OK;
     enum status status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
     batch->header = block;
     return status;
 }
 
 void batch_fini(struct batch *batch, struct backend *backend) {
-    if (batch->header) backend_release_host(backend, batch->header);
+    if (batch->header && !batch->is_borrowed) backend_release_host(backend, batch->header);
     *batch = (struct batch){0};
 }
 

@@ -38,13 +38,15 @@ struct batch_header {
 struct step batch_bind(const struct batch_header *header, void *base);
 
 struct batch {
-    struct batch_header *header; // host [capacity_bytes], from backend_alloc_host
+    struct batch_header *header; // host [capacity_bytes]
     size_t capacity_bytes;
     uint32_t mask_words; // of one row's mask
+    bool is_borrowed; // the block is somebody else's
 };
 
+// `block`: memory [batch_capacity_bytes] for it, borrowed; NULL: its own, from backend_alloc_host.
 MUST_USE enum status batch_init(struct batch *batch, struct backend *backend,
-                                const struct step_limits *limits, uint32_t vocab_size,
+                                const struct step_limits *limits, uint32_t vocab_size, void *block,
                                 struct err *err);
 void batch_fini(struct batch *batch, struct backend *backend); // all-zero is fine
 size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_size);

@@ -68,12 +68,15 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
 static enum status load_weights(struct llm_engine *engine,
                                 const struct nvllm_engine_options *options, struct err *err) {
     struct weights *weights = NULL;
-    enum status status = engine->plan.dummy_weights ? weights_open_dummy(&weights, err)
-                                                    : weights_open(&weights, options->model, err);
+    enum status status = engine_plan_open_weights(&engine->plan, options, &weights, err);
     if (status) return status;
     const struct interrupt interrupt = llm_engine_interrupt(options->interrupt);
     struct model_runner_options runner = engine->plan.runner;
     runner.decoder.interrupt = &interrupt;
+    if (engine->ranks) {
+        runner.decoder.comm = rank_group_comm(engine->ranks);
+        runner.shared_results = rank_group_results(engine->ranks);
+    }
     status = model_runner_create(&engine->runner, &runner, weights, err);
     weights_close(weights);
     return status;
@@ -91,9 +94,10 @@ static enum status create_scheduler(struct llm_engine *engine, struct err *err) 
         flight->slot = i;
         status = schedule_init(&flight->schedule, config.max_num_seqs, err);
         if (status) return status;
+        void *block = engine->ranks ? rank_group_batch(engine->ranks, i) : NULL;
         status =
             batch_init(&flight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
-                       engine->plan.config.vocab_size, err);
+                       engine->plan.config.vocab_size, block, err);
         if (status) return status;
     }
     return OK;
@@ -153,8 +157,13 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         status = err_nomem(err, "engine");
         goto fail;
     }
-    if ((status = engine_plan_make(&engine->plan, options, err))) goto fail;
+    if ((status = engine_plan_make(&engine->plan, options, 0, err))) goto fail;
     if ((status = engine_plan_check_memory(&engine->plan, err))) goto fail;
+    if (engine->plan.world_size > 1) {
+        const char *program = options->worker_program;
+        status = rank_group_start(&engine->ranks, &engine->plan, options, program, err);
+        if (status) goto fail;
+    }
     if ((status = open_chat_template(engine, options, err))) goto fail;
     if (!options->skip_tokenizer_init) {
         if ((status = start_tokenizer_load(load, options->model, err))) goto fail;
@@ -164,6 +173,7 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
     if (!status) status = tokenizer_status;
     if (status) goto fail;
+    if (engine->ranks && (status = rank_group_wait_ready(engine->ranks, err))) goto fail;
     if ((status = check_vocabulary(engine, err))) goto fail;
     if ((status = create_scheduler(engine, err))) goto fail;
     const struct inbox_bounds bounds = {(uint32_t)options->max_num_waiting,
@@ -195,6 +205,7 @@ void llm_engine_destroy(struct llm_engine *engine) {
         batch_fini(&engine->flights[i].batch, engine->plan.backend);
         schedule_fini(&engine->flights[i].schedule);
     }
+    rank_group_stop(engine->ranks);
     model_runner_destroy(engine->runner);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
@@ -217,6 +228,10 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
         if (!is_wanted || request->counts_slot) continue;
         CHECK(!seq->has_pending_token, "request %llu", (unsigned long long)seq->id);
         count_slots_take(&engine->count_slots, request);
+        if (engine->ranks) {
+            rank_group_begin_counts(engine->ranks, request->counts_slot, seq->token_ids,
+                                    seq->num_prompt_tokens, seq->num_tokens);
+        }
         model_runner_begin_counts(engine->runner, request->counts_slot, seq->token_ids,
                                   seq->num_prompt_tokens, seq->num_tokens);
     }
@@ -249,8 +264,10 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
     engine->stats.schedule_seconds += clock_seconds() - start;
 
     struct model_runner_times times = {0};
+    if (engine->ranks) rank_group_launch(engine->ranks, flight->slot);
     enum status status =
         model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
+    if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
     if (status) return status;
     engine->stats.forward_seconds += times.forward_seconds;
     engine->stats.sample_seconds += times.sample_seconds;

@@ -12,6 +12,7 @@
 #include "engine/engine_plan.h"
 #include "engine/inbox.h"
 #include "engine/llm_engine.h"
+#include "engine/ranks/rank_group.h"
 
 // A step from its schedule until its results are taken. The requests of its schedule live until then,
 // also those that end meanwhile.
@@ -34,6 +35,7 @@ struct llm_engine {
     struct inbox inbox;
     atomic_bool is_entered; // a thread is in a function of the engine's thread
 
+    struct rank_group *ranks; // NULL: the engine is one process
     struct model_runner *runner;
     struct scheduler *scheduler; // any thread may call scheduler_check
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps

@@ -11,10 +11,12 @@
 #include "model/decoder.h"
 
 struct model_runner_options {
-    struct decoder_options decoder; // comm is the runner's own
+    struct decoder_options decoder; // comm NULL: the runner is alone
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
+    // [max_num_seqs] that all ranks of a group have mapped; NULL: the runner is alone.
+    struct sample_result *shared_results;
 };
 
 struct model_runner;

@@ -62,22 +62,29 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
     uint32_t rows = pass->step->num_tokens;
     const struct project_out_args fused = {
         .linear = linear, .x = x, .residual = w->residual, .projected = w->projected, .rows = rows};
-    // With several ranks the result is a part of a sum, which joins the stream after comm.
+    // With several ranks the result is a part of a sum, which joins the residual by comm.
     bool is_whole = d->comm->world_size == 1;
     if (is_whole && d->backend->fusion && d->backend->fusion->project_out(d->backend, &fused)) {
         return;
     }
-    d->backend->ops->linear(
-        d->backend,
-        &(struct linear_args){.linear = linear, .x = x, .out = w->projected, .rows = rows});
+    d->backend->ops->linear(d->backend, &(struct linear_args){.linear = linear,
+                                                              .x = x,
+                                                              .out = compose_projected(pass),
+                                                              .rows = rows});
     compose_add_projected(pass);
+}
+
+void *compose_projected(struct pass *pass) {
+    struct decoder *d = pass->d;
+    return d->comm->world_size == 1 ? d->workspace.projected : comm_partial(d->comm);
 }
 
 void compose_add_projected(struct pass *pass) {
     struct decoder *d = pass->d;
-    comm_all_reduce(d->comm, d->backend, d->workspace.projected,
-                    (size_t)pass->step->num_tokens * d->config->hidden_size);
-    pass->has_pending = true;
+    pass->has_pending = d->comm->world_size == 1;
+    if (pass->has_pending) return;
+    size_t count = (size_t)pass->step->num_tokens * d->config->hidden_size;
+    comm_reduce_add(d->comm, d->backend, d->workspace.residual, count, false);
 }
 
 void compose_attend(const struct pass *pass, const struct attention_args *args) {

@@ -25,7 +25,9 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
                         void *out, bool is_gated);
 // The residual stream += linear(x).
 void compose_project_out(struct pass *pass, const struct linear *linear, const void *x);
-// workspace.projected, this rank's part of a sum over ranks, joins the residual stream.
+// Where a result belongs that compose_add_projected then adds: ask once for each.
+void *compose_projected(struct pass *pass);
+// That result, with several ranks the sum of theirs, joins the residual stream.
 void compose_add_projected(struct pass *pass);
 // attention_prepare, then attention.
 void compose_attend(const struct pass *pass, const struct attention_args *args);

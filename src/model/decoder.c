@@ -59,7 +59,7 @@ static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
                                                           .x = w->hidden,
                                                           .ids = w->expert_ids,
                                                           .weights = w->expert_weights,
-                                                          .out = w->projected,
+                                                          .out = compose_projected(pass),
                                                           .scratch = w->experts_scratch,
                                                           .num_tokens = num_tokens,
                                                           .top_k = moe->num_experts_per_tok});
@@ -76,13 +76,16 @@ static void gather(struct pass *pass, const void *x, void *out) {
                                                             .cols = d->config->hidden_size});
 }
 
-static void project_logits(struct decoder *d, uint32_t rows) {
+// This rank's columns of the logits.
+static const float *project_logits(struct decoder *d, uint32_t rows) {
     const struct decoder_workspace *w = &d->workspace;
+    float *logits = d->comm->world_size == 1 ? w->logits : comm_logits(d->comm);
     d->backend->ops->linear(d->backend, &(struct linear_args){.linear = d->lm_head,
                                                               .x = w->last_hidden,
-                                                              .out = w->logits,
+                                                              .out = logits,
                                                               .rows = rows,
                                                               .out_is_float = true});
+    return logits;
 }
 
 // Only the rows that will be sampled pass the last norm and the vocabulary projection.
@@ -104,9 +107,7 @@ static const float *last_logits(struct pass *pass) {
                                   .cols = d->config->hidden_size,
                                   .eps = d->config->rms_norm_eps,
                               });
-    project_logits(d, rows);
-    comm_all_gather(d->comm, d->backend, w->logits, w->all_logits, rows, d->config->vocab_size);
-    return w->all_logits;
+    return project_logits(d, rows);
 }
 
 void decoder_warm_up(struct decoder *d, uint32_t rows) {
@@ -128,20 +129,28 @@ void decoder_warm_up(struct decoder *d, uint32_t rows) {
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
 }
 
+// Other ranks' tokens are zeros here: the sum over ranks has them all.
+static void embed(struct decoder *d, const struct step *step) {
+    bool is_whole = d->comm->world_size == 1;
+    void *residual = d->workspace.residual;
+    void *out = is_whole ? residual : comm_partial(d->comm);
+    d->backend->ops->embed(d->backend,
+                           &(struct embed_args){.step = step,
+                                                .table = d->embedding,
+                                                .vocab_start = (int32_t)d->shape.vocab_start,
+                                                .out = out});
+    if (is_whole) return;
+    size_t count = (size_t)step->num_tokens * d->config->hidden_size;
+    comm_reduce_add(d->comm, d->backend, residual, count, true);
+}
+
 const float *decoder_forward(struct decoder *d, struct kv_cache *cache, const struct step *step) {
-    const struct decoder_workspace *w = &d->workspace;
     CHECK(step->num_tokens > 0 && step->num_tokens <= d->limits.max_num_tokens, "num_tokens=%u",
           step->num_tokens);
     CHECK(step->num_logits <= d->limits.max_num_seqs, "num_logits=%u", step->num_logits);
 
     struct pass pass = {.d = d, .cache = cache, .step = step};
-    d->backend->ops->embed(d->backend,
-                           &(struct embed_args){.step = step,
-                                                .table = d->embedding,
-                                                .vocab_start = (int32_t)d->shape.vocab_start,
-                                                .out = w->residual});
-    comm_all_reduce(d->comm, d->backend, w->residual,
-                    (size_t)step->num_tokens * d->config->hidden_size);
+    embed(d, step);
     compose_begin(&pass);
     if (!compose_layers(&pass)) {
         for (uint32_t i = 0; i < d->config->num_layers; i++) {

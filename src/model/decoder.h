@@ -40,7 +40,7 @@ struct decoder_options {
     const struct family_traits *traits; // of the config; copied
     const struct decoder_shape *shape; // of this rank; copied
     struct backend *backend;
-    const struct comm *comm;
+    struct comm *comm;
     struct step_limits limits;
     const struct interrupt *interrupt; // asked before each matrix is loaded; NULL: none
     bool prefers_layers; // as in backend.h's fused_model_spec; for tests
@@ -53,8 +53,8 @@ MUST_USE enum status decoder_create(struct decoder **out, const struct decoder_o
                                     struct weights *weights, struct err *err);
 void decoder_destroy(struct decoder *decoder); // NULL is fine
 
-// Runs the pass; the result is dev [num_logits][vocab_size] float32, the decoder's own, valid until
-// the next pass; NULL when num_logits is 0.
+// Runs the pass; the result is dev [num_logits][vocabulary of this rank] float32, the decoder's or
+// comm's own, valid until the next pass; NULL when num_logits is 0.
 const float *decoder_forward(struct decoder *decoder, struct kv_cache *cache,
                              const struct step *step);
 
@@ -62,9 +62,11 @@ const float *decoder_forward(struct decoder *decoder, struct kv_cache *cache,
 // the workspace holds: a device times its ways of computing them on their first use.
 void decoder_warm_up(struct decoder *decoder, uint32_t rows);
 
-// ERR_INVALID / ERR_UNSUPPORTED when the shapes cannot be run or split.
+// What rank 0 .. world_size - 1 holds. ERR_UNSUPPORTED when the shapes cannot be run or cut.
 MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
-                                      const struct comm *comm, struct err *err);
+                                      uint32_t rank, uint32_t world_size, struct err *err);
+// The first token id of a rank's slice of the vocabulary; of rank world_size: the vocabulary's size.
+uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, uint32_t world_size);
 // The memory plan: bytes of this rank's weights, and of the activations by formula.
 size_t decoder_weights_bytes(const struct model_config *config, const struct family_traits *traits,
                              const struct decoder_shape *shape, const struct backend *backend);

@@ -33,15 +33,14 @@ struct decoder_workspace {
     float *expert_weights; // dev [T][num_experts_per_tok]
     void *experts_scratch; // dev
     void *last_residual, *last_projected, *last_hidden; // dev [R][hidden]
-    float *logits; // dev [R][vocab of this rank]
-    float *all_logits; // dev [R][vocab]; the same with one rank
+    float *logits; // dev [R][vocab]; NULL with several ranks: comm has room for them
     size_t size_bytes;
 };
 
 struct decoder {
     const struct model_config *config;
     struct backend *backend;
-    const struct comm *comm;
+    struct comm *comm;
     struct family_traits traits;
     struct decoder_shape shape;
     struct step_limits limits;

@@ -40,7 +40,7 @@ static void init(struct fixture *f, uint32_t vocab_size, const uint32_t num_toke
         .mask_words = (vocab_size + 31) / 32,
     };
     assert_int_equal(backend_create(&f->backend, &options, NULL), OK);
-    assert_int_equal(batch_init(&f->batch, f->backend, &f->limits, vocab_size, NULL), OK);
+    assert_int_equal(batch_init(&f->batch, f->backend, &f->limits, vocab_size, NULL, NULL), OK);
     f->schedule = (struct schedule){
         .items = f->items, .num_items = NUM_SEQS, .max_items = NUM_SEQS, .num_prefill_tokens = 1};
     for (uint32_t i = 0; i < NUM_SEQS; i++) {
@@ -169,7 +169,7 @@ static void test_padded_rows_keep_their_places(void **state) {
     init(&f, 1000, one_token);
     f.limits.max_num_seqs = 8; // room for padding
     batch_fini(&f.batch, f.backend);
-    assert_int_equal(batch_init(&f.batch, f.backend, &f.limits, f.vocab_size, NULL), OK);
+    assert_int_equal(batch_init(&f.batch, f.backend, &f.limits, f.vocab_size, NULL, NULL), OK);
     batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 8);
     check(&f, 8);
     const struct step bare = batch_bind(f.batch.header, f.batch.header);

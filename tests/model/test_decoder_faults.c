@@ -49,7 +49,7 @@ static enum status objects_init(struct objects *o, struct err *err) {
     struct family_traits traits;
     struct decoder_shape shape;
     if ((status = family_resolve(&traits, &o->config, err))) return status;
-    if ((status = decoder_shape_of(&shape, &o->config, &o->comm, err))) return status;
+    if ((status = decoder_shape_of(&shape, &o->config, 0, 1, err))) return status;
     const struct decoder_options decoder_options = {.config = &o->config,
                                                     .traits = &traits,
                                                     .shape = &shape,

@@ -14,7 +14,7 @@ static const char checkpoint[] = "tests/reference/data/qwen3-moe-mixed";
 static enum status load(const char *folder, struct err *err) {
     const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL, QUANTIZATION_NONE};
     const struct step_limits limits = {.max_num_tokens = 4, .max_num_seqs = 1, .max_positions = 8};
-    const struct comm comm = comm_single();
+    struct comm comm = comm_single();
     struct model_config config;
     struct generation_config generation;
     struct backend *backend = NULL;
@@ -26,7 +26,7 @@ static enum status load(const char *folder, struct err *err) {
     struct family_traits traits;
     struct decoder_shape shape;
     if (family_resolve(&traits, &config, err)) fail_msg("%s", err->message);
-    if (decoder_shape_of(&shape, &config, &comm, err)) fail_msg("%s", err->message);
+    if (decoder_shape_of(&shape, &config, 0, 1, err)) fail_msg("%s", err->message);
     const struct decoder_options decoder_options = {.config = &config,
                                                     .traits = &traits,
                                                     .shape = &shape,

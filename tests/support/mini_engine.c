@@ -28,7 +28,7 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
                       bool prefers_layers) {
     *e = (struct mini_engine){0};
     struct err err = {0};
-    check(engine_plan_make(&e->plan, options, &err), &err);
+    check(engine_plan_make(&e->plan, options, 0, &err), &err);
     e->plan.runner.decoder.prefers_layers = prefers_layers;
     struct weights *weights = NULL;
     check(weights_open(&weights, options->model, &err), &err);
@@ -37,7 +37,7 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
     const struct step_limits *limits = &e->plan.runner.decoder.limits;
     check(schedule_init(&e->schedule, e->plan.scheduler.max_num_seqs, &err), &err);
-    check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, &err), &err);
+    check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, NULL, &err), &err);
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;

@@ -86,6 +86,8 @@ static const struct backend_moe cpu_moe = {
     .experts = cpu_experts,
 };
 
+static const struct backend_peers cpu_peers = {.sum = cpu_sum};
+
 // "scalar, avx2" of what can run here.
 static void list_isas(const struct cpu_isa table[CPU_ISA_COUNT], char *out, size_t out_size) {
     size_t len = 0;
@@ -148,6 +150,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .ops = &cpu_ops,
         .sampler = &cpu_sampler,
         .moe = &cpu_moe,
+        .peers = &cpu_peers,
         .name = "cpu",
         .activation_dtype = DTYPE_F32,
         .weight_dtype = options->weight_dtype,

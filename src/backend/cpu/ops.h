@@ -114,6 +114,7 @@ size_t attention_scratch_floats(uint32_t head_dim);
 
 void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);
+void cpu_sum(struct backend *backend, const struct sum_args *args);
 void cpu_gather_rows(struct backend *backend, const struct gather_rows_args *args);
 
 // K of one kv head of a block; V follows part_bytes later.
