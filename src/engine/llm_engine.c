@@ -65,12 +65,25 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
     return (struct interrupt){.is_wanted = given->is_wanted, .user_data = given->user_data};
 }
 
+// What ends the load of the weights early.
+struct load_end {
+    struct rank_group *ranks; // NULL: none
+    struct interrupt interrupt; // the caller's
+};
+
+static int is_load_to_end(void *user_data) {
+    const struct load_end *ends = user_data;
+    if (ends->ranks && rank_group_check(ends->ranks, NULL)) return 1;
+    return interrupt_check(&ends->interrupt, NULL) != OK;
+}
+
 static enum status load_weights(struct llm_engine *engine,
                                 const struct nvllm_engine_options *options, struct err *err) {
     struct weights *weights = NULL;
     enum status status = engine_plan_open_weights(&engine->plan, options, &weights, err);
     if (status) return status;
-    const struct interrupt interrupt = llm_engine_interrupt(options->interrupt);
+    struct load_end ends = {engine->ranks, llm_engine_interrupt(options->interrupt)};
+    const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = &ends};
     struct model_runner_options runner = engine->plan.runner;
     runner.decoder.interrupt = &interrupt;
     if (engine->ranks) {
@@ -79,7 +92,9 @@ static enum status load_weights(struct llm_engine *engine,
     }
     status = model_runner_create(&engine->runner, &runner, weights, err);
     weights_close(weights);
-    return status;
+    // A lost rank ended the load, and is the reason.
+    enum status lost = status && engine->ranks ? rank_group_check(engine->ranks, err) : OK;
+    return lost ? lost : status;
 }
 
 static enum status create_scheduler(struct llm_engine *engine, struct err *err) {

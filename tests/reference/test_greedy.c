@@ -93,6 +93,10 @@ static void test_isa(void **state) {
         print_message("skipped: this machine has no %s\n", isa->name);
         skip();
     }
+    if (getenv("NANOVLLM_TEST_RANKS") && strcmp(isa->name, "avx2") != 0) {
+        print_message("skipped: ranks are tried with one instruction set\n");
+        skip();
+    }
     check_isa(isa, "float32", isa->kernels->has_bf16_dots ? bf16_bound : exact_bound);
     check_isa(isa, "auto", bf16_bound);
 }

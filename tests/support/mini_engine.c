@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "support/mini_engine.h"
+#include "support/ranks.h"
 
 static void check(enum status status, const struct err *err) {
     if (status) fail_msg("%s: %s", status_name(status), err->message);
@@ -21,6 +22,7 @@ struct nvllm_engine_options mini_options(const char *model) {
     options.num_kvcache_blocks = 512;
     options.max_num_seqs = 80;
     options.max_num_batched_tokens = 512;
+    use_test_ranks(&options);
     return options;
 }
 
@@ -30,14 +32,23 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
     struct err err = {0};
     check(engine_plan_make(&e->plan, options, 0, &err), &err);
     e->plan.runner.decoder.prefers_layers = prefers_layers;
+    struct model_runner_options runner = e->plan.runner;
+    if (e->plan.world_size > 1) {
+        check(rank_group_start(&e->ranks, &e->plan, options, options->worker_program, &err), &err);
+        runner.decoder.comm = rank_group_comm(e->ranks);
+        runner.shared_results = rank_group_results(e->ranks);
+    }
     struct weights *weights = NULL;
     check(weights_open(&weights, options->model, &err), &err);
-    check(model_runner_create(&e->runner, &e->plan.runner, weights, &err), &err);
+    check(model_runner_create(&e->runner, &runner, weights, &err), &err);
     weights_close(weights);
+    if (e->ranks) check(rank_group_wait_ready(e->ranks, &err), &err);
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
     const struct step_limits *limits = &e->plan.runner.decoder.limits;
     check(schedule_init(&e->schedule, e->plan.scheduler.max_num_seqs, &err), &err);
-    check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, NULL, &err), &err);
+    void *block = e->ranks ? rank_group_batch(e->ranks, 0) : NULL;
+    check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, block, &err),
+          &err);
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;
@@ -89,6 +100,7 @@ static void step(struct mini_engine *e) {
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, 0);
     const struct sample_result *results = NULL;
     struct model_runner_times times = {0};
+    if (e->ranks) rank_group_launch(e->ranks, 0);
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
     check(model_runner_wait(e->runner, 0, &results, &times, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
@@ -129,6 +141,7 @@ void mini_close(struct mini_engine *e) {
     batch_fini(&e->batch, e->plan.backend);
     schedule_fini(&e->schedule);
     scheduler_destroy(e->scheduler);
+    rank_group_stop(e->ranks);
     model_runner_destroy(e->runner);
     engine_plan_fini(&e->plan);
 }

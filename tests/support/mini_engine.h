@@ -5,11 +5,13 @@
 
 #include "engine/engine_plan.h"
 #include "engine/model_runner.h"
+#include "engine/ranks/rank_group.h"
 #include "engine/scheduler.h"
 #include "nanovllm.h"
 
 struct mini_engine {
     struct engine_plan plan;
+    struct rank_group *ranks; // NULL: one rank
     struct model_runner *runner;
     struct scheduler *scheduler;
     struct schedule schedule;

@@ -47,6 +47,7 @@ struct rank_group {
 
     pthread_mutex_t mutex; // for what follows
     bool has_started;
+    bool is_ready; // all have loaded: they hear a command
     enum status status;
     struct err failure;
 };
@@ -191,7 +192,10 @@ static void *watch_main(void *arg) {
     if (status) fail(group, status, &why);
     set_started(group);
     bool is_lost = status || watch_workers(group);
-    end_workers(group, is_lost ? 0 : clock_seconds() + QUIT_MS * 1e-3);
+    pthread_mutex_lock(&group->mutex);
+    bool hears = !is_lost && group->is_ready;
+    pthread_mutex_unlock(&group->mutex);
+    end_workers(group, hears ? clock_seconds() + QUIT_MS * 1e-3 : 0);
     return NULL;
 }
 
@@ -269,6 +273,9 @@ enum status rank_group_wait_ready(struct rank_group *group, struct err *err) {
             bell_wait(&group->segment->reported, seen, 0);
         }
     }
+    pthread_mutex_lock(&group->mutex);
+    group->is_ready = true;
+    pthread_mutex_unlock(&group->mutex);
     return OK;
 }
 
