@@ -13,14 +13,14 @@ CONSTANTS = [
 ]
 FILTERS = [
     "abs", "batch(2)|list", "capitalize", "center(9)", "count", "default('D')", "default('D', true)",
-    "dictsort", "e", "first", "float", "float(1)", "indent", "indent(2, true)", "int", "int(7)",
+    "dictsort", "first", "float", "float(1)", "indent", "indent(2, true)", "int", "int(7)",
     "items|list", "join", "join('-')", "last", "length", "list", "lower", "map('string')|list",
     "map(attribute='name')|list", "map('upper')|list", "max", "min", "reject|list",
     "reject('none')|list", "rejectattr('name')|list", "replace('l', 'L')", "reverse|list", "round",
     "round(1)", "safe", "select|list", "select('string')|list", "selectattr('role')|list",
-    "slice(2)|list", "sort", "sort(reverse=true)", "string", "striptags", "sum", "title", "tojson",
-    "tojson(indent=2)", "trim", "truncate(6)", "unique|list", "upper", "urlencode", "wordcount",
-    "wordwrap(5)", "groupby('age')|length", "pprint",
+    "slice(2)|list", "sort", "sort(reverse=true)", "string", "sum", "title", "tojson",
+    "tojson(indent=2)", "trim", "truncate(6)", "unique|list", "upper", "wordcount",
+    "groupby('age')|length",
 ]
 TESTS = [
     "defined", "undefined", "none", "boolean", "true", "false", "integer", "float", "number",
@@ -31,7 +31,7 @@ METHODS = [
     "upper()", "lower()", "strip()", "split()", "split('l')", "split(',', 1)", "rsplit(none, 1)",
     "splitlines()", "startswith('H')", "endswith('o')", "replace('a', 'b')", "title()", "find('l')",
     "count('l')", "join(['x', 'y'])", "items()", "keys()", "values()", "get('a')", "get('zz', 1)",
-    "capitalize()", "swapcase()", "partition(',')", "isdigit()", "isalpha()", "zfill(5)",
+    "capitalize()", "swapcase()", "partition(',')", "zfill(5)",
     "center(8, '*')", "lstrip('H')", "rstrip('o')", "index(1)", "append(1)", "nosuch()",
 ]
 BINARY = ["+", "-", "*", "/", "//", "%", "~", "~", "and", "or", "==", "!=", "<", "<=", ">", ">=", "in", "not in"]

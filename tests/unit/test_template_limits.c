@@ -128,12 +128,10 @@ static void doubling_a_string_is_bounded(void **state) {
 static void padding_is_bounded(void **state) {
     (void)state;
     static const char *const sources[] = {
-        "{{ 'a'.center(10**12) }}",         "{{ 'a'|center(10**12) }}",
-        "{{ '%999999999999d' % 1 }}",       "{{ '%.*f' % (10**12, 1) }}",
-        "{{ '{:>{}}'.format(1, 10**12) }}", "{{ 'a\nb'|indent(10**12) }}",
-        "{{ '1'.zfill(10**12) }}",          "{{ '\t'.expandtabs(10**12) }}",
-        "{{ seq|tojson(indent=10**12) }}",  "{{ seq|batch(10**12, 0)|list }}",
-        "{{ seq|slice(10**12)|list }}",
+        "{{ 'a'.center(10**12) }}",        "{{ 'a'|center(10**12) }}",
+        "{{ 'a\nb'|indent(10**12) }}",     "{{ '1'.zfill(10**12) }}",
+        "{{ '\t'.expandtabs(10**12) }}",   "{{ seq|tojson(indent=10**12) }}",
+        "{{ seq|batch(10**12, 0)|list }}", "{{ seq|slice(10**12)|list }}",
     };
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         assert_refused(sources[i], ERR_INVALID, "t: line");
@@ -187,7 +185,6 @@ static char *repeat(const char *unit, size_t count, const char *tail) {
 static void looking_at_a_long_string_is_paid_for(void **state) {
     (void)state;
     static const char *const looks[] = {
-        "'1'*6000000 %}{% for i in range(100000) %}{% set x = s|filesizeformat %}{% endfor %}",
         "'a'*6000000 %}{% for i in range(100000) %}{% set x = s.removeprefix(s) %}{% endfor %}",
         "'a'*6000000 %}{% for i in range(100000) %}{% set x = s.removesuffix(s) %}{% endfor %}",
     };
@@ -203,7 +200,7 @@ static void identity_and_reasons_do_not_read_long_strings(void **state) {
     (void)state;
     static const char *const looks[] = {
         "{% set t = 'a'*5999999 ~ 'b' %}{% for i in range(50000) %}{% set x = s is sameas t %}",
-        "{% set t = cycler(1) %}{% for i in range(50000) %}{% set x = t[s] %}",
+        "{% set t = none %}{% for i in range(50000) %}{% set x = t[s] %}",
         "{% set t = dict([(s, 1)]) %}{% for i in range(20) %}{% set x = t|attr(s) %}",
     };
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {

@@ -5,7 +5,7 @@
 
 static bool is_number(const struct string *part) {
     for (size_t at = 0; at < part->len;) {
-        if (!char_is_digit(str_next(part, &at))) return false;
+        if (!char_is_decimal(str_next(part, &at))) return false;
     }
     return part->len > 0;
 }

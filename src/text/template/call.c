@@ -230,8 +230,8 @@ static enum status bind(struct run *run, const struct macro *macro, const struct
 
 // ---- calls ----
 
-enum status macro_call(struct run *run, const struct macro *macro, const struct call_args *args,
-                       struct value *out) {
+static enum status call_macro(struct run *run, const struct macro *macro,
+                              const struct call_args *args, struct value *out) {
     struct frame *saved = run->frame;
     bool was_autoescaping = run->is_autoescaping;
     enum status status = scope_enter(run, macro->frame, &macro->decl->body);
@@ -252,19 +252,19 @@ static enum status dispatch(struct run *run, struct value callee, const struct c
                             struct value *out) {
     switch (callee.type) {
     case VALUE_MACRO:
-        return macro_call(run, callee.macro, args, out);
+        return call_macro(run, callee.macro, args, out);
     case VALUE_FUNCTION:
         return callee.function->run(run, args, out);
     case VALUE_METHOD:
+        if (!callee.method->run)
+            return run_fail(run, "method '%s' of Python's str is not supported",
+                            callee.method->name);
         return callee.method->run(run, callee.method->self, args, out);
     case VALUE_LOOP:
         return loop_call(run, callee.loop, args, out);
     case VALUE_BLOCK:
         if (args->num_values || args->num_names) return run_fail(run, "a block takes no arguments");
         return exec_block_tag(run, callee.block->stmt, out);
-    case VALUE_JOINER:
-        if (args->num_values || args->num_names) return run_fail(run, "joiner takes no arguments");
-        return library_call_joiner(run, callee, out);
     case VALUE_UNDEFINED:
         return run_fail_undefined(run, callee);
     default:
@@ -288,6 +288,7 @@ enum status run_filter(struct run *run, const struct string *name, struct value 
                        const struct call_args *args, struct value *out) {
     const struct filter *filter = library_filter(name);
     if (!filter) return run_fail(run, "No filter named '%.*s' found.", (int)name->len, name->data);
+    if (!filter->run) return run_fail(run, "filter '%s' of Jinja2 is not supported", filter->name);
     enum status status = run_enter(run);
     if (status) return status;
     status = filter->run(run, value, args, out);

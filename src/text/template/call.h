@@ -20,8 +20,6 @@ struct block_reference {
 // A macro over the innermost scope, which is kept for it.
 MUST_USE enum status macro_create(struct run *run, const struct macro_decl *decl, bool is_anonymous,
                                   struct value *out);
-MUST_USE enum status macro_call(struct run *run, const struct macro *macro,
-                                const struct call_args *args, struct value *out);
 // macro.name, .arguments, .catch_kwargs, ...; *found false: no such attribute.
 MUST_USE enum status macro_attribute(struct run *run, const struct macro *macro,
                                      const struct string *name, bool *found, struct value *out);

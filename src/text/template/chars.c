@@ -72,7 +72,7 @@ bool char_is_case_ignorable(uint32_t c) {
     }
 }
 
-bool char_is_alpha(uint32_t c) {
+static bool is_alpha(uint32_t c) {
     if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     utf8proc_category_t cat = category(c);
     return cat >= UTF8PROC_CATEGORY_LU && cat <= UTF8PROC_CATEGORY_LO;
@@ -83,19 +83,10 @@ bool char_is_decimal(uint32_t c) {
     return category(c) == UTF8PROC_CATEGORY_ND;
 }
 
-bool char_is_digit(uint32_t c) {
-    return char_is_decimal(c) || (c >= 0x80 && in_ranges(chars_digit, chars_digit_len, c));
-}
-
-bool char_is_numeric(uint32_t c) {
-    if (c < 0x80) return c >= '0' && c <= '9';
-    utf8proc_category_t cat = category(c);
-    return (cat >= UTF8PROC_CATEGORY_ND && cat <= UTF8PROC_CATEGORY_NO) ||
-           in_ranges(chars_numeric, chars_numeric_len, c);
-}
-
 bool char_is_alnum(uint32_t c) {
-    return char_is_alpha(c) || char_is_numeric(c);
+    if (c < 0x80) return is_alpha(c) || char_is_decimal(c);
+    utf8proc_category_t cat = category(c);
+    return is_alpha(c) || (cat >= UTF8PROC_CATEGORY_ND && cat <= UTF8PROC_CATEGORY_NO);
 }
 
 bool char_is_printable(uint32_t c) {
@@ -116,7 +107,7 @@ bool char_is_printable(uint32_t c) {
 }
 
 bool char_is_identifier(uint32_t c, bool is_first) {
-    if (c == '_' || char_is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL) return true;
+    if (c == '_' || is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL) return true;
     if (is_first) return false;
     switch (category(c)) {
     case UTF8PROC_CATEGORY_MN:

@@ -14,10 +14,7 @@ bool char_is_upper(uint32_t c);
 bool char_is_title(uint32_t c); // category Lt
 bool char_is_cased(uint32_t c); // one of the three
 bool char_is_case_ignorable(uint32_t c); // skipped when a final sigma is looked for
-bool char_is_alpha(uint32_t c);
 bool char_is_decimal(uint32_t c);
-bool char_is_digit(uint32_t c);
-bool char_is_numeric(uint32_t c);
 bool char_is_alnum(uint32_t c); // \w is this or '_'
 bool char_is_printable(uint32_t c);
 bool char_is_identifier(uint32_t c, bool is_first);

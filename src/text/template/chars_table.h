@@ -16,9 +16,7 @@ struct char_special {
 
 // Each ascending.
 extern const struct char_range chars_other_lower[], chars_other_upper[];
-extern const struct char_range chars_digit[], chars_numeric[];
 extern const size_t chars_other_lower_len, chars_other_upper_len;
-extern const size_t chars_digit_len, chars_numeric_len;
 extern const struct char_special chars_special[];
 extern const size_t chars_special_len;
 

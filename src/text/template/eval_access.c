@@ -13,7 +13,6 @@ static enum status describe(struct run *run, struct value value, struct text *te
     static const char *const modules[] = {
         [VALUE_UNDEFINED] = "jinja2.runtime.", [VALUE_NAMESPACE] = "jinja2.utils.",
         [VALUE_MACRO] = "jinja2.runtime.",     [VALUE_LOOP] = "jinja2.runtime.",
-        [VALUE_CYCLER] = "jinja2.utils.",      [VALUE_JOINER] = "jinja2.utils.",
         [VALUE_SELF] = "jinja2.runtime.",      [VALUE_BLOCK] = "jinja2.runtime.",
     };
     if (value.type == VALUE_NONE) return text_append_str(run, text, "None");
@@ -174,11 +173,6 @@ static enum status get_own(struct run *run, struct value value, const struct str
         return OK;
     case VALUE_LOOP:
         return loop_attribute(run, value.loop, name, found, out);
-    case VALUE_CYCLER: {
-        enum status status = library_cycler_attribute(run, value, name, out);
-        *found = !status && out->type != VALUE_UNDEFINED;
-        return status;
-    }
     default:
         *found = get_field(value, name, out);
         return *found ? OK : library_method(run, value, name, found, out);

@@ -359,7 +359,8 @@ enum status run_binary(struct run *run, enum binary_op op, struct value left, st
     case OP_MUL:
         return multiply(run, left, right, out);
     case OP_MOD:
-        if (left.type == VALUE_STRING) return library_format(run, left.string, right, out);
+        if (left.type == VALUE_STRING) // it would format
+            return run_fail(run, "operator '%%' of Python's str is not supported");
         break;
     case OP_CONCAT:
         return concat(run, left, right, out);

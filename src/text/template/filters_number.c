@@ -1,4 +1,4 @@
-/* Filters on numbers: abs, int, float, round, filesizeformat.
+/* Filters on numbers: abs, int, float, round.
  *
  * What Python would give as an integer of more than 64 bits is an error, never a wrapped or a
  * rounded one. printf's digits are exact, so that rounding decimals through them is correct. */
@@ -239,43 +239,6 @@ static enum status filter_round(struct run *run, struct value value, const struc
     return run_fail(run, "method must be common, ceil or floor");
 }
 
-static enum status filter_filesizeformat(struct run *run, struct value value,
-                                         const struct call_args *args, struct value *out) {
-    static const char prefixes[] = "kMGTPEZY";
-    struct value binary_value = value_bool(false);
-    enum status status =
-        args_bind(run, "filesizeformat", args, (const char *[]){"binary"}, 1, 0, &binary_value);
-    if (status) return status;
-    if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
-    double size;
-    if (value.type == VALUE_STRING) status = run_pay(run, 1 + value.string->len / 16);
-    if (status) return status;
-    bool is_read = value.type == VALUE_STRING ? number_parse_float(value.string, &size)
-                                              : number_of(value, &size);
-    if (!is_read)
-        return run_fail(run, "filesizeformat wants a number, not %s", value_type_name(value));
-    bool binary = value_is_true(binary_value);
-    double base = binary ? 1024 : 1000;
-    if (size == 1) return value_string(run, "1 Byte", 6, out);
-    char line[EXACT_MAX];
-    int len;
-    if (size < base) {
-        if (isinf(size)) return run_fail(run, "cannot convert float infinity to integer");
-        len = c_locale_snprintf(line, sizeof line, "%.0f Bytes", trunc(size) + 0.0);
-    } else {
-        double unit = base * base;
-        size_t i = 0;
-        for (; i < 7 && !(size < unit); i++) unit *= base;
-        const char *middle = binary ? "i" : "";
-        char prefix = binary && i == 0 ? 'K' : prefixes[i];
-        len =
-            c_locale_snprintf(line, sizeof line, "%.1f %c%sB", base * size / unit, prefix, middle);
-    }
-    return value_string(run, line, (size_t)len, out);
-}
-
 const struct filter filters_number[] = {
-    {"abs", filter_abs},     {"filesizeformat", filter_filesizeformat},
-    {"float", filter_float}, {"int", filter_int},
-    {"round", filter_round}, {0},
+    {"abs", filter_abs}, {"float", filter_float}, {"int", filter_int}, {"round", filter_round}, {0},
 };

@@ -1,4 +1,4 @@
-/* Filters on text: case, padding, trimming, indenting, replacing, joining.
+/* Filters on text: case, padding, trimming, indenting, replacing, joining, marking as safe.
  *
  * Most take any value and work on str(value), unlike the methods of the same names. Whether the
  * result is a Markup follows Jinja's filters one by one: there is no rule that holds for all. */
@@ -7,6 +7,29 @@
 #include "text/template/str_ops.h"
 
 static const struct string space = {.data = " ", .len = 1, .num_chars = 1};
+
+enum status library_escape(struct run *run, struct value value, struct value *out) {
+    const struct string *string;
+    enum status status = value_to_string(run, value, &string);
+    if (status) return status;
+    if (string->is_markup) {
+        *out = value_of_string(string);
+        return OK;
+    }
+    struct text text = {0};
+    status = str_escape(run, &text, string);
+    if (status) return status;
+    return str_finish(run, &text, true, out);
+}
+
+static enum status filter_safe(struct run *run, struct value value, const struct call_args *args,
+                               struct value *out) {
+    enum status status = args_bind(run, "safe", args, NULL, 0, 0, NULL);
+    const struct string *string;
+    if (!status) status = value_to_string(run, value, &string);
+    if (status) return status;
+    return str_borrow(run, string->data, string->len, true, out);
+}
 
 static enum status case_filter(struct run *run, const char *callee, struct value value,
                                const struct call_args *args, enum str_case mapping,
@@ -213,32 +236,6 @@ static enum status filter_join(struct run *run, struct value value, const struct
     return str_join(run, separator, items, out);
 }
 
-static enum status filter_format(struct run *run, struct value value, const struct call_args *args,
-                                 struct value *out) {
-    if (args->num_values && args->num_names)
-        return run_fail(run,
-                        "format takes positional or keyword arguments, not both at the same time");
-    struct value right;
-    enum status status = OK;
-    if (args->num_names) {
-        struct dict *dict;
-        status = dict_create(run, args->num_names, &dict);
-        for (size_t i = 0; i < args->num_names && !status; i++)
-            status = dict_set(run, dict, value_of_string(args->names[i]), args->named[i]);
-        if (!status) right = value_of_dict(dict);
-    } else {
-        struct list *list;
-        status = list_create(run, args->num_values, &list);
-        for (size_t i = 0; i < args->num_values && !status; i++)
-            status = list_append(run, list, args->values[i]);
-        if (!status) right = value_of_tuple(list);
-    }
-    const struct string *format;
-    if (!status) status = value_to_string(run, value, &format);
-    if (status) return status;
-    return library_format(run, format, right, out);
-}
-
 static enum status indention_of(struct run *run, struct value width_value, struct text *out) {
     if (width_value.type == VALUE_STRING) return text_append_string(run, out, width_value.string);
     int64_t width;
@@ -369,11 +366,11 @@ static enum status filter_truncate(struct run *run, struct value value,
 const struct filter filters_text[] = {
     {"capitalize", filter_capitalize},
     {"center", filter_center},
-    {"format", filter_format},
     {"indent", filter_indent},
     {"join", filter_join},
     {"lower", filter_lower},
     {"replace", filter_replace},
+    {"safe", filter_safe},
     {"string", filter_string},
     {"title", filter_title},
     {"trim", filter_trim},

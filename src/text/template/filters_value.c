@@ -1,4 +1,4 @@
-// Filters on any value: default, attr, tojson; and the names of filters that are left out.
+// Filters on any value: default, attr, tojson.
 #include "text/template/library_parts.h"
 #include "text/template/str_ops.h"
 
@@ -87,26 +87,10 @@ static enum status filter_tojson(struct run *run, struct value value, const stru
     return text_finish(run, &text, out);
 }
 
-// ---- what a chat template has no use for ----
-
-static enum status filter_random(struct run *run, struct value value, const struct call_args *args,
-                                 struct value *out) {
-    (void)value, (void)args, (void)out;
-    return run_fail(run, "the filter 'random' is not available");
-}
-
-static enum status filter_urlize(struct run *run, struct value value, const struct call_args *args,
-                                 struct value *out) {
-    (void)value, (void)args, (void)out;
-    return run_fail(run, "the filter 'urlize' is not available");
-}
-
 const struct filter filters_value[] = {
     {"attr", filter_attr},
     {"d", filter_default},
     {"default", filter_default},
-    {"random", filter_random},
     {"tojson", filter_tojson},
-    {"urlize", filter_urlize},
     {0},
 };

@@ -1,19 +1,9 @@
-// Global functions: range, dict, namespace, cycler, joiner, raise_exception; strftime_now is
+// Global functions: range, dict, namespace, raise_exception; strftime_now is
 // strftime.c's.
 #include "text/template/library_parts.h"
 #include "text/template/strftime.h"
 
 enum { RANGE_LEN_MAX = 100000 }; // the sandbox's MAX_RANGE
-
-struct cycler {
-    const struct value *items; // [num_items]
-    size_t num_items, position;
-};
-
-struct joiner {
-    struct value separator;
-    bool is_used;
-};
 
 static enum status function_range(struct run *run, const struct call_args *args,
                                   struct value *out) {
@@ -98,96 +88,7 @@ static enum status function_namespace(struct run *run, const struct call_args *a
     return status;
 }
 
-// ---- cycler ----
-
-static enum status function_cycler(struct run *run, const struct call_args *args,
-                                   struct value *out) {
-    if (args->num_names) return run_fail(run, "cycler() takes no keyword arguments");
-    if (args->num_values == 0) return run_fail(run, "at least one item has to be provided");
-    struct list *items;
-    enum status status = list_create(run, args->num_values, &items);
-    for (size_t i = 0; i < args->num_values && !status; i++)
-        status = list_append(run, items, args->values[i]);
-    if (status) return status;
-    struct cycler *cycler = run_alloc(run, sizeof *cycler);
-    if (!cycler) return run_status(run);
-    *cycler = (struct cycler){.items = items->items, .num_items = items->len};
-    *out = (struct value){.type = VALUE_CYCLER, .cycler = cycler};
-    return OK;
-}
-
-static enum status method_next(struct run *run, struct value self, const struct call_args *args,
-                               struct value *out) {
-    struct cycler *cycler = self.cycler;
-    enum status status = args_positional(run, "next()", args, 0, 0, NULL);
-    if (status) return status;
-    *out = cycler->items[cycler->position];
-    cycler->position = (cycler->position + 1) % cycler->num_items;
-    return OK;
-}
-
-static enum status method_reset(struct run *run, struct value self, const struct call_args *args,
-                                struct value *out) {
-    enum status status = args_positional(run, "reset()", args, 0, 0, NULL);
-    if (status) return status;
-    self.cycler->position = 0;
-    *out = value_none();
-    return OK;
-}
-
-enum status library_cycler_attribute(struct run *run, struct value value, const struct string *name,
-                                     struct value *out) {
-    static const struct method_row next = {"next", method_next}, reset = {"reset", method_reset};
-    const struct cycler *cycler = value.cycler;
-    if (string_is(name, "next")) return library_bind(run, &next, value, out);
-    if (string_is(name, "reset")) return library_bind(run, &reset, value, out);
-    if (string_is(name, "current")) {
-        *out = cycler->items[cycler->position];
-        return OK;
-    }
-    if (string_is(name, "pos")) {
-        *out = value_int((int64_t)cycler->position);
-        return OK;
-    }
-    if (string_is(name, "items")) {
-        struct list *items;
-        enum status status = list_create(run, cycler->num_items, &items);
-        for (size_t i = 0; i < cycler->num_items && !status; i++)
-            status = list_append(run, items, cycler->items[i]);
-        if (!status) *out = value_of_tuple(items);
-        return status;
-    }
-    return value_undefined(run, out, "'jinja2.utils.Cycler object' has no attribute '%.*s'",
-                           name_shown_len(name), name->data);
-}
-
-// ---- joiner ----
-
-static enum status function_joiner(struct run *run, const struct call_args *args,
-                                   struct value *out) {
-    struct value separator;
-    enum status status = value_string_borrow(run, ", ", 2, &separator);
-    if (!status)
-        status = args_bind(run, "joiner()", args, (const char *[]){"sep"}, 1, 0, &separator);
-    if (status) return status;
-    struct joiner *joiner = run_alloc(run, sizeof *joiner);
-    if (!joiner) return run_status(run);
-    *joiner = (struct joiner){.separator = separator};
-    *out = (struct value){.type = VALUE_JOINER, .joiner = joiner};
-    return OK;
-}
-
-enum status library_call_joiner(struct run *run, struct value value, struct value *out) {
-    struct joiner *joiner = value.joiner;
-    if (joiner->is_used) {
-        *out = joiner->separator;
-        return OK;
-    }
-    joiner->is_used = true;
-    return value_string_borrow(run, "", 0, out);
-}
-
-// ---- raise_exception, lipsum ----
+// ---- raise_exception ----
 
 static enum status function_raise_exception(struct run *run, const struct call_args *args,
                                             struct value *out) {
@@ -201,17 +102,8 @@ static enum status function_raise_exception(struct run *run, const struct call_a
     return run_fail(run, "%.*s", (int)string->len, string->data);
 }
 
-static enum status function_lipsum(struct run *run, const struct call_args *args,
-                                   struct value *out) {
-    (void)args, (void)out;
-    return run_fail(run, "the function 'lipsum' is not available");
-}
-
 const struct function library_functions[] = {
-    {"cycler", function_cycler},
     {"dict", function_dict},
-    {"joiner", function_joiner},
-    {"lipsum", function_lipsum},
     {"namespace", function_namespace},
     {"raise_exception", function_raise_exception},
     {"range", function_range},

@@ -5,8 +5,8 @@
 
 const struct filter *library_filter(const struct string *name) {
     static const struct filter *const tables[] = {
-        filters_text, filters_html,   filters_wrap,  filters_list,
-        filters_sort, filters_select, filters_value, filters_number,
+        filters_text,  filters_list,   filters_sort,    filters_select,
+        filters_value, filters_number, filters_refused,
     };
     for (size_t t = 0; t < ARRAY_LEN(tables); t++) {
         for (const struct filter *filter = tables[t]; filter->name; filter++) {
@@ -24,14 +24,17 @@ const struct test *library_test(const struct string *name) {
 }
 
 const struct function *library_function(const struct string *name) {
-    for (const struct function *function = library_functions; function->name; function++) {
-        if (string_is(name, function->name)) return function;
+    static const struct function *const tables[] = {library_functions, functions_refused};
+    for (size_t t = 0; t < ARRAY_LEN(tables); t++) {
+        for (const struct function *function = tables[t]; function->name; function++) {
+            if (string_is(name, function->name)) return function;
+        }
     }
     return NULL;
 }
 
-enum status library_bind(struct run *run, const struct method_row *row, struct value self,
-                         struct value *out) {
+static enum status bind(struct run *run, const struct method_row *row, struct value self,
+                        struct value *out) {
     struct method *method = run_alloc(run, sizeof *method);
     if (!method) return run_status(run);
     *method = (struct method){.name = row->name, .run = row->run, .self = self};
@@ -47,7 +50,7 @@ static void tables_of(enum value_type type, const struct method_row *tables[5]) 
         tables[num++] = methods_str;
         tables[num++] = methods_str_find;
         tables[num++] = methods_str_split;
-        tables[num++] = methods_str_is;
+        tables[num++] = methods_str_refused;
         break;
     case VALUE_LIST:
         tables[num++] = methods_list;
@@ -81,7 +84,7 @@ enum status library_method(struct run *run, struct value value, const struct str
     tables_of(value.type, tables);
     for (size_t t = 0; tables[t]; t++) {
         for (const struct method_row *row = tables[t]; row->name; row++) {
-            if (string_is(name, row->name)) return library_bind(run, row, value, out);
+            if (string_is(name, row->name)) return bind(run, row, value, out);
         }
     }
     *found = false;

@@ -1,5 +1,8 @@
 /* The built-in functions, filters, tests and methods. Each kind is a table of names; the parser
- * asks whether a filter or test exists, the evaluator runs it. */
+ * asks whether a filter or test exists, the evaluator runs it.
+ *
+ * A row whose `run` is NULL is a name that Jinja2 or Python has and this library has not. Whoever
+ * is about to run it refuses it by that name. library_refused.c lists them all. */
 #ifndef TEXT_TEMPLATE_LIBRARY_H
 #define TEXT_TEMPLATE_LIBRARY_H
 
@@ -41,18 +44,8 @@ const struct function *library_function(const struct string *name); // global fu
 MUST_USE enum status library_method(struct run *run, struct value value, const struct string *name,
                                     bool *found, struct value *out);
 
-// left % right for a string on the left: printf-style formatting.
-MUST_USE enum status library_format(struct run *run, const struct string *format,
-                                    struct value right, struct value *out);
 // A Markup's escaping of & < > ' ".
 MUST_USE enum status library_escape(struct run *run, struct value value, struct value *out);
-
-struct cycler;
-struct joiner;
-// cycler.next, .current, .reset: attributes.
-MUST_USE enum status library_cycler_attribute(struct run *run, struct value cycler,
-                                              const struct string *name, struct value *out);
-MUST_USE enum status library_call_joiner(struct run *run, struct value joiner, struct value *out);
 
 // ---- reading arguments, Python's rules: positional, then by keyword ----
 

@@ -5,11 +5,10 @@
 #include "text/template/library.h"
 
 // Each ends with a row without a name.
-extern const struct filter filters_text[], filters_html[], filters_wrap[];
-extern const struct filter filters_list[], filters_select[], filters_sort[];
-extern const struct filter filters_number[], filters_value[];
+extern const struct filter filters_text[], filters_list[], filters_select[], filters_sort[];
+extern const struct filter filters_number[], filters_value[], filters_refused[];
 extern const struct test library_tests[];
-extern const struct function library_functions[];
+extern const struct function library_functions[], functions_refused[];
 
 // A type's method; `self` is filled in when it is bound.
 struct method_row {
@@ -17,7 +16,7 @@ struct method_row {
     method_fn run;
 };
 extern const struct method_row methods_str[], methods_str_split[], methods_str_find[];
-extern const struct method_row methods_str_is[];
+extern const struct method_row methods_str_refused[];
 extern const struct method_row methods_list[], methods_tuple[], methods_dict[], methods_range[];
 extern const struct method_row methods_int[], methods_float[];
 
@@ -25,22 +24,6 @@ extern const struct method_row methods_int[], methods_float[];
 MUST_USE enum status args_positional(struct run *run, const char *callee,
                                      const struct call_args *args, size_t num_min, size_t num_max,
                                      struct value *values);
-
-// `row` bound to `self`.
-MUST_USE enum status library_bind(struct run *run, const struct method_row *row, struct value self,
-                                  struct value *out);
-
-// ---- formatting ----
-
-// format(value, spec), appended. Source: Python's format specification mini-language.
-MUST_USE enum status format_value(struct run *run, struct value value, const struct string *spec,
-                                  struct text *text);
-// format.format(*args, **kwargs), kwargs being NULL for a plain call's keywords.
-MUST_USE enum status format_fields(struct run *run, const struct string *format,
-                                   const struct call_args *args, const struct dict *mapping,
-                                   struct value *out);
-// ascii(value), appended.
-MUST_USE enum status format_ascii(struct run *run, struct value value, struct text *text);
 
 // ---- attributes, for filters that take attribute="a.0.b" ----
 

@@ -1,4 +1,4 @@
-// str methods that give the string changed: case, padding, stripping, replacing, joining, format.
+// str methods that give the string changed: case, padding, stripping, replacing, joining.
 // A Markup's give a Markup, and escape the text that they put in.
 #include <string.h>
 
@@ -218,42 +218,15 @@ static enum status method_join(struct run *run, struct value self, const struct 
     return str_join(run, self.string, items, out);
 }
 
-static enum status method_format(struct run *run, struct value self, const struct call_args *args,
-                                 struct value *out) {
-    return format_fields(run, self.string, args, NULL, out);
-}
-
-static enum status method_format_map(struct run *run, struct value self,
-                                     const struct call_args *args, struct value *out) {
-    struct value mapping;
-    enum status status = args_positional(run, "format_map()", args, 1, 1, &mapping);
-    if (status) return status;
-    if (mapping.type == VALUE_UNDEFINED) return run_fail_undefined(run, mapping);
-    if (mapping.type != VALUE_DICT)
-        return run_fail(run, "format_map() wants a dict, not %s", value_type_name(mapping));
-    struct call_args none = {0};
-    return format_fields(run, self.string, &none, mapping.dict, out);
-}
-
-static enum status method_unavailable(struct run *run, struct value self,
-                                      const struct call_args *args, struct value *out) {
-    (void)self, (void)args, (void)out;
-    return run_fail(run, "encode(), translate() and maketrans() are not available");
-}
-
 const struct method_row methods_str[] = {
     {"capitalize", method_capitalize},
     {"casefold", method_casefold},
     {"center", method_center},
-    {"encode", method_unavailable},
     {"expandtabs", method_expandtabs},
-    {"format", method_format},
-    {"format_map", method_format_map},
     {"join", method_join},
     {"ljust", method_ljust},
     {"lower", method_lower},
     {"lstrip", method_lstrip},
-    {"maketrans", method_unavailable},
     {"removeprefix", method_removeprefix},
     {"removesuffix", method_removesuffix},
     {"replace", method_replace},
@@ -262,7 +235,6 @@ const struct method_row methods_str[] = {
     {"strip", method_strip},
     {"swapcase", method_swapcase},
     {"title", method_title},
-    {"translate", method_unavailable},
     {"upper", method_upper},
     {"zfill", method_zfill},
     {0},

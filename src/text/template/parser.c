@@ -296,7 +296,10 @@ static void check_unknown(struct parser *p) {
     if (!p->unknown.text) return;
     char shown[SHOWN_SIZE];
     show_token(&p->unknown, shown);
-    parser_fail(p, p->unknown.line, "no %s named %s", p->unknown_kind, shown);
+    if (p->unknown_is_refused)
+        parser_fail(p, p->unknown.line, "%s %s of Jinja2 is not supported", p->unknown_kind, shown);
+    else
+        parser_fail(p, p->unknown.line, "no %s named %s", p->unknown_kind, shown);
 }
 
 enum status ast_parse(struct ast *out, struct arena *arena, const char *source, size_t len,

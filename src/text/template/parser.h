@@ -45,6 +45,7 @@ struct parser {
     bool is_soft;
     struct token unknown; // its name; text NULL: none
     const char *unknown_kind; // "filter", "test"
+    bool unknown_is_refused; // Jinja2 has it
 };
 
 // ---- parser.c ----

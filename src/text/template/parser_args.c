@@ -136,9 +136,11 @@ static bool set_name(struct parser *p, struct expr *expr, const char *kind) {
     struct token token = p->token;
     expr->name = parse_dotted_name(p);
     if (!expr->name) return false;
-    bool is_known = expr->type == EXPR_FILTER ? library_filter(expr->name) != NULL
-                                              : library_test(expr->name) != NULL;
+    bool is_filter = expr->type == EXPR_FILTER;
+    const struct filter *filter = is_filter ? library_filter(expr->name) : NULL;
+    bool is_known = is_filter ? filter && filter->run : library_test(expr->name) != NULL;
     if (is_known || p->is_soft || p->unknown.text) return true;
+    p->unknown_is_refused = filter != NULL;
     p->unknown = token;
     p->unknown.text = expr->name->data;
     p->unknown.len = expr->name->len;

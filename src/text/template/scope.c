@@ -128,6 +128,8 @@ static enum status get_global(struct run *run, const struct string *name, struct
     if (status || found) return status;
     const struct function *function = library_function(name);
     if (!function) return undefined_name(run, name, out);
+    if (!function->run)
+        return run_fail(run, "function '%s' of Jinja2 is not supported", function->name);
     *out = (struct value){.type = VALUE_FUNCTION, .function = function};
     return OK;
 }

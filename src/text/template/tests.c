@@ -1,6 +1,7 @@
 // Tests: what `is` asks.
+#include "text/template/chars.h"
 #include "text/template/library_parts.h"
-#include "text/template/methods_str.h"
+#include "text/template/str_ops.h"
 
 static enum status no_args(struct run *run, const char *callee, const struct call_args *args) {
     return args_bind(run, callee, args, NULL, 0, 0, NULL);
@@ -102,8 +103,7 @@ static enum status test_callable(struct run *run, struct value value, const stru
                                  bool *out) {
     bool is_callable = value.type == VALUE_MACRO || value.type == VALUE_FUNCTION ||
                        value.type == VALUE_METHOD || value.type == VALUE_LOOP ||
-                       value.type == VALUE_JOINER || value.type == VALUE_BLOCK ||
-                       value.type == VALUE_UNDEFINED;
+                       value.type == VALUE_BLOCK || value.type == VALUE_UNDEFINED;
     return of_type(run, "callable", args, is_callable, out);
 }
 
@@ -142,22 +142,34 @@ static enum status test_divisibleby(struct run *run, struct value value,
 
 // ---- by text ----
 
+// str.islower and str.isupper: a cased character, and none of another case.
+static enum status is_one_case(struct run *run, struct value value, bool want_lower, bool *out) {
+    const struct string *string;
+    enum status status = value_to_string(run, value, &string);
+    if (!status) status = str_pay_chars(run, string->len);
+    if (status) return status;
+    bool is_cased = false;
+    *out = false;
+    for (size_t at = 0; at < string->len;) {
+        uint32_t c = str_next(string, &at);
+        bool is_lower = char_is_lower(c);
+        if (char_is_title(c) || (want_lower ? char_is_upper(c) : is_lower)) return OK;
+        is_cased |= want_lower ? is_lower : char_is_upper(c);
+    }
+    *out = is_cased;
+    return OK;
+}
+
 static enum status test_lower(struct run *run, struct value value, const struct call_args *args,
                               bool *out) {
     enum status status = no_args(run, "lower", args);
-    const struct string *string;
-    if (!status) status = value_to_string(run, value, &string);
-    if (status) return status;
-    return str_is_lower(run, string, out);
+    return status ? status : is_one_case(run, value, true, out);
 }
 
 static enum status test_upper(struct run *run, struct value value, const struct call_args *args,
                               bool *out) {
     enum status status = no_args(run, "upper", args);
-    const struct string *string;
-    if (!status) status = value_to_string(run, value, &string);
-    if (status) return status;
-    return str_is_upper(run, string, out);
+    return status ? status : is_one_case(run, value, false, out);
 }
 
 // Names are looked for in a dict, so the value must be fit for a key.
@@ -170,7 +182,8 @@ static enum status test_filter(struct run *run, struct value value, const struct
                                bool *out) {
     enum status status = no_args(run, "filter", args);
     if (!status) status = hashable(run, value);
-    *out = value.type == VALUE_STRING && library_filter(value.string);
+    const struct filter *filter = value.type == VALUE_STRING ? library_filter(value.string) : NULL;
+    *out = filter && filter->run;
     return status;
 }
 

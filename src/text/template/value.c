@@ -205,8 +205,6 @@ const char *value_type_name(struct value value) {
         [VALUE_FUNCTION] = "function",
         [VALUE_METHOD] = "builtin_function_or_method",
         [VALUE_LOOP] = "LoopContext",
-        [VALUE_CYCLER] = "Cycler",
-        [VALUE_JOINER] = "Joiner",
         [VALUE_SELF] = "TemplateReference",
         [VALUE_BLOCK] = "BlockReference",
     };

@@ -3,7 +3,7 @@
  * A value is 16 bytes and passed by value; what it points to lives in the run's arena (or in the
  * template, for constants) until the render ends. Lists, tuples, dicts and strings never change
  * once a template can see them: the sandbox refuses every mutating method. Only a namespace and
- * the state of iterators, cyclers and joiners change. All-zero is a plain undefined value. */
+ * the state of iterators change. All-zero is a plain undefined value. */
 #ifndef TEXT_TEMPLATE_VALUE_H
 #define TEXT_TEMPLATE_VALUE_H
 
@@ -36,8 +36,6 @@ enum value_type {
     VALUE_FUNCTION, // range, dict, namespace, raise_exception, ...
     VALUE_METHOD, // bound: "a".upper
     VALUE_LOOP,
-    VALUE_CYCLER,
-    VALUE_JOINER,
     VALUE_SELF, // the variable `self`: its attributes are the template's block tags
     VALUE_BLOCK, // self.name: calling it gives what the block prints
 };
@@ -46,7 +44,7 @@ struct string {
     const char *data; // [len] UTF-8, not NUL-terminated, may contain NUL
     uint32_t len; // bytes; strings are below 4 GiB because the memory of a run is
     uint32_t num_chars; // code points: what Python counts; == len means ASCII
-    bool is_markup; // markupsafe.Markup: made by `safe` and `escape`, escapes what is joined to it
+    bool is_markup; // markupsafe.Markup: made by `safe`, escapes what is joined to it
     struct string_room *room; // where a join may continue this string in place; NULL: nowhere
 };
 
@@ -107,8 +105,6 @@ struct value {
         const struct function *function; // library.h
         const struct method *method; // library.h
         struct loop *loop; // loop.h
-        struct cycler *cycler; // library.h
-        struct joiner *joiner; // library.h
         const struct ast *self; // ast.h
         const struct block_reference *block; // call.h
     };

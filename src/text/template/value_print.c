@@ -234,9 +234,7 @@ static enum status repr_function(struct run *run, const char *name, struct text 
     static const struct {
         const char *name, *repr;
     } classes[] = {
-        {"cycler", "<class 'jinja2.utils.Cycler'>"},
         {"dict", "<class 'dict'>"},
-        {"joiner", "<class 'jinja2.utils.Joiner'>"},
         {"namespace", "<class 'jinja2.utils.Namespace'>"},
     };
     for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
@@ -278,14 +276,10 @@ static enum status repr_object(struct run *run, struct value value, struct text 
         return repr_method(run, value.method, text);
     case VALUE_LOOP:
         return repr_loop(run, value.loop, text);
-    case VALUE_CYCLER:
-        return text_append_str(run, text, "<jinja2.utils.Cycler object>");
     case VALUE_SELF:
         return text_append_str(run, text, "<TemplateReference None>");
-    case VALUE_BLOCK:
-        return text_append_str(run, text, "<jinja2.runtime.BlockReference object>");
     default:
-        return text_append_str(run, text, "<jinja2.utils.Joiner object>");
+        return text_append_str(run, text, "<jinja2.runtime.BlockReference object>");
     }
 }
 
