@@ -342,11 +342,6 @@ static void put_stmt(struct writer *w, const struct stmt *stmt) {
         put(w, "(block");
         put_body(w, &stmt->body);
         break;
-    case STMT_AUTOESCAPE:
-        put(w, "(autoescape");
-        put_operand(w, stmt->expr);
-        put_body(w, &stmt->body);
-        break;
     case STMT_BREAK:
         put(w, "(break)");
         break;

@@ -26,7 +26,6 @@ static void what_a_body_sets_stays_inside(void **state) {
         {"{% set a %}{% set q = 1 %}{% endset %}{{ q is defined }}", "False"},
         {"{% generation %}{% set q = 1 %}{{ q }}{% endgeneration %}{{ q is defined }}", "1False"},
         {"{% block b %}{% set q = 1 %}{% endblock %}{{ q is defined }}", "False"},
-        {"{% autoescape true %}{% set q = 1 %}{% endautoescape %}{{ q is defined }}", "False"},
         {"{% macro m() %}{% set q = 1 %}{% endmacro %}{{ m() }}{{ q is defined }}", "False"},
         {"{% macro m() %}{{ caller() }}{% endmacro %}{% call m() %}{% set q = 1 %}{% endcall %}{{ "
          "q is defined }}",
@@ -141,23 +140,6 @@ static void with_evaluates_outside(void **state) {
         {"{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a is defined }}", "12False"},
         {"{% with x = 5, y = x %}{{ x }}{{ y }}{% endwith %}{{ x }}", "511"},
         {"{% with a, b = xs[:2] %}{{ a }}{{ b }}{% endwith %}", "12"},
-    };
-    assert_all_render(cases, ARRAY_LEN(cases));
-}
-
-static void autoescape_escapes_what_is_printed(void **state) {
-    (void)state;
-    static const struct render_case cases[] = {
-        {"{% autoescape true %}{% set p = \"<\" %}{{ p }}{{ p|safe }}{{ p ~ p }}{{ p ~ (p|safe) "
-         "}}{% endautoescape %}{{ \"<\" }}",
-         "&lt;<&lt;&lt;&lt;<<"},
-        {"{% autoescape true %}{% set a %}<b>{{ \"<\" }}{% endset %}{{ a }}{{ a + \"<\" }}{% "
-         "endautoescape %}{{ a }}",
-         "<b>&lt;<b>&lt;&lt;"},
-        {"{% autoescape true %}{% macro m(a) %}<i>{{ a }}{% endmacro %}{{ m(\"<\") }}{% filter "
-         "upper %}<{{ \"<\" }}{% endfilter %}{% endautoescape %}",
-         "<i>&lt;<&LT;"},
-        {"{% autoescape false %}{{ \"<\" }}{% endautoescape %}", "<"},
     };
     assert_all_render(cases, ARRAY_LEN(cases));
 }
@@ -457,7 +439,6 @@ int main(void) {
         cmocka_unit_test(namespaces_take_attributes),
         cmocka_unit_test(text_is_captured_and_filtered),
         cmocka_unit_test(with_evaluates_outside),
-        cmocka_unit_test(autoescape_escapes_what_is_printed),
         cmocka_unit_test(loop_tells_where_it_is),
         cmocka_unit_test(loops_walk_what_has_items),
         cmocka_unit_test(a_generator_is_walked_only_as_far_as_needed),

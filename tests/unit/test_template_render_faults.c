@@ -16,7 +16,7 @@ static const char source[] =
     "{% with p, q = xs[:2] %}{{ p }}{{ q }}{{ 'abc'[-1] }}{{ 2 if u else d.z }}"
     "{% endwith %}{% filter upper %}text{% endfilter %}{% set z | trim %} a {% endset %}"
     "{% generation %}{{ z }}{% endgeneration %}{% block b %}{{ xs|join(',') }}{% endblock %}"
-    "{% autoescape true %}{{ '<' ~ ('<'|safe) }}{% endautoescape %}"
+    "{{ '<' + ('<'|safe) }}"
     "{% set a1, a2 = 1, 2 %}{% set a3 = 3 %}{% set a4 = 4 %}{% set a5 = 5 %}{% set a6 = 6 %}"
     "{{ m.arguments }}{{ d.items()|list }}{{ xs * 3 }}{{ range(9)[1:3] }}";
 

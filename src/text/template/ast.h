@@ -123,7 +123,6 @@ enum stmt_type {
     STMT_WITH, // targets, exprs, body
     STMT_GENERATION, // body, in a scope of its own (transformers' mark of the assistant's text)
     STMT_BLOCK, // block tag: body in place, in a scope of its own
-    STMT_AUTOESCAPE, // expr: whether printing escapes inside body
     STMT_BREAK,
     STMT_CONTINUE,
 };
@@ -155,9 +154,9 @@ struct stmt {
     uint32_t line;
     union {
         const struct string *text;
-        struct expr *expr; // PRINT, SET, SET_BLOCK, CALL, FILTER, AUTOESCAPE
+        struct expr *expr; // PRINT, SET, SET_BLOCK, CALL, FILTER
     };
-    struct block body; // SET_BLOCK, FILTER, WITH, GENERATION, BLOCK, AUTOESCAPE
+    struct block body; // SET_BLOCK, FILTER, WITH, GENERATION, BLOCK
     union {
         struct {
             struct branch *branches;

@@ -21,10 +21,7 @@ enum status macro_create(struct run *run, const struct macro_decl *decl, bool is
                          struct value *out) {
     struct macro *macro = run_alloc(run, sizeof(*macro));
     if (!macro) return run_status(run);
-    *macro = (struct macro){.decl = decl,
-                            .frame = run->frame,
-                            .is_autoescaping = run->is_autoescaping,
-                            .is_anonymous = is_anonymous};
+    *macro = (struct macro){.decl = decl, .frame = run->frame, .is_anonymous = is_anonymous};
     scope_capture(run);
     *out = (struct value){.type = VALUE_MACRO, .macro = macro};
     return OK;
@@ -233,17 +230,13 @@ static enum status bind(struct run *run, const struct macro *macro, const struct
 static enum status call_macro(struct run *run, const struct macro *macro,
                               const struct call_args *args, struct value *out) {
     struct frame *saved = run->frame;
-    bool was_autoescaping = run->is_autoescaping;
     enum status status = scope_enter(run, macro->frame, &macro->decl->body);
     if (status) return status;
-    run->is_autoescaping = macro->is_autoescaping;
     status = bind(run, macro, args);
     if (status) return status;
-    // Whether the text is safe is for the caller to say, how it is printed for the definition.
     enum flow flow; // no break leads out of a macro
-    status = exec_captured(run, &macro->decl->body, was_autoescaping, &flow, out);
+    status = exec_captured(run, &macro->decl->body, &flow, out);
     if (status) return status;
-    run->is_autoescaping = was_autoescaping;
     scope_leave(run, saved);
     return OK;
 }

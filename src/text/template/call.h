@@ -8,7 +8,6 @@
 struct macro {
     const struct macro_decl *decl;
     struct frame *frame; // where it was defined: what its body sees
-    bool is_autoescaping; // at its definition
     bool is_anonymous; // the body of a call block; prints as <Macro anonymous>
 };
 

@@ -323,7 +323,7 @@ static enum status eval_concat(struct run *run, const struct expr *expr, struct 
 }
 
 static enum status eval_binary(struct run *run, const struct expr *expr, struct value *out) {
-    if (expr->binary == OP_CONCAT && !run->is_autoescaping) return eval_concat(run, expr, out);
+    if (expr->binary == OP_CONCAT) return eval_concat(run, expr, out);
     struct value left, right;
     enum status status = eval(run, expr->left, &left);
     if (!status) status = eval(run, expr->right, &right);

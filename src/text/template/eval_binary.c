@@ -12,7 +12,7 @@ enum { JOIN_ROOM_MIN = 1024 }; // bytes from which on a string gets room to grow
 
 static const char *const symbols[] = {
     [OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*",           [OP_DIV] = "/",
-    [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "** or pow()", [OP_CONCAT] = "~",
+    [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "** or pow()",
 };
 
 static enum status fail_operands(struct run *run, enum binary_op op, struct value left,
@@ -337,22 +337,9 @@ static enum status multiply(struct run *run, struct value left, struct value rig
     return repeat_list(run, sequence, times, out);
 }
 
-// a ~ b: both as text; under autoescape a Markup makes the other one and the result safe.
-static enum status concat(struct run *run, struct value left, struct value right,
-                          struct value *out) {
-    const struct string *a, *b;
-    enum status status = value_to_string(run, left, &a);
-    if (!status) status = value_to_string(run, right, &b);
-    if (status) return status;
-    struct string plain_a = *a, plain_b = *b;
-    if (!run->is_autoescaping) plain_a.is_markup = plain_b.is_markup = false;
-    return join_strings(run, value_of_string(&plain_a), value_of_string(&plain_b), out);
-}
-
 enum status run_binary(struct run *run, enum binary_op op, struct value left, struct value right,
                        struct value *out) {
-    if (is_number(left) && is_number(right) && op != OP_CONCAT)
-        return on_numbers(run, op, left, right, out);
+    if (is_number(left) && is_number(right)) return on_numbers(run, op, left, right, out);
     switch (op) {
     case OP_ADD:
         return add(run, left, right, out);
@@ -362,8 +349,6 @@ enum status run_binary(struct run *run, enum binary_op op, struct value left, st
         if (left.type == VALUE_STRING) // it would format
             return run_fail(run, "operator '%%' of Python's str is not supported");
         break;
-    case OP_CONCAT:
-        return concat(run, left, right, out);
     default:
         break;
     }

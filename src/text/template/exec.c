@@ -10,28 +10,8 @@
 
 // ---- output ----
 
-static enum status print_value(struct run *run, struct value value) {
-    if (run->is_autoescaping) {
-        enum status status = library_escape(run, value, &value);
-        if (status) return status;
-    }
-    return value_print(run, value, run->out);
-}
-
-enum status exec_finish_text(struct run *run, struct text *text, bool is_markup,
-                             struct value *out) {
-    enum status status = text_finish(run, text, out);
-    if (status || !is_markup || out->string->is_markup) return status;
-    struct string *markup = run_alloc(run, sizeof(*markup));
-    if (!markup) return run_status(run);
-    *markup = *out->string;
-    markup->is_markup = true;
-    *out = value_of_string(markup);
-    return OK;
-}
-
-enum status exec_captured(struct run *run, const struct block *block, bool is_markup,
-                          enum flow *flow, struct value *out) {
+enum status exec_captured(struct run *run, const struct block *block, enum flow *flow,
+                          struct value *out) {
     struct text *saved = run->out;
     struct text text = {0};
     run->out = &text;
@@ -39,7 +19,7 @@ enum status exec_captured(struct run *run, const struct block *block, bool is_ma
     if (status) return status;
     run->out = saved;
     *out = value_none();
-    return *flow != FLOW_ON ? OK : exec_finish_text(run, &text, is_markup, out);
+    return *flow != FLOW_ON ? OK : text_finish(run, &text, out);
 }
 
 // What a call block or filter block gives goes out as it is: it must be a string.
@@ -196,7 +176,7 @@ static enum status capture_filtered(struct run *run, const struct stmt *stmt, en
     struct frame *saved = run->frame;
     enum status status = scope_enter(run, saved, &stmt->body);
     if (status) return status;
-    status = exec_captured(run, &stmt->body, run->is_autoescaping, flow, out);
+    status = exec_captured(run, &stmt->body, flow, out);
     if (status) return status;
     if (stmt->expr && *flow == FLOW_ON) {
         status = eval_filters(run, stmt->expr, *out, out);
@@ -287,18 +267,8 @@ static enum status exec_scope(struct run *run, struct frame *parent, const struc
     if (stmt->type == STMT_GENERATION) status = set_no_arguments(run);
     if (stmt->type == STMT_BLOCK && stmt->block.uses_self) status = exec_set_self(run);
     if (status) return status;
-    bool was_autoescaping = run->is_autoescaping;
-    if (stmt->type == STMT_AUTOESCAPE) {
-        struct value is_on;
-        status = eval(run, stmt->expr, &is_on);
-        if (status) return status;
-        run->is_autoescaping = value_is_true(is_on);
-    } else if (stmt->type == STMT_BLOCK) {
-        run->is_autoescaping = false; // a block is compiled apart from what is around it
-    }
     status = exec_block(run, &stmt->body, flow);
     if (status) return status;
-    run->is_autoescaping = was_autoescaping;
     scope_leave(run, saved);
     return OK;
 }
@@ -311,14 +281,14 @@ enum status exec_block_tag(struct run *run, const struct stmt *stmt, struct valu
     enum status status = exec_scope(run, run->root, stmt, &flow);
     if (status) return status;
     run->out = saved;
-    return exec_finish_text(run, &text, run->is_autoescaping, out);
+    return text_finish(run, &text, out);
 }
 
 static enum status exec_print(struct run *run, const struct expr *expr) {
     struct value value;
     enum status status = eval(run, expr, &value);
     if (status) return status;
-    return print_value(run, value);
+    return value_print(run, value, run->out);
 }
 
 static enum status exec_stmt(struct run *run, const struct stmt *stmt, enum flow *flow) {
@@ -346,7 +316,6 @@ static enum status exec_stmt(struct run *run, const struct stmt *stmt, enum flow
     case STMT_BLOCK:
         return exec_scope(run, run->root, stmt, flow);
     case STMT_GENERATION:
-    case STMT_AUTOESCAPE:
         return exec_scope(run, run->frame, stmt, flow);
     case STMT_BREAK:
         *flow = FLOW_BREAK;

@@ -10,14 +10,11 @@ struct loop;
 
 // Runs the statements in the innermost scope until one ends the block.
 MUST_USE enum status exec_block(struct run *run, const struct block *block, enum flow *flow);
-// Runs them with their output kept apart, as a string, Markup if wanted; none after FLOW_BREAK and
-// FLOW_CONTINUE, which leave the output behind.
-MUST_USE enum status exec_captured(struct run *run, const struct block *block, bool is_markup,
-                                   enum flow *flow, struct value *out);
-// The text as a string value, Markup if wanted.
-MUST_USE enum status exec_finish_text(struct run *run, struct text *text, bool is_markup,
-                                      struct value *out);
-// What a block tag prints, called by its name: a string, Markup under autoescape.
+// Runs them with their output kept apart, as a string; none after FLOW_BREAK and FLOW_CONTINUE,
+// which leave the output behind.
+MUST_USE enum status exec_captured(struct run *run, const struct block *block, enum flow *flow,
+                                   struct value *out);
+// What a block tag prints, called by its name: a string.
 MUST_USE enum status exec_block_tag(struct run *run, const struct stmt *stmt, struct value *out);
 // Gives the innermost scope the variable `self`.
 MUST_USE enum status exec_set_self(struct run *run);

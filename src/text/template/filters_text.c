@@ -150,27 +150,6 @@ static enum status filter_wordcount(struct run *run, struct value value,
     return OK;
 }
 
-// Under autoescape what is no Markup is escaped as soon as one of the three is one.
-static enum status replace_escaping(struct run *run, struct value value, struct value old_value,
-                                    struct value new_value, int64_t count, struct value *out) {
-    const struct string *string, *old, *new;
-    enum status status = value_to_string(run, value, &string);
-    if (!status) status = value_to_string(run, old_value, &old);
-    if (!status) status = value_to_string(run, new_value, &new);
-    if (!status && !string->is_markup && (old->is_markup || new->is_markup)) {
-        struct value escaped;
-        status = library_escape(run, value, &escaped);
-        if (!status) string = escaped.string;
-    }
-    if (!status && string->is_markup && !new->is_markup) {
-        struct value escaped;
-        status = library_escape(run, new_value, &escaped);
-        if (!status) new = escaped.string;
-    }
-    if (status) return status;
-    return str_replace(run, string, old, new, count, string->is_markup, out);
-}
-
 static enum status filter_replace(struct run *run, struct value value, const struct call_args *args,
                                   struct value *out) {
     struct value values[3] = {[2] = value_none()};
@@ -180,22 +159,12 @@ static enum status filter_replace(struct run *run, struct value value, const str
     if (!status && values[2].type != VALUE_NONE)
         status = args_int(run, "replace", "count", values[2], &count);
     if (status) return status;
-    if (run->is_autoescaping) return replace_escaping(run, value, values[0], values[1], count, out);
     const struct string *string, *old, *new;
     status = str_plain(run, value, &string);
     if (!status) status = str_plain(run, values[0], &old);
     if (!status) status = str_plain(run, values[1], &new);
     if (status) return status;
     return str_replace(run, string, old, new, count, false, out);
-}
-
-// Whether a Markup among the items makes the joined text one, under autoescape.
-static bool joins_markup(const struct list *items) {
-    for (size_t i = 0; i < items->len; i++) {
-        struct value item = items->items[i];
-        if (item.type == VALUE_STRING && item.string->is_markup) return true;
-    }
-    return false;
 }
 
 static enum status join_items(struct run *run, const struct list *items,
@@ -223,15 +192,7 @@ static enum status filter_join(struct run *run, struct value value, const struct
     if (!status) status = value_items(run, value, &items);
     if (!status && values[1].type != VALUE_NONE) status = join_items(run, items, &path, &items);
     const struct string *separator;
-    if (!status) status = value_to_string(run, values[0], &separator);
-    if (status) return status;
-    if (!run->is_autoescaping) {
-        status = str_plain(run, values[0], &separator);
-    } else if (!separator->is_markup && joins_markup(items)) {
-        struct value escaped;
-        status = library_escape(run, values[0], &escaped);
-        if (!status) separator = escaped.string;
-    }
+    if (!status) status = str_plain(run, values[0], &separator);
     if (status) return status;
     return str_join(run, separator, items, out);
 }

@@ -299,5 +299,5 @@ enum status loop_call(struct run *run, struct loop *loop, const struct call_args
     if (status) return status;
     run->frame = saved_frame;
     run->out = saved_out;
-    return exec_finish_text(run, &text, run->is_autoescaping, out);
+    return text_finish(run, &text, out);
 }

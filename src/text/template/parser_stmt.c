@@ -307,13 +307,8 @@ static bool parse_filter(struct parser *p) {
 }
 
 static bool parse_autoescape(struct parser *p) {
-    struct stmt *stmt = push_stmt(p, STMT_AUTOESCAPE);
-    if (!stmt) return false;
-    struct around around = enter_scope(p);
-    stmt->expr = parser_expr(p);
-    bool is_good = stmt->expr && parse_body(p, "endautoescape", &stmt->body);
-    leave_scope(p, &around);
-    return is_good;
+    parser_fail(p, p->tag->name.line, "tag 'autoescape' of Jinja2 is not supported");
+    return false;
 }
 
 // Jinja makes a function of it, so that no break leads out.

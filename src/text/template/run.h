@@ -45,7 +45,6 @@ struct run {
     struct frame *root; // the template's own scope
     struct frame *frame; // innermost scope (scope.h)
     struct frame *spare_frames; // left scopes, to be used again
-    bool is_autoescaping; // inside {% autoescape true %}: printing escapes what is not Markup
     struct text *out; // where output goes now: the render's, a macro's, a block's
     struct err *err; // not NULL
 };
@@ -100,6 +99,7 @@ MUST_USE enum status run_attribute(struct run *run, struct value value, const st
 // value[key]: an item first, else, for a string key, an attribute.
 MUST_USE enum status run_item(struct run *run, struct value value, struct value key,
                               struct value *out);
+// Any operator but OP_CONCAT, which eval.c joins without texts in between.
 MUST_USE enum status run_binary(struct run *run, enum binary_op op, struct value left,
                                 struct value right, struct value *out);
 

@@ -245,7 +245,6 @@ static enum status resolve_body(const struct symbols *symbols, struct stmt *stmt
     struct block *body = &stmt->body;
     enum status status = OK;
     if (stmt->type == STMT_BLOCK) inner.parent = NULL; // a function of its own in Jinja
-    if (stmt->type == STMT_AUTOESCAPE) status = load(&inner, stmt->expr);
     if (stmt->type == STMT_MACRO || stmt->type == STMT_CALL) {
         status = declare_params(&inner, stmt->macro);
         body = &stmt->macro->body;
@@ -275,7 +274,6 @@ static enum status resolve_stmt(struct symbols *symbols, struct stmt *stmt) {
     case STMT_WITH:
     case STMT_GENERATION:
     case STMT_BLOCK:
-    case STMT_AUTOESCAPE:
         return resolve_body(symbols, stmt);
     default:
         return OK;
