@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/jread.h"
+#include "base/utf8.h"
 #include "support/cmocka_all.h"
 #include "text/template/template.h"
-#include "text/unicode.h"
 
 static enum status render(const char *source, struct buf *out, struct err *err) {
     json_t *variables = json_pack("{s:[i,i,i]}", "seq", 3, 1, 2);

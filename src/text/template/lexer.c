@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/c_locale.h"
+#include "base/utf8.h"
 #include "text/template/chars.h"
-#include "text/unicode.h"
 
 enum status lexer_fail(const struct lexer *lexer, uint32_t line, const char *format, ...) {
     char sentence[400];

@@ -4,9 +4,9 @@
  * Numbers and strings are Python's. One thing is not: characters named \N{...}. */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/template/chars.h"
 #include "text/template/lexer.h"
-#include "text/unicode.h"
 
 static const struct {
     char text[3];
@@ -154,7 +154,7 @@ static const char *put_hex(struct unescape *text, char letter) {
     int want = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
     uint32_t c;
     if (read_digits(text, 16, want, &c) < want) return "a \\x, \\u or \\U with too few digits";
-    if (c >= UNICODE_END) return "a \\U beyond U+10FFFF";
+    if (c > 0x10ffff) return "a \\U beyond U+10FFFF";
     if (c >= 0xd800 && c < 0xe000) return "half of a surrogate pair, which is no character";
     put_char(text, c);
     return NULL;

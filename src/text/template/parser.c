@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/c_locale.h"
+#include "base/utf8.h"
 #include "text/template/template.h"
-#include "text/unicode.h"
 
 // ---- faults ----
 

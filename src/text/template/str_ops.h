@@ -3,8 +3,8 @@
 #ifndef TEXT_TEMPLATE_STR_OPS_H
 #define TEXT_TEMPLATE_STR_OPS_H
 
+#include "base/utf8.h"
 #include "text/template/run.h"
-#include "text/unicode.h"
 
 // The code point at byte `at`, which is moved behind it.
 static inline uint32_t str_next(const struct string *string, size_t *at) {

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/c_locale.h"
+#include "base/utf8.h"
 #include "text/template/loop.h"
 #include "text/template/run.h"
-#include "text/unicode.h"
 
 // ---- making ----
 

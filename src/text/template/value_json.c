@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/jread.h"
+#include "base/utf8.h"
 #include "text/template/run.h"
 #include "text/template/value.h"
-#include "text/unicode.h"
 
 // ---- from JSON ----
 

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/c_locale.h"
+#include "base/utf8.h"
 #include "text/template/chars.h"
 #include "text/template/value.h"
-#include "text/unicode.h"
 
 // ---- printing ----
 

@@ -8,13 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/template/call.h"
 #include "text/template/chars.h"
 #include "text/template/library.h"
 #include "text/template/loop.h"
 #include "text/template/run.h"
 #include "text/template/value.h"
-#include "text/unicode.h"
 
 // ---- text ----
 
