@@ -5,9 +5,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "jinja/jinja.h"
 #include "text/chat.h"
 #include "text/chat_messages.h"
-#include "text/template/template.h"
 
 struct chat_variant {
     struct template *template; // NULL: the checkpoint has none of this name, or a broken one

@@ -2,7 +2,7 @@
 #ifndef TEXT_CHAT_NOW_H
 #define TEXT_CHAT_NOW_H
 
-#include "text/template/template.h"
+#include "jinja/jinja.h"
 
 struct chat_now {
     struct template_render_options options; // tm_zone may point to `zone`: do not copy the struct

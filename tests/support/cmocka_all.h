@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-// A macro of cmocka's old interface, which is a function of text/template/run.h.
+// A macro of cmocka's old interface, which is a function of jinja/src/run.h.
 #undef run_test
 
 #endif

@@ -1,0 +1,40 @@
+/* The state of a for loop: where its items come from and what `loop` says about them.
+ *
+ * Items are taken one at a time, so that a loop's `if` sees what the body did before, as Jinja's
+ * generators do; asking for the next item or the length takes them ahead of the body. */
+#ifndef JINJA_LOOP_H
+#define JINJA_LOOP_H
+
+#include "jinja/src/run.h"
+
+struct loop {
+    const struct for_stmt *stmt;
+    struct frame *frame; // around the statement: parent of the body's
+    struct value iterable;
+    const struct list *items; // what is left to take when not a range or an iterator
+    size_t position; // in items or the range
+    bool is_filtered; // stmt->filter decides about what is taken
+    bool is_length_known;
+    size_t length; // valid if known
+    size_t num_taken; // loop.index
+    size_t depth0; // of recursion
+    bool has_after;
+    struct value before, current, after; // after: taken ahead
+    struct value changed; // the tuple of loop.changed's last call; undefined: none
+};
+
+// A loop over `iterable` that begins in the innermost scope. ERR_INVALID: not iterable.
+MUST_USE enum status loop_create(struct run *run, const struct for_stmt *stmt,
+                                 struct value iterable, struct loop **out);
+// The next item becomes loop->current; *found false: there is none.
+MUST_USE enum status loop_next(struct run *run, struct loop *loop, bool *found);
+// loop.length; takes all items when it cannot be known otherwise.
+MUST_USE enum status loop_length(struct run *run, struct loop *loop, size_t *length);
+// loop.index, .last, .cycle, ...; *found false: no such attribute.
+MUST_USE enum status loop_attribute(struct run *run, struct loop *loop, const struct string *name,
+                                    bool *found, struct value *out);
+// loop(iterable), for a recursive loop: the text of its body over other items.
+MUST_USE enum status loop_call(struct run *run, struct loop *loop, const struct call_args *args,
+                               struct value *out);
+
+#endif
