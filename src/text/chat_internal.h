@@ -10,7 +10,7 @@
 #include "text/chat_messages.h"
 
 struct chat_variant {
-    struct template *template; // NULL: the checkpoint has none of this name, or a broken one
+    struct jinja_template *template; // NULL: the checkpoint has none of this name, or a broken one
     struct err fault; // why it is broken; the sentence of every chat that needs it
     struct chat_forms forms;
 };

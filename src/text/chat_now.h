@@ -5,7 +5,7 @@
 #include "jinja/jinja.h"
 
 struct chat_now {
-    struct template_render_options options; // tm_zone may point to `zone`: do not copy the struct
+    struct jinja_render_options options; // tm_zone may point to `zone`: do not copy the struct
     char zone[24];
 };
 

@@ -13,71 +13,75 @@
 
 enum { KEYWORDS_PER_STEP = 16 };
 
-static const struct string caller_name = {.data = "caller", .len = 6, .num_chars = 6};
-static const struct string kwargs_name = {.data = "kwargs", .len = 6, .num_chars = 6};
-static const struct string varargs_name = {.data = "varargs", .len = 7, .num_chars = 7};
+static const struct jinja_string caller_name = {.data = "caller", .len = 6, .num_chars = 6};
+static const struct jinja_string kwargs_name = {.data = "kwargs", .len = 6, .num_chars = 6};
+static const struct jinja_string varargs_name = {.data = "varargs", .len = 7, .num_chars = 7};
 
-enum status macro_create(struct run *run, const struct macro_decl *decl, bool is_anonymous,
-                         struct value *out) {
-    struct macro *macro = run_alloc(run, sizeof(*macro));
-    if (!macro) return run_status(run);
-    *macro = (struct macro){.decl = decl, .frame = run->frame, .is_anonymous = is_anonymous};
-    scope_capture(run);
-    *out = (struct value){.type = VALUE_MACRO, .macro = macro};
+enum status jinja_macro_create(struct jinja_run *run, const struct jinja_macro_decl *decl,
+                               bool is_anonymous, struct jinja_value *out) {
+    struct jinja_macro *macro = jinja_run_alloc(run, sizeof(*macro));
+    if (!macro) return jinja_run_status(run);
+    *macro = (struct jinja_macro){.decl = decl, .frame = run->frame, .is_anonymous = is_anonymous};
+    jinja_scope_capture(run);
+    *out = (struct jinja_value){.type = JINJA_MACRO, .macro = macro};
     return OK;
 }
 
-static bool has_param(const struct macro_decl *decl, const struct string *name) {
+static bool has_param(const struct jinja_macro_decl *decl, const struct jinja_string *name) {
     for (size_t i = 0; i < decl->num_params; ++i)
-        if (string_equal(decl->params[i], name)) return true;
+        if (jinja_string_equal(decl->params[i], name)) return true;
     return false;
 }
 
 // ---- attributes ----
 
-static enum status list_params(struct run *run, const struct macro_decl *decl, struct value *out) {
-    struct list *names;
-    enum status status = list_create(run, decl->num_params, &names);
+static enum status list_params(struct jinja_run *run, const struct jinja_macro_decl *decl,
+                               struct jinja_value *out) {
+    struct jinja_list *names;
+    enum status status = jinja_list_create(run, decl->num_params, &names);
     for (size_t i = 0; i < decl->num_params && !status; ++i)
-        status = list_append(run, names, value_of_string(decl->params[i]));
-    if (!status) *out = value_of_tuple(names);
+        status = jinja_list_append(run, names, jinja_value_of_string(decl->params[i]));
+    if (!status) *out = jinja_value_of_tuple(names);
     return status;
 }
 
-enum status macro_attribute(struct run *run, const struct macro *macro, const struct string *name,
-                            bool *found, struct value *out) {
-    const struct macro_decl *decl = macro->decl;
+enum status jinja_macro_attribute(struct jinja_run *run, const struct jinja_macro *macro,
+                                  const struct jinja_string *name, bool *found,
+                                  struct jinja_value *out) {
+    const struct jinja_macro_decl *decl = macro->decl;
     *found = true;
-    if (string_is(name, "name")) {
-        *out = macro->is_anonymous ? value_none() : value_of_string(decl->name);
-    } else if (string_is(name, "arguments")) {
+    if (jinja_string_is(name, "name")) {
+        *out = macro->is_anonymous ? jinja_value_none() : jinja_value_of_string(decl->name);
+    } else if (jinja_string_is(name, "arguments")) {
         return list_params(run, decl, out);
-    } else if (string_is(name, "catch_kwargs")) {
-        *out = value_bool(decl->uses_kwargs);
-    } else if (string_is(name, "catch_varargs")) {
-        *out = value_bool(decl->uses_varargs);
-    } else if (string_is(name, "caller")) {
-        *out = value_bool(decl->uses_caller);
-    } else if (string_is(name, "explicit_caller")) {
-        *out = value_bool(has_param(decl, &caller_name));
+    } else if (jinja_string_is(name, "catch_kwargs")) {
+        *out = jinja_value_bool(decl->uses_kwargs);
+    } else if (jinja_string_is(name, "catch_varargs")) {
+        *out = jinja_value_bool(decl->uses_varargs);
+    } else if (jinja_string_is(name, "caller")) {
+        *out = jinja_value_bool(decl->uses_caller);
+    } else if (jinja_string_is(name, "explicit_caller")) {
+        *out = jinja_value_bool(has_param(decl, &caller_name));
     } else {
         *found = false;
     }
     return OK;
 }
 
-enum status self_attribute(struct run *run, const struct ast *ast, const struct string *name,
-                           bool *found, struct value *out) {
-    const struct stmt *stmt = ast->blocks;
+enum status jinja_self_attribute(struct jinja_run *run, const struct jinja_ast *ast,
+                                 const struct jinja_string *name, bool *found,
+                                 struct jinja_value *out) {
+    const struct jinja_stmt *stmt = ast->blocks;
     size_t num_searched = 0;
-    for (; stmt && !string_equal(stmt->block.name, name); stmt = stmt->block.next) num_searched++;
+    for (; stmt && !jinja_string_equal(stmt->block.name, name); stmt = stmt->block.next)
+        num_searched++;
     *found = stmt;
-    enum status status = run_pay(run, num_searched / KEYWORDS_PER_STEP);
+    enum status status = jinja_run_pay(run, num_searched / KEYWORDS_PER_STEP);
     if (status || !stmt) return status;
-    struct block_reference *block = run_alloc(run, sizeof(*block));
-    if (!block) return run_status(run);
-    *block = (struct block_reference){.stmt = stmt};
-    *out = (struct value){.type = VALUE_BLOCK, .block = block};
+    struct jinja_block_reference *block = jinja_run_alloc(run, sizeof(*block));
+    if (!block) return jinja_run_status(run);
+    *block = (struct jinja_block_reference){.stmt = stmt};
+    *out = (struct jinja_value){.type = JINJA_BLOCK, .block = block};
     return OK;
 }
 
@@ -85,72 +89,74 @@ enum status self_attribute(struct run *run, const struct ast *ast, const struct 
 
 // Arguments on their way into a macro's scope.
 struct binding {
-    const struct macro *macro;
-    const struct macro_decl *decl;
-    const struct call_args *args;
+    const struct jinja_macro *macro;
+    const struct jinja_macro_decl *decl;
+    const struct jinja_call_args *args;
     bool *is_taken; // [args->num_names] keywords that went to a parameter
 };
 
-static enum status fail_binding(struct run *run, const struct binding *binding, const char *reason,
-                                const struct string *name) {
-    static const struct string no_name = {.data = "None", .len = 4, .num_chars = 4};
+static enum status fail_binding(struct jinja_run *run, const struct binding *binding,
+                                const char *reason, const struct jinja_string *name) {
+    static const struct jinja_string no_name = {.data = "None", .len = 4, .num_chars = 4};
     bool is_named = !binding->macro->is_anonymous;
-    const struct string *macro = is_named ? binding->decl->name : &no_name;
+    const struct jinja_string *macro = is_named ? binding->decl->name : &no_name;
     const char *quote = is_named ? "'" : "";
-    return run_fail(run, "macro %s%.*s%s %s%.*s%s", quote, (int)macro->len, macro->data, quote,
-                    reason, name ? (int)name->len : 0, name ? name->data : "", name ? "'" : "");
+    return jinja_run_fail(run, "macro %s%.*s%s %s%.*s%s", quote, (int)macro->len, macro->data,
+                          quote, reason, name ? (int)name->len : 0, name ? name->data : "",
+                          name ? "'" : "");
 }
 
-static const struct value *take_keyword(struct binding *binding, const struct string *name) {
-    const struct call_args *args = binding->args;
+static const struct jinja_value *take_keyword(struct binding *binding,
+                                              const struct jinja_string *name) {
+    const struct jinja_call_args *args = binding->args;
     for (size_t i = 0; i < args->num_names; ++i) {
-        if (!string_equal(args->names[i], name)) continue;
+        if (!jinja_string_equal(args->names[i], name)) continue;
         binding->is_taken[i] = true;
         return &args->named[i];
     }
     return NULL;
 }
 
-static enum status bind_params(struct run *run, struct binding *binding) {
-    const struct macro_decl *decl = binding->decl;
-    const struct call_args *args = binding->args;
+static enum status bind_params(struct jinja_run *run, struct binding *binding) {
+    const struct jinja_macro_decl *decl = binding->decl;
+    const struct jinja_call_args *args = binding->args;
     for (size_t i = 0; i < decl->num_params; ++i) {
-        const struct string *name = decl->params[i];
-        enum status status = run_pay(run, 1 + args->num_names / KEYWORDS_PER_STEP);
+        const struct jinja_string *name = decl->params[i];
+        enum status status = jinja_run_pay(run, 1 + args->num_names / KEYWORDS_PER_STEP);
         if (status) return status;
-        const struct value *value =
+        const struct jinja_value *value =
             i < args->num_values ? &args->values[i] : take_keyword(binding, name);
-        status = value ? scope_set(run, name, *value) : scope_set_unset(run, name);
+        status = value ? jinja_scope_set(run, name, *value) : jinja_scope_set_unset(run, name);
         if (status) return status;
     }
     return OK;
 }
 
 // `caller` is there even without a call block; only calling it fails then.
-static enum status bind_caller(struct run *run, struct binding *binding) {
-    const struct value *given = take_keyword(binding, &caller_name);
-    struct value caller;
-    if (given && given->type != VALUE_NONE) {
+static enum status bind_caller(struct jinja_run *run, struct binding *binding) {
+    const struct jinja_value *given = take_keyword(binding, &caller_name);
+    struct jinja_value caller;
+    if (given && given->type != JINJA_NONE) {
         caller = *given;
     } else {
-        enum status status = value_undefined(run, &caller, "No caller defined");
+        enum status status = jinja_value_undefined(run, &caller, "No caller defined");
         if (status) return status;
     }
-    return scope_set(run, &caller_name, caller);
+    return jinja_scope_set(run, &caller_name, caller);
 }
 
 // Keywords that went to no parameter.
-static enum status bind_kwargs(struct run *run, struct binding *binding) {
-    const struct call_args *args = binding->args;
-    struct dict *rest = NULL;
+static enum status bind_kwargs(struct jinja_run *run, struct binding *binding) {
+    const struct jinja_call_args *args = binding->args;
+    struct jinja_dict *rest = NULL;
     if (binding->decl->uses_kwargs) {
-        enum status status = dict_create(run, 0, &rest);
+        enum status status = jinja_dict_create(run, 0, &rest);
         if (status) return status;
     }
-    const struct string *first = NULL;
+    const struct jinja_string *first = NULL;
     for (size_t i = 0; i < args->num_names; ++i) {
         if (binding->is_taken[i]) continue;
-        if (!rest && string_equal(args->names[i], &caller_name)) {
+        if (!rest && jinja_string_equal(args->names[i], &caller_name)) {
             return fail_binding(run, binding,
                                 "was invoked with two values for the special caller argument. "
                                 "This is most likely a bug.",
@@ -158,15 +164,16 @@ static enum status bind_kwargs(struct run *run, struct binding *binding) {
         }
         if (!first) first = args->names[i];
         if (!rest) continue;
-        enum status status = dict_set(run, rest, value_of_string(args->names[i]), args->named[i]);
+        enum status status =
+            jinja_dict_set(run, rest, jinja_value_of_string(args->names[i]), args->named[i]);
         if (status) return status;
     }
-    if (rest) return scope_set(run, &kwargs_name, value_of_dict(rest));
+    if (rest) return jinja_scope_set(run, &kwargs_name, jinja_value_of_dict(rest));
     return first ? fail_binding(run, binding, "takes no keyword argument '", first) : OK;
 }
 
-static enum status bind_varargs(struct run *run, const struct binding *binding) {
-    const struct call_args *args = binding->args;
+static enum status bind_varargs(struct jinja_run *run, const struct binding *binding) {
+    const struct jinja_call_args *args = binding->args;
     size_t num_params = binding->decl->num_params;
     if (!binding->decl->uses_varargs) {
         if (args->num_values <= num_params) return OK;
@@ -174,42 +181,44 @@ static enum status bind_varargs(struct run *run, const struct binding *binding) 
         snprintf(reason, sizeof(reason), "takes not more than %zu argument(s)", num_params);
         return fail_binding(run, binding, reason, NULL);
     }
-    struct list *rest;
-    enum status status = list_create(run, 0, &rest);
+    struct jinja_list *rest;
+    enum status status = jinja_list_create(run, 0, &rest);
     for (size_t i = num_params; i < args->num_values && !status; ++i)
-        status = list_append(run, rest, args->values[i]);
+        status = jinja_list_append(run, rest, args->values[i]);
     if (status) return status;
-    return scope_set(run, &varargs_name, value_of_tuple(rest));
+    return jinja_scope_set(run, &varargs_name, jinja_value_of_tuple(rest));
 }
 
 // Parameters that were not given; a default sees those before it and those given.
-static enum status bind_defaults(struct run *run, const struct binding *binding) {
-    const struct macro_decl *decl = binding->decl;
+static enum status bind_defaults(struct jinja_run *run, const struct binding *binding) {
+    const struct jinja_macro_decl *decl = binding->decl;
     for (size_t i = 0; i < decl->num_params; ++i) {
-        const struct string *name = decl->params[i];
+        const struct jinja_string *name = decl->params[i];
         bool is_given = i < binding->args->num_values;
         for (size_t j = 0; j < binding->args->num_names && !is_given; ++j)
-            is_given = string_equal(binding->args->names[j], name);
+            is_given = jinja_string_equal(binding->args->names[j], name);
         if (is_given) continue;
-        struct value value;
-        enum status status = decl->defaults[i]
-                                 ? eval(run, decl->defaults[i], &value)
-                                 : value_undefined(run, &value, "parameter '%.*s' was not provided",
-                                                   name_shown_len(name), name->data);
+        struct jinja_value value;
+        enum status status =
+            decl->defaults[i]
+                ? jinja_eval(run, decl->defaults[i], &value)
+                : jinja_value_undefined(run, &value, "parameter '%.*s' was not provided",
+                                        jinja_name_shown_len(name), name->data);
         if (status) return status;
-        status = scope_set(run, name, value);
+        status = jinja_scope_set(run, name, value);
         if (status) return status;
     }
     return OK;
 }
 
-static enum status bind(struct run *run, const struct macro *macro, const struct call_args *args) {
+static enum status bind(struct jinja_run *run, const struct jinja_macro *macro,
+                        const struct jinja_call_args *args) {
     struct binding binding = {.macro = macro, .decl = macro->decl, .args = args};
     bool few[8] = {false}; // enough for nearly every call
     binding.is_taken = few;
     if (args->num_names > ARRAY_LEN(few)) {
-        binding.is_taken = run_alloc_array(run, args->num_names, sizeof(bool));
-        if (!binding.is_taken) return run_status(run);
+        binding.is_taken = jinja_run_alloc_array(run, args->num_names, sizeof(bool));
+        if (!binding.is_taken) return jinja_run_status(run);
         for (size_t i = 0; i < args->num_names; ++i) binding.is_taken[i] = false;
     }
     enum status status = bind_params(run, &binding);
@@ -227,77 +236,83 @@ static enum status bind(struct run *run, const struct macro *macro, const struct
 
 // ---- calls ----
 
-static enum status call_macro(struct run *run, const struct macro *macro,
-                              const struct call_args *args, struct value *out) {
-    struct frame *saved = run->frame;
-    enum status status = scope_enter(run, macro->frame, &macro->decl->body);
+static enum status call_macro(struct jinja_run *run, const struct jinja_macro *macro,
+                              const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_frame *saved = run->frame;
+    enum status status = jinja_scope_enter(run, macro->frame, &macro->decl->body);
     if (status) return status;
     status = bind(run, macro, args);
     if (status) return status;
-    enum flow flow; // no break leads out of a macro
-    status = exec_captured(run, &macro->decl->body, &flow, out);
+    enum jinja_flow flow; // no break leads out of a macro
+    status = jinja_exec_captured(run, &macro->decl->body, &flow, out);
     if (status) return status;
-    scope_leave(run, saved);
+    jinja_scope_leave(run, saved);
     return OK;
 }
 
-static enum status dispatch(struct run *run, struct value callee, const struct call_args *args,
-                            struct value *out) {
+static enum status dispatch(struct jinja_run *run, struct jinja_value callee,
+                            const struct jinja_call_args *args, struct jinja_value *out) {
     switch (callee.type) {
-    case VALUE_MACRO:
+    case JINJA_MACRO:
         return call_macro(run, callee.macro, args, out);
-    case VALUE_FUNCTION:
+    case JINJA_FUNCTION:
         return callee.function->run(run, args, out);
-    case VALUE_METHOD:
+    case JINJA_METHOD:
         if (!callee.method->run)
-            return run_fail(run, "method '%s' of Python's str is not supported",
-                            callee.method->name);
+            return jinja_run_fail(run, "method '%s' of Python's str is not supported",
+                                  callee.method->name);
         return callee.method->run(run, callee.method->self, args, out);
-    case VALUE_LOOP:
-        return loop_call(run, callee.loop, args, out);
-    case VALUE_BLOCK:
-        if (args->num_values || args->num_names) return run_fail(run, "a block takes no arguments");
-        return exec_block_tag(run, callee.block->stmt, out);
-    case VALUE_UNDEFINED:
-        return run_fail_undefined(run, callee);
+    case JINJA_LOOP:
+        return jinja_loop_call(run, callee.loop, args, out);
+    case JINJA_BLOCK:
+        if (args->num_values || args->num_names)
+            return jinja_run_fail(run, "a block takes no arguments");
+        return jinja_exec_block_tag(run, callee.block->stmt, out);
+    case JINJA_UNDEFINED:
+        return jinja_run_fail_undefined(run, callee);
     default:
-        return run_fail(run, "'%s' object is not callable", value_type_name(callee));
+        return jinja_run_fail(run, "'%s' object is not callable", jinja_value_type_name(callee));
     }
 }
 
-enum status run_call(struct run *run, struct value callee, const struct call_args *args,
-                     struct value *out) {
-    enum status status = run_enter(run);
+enum status jinja_run_call(struct jinja_run *run, struct jinja_value callee,
+                           const struct jinja_call_args *args, struct jinja_value *out) {
+    enum status status = jinja_run_enter(run);
     if (status) return status;
     uint32_t line = run->line;
     status = dispatch(run, callee, args, out);
     if (status) return status;
     run->line = line;
-    run_leave(run);
+    jinja_run_leave(run);
     return OK;
 }
 
-enum status run_filter(struct run *run, const struct string *name, struct value value,
-                       const struct call_args *args, struct value *out) {
-    const struct filter *filter = library_filter(name);
-    if (!filter) return run_fail(run, "No filter named '%.*s' found.", (int)name->len, name->data);
-    if (!filter->run) return run_fail(run, "filter '%s' of Jinja2 is not supported", filter->name);
-    enum status status = run_enter(run);
+enum status jinja_run_filter(struct jinja_run *run, const struct jinja_string *name,
+                             struct jinja_value value, const struct jinja_call_args *args,
+                             struct jinja_value *out) {
+    const struct jinja_filter *filter = jinja_library_filter(name);
+    if (!filter)
+        return jinja_run_fail(run, "No filter named '%.*s' found.", (int)name->len, name->data);
+    if (!filter->run)
+        return jinja_run_fail(run, "filter '%s' of Jinja2 is not supported", filter->name);
+    enum status status = jinja_run_enter(run);
     if (status) return status;
     status = filter->run(run, value, args, out);
     if (status) return status;
-    run_leave(run);
+    jinja_run_leave(run);
     return OK;
 }
 
-enum status run_test(struct run *run, const struct string *name, struct value value,
-                     const struct call_args *args, bool *out) {
-    const struct test *test = library_test(name);
-    if (!test) return run_fail(run, "No test named '%.*s' found.", (int)name->len, name->data);
-    enum status status = run_enter(run);
+enum status jinja_run_test(struct jinja_run *run, const struct jinja_string *name,
+                           struct jinja_value value, const struct jinja_call_args *args,
+                           bool *out) {
+    const struct jinja_test *test = jinja_library_test(name);
+    if (!test)
+        return jinja_run_fail(run, "No test named '%.*s' found.", (int)name->len, name->data);
+    enum status status = jinja_run_enter(run);
     if (status) return status;
     status = test->run(run, value, args, out);
     if (status) return status;
-    run_leave(run);
+    jinja_run_leave(run);
     return OK;
 }

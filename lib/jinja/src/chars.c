@@ -5,7 +5,7 @@
 
 #include "jinja/src/chars_table.h"
 
-static bool in_ranges(const struct char_range *ranges, size_t num_ranges, uint32_t c) {
+static bool in_ranges(const struct jinja_char_range *ranges, size_t num_ranges, uint32_t c) {
     size_t low = 0, high = num_ranges;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -21,38 +21,38 @@ static utf8proc_category_t category(uint32_t c) {
     return utf8proc_category((utf8proc_int32_t)c);
 }
 
-bool char_is_space(uint32_t c) {
+bool jinja_char_is_space(uint32_t c) {
     if (c < 0x80) return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20);
     return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
            c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-bool char_is_line_end(uint32_t c) {
+bool jinja_char_is_line_end(uint32_t c) {
     return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
            c == 0x2029;
 }
 
-bool char_is_lower(uint32_t c) {
+bool jinja_char_is_lower(uint32_t c) {
     if (c < 0x80) return c >= 'a' && c <= 'z';
     return category(c) == UTF8PROC_CATEGORY_LL ||
-           in_ranges(chars_other_lower, chars_other_lower_len, c);
+           in_ranges(jinja_chars_other_lower, jinja_chars_other_lower_len, c);
 }
 
-bool char_is_upper(uint32_t c) {
+bool jinja_char_is_upper(uint32_t c) {
     if (c < 0x80) return c >= 'A' && c <= 'Z';
     return category(c) == UTF8PROC_CATEGORY_LU ||
-           in_ranges(chars_other_upper, chars_other_upper_len, c);
+           in_ranges(jinja_chars_other_upper, jinja_chars_other_upper_len, c);
 }
 
-bool char_is_title(uint32_t c) {
+bool jinja_char_is_title(uint32_t c) {
     return c >= 0x80 && category(c) == UTF8PROC_CATEGORY_LT;
 }
 
-bool char_is_cased(uint32_t c) {
-    return char_is_lower(c) || char_is_upper(c) || char_is_title(c);
+bool jinja_char_is_cased(uint32_t c) {
+    return jinja_char_is_lower(c) || jinja_char_is_upper(c) || jinja_char_is_title(c);
 }
 
-bool char_is_case_ignorable(uint32_t c) {
+bool jinja_char_is_case_ignorable(uint32_t c) {
     // Word_Break MidLetter, MidNumLet and Single_Quote; then categories.
     static const uint16_t marks[] = {0x27,   0x2e,   0x3a,   0xb7,   0x387,  0x55f,
                                      0x5f4,  0x2018, 0x2019, 0x2024, 0x2027, 0xfe13,
@@ -78,18 +78,18 @@ static bool is_alpha(uint32_t c) {
     return cat >= UTF8PROC_CATEGORY_LU && cat <= UTF8PROC_CATEGORY_LO;
 }
 
-bool char_is_decimal(uint32_t c) {
+bool jinja_char_is_decimal(uint32_t c) {
     if (c < 0x80) return c >= '0' && c <= '9';
     return category(c) == UTF8PROC_CATEGORY_ND;
 }
 
-bool char_is_alnum(uint32_t c) {
-    if (c < 0x80) return is_alpha(c) || char_is_decimal(c);
+bool jinja_char_is_alnum(uint32_t c) {
+    if (c < 0x80) return is_alpha(c) || jinja_char_is_decimal(c);
     utf8proc_category_t cat = category(c);
     return is_alpha(c) || (cat >= UTF8PROC_CATEGORY_ND && cat <= UTF8PROC_CATEGORY_NO);
 }
 
-bool char_is_printable(uint32_t c) {
+bool jinja_char_is_printable(uint32_t c) {
     if (c < 0x80) return c >= 0x20 && c < 0x7f;
     switch (category(c)) {
     case UTF8PROC_CATEGORY_CC:
@@ -106,7 +106,7 @@ bool char_is_printable(uint32_t c) {
     }
 }
 
-bool char_is_identifier(uint32_t c, bool is_first) {
+bool jinja_char_is_identifier(uint32_t c, bool is_first) {
     if (c == '_' || is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL) return true;
     if (is_first) return false;
     switch (category(c)) {
@@ -120,21 +120,21 @@ bool char_is_identifier(uint32_t c, bool is_first) {
     }
 }
 
-static const struct char_special *special(uint32_t c) {
+static const struct jinja_char_special *special(uint32_t c) {
     if (c < 0x80) return NULL;
-    size_t low = 0, high = chars_special_len;
+    size_t low = 0, high = jinja_chars_special_len;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (chars_special[middle].code_point < c)
+        if (jinja_chars_special[middle].code_point < c)
             low = middle + 1;
         else
             high = middle;
     }
-    bool found = low < chars_special_len && chars_special[low].code_point == c;
-    return found ? &chars_special[low] : NULL;
+    bool found = low < jinja_chars_special_len && jinja_chars_special[low].code_point == c;
+    return found ? &jinja_chars_special[low] : NULL;
 }
 
-static size_t copy_mapping(const uint32_t mapping[3], uint32_t out[CHAR_CASE_MAX]) {
+static size_t copy_mapping(const uint32_t mapping[3], uint32_t out[JINJA_CHAR_CASE_MAX]) {
     size_t len = 0;
     while (len < 3 && mapping[len]) {
         out[len] = mapping[len];
@@ -143,14 +143,14 @@ static size_t copy_mapping(const uint32_t mapping[3], uint32_t out[CHAR_CASE_MAX
     return len;
 }
 
-size_t char_to_upper(uint32_t c, uint32_t out[CHAR_CASE_MAX]) {
-    const struct char_special *found = special(c);
+size_t jinja_char_to_upper(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]) {
+    const struct jinja_char_special *found = special(c);
     if (found) return copy_mapping(found->upper, out);
     out[0] = (uint32_t)utf8proc_toupper((utf8proc_int32_t)c);
     return 1;
 }
 
-size_t char_to_lower(uint32_t c, uint32_t out[CHAR_CASE_MAX]) {
+size_t jinja_char_to_lower(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]) {
     if (c == 0x130) { // the only one: a capital I with a dot
         out[0] = 'i';
         out[1] = 0x307;
@@ -160,19 +160,19 @@ size_t char_to_lower(uint32_t c, uint32_t out[CHAR_CASE_MAX]) {
     return 1;
 }
 
-size_t char_to_title(uint32_t c, uint32_t out[CHAR_CASE_MAX]) {
-    const struct char_special *found = special(c);
+size_t jinja_char_to_title(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]) {
+    const struct jinja_char_special *found = special(c);
     if (found) return copy_mapping(found->title, out);
     out[0] = (uint32_t)utf8proc_totitle((utf8proc_int32_t)c);
     return 1;
 }
 
-size_t char_to_folded(uint32_t c, uint32_t out[CHAR_CASE_MAX]) {
-    utf8proc_int32_t folded[CHAR_CASE_MAX];
+size_t jinja_char_to_folded(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]) {
+    utf8proc_int32_t folded[JINJA_CHAR_CASE_MAX];
     int last_boundclass = 0;
-    utf8proc_ssize_t len = utf8proc_decompose_char((utf8proc_int32_t)c, folded, CHAR_CASE_MAX,
+    utf8proc_ssize_t len = utf8proc_decompose_char((utf8proc_int32_t)c, folded, JINJA_CHAR_CASE_MAX,
                                                    UTF8PROC_CASEFOLD, &last_boundclass);
-    if (len < 1 || len > CHAR_CASE_MAX) {
+    if (len < 1 || len > JINJA_CHAR_CASE_MAX) {
         out[0] = c;
         return 1;
     }

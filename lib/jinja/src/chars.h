@@ -7,24 +7,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-bool char_is_space(uint32_t c); // str.isspace: also U+001C to U+001F
-bool char_is_line_end(uint32_t c); // str.splitlines's, \r\n being two
-bool char_is_lower(uint32_t c);
-bool char_is_upper(uint32_t c);
-bool char_is_title(uint32_t c); // category Lt
-bool char_is_cased(uint32_t c); // one of the three
-bool char_is_case_ignorable(uint32_t c); // skipped when a final sigma is looked for
-bool char_is_decimal(uint32_t c);
-bool char_is_alnum(uint32_t c); // \w is this or '_'
-bool char_is_printable(uint32_t c);
-bool char_is_identifier(uint32_t c, bool is_first);
+bool jinja_char_is_space(uint32_t c); // str.isspace: also U+001C to U+001F
+bool jinja_char_is_line_end(uint32_t c); // str.splitlines's, \r\n being two
+bool jinja_char_is_lower(uint32_t c);
+bool jinja_char_is_upper(uint32_t c);
+bool jinja_char_is_title(uint32_t c); // category Lt
+bool jinja_char_is_cased(uint32_t c); // one of the three
+bool jinja_char_is_case_ignorable(uint32_t c); // skipped when a final sigma is looked for
+bool jinja_char_is_decimal(uint32_t c);
+bool jinja_char_is_alnum(uint32_t c); // \w is this or '_'
+bool jinja_char_is_printable(uint32_t c);
+bool jinja_char_is_identifier(uint32_t c, bool is_first);
 
-enum { CHAR_CASE_MAX = 3 };
-// Full mappings, [1, CHAR_CASE_MAX] characters written. Lower knows no final sigma: that needs the
-// text around it.
-size_t char_to_upper(uint32_t c, uint32_t out[CHAR_CASE_MAX]);
-size_t char_to_lower(uint32_t c, uint32_t out[CHAR_CASE_MAX]);
-size_t char_to_title(uint32_t c, uint32_t out[CHAR_CASE_MAX]);
-size_t char_to_folded(uint32_t c, uint32_t out[CHAR_CASE_MAX]); // str.casefold
+enum { JINJA_CHAR_CASE_MAX = 3 };
+// Full mappings: [1, JINJA_CHAR_CASE_MAX] characters are written, their number is returned. Lower
+// knows no final sigma, which needs the text around it.
+size_t jinja_char_to_upper(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]);
+size_t jinja_char_to_lower(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]);
+size_t jinja_char_to_title(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]);
+size_t jinja_char_to_folded(uint32_t c, uint32_t out[JINJA_CHAR_CASE_MAX]); // str.casefold
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/compiler.h"
 
 // Lowercase, but not of category Ll.
-const struct char_range chars_other_lower[] = {
+const struct jinja_char_range jinja_chars_other_lower[] = {
     {0xaa, 0xaa},       {0xba, 0xba},       {0x2b0, 0x2b8},     {0x2c0, 0x2c1},
     {0x2e0, 0x2e4},     {0x345, 0x345},     {0x37a, 0x37a},     {0x1d2c, 0x1d6a},
     {0x1d78, 0x1d78},   {0x1d9b, 0x1dbf},   {0x2071, 0x2071},   {0x207f, 0x207f},
@@ -13,16 +13,16 @@ const struct char_range chars_other_lower[] = {
     {0xa69c, 0xa69d},   {0xa770, 0xa770},   {0xa7f8, 0xa7f9},   {0xab5c, 0xab5f},
     {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba},
 };
-const size_t chars_other_lower_len = ARRAY_LEN(chars_other_lower);
+const size_t jinja_chars_other_lower_len = ARRAY_LEN(jinja_chars_other_lower);
 
 // Uppercase, but not of category Lu.
-const struct char_range chars_other_upper[] = {
+const struct jinja_char_range jinja_chars_other_upper[] = {
     {0x2160, 0x216f}, {0x24b6, 0x24cf}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189},
 };
-const size_t chars_other_upper_len = ARRAY_LEN(chars_other_upper);
+const size_t jinja_chars_other_upper_len = ARRAY_LEN(jinja_chars_other_upper);
 
 // Characters that become several.
-const struct char_special chars_special[] = {
+const struct jinja_char_special jinja_chars_special[] = {
     {0xdf, {0x53, 0x53}, {0x53, 0x73}},
     {0x149, {0x2bc, 0x4e}, {0x2bc, 0x4e}},
     {0x1f0, {0x4a, 0x30c}, {0x4a, 0x30c}},
@@ -126,4 +126,4 @@ const struct char_special chars_special[] = {
     {0xfb16, {0x54e, 0x546}, {0x54e, 0x576}},
     {0xfb17, {0x544, 0x53d}, {0x544, 0x56d}},
 };
-const size_t chars_special_len = ARRAY_LEN(chars_special);
+const size_t jinja_chars_special_len = ARRAY_LEN(jinja_chars_special);

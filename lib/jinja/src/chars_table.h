@@ -5,19 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct char_range {
+struct jinja_char_range {
     uint32_t first, last; // inclusive
 };
 
-struct char_special {
+struct jinja_char_special {
     uint32_t code_point;
     uint32_t upper[3], title[3]; // zero-terminated unless full
 };
 
 // Each ascending.
-extern const struct char_range chars_other_lower[], chars_other_upper[];
-extern const size_t chars_other_lower_len, chars_other_upper_len;
-extern const struct char_special chars_special[];
-extern const size_t chars_special_len;
+extern const struct jinja_char_range jinja_chars_other_lower[], jinja_chars_other_upper[];
+extern const size_t jinja_chars_other_lower_len, jinja_chars_other_upper_len;
+extern const struct jinja_char_special jinja_chars_special[];
+extern const size_t jinja_chars_special_len;
 
 #endif

@@ -5,18 +5,19 @@
 
 #include "jinja/src/run.h"
 
-MUST_USE enum status eval(struct run *run, const struct expr *expr, struct value *out);
+MUST_USE enum status jinja_eval(struct jinja_run *run, const struct jinja_expr *expr,
+                                struct jinja_value *out);
 // A chain of filters whose innermost has no operand of its own: that of a filter block or of a
 // block set, over the block's text.
-MUST_USE enum status eval_filters(struct run *run, const struct expr *expr, struct value text,
-                                  struct value *out);
-// An EXPR_CALL with one more keyword argument: `caller`, of a call block.
-MUST_USE enum status eval_call_with(struct run *run, const struct expr *expr, struct value caller,
-                                    struct value *out);
-MUST_USE enum status eval_unary(struct run *run, enum unary_op op, struct value operand,
-                                struct value *out);
+MUST_USE enum status jinja_eval_filters(struct jinja_run *run, const struct jinja_expr *expr,
+                                        struct jinja_value text, struct jinja_value *out);
+// A JINJA_EXPR_CALL with one more keyword argument: `caller`, of a call block.
+MUST_USE enum status jinja_eval_call_with(struct jinja_run *run, const struct jinja_expr *expr,
+                                          struct jinja_value caller, struct jinja_value *out);
+MUST_USE enum status jinja_eval_unary(struct jinja_run *run, enum jinja_unary_op op,
+                                      struct jinja_value operand, struct jinja_value *out);
 // value[start:stop:step]; bounds not given are none.
-MUST_USE enum status eval_slice(struct run *run, struct value value, const struct value bounds[3],
-                                struct value *out);
+MUST_USE enum status jinja_eval_slice(struct jinja_run *run, struct jinja_value value,
+                                      const struct jinja_value bounds[3], struct jinja_value *out);
 
 #endif

@@ -12,107 +12,109 @@
 #include "jinja/src/library_parts.h"
 #include "jinja/src/numbers.h"
 
-static enum status filter_abs(struct run *run, struct value value, const struct call_args *args,
-                              struct value *out) {
-    enum status status = args_bind(run, "abs", args, NULL, 0, 0, NULL);
+static enum status filter_abs(struct jinja_run *run, struct jinja_value value,
+                              const struct jinja_call_args *args, struct jinja_value *out) {
+    enum status status = jinja_args_bind(run, "abs", args, NULL, 0, 0, NULL);
     if (status) return status;
-    if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
-    if (value.type == VALUE_BOOL) {
-        *out = value_int(value.boolean);
-    } else if (value.type == VALUE_FLOAT) {
-        *out = value_float(fabs(value.number));
-    } else if (value.type == VALUE_INT) {
-        if (value.integer == INT64_MIN) return run_fail(run, "integer result is too large");
-        *out = value_int(value.integer < 0 ? -value.integer : value.integer);
-    } else if (value.type == VALUE_BIG_INT) {
+    if (value.type == JINJA_UNDEFINED) return jinja_run_fail_undefined(run, value);
+    if (value.type == JINJA_BOOL) {
+        *out = jinja_value_int(value.boolean);
+    } else if (value.type == JINJA_FLOAT) {
+        *out = jinja_value_float(fabs(value.number));
+    } else if (value.type == JINJA_INT) {
+        if (value.integer == INT64_MIN) return jinja_run_fail(run, "integer result is too large");
+        *out = jinja_value_int(value.integer < 0 ? -value.integer : value.integer);
+    } else if (value.type == JINJA_BIG_INT) {
         size_t sign = value.string->data[0] == '-';
-        status = value_string_borrow(run, value.string->data + sign, value.string->len - sign, out);
-        if (!status) out->type = VALUE_BIG_INT;
+        status = jinja_value_string_borrow(run, value.string->data + sign, value.string->len - sign,
+                                           out);
+        if (!status) out->type = JINJA_BIG_INT;
         return status;
     } else {
-        return run_fail(run, "bad operand type for abs(): '%s'", value_type_name(value));
+        return jinja_run_fail(run, "bad operand type for abs(): '%s'",
+                              jinja_value_type_name(value));
     }
     return OK;
 }
 
 // What int() refuses but float() reads, "42.9": cut to an integer, else the default.
-static enum status int_of_text(struct run *run, const struct string *string,
-                               struct value default_value, struct value *out) {
+static enum status int_of_text(struct jinja_run *run, const struct jinja_string *string,
+                               struct jinja_value default_value, struct jinja_value *out) {
     double number;
-    if (!number_parse_float(string, &number) || !isfinite(number)) {
+    if (!jinja_number_parse_float(string, &number) || !isfinite(number)) {
         *out = default_value;
         return OK;
     }
     int64_t integer;
-    enum status status = number_truncate(run, number, &integer);
-    if (!status) *out = value_int(integer);
+    enum status status = jinja_number_truncate(run, number, &integer);
+    if (!status) *out = jinja_value_int(integer);
     return status;
 }
 
-static enum status filter_int(struct run *run, struct value value, const struct call_args *args,
-                              struct value *out) {
-    struct value values[2] = {value_int(0), value_int(10)};
+static enum status filter_int(struct jinja_run *run, struct jinja_value value,
+                              const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value values[2] = {jinja_value_int(0), jinja_value_int(10)};
     enum status status =
-        args_bind(run, "int", args, (const char *[]){"default", "base"}, 2, 0, values);
+        jinja_args_bind(run, "int", args, (const char *[]){"default", "base"}, 2, 0, values);
     if (status) return status;
     int64_t integer = 0;
     switch (value.type) {
-    case VALUE_UNDEFINED:
-        return run_fail_undefined(run, value);
-    case VALUE_INT:
-    case VALUE_BIG_INT:
+    case JINJA_UNDEFINED:
+        return jinja_run_fail_undefined(run, value);
+    case JINJA_INT:
+    case JINJA_BIG_INT:
         *out = value;
         return OK;
-    case VALUE_BOOL:
-        *out = value_int(value.boolean);
+    case JINJA_BOOL:
+        *out = jinja_value_int(value.boolean);
         return OK;
-    case VALUE_FLOAT:
+    case JINJA_FLOAT:
         if (isnan(value.number)) {
             *out = values[0];
             return OK;
         }
-        status = number_truncate(run, value.number, &integer);
-        if (!status) *out = value_int(integer);
+        status = jinja_number_truncate(run, value.number, &integer);
+        if (!status) *out = jinja_value_int(integer);
         return status;
-    case VALUE_STRING:
+    case JINJA_STRING:
         break;
     default:
         *out = values[0];
         return OK;
     }
-    int64_t base = values[1].type == VALUE_BOOL ? values[1].boolean : values[1].integer;
-    bool is_base = (values[1].type == VALUE_INT || values[1].type == VALUE_BOOL) &&
+    int64_t base = values[1].type == JINJA_BOOL ? values[1].boolean : values[1].integer;
+    bool is_base = (values[1].type == JINJA_INT || values[1].type == JINJA_BOOL) &&
                    (base == 0 || (base >= 2 && base <= 36));
     bool too_large = false;
-    status = run_pay(run, 1 + value.string->len / 16);
+    status = jinja_run_pay(run, 1 + value.string->len / 16);
     if (status) return status;
-    bool is_read = is_base && number_parse_int(value.string, (int)base, &integer, &too_large);
-    if (too_large) return run_fail(run, "integer result is too large");
+    bool is_read = is_base && jinja_number_parse_int(value.string, (int)base, &integer, &too_large);
+    if (too_large) return jinja_run_fail(run, "integer result is too large");
     if (is_read) {
-        *out = value_int(integer);
+        *out = jinja_value_int(integer);
         return OK;
     }
     return int_of_text(run, value.string, values[0], out);
 }
 
-static enum status filter_float(struct run *run, struct value value, const struct call_args *args,
-                                struct value *out) {
-    struct value default_value = value_float(0.0);
+static enum status filter_float(struct jinja_run *run, struct jinja_value value,
+                                const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value default_value = jinja_value_float(0.0);
     enum status status =
-        args_bind(run, "float", args, (const char *[]){"default"}, 1, 0, &default_value);
+        jinja_args_bind(run, "float", args, (const char *[]){"default"}, 1, 0, &default_value);
     if (status) return status;
-    if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
+    if (value.type == JINJA_UNDEFINED) return jinja_run_fail_undefined(run, value);
     double number;
-    bool is_read = number_of(value, &number);
-    if (value.type == VALUE_BIG_INT) {
-        number = number_of_big(value.string);
+    bool is_read = jinja_number_of(value, &number);
+    if (value.type == JINJA_BIG_INT) {
+        number = jinja_number_of_big(value.string);
         is_read = isfinite(number);
     }
-    if (value.type == VALUE_STRING) {
-        status = run_pay(run, 1 + value.string->len / 16);
-        is_read = number_parse_float(value.string, &number);
+    if (value.type == JINJA_STRING) {
+        status = jinja_run_pay(run, 1 + value.string->len / 16);
+        is_read = jinja_number_parse_float(value.string, &number);
     }
-    if (!status) *out = is_read ? value_float(number) : default_value;
+    if (!status) *out = is_read ? jinja_value_float(number) : default_value;
     return status;
 }
 
@@ -151,15 +153,17 @@ static double round_decimal(double number, int64_t digits) {
     return copysign(c_locale_strtod(kept, NULL), number);
 }
 
-static enum status round_int(struct run *run, int64_t integer, int64_t digits, struct value *out) {
+static enum status round_int(struct jinja_run *run, int64_t integer, int64_t digits,
+                             struct jinja_value *out) {
     if (digits >= 0) {
-        *out = value_int(integer);
+        *out = jinja_value_int(integer);
         return OK;
     }
     bool rounds_up_to_19 = integer > 5000000000000000000 || integer < -5000000000000000000;
     if (digits < -18) {
-        if (digits == -19 && rounds_up_to_19) return run_fail(run, "integer result is too large");
-        *out = value_int(0);
+        if (digits == -19 && rounds_up_to_19)
+            return jinja_run_fail(run, "integer result is too large");
+        *out = jinja_value_int(0);
         return OK;
     }
     int64_t unit = 1;
@@ -169,76 +173,79 @@ static enum status round_int(struct run *run, int64_t integer, int64_t digits, s
     if (twice > unit || (twice == unit && quotient % 2 != 0)) quotient += integer < 0 ? -1 : 1;
     int64_t rounded;
     if (__builtin_mul_overflow(quotient, unit, &rounded))
-        return run_fail(run, "integer result is too large");
-    *out = value_int(rounded);
+        return jinja_run_fail(run, "integer result is too large");
+    *out = jinja_value_int(rounded);
     return OK;
 }
 
-static enum status round_common(struct run *run, struct value value, struct value precision,
-                                struct value *out) {
-    if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
-    if (value.type == VALUE_BIG_INT) return run_fail_big(run);
+static enum status round_common(struct jinja_run *run, struct jinja_value value,
+                                struct jinja_value precision, struct jinja_value *out) {
+    if (value.type == JINJA_UNDEFINED) return jinja_run_fail_undefined(run, value);
+    if (value.type == JINJA_BIG_INT) return jinja_run_fail_big(run);
     double number;
-    if (!number_of(value, &number))
-        return run_fail(run, "type %s doesn't define __round__ method", value_type_name(value));
+    if (!jinja_number_of(value, &number))
+        return jinja_run_fail(run, "type %s doesn't define __round__ method",
+                              jinja_value_type_name(value));
     int64_t digits = 0;
-    if (precision.type == VALUE_NONE) {
-        int64_t integer = value.type == VALUE_BOOL ? value.boolean : value.integer;
+    if (precision.type == JINJA_NONE) {
+        int64_t integer = value.type == JINJA_BOOL ? value.boolean : value.integer;
         enum status status = OK;
-        if (value.type == VALUE_FLOAT) status = number_truncate(run, rint(number), &integer);
-        if (!status) *out = value_int(integer);
+        if (value.type == JINJA_FLOAT) status = jinja_number_truncate(run, rint(number), &integer);
+        if (!status) *out = jinja_value_int(integer);
         return status;
     }
-    enum status status = args_int(run, "round", "precision", precision, &digits);
+    enum status status = jinja_args_int(run, "round", "precision", precision, &digits);
     bool is_long = digits < 0 || fabs(number) >= 1e22; // the exact expansion
-    if (!status) status = run_pay(run, is_long ? 64 : 8);
+    if (!status) status = jinja_run_pay(run, is_long ? 64 : 8);
     if (status) return status;
-    if (value.type == VALUE_BOOL) return round_int(run, value.boolean, digits, out);
-    if (value.type == VALUE_INT) return round_int(run, value.integer, digits, out);
+    if (value.type == JINJA_BOOL) return round_int(run, value.boolean, digits, out);
+    if (value.type == JINJA_INT) return round_int(run, value.integer, digits, out);
     double rounded = round_decimal(number, digits);
     if (isinf(rounded) && !isinf(number))
-        return run_fail(run, "rounded value too large to represent");
-    *out = value_float(rounded);
+        return jinja_run_fail(run, "rounded value too large to represent");
+    *out = jinja_value_float(rounded);
     return OK;
 }
 
 // ceil(value * 10**precision) / 10**precision.
-static enum status round_directed(struct run *run, struct value value, struct value precision,
-                                  bool up, struct value *out) {
-    struct value scale, scaled;
-    enum status status = run_binary(run, OP_POW, value_int(10), precision, &scale);
-    if (!status) status = run_binary(run, OP_MUL, value, scale, &scaled);
+static enum status round_directed(struct jinja_run *run, struct jinja_value value,
+                                  struct jinja_value precision, bool up, struct jinja_value *out) {
+    struct jinja_value scale, scaled;
+    enum status status =
+        jinja_run_binary(run, JINJA_OP_POW, jinja_value_int(10), precision, &scale);
+    if (!status) status = jinja_run_binary(run, JINJA_OP_MUL, value, scale, &scaled);
     if (status) return status;
     double number;
-    if (!number_of(scaled, &number))
-        return run_fail(run, "must be real number, not %s", value_type_name(scaled));
-    if (scaled.type == VALUE_FLOAT) {
+    if (!jinja_number_of(scaled, &number))
+        return jinja_run_fail(run, "must be real number, not %s", jinja_value_type_name(scaled));
+    if (scaled.type == JINJA_FLOAT) {
         if (!isfinite(number))
-            return run_fail(run, "cannot convert float %s to integer",
-                            isnan(number) ? "NaN" : "infinity");
+            return jinja_run_fail(run, "cannot convert float %s to integer",
+                                  isnan(number) ? "NaN" : "infinity");
         // As an integer it has no negative zero.
-        scaled = value_float((up ? ceil(number) : floor(number)) + 0.0);
+        scaled = jinja_value_float((up ? ceil(number) : floor(number)) + 0.0);
     }
-    return run_binary(run, OP_DIV, scaled, scale, out);
+    return jinja_run_binary(run, JINJA_OP_DIV, scaled, scale, out);
 }
 
-static enum status filter_round(struct run *run, struct value value, const struct call_args *args,
-                                struct value *out) {
-    struct value values[2] = {value_int(0)};
-    enum status status = value_string_borrow(run, "common", 6, &values[1]);
+static enum status filter_round(struct jinja_run *run, struct jinja_value value,
+                                const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value values[2] = {jinja_value_int(0)};
+    enum status status = jinja_value_string_borrow(run, "common", 6, &values[1]);
     if (!status)
-        status =
-            args_bind(run, "round", args, (const char *[]){"precision", "method"}, 2, 0, values);
+        status = jinja_args_bind(run, "round", args, (const char *[]){"precision", "method"}, 2, 0,
+                                 values);
     if (status) return status;
-    const struct string *method = values[1].type == VALUE_STRING ? values[1].string : NULL;
-    if (method && string_is(method, "common")) return round_common(run, value, values[0], out);
-    if (method && string_is(method, "ceil"))
+    const struct jinja_string *method = values[1].type == JINJA_STRING ? values[1].string : NULL;
+    if (method && jinja_string_is(method, "common"))
+        return round_common(run, value, values[0], out);
+    if (method && jinja_string_is(method, "ceil"))
         return round_directed(run, value, values[0], true, out);
-    if (method && string_is(method, "floor"))
+    if (method && jinja_string_is(method, "floor"))
         return round_directed(run, value, values[0], false, out);
-    return run_fail(run, "method must be common, ceil or floor");
+    return jinja_run_fail(run, "method must be common, ceil or floor");
 }
 
-const struct filter filters_number[] = {
+const struct jinja_filter jinja_filters_number[] = {
     {"abs", filter_abs}, {"float", filter_float}, {"int", filter_int}, {"round", filter_round}, {0},
 };

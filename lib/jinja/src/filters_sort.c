@@ -7,27 +7,28 @@
 // ---- a stable merge sort whose comparison may fail ----
 
 struct keyed {
-    struct value key, item;
+    struct jinja_value key, item;
 };
 
-static enum status is_less(struct run *run, struct value a, struct value b, bool *out) {
+static enum status is_less(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
+                           bool *out) {
     int order;
     bool unordered;
-    enum status status = value_compare(run, a, b, &order, &unordered);
+    enum status status = jinja_value_compare(run, a, b, &order, &unordered);
     if (!status) *out = !unordered && order < 0;
     return status;
 }
 
 // Merges from[start, middle) and from[middle, end) into `to`. Of equal keys the left one is first,
 // also in descending order, as Python's sorted has it.
-static enum status merge(struct run *run, const struct keyed *from, struct keyed *to, size_t start,
-                         size_t middle, size_t end, bool descending) {
+static enum status merge(struct jinja_run *run, const struct keyed *from, struct keyed *to,
+                         size_t start, size_t middle, size_t end, bool descending) {
     size_t left = start, right = middle;
-    enum status status = run_pay(run, end - start);
+    enum status status = jinja_run_pay(run, end - start);
     for (size_t i = start; i < end && !status; i++) {
         bool take_right = left == middle;
         if (left < middle && right < end) {
-            struct value a = from[right].key, b = from[left].key;
+            struct jinja_value a = from[right].key, b = from[left].key;
             status = descending ? is_less(run, b, a, &take_right) : is_less(run, a, b, &take_right);
         }
         to[i] = take_right ? from[right++] : from[left++];
@@ -36,9 +37,10 @@ static enum status merge(struct run *run, const struct keyed *from, struct keyed
 }
 
 // Bottom-up, so no recursion.
-static enum status sort_keyed(struct run *run, struct keyed *items, size_t len, bool descending) {
-    struct keyed *from = items, *to = run_alloc_array(run, len, sizeof *to);
-    if (!to) return run_status(run);
+static enum status sort_keyed(struct jinja_run *run, struct keyed *items, size_t len,
+                              bool descending) {
+    struct keyed *from = items, *to = jinja_run_alloc_array(run, len, sizeof *to);
+    if (!to) return jinja_run_status(run);
     for (size_t width = 1; width < len; width *= 2) {
         for (size_t start = 0; start < len; start += 2 * width) {
             size_t middle = len - start > width ? start + width : len;
@@ -54,23 +56,24 @@ static enum status sort_keyed(struct run *run, struct keyed *items, size_t len, 
     return OK;
 }
 
-static enum status items_of(struct run *run, const struct keyed *keyed, size_t len,
-                            struct value *out) {
-    struct list *list;
-    enum status status = list_create(run, len, &list);
-    for (size_t i = 0; i < len && !status; i++) status = list_append(run, list, keyed[i].item);
-    if (!status) *out = value_of_list(list);
+static enum status items_of(struct jinja_run *run, const struct keyed *keyed, size_t len,
+                            struct jinja_value *out) {
+    struct jinja_list *list;
+    enum status status = jinja_list_create(run, len, &list);
+    for (size_t i = 0; i < len && !status; i++)
+        status = jinja_list_append(run, list, keyed[i].item);
+    if (!status) *out = jinja_value_of_list(list);
     return status;
 }
 
-static enum status keyed_by_path(struct run *run, const struct attribute_path *path,
-                                 const struct list *items, struct keyed **out) {
-    struct keyed *keyed = run_alloc_array(run, items->len, sizeof *keyed);
-    if (!keyed) return run_status(run);
+static enum status keyed_by_path(struct jinja_run *run, const struct jinja_attribute_path *path,
+                                 const struct jinja_list *items, struct keyed **out) {
+    struct keyed *keyed = jinja_run_alloc_array(run, items->len, sizeof *keyed);
+    if (!keyed) return jinja_run_status(run);
     enum status status = OK;
     for (size_t i = 0; i < items->len && !status; i++) {
         keyed[i].item = items->items[i];
-        status = attribute_get(run, path, items->items[i], &keyed[i].key);
+        status = jinja_attribute_get(run, path, items->items[i], &keyed[i].key);
     }
     *out = keyed;
     return status;
@@ -79,192 +82,198 @@ static enum status keyed_by_path(struct run *run, const struct attribute_path *p
 // ---- sort ----
 
 // sort's attribute may name several, "a,b": the key is then the list of what they give.
-static enum status sort_paths(struct run *run, struct value attribute, bool ignore_case,
-                              struct attribute_path **paths, size_t *num_paths) {
-    const struct string *string = attribute.type == VALUE_STRING ? attribute.string : NULL;
+static enum status sort_paths(struct jinja_run *run, struct jinja_value attribute, bool ignore_case,
+                              struct jinja_attribute_path **paths, size_t *num_paths) {
+    const struct jinja_string *string = attribute.type == JINJA_STRING ? attribute.string : NULL;
     *num_paths = 1;
     for (size_t i = 0; string && i < string->len; i++) *num_paths += string->data[i] == ',';
-    *paths = run_alloc_array(run, *num_paths, sizeof **paths);
-    if (!*paths) return run_status(run);
-    if (!string) return attribute_path(run, attribute, ignore_case, *paths);
-    enum status status = str_pay_chars(run, string->len);
+    *paths = jinja_run_alloc_array(run, *num_paths, sizeof **paths);
+    if (!*paths) return jinja_run_status(run);
+    if (!string) return jinja_attribute_path(run, attribute, ignore_case, *paths);
+    enum status status = jinja_str_pay_chars(run, string->len);
     size_t start = 0;
     for (size_t p = 0; p < *num_paths && !status; p++) {
         size_t end = start;
         while (end < string->len && string->data[end] != ',') end++;
-        struct value part;
-        status = str_part(run, string, start, end, &part);
-        if (!status) status = attribute_path(run, part, ignore_case, &(*paths)[p]);
+        struct jinja_value part;
+        status = jinja_str_part(run, string, start, end, &part);
+        if (!status) status = jinja_attribute_path(run, part, ignore_case, &(*paths)[p]);
         start = end + 1;
     }
     return status;
 }
 
-static enum status sort_key(struct run *run, const struct attribute_path *paths, size_t num_paths,
-                            struct value item, struct value *out) {
-    struct list *key;
-    enum status status = list_create(run, num_paths, &key);
+static enum status sort_key(struct jinja_run *run, const struct jinja_attribute_path *paths,
+                            size_t num_paths, struct jinja_value item, struct jinja_value *out) {
+    struct jinja_list *key;
+    enum status status = jinja_list_create(run, num_paths, &key);
     for (size_t p = 0; p < num_paths && !status; p++) {
-        struct value part;
-        status = attribute_get(run, &paths[p], item, &part);
-        if (!status) status = list_append(run, key, part);
+        struct jinja_value part;
+        status = jinja_attribute_get(run, &paths[p], item, &part);
+        if (!status) status = jinja_list_append(run, key, part);
     }
-    if (!status) *out = value_of_list(key);
+    if (!status) *out = jinja_value_of_list(key);
     return status;
 }
 
-static enum status filter_sort(struct run *run, struct value value, const struct call_args *args,
-                               struct value *out) {
-    struct value values[3] = {value_bool(false), value_bool(false), value_none()};
+static enum status filter_sort(struct jinja_run *run, struct jinja_value value,
+                               const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value values[3] = {jinja_value_bool(false), jinja_value_bool(false),
+                                    jinja_value_none()};
     enum status status =
-        args_bind(run, "sort", args, (const char *[]){"reverse", "case_sensitive", "attribute"}, 3,
-                  0, values);
-    struct attribute_path *paths;
+        jinja_args_bind(run, "sort", args,
+                        (const char *[]){"reverse", "case_sensitive", "attribute"}, 3, 0, values);
+    struct jinja_attribute_path *paths;
     size_t num_paths;
-    if (!status) status = sort_paths(run, values[2], !value_is_true(values[1]), &paths, &num_paths);
-    const struct list *items;
-    if (!status) status = value_items(run, value, &items);
+    if (!status)
+        status = sort_paths(run, values[2], !jinja_value_is_true(values[1]), &paths, &num_paths);
+    const struct jinja_list *items;
+    if (!status) status = jinja_value_items(run, value, &items);
     if (status) return status;
-    struct keyed *keyed = run_alloc_array(run, items->len, sizeof *keyed);
-    if (!keyed) return run_status(run);
+    struct keyed *keyed = jinja_run_alloc_array(run, items->len, sizeof *keyed);
+    if (!keyed) return jinja_run_status(run);
     for (size_t i = 0; i < items->len && !status; i++) {
         keyed[i].item = items->items[i];
         status = sort_key(run, paths, num_paths, items->items[i], &keyed[i].key);
     }
-    if (!status) status = sort_keyed(run, keyed, items->len, value_is_true(values[0]));
+    if (!status) status = sort_keyed(run, keyed, items->len, jinja_value_is_true(values[0]));
     if (status) return status;
     return items_of(run, keyed, items->len, out);
 }
 
-static enum status filter_dictsort(struct run *run, struct value value,
-                                   const struct call_args *args, struct value *out) {
-    struct value values[3] = {value_bool(false), [2] = value_bool(false)};
-    enum status status = value_string_borrow(run, "key", 3, &values[1]);
+static enum status filter_dictsort(struct jinja_run *run, struct jinja_value value,
+                                   const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value values[3] = {jinja_value_bool(false), [2] = jinja_value_bool(false)};
+    enum status status = jinja_value_string_borrow(run, "key", 3, &values[1]);
     if (!status)
-        status = args_bind(run, "dictsort", args,
-                           (const char *[]){"case_sensitive", "by", "reverse"}, 3, 0, values);
+        status = jinja_args_bind(run, "dictsort", args,
+                                 (const char *[]){"case_sensitive", "by", "reverse"}, 3, 0, values);
     if (status) return status;
-    bool by_key = values[1].type == VALUE_STRING && string_is(values[1].string, "key");
-    if (!by_key && !(values[1].type == VALUE_STRING && string_is(values[1].string, "value")))
-        return run_fail(run, "You can only sort by either \"key\" or \"value\"");
-    if (value.type == VALUE_UNDEFINED) return run_fail_undefined(run, value);
-    if (value.type != VALUE_DICT)
-        return run_fail(run, "dictsort wants a dict, not %s", value_type_name(value));
-    const struct dict *dict = value.dict;
-    struct keyed *keyed = run_alloc_array(run, dict->len, sizeof *keyed);
-    if (!keyed) return run_status(run);
-    bool ignore_case = !value_is_true(values[0]);
+    bool by_key = values[1].type == JINJA_STRING && jinja_string_is(values[1].string, "key");
+    if (!by_key && !(values[1].type == JINJA_STRING && jinja_string_is(values[1].string, "value")))
+        return jinja_run_fail(run, "You can only sort by either \"key\" or \"value\"");
+    if (value.type == JINJA_UNDEFINED) return jinja_run_fail_undefined(run, value);
+    if (value.type != JINJA_DICT)
+        return jinja_run_fail(run, "dictsort wants a dict, not %s", jinja_value_type_name(value));
+    const struct jinja_dict *dict = value.dict;
+    struct keyed *keyed = jinja_run_alloc_array(run, dict->len, sizeof *keyed);
+    if (!keyed) return jinja_run_status(run);
+    bool ignore_case = !jinja_value_is_true(values[0]);
     for (size_t i = 0; i < dict->len && !status; i++) {
-        struct list *pair;
-        status = run_pay(run, 1);
-        if (!status) status = list_create(run, 2, &pair);
-        if (!status) status = list_append(run, pair, dict->entries[i].key);
-        if (!status) status = list_append(run, pair, dict->entries[i].value);
+        struct jinja_list *pair;
+        status = jinja_run_pay(run, 1);
+        if (!status) status = jinja_list_create(run, 2, &pair);
+        if (!status) status = jinja_list_append(run, pair, dict->entries[i].key);
+        if (!status) status = jinja_list_append(run, pair, dict->entries[i].value);
         if (status) return status;
-        keyed[i] = (struct keyed){.key = pair->items[!by_key], .item = value_of_tuple(pair)};
-        if (ignore_case && keyed[i].key.type == VALUE_STRING)
-            status = str_case_map(run, keyed[i].key.string, STR_LOWER, &keyed[i].key);
+        keyed[i] = (struct keyed){.key = pair->items[!by_key], .item = jinja_value_of_tuple(pair)};
+        if (ignore_case && keyed[i].key.type == JINJA_STRING)
+            status = jinja_str_case_map(run, keyed[i].key.string, JINJA_STR_LOWER, &keyed[i].key);
     }
-    if (!status) status = sort_keyed(run, keyed, dict->len, value_is_true(values[2]));
+    if (!status) status = sort_keyed(run, keyed, dict->len, jinja_value_is_true(values[2]));
     if (status) return status;
     return items_of(run, keyed, dict->len, out);
 }
 
 // ---- groupby ----
 
-static enum status append_group(struct run *run, const struct attribute_path *path,
-                                const struct keyed *group, size_t len, struct list *groups) {
-    struct value key, items;
+static enum status append_group(struct jinja_run *run, const struct jinja_attribute_path *path,
+                                const struct keyed *group, size_t len, struct jinja_list *groups) {
+    struct jinja_value key, items;
     // The key as the first item has it, where the sorting ignored case.
-    enum status status = attribute_get(run, path, group[0].item, &key);
+    enum status status = jinja_attribute_get(run, path, group[0].item, &key);
     if (!status) status = items_of(run, group, len, &items);
-    struct list *pair;
-    if (!status) status = list_create(run, 2, &pair);
-    if (!status) status = list_append(run, pair, key);
-    if (!status) status = list_append(run, pair, items);
+    struct jinja_list *pair;
+    if (!status) status = jinja_list_create(run, 2, &pair);
+    if (!status) status = jinja_list_append(run, pair, key);
+    if (!status) status = jinja_list_append(run, pair, items);
     if (status) return status;
     pair->is_group = true;
-    return list_append(run, groups, value_of_tuple(pair));
+    return jinja_list_append(run, groups, jinja_value_of_tuple(pair));
 }
 
-static enum status filter_groupby(struct run *run, struct value value, const struct call_args *args,
-                                  struct value *out) {
-    struct value values[3] = {[1] = value_none(), [2] = value_bool(false)};
+static enum status filter_groupby(struct jinja_run *run, struct jinja_value value,
+                                  const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value values[3] = {[1] = jinja_value_none(), [2] = jinja_value_bool(false)};
     enum status status =
-        args_bind(run, "groupby", args, (const char *[]){"attribute", "default", "case_sensitive"},
-                  3, 1, values);
-    struct attribute_path path;
-    if (!status) status = attribute_path(run, values[0], !value_is_true(values[2]), &path);
-    const struct list *items;
-    if (!status) status = value_items(run, value, &items);
+        jinja_args_bind(run, "groupby", args,
+                        (const char *[]){"attribute", "default", "case_sensitive"}, 3, 1, values);
+    struct jinja_attribute_path path;
+    if (!status)
+        status = jinja_attribute_path(run, values[0], !jinja_value_is_true(values[2]), &path);
+    const struct jinja_list *items;
+    if (!status) status = jinja_value_items(run, value, &items);
     if (status) return status;
     path.default_value = values[1];
     struct keyed *keyed = NULL;
     status = keyed_by_path(run, &path, items, &keyed);
     if (!status) status = sort_keyed(run, keyed, items->len, false);
-    struct list *groups;
-    if (!status) status = list_create(run, 0, &groups);
+    struct jinja_list *groups;
+    if (!status) status = jinja_list_create(run, 0, &groups);
     path.ignore_case = false;
     for (size_t start = 0; !status && start < items->len;) {
         size_t end = start + 1;
         bool is_equal = true;
         for (; end < items->len && !status; end++) {
-            status = value_equal(run, keyed[start].key, keyed[end].key, &is_equal);
+            status = jinja_value_equal(run, keyed[start].key, keyed[end].key, &is_equal);
             if (!is_equal) break;
         }
         if (!status) status = append_group(run, &path, keyed + start, end - start, groups);
         start = end;
     }
-    if (!status) *out = value_of_list(groups);
+    if (!status) *out = jinja_value_of_list(groups);
     return status;
 }
 
 // ---- unique, min, max ----
 
-static enum status filter_unique(struct run *run, struct value value, const struct call_args *args,
-                                 struct value *out) {
-    struct value values[2] = {value_bool(false), value_none()};
-    enum status status = args_bind(run, "unique", args,
-                                   (const char *[]){"case_sensitive", "attribute"}, 2, 0, values);
-    struct attribute_path path;
-    if (!status) status = attribute_path(run, values[1], !value_is_true(values[0]), &path);
-    const struct list *items;
-    if (!status) status = value_items(run, value, &items);
-    struct dict *seen;
-    struct list *unique;
-    if (!status) status = dict_create(run, 0, &seen);
-    if (!status) status = list_create(run, 0, &unique);
+static enum status filter_unique(struct jinja_run *run, struct jinja_value value,
+                                 const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value values[2] = {jinja_value_bool(false), jinja_value_none()};
+    enum status status = jinja_args_bind(
+        run, "unique", args, (const char *[]){"case_sensitive", "attribute"}, 2, 0, values);
+    struct jinja_attribute_path path;
+    if (!status)
+        status = jinja_attribute_path(run, values[1], !jinja_value_is_true(values[0]), &path);
+    const struct jinja_list *items;
+    if (!status) status = jinja_value_items(run, value, &items);
+    struct jinja_dict *seen;
+    struct jinja_list *unique;
+    if (!status) status = jinja_dict_create(run, 0, &seen);
+    if (!status) status = jinja_list_create(run, 0, &unique);
     for (size_t i = 0; !status && i < items->len; i++) {
-        struct value key, ignored;
+        struct jinja_value key, ignored;
         bool found = true;
-        status = attribute_get(run, &path, items->items[i], &key);
-        if (!status) status = dict_get(run, seen, key, &found, &ignored);
+        status = jinja_attribute_get(run, &path, items->items[i], &key);
+        if (!status) status = jinja_dict_get(run, seen, key, &found, &ignored);
         if (status || found) continue;
-        status = dict_set(run, seen, key, value_none());
-        if (!status) status = list_append(run, unique, items->items[i]);
+        status = jinja_dict_set(run, seen, key, jinja_value_none());
+        if (!status) status = jinja_list_append(run, unique, items->items[i]);
     }
     if (status) return status;
-    return value_iterator(run, unique, "generator", out);
+    return jinja_value_iterator(run, unique, "generator", out);
 }
 
-static enum status extreme(struct run *run, const char *callee, struct value value,
-                           const struct call_args *args, bool want_max, struct value *out) {
-    struct value values[2] = {value_bool(false), value_none()};
-    enum status status =
-        args_bind(run, callee, args, (const char *[]){"case_sensitive", "attribute"}, 2, 0, values);
-    struct attribute_path path;
-    if (!status) status = attribute_path(run, values[1], !value_is_true(values[0]), &path);
-    const struct list *items;
-    if (!status) status = value_items(run, value, &items);
+static enum status extreme(struct jinja_run *run, const char *callee, struct jinja_value value,
+                           const struct jinja_call_args *args, bool want_max,
+                           struct jinja_value *out) {
+    struct jinja_value values[2] = {jinja_value_bool(false), jinja_value_none()};
+    enum status status = jinja_args_bind(
+        run, callee, args, (const char *[]){"case_sensitive", "attribute"}, 2, 0, values);
+    struct jinja_attribute_path path;
+    if (!status)
+        status = jinja_attribute_path(run, values[1], !jinja_value_is_true(values[0]), &path);
+    const struct jinja_list *items;
+    if (!status) status = jinja_value_items(run, value, &items);
     if (status) return status;
     if (items->len == 0)
-        return value_undefined(run, out, "No aggregated item, sequence was empty.");
-    struct value best;
+        return jinja_value_undefined(run, out, "No aggregated item, sequence was empty.");
+    struct jinja_value best;
     size_t at = 0;
     for (size_t i = 0; i < items->len && !status; i++) {
-        struct value key;
+        struct jinja_value key;
         bool is_better = i == 0;
-        status = attribute_get(run, &path, items->items[i], &key);
+        status = jinja_attribute_get(run, &path, items->items[i], &key);
         if (!status && i)
             status = want_max ? is_less(run, best, key, &is_better)
                               : is_less(run, key, best, &is_better);
@@ -276,17 +285,17 @@ static enum status extreme(struct run *run, const char *callee, struct value val
     return status;
 }
 
-static enum status filter_max(struct run *run, struct value value, const struct call_args *args,
-                              struct value *out) {
+static enum status filter_max(struct jinja_run *run, struct jinja_value value,
+                              const struct jinja_call_args *args, struct jinja_value *out) {
     return extreme(run, "max", value, args, true, out);
 }
 
-static enum status filter_min(struct run *run, struct value value, const struct call_args *args,
-                              struct value *out) {
+static enum status filter_min(struct jinja_run *run, struct jinja_value value,
+                              const struct jinja_call_args *args, struct jinja_value *out) {
     return extreme(run, "min", value, args, false, out);
 }
 
-const struct filter filters_sort[] = {
+const struct jinja_filter jinja_filters_sort[] = {
     {"dictsort", filter_dictsort},
     {"groupby", filter_groupby},
     {"max", filter_max},

@@ -11,7 +11,8 @@
 #include "base/utf8.h"
 #include "jinja/src/chars.h"
 
-enum status lexer_fail(const struct lexer *lexer, uint32_t line, const char *format, ...) {
+enum status jinja_lexer_fail(const struct jinja_lexer *lexer, uint32_t line, const char *format,
+                             ...) {
     char sentence[400];
     va_list args;
     va_start(args, format);
@@ -20,9 +21,9 @@ enum status lexer_fail(const struct lexer *lexer, uint32_t line, const char *for
     return err_set(lexer->err, ERR_FORMAT, "%s: line %u: %s", lexer->what, line, sentence);
 }
 
-enum status lexer_init(struct lexer *lexer, struct arena *arena, const char *source, size_t len,
-                       const char *what, struct err *err) {
-    *lexer = (struct lexer){.arena = arena, .line = 1, .what = what, .err = err};
+enum status jinja_lexer_init(struct jinja_lexer *lexer, struct arena *arena, const char *source,
+                             size_t len, const char *what, struct err *err) {
+    *lexer = (struct jinja_lexer){.arena = arena, .line = 1, .what = what, .err = err};
     char *copy = arena_alloc(arena, len);
     if (!copy) return err_nomem(err, "a template's source");
     size_t used = 0;
@@ -37,7 +38,7 @@ enum status lexer_init(struct lexer *lexer, struct arena *arena, const char *sou
     return OK;
 }
 
-uint32_t lexer_line(struct lexer *lexer, size_t pos) {
+uint32_t jinja_lexer_line(struct jinja_lexer *lexer, size_t pos) {
     while (lexer->line_pos < pos) {
         const char *from = lexer->source + lexer->line_pos;
         const char *newline = memchr(from, '\n', pos - lexer->line_pos);
@@ -47,43 +48,44 @@ uint32_t lexer_line(struct lexer *lexer, size_t pos) {
     return lexer->line;
 }
 
-bool lexer_has(const struct lexer *lexer, size_t pos, const char *text) {
+bool jinja_lexer_has(const struct jinja_lexer *lexer, size_t pos, const char *text) {
     size_t len = strlen(text);
     return pos <= lexer->len && lexer->len - pos >= len &&
            memcmp(lexer->source + pos, text, len) == 0;
 }
 
-size_t lexer_skip_space(const struct lexer *lexer, size_t pos) {
+size_t jinja_lexer_skip_space(const struct jinja_lexer *lexer, size_t pos) {
     while (pos < lexer->len) {
         size_t size;
         uint32_t c = utf8_decode((const unsigned char *)lexer->source + pos, &size);
-        if (!char_is_space(c)) break;
+        if (!jinja_char_is_space(c)) break;
         pos += size;
     }
     return pos;
 }
 
 // The end of source[start, end) without the white space at its end.
-static size_t trim_end(const struct lexer *lexer, size_t start, size_t end) {
+static size_t trim_end(const struct jinja_lexer *lexer, size_t start, size_t end) {
     while (end > start) {
         size_t last = end - 1, size;
         while ((lexer->source[last] & 0xc0) == 0x80) --last;
-        if (!char_is_space(utf8_decode((const unsigned char *)lexer->source + last, &size))) break;
+        if (!jinja_char_is_space(utf8_decode((const unsigned char *)lexer->source + last, &size)))
+            break;
         end = last;
     }
     return end;
 }
 
 // What {% and {# without a sign leave of the text before them.
-static size_t trim_blanks_of_line(const struct lexer *lexer, size_t start, size_t end) {
+static size_t trim_blanks_of_line(const struct jinja_lexer *lexer, size_t start, size_t end) {
     size_t line = end;
     while (line > start && lexer->source[line - 1] != '\n') --line;
     if (line == start && start > 0 && lexer->source[start - 1] != '\n') return end;
-    return lexer_skip_space(lexer, line) >= end ? line : end;
+    return jinja_lexer_skip_space(lexer, line) >= end ? line : end;
 }
 
 // The end of the text [start, tag) before the tag at `tag`, whose sign is '-', '+' or another byte.
-static size_t text_end(const struct lexer *lexer, size_t start, size_t tag) {
+static size_t text_end(const struct jinja_lexer *lexer, size_t start, size_t tag) {
     char sign = tag + 2 < lexer->len ? lexer->source[tag + 2] : '\0';
     if (sign == '-') return trim_end(lexer, start, tag);
     if (sign == '+' || lexer->source[tag + 1] == '{') return tag;
@@ -91,12 +93,12 @@ static size_t text_end(const struct lexer *lexer, size_t start, size_t tag) {
 }
 
 // Behind the two bytes of the tag and its sign.
-static size_t behind_sign(const struct lexer *lexer, size_t tag) {
+static size_t behind_sign(const struct jinja_lexer *lexer, size_t tag) {
     size_t pos = tag + 2;
-    return lexer_has(lexer, pos, "-") || lexer_has(lexer, pos, "+") ? pos + 1 : pos;
+    return jinja_lexer_has(lexer, pos, "-") || jinja_lexer_has(lexer, pos, "+") ? pos + 1 : pos;
 }
 
-static size_t find_tag(const struct lexer *lexer, size_t pos) {
+static size_t find_tag(const struct jinja_lexer *lexer, size_t pos) {
     while (pos + 1 < lexer->len) {
         const char *brace = memchr(lexer->source + pos, '{', lexer->len - pos - 1);
         if (!brace) break;
@@ -108,16 +110,16 @@ static size_t find_tag(const struct lexer *lexer, size_t pos) {
 }
 
 // What follows the end of a block or comment and belongs to it: at most the newline.
-static size_t skip_newline(const struct lexer *lexer, size_t pos) {
-    return lexer_has(lexer, pos, "\n") ? pos + 1 : pos;
+static size_t skip_newline(const struct jinja_lexer *lexer, size_t pos) {
+    return jinja_lexer_has(lexer, pos, "\n") ? pos + 1 : pos;
 }
 
-bool lexer_match_block_end(const struct lexer *lexer, size_t pos, size_t *end) {
-    if (lexer_has(lexer, pos, "%}")) {
+bool jinja_lexer_match_block_end(const struct jinja_lexer *lexer, size_t pos, size_t *end) {
+    if (jinja_lexer_has(lexer, pos, "%}")) {
         *end = skip_newline(lexer, pos + 2);
-    } else if (lexer_has(lexer, pos, "-%}")) {
-        *end = lexer_skip_space(lexer, pos + 3);
-    } else if (lexer_has(lexer, pos, "+%}")) {
+    } else if (jinja_lexer_has(lexer, pos, "-%}")) {
+        *end = jinja_lexer_skip_space(lexer, pos + 3);
+    } else if (jinja_lexer_has(lexer, pos, "+%}")) {
         *end = pos + 3;
     } else {
         return false;
@@ -125,49 +127,50 @@ bool lexer_match_block_end(const struct lexer *lexer, size_t pos, size_t *end) {
     return true;
 }
 
-static enum status skip_comment(struct lexer *lexer, size_t tag) {
+static enum status skip_comment(struct jinja_lexer *lexer, size_t tag) {
     size_t start = behind_sign(lexer, tag);
     const char *found = memmem(lexer->source + start, lexer->len - start, "#}", 2);
     if (!found) {
         // Jinja lets a source end with an opened but empty comment.
         if (start < lexer->len)
-            return lexer_fail(lexer, lexer_line(lexer, tag), "this comment has no end, want '#}'");
+            return jinja_lexer_fail(lexer, jinja_lexer_line(lexer, tag),
+                                    "this comment has no end, want '#}'");
         lexer->pos = lexer->len;
         return OK;
     }
     size_t end = (size_t)(found - lexer->source);
     char sign = end > start ? found[-1] : '\0';
     lexer->pos = end + 2;
-    if (sign == '-') lexer->pos = lexer_skip_space(lexer, lexer->pos);
+    if (sign == '-') lexer->pos = jinja_lexer_skip_space(lexer, lexer->pos);
     if (sign != '-' && sign != '+') lexer->pos = skip_newline(lexer, lexer->pos);
     return OK;
 }
 
-static void set_token(struct lexer *lexer, struct token *out, enum token_type type, size_t start,
-                      size_t end) {
-    *out = (struct token){.type = type,
-                          .line = lexer_line(lexer, start),
-                          .text = lexer->source + start,
-                          .len = end - start};
+static void set_token(struct jinja_lexer *lexer, struct jinja_token *out,
+                      enum jinja_token_type type, size_t start, size_t end) {
+    *out = (struct jinja_token){.type = type,
+                                .line = jinja_lexer_line(lexer, start),
+                                .text = lexer->source + start,
+                                .len = end - start};
 }
 
 // Whether `word` stands behind the sign of the tag at `tag`, white space around it allowed; *end
 // is where the end of the tag would be.
-static bool match_word(const struct lexer *lexer, size_t tag, const char *word, size_t *end) {
-    size_t pos = lexer_skip_space(lexer, behind_sign(lexer, tag));
-    if (!lexer_has(lexer, pos, word)) return false;
-    *end = lexer_skip_space(lexer, pos + strlen(word));
+static bool match_word(const struct jinja_lexer *lexer, size_t tag, const char *word, size_t *end) {
+    size_t pos = jinja_lexer_skip_space(lexer, behind_sign(lexer, tag));
+    if (!jinja_lexer_has(lexer, pos, word)) return false;
+    *end = jinja_lexer_skip_space(lexer, pos + strlen(word));
     return true;
 }
 
 // {% raw %} at `tag`: *body is where its text starts. Unlike others it leaves the newline.
-static bool match_raw(const struct lexer *lexer, size_t tag, size_t *body) {
+static bool match_raw(const struct jinja_lexer *lexer, size_t tag, size_t *body) {
     size_t pos;
     if (lexer->source[tag + 1] != '%' || !match_word(lexer, tag, "raw", &pos)) return false;
-    if (lexer_has(lexer, pos, "%}")) {
+    if (jinja_lexer_has(lexer, pos, "%}")) {
         *body = pos + 2;
-    } else if (lexer_has(lexer, pos, "-%}")) {
-        *body = lexer_skip_space(lexer, pos + 3);
+    } else if (jinja_lexer_has(lexer, pos, "-%}")) {
+        *body = jinja_lexer_skip_space(lexer, pos + 3);
     } else {
         return false;
     }
@@ -175,39 +178,41 @@ static bool match_raw(const struct lexer *lexer, size_t tag, size_t *body) {
 }
 
 // The text of a raw block from `body` to its end.
-static enum status raw_token(struct lexer *lexer, size_t tag, size_t body, struct token *out) {
+static enum status raw_token(struct jinja_lexer *lexer, size_t tag, size_t body,
+                             struct jinja_token *out) {
     for (size_t pos = body; pos + 1 < lexer->len; ++pos) {
         const char *brace = memchr(lexer->source + pos, '{', lexer->len - pos - 1);
         if (!brace) break;
         pos = (size_t)(brace - lexer->source);
         size_t end;
         if (brace[1] != '%' || !match_word(lexer, pos, "endraw", &end) ||
-            !lexer_match_block_end(lexer, end, &end))
+            !jinja_lexer_match_block_end(lexer, end, &end))
             continue;
-        set_token(lexer, out, TOKEN_TEXT, body, text_end(lexer, body, pos));
+        set_token(lexer, out, JINJA_TOKEN_TEXT, body, text_end(lexer, body, pos));
         lexer->pos = end;
         return OK;
     }
     if (body < lexer->len)
-        return lexer_fail(lexer, lexer_line(lexer, tag),
-                          "unexpected end of template, want 'endraw' for the 'raw' of this line");
-    set_token(lexer, out, TOKEN_TEXT, body, body);
+        return jinja_lexer_fail(
+            lexer, jinja_lexer_line(lexer, tag),
+            "unexpected end of template, want 'endraw' for the 'raw' of this line");
+    set_token(lexer, out, JINJA_TOKEN_TEXT, body, body);
     lexer->pos = body;
     return OK;
 }
 
 // The next text or beginning of a tag. Comments and raw blocks are passed on the way.
-static enum status text_token(struct lexer *lexer, struct token *out) {
+static enum status text_token(struct jinja_lexer *lexer, struct jinja_token *out) {
     for (;;) {
         size_t start = lexer->pos, tag = find_tag(lexer, start);
         if (tag == lexer->len) {
             lexer->pos = lexer->len;
-            set_token(lexer, out, start < tag ? TOKEN_TEXT : TOKEN_EOF, start, tag);
+            set_token(lexer, out, start < tag ? JINJA_TOKEN_TEXT : JINJA_TOKEN_EOF, start, tag);
             return OK;
         }
         size_t end = text_end(lexer, start, tag);
         if (end > start) {
-            set_token(lexer, out, TOKEN_TEXT, start, end);
+            set_token(lexer, out, JINJA_TOKEN_TEXT, start, end);
             lexer->pos = tag;
             return OK;
         }
@@ -220,14 +225,16 @@ static enum status text_token(struct lexer *lexer, struct token *out) {
             if (status || out->len > 0) return status;
         } else {
             bool is_print = lexer->source[tag + 1] == '{';
-            lexer->state = is_print ? LEXER_PRINT : LEXER_BLOCK;
-            set_token(lexer, out, is_print ? TOKEN_PRINT_BEGIN : TOKEN_BLOCK_BEGIN, tag, tag + 2);
+            lexer->state = is_print ? JINJA_LEXER_PRINT : JINJA_LEXER_BLOCK;
+            set_token(lexer, out, is_print ? JINJA_TOKEN_PRINT_BEGIN : JINJA_TOKEN_BLOCK_BEGIN, tag,
+                      tag + 2);
             lexer->pos = behind_sign(lexer, tag);
             return OK;
         }
     }
 }
 
-enum status lexer_next(struct lexer *lexer, struct token *out) {
-    return lexer->state == LEXER_TEXT ? text_token(lexer, out) : lexer_tag_token(lexer, out);
+enum status jinja_lexer_next(struct jinja_lexer *lexer, struct jinja_token *out) {
+    return lexer->state == JINJA_LEXER_TEXT ? text_token(lexer, out)
+                                            : jinja_lexer_tag_token(lexer, out);
 }

@@ -14,48 +14,48 @@
 #include "base/err.h"
 #include "jinja/src/ast.h"
 
-enum token_type {
-    TOKEN_BROKEN, // the lexer failed; no grammar accepts it
-    TOKEN_EOF,
-    TOKEN_TEXT, // text
-    TOKEN_BLOCK_BEGIN, // {%
-    TOKEN_BLOCK_END,
-    TOKEN_PRINT_BEGIN, // {{
-    TOKEN_PRINT_END,
-    TOKEN_NAME,
-    TOKEN_STRING, // text: its value
-    TOKEN_INTEGER, // integer
-    TOKEN_FLOAT, // number
-    TOKEN_ADD,
-    TOKEN_SUB,
-    TOKEN_MUL,
-    TOKEN_DIV,
-    TOKEN_FLOORDIV,
-    TOKEN_MOD,
-    TOKEN_POW,
-    TOKEN_TILDE,
-    TOKEN_EQ,
-    TOKEN_NE,
-    TOKEN_LT,
-    TOKEN_LE,
-    TOKEN_GT,
-    TOKEN_GE,
-    TOKEN_ASSIGN,
-    TOKEN_DOT,
-    TOKEN_COLON,
-    TOKEN_COMMA,
-    TOKEN_SEMICOLON,
-    TOKEN_PIPE,
-    TOKEN_LPAREN,
-    TOKEN_RPAREN,
-    TOKEN_LBRACKET,
-    TOKEN_RBRACKET,
-    TOKEN_LBRACE,
-    TOKEN_RBRACE,
+enum jinja_token_type {
+    JINJA_TOKEN_BROKEN, // the lexer failed; no grammar accepts it
+    JINJA_TOKEN_EOF,
+    JINJA_TOKEN_TEXT, // text
+    JINJA_TOKEN_BLOCK_BEGIN, // {%
+    JINJA_TOKEN_BLOCK_END,
+    JINJA_TOKEN_PRINT_BEGIN, // {{
+    JINJA_TOKEN_PRINT_END,
+    JINJA_TOKEN_NAME,
+    JINJA_TOKEN_STRING, // text: its value
+    JINJA_TOKEN_INTEGER, // integer
+    JINJA_TOKEN_FLOAT, // number
+    JINJA_TOKEN_ADD,
+    JINJA_TOKEN_SUB,
+    JINJA_TOKEN_MUL,
+    JINJA_TOKEN_DIV,
+    JINJA_TOKEN_FLOORDIV,
+    JINJA_TOKEN_MOD,
+    JINJA_TOKEN_POW,
+    JINJA_TOKEN_TILDE,
+    JINJA_TOKEN_EQ,
+    JINJA_TOKEN_NE,
+    JINJA_TOKEN_LT,
+    JINJA_TOKEN_LE,
+    JINJA_TOKEN_GT,
+    JINJA_TOKEN_GE,
+    JINJA_TOKEN_ASSIGN,
+    JINJA_TOKEN_DOT,
+    JINJA_TOKEN_COLON,
+    JINJA_TOKEN_COMMA,
+    JINJA_TOKEN_SEMICOLON,
+    JINJA_TOKEN_PIPE,
+    JINJA_TOKEN_LPAREN,
+    JINJA_TOKEN_RPAREN,
+    JINJA_TOKEN_LBRACKET,
+    JINJA_TOKEN_RBRACKET,
+    JINJA_TOKEN_LBRACE,
+    JINJA_TOKEN_RBRACE,
 };
 
-struct token {
-    enum token_type type;
+struct jinja_token {
+    enum jinja_token_type type;
     uint32_t line; // from 1
     const char *text; // [len], of a string its value
     size_t len;
@@ -65,41 +65,42 @@ struct token {
     };
 };
 
-enum lexer_state { LEXER_TEXT, LEXER_BLOCK, LEXER_PRINT };
+enum jinja_lexer_state { JINJA_LEXER_TEXT, JINJA_LEXER_BLOCK, JINJA_LEXER_PRINT };
 
-struct lexer {
+struct jinja_lexer {
     struct arena *arena;
     const char *source; // [len] UTF-8, every line end a \n
     size_t len;
     size_t pos; // of the next token
-    enum lexer_state state;
+    enum jinja_lexer_state state;
     uint32_t line; // at line_pos
     size_t line_pos;
     size_t num_closers;
-    char closers[AST_DEPTH_MAX]; // the brackets that are open, as what closes them
+    char closers[JINJA_AST_DEPTH_MAX]; // the brackets that are open, as what closes them
     const char *what;
     struct err *err;
 };
 
 // Copies `source`, which must be UTF-8; `what` is borrowed. ERR_NOMEM.
-MUST_USE enum status lexer_init(struct lexer *lexer, struct arena *arena, const char *source,
-                                size_t len, const char *what, struct err *err);
-// At the end TOKEN_EOF, again and again. Nothing may be asked after an error.
-MUST_USE enum status lexer_next(struct lexer *lexer, struct token *out);
+MUST_USE enum status jinja_lexer_init(struct jinja_lexer *lexer, struct arena *arena,
+                                      const char *source, size_t len, const char *what,
+                                      struct err *err);
+// At the end JINJA_TOKEN_EOF, again and again. Nothing may be asked after an error.
+MUST_USE enum status jinja_lexer_next(struct jinja_lexer *lexer, struct jinja_token *out);
 // "<what>: line <n>: <sentence>", ERR_FORMAT.
-enum status lexer_fail(const struct lexer *lexer, uint32_t line, const char *format, ...)
-    PRINTF_LIKE(3, 4);
+enum status jinja_lexer_fail(const struct jinja_lexer *lexer, uint32_t line, const char *format,
+                             ...) PRINTF_LIKE(3, 4);
 
 // ---- between lexer.c and lexer_tag.c ----
 
 // The first position from `pos` on that holds no white space (Python's \s).
-size_t lexer_skip_space(const struct lexer *lexer, size_t pos);
-bool lexer_has(const struct lexer *lexer, size_t pos, const char *text);
+size_t jinja_lexer_skip_space(const struct jinja_lexer *lexer, size_t pos);
+bool jinja_lexer_has(const struct jinja_lexer *lexer, size_t pos, const char *text);
 // The line of `pos`; positions are asked in rising order.
-uint32_t lexer_line(struct lexer *lexer, size_t pos);
+uint32_t jinja_lexer_line(struct jinja_lexer *lexer, size_t pos);
 // Whether %} stands at `pos`, with its sign and what it swallows: *end is behind all that.
-bool lexer_match_block_end(const struct lexer *lexer, size_t pos, size_t *end);
+bool jinja_lexer_match_block_end(const struct jinja_lexer *lexer, size_t pos, size_t *end);
 // The next token inside {% %} or {{ }}.
-MUST_USE enum status lexer_tag_token(struct lexer *lexer, struct token *out);
+MUST_USE enum status jinja_lexer_tag_token(struct jinja_lexer *lexer, struct jinja_token *out);
 
 #endif

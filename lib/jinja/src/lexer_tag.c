@@ -10,18 +10,20 @@
 
 static const struct {
     char text[3];
-    enum token_type type;
+    enum jinja_token_type type;
 } operators[] = {
-    {"**", TOKEN_POW},     {"//", TOKEN_FLOORDIV}, {"==", TOKEN_EQ},    {"!=", TOKEN_NE},
-    {">=", TOKEN_GE},      {"<=", TOKEN_LE},       {"+", TOKEN_ADD},    {"-", TOKEN_SUB},
-    {"/", TOKEN_DIV},      {"*", TOKEN_MUL},       {"%", TOKEN_MOD},    {"~", TOKEN_TILDE},
-    {"[", TOKEN_LBRACKET}, {"]", TOKEN_RBRACKET},  {"(", TOKEN_LPAREN}, {")", TOKEN_RPAREN},
-    {"{", TOKEN_LBRACE},   {"}", TOKEN_RBRACE},    {">", TOKEN_GT},     {"<", TOKEN_LT},
-    {"=", TOKEN_ASSIGN},   {".", TOKEN_DOT},       {":", TOKEN_COLON},  {"|", TOKEN_PIPE},
-    {",", TOKEN_COMMA},    {";", TOKEN_SEMICOLON},
+    {"**", JINJA_TOKEN_POW},     {"//", JINJA_TOKEN_FLOORDIV}, {"==", JINJA_TOKEN_EQ},
+    {"!=", JINJA_TOKEN_NE},      {">=", JINJA_TOKEN_GE},       {"<=", JINJA_TOKEN_LE},
+    {"+", JINJA_TOKEN_ADD},      {"-", JINJA_TOKEN_SUB},       {"/", JINJA_TOKEN_DIV},
+    {"*", JINJA_TOKEN_MUL},      {"%", JINJA_TOKEN_MOD},       {"~", JINJA_TOKEN_TILDE},
+    {"[", JINJA_TOKEN_LBRACKET}, {"]", JINJA_TOKEN_RBRACKET},  {"(", JINJA_TOKEN_LPAREN},
+    {")", JINJA_TOKEN_RPAREN},   {"{", JINJA_TOKEN_LBRACE},    {"}", JINJA_TOKEN_RBRACE},
+    {">", JINJA_TOKEN_GT},       {"<", JINJA_TOKEN_LT},        {"=", JINJA_TOKEN_ASSIGN},
+    {".", JINJA_TOKEN_DOT},      {":", JINJA_TOKEN_COLON},     {"|", JINJA_TOKEN_PIPE},
+    {",", JINJA_TOKEN_COMMA},    {";", JINJA_TOKEN_SEMICOLON},
 };
 
-static char at(const struct lexer *lexer, size_t pos) {
+static char at(const struct jinja_lexer *lexer, size_t pos) {
     return pos < lexer->len ? lexer->source[pos] : '\0';
 }
 
@@ -40,7 +42,8 @@ static unsigned digit_value(char c) {
 // ---- numbers ----
 
 // The end of digits of the base, single underscores between them. A leading one needs `may_lead`.
-static size_t skip_digits(const struct lexer *lexer, size_t pos, unsigned base, bool may_lead) {
+static size_t skip_digits(const struct jinja_lexer *lexer, size_t pos, unsigned base,
+                          bool may_lead) {
     size_t start = pos;
     for (;;) {
         size_t digit = at(lexer, pos) == '_' && (may_lead || pos > start) ? pos + 1 : pos;
@@ -50,7 +53,7 @@ static size_t skip_digits(const struct lexer *lexer, size_t pos, unsigned base, 
 }
 
 // The end of a float that starts at `pos`; `pos` if there is none.
-static size_t float_end(const struct lexer *lexer, size_t pos) {
+static size_t float_end(const struct jinja_lexer *lexer, size_t pos) {
     if (pos > 0 && lexer->source[pos - 1] == '.') return pos; // x.0.1 is two items
     size_t whole = skip_digits(lexer, pos, 10, false), end = whole;
     if (at(lexer, whole) == '.') {
@@ -67,14 +70,14 @@ static size_t float_end(const struct lexer *lexer, size_t pos) {
 }
 
 // The base that a prefix like 0x gives the integer at `pos`; 10 without one.
-static unsigned integer_base(const struct lexer *lexer, size_t pos) {
+static unsigned integer_base(const struct jinja_lexer *lexer, size_t pos) {
     if (at(lexer, pos) != '0') return 10;
     char letter = (char)(at(lexer, pos + 1) | 0x20);
     unsigned base = letter == 'b' ? 2 : letter == 'o' ? 8 : letter == 'x' ? 16 : 10;
     return base != 10 && skip_digits(lexer, pos + 2, base, true) > pos + 2 ? base : 10;
 }
 
-static enum status integer_token(struct lexer *lexer, struct token *out) {
+static enum status integer_token(struct jinja_lexer *lexer, struct jinja_token *out) {
     size_t start = lexer->pos;
     unsigned base = integer_base(lexer, start);
     size_t pos = base == 10 ? start : start + 2;
@@ -86,41 +89,41 @@ static enum status integer_token(struct lexer *lexer, struct token *out) {
         int64_t digit = digit_value(lexer->source[pos]);
         if (__builtin_mul_overflow(out->integer, (int64_t)base, &out->integer) ||
             __builtin_add_overflow(out->integer, digit, &out->integer))
-            return lexer_fail(lexer, out->line, "the integer %.*s%s has more than 64 bits",
-                              (int)(end - start < 40 ? end - start : 40), lexer->source + start,
-                              end - start < 40 ? "" : "...");
+            return jinja_lexer_fail(lexer, out->line, "the integer %.*s%s has more than 64 bits",
+                                    (int)(end - start < 40 ? end - start : 40),
+                                    lexer->source + start, end - start < 40 ? "" : "...");
     }
-    out->type = TOKEN_INTEGER;
+    out->type = JINJA_TOKEN_INTEGER;
     out->len = end - start;
     lexer->pos = end;
     return OK;
 }
 
-static enum status number_token(struct lexer *lexer, struct token *out) {
+static enum status number_token(struct jinja_lexer *lexer, struct jinja_token *out) {
     size_t end = float_end(lexer, lexer->pos);
     if (end == lexer->pos) return integer_token(lexer, out);
-    out->type = TOKEN_FLOAT;
+    out->type = JINJA_TOKEN_FLOAT;
     out->len = end - lexer->pos;
-    struct string text = string_of(out->text, out->len);
-    if (!number_parse_float(&text, &out->number))
-        return lexer_fail(lexer, out->line, "not a number");
+    struct jinja_string text = jinja_string_of(out->text, out->len);
+    if (!jinja_number_parse_float(&text, &out->number))
+        return jinja_lexer_fail(lexer, out->line, "not a number");
     lexer->pos = end;
     return OK;
 }
 
 // ---- names ----
 
-static uint32_t char_at(const struct lexer *lexer, size_t pos, size_t *size) {
+static uint32_t char_at(const struct jinja_lexer *lexer, size_t pos, size_t *size) {
     return utf8_decode((const unsigned char *)lexer->source + pos, size);
 }
 
-static size_t name_end(const struct lexer *lexer, size_t pos, bool *is_valid) {
+static size_t name_end(const struct jinja_lexer *lexer, size_t pos, bool *is_valid) {
     size_t start = pos, size;
     *is_valid = true;
     for (; pos < lexer->len; pos += size) {
         uint32_t c = char_at(lexer, pos, &size);
-        bool fits = char_is_identifier(c, pos == start);
-        if (!fits && !char_is_alnum(c) && !char_is_identifier(c, false)) break;
+        bool fits = jinja_char_is_identifier(c, pos == start);
+        if (!fits && !jinja_char_is_alnum(c) && !jinja_char_is_identifier(c, false)) break;
         *is_valid = *is_valid && fits;
     }
     return pos;
@@ -199,7 +202,7 @@ static const char *put_escape(struct unescape *text) {
     return NULL;
 }
 
-static enum status unescape(struct lexer *lexer, struct token *token) {
+static enum status unescape(struct jinja_lexer *lexer, struct jinja_token *token) {
     // \ and a character of four bytes becomes ten bytes.
     char *value = arena_alloc(lexer->arena, 2 * token->len);
     if (!value) return err_nomem(lexer->err, "a string of a template");
@@ -211,14 +214,14 @@ static enum status unescape(struct lexer *lexer, struct token *token) {
         }
         ++text.pos;
         const char *fault = put_escape(&text);
-        if (fault) return lexer_fail(lexer, token->line, "a string holds %s", fault);
+        if (fault) return jinja_lexer_fail(lexer, token->line, "a string holds %s", fault);
     }
     token->text = value;
     token->len = (size_t)(text.out - value);
     return OK;
 }
 
-static enum status string_token(struct lexer *lexer, struct token *out) {
+static enum status string_token(struct jinja_lexer *lexer, struct jinja_token *out) {
     char quote = lexer->source[lexer->pos];
     size_t start = lexer->pos + 1, end = start;
     bool has_escapes = false;
@@ -228,9 +231,9 @@ static enum status string_token(struct lexer *lexer, struct token *out) {
         ++end;
     }
     if (end >= lexer->len)
-        return lexer_fail(lexer, out->line, "this string has no end, want %c", quote);
+        return jinja_lexer_fail(lexer, out->line, "this string has no end, want %c", quote);
     lexer->pos = end + 1;
-    out->type = TOKEN_STRING;
+    out->type = JINJA_TOKEN_STRING;
     out->text = lexer->source + start;
     out->len = end - start;
     return has_escapes ? unescape(lexer, out) : OK;
@@ -238,25 +241,27 @@ static enum status string_token(struct lexer *lexer, struct token *out) {
 
 // ---- operators ----
 
-static enum status track_bracket(struct lexer *lexer, const struct token *token) {
+static enum status track_bracket(struct jinja_lexer *lexer, const struct jinja_token *token) {
     char bracket = token->text[0];
     if (bracket == '(' || bracket == '[' || bracket == '{') {
-        if (lexer->num_closers == AST_DEPTH_MAX)
-            return lexer_fail(lexer, token->line, "brackets nested deeper than %d", AST_DEPTH_MAX);
+        if (lexer->num_closers == JINJA_AST_DEPTH_MAX)
+            return jinja_lexer_fail(lexer, token->line, "brackets nested deeper than %d",
+                                    JINJA_AST_DEPTH_MAX);
         lexer->closers[lexer->num_closers++] = bracket == '(' ? ')' : bracket == '[' ? ']' : '}';
     } else if (bracket == ')' || bracket == ']' || bracket == '}') {
         if (lexer->num_closers == 0)
-            return lexer_fail(lexer, token->line, "unexpected '%c'", bracket);
+            return jinja_lexer_fail(lexer, token->line, "unexpected '%c'", bracket);
         char want = lexer->closers[--lexer->num_closers];
         if (bracket != want)
-            return lexer_fail(lexer, token->line, "unexpected '%c', want '%c'", bracket, want);
+            return jinja_lexer_fail(lexer, token->line, "unexpected '%c', want '%c'", bracket,
+                                    want);
     }
     return OK;
 }
 
-static enum status operator_token(struct lexer *lexer, struct token *out) {
+static enum status operator_token(struct jinja_lexer *lexer, struct jinja_token *out) {
     for (size_t i = 0; i < ARRAY_LEN(operators); ++i) {
-        if (!lexer_has(lexer, lexer->pos, operators[i].text)) continue;
+        if (!jinja_lexer_has(lexer, lexer->pos, operators[i].text)) continue;
         out->type = operators[i].type;
         out->len = strlen(operators[i].text);
         lexer->pos += out->len;
@@ -264,47 +269,49 @@ static enum status operator_token(struct lexer *lexer, struct token *out) {
     }
     size_t size;
     uint32_t c = char_at(lexer, lexer->pos, &size);
-    if (char_is_printable(c))
-        return lexer_fail(lexer, out->line, "unexpected character '%.*s'", (int)size, out->text);
-    return lexer_fail(lexer, out->line, "unexpected character U+%04X", c);
+    if (jinja_char_is_printable(c))
+        return jinja_lexer_fail(lexer, out->line, "unexpected character '%.*s'", (int)size,
+                                out->text);
+    return jinja_lexer_fail(lexer, out->line, "unexpected character U+%04X", c);
 }
 
 // ---- all of them ----
 
 // The end of the tag, white space before it skipped. False: the tag goes on at lexer->pos.
-static bool match_end(struct lexer *lexer, struct token *out) {
+static bool match_end(struct jinja_lexer *lexer, struct jinja_token *out) {
     for (bool is_skipped = false;; is_skipped = true) {
         size_t pos = lexer->pos, end = 0;
         if (lexer->num_closers > 0) {
             // no end here
-        } else if (lexer->state == LEXER_BLOCK) {
-            lexer_match_block_end(lexer, pos, &end);
-        } else if (lexer_has(lexer, pos, "}}")) {
+        } else if (lexer->state == JINJA_LEXER_BLOCK) {
+            jinja_lexer_match_block_end(lexer, pos, &end);
+        } else if (jinja_lexer_has(lexer, pos, "}}")) {
             end = pos + 2;
-        } else if (lexer_has(lexer, pos, "-}}")) {
-            end = lexer_skip_space(lexer, pos + 3);
+        } else if (jinja_lexer_has(lexer, pos, "-}}")) {
+            end = jinja_lexer_skip_space(lexer, pos + 3);
         }
         if (end > 0) {
-            out->type = lexer->state == LEXER_BLOCK ? TOKEN_BLOCK_END : TOKEN_PRINT_END;
-            out->line = lexer_line(lexer, pos);
+            out->type =
+                lexer->state == JINJA_LEXER_BLOCK ? JINJA_TOKEN_BLOCK_END : JINJA_TOKEN_PRINT_END;
+            out->line = jinja_lexer_line(lexer, pos);
             lexer->pos = end;
-            lexer->state = LEXER_TEXT;
+            lexer->state = JINJA_LEXER_TEXT;
             return true;
         }
         if (is_skipped) return false;
-        lexer->pos = lexer_skip_space(lexer, pos);
+        lexer->pos = jinja_lexer_skip_space(lexer, pos);
     }
 }
 
-enum status lexer_tag_token(struct lexer *lexer, struct token *out) {
-    *out = (struct token){0};
+enum status jinja_lexer_tag_token(struct jinja_lexer *lexer, struct jinja_token *out) {
+    *out = (struct jinja_token){0};
     bool is_end = match_end(lexer, out);
     if (is_end) return OK;
     size_t start = lexer->pos;
-    out->line = lexer_line(lexer, start);
+    out->line = jinja_lexer_line(lexer, start);
     out->text = lexer->source + start;
     if (start == lexer->len) {
-        out->type = TOKEN_EOF;
+        out->type = JINJA_TOKEN_EOF;
         return OK;
     }
     char c = lexer->source[start];
@@ -313,9 +320,9 @@ enum status lexer_tag_token(struct lexer *lexer, struct token *out) {
     bool is_valid;
     size_t end = name_end(lexer, start, &is_valid);
     if (end == start) return operator_token(lexer, out);
-    out->type = TOKEN_NAME;
+    out->type = JINJA_TOKEN_NAME;
     out->len = end - start;
     lexer->pos = end;
-    if (!is_valid) return lexer_fail(lexer, out->line, "a name holds an invalid character");
+    if (!is_valid) return jinja_lexer_fail(lexer, out->line, "a name holds an invalid character");
     return OK;
 }

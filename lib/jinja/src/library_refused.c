@@ -2,7 +2,7 @@
 // uses them. A row without a function is refused by its name.
 #include "jinja/src/library_parts.h"
 
-const struct filter filters_refused[] = {
+const struct jinja_filter jinja_filters_refused[] = {
     {"e", NULL},
     {"escape", NULL},
     {"filesizeformat", NULL},
@@ -18,10 +18,10 @@ const struct filter filters_refused[] = {
     {0},
 };
 
-const struct function functions_refused[] = {
+const struct jinja_function jinja_functions_refused[] = {
     {"cycler", NULL}, {"joiner", NULL}, {"lipsum", NULL}, {0}};
 
-const struct method_row methods_str_refused[] = {
+const struct jinja_method_row jinja_methods_str_refused[] = {
     {"encode", NULL},    {"format", NULL},    {"format_map", NULL},
     {"isalnum", NULL},   {"isalpha", NULL},   {"isascii", NULL},
     {"isdecimal", NULL}, {"isdigit", NULL},   {"isidentifier", NULL},

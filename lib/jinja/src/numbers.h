@@ -5,8 +5,8 @@
 #include "jinja/src/run.h"
 
 // bool, int and float as a double; false: no number.
-bool number_of(struct value value, double *out);
+bool jinja_number_of(struct jinja_value value, double *out);
 // int(number); what 64 bits do not hold, infinity and NaN are errors.
-MUST_USE enum status number_truncate(struct run *run, double number, int64_t *out);
+MUST_USE enum status jinja_number_truncate(struct jinja_run *run, double number, int64_t *out);
 
 #endif

@@ -3,80 +3,81 @@
 
 #include <string.h>
 
-static struct target *new_target(struct parser *p, enum target_type type, uint32_t line) {
-    struct target *target = parser_alloc(p, sizeof *target);
+static struct jinja_target *new_target(struct jinja_parser *p, enum jinja_target_type type,
+                                       uint32_t line) {
+    struct jinja_target *target = jinja_parser_alloc(p, sizeof *target);
     if (!target) return NULL;
     target->type = type;
     target->line = line;
     return target;
 }
 
-const struct string *parser_target_name(struct parser *p) {
+const struct jinja_string *jinja_parser_target_name(struct jinja_parser *p) {
     static const char *const constants[] = {"true", "false", "none", "True", "False", "None"};
     for (size_t i = 0; i < ARRAY_LEN(constants); ++i) {
-        if (parser_at_name(p, constants[i]))
-            parser_fail(p, p->token.line, "cannot assign to '%s'", constants[i]);
+        if (jinja_parser_at_name(p, constants[i]))
+            jinja_parser_fail(p, p->token.line, "cannot assign to '%s'", constants[i]);
     }
-    return parser_name(p);
+    return jinja_parser_name(p);
 }
 
-static struct target *parse_name(struct parser *p, unsigned flags) {
-    struct token token = p->token;
-    const struct string *name = parser_target_name(p);
-    struct target *target = name ? new_target(p, TARGET_NAME, token.line) : NULL;
+static struct jinja_target *parse_name(struct jinja_parser *p, unsigned flags) {
+    struct jinja_token token = p->token;
+    const struct jinja_string *name = jinja_parser_target_name(p);
+    struct jinja_target *target = name ? new_target(p, JINJA_TARGET_NAME, token.line) : NULL;
     if (!target) return NULL;
     target->name = name;
-    if (flags & TARGETS_NAMESPACE && parser_skip(p, TOKEN_DOT)) {
-        target->type = TARGET_ATTRIBUTE;
-        target->attribute = parser_name(p);
+    if (flags & JINJA_TARGETS_NAMESPACE && jinja_parser_skip(p, JINJA_TOKEN_DOT)) {
+        target->type = JINJA_TARGET_ATTRIBUTE;
+        target->attribute = jinja_parser_name(p);
         return target->attribute ? target : NULL;
     }
     // Jinja looks for this in everything inside a loop.
-    if (!(flags & TARGETS_PARAM) && p->num_loops > 0 && token_is_name(&token, "loop"))
-        parser_fail(p, token.line, "cannot assign to 'loop' inside a 'for'");
-    parser_note_set(p, name);
+    if (!(flags & JINJA_TARGETS_PARAM) && p->num_loops > 0 && jinja_token_is_name(&token, "loop"))
+        jinja_parser_fail(p, token.line, "cannot assign to 'loop' inside a 'for'");
+    jinja_parser_note_set(p, name);
     return target;
 }
 
-static struct target *parse_item(struct parser *p, unsigned flags) {
-    if (!parser_at(p, TOKEN_LPAREN)) {
-        if (parser_at(p, TOKEN_NAME)) return parse_name(p, flags);
-        parser_fail_token(p, "the name of a variable");
+static struct jinja_target *parse_item(struct jinja_parser *p, unsigned flags) {
+    if (!jinja_parser_at(p, JINJA_TOKEN_LPAREN)) {
+        if (jinja_parser_at(p, JINJA_TOKEN_NAME)) return parse_name(p, flags);
+        jinja_parser_fail_token(p, "the name of a variable");
         return NULL;
     }
-    if (!parser_enter(p)) return NULL;
-    parser_advance(p);
-    struct target *target =
-        parser_targets(p, (flags & ~(unsigned)TARGETS_NAMESPACE) | TARGETS_IN_PARENS);
-    parser_leave(p);
-    return target && parser_expect(p, TOKEN_RPAREN, "')'") ? target : NULL;
+    if (!jinja_parser_enter(p)) return NULL;
+    jinja_parser_advance(p);
+    struct jinja_target *target = jinja_parser_targets(
+        p, (flags & ~(unsigned)JINJA_TARGETS_NAMESPACE) | JINJA_TARGETS_IN_PARENS);
+    jinja_parser_leave(p);
+    return target && jinja_parser_expect(p, JINJA_TOKEN_RPAREN, "')'") ? target : NULL;
 }
 
 // Not before `in`, which is a name here for Jinja, too: a trailing comma needs parentheses.
-static bool at_end(const struct parser *p) {
-    return parser_at(p, TOKEN_BLOCK_END) || parser_at(p, TOKEN_RPAREN);
+static bool at_end(const struct jinja_parser *p) {
+    return jinja_parser_at(p, JINJA_TOKEN_BLOCK_END) || jinja_parser_at(p, JINJA_TOKEN_RPAREN);
 }
 
-struct target *parser_targets(struct parser *p, unsigned flags) {
+struct jinja_target *jinja_parser_targets(struct jinja_parser *p, unsigned flags) {
     uint32_t line = p->token.line;
     size_t mark = p->stack_len;
     bool is_tuple = false;
     while (!at_end(p)) {
-        struct target *item = parse_item(p, flags);
+        struct jinja_target *item = parse_item(p, flags);
         if (!item) return NULL;
-        parser_push(p, item);
-        if (!parser_skip(p, TOKEN_COMMA)) break;
+        jinja_parser_push(p, item);
+        if (!jinja_parser_skip(p, JINJA_TOKEN_COMMA)) break;
         is_tuple = true;
     }
     size_t count;
-    struct target **items = (struct target **)parser_take(p, mark, &count);
+    struct jinja_target **items = (struct jinja_target **)jinja_parser_take(p, mark, &count);
     if (!items) return NULL;
     if (count == 1 && !is_tuple) return items[0];
-    if (count == 0 && !(flags & TARGETS_IN_PARENS)) {
-        parser_fail_token(p, "the name of a variable");
+    if (count == 0 && !(flags & JINJA_TARGETS_IN_PARENS)) {
+        jinja_parser_fail_token(p, "the name of a variable");
         return NULL;
     }
-    struct target *tuple = new_target(p, TARGET_TUPLE, line);
+    struct jinja_target *tuple = new_target(p, JINJA_TARGET_TUPLE, line);
     if (!tuple) return NULL;
     tuple->items = items;
     tuple->num_items = count;

@@ -8,7 +8,7 @@
 
 #include "base/c_locale.h"
 
-enum status run_fail(struct run *run, const char *format, ...) {
+enum status jinja_run_fail(struct jinja_run *run, const char *format, ...) {
     va_list args;
     va_start(args, format);
     char sentence[sizeof run->err->message];
@@ -18,21 +18,21 @@ enum status run_fail(struct run *run, const char *format, ...) {
     return ERR_INVALID;
 }
 
-enum status run_fail_undefined(struct run *run, struct value undefined) {
-    const struct string *hint = undefined.hint;
-    if (!hint) return run_fail(run, "the value is undefined");
-    return run_fail(run, "%.*s", (int)(hint->len < 1000 ? hint->len : 1000), hint->data);
+enum status jinja_run_fail_undefined(struct jinja_run *run, struct jinja_value undefined) {
+    const struct jinja_string *hint = undefined.hint;
+    if (!hint) return jinja_run_fail(run, "the value is undefined");
+    return jinja_run_fail(run, "%.*s", (int)(hint->len < 1000 ? hint->len : 1000), hint->data);
 }
 
-enum status run_fail_big(struct run *run) {
-    return run_fail(run, "an integer beyond 64 bits can only be printed and compared");
+enum status jinja_run_fail_big(struct jinja_run *run) {
+    return jinja_run_fail(run, "an integer beyond 64 bits can only be printed and compared");
 }
 
-void *run_alloc(struct run *run, size_t size) {
+void *jinja_run_alloc(struct jinja_run *run, size_t size) {
     // The arena hands out multiples of 16 bytes, so that is what is paid.
     size_t charged = size < SIZE_MAX - 15 ? (size + 15) & ~(size_t)15 : SIZE_MAX;
     if (charged > run->memory_left) {
-        run_fail(run, "the template uses more memory than a render may");
+        jinja_run_fail(run, "the template uses more memory than a render may");
         return NULL;
     }
     void *memory = arena_alloc(&run->arena, size);
@@ -44,29 +44,30 @@ void *run_alloc(struct run *run, size_t size) {
     return memory;
 }
 
-void *run_alloc_array(struct run *run, size_t count, size_t size) {
+void *jinja_run_alloc_array(struct jinja_run *run, size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;
-    return run_alloc(run, bytes);
+    return jinja_run_alloc(run, bytes);
 }
 
-enum status run_pay(struct run *run, uint64_t steps) {
+enum status jinja_run_pay(struct jinja_run *run, uint64_t steps) {
     if (steps > run->steps_left) {
         run->steps_left = 0;
-        return run_fail(run, "the template takes more steps than a render may");
+        return jinja_run_fail(run, "the template takes more steps than a render may");
     }
     run->steps_left -= steps;
     if (LIKELY(run->steps_left >= run->ask_below)) return OK;
-    run->ask_below = run->steps_left > RUN_STEPS_PER_ASK ? run->steps_left - RUN_STEPS_PER_ASK : 0;
+    run->ask_below =
+        run->steps_left > JINJA_STEPS_PER_ASK ? run->steps_left - JINJA_STEPS_PER_ASK : 0;
     return interrupt_check(run->options->interrupt, run->err);
 }
 
-enum status run_enter(struct run *run) {
-    if (run->depth_left == 0) return run_fail(run, "the template is nested too deeply");
+enum status jinja_run_enter(struct jinja_run *run) {
+    if (run->depth_left == 0) return jinja_run_fail(run, "the template is nested too deeply");
     run->depth_left--;
     return OK;
 }
 
-void run_leave(struct run *run) {
+void jinja_run_leave(struct jinja_run *run) {
     run->depth_left++;
 }

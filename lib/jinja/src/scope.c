@@ -13,7 +13,7 @@ enum {
 };
 
 // Length, first and last bytes: names that share these are compared as a whole.
-static uint32_t name_key(const struct string *name) {
+static uint32_t name_key(const struct jinja_string *name) {
     uint64_t first = 0, last = 0;
     size_t len = name->len < sizeof(first) ? name->len : sizeof(first);
     memcpy(&first, name->data, len);
@@ -22,19 +22,19 @@ static uint32_t name_key(const struct string *name) {
     return (uint32_t)(mixed >> 32);
 }
 
-static struct frame_entry *find(const struct frame *frame, const struct string *name,
-                                uint32_t key) {
+static struct jinja_frame_entry *find(const struct jinja_frame *frame,
+                                      const struct jinja_string *name, uint32_t key) {
     for (size_t i = 0; i < frame->len; ++i) {
-        struct frame_entry *entry = &frame->entries[i];
-        if (entry->key == key && string_equal(entry->name, name)) return entry;
+        struct jinja_frame_entry *entry = &frame->entries[i];
+        if (entry->key == key && jinja_string_equal(entry->name, name)) return entry;
     }
     return NULL;
 }
 
-static enum status grow(struct run *run, struct frame *frame) {
+static enum status grow(struct jinja_run *run, struct jinja_frame *frame) {
     size_t capacity = frame->capacity ? frame->capacity * 2 : ENTRIES_MIN;
-    struct frame_entry *entries = run_alloc_array(run, capacity, sizeof(*entries));
-    if (!entries) return run_status(run);
+    struct jinja_frame_entry *entries = jinja_run_alloc_array(run, capacity, sizeof(*entries));
+    if (!entries) return jinja_run_status(run);
     if (frame->len) memcpy(entries, frame->entries, frame->len * sizeof(*entries));
     frame->entries = entries;
     frame->capacity = capacity;
@@ -42,10 +42,11 @@ static enum status grow(struct run *run, struct frame *frame) {
 }
 
 // The entry of `name` in the innermost frame, made if there is none.
-static enum status provide(struct run *run, const struct string *name, struct frame_entry **out) {
-    struct frame *frame = run->frame;
+static enum status provide(struct jinja_run *run, const struct jinja_string *name,
+                           struct jinja_frame_entry **out) {
+    struct jinja_frame *frame = run->frame;
     uint32_t key = name_key(name);
-    enum status status = run_pay(run, frame->len / ENTRIES_PER_STEP);
+    enum status status = jinja_run_pay(run, frame->len / ENTRIES_PER_STEP);
     if (status) return status;
     *out = find(frame, name, key);
     if (*out) return OK;
@@ -54,55 +55,58 @@ static enum status provide(struct run *run, const struct string *name, struct fr
         if (status) return status;
     }
     *out = &frame->entries[frame->len++];
-    **out = (struct frame_entry){.name = name, .key = key, .is_unset = true};
+    **out = (struct jinja_frame_entry){.name = name, .key = key, .is_unset = true};
     return OK;
 }
 
-enum status scope_reset(struct run *run, const struct block *block) {
-    struct frame *frame = run->frame;
+enum status jinja_scope_reset(struct jinja_run *run, const struct jinja_block *block) {
+    struct jinja_frame *frame = run->frame;
     frame->len = 0;
     for (size_t i = 0; i < block->num_unset; ++i) { // each once: no search
         if (frame->len == frame->capacity) {
             enum status status = grow(run, frame);
             if (status) return status;
         }
-        const struct string *name = block->unset[i];
+        const struct jinja_string *name = block->unset[i];
         frame->entries[frame->len++] =
-            (struct frame_entry){.name = name, .key = name_key(name), .is_unset = true};
+            (struct jinja_frame_entry){.name = name, .key = name_key(name), .is_unset = true};
     }
-    return run_pay(run, block->num_unset / ENTRIES_PER_STEP);
+    return jinja_run_pay(run, block->num_unset / ENTRIES_PER_STEP);
 }
 
-enum status scope_enter(struct run *run, struct frame *parent, const struct block *block) {
-    struct frame *frame = run->spare_frames;
+enum status jinja_scope_enter(struct jinja_run *run, struct jinja_frame *parent,
+                              const struct jinja_block *block) {
+    struct jinja_frame *frame = run->spare_frames;
     if (frame) {
         run->spare_frames = frame->parent;
     } else {
-        frame = run_alloc(run, sizeof(*frame));
-        if (!frame) return run_status(run);
-        *frame = (struct frame){0};
+        frame = jinja_run_alloc(run, sizeof(*frame));
+        if (!frame) return jinja_run_status(run);
+        *frame = (struct jinja_frame){0};
     }
     frame->parent = parent;
     frame->is_isolated = false;
     run->frame = frame;
-    return scope_reset(run, block);
+    return jinja_scope_reset(run, block);
 }
 
-void scope_leave(struct run *run, struct frame *outer) {
-    struct frame *frame = run->frame;
+void jinja_scope_leave(struct jinja_run *run, struct jinja_frame *outer) {
+    struct jinja_frame *frame = run->frame;
     run->frame = outer;
     if (frame->is_captured) return;
     frame->parent = run->spare_frames;
     run->spare_frames = frame;
 }
 
-void scope_capture(struct run *run) {
-    for (struct frame *frame = run->frame; frame && !frame->is_captured; frame = frame->parent)
+void jinja_scope_capture(struct jinja_run *run) {
+    for (struct jinja_frame *frame = run->frame; frame && !frame->is_captured;
+         frame = frame->parent)
         frame->is_captured = true;
 }
 
-enum status scope_set(struct run *run, const struct string *name, struct value value) {
-    struct frame_entry *entry;
+enum status jinja_scope_set(struct jinja_run *run, const struct jinja_string *name,
+                            struct jinja_value value) {
+    struct jinja_frame_entry *entry;
     enum status status = provide(run, name, &entry);
     if (status) return status;
     entry->value = value;
@@ -110,43 +114,48 @@ enum status scope_set(struct run *run, const struct string *name, struct value v
     return OK;
 }
 
-enum status scope_set_unset(struct run *run, const struct string *name) {
-    struct frame_entry *entry;
+enum status jinja_scope_set_unset(struct jinja_run *run, const struct jinja_string *name) {
+    struct jinja_frame_entry *entry;
     enum status status = provide(run, name, &entry);
     if (status) return status;
     entry->is_unset = true;
     return OK;
 }
 
-static enum status undefined_name(struct run *run, const struct string *name, struct value *out) {
-    return value_undefined(run, out, "'%.*s' is undefined", name_shown_len(name), name->data);
+static enum status undefined_name(struct jinja_run *run, const struct jinja_string *name,
+                                  struct jinja_value *out) {
+    return jinja_value_undefined(run, out, "'%.*s' is undefined", jinja_name_shown_len(name),
+                                 name->data);
 }
 
-static enum status get_global(struct run *run, const struct string *name, struct value *out) {
+static enum status get_global(struct jinja_run *run, const struct jinja_string *name,
+                              struct jinja_value *out) {
     bool found;
-    enum status status = dict_get(run, run->variables.dict, value_of_string(name), &found, out);
+    enum status status =
+        jinja_dict_get(run, run->variables.dict, jinja_value_of_string(name), &found, out);
     if (status || found) return status;
-    const struct function *function = library_function(name);
+    const struct jinja_function *function = jinja_library_function(name);
     if (!function) return undefined_name(run, name, out);
     if (!function->run)
-        return run_fail(run, "function '%s' of Jinja2 is not supported", function->name);
-    *out = (struct value){.type = VALUE_FUNCTION, .function = function};
+        return jinja_run_fail(run, "function '%s' of Jinja2 is not supported", function->name);
+    *out = (struct jinja_value){.type = JINJA_FUNCTION, .function = function};
     return OK;
 }
 
-enum status scope_get(struct run *run, const struct string *name, struct value *out) {
+enum status jinja_scope_get(struct jinja_run *run, const struct jinja_string *name,
+                            struct jinja_value *out) {
     uint32_t key = name_key(name);
     bool is_isolated = false;
     size_t num_searched = 0;
-    const struct frame_entry *entry = NULL;
-    for (const struct frame *frame = run->frame; frame && !entry; frame = frame->parent) {
+    const struct jinja_frame_entry *entry = NULL;
+    for (const struct jinja_frame *frame = run->frame; frame && !entry; frame = frame->parent) {
         entry = find(frame, name, key);
         // From a block tag on Jinja asks the context, where only names with a value are.
         if (entry && entry->is_unset && is_isolated) entry = NULL;
         is_isolated |= frame->is_isolated;
         num_searched += frame->len;
     }
-    enum status status = run_pay(run, num_searched / ENTRIES_PER_STEP);
+    enum status status = jinja_run_pay(run, num_searched / ENTRIES_PER_STEP);
     if (status) return status;
     if (!entry) return get_global(run, name, out);
     if (entry->is_unset) return undefined_name(run, name, out);

@@ -7,7 +7,7 @@
 #include "jinja/src/chars.h"
 #include "jinja/src/library.h"
 
-uint32_t str_previous(const struct string *string, size_t *at) {
+uint32_t jinja_str_previous(const struct jinja_string *string, size_t *at) {
     size_t start = *at - 1;
     while (start && ((unsigned char)string->data[start] & 0xc0) == 0x80) start--;
     *at = start;
@@ -15,97 +15,101 @@ uint32_t str_previous(const struct string *string, size_t *at) {
     return utf8_decode((const unsigned char *)string->data + start, &size);
 }
 
-enum status str_pay_bytes(struct run *run, size_t num_bytes) {
-    return run_pay(run, 1 + num_bytes / 64);
+enum status jinja_str_pay_bytes(struct jinja_run *run, size_t num_bytes) {
+    return jinja_run_pay(run, 1 + num_bytes / 64);
 }
 
-enum status str_pay_chars(struct run *run, size_t num_bytes) {
-    return run_pay(run, 1 + num_bytes / 16);
+enum status jinja_str_pay_chars(struct jinja_run *run, size_t num_bytes) {
+    return jinja_run_pay(run, 1 + num_bytes / 16);
 }
 
-static struct value mark(struct run *run, struct value value, bool is_markup, enum status *status) {
+static struct jinja_value mark(struct jinja_run *run, struct jinja_value value, bool is_markup,
+                               enum status *status) {
     if (!is_markup) return value;
-    struct string *marked = run_alloc(run, sizeof *marked);
+    struct jinja_string *marked = jinja_run_alloc(run, sizeof *marked);
     if (!marked) {
-        *status = run_status(run);
+        *status = jinja_run_status(run);
         return value;
     }
     *marked = *value.string;
     marked->is_markup = true;
-    return value_of_string(marked);
+    return jinja_value_of_string(marked);
 }
 
-enum status str_borrow(struct run *run, const char *data, size_t len, bool is_markup,
-                       struct value *out) {
-    struct value value;
-    enum status status = value_string_borrow(run, data, len, &value);
+enum status jinja_str_borrow(struct jinja_run *run, const char *data, size_t len, bool is_markup,
+                             struct jinja_value *out) {
+    struct jinja_value value;
+    enum status status = jinja_value_string_borrow(run, data, len, &value);
     if (status) return status;
     *out = mark(run, value, is_markup, &status);
     return status;
 }
 
-enum status str_part(struct run *run, const struct string *string, size_t start, size_t end,
-                     struct value *out) {
+enum status jinja_str_part(struct jinja_run *run, const struct jinja_string *string, size_t start,
+                           size_t end, struct jinja_value *out) {
     if (start == 0 && end == string->len) {
-        *out = value_of_string(string);
+        *out = jinja_value_of_string(string);
         return OK;
     }
-    enum status status = str_pay_bytes(run, end - start);
+    enum status status = jinja_str_pay_bytes(run, end - start);
     if (status) return status;
-    return str_borrow(run, string->data + start, end - start, string->is_markup, out);
+    return jinja_str_borrow(run, string->data + start, end - start, string->is_markup, out);
 }
 
-enum status str_finish(struct run *run, struct text *text, bool is_markup, struct value *out) {
-    struct value value;
-    enum status status = text_finish(run, text, &value);
+enum status jinja_str_finish(struct jinja_run *run, struct jinja_text *text, bool is_markup,
+                             struct jinja_value *out) {
+    struct jinja_value value;
+    enum status status = jinja_text_finish(run, text, &value);
     if (status) return status;
     *out = mark(run, value, is_markup, &status);
     return status;
 }
 
-enum status str_plain(struct run *run, struct value value, const struct string **out) {
-    enum status status = value_to_string(run, value, out);
+enum status jinja_str_plain(struct jinja_run *run, struct jinja_value value,
+                            const struct jinja_string **out) {
+    enum status status = jinja_value_to_string(run, value, out);
     if (status || !(*out)->is_markup) return status;
-    struct string *plain = run_alloc(run, sizeof *plain);
-    if (!plain) return run_status(run);
+    struct jinja_string *plain = jinja_run_alloc(run, sizeof *plain);
+    if (!plain) return jinja_run_status(run);
     *plain = **out;
     plain->is_markup = false;
     *out = plain;
     return OK;
 }
 
-enum status str_append_char(struct run *run, struct text *text, uint32_t c) {
+enum status jinja_str_append_char(struct jinja_run *run, struct jinja_text *text, uint32_t c) {
     char bytes[4];
     size_t size = utf8_write(c, bytes);
-    return text_append(run, text, bytes, size);
+    return jinja_text_append(run, text, bytes, size);
 }
 
-enum status str_append_repeated(struct run *run, struct text *text, const struct string *unit,
-                                int64_t count) {
+enum status jinja_str_append_repeated(struct jinja_run *run, struct jinja_text *text,
+                                      const struct jinja_string *unit, int64_t count) {
     if (count <= 0 || unit->len == 0) return OK;
     size_t total;
     if (__builtin_mul_overflow((size_t)count, (size_t)unit->len, &total) || total > UINT32_MAX)
-        return run_fail(run, "a string of %" PRId64 " characters is too long", count);
-    enum status status = str_pay_bytes(run, total);
+        return jinja_run_fail(run, "a string of %" PRId64 " characters is too long", count);
+    enum status status = jinja_str_pay_bytes(run, total);
     // Pieces of 64 bytes and more, so that the appends are few.
     char block[256];
     size_t per_block = unit->len < sizeof block ? sizeof block / unit->len : 0;
     for (size_t i = 0; i < per_block; i++) memcpy(block + i * unit->len, unit->data, unit->len);
     for (size_t left = (size_t)count; left && !status;) {
         if (per_block == 0) {
-            status = text_append_string(run, text, unit);
+            status = jinja_text_append_string(run, text, unit);
             left--;
         } else {
             size_t now = left < per_block ? left : per_block;
-            status = text_append(run, text, block, now * unit->len);
+            status = jinja_text_append(run, text, block, now * unit->len);
             left -= now;
         }
     }
     return status;
 }
 
-enum status str_escape(struct run *run, struct text *text, const struct string *string) {
-    enum status status = str_pay_chars(run, string->len);
+enum status jinja_str_escape(struct jinja_run *run, struct jinja_text *text,
+                             const struct jinja_string *string) {
+    enum status status = jinja_str_pay_chars(run, string->len);
     size_t start = 0;
     for (size_t i = 0; i < string->len && !status; i++) {
         const char *escaped;
@@ -128,84 +132,85 @@ enum status str_escape(struct run *run, struct text *text, const struct string *
         default:
             continue;
         }
-        status = text_append(run, text, string->data + start, i - start);
-        if (!status) status = text_append_str(run, text, escaped);
+        status = jinja_text_append(run, text, string->data + start, i - start);
+        if (!status) status = jinja_text_append_str(run, text, escaped);
         start = i + 1;
     }
     if (status) return status;
-    return text_append(run, text, string->data + start, string->len - start);
+    return jinja_text_append(run, text, string->data + start, string->len - start);
 }
 
-static bool strips(const struct string *chars, uint32_t c) {
-    if (!chars) return char_is_space(c);
+static bool strips(const struct jinja_string *chars, uint32_t c) {
+    if (!chars) return jinja_char_is_space(c);
     for (size_t at = 0; at < chars->len;) {
-        if (str_next(chars, &at) == c) return true;
+        if (jinja_str_next(chars, &at) == c) return true;
     }
     return false;
 }
 
-enum status str_strip(struct run *run, const struct string *string, const struct string *chars,
-                      int sides, struct value *out) {
+enum status jinja_str_strip(struct jinja_run *run, const struct jinja_string *string,
+                            const struct jinja_string *chars, int sides, struct jinja_value *out) {
     size_t start = 0, end = string->len, looked = 0;
     // A long set makes each character dear.
     uint64_t price = chars ? chars->num_chars / 16 : 0;
     enum status status = OK;
-    while ((sides & STR_LEFT) && start < end && !status) {
+    while ((sides & JINJA_STR_LEFT) && start < end && !status) {
         size_t next = start;
-        if (!strips(chars, str_next(string, &next))) break;
+        if (!strips(chars, jinja_str_next(string, &next))) break;
         start = next;
         looked++;
-        if (price) status = run_pay(run, price);
+        if (price) status = jinja_run_pay(run, price);
     }
-    while ((sides & STR_RIGHT) && end > start && !status) {
+    while ((sides & JINJA_STR_RIGHT) && end > start && !status) {
         size_t previous = end;
-        if (!strips(chars, str_previous(string, &previous))) break;
+        if (!strips(chars, jinja_str_previous(string, &previous))) break;
         end = previous;
         looked++;
-        if (price) status = run_pay(run, price);
+        if (price) status = jinja_run_pay(run, price);
     }
-    if (!status) status = str_pay_chars(run, looked);
+    if (!status) status = jinja_str_pay_chars(run, looked);
     if (status) return status;
-    return str_part(run, string, start, end, out);
+    return jinja_str_part(run, string, start, end, out);
 }
 
-enum status str_pad(struct run *run, const struct string *string, int64_t width,
-                    const struct string *fill, enum str_align align, struct value *out) {
+enum status jinja_str_pad(struct jinja_run *run, const struct jinja_string *string, int64_t width,
+                          const struct jinja_string *fill, enum jinja_str_align align,
+                          struct jinja_value *out) {
     if (fill->num_chars != 1)
-        return run_fail(run, "the fill character must be exactly one character long");
+        return jinja_run_fail(run, "the fill character must be exactly one character long");
     if (width <= (int64_t)string->num_chars) {
-        *out = value_of_string(string);
+        *out = jinja_value_of_string(string);
         return OK;
     }
     int64_t pad = width - (int64_t)string->num_chars;
     // An odd rest goes to the left when the width is odd, as CPython does it.
     int64_t left = 0;
-    if (align == STR_ALIGN_RIGHT) left = pad;
-    if (align == STR_ALIGN_CENTER) left = pad / 2 + (pad & width & 1);
-    struct text text = {0};
-    enum status status = str_append_repeated(run, &text, fill, left);
-    if (!status) status = str_pay_bytes(run, string->len);
-    if (!status) status = text_append_string(run, &text, string);
-    if (!status) status = str_append_repeated(run, &text, fill, pad - left);
+    if (align == JINJA_STR_ALIGN_RIGHT) left = pad;
+    if (align == JINJA_STR_ALIGN_CENTER) left = pad / 2 + (pad & width & 1);
+    struct jinja_text text = {0};
+    enum status status = jinja_str_append_repeated(run, &text, fill, left);
+    if (!status) status = jinja_str_pay_bytes(run, string->len);
+    if (!status) status = jinja_text_append_string(run, &text, string);
+    if (!status) status = jinja_str_append_repeated(run, &text, fill, pad - left);
     if (status) return status;
-    return str_finish(run, &text, string->is_markup, out);
+    return jinja_str_finish(run, &text, string->is_markup, out);
 }
 
-enum status str_find(struct run *run, const struct string *string, size_t start, size_t end,
-                     const struct string *needle, size_t *out) {
-    enum status status = str_pay_bytes(run, needle->len);
-    return status ? status : string_find(run, string, start, end, needle, out);
+enum status jinja_str_find(struct jinja_run *run, const struct jinja_string *string, size_t start,
+                           size_t end, const struct jinja_string *needle, size_t *out) {
+    enum status status = jinja_str_pay_bytes(run, needle->len);
+    return status ? status : jinja_string_find(run, string, start, end, needle, out);
 }
 
-enum status str_rfind(struct run *run, const struct string *string, size_t start, size_t end,
-                      const struct string *needle, size_t *out) {
+enum status jinja_str_rfind(struct jinja_run *run, const struct jinja_string *string, size_t start,
+                            size_t end, const struct jinja_string *needle, size_t *out) {
     *out = SIZE_MAX;
-    if (start > end || needle->len > end - start) return str_pay_bytes(run, 0);
-    enum status status = str_pay_bytes(run, end - start);
+    if (start > end || needle->len > end - start) return jinja_str_pay_bytes(run, 0);
+    enum status status = jinja_str_pay_bytes(run, end - start);
     for (size_t at = end - needle->len; !status; at--) {
         // Only a place whose first byte fits costs a comparison.
         if (needle->len == 0 || string->data[at] == needle->data[0]) {
-            status = str_pay_bytes(run, needle->len);
+            status = jinja_str_pay_bytes(run, needle->len);
             if (!status && memcmp(string->data + at, needle->data, needle->len) == 0) {
                 *out = at;
                 return OK;
@@ -217,93 +222,94 @@ enum status str_rfind(struct run *run, const struct string *string, size_t start
 }
 
 // Before each character and at the end, as "abc".replace("", "-") does.
-static enum status replace_empty(struct run *run, const struct string *string,
-                                 const struct string *new, int64_t count, struct text *text) {
+static enum status replace_empty(struct jinja_run *run, const struct jinja_string *string,
+                                 const struct jinja_string *new, int64_t count,
+                                 struct jinja_text *text) {
     enum status status = OK;
     size_t at = 0;
     for (int64_t done = 0; !status && (count < 0 || done < count); done++) {
-        status = str_pay_bytes(run, new->len);
-        if (!status) status = text_append_string(run, text, new);
+        status = jinja_str_pay_bytes(run, new->len);
+        if (!status) status = jinja_text_append_string(run, text, new);
         if (status || at >= string->len) break;
         size_t start = at;
-        str_next(string, &at);
-        status = text_append(run, text, string->data + start, at - start);
+        jinja_str_next(string, &at);
+        status = jinja_text_append(run, text, string->data + start, at - start);
     }
     if (status) return status;
-    return text_append(run, text, string->data + at, string->len - at);
+    return jinja_text_append(run, text, string->data + at, string->len - at);
 }
 
-enum status str_replace(struct run *run, const struct string *string, const struct string *old,
-                        const struct string *new, int64_t count, bool is_markup,
-                        struct value *out) {
-    struct text text = {0};
-    enum status status = str_pay_bytes(run, string->len);
+enum status jinja_str_replace(struct jinja_run *run, const struct jinja_string *string,
+                              const struct jinja_string *old, const struct jinja_string *new,
+                              int64_t count, bool is_markup, struct jinja_value *out) {
+    struct jinja_text text = {0};
+    enum status status = jinja_str_pay_bytes(run, string->len);
     if (!status && old->len == 0) {
         status = replace_empty(run, string, new, count, &text);
         if (status) return status;
-        return str_finish(run, &text, is_markup, out);
+        return jinja_str_finish(run, &text, is_markup, out);
     }
     size_t at = 0;
     for (int64_t done = 0; !status && (count < 0 || done < count); done++) {
         size_t found;
-        status = str_find(run, string, at, string->len, old, &found);
+        status = jinja_str_find(run, string, at, string->len, old, &found);
         if (status || found == SIZE_MAX) break;
-        status = text_append(run, &text, string->data + at, found - at);
-        if (!status) status = str_pay_bytes(run, new->len);
-        if (!status) status = text_append_string(run, &text, new);
+        status = jinja_text_append(run, &text, string->data + at, found - at);
+        if (!status) status = jinja_str_pay_bytes(run, new->len);
+        if (!status) status = jinja_text_append_string(run, &text, new);
         at = found + old->len;
     }
     if (status) return status;
     if (at == 0) { // nothing replaced: the string itself serves
         if (string->is_markup == is_markup) {
-            *out = value_of_string(string);
+            *out = jinja_value_of_string(string);
             return OK;
         }
-        return str_borrow(run, string->data, string->len, is_markup, out);
+        return jinja_str_borrow(run, string->data, string->len, is_markup, out);
     }
-    status = text_append(run, &text, string->data + at, string->len - at);
+    status = jinja_text_append(run, &text, string->data + at, string->len - at);
     if (status) return status;
-    return str_finish(run, &text, is_markup, out);
+    return jinja_str_finish(run, &text, is_markup, out);
 }
 
-enum status str_lines(struct run *run, const struct string *string, bool keep_ends,
-                      struct list **out) {
-    enum status status = str_pay_chars(run, string->len);
-    if (!status) status = list_create(run, 4, out);
+enum status jinja_str_lines(struct jinja_run *run, const struct jinja_string *string,
+                            bool keep_ends, struct jinja_list **out) {
+    enum status status = jinja_str_pay_chars(run, string->len);
+    if (!status) status = jinja_list_create(run, 4, out);
     size_t start = 0, at = 0;
     while (at < string->len && !status) {
         size_t end = at;
-        if (!char_is_line_end(str_next(string, &at))) {
+        if (!jinja_char_is_line_end(jinja_str_next(string, &at))) {
             if (at < string->len) continue;
             end = at; // the last line, unended
         } else if (string->data[end] == '\r' && at < string->len && string->data[at] == '\n') {
             at++;
         }
-        struct value line;
-        status = str_part(run, string, start, keep_ends ? at : end, &line);
-        if (!status) status = list_append(run, *out, line);
+        struct jinja_value line;
+        status = jinja_str_part(run, string, start, keep_ends ? at : end, &line);
+        if (!status) status = jinja_list_append(run, *out, line);
         start = at;
     }
     return status;
 }
 
-enum status str_join(struct run *run, const struct string *separator, const struct list *items,
-                     struct value *out) {
-    struct text text = {0};
+enum status jinja_str_join(struct jinja_run *run, const struct jinja_string *separator,
+                           const struct jinja_list *items, struct jinja_value *out) {
+    struct jinja_text text = {0};
     enum status status = OK;
     for (size_t i = 0; i < items->len && !status; i++) {
-        status = run_pay(run, 1);
-        if (i && !status) status = text_append_string(run, &text, separator);
-        const struct string *item;
-        if (!status) status = value_to_string(run, items->items[i], &item);
+        status = jinja_run_pay(run, 1);
+        if (i && !status) status = jinja_text_append_string(run, &text, separator);
+        const struct jinja_string *item;
+        if (!status) status = jinja_value_to_string(run, items->items[i], &item);
         if (status) break;
-        status = str_pay_bytes(run, item->len + separator->len);
+        status = jinja_str_pay_bytes(run, item->len + separator->len);
         if (status) break;
         if (separator->is_markup && !item->is_markup)
-            status = str_escape(run, &text, item);
+            status = jinja_str_escape(run, &text, item);
         else
-            status = text_append_string(run, &text, item);
+            status = jinja_text_append_string(run, &text, item);
     }
     if (status) return status;
-    return str_finish(run, &text, separator->is_markup, out);
+    return jinja_str_finish(run, &text, separator->is_markup, out);
 }

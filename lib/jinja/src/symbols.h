@@ -6,6 +6,7 @@
 
 // Fills `unset` of every block below `root` that has a scope of its own, and root's; the lists are
 // the arena's. Only ERR_NOMEM.
-MUST_USE enum status symbols_resolve(struct block *root, struct arena *arena, struct err *err);
+MUST_USE enum status jinja_symbols_resolve(struct jinja_block *root, struct arena *arena,
+                                           struct err *err);
 
 #endif

@@ -33,21 +33,22 @@ static uint64_t hash_float(double number) {
     return mix(bits ^ 0x5bd1e9955bd1e995u);
 }
 
-static uint64_t hash_string(const struct string *string) {
+static uint64_t hash_string(const struct jinja_string *string) {
     return string->len > 0 ? XXH3_64bits(string->data, string->len) : 1;
 }
 
-static uint64_t hash_range(const struct range *range) {
+static uint64_t hash_range(const struct jinja_range *range) {
     uint64_t hash = mix(range->len + 3);
     if (range->len > 0) hash = mix(hash ^ (uint64_t)range->start);
     if (range->len > 1) hash = mix(hash ^ (uint64_t)range->step);
     return hash;
 }
 
-static enum status hash_value(struct run *run, struct value value, uint64_t *out);
+static enum status hash_value(struct jinja_run *run, struct jinja_value value, uint64_t *out);
 
-static enum status hash_tuple(struct run *run, const struct list *tuple, uint64_t *out) {
-    enum status status = run_enter(run);
+static enum status hash_tuple(struct jinja_run *run, const struct jinja_list *tuple,
+                              uint64_t *out) {
+    enum status status = jinja_run_enter(run);
     if (status) return status;
     uint64_t hash = tuple->len + 7;
     for (size_t i = 0; i < tuple->len && !status; i++) {
@@ -56,47 +57,47 @@ static enum status hash_tuple(struct run *run, const struct list *tuple, uint64_
         hash = mix(hash * 31 + item);
     }
     *out = hash;
-    run_leave(run);
+    jinja_run_leave(run);
     return status;
 }
 
-static enum status hash_value(struct run *run, struct value value, uint64_t *out) {
-    enum status status = run_pay(run, 1);
+static enum status hash_value(struct jinja_run *run, struct jinja_value value, uint64_t *out) {
+    enum status status = jinja_run_pay(run, 1);
     if (status) return status;
     switch (value.type) {
-    case VALUE_UNDEFINED: // all undefined values are one key
-    case VALUE_NONE:
+    case JINJA_UNDEFINED: // all undefined values are one key
+    case JINJA_NONE:
         *out = mix(value.type + 11);
         return OK;
-    case VALUE_BOOL:
+    case JINJA_BOOL:
         *out = hash_int(value.boolean);
         return OK;
-    case VALUE_INT:
+    case JINJA_INT:
         *out = hash_int(value.integer);
         return OK;
-    case VALUE_BIG_INT: // an equal float is the same key
-        *out = hash_float(number_of_big(value.string));
-        return run_pay(run, 1 + value.string->len / 16);
-    case VALUE_FLOAT:
+    case JINJA_BIG_INT: // an equal float is the same key
+        *out = hash_float(jinja_number_of_big(value.string));
+        return jinja_run_pay(run, 1 + value.string->len / 16);
+    case JINJA_FLOAT:
         *out = hash_float(value.number);
         return OK;
-    case VALUE_STRING:
+    case JINJA_STRING:
         *out = hash_string(value.string);
-        return run_pay(run, value.string->len / 64);
-    case VALUE_TUPLE:
+        return jinja_run_pay(run, value.string->len / 64);
+    case JINJA_TUPLE:
         return hash_tuple(run, value.list, out);
-    case VALUE_RANGE:
+    case JINJA_RANGE:
         *out = hash_range(value.range);
         return OK;
-    case VALUE_METHOD: // made anew at each look: equal ones are not the same object
+    case JINJA_METHOD: // made anew at each look: equal ones are not the same object
         *out = mix(13);
         return OK;
-    case VALUE_LIST:
-    case VALUE_DICT:
-        return run_fail(run, "unhashable type: '%s'", value_type_name(value));
-    case VALUE_VIEW:
-        if (value.view->type != VIEW_VALUES) {
-            return run_fail(run, "unhashable type: '%s'", value_type_name(value));
+    case JINJA_LIST:
+    case JINJA_DICT:
+        return jinja_run_fail(run, "unhashable type: '%s'", jinja_value_type_name(value));
+    case JINJA_VIEW:
+        if (value.view->type != JINJA_VIEW_VALUES) {
+            return jinja_run_fail(run, "unhashable type: '%s'", jinja_value_type_name(value));
         }
         break;
     default:
@@ -113,7 +114,7 @@ struct probe {
     size_t num_looks;
 };
 
-static size_t probe_next(const struct dict *dict, uint64_t hash, struct probe *probe) {
+static size_t probe_next(const struct jinja_dict *dict, uint64_t hash, struct probe *probe) {
     if (!dict->index) {
         while (probe->num_looks < dict->len) {
             size_t i = probe->num_looks++;
@@ -128,23 +129,23 @@ static size_t probe_next(const struct dict *dict, uint64_t hash, struct probe *p
     }
 }
 
-static enum status find(struct run *run, const struct dict *dict, struct value key, uint64_t hash,
-                        size_t *out) {
+static enum status find(struct jinja_run *run, const struct jinja_dict *dict,
+                        struct jinja_value key, uint64_t hash, size_t *out) {
     struct probe probe = {0};
     bool is_equal = false;
     enum status status = OK;
     do {
         *out = probe_next(dict, hash, &probe);
         if (*out == NO_ENTRY) break;
-        struct value other = dict->entries[*out].key;
-        is_equal = value_is_same(other, key);
-        if (!is_equal) status = value_equal(run, other, key, &is_equal);
+        struct jinja_value other = dict->entries[*out].key;
+        is_equal = jinja_value_is_same(other, key);
+        if (!is_equal) status = jinja_value_equal(run, other, key, &is_equal);
     } while (!status && !is_equal);
-    return status ? status : run_pay(run, probe.num_looks / 4);
+    return status ? status : jinja_run_pay(run, probe.num_looks / 4);
 }
 
-enum status dict_get(struct run *run, const struct dict *dict, struct value key, bool *found,
-                     struct value *out) {
+enum status jinja_dict_get(struct jinja_run *run, const struct jinja_dict *dict,
+                           struct jinja_value key, bool *found, struct jinja_value *out) {
     uint64_t hash = 0;
     size_t entry = NO_ENTRY;
     enum status status = hash_value(run, key, &hash);
@@ -155,15 +156,15 @@ enum status dict_get(struct run *run, const struct dict *dict, struct value key,
     return OK;
 }
 
-bool dict_get_text(const struct dict *dict, const char *key, struct value *out) {
-    struct string string = {.data = key, .len = (uint32_t)strlen(key)};
+bool jinja_dict_get_text(const struct jinja_dict *dict, const char *key, struct jinja_value *out) {
+    struct jinja_string string = {.data = key, .len = (uint32_t)strlen(key)};
     uint64_t hash = hash_string(&string);
     struct probe probe = {0};
     for (;;) {
         size_t i = probe_next(dict, hash, &probe);
         if (i == NO_ENTRY) return false;
-        struct value other = dict->entries[i].key;
-        if (other.type != VALUE_STRING || !string_equal(other.string, &string)) continue;
+        struct jinja_value other = dict->entries[i].key;
+        if (other.type != JINJA_STRING || !jinja_string_equal(other.string, &string)) continue;
         *out = dict->entries[i].value;
         return true;
     }
@@ -171,17 +172,17 @@ bool dict_get_text(const struct dict *dict, const char *key, struct value *out) 
 
 // ---- filling ----
 
-static void index_entry(struct dict *dict, size_t entry) {
+static void index_entry(struct jinja_dict *dict, size_t entry) {
     size_t at = dict->entries[entry].hash & (dict->index_capacity - 1);
     while (dict->index[at] != 0) at = (at + 1) & (dict->index_capacity - 1);
     dict->index[at] = (uint32_t)entry + 1;
 }
 
-static enum status index_entries(struct run *run, struct dict *dict) {
+static enum status index_entries(struct jinja_run *run, struct jinja_dict *dict) {
     size_t slots = 16;
     while (slots < 2 * dict->capacity) slots *= 2;
-    uint32_t *index = run_alloc_array(run, slots, sizeof *index);
-    if (!index) return run_status(run);
+    uint32_t *index = jinja_run_alloc_array(run, slots, sizeof *index);
+    if (!index) return jinja_run_status(run);
     memset(index, 0, slots * sizeof *index);
     dict->index = index;
     dict->index_capacity = slots;
@@ -189,28 +190,29 @@ static enum status index_entries(struct run *run, struct dict *dict) {
     return OK;
 }
 
-static enum status reserve(struct run *run, struct dict *dict, size_t capacity) {
+static enum status reserve(struct jinja_run *run, struct jinja_dict *dict, size_t capacity) {
     if (capacity > UINT32_MAX / 4)
-        return run_fail(run, "a dict of %zu items is too large", capacity);
-    enum status status = run_pay(run, capacity / 4);
+        return jinja_run_fail(run, "a dict of %zu items is too large", capacity);
+    enum status status = jinja_run_pay(run, capacity / 4);
     if (status) return status;
-    struct dict_entry *entries = run_alloc_array(run, capacity, sizeof *entries);
-    if (!entries) return run_status(run);
+    struct jinja_dict_entry *entries = jinja_run_alloc_array(run, capacity, sizeof *entries);
+    if (!entries) return jinja_run_status(run);
     if (dict->len > 0) memcpy(entries, dict->entries, dict->len * sizeof *entries);
     dict->entries = entries;
     dict->capacity = capacity;
     return capacity >= DICT_INDEXED ? index_entries(run, dict) : OK;
 }
 
-enum status dict_create(struct run *run, size_t capacity, struct dict **out) {
-    struct dict *dict = run_alloc(run, sizeof *dict);
-    if (!dict) return run_status(run);
-    *dict = (struct dict){0};
+enum status jinja_dict_create(struct jinja_run *run, size_t capacity, struct jinja_dict **out) {
+    struct jinja_dict *dict = jinja_run_alloc(run, sizeof *dict);
+    if (!dict) return jinja_run_status(run);
+    *dict = (struct jinja_dict){0};
     *out = dict;
     return capacity > 0 ? reserve(run, dict, capacity) : OK;
 }
 
-enum status dict_set(struct run *run, struct dict *dict, struct value key, struct value value) {
+enum status jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value key,
+                           struct jinja_value value) {
     uint64_t hash = 0;
     size_t entry = NO_ENTRY;
     enum status status = hash_value(run, key, &hash);
@@ -224,7 +226,7 @@ enum status dict_set(struct run *run, struct dict *dict, struct value key, struc
         status = reserve(run, dict, dict->capacity < 4 ? 4 : 2 * dict->capacity);
         if (status) return status;
     }
-    dict->entries[dict->len] = (struct dict_entry){.key = key, .value = value, .hash = hash};
+    dict->entries[dict->len] = (struct jinja_dict_entry){.key = key, .value = value, .hash = hash};
     if (dict->index) index_entry(dict, dict->len);
     dict->len++;
     return OK;

@@ -12,31 +12,32 @@
 
 // ---- from JSON ----
 
-static enum status list_from_json(struct run *run, const json_t *json, struct value *out) {
-    struct list *list;
-    enum status status = list_create(run, json_array_size(json), &list);
+static enum status list_from_json(struct jinja_run *run, const json_t *json,
+                                  struct jinja_value *out) {
+    struct jinja_list *list;
+    enum status status = jinja_list_create(run, json_array_size(json), &list);
     if (status) return status;
     for (size_t i = 0; i < list->capacity && !status; i++) {
-        struct value item;
-        status = value_from_json(run, json_array_get(json, i), &item);
+        struct jinja_value item;
+        status = jinja_value_from_json(run, json_array_get(json, i), &item);
         if (!status) list->items[list->len++] = item;
     }
-    *out = value_of_list(list);
+    *out = jinja_value_of_list(list);
     return status;
 }
 
-static enum status dict_from_json(struct run *run, json_t *json, struct value *out) {
-    struct dict *dict;
-    enum status status = dict_create(run, json_object_size(json), &dict);
+static enum status dict_from_json(struct jinja_run *run, json_t *json, struct jinja_value *out) {
+    struct jinja_dict *dict;
+    enum status status = jinja_dict_create(run, json_object_size(json), &dict);
     if (status) return status;
     for (void *at = json_object_iter(json); at && !status; at = json_object_iter_next(json, at)) {
-        struct value key, item;
-        status =
-            value_string_borrow(run, json_object_iter_key(at), json_object_iter_key_len(at), &key);
-        if (!status) status = value_from_json(run, json_object_iter_value(at), &item);
-        if (!status) status = dict_set(run, dict, key, item);
+        struct jinja_value key, item;
+        status = jinja_value_string_borrow(run, json_object_iter_key(at),
+                                           json_object_iter_key_len(at), &key);
+        if (!status) status = jinja_value_from_json(run, json_object_iter_value(at), &item);
+        if (!status) status = jinja_dict_set(run, dict, key, item);
     }
-    *out = value_of_dict(dict);
+    *out = jinja_value_of_dict(dict);
     return status;
 }
 
@@ -49,61 +50,63 @@ static json_t *writable(const json_t *json) {
     return pointer.to;
 }
 
-enum status value_from_json(struct run *run, const json_t *json, struct value *out) {
-    enum status status = run_pay(run, 1);
+enum status jinja_value_from_json(struct jinja_run *run, const json_t *json,
+                                  struct jinja_value *out) {
+    enum status status = jinja_run_pay(run, 1);
     if (status) return status;
     switch (json_typeof(json)) {
     case JSON_NULL:
-        *out = value_none();
+        *out = jinja_value_none();
         return OK;
     case JSON_TRUE:
     case JSON_FALSE:
-        *out = value_bool(json_is_true(json));
+        *out = jinja_value_bool(json_is_true(json));
         return OK;
     case JSON_INTEGER:
-        *out = value_int(json_integer_value(json));
+        *out = jinja_value_int(json_integer_value(json));
         return OK;
     case JSON_REAL:
-        *out = value_float(json_real_value(json));
+        *out = jinja_value_float(json_real_value(json));
         return OK;
     case JSON_STRING:
-        return value_string_borrow(run, json_string_value(json), json_string_length(json), out);
+        return jinja_value_string_borrow(run, json_string_value(json), json_string_length(json),
+                                         out);
     case JSON_ARRAY:
     case JSON_OBJECT:
         break;
     }
     const char *big = jread_big_integer(json);
     if (big) {
-        status = value_string_borrow(run, big, strlen(big), out);
-        if (!status) out->type = VALUE_BIG_INT;
+        status = jinja_value_string_borrow(run, big, strlen(big), out);
+        if (!status) out->type = JINJA_BIG_INT;
         return status;
     }
-    status = run_enter(run);
+    status = jinja_run_enter(run);
     if (status) return status;
     status = json_is_array(json) ? list_from_json(run, json, out)
                                  : dict_from_json(run, writable(json), out);
-    run_leave(run);
+    jinja_run_leave(run);
     return status;
 }
 
 // ---- to JSON ----
 
 struct json_printer {
-    struct run *run;
-    const struct json_print_options *options;
-    struct text *text;
+    struct jinja_run *run;
+    const struct jinja_json_print_options *options;
+    struct jinja_text *text;
     size_t level; // of indentation
 };
 
 static enum status put(struct json_printer *printer, const char *str) {
-    return text_append_str(printer->run, printer->text, str);
+    return jinja_text_append_str(printer->run, printer->text, str);
 }
 
 static enum status put_newline(struct json_printer *printer) {
     if (!printer->options->indent) return OK;
     enum status status = put(printer, "\n");
     for (size_t i = 0; i < printer->level && !status; i++) {
-        status = text_append_string(printer->run, printer->text, printer->options->indent);
+        status = jinja_text_append_string(printer->run, printer->text, printer->options->indent);
     }
     return status;
 }
@@ -115,55 +118,57 @@ static bool is_plain(uint32_t c, bool ensure_ascii) {
 static enum status put_escape(struct json_printer *printer, uint32_t c) {
     static const char letters[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
                                    ['\r'] = 'r', ['"'] = '"',  ['\\'] = '\\'};
-    struct run *run = printer->run;
+    struct jinja_run *run = printer->run;
     if (c < sizeof letters && letters[c]) {
         const char escape[2] = {'\\', letters[c]};
-        return text_append(run, printer->text, escape, sizeof escape);
+        return jinja_text_append(run, printer->text, escape, sizeof escape);
     }
-    if (c < 0x10000) return text_append_escape(run, printer->text, 'u', 4, c);
+    if (c < 0x10000) return jinja_text_append_escape(run, printer->text, 'u', 4, c);
     c -= 0x10000; // UTF-16's surrogate pair
-    enum status status = text_append_escape(run, printer->text, 'u', 4, 0xd800 + (c >> 10));
-    return status ? status : text_append_escape(run, printer->text, 'u', 4, 0xdc00 + (c & 0x3ff));
+    enum status status = jinja_text_append_escape(run, printer->text, 'u', 4, 0xd800 + (c >> 10));
+    return status ? status
+                  : jinja_text_append_escape(run, printer->text, 'u', 4, 0xdc00 + (c & 0x3ff));
 }
 
-static enum status put_string(struct json_printer *printer, const struct string *string) {
-    struct run *run = printer->run;
-    struct text *text = printer->text;
-    enum status status = run_pay(run, string->len / 16);
+static enum status put_string(struct json_printer *printer, const struct jinja_string *string) {
+    struct jinja_run *run = printer->run;
+    struct jinja_text *text = printer->text;
+    enum status status = jinja_run_pay(run, string->len / 16);
     if (!status) status = put(printer, "\"");
     size_t plain = 0; // from here on nothing is written yet
     size_t num_escapes = 0;
     for (size_t i = 0, size; i < string->len && !status; i += size) {
         uint32_t c = utf8_decode((const unsigned char *)string->data + i, &size);
         if (is_plain(c, printer->options->ensure_ascii)) continue;
-        status = text_append(run, text, string->data + plain, i - plain);
+        status = jinja_text_append(run, text, string->data + plain, i - plain);
         if (!status) status = put_escape(printer, c);
         plain = i + size;
         num_escapes++;
     }
-    if (!status) status = text_append(run, text, string->data + plain, string->len - plain);
-    if (!status) status = run_pay(run, num_escapes / 4);
+    if (!status) status = jinja_text_append(run, text, string->data + plain, string->len - plain);
+    if (!status) status = jinja_run_pay(run, num_escapes / 4);
     return status ? status : put(printer, "\"");
 }
 
 static enum status put_float(struct json_printer *printer, double number) {
     if (isnan(number)) return put(printer, "NaN");
     if (isinf(number)) return put(printer, number < 0 ? "-Infinity" : "Infinity");
-    return value_repr(printer->run, value_float(number), printer->text);
+    return jinja_value_repr(printer->run, jinja_value_float(number), printer->text);
 }
 
 // None, booleans and numbers; *is_written false: something else.
-static enum status put_scalar(struct json_printer *printer, struct value value, bool *is_written) {
+static enum status put_scalar(struct json_printer *printer, struct jinja_value value,
+                              bool *is_written) {
     *is_written = true;
     switch (value.type) {
-    case VALUE_NONE:
+    case JINJA_NONE:
         return put(printer, "null");
-    case VALUE_BOOL:
+    case JINJA_BOOL:
         return put(printer, value.boolean ? "true" : "false");
-    case VALUE_INT:
-    case VALUE_BIG_INT:
-        return value_repr(printer->run, value, printer->text);
-    case VALUE_FLOAT:
+    case JINJA_INT:
+    case JINJA_BIG_INT:
+        return jinja_value_repr(printer->run, value, printer->text);
+    case JINJA_FLOAT:
         return put_float(printer, value.number);
     default:
         *is_written = false;
@@ -171,22 +176,22 @@ static enum status put_scalar(struct json_printer *printer, struct value value, 
     }
 }
 
-static enum status put_key(struct json_printer *printer, struct value key) {
-    if (key.type == VALUE_STRING) return put_string(printer, key.string);
+static enum status put_key(struct json_printer *printer, struct jinja_value key) {
+    if (key.type == JINJA_STRING) return put_string(printer, key.string);
     bool is_written = false;
     enum status status = put(printer, "\"");
     if (!status) status = put_scalar(printer, key, &is_written);
     if (status) return status;
     if (!is_written) {
-        return run_fail(printer->run, "keys must be str, int, float, bool or None, not %s",
-                        value_type_name(key));
+        return jinja_run_fail(printer->run, "keys must be str, int, float, bool or None, not %s",
+                              jinja_value_type_name(key));
     }
     return put(printer, "\"");
 }
 
 // Merges the sorted entries from[0, half) and from[half, len) into `to`.
-static enum status merge_entries(struct run *run, const struct dict_entry **from, size_t half,
-                                 size_t len, const struct dict_entry **to) {
+static enum status merge_entries(struct jinja_run *run, const struct jinja_dict_entry **from,
+                                 size_t half, size_t len, const struct jinja_dict_entry **to) {
     size_t left = 0, right = half;
     for (size_t i = 0; i < len; i++) {
         int order = left == half ? 1 : -1;
@@ -194,7 +199,7 @@ static enum status merge_entries(struct run *run, const struct dict_entry **from
         if (left < half && right < len) {
             // Python asks whether the later is less.
             enum status status =
-                value_compare(run, from[right]->key, from[left]->key, &order, &unordered);
+                jinja_value_compare(run, from[right]->key, from[left]->key, &order, &unordered);
             if (status) return status;
             order = !unordered && order < 0 ? 1 : -1;
         }
@@ -204,12 +209,12 @@ static enum status merge_entries(struct run *run, const struct dict_entry **from
 }
 
 // The entries by their keys, in memory of the run.
-static enum status sort_entries(struct run *run, const struct dict *dict,
-                                const struct dict_entry ***out) {
+static enum status sort_entries(struct jinja_run *run, const struct jinja_dict *dict,
+                                const struct jinja_dict_entry ***out) {
     size_t len = dict->len;
-    const struct dict_entry **from = run_alloc_array(run, len, sizeof *from);
-    const struct dict_entry **to = from ? run_alloc_array(run, len, sizeof *to) : NULL;
-    if (!to) return run_status(run);
+    const struct jinja_dict_entry **from = jinja_run_alloc_array(run, len, sizeof *from);
+    const struct jinja_dict_entry **to = from ? jinja_run_alloc_array(run, len, sizeof *to) : NULL;
+    if (!to) return jinja_run_status(run);
     for (size_t i = 0; i < len; i++) from[i] = &dict->entries[i];
     for (size_t half = 1; half < len; half *= 2) {
         for (size_t start = 0; start < len; start += 2 * half) {
@@ -218,7 +223,7 @@ static enum status sort_entries(struct run *run, const struct dict *dict,
                                                2 * half < rest ? 2 * half : rest, to + start);
             if (status) return status;
         }
-        const struct dict_entry **sorted = to;
+        const struct jinja_dict_entry **sorted = to;
         to = from;
         from = sorted;
     }
@@ -226,18 +231,19 @@ static enum status sort_entries(struct run *run, const struct dict *dict,
     return OK;
 }
 
-static enum status put_value(struct json_printer *printer, struct value value);
+static enum status put_value(struct json_printer *printer, struct jinja_value value);
 
 // Before item `i`: the separator, and a line of its own where there is an indent.
 static enum status put_separator(struct json_printer *printer, size_t i) {
     enum status status = OK;
     if (i > 0) {
-        status = text_append_string(printer->run, printer->text, printer->options->item_separator);
+        status =
+            jinja_text_append_string(printer->run, printer->text, printer->options->item_separator);
     }
     return status ? status : put_newline(printer);
 }
 
-static enum status put_items(struct json_printer *printer, const struct list *list) {
+static enum status put_items(struct json_printer *printer, const struct jinja_list *list) {
     enum status status = OK;
     for (size_t i = 0; i < list->len && !status; i++) {
         status = put_separator(printer, i);
@@ -246,28 +252,28 @@ static enum status put_items(struct json_printer *printer, const struct list *li
     return status;
 }
 
-static enum status put_entries(struct json_printer *printer, const struct dict *dict) {
-    const struct dict_entry **sorted = NULL;
+static enum status put_entries(struct json_printer *printer, const struct jinja_dict *dict) {
+    const struct jinja_dict_entry **sorted = NULL;
     enum status status = OK;
     if (printer->options->sort_keys) status = sort_entries(printer->run, dict, &sorted);
     for (size_t i = 0; i < dict->len && !status; i++) {
-        const struct dict_entry *entry = sorted ? sorted[i] : &dict->entries[i];
+        const struct jinja_dict_entry *entry = sorted ? sorted[i] : &dict->entries[i];
         status = put_separator(printer, i);
         if (!status) status = put_key(printer, entry->key);
         if (!status) {
-            status =
-                text_append_string(printer->run, printer->text, printer->options->key_separator);
+            status = jinja_text_append_string(printer->run, printer->text,
+                                              printer->options->key_separator);
         }
         if (!status) status = put_value(printer, entry->value);
     }
     return status;
 }
 
-static enum status put_container(struct json_printer *printer, struct value value) {
-    bool is_dict = value.type == VALUE_DICT;
+static enum status put_container(struct json_printer *printer, struct jinja_value value) {
+    bool is_dict = value.type == JINJA_DICT;
     size_t len = is_dict ? value.dict->len : value.list->len;
     if (len == 0) return put(printer, is_dict ? "{}" : "[]");
-    enum status status = run_enter(printer->run);
+    enum status status = jinja_run_enter(printer->run);
     if (status) return status;
     status = put(printer, is_dict ? "{" : "[");
     printer->level++;
@@ -277,31 +283,32 @@ static enum status put_container(struct json_printer *printer, struct value valu
     printer->level--;
     if (!status) status = put_newline(printer);
     if (!status) status = put(printer, is_dict ? "}" : "]");
-    run_leave(printer->run);
+    jinja_run_leave(printer->run);
     return status;
 }
 
-static enum status put_value(struct json_printer *printer, struct value value) {
-    enum status status = run_pay(printer->run, 1);
+static enum status put_value(struct json_printer *printer, struct jinja_value value) {
+    enum status status = jinja_run_pay(printer->run, 1);
     if (status) return status;
     bool is_written;
     switch (value.type) {
-    case VALUE_STRING:
+    case JINJA_STRING:
         return put_string(printer, value.string);
-    case VALUE_LIST:
-    case VALUE_TUPLE:
-    case VALUE_DICT:
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+    case JINJA_DICT:
         return put_container(printer, value);
     default:
         status = put_scalar(printer, value, &is_written);
         if (status || is_written) return status;
-        return run_fail(printer->run, "Object of type %s is not JSON serializable",
-                        value_type_name(value));
+        return jinja_run_fail(printer->run, "Object of type %s is not JSON serializable",
+                              jinja_value_type_name(value));
     }
 }
 
-enum status value_to_json(struct run *run, struct value value,
-                          const struct json_print_options *options, struct text *text) {
+enum status jinja_value_to_json(struct jinja_run *run, struct jinja_value value,
+                                const struct jinja_json_print_options *options,
+                                struct jinja_text *text) {
     struct json_printer printer = {.run = run, .options = options, .text = text};
     return put_value(&printer, value);
 }

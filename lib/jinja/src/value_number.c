@@ -92,7 +92,7 @@ static void decimal_write(const struct decimal *decimal, char *out) {
     memcpy(out, len <= point ? ".0" : "", len <= point ? 3 : 1);
 }
 
-void float_repr(double number, char *out) {
+void jinja_float_repr(double number, char *out) {
     if (isnan(number)) {
         memcpy(out, "nan", 4);
         return;
@@ -121,9 +121,9 @@ struct scan {
 // A digit of any script, '0' to '9'. Unicode gives each script's digits in order from zero, and
 // scripts that lie side by side have ten each.
 static int digit_of(uint32_t c) {
-    if (!char_is_decimal(c)) return '?';
+    if (!jinja_char_is_decimal(c)) return '?';
     uint32_t first = c;
-    while (char_is_decimal(first - 1)) first--;
+    while (jinja_char_is_decimal(first - 1)) first--;
     return '0' + (int)((c - first) % 10);
 }
 
@@ -134,7 +134,7 @@ static int scan_peek(const struct scan *scan, size_t *size) {
     uint32_t c = utf8_decode(scan->at, size);
     if (c == 0) return '?';
     if (c < 0x80) return (int)c;
-    return char_is_space(c) ? ' ' : digit_of(c);
+    return jinja_char_is_space(c) ? ' ' : digit_of(c);
 }
 
 static int peek(const struct scan *scan) {
@@ -164,7 +164,7 @@ static void skip_space(struct scan *scan) {
 }
 
 // The string without the white space before it, and its sign.
-static struct scan scan_start(const struct string *string, bool *is_negative) {
+static struct scan scan_start(const struct jinja_string *string, bool *is_negative) {
     const unsigned char *data = (const unsigned char *)string->data;
     struct scan scan = {data, string->len > 0 ? data + string->len : data};
     skip_space(&scan);
@@ -228,7 +228,8 @@ static bool read_digits(struct scan *scan, int base, bool has_prefix, struct mag
     }
 }
 
-bool number_parse_int(const struct string *string, int base, int64_t *out, bool *too_large) {
+bool jinja_number_parse_int(const struct jinja_string *string, int base, int64_t *out,
+                            bool *too_large) {
     enum { PYTHON_DIGITS_MAX = 4300 }; // Python refuses more, but for powers of two
     *too_large = false;
     if (base != 0 && (base < 2 || base > 36)) return false;
@@ -320,7 +321,7 @@ static bool accept_word(struct scan *scan, const char *word) {
     return true;
 }
 
-bool number_parse_float(const struct string *string, double *out) {
+bool jinja_number_parse_float(const struct jinja_string *string, double *out) {
     bool is_negative;
     struct scan scan = scan_start(string, &is_negative);
     double number;
@@ -342,8 +343,8 @@ bool number_parse_float(const struct string *string, double *out) {
     return true;
 }
 
-double number_of_big(const struct string *digits) {
+double jinja_number_of_big(const struct jinja_string *digits) {
     double number = 0;
-    (void)number_parse_float(digits, &number); // they are a number
+    (void)jinja_number_parse_float(digits, &number); // they are a number
     return number;
 }

@@ -422,5 +422,5 @@ int main(void) {
         cmocka_unit_test(calls_take_arguments_as_python_does),
         cmocka_unit_test(errors_name_the_line_of_what_failed),
     };
-    return cmocka_run_group_tests_name("template_eval", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_eval", tests, NULL, NULL);
 }

@@ -453,5 +453,5 @@ int main(void) {
         cmocka_unit_test(an_unknown_filter_fails_only_where_it_is_reached),
         cmocka_unit_test(a_text_may_grow_in_place),
     };
-    return cmocka_run_group_tests_name("template_exec", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_exec", tests, NULL, NULL);
 }

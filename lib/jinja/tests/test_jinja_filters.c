@@ -3,7 +3,7 @@
 
 static void case_is_changed_by_words_and_by_characters(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"straße ﬁ\"|upper", "STRASSE FI", NULL},
         {"greek|lower", "οδος", NULL},
         {"\"hello (big) world-wide\"|title", "Hello (Big) World-Wide", NULL},
@@ -11,12 +11,12 @@ static void case_is_changed_by_words_and_by_characters(void **state) {
         {"none|upper", "NONE", NULL},
         {"html|safe|upper", "<B>IT'S \"X\" & Y</B>", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void text_is_padded_trimmed_and_cut(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"ab\"|center(7)", "   ab  ", NULL},
         {"\"ab\"|center(-9223372036854775807 - 1)", "ab", NULL},
         {"\"ab\".zfill(-9223372036854775807 - 1)", "ab", NULL},
@@ -31,12 +31,12 @@ static void text_is_padded_trimmed_and_cut(void **state) {
         {"[1,2]|truncate(3)", "[1, 2]", NULL},
         {"\"x\"|truncate(1)", NULL, "truncate wants a length of at least 3, not 1"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void lines_are_indented(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"a\\nb\\n\\nc\"|indent", "a\n    b\n\n    c", NULL},
         {"\"a\\nb\\n\\nc\\n\"|indent(2, true, true)", "  a\n  b\n  \n  c\n  ", NULL},
         {"\"a\\nb\"|indent(\"> \", first=true)", "> a\n> b", NULL},
@@ -44,12 +44,12 @@ static void lines_are_indented(void **state) {
         {"\"a\\n<\"|indent(\"<i>\"|safe)", "a\n<i>&lt;", NULL},
         {"5|indent", NULL, "indent wants a string as its value, not int"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void text_is_replaced_and_joined(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"aXbX\"|replace(\"X\", \"<\")", "a<b<", NULL},
         {"\"aXbX\"|replace(\"X\", \"\", 1)", "abX", NULL},
         {"\"ab\"|replace(\"\", \"-\")", "-a-b-", NULL},
@@ -60,31 +60,31 @@ static void text_is_replaced_and_joined(void **state) {
         {"[]|join", "", NULL},
         {"5|join", NULL, "'int' object is not iterable"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void what_is_joined_to_safe_text_is_escaped(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"(\"\"|safe) + html", "&lt;b&gt;it&#39;s &#34;x&#34; &amp; y&lt;/b&gt;", NULL},
         {"(\"\"|safe) + (html|safe)", "<b>it's \"x\" & y</b>", NULL},
         {"\"a<\"|safe|replace(\"a\", \"<\")", "<<", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void words_are_counted(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"one two_three-four\"|wordcount", "3", NULL},
         {"\"\"|wordcount", "0", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void ends_and_lengths(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"words|first", "pear", NULL},
         {"words|last", "apple", NULL},
         {"[]|first", "", NULL},
@@ -96,47 +96,47 @@ static void ends_and_lengths(void **state) {
         {"5|length", NULL, "object of type 'int' has no len()"},
         {"range(3)|map(\"string\")|last", NULL, "'generator' object is not reversible"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void items_are_reversed(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"words|reverse|list", "['apple', 'fig', 'Apple', 'pear']", NULL},
         {"\"añb\"|reverse", "bña", NULL},
         {"{\"a\": 1, \"b\": 2}|reverse|list", "['b', 'a']", NULL},
         {"5|reverse", NULL, "'int' object is not iterable"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void items_are_dealt_out(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"range(7)|batch(3)|list", "[[0, 1, 2], [3, 4, 5], [6]]", NULL},
         {"range(7)|batch(3, \"x\")|list", "[[0, 1, 2], [3, 4, 5], [6, 'x', 'x']]", NULL},
         {"range(7)|slice(3)|map(\"length\")|list", "[3, 2, 2]", NULL},
         {"range(5)|slice(3, \"x\")|list", "[[0, 1], [2, 3], [4, 'x']]", NULL},
         {"range(3)|slice(0)|list", NULL, "integer division or modulo by zero"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void items_are_added_up(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"[1, 2.5]|sum", "3.5", NULL},
         {"people|sum(\"age\")", "6", NULL},
         {"[[1], [2]]|sum(start=[])", "[1, 2]", NULL},
         {"[\"a\"]|sum(start=\"\")", NULL, "sum() can't sum strings"},
         {"[\"a\"]|sum", NULL, "unsupported operand type(s) for +: 'int' and 'str'"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void items_are_sorted(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"words|sort", "['Apple', 'apple', 'fig', 'pear']", NULL},
         {"words|sort(case_sensitive=true)", "['Apple', 'apple', 'fig', 'pear']", NULL},
         {"words|sort(reverse=true)", "['pear', 'fig', 'Apple', 'apple']", NULL},
@@ -148,48 +148,48 @@ static void items_are_sorted(void **state) {
         {"[1, \"a\"]|sort", NULL, "'<' not supported between instances of 'str' and 'int'"},
         {"[none, none]|sort", "[None, None]", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void dicts_are_sorted(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"{\"b\": 1, \"A\": 2}|dictsort", "[('A', 2), ('b', 1)]", NULL},
         {"{\"b\": 1, \"A\": 2}|dictsort(true)", "[('A', 2), ('b', 1)]", NULL},
         {"{\"b\": 1, \"A\": 2}|dictsort(by=\"value\", reverse=true)", "[('A', 2), ('b', 1)]", NULL},
         {"{\"b\": 1}|dictsort(by=\"x\")", NULL, "You can only sort by either \"key\" or \"value\""},
         {"nothing|dictsort", NULL, "'nothing' is undefined"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void items_are_grouped(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"people|groupby(\"pet.kind\", default=\"none\")|map(\"first\")|list",
          "['cat', 'dog', 'none']", NULL},
         {"words|groupby(\"0\")|map(attribute=\"grouper\")|list", "['A', 'f', 'p']", NULL},
         {"words|groupby(0)|map(attribute=\"list\")|list", "[['Apple', 'apple'], ['fig'], ['pear']]",
          NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void the_first_of_equals_is_kept(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"words|unique|list", "['pear', 'Apple', 'fig']", NULL},
         {"words|unique(true)|list", "['pear', 'Apple', 'fig', 'apple']", NULL},
         {"people|unique(attribute=\"age\")|map(attribute=\"name\")|list", "['Bo', 'al', 'Cy']",
          NULL},
         {"[[1], [1]]|unique|list", NULL, "unhashable type: 'list'"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void least_and_greatest(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"words|min", "Apple", NULL},
         {"words|max", "pear", NULL},
         {"[3, 1.5, true]|min", "True", NULL},
@@ -197,12 +197,12 @@ static void least_and_greatest(void **state) {
         {"[]|min", "", NULL},
         {"[1, \"a\"]|max", NULL, "'<' not supported between instances of 'int' and 'str'"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void map_takes_an_attribute_or_a_filter(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"people|map(attribute=\"name\")|list", "['Bo', 'al', 'Cy']", NULL},
         {"people|map(attribute=\"pet.kind\", default=\"-\")|list", "['cat', '-', 'dog']", NULL},
         {"words|map(\"upper\")|join(\" \")", "PEAR APPLE FIG APPLE", NULL},
@@ -211,12 +211,12 @@ static void map_takes_an_attribute_or_a_filter(void **state) {
         {"words|map|list", NULL, "map requires a filter argument"},
         {"nothing|map(\"nope\")|list", "[]", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void select_takes_a_test(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"[0, 1, \"\", \"a\"]|select|list", "[1, 'a']", NULL},
         {"range(6)|select(\"odd\")|list", "[1, 3, 5]", NULL},
         {"range(6)|reject(\"divisibleby\", 3)|list", "[1, 2, 4, 5]", NULL},
@@ -228,12 +228,12 @@ static void select_takes_a_test(void **state) {
         {"words|select(\"nope\")|list", NULL, "No test named 'nope' found."},
         {"words|selectattr|list", NULL, "Missing parameter for attribute name"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void numbers_are_read(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"42\"|int", "42", NULL},
         {"\"42.9\"|int", "42", NULL},
         {"\" 0x1F \"|int(base=16)", "31", NULL},
@@ -248,12 +248,12 @@ static void numbers_are_read(void **state) {
         {"\"9223372036854775807\"|int", "9223372036854775807", NULL},
         {"nothing|int", NULL, "'nothing' is undefined"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void numbers_are_rounded(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"2.5|round", "2.0", NULL},
         {"3.5|round", "4.0", NULL},
         {"2.675|round(2)", "2.67", NULL},
@@ -268,45 +268,45 @@ static void numbers_are_rounded(void **state) {
         {"5|round(method=\"x\")", NULL, "method must be common, ceil or floor"},
         {"\"a\"|round", NULL, "type str doesn't define __round__ method"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void numbers_lose_their_sign(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"-5|abs", "5", NULL},
         {"-2.5|abs", "2.5", NULL},
         {"\"a\"|abs", NULL, "bad operand type for abs(): 'str'"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void defaults_stand_in_for_the_undefined(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"nothing|default(\"d\")", "d", NULL},
         {"\"\"|default(\"d\")", "", NULL},
         {"\"\"|d(\"d\", true)", "d", NULL},
         {"none|default(\"d\")", "None", NULL},
         {"nothing|d", "", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void attr_finds_no_items(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"people[0]|attr(\"name\")", "", NULL},
         {"people[0]|attr(\"keys\") is callable", "True", NULL},
         {"\"a\"|attr(\"upper\") is callable", "True", NULL},
         {"nothing|attr(\"x\")", NULL, "'nothing' is undefined"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void json_is_that_of_json_dumps(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"people[0]|tojson", "{\"name\": \"Bo\", \"age\": 3, \"pet\": {\"kind\": \"cat\"}}", NULL},
         {"\"é<&\"|tojson", "\"é<&\"", NULL},
         {"\"é\"|tojson(ensure_ascii=true)", "\"\\u00e9\"", NULL},
@@ -318,24 +318,24 @@ static void json_is_that_of_json_dumps(void **state) {
         {"nothing|tojson", NULL, "Object of type Undefined is not JSON serializable"},
         {"html|safe|tojson", "\"<b>it's \\\"x\\\" & y</b>\"", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void wrong_arguments_are_refused(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"words|join(1, 2, 3)", NULL, "join takes at most 2 arguments, not 3"},
         {"words|join(x=1)", NULL, "join has no argument 'x'"},
         {"words|join(\"a\", d=\"b\")", NULL, "join got the argument 'd' twice"},
         {"\"a\"|replace(\"b\")", NULL, "replace wants the argument 'new'"},
         {"\"a\"|center(\"b\")", NULL, "center wants an integer as width, not str"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void filters_without_a_use_are_refused_by_name(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"html|e", NULL, "filter 'e' of Jinja2 is not supported"},
         {"html|escape", NULL, "filter 'escape' of Jinja2 is not supported"},
         {"5|filesizeformat", NULL, "filter 'filesizeformat' of Jinja2 is not supported"},
@@ -353,7 +353,7 @@ static void filters_without_a_use_are_refused_by_name(void **state) {
         {"html|escape if true", NULL, "filter 'escape' of Jinja2 is not supported"},
         {"html|escape if false else 1", "1", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 int main(void) {
@@ -384,5 +384,5 @@ int main(void) {
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(filters_without_a_use_are_refused_by_name),
     };
-    return cmocka_run_group_tests_name("template_filters", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_filters", tests, NULL, NULL);
 }

@@ -21,12 +21,12 @@ static json_t *variables; // an empty object
 
 static enum status render(void *context, struct err *err) {
     (void)context;
-    const struct template_render_options options = {.now = {.tm_year = 123, .tm_mday = 1}};
-    struct template *template = NULL;
+    const struct jinja_render_options options = {.now = {.tm_year = 123, .tm_mday = 1}};
+    struct jinja_template *template = NULL;
     struct buf out = {0};
-    enum status status = template_parse(&template, source, sizeof source - 1, "t", err);
-    if (!status) status = template_render(template, variables, &options, &out, err);
-    template_destroy(template);
+    enum status status = jinja_template_parse(&template, source, sizeof source - 1, "t", err);
+    if (!status) status = jinja_template_render(template, variables, &options, &out, err);
+    jinja_template_destroy(template);
     buf_fini(&out);
     return status;
 }
@@ -44,5 +44,5 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
-    return cmocka_run_group_tests_name("template_library_faults", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_library_faults", tests, NULL, NULL);
 }

@@ -13,11 +13,11 @@
 static enum status render(const char *source, struct buf *out, struct err *err) {
     json_t *variables = json_pack("{s:[i,i,i]}", "seq", 3, 1, 2);
     assert_non_null(variables);
-    struct template *template = NULL;
-    enum status status = template_parse(&template, source, strlen(source), "t", err);
-    const struct template_render_options options = {.now = {.tm_mday = 1}};
-    if (!status) status = template_render(template, variables, &options, out, err);
-    template_destroy(template);
+    struct jinja_template *template = NULL;
+    enum status status = jinja_template_parse(&template, source, strlen(source), "t", err);
+    const struct jinja_render_options options = {.now = {.tm_mday = 1}};
+    if (!status) status = jinja_template_render(template, variables, &options, out, err);
+    jinja_template_destroy(template);
     json_decref(variables);
     return status;
 }
@@ -54,14 +54,14 @@ static void steps_have_a_ceiling_whatever_the_input_is(void **state) {
     for (int i = 0; i < 60000; i++) assert_int_equal(json_array_append_new(seq, json_true()), 0);
     static const char source[] =
         "{% for a in range(300) %}{% for b in seq %}{{ '' }}{% endfor %}{% endfor %}";
-    struct template *template = NULL;
+    struct jinja_template *template = NULL;
     struct buf out = {0};
     struct err err = {0};
-    const struct template_render_options options = {.now = {.tm_mday = 1}};
-    assert_int_equal(template_parse(&template, source, sizeof source - 1, "t", &err), OK);
-    assert_int_equal(template_render(template, variables, &options, &out, &err), ERR_INVALID);
+    const struct jinja_render_options options = {.now = {.tm_mday = 1}};
+    assert_int_equal(jinja_template_parse(&template, source, sizeof source - 1, "t", &err), OK);
+    assert_int_equal(jinja_template_render(template, variables, &options, &out, &err), ERR_INVALID);
     assert_string_equal(err.message, "t: line 1: the template takes more steps than a render may");
-    template_destroy(template);
+    jinja_template_destroy(template);
     json_decref(variables);
     buf_fini(&out);
 }
@@ -77,16 +77,17 @@ static void an_interrupt_ends_a_render(void **state) {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
     int num_asked = 0;
     const struct interrupt interrupt = {.is_wanted = is_third, .user_data = &num_asked};
-    const struct template_render_options options = {.now = {.tm_mday = 1}, .interrupt = &interrupt};
+    const struct jinja_render_options options = {.now = {.tm_mday = 1}, .interrupt = &interrupt};
     json_t *variables = json_object();
-    struct template *template = NULL;
+    struct jinja_template *template = NULL;
     struct buf out = {0};
     struct err err = {0};
-    assert_int_equal(template_parse(&template, source, sizeof source - 1, "t", &err), OK);
-    assert_int_equal(template_render(template, variables, &options, &out, &err), ERR_INTERRUPTED);
+    assert_int_equal(jinja_template_parse(&template, source, sizeof source - 1, "t", &err), OK);
+    assert_int_equal(jinja_template_render(template, variables, &options, &out, &err),
+                     ERR_INTERRUPTED);
     assert_int_equal(num_asked, 3);
     assert_int_equal(out.len, 0);
-    template_destroy(template);
+    jinja_template_destroy(template);
     json_decref(variables);
     buf_fini(&out);
 }

@@ -5,7 +5,7 @@
 
 static void case_mappings(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"ÀB\".lower()", "àb", NULL},
         {"greek.lower()", "οδος", NULL},
         {"\"ΑΣ Σ\".lower()", "ας σ", NULL},
@@ -17,12 +17,12 @@ static void case_mappings(void **state) {
         {"\"İ\".lower()", "i̇", NULL},
         {"\"a\".upper(1)", NULL, "upper() takes 0 arguments, not 1"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void padding(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"ab\".center(5)", "  ab ", NULL},
         {"\"ab\".center(4, \"*\")", "*ab*", NULL},
         {"\"ab\".ljust(4, \"é\") ~ \"|\"", "abéé|", NULL},
@@ -33,12 +33,12 @@ static void padding(void **state) {
         {"\"\\t\".expandtabs(0)", "", NULL},
         {"\"a\".center(4, \"xy\")", NULL, "the fill character must be exactly one character long"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void stripping(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"  a b\\u3000\".strip() ~ \"|\"", "a b|", NULL},
         {"\"xyaxy\".strip(\"yx\")", "a", NULL},
         {"\"xxa\".lstrip(\"x\")", "a", NULL},
@@ -48,12 +48,12 @@ static void stripping(void **state) {
         {"\"abc\".removesuffix(\"x\")", "abc", NULL},
         {"\"a\".strip(1)", NULL, "strip() wants a string as chars, not int"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void splitting(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\" a  b c \".split()", "['a', 'b', 'c']", NULL},
         {"\" a  b c \".split(none, 1)", "['a', 'b c ']", NULL},
         {"\" a  b c \".rsplit(none, 1)", "[' a  b', 'c']", NULL},
@@ -70,12 +70,12 @@ static void splitting(void **state) {
         {"\"abc\".partition(\"-\")", "('abc', '', '')", NULL},
         {"\"abc\".rpartition(\"-\")", "('', '', 'abc')", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void searching(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"añbñ\".find(\"ñ\")", "1", NULL},
         {"\"añbñ\".rfind(\"ñ\")", "3", NULL},
         {"\"añbñ\".find(\"ñ\", 2)", "3", NULL},
@@ -94,12 +94,12 @@ static void searching(void **state) {
         {"\"abc\".endswith([\"c\"])", NULL,
          "endswith() first arg must be str or a tuple of str, not list"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void replacing_and_joining(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"aXbX\".replace(\"X\", \"-\")", "a-b-", NULL},
         {"\"aXbX\".replace(\"X\", \"-\", 1)", "a-bX", NULL},
         {"\"ab\".replace(\"\", \".\")", ".a.b.", NULL},
@@ -107,12 +107,12 @@ static void replacing_and_joining(void **state) {
         {"\"-\".join(\"añb\")", "a-ñ-b", NULL},
         {"\"\".join([1])", NULL, "sequence item 0: expected str instance, int found"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void markup_stays_markup_and_escapes(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"(\"<b>\"|safe).upper() + \"<\"", "<B>&lt;", NULL},
         {"(\"a\"|safe).replace(\"a\", \"<\")", "&lt;", NULL},
         {"(\"-\"|safe).join([\"<\", \"&\"|safe])", "&lt;-&", NULL},
@@ -120,12 +120,12 @@ static void markup_stays_markup_and_escapes(void **state) {
         {"(\"x\"|safe).center(3, \"<\")", NULL,
          "the fill character must be exactly one character long"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void lists_and_tuples(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"[1, 2, 1].count(1)", "2", NULL},
         {"[1, 2, 1].index(2)", "1", NULL},
         {"(1, 2).index(1)", "0", NULL},
@@ -136,12 +136,12 @@ static void lists_and_tuples(void **state) {
         {"range(0, 10, 3).index(6)", "2", NULL},
         {"range(3).count(2)", "1", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void dicts(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"people[0].get(\"name\")", "Bo", NULL},
         {"people[0].get(\"x\"), people[0].get(\"x\", 5)", "(None, 5)", NULL},
         {"{\"a\": 1}.items(), {\"a\": 1}.keys(), {\"a\": 1}.values()",
@@ -152,27 +152,27 @@ static void dicts(void **state) {
         {"{\"a\": 1}.copy()", "{'a': 1}", NULL},
         {"{}.fromkeys([1, 2])", "{1: None, 2: None}", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void numbers(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"(255).bit_length(), (-8).bit_length(), (0).bit_length()", "(8, 4, 0)", NULL},
         {"(2.0).is_integer(), (2.5).is_integer()", "(True, False)", NULL},
         {"(7).bit_count(), (1.5).conjugate()", "(3, 1.5)", NULL},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void what_is_missing_is_undefined(void **state) {
     (void)state;
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"a\".nope", "", NULL},
         {"\"a\".nope()", NULL, "'str object' has no attribute 'nope'"},
         {"(5).upper()", NULL, "'int object' has no attribute 'upper'"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 static void methods_without_a_use_are_refused_by_name(void **state) {
@@ -186,15 +186,15 @@ static void methods_without_a_use_are_refused_by_name(void **state) {
         char expression[64], reason[96];
         snprintf(expression, sizeof expression, "\"a\".%s()", names[i]);
         snprintf(reason, sizeof reason, "method '%s' of Python's str is not supported", names[i]);
-        template_cases_run(&(struct template_case){expression, NULL, reason}, 1);
+        jinja_cases_run(&(struct jinja_case){expression, NULL, reason}, 1);
     }
-    static const struct template_case cases[] = {
+    static const struct jinja_case cases[] = {
         {"\"a\".format is callable", "True", NULL},
         {"{\"format\": 1}.format", "1", NULL},
         {"{}.isdigit()", NULL, "'dict object' has no attribute 'isdigit'"},
         {"\"%d\" % 5", NULL, "operator '%' of Python's str is not supported"},
     };
-    template_cases_run(cases, ARRAY_LEN(cases));
+    jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
 int main(void) {
@@ -212,5 +212,5 @@ int main(void) {
         cmocka_unit_test(what_is_missing_is_undefined),
         cmocka_unit_test(methods_without_a_use_are_refused_by_name),
     };
-    return cmocka_run_group_tests_name("template_methods", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_methods", tests, NULL, NULL);
 }

@@ -17,12 +17,12 @@ struct fault_case {
 };
 
 // A copy of exactly its length, so that reading past the end is seen.
-static enum status parse(struct ast *out, struct arena *arena, const char *source, size_t len,
+static enum status parse(struct jinja_ast *out, struct arena *arena, const char *source, size_t len,
                          struct err *err) {
     char *copy = malloc(len > 0 ? len : 1);
     assert_non_null(copy);
     memcpy(copy, source, len);
-    enum status status = ast_parse(out, arena, copy, len, "t", err);
+    enum status status = jinja_ast_parse(out, arena, copy, len, "t", err);
     free(copy);
     return status;
 }
@@ -30,12 +30,12 @@ static enum status parse(struct ast *out, struct arena *arena, const char *sourc
 static void check_trees(const struct tree_case *cases, size_t count) {
     for (size_t i = 0; i < count; ++i) {
         struct arena arena = {0};
-        struct ast ast;
+        struct jinja_ast ast;
         struct err err = {0};
         struct buf text = {0};
         if (parse(&ast, &arena, cases[i].source, strlen(cases[i].source), &err))
             fail_msg("%s: %s", cases[i].source, err.message);
-        assert_int_equal(ast_text(&ast.root, &text, &err), OK);
+        assert_int_equal(jinja_ast_text(&ast.root, &text, &err), OK);
         assert_string_equal(text.data ? text.data : "", cases[i].tree);
         buf_fini(&text);
         arena_fini(&arena);
@@ -44,7 +44,7 @@ static void check_trees(const struct tree_case *cases, size_t count) {
 
 static void check_fault(const char *source, size_t len, const char *message) {
     struct arena arena = {0};
-    struct ast ast;
+    struct jinja_ast ast;
     struct err err = {0};
     if (parse(&ast, &arena, source, len, &err) != ERR_FORMAT) fail_msg("%s was parsed", source);
     assert_string_equal(err.message, message);
@@ -63,7 +63,7 @@ static char *repeated(const char *before, const char *unit, size_t count, const 
 static bool is_parsed(const char *before, const char *unit, size_t count, const char *after) {
     char *source = repeated(before, unit, count, after);
     struct arena arena = {0};
-    struct ast ast;
+    struct jinja_ast ast;
     struct err err = {0};
     enum status status = parse(&ast, &arena, source, strlen(source), &err);
     if (status) assert_non_null(strstr(err.message, "deeper than 200"));
@@ -379,10 +379,10 @@ static void bytes_that_are_no_text_are_refused(void **state) {
 static void a_nul_is_text_like_any_other(void **state) {
     (void)state;
     struct arena arena = {0};
-    struct ast ast;
+    struct jinja_ast ast;
     struct buf text = {0};
     assert_int_equal(parse(&ast, &arena, "a\0{{ 'b\0' }}", 12, NULL), OK);
-    assert_int_equal(ast_text(&ast.root, &text, NULL), OK);
+    assert_int_equal(jinja_ast_text(&ast.root, &text, NULL), OK);
     assert_string_equal(text.data, "'a\\x00' (print 'b\\x00')");
     buf_fini(&text);
     arena_fini(&arena);
@@ -390,10 +390,10 @@ static void a_nul_is_text_like_any_other(void **state) {
 
 static void a_source_may_be_too_long(void **state) {
     (void)state;
-    char *source = calloc(1, TEMPLATE_SOURCE_MAX + 1);
+    char *source = calloc(1, JINJA_SOURCE_MAX + 1);
     assert_non_null(source);
-    memset(source, 'a', TEMPLATE_SOURCE_MAX + 1);
-    check_fault(source, TEMPLATE_SOURCE_MAX + 1,
+    memset(source, 'a', JINJA_SOURCE_MAX + 1);
+    check_fault(source, JINJA_SOURCE_MAX + 1,
                 "t: the template has 1048577 bytes, want at most 1048576");
     free(source);
 }
@@ -446,5 +446,5 @@ int main(void) {
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(a_chain_of_concatenations_has_no_limit),
     };
-    return cmocka_run_group_tests_name("template_parser", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_parser", tests, NULL, NULL);
 }

@@ -9,9 +9,9 @@
 // Long enough for several chunks of memory, with names that are counted and a tree of every kind.
 static enum status parse(void *context, struct err *err) {
     struct arena arena = {0};
-    struct ast ast;
+    struct jinja_ast ast;
     const char *source = context;
-    enum status status = ast_parse(&ast, &arena, source, strlen(source), "t", err);
+    enum status status = jinja_ast_parse(&ast, &arena, source, strlen(source), "t", err);
     arena_fini(&arena);
     return status;
 }
@@ -33,5 +33,5 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
-    return cmocka_run_group_tests_name("template_parser_faults", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_parser_faults", tests, NULL, NULL);
 }

@@ -7,14 +7,14 @@
 #include "support/cmocka_all.h"
 
 static int setup(void **state) {
-    static struct template_run fixture;
-    template_run_init(&fixture);
+    static struct jinja_fixture fixture;
+    jinja_fixture_init(&fixture);
     *state = &fixture;
     return 0;
 }
 
 static int teardown(void **state) {
-    template_run_fini(*state);
+    jinja_fixture_fini(*state);
     return 0;
 }
 
@@ -44,94 +44,99 @@ static const struct {
 static void repr_is_that_of_python(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(reprs); i++) {
-        struct template_run fixture;
-        template_run_init(&fixture);
-        struct value value = template_run_json(&fixture, reprs[i].json);
-        assert_string_equal(template_run_repr(&fixture, value), reprs[i].repr);
-        template_run_fini(&fixture);
+        struct jinja_fixture fixture;
+        jinja_fixture_init(&fixture);
+        struct jinja_value value = jinja_fixture_json(&fixture, reprs[i].json);
+        assert_string_equal(jinja_fixture_repr(&fixture, value), reprs[i].repr);
+        jinja_fixture_fini(&fixture);
     }
 }
 
 static void str_differs_from_repr_for_strings_and_undefined(void **state) {
-    struct template_run *fixture = *state;
-    assert_string_equal(template_run_str(fixture, template_run_json(fixture, "\"it's\"")), "it's");
-    assert_string_equal(template_run_str(fixture, (struct value){0}), "");
-    assert_string_equal(template_run_repr(fixture, (struct value){0}), "Undefined");
-    assert_string_equal(template_run_str(fixture, template_run_json(fixture, "[\"a\"]")), "['a']");
-    assert_string_equal(template_run_str(fixture, value_float((double)-INFINITY)), "-inf");
-    assert_string_equal(template_run_str(fixture, value_float((double)-NAN)), "nan");
+    struct jinja_fixture *fixture = *state;
+    assert_string_equal(jinja_fixture_str(fixture, jinja_fixture_json(fixture, "\"it's\"")),
+                        "it's");
+    assert_string_equal(jinja_fixture_str(fixture, (struct jinja_value){0}), "");
+    assert_string_equal(jinja_fixture_repr(fixture, (struct jinja_value){0}), "Undefined");
+    assert_string_equal(jinja_fixture_str(fixture, jinja_fixture_json(fixture, "[\"a\"]")),
+                        "['a']");
+    assert_string_equal(jinja_fixture_str(fixture, jinja_value_float((double)-INFINITY)), "-inf");
+    assert_string_equal(jinja_fixture_str(fixture, jinja_value_float((double)-NAN)), "nan");
 }
 
 static void tuples_views_and_ranges(void **state) {
-    struct template_run *fixture = *state;
-    const struct list *one = template_run_json(fixture, "[1]").list;
-    const struct list *two = template_run_json(fixture, "[1, 2]").list;
-    struct list none = {0};
-    assert_string_equal(template_run_repr(fixture, value_of_tuple(one)), "(1,)");
-    assert_string_equal(template_run_repr(fixture, value_of_tuple(two)), "(1, 2)");
-    assert_string_equal(template_run_repr(fixture, value_of_tuple(&none)), "()");
-    const struct dict *dict = template_run_json(fixture, "{\"a\": 1, \"b\": 2}").dict;
-    static const char *const views[] = {[VIEW_KEYS] = "dict_keys(['a', 'b'])",
-                                        [VIEW_VALUES] = "dict_values([1, 2])",
-                                        [VIEW_ITEMS] = "dict_items([('a', 1), ('b', 2)])"};
-    for (enum view_type type = VIEW_KEYS; type <= VIEW_ITEMS; type++) {
-        struct view view = {type, dict};
-        struct value value = {.type = VALUE_VIEW, .view = &view};
-        assert_string_equal(template_run_repr(fixture, value), views[type]);
+    struct jinja_fixture *fixture = *state;
+    const struct jinja_list *one = jinja_fixture_json(fixture, "[1]").list;
+    const struct jinja_list *two = jinja_fixture_json(fixture, "[1, 2]").list;
+    struct jinja_list none = {0};
+    assert_string_equal(jinja_fixture_repr(fixture, jinja_value_of_tuple(one)), "(1,)");
+    assert_string_equal(jinja_fixture_repr(fixture, jinja_value_of_tuple(two)), "(1, 2)");
+    assert_string_equal(jinja_fixture_repr(fixture, jinja_value_of_tuple(&none)), "()");
+    const struct jinja_dict *dict = jinja_fixture_json(fixture, "{\"a\": 1, \"b\": 2}").dict;
+    static const char *const views[] = {[JINJA_VIEW_KEYS] = "dict_keys(['a', 'b'])",
+                                        [JINJA_VIEW_VALUES] = "dict_values([1, 2])",
+                                        [JINJA_VIEW_ITEMS] = "dict_items([('a', 1), ('b', 2)])"};
+    for (enum jinja_view_type type = JINJA_VIEW_KEYS; type <= JINJA_VIEW_ITEMS; type++) {
+        struct jinja_view view = {type, dict};
+        struct jinja_value value = {.type = JINJA_VIEW, .view = &view};
+        assert_string_equal(jinja_fixture_repr(fixture, value), views[type]);
     }
-    struct range up = {0, 3, 1, 3}, by_two = {0, 3, 2, 2};
-    struct value value = {.type = VALUE_RANGE, .range = &up};
-    assert_string_equal(template_run_repr(fixture, value), "range(0, 3)");
+    struct jinja_range up = {0, 3, 1, 3}, by_two = {0, 3, 2, 2};
+    struct jinja_value value = {.type = JINJA_RANGE, .range = &up};
+    assert_string_equal(jinja_fixture_repr(fixture, value), "range(0, 3)");
     value.range = &by_two;
-    assert_string_equal(template_run_repr(fixture, value), "range(0, 3, 2)");
+    assert_string_equal(jinja_fixture_repr(fixture, value), "range(0, 3, 2)");
 }
 
 static void markup_shows_only_in_repr(void **state) {
-    struct template_run *fixture = *state;
-    struct string string = string_of("<b>", 3);
+    struct jinja_fixture *fixture = *state;
+    struct jinja_string string = jinja_string_of("<b>", 3);
     string.is_markup = true;
-    assert_string_equal(template_run_str(fixture, value_of_string(&string)), "<b>");
-    assert_string_equal(template_run_repr(fixture, value_of_string(&string)), "Markup('<b>')");
+    assert_string_equal(jinja_fixture_str(fixture, jinja_value_of_string(&string)), "<b>");
+    assert_string_equal(jinja_fixture_repr(fixture, jinja_value_of_string(&string)),
+                        "Markup('<b>')");
 }
 
 static void a_namespace_inside_itself_prints_as_dots(void **state) {
-    struct template_run *fixture = *state;
-    struct dict *attributes;
-    struct list *list;
-    struct value name;
-    assert_int_equal(dict_create(&fixture->run, 1, &attributes), OK);
-    assert_int_equal(list_create(&fixture->run, 1, &list), OK);
-    struct value self = {.type = VALUE_NAMESPACE, .attributes = attributes};
-    assert_int_equal(list_append(&fixture->run, list, self), OK);
-    assert_int_equal(value_string(&fixture->run, "a", 1, &name), OK);
-    assert_int_equal(dict_set(&fixture->run, attributes, name, value_of_list(list)), OK);
-    assert_string_equal(template_run_repr(fixture, self), "<Namespace {'a': [<Namespace {...}>]}>");
-    assert_string_equal(template_run_repr(fixture, value_of_list(list)),
+    struct jinja_fixture *fixture = *state;
+    struct jinja_dict *attributes;
+    struct jinja_list *list;
+    struct jinja_value name;
+    assert_int_equal(jinja_dict_create(&fixture->run, 1, &attributes), OK);
+    assert_int_equal(jinja_list_create(&fixture->run, 1, &list), OK);
+    struct jinja_value self = {.type = JINJA_NAMESPACE, .attributes = attributes};
+    assert_int_equal(jinja_list_append(&fixture->run, list, self), OK);
+    assert_int_equal(jinja_value_string(&fixture->run, "a", 1, &name), OK);
+    assert_int_equal(jinja_dict_set(&fixture->run, attributes, name, jinja_value_of_list(list)),
+                     OK);
+    assert_string_equal(jinja_fixture_repr(fixture, self),
+                        "<Namespace {'a': [<Namespace {...}>]}>");
+    assert_string_equal(jinja_fixture_repr(fixture, jinja_value_of_list(list)),
                         "[<Namespace {'a': [...]}>]");
 }
 
 // ---- JSON ----
 
-static const char *to_json(struct template_run *fixture, struct value value,
-                           const struct json_print_options *options) {
-    struct text text = {0};
-    enum status status = value_to_json(&fixture->run, value, options, &text);
-    if (!status) status = text_append(&fixture->run, &text, "", 1);
+static const char *to_json(struct jinja_fixture *fixture, struct jinja_value value,
+                           const struct jinja_json_print_options *options) {
+    struct jinja_text text = {0};
+    enum status status = jinja_value_to_json(&fixture->run, value, options, &text);
+    if (!status) status = jinja_text_append(&fixture->run, &text, "", 1);
     return status ? fixture->err.message : text.data;
 }
 
-static struct json_print_options compact(void) {
-    static struct string comma, colon;
-    comma = string_of(", ", 2);
-    colon = string_of(": ", 2);
-    return (struct json_print_options){.item_separator = &comma, .key_separator = &colon};
+static struct jinja_json_print_options compact(void) {
+    static struct jinja_string comma, colon;
+    comma = jinja_string_of(", ", 2);
+    colon = jinja_string_of(": ", 2);
+    return (struct jinja_json_print_options){.item_separator = &comma, .key_separator = &colon};
 }
 
 static void json_keeps_other_scripts_unless_told(void **state) {
-    struct template_run *fixture = *state;
-    struct json_print_options options = compact();
-    struct value value =
-        template_run_json(fixture, "\"\\u007f\\u2028\\u00e9\\ud83d\\ude00\\\"\\\\/\\b\\f\\u0000\"");
+    struct jinja_fixture *fixture = *state;
+    struct jinja_json_print_options options = compact();
+    struct jinja_value value = jinja_fixture_json(
+        fixture, "\"\\u007f\\u2028\\u00e9\\ud83d\\ude00\\\"\\\\/\\b\\f\\u0000\"");
     assert_string_equal(to_json(fixture, value, &options),
                         "\"\x7f\xe2\x80\xa8\xc3\xa9\xf0\x9f\x98\x80\\\"\\\\/\\b\\f\\u0000\"");
     options.ensure_ascii = true;
@@ -140,64 +145,68 @@ static void json_keeps_other_scripts_unless_told(void **state) {
 }
 
 static void json_indents_but_not_what_is_empty(void **state) {
-    struct template_run *fixture = *state;
-    struct json_print_options options = compact();
-    struct value value = template_run_json(fixture, "[[], {}, [1, 2.0], {\"a\": null}]");
+    struct jinja_fixture *fixture = *state;
+    struct jinja_json_print_options options = compact();
+    struct jinja_value value = jinja_fixture_json(fixture, "[[], {}, [1, 2.0], {\"a\": null}]");
     assert_string_equal(to_json(fixture, value, &options), "[[], {}, [1, 2.0], {\"a\": null}]");
-    struct string indent = string_of("  ", 2), comma = string_of(",", 1);
+    struct jinja_string indent = jinja_string_of("  ", 2), comma = jinja_string_of(",", 1);
     options.indent = &indent;
     options.item_separator = &comma;
     assert_string_equal(
         to_json(fixture, value, &options),
         "[\n  [],\n  {},\n  [\n    1,\n    2.0\n  ],\n  {\n    \"a\": null\n  }\n]");
-    indent = string_of("", 0);
-    assert_string_equal(to_json(fixture, template_run_json(fixture, "[1, 2]"), &options),
+    indent = jinja_string_of("", 0);
+    assert_string_equal(to_json(fixture, jinja_fixture_json(fixture, "[1, 2]"), &options),
                         "[\n1,\n2\n]");
 }
 
 static void json_writes_keys_that_are_no_strings(void **state) {
-    struct template_run *fixture = *state;
-    struct json_print_options options = compact();
-    struct dict *dict;
-    const struct value keys[] = {value_none(), value_bool(true), value_int(2), value_float(1.5),
-                                 value_float((double)NAN)};
-    assert_int_equal(dict_create(&fixture->run, 0, &dict), OK);
+    struct jinja_fixture *fixture = *state;
+    struct jinja_json_print_options options = compact();
+    struct jinja_dict *dict;
+    const struct jinja_value keys[] = {jinja_value_none(), jinja_value_bool(true),
+                                       jinja_value_int(2), jinja_value_float(1.5),
+                                       jinja_value_float((double)NAN)};
+    assert_int_equal(jinja_dict_create(&fixture->run, 0, &dict), OK);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        assert_int_equal(dict_set(&fixture->run, dict, keys[i], keys[i]), OK);
+        assert_int_equal(jinja_dict_set(&fixture->run, dict, keys[i], keys[i]), OK);
     }
-    assert_string_equal(to_json(fixture, value_of_dict(dict), &options),
+    assert_string_equal(to_json(fixture, jinja_value_of_dict(dict), &options),
                         "{\"null\": null, \"true\": true, \"2\": 2, \"1.5\": 1.5, \"NaN\": NaN}");
-    struct value tuple = value_of_tuple(template_run_json(fixture, "[1]").list);
-    assert_int_equal(dict_set(&fixture->run, dict, tuple, value_none()), OK);
-    assert_string_equal(to_json(fixture, value_of_dict(dict), &options),
+    struct jinja_value tuple = jinja_value_of_tuple(jinja_fixture_json(fixture, "[1]").list);
+    assert_int_equal(jinja_dict_set(&fixture->run, dict, tuple, jinja_value_none()), OK);
+    assert_string_equal(to_json(fixture, jinja_value_of_dict(dict), &options),
                         "t: line 1: keys must be str, int, float, bool or None, not tuple");
 }
 
 static void json_sorts_keys_at_every_depth(void **state) {
-    struct template_run *fixture = *state;
-    struct json_print_options options = compact();
+    struct jinja_fixture *fixture = *state;
+    struct jinja_json_print_options options = compact();
     options.sort_keys = true;
-    struct value value = template_run_json(
+    struct jinja_value value = jinja_fixture_json(
         fixture, "{\"e\": 1, \"b\": {\"z\": 2, \"y\": 3}, \"d\": 4, \"a\": 5, \"c\": 6}");
     assert_string_equal(to_json(fixture, value, &options),
                         "{\"a\": 5, \"b\": {\"y\": 3, \"z\": 2}, \"c\": 6, \"d\": 4, \"e\": 1}");
-    struct dict *dict;
-    assert_int_equal(dict_create(&fixture->run, 0, &dict), OK);
-    assert_int_equal(dict_set(&fixture->run, dict, value_none(), value_int(1)), OK);
-    assert_string_equal(to_json(fixture, value_of_dict(dict), &options), "{\"null\": 1}");
-    assert_int_equal(dict_set(&fixture->run, dict, value_int(1), value_int(2)), OK);
-    assert_string_equal(to_json(fixture, value_of_dict(dict), &options),
+    struct jinja_dict *dict;
+    assert_int_equal(jinja_dict_create(&fixture->run, 0, &dict), OK);
+    assert_int_equal(jinja_dict_set(&fixture->run, dict, jinja_value_none(), jinja_value_int(1)),
+                     OK);
+    assert_string_equal(to_json(fixture, jinja_value_of_dict(dict), &options), "{\"null\": 1}");
+    assert_int_equal(jinja_dict_set(&fixture->run, dict, jinja_value_int(1), jinja_value_int(2)),
+                     OK);
+    assert_string_equal(to_json(fixture, jinja_value_of_dict(dict), &options),
                         "t: line 1: '<' not supported between instances of 'int' and 'NoneType'");
 }
 
 static void json_of_what_it_cannot_hold_is_an_error(void **state) {
-    struct template_run *fixture = *state;
-    struct json_print_options options = compact();
-    struct value undefined = {0};
-    struct list list = {.items = &undefined, .len = 1, .capacity = 1};
-    assert_string_equal(to_json(fixture, value_of_list(&list), &options),
+    struct jinja_fixture *fixture = *state;
+    struct jinja_json_print_options options = compact();
+    struct jinja_value undefined = {0};
+    struct jinja_list list = {.items = &undefined, .len = 1, .capacity = 1};
+    assert_string_equal(to_json(fixture, jinja_value_of_list(&list), &options),
                         "t: line 1: Object of type Undefined is not JSON serializable");
-    assert_string_equal(to_json(fixture, value_float((double)INFINITY), &options), "Infinity");
+    assert_string_equal(to_json(fixture, jinja_value_float((double)INFINITY), &options),
+                        "Infinity");
 }
 
 // ---- numbers ----
@@ -241,14 +250,14 @@ static const struct {
 };
 
 static void integers_are_read_as_by_int(void **state) {
-    struct template_run *fixture = *state;
+    struct jinja_fixture *fixture = *state;
     for (size_t i = 0; i < ARRAY_LEN(ints); i++) {
-        struct string string = string_of(ints[i].text, strlen(ints[i].text));
+        struct jinja_string string = jinja_string_of(ints[i].text, strlen(ints[i].text));
         int64_t integer = 0;
         bool too_large = false;
         const char *got = NULL;
-        if (number_parse_int(&string, ints[i].base, &integer, &too_large)) {
-            got = too_large ? "too large" : template_run_repr(fixture, value_int(integer));
+        if (jinja_number_parse_int(&string, ints[i].base, &integer, &too_large)) {
+            got = too_large ? "too large" : jinja_fixture_repr(fixture, jinja_value_int(integer));
         }
         if (!got != !ints[i].want || (got && strcmp(got, ints[i].want) != 0)) {
             fail_msg("int(\"%s\", %d) is %s", ints[i].text, ints[i].base, got ? got : "no number");
@@ -283,13 +292,13 @@ static const struct {
 };
 
 static void floats_are_read_as_by_float(void **state) {
-    struct template_run *fixture = *state;
+    struct jinja_fixture *fixture = *state;
     for (size_t i = 0; i < ARRAY_LEN(floats); i++) {
-        struct string string = string_of(floats[i].text, strlen(floats[i].text));
+        struct jinja_string string = jinja_string_of(floats[i].text, strlen(floats[i].text));
         double number = 0;
         const char *got = NULL;
-        if (number_parse_float(&string, &number)) {
-            got = template_run_repr(fixture, value_float(number));
+        if (jinja_number_parse_float(&string, &number)) {
+            got = jinja_fixture_repr(fixture, jinja_value_float(number));
         }
         if (!got != !floats[i].want || (got && strcmp(got, floats[i].want) != 0)) {
             fail_msg("float(\"%s\") is %s", floats[i].text, got ? got : "no number");
@@ -304,9 +313,9 @@ static void the_last_of_a_thousand_digits_decides(void **state) {
     memset(text, '0', sizeof text);
     memcpy(text, "9007199254740993.", 17);
     text[sizeof text - 1] = '1';
-    struct string string = string_of(text, sizeof text);
+    struct jinja_string string = jinja_string_of(text, sizeof text);
     double number = 0;
-    assert_true(number_parse_float(&string, &number));
+    assert_true(jinja_number_parse_float(&string, &number));
     assert_true(number == 9007199254740994.0);
 }
 
@@ -327,5 +336,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(floats_are_read_as_by_float, setup, teardown),
         cmocka_unit_test(the_last_of_a_thousand_digits_decides),
     };
-    return cmocka_run_group_tests_name("template_print", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_print", tests, NULL, NULL);
 }

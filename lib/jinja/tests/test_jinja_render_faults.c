@@ -23,7 +23,7 @@ static const char source[] =
 static enum status render(void *context, struct err *err) {
     (void)context;
     char *text;
-    enum status status = template_render_text(source, &text, err);
+    enum status status = jinja_render_text(source, &text, err);
     free(text);
     return status;
 }
@@ -36,5 +36,5 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
-    return cmocka_run_group_tests_name("template_render_faults", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_render_faults", tests, NULL, NULL);
 }

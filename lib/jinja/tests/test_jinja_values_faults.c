@@ -6,40 +6,41 @@
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 
-static enum status print_all(struct run *run, struct value value, struct text *text) {
-    const struct string comma = string_of(", ", 2);
-    const struct json_print_options options = {
+static enum status print_all(struct jinja_run *run, struct jinja_value value,
+                             struct jinja_text *text) {
+    const struct jinja_string comma = jinja_string_of(", ", 2);
+    const struct jinja_json_print_options options = {
         .sort_keys = true, .item_separator = &comma, .key_separator = &comma};
     enum status status = OK;
     for (int i = 0; i < 40 && !status; i++) {
-        status = value_repr(run, value, text);
-        if (!status) status = value_to_json(run, value, &options, text);
+        status = jinja_value_repr(run, value, text);
+        if (!status) status = jinja_value_to_json(run, value, &options, text);
     }
     return status;
 }
 
-static enum status use_values(struct run *run, const json_t *document) {
-    struct value value, string;
-    struct text text = {0};
-    const struct list *items = NULL;
-    struct dict *dict = NULL;
-    enum status status = value_from_json(run, document, &value);
+static enum status use_values(struct jinja_run *run, const json_t *document) {
+    struct jinja_value value, string;
+    struct jinja_text text = {0};
+    const struct jinja_list *items = NULL;
+    struct jinja_dict *dict = NULL;
+    enum status status = jinja_value_from_json(run, document, &value);
     if (!status) status = print_all(run, value, &text);
-    if (!status) status = text_finish(run, &text, &string);
-    if (!status) status = value_items(run, string, &items);
-    if (!status) status = dict_create(run, 0, &dict);
+    if (!status) status = jinja_text_finish(run, &text, &string);
+    if (!status) status = jinja_value_items(run, string, &items);
+    if (!status) status = jinja_dict_create(run, 0, &dict);
     for (size_t i = 0; !status && i < items->len; i++) {
-        status = dict_set(run, dict, value_int((int64_t)i), items->items[i]);
+        status = jinja_dict_set(run, dict, jinja_value_int((int64_t)i), items->items[i]);
     }
     return status;
 }
 
 static enum status make_and_use(void *context, struct err *err) {
-    struct run run = {.memory_left = 64 << 20,
-                      .steps_left = 10000000,
-                      .depth_left = RUN_DEPTH_MAX,
-                      .what = "t",
-                      .err = err};
+    struct jinja_run run = {.memory_left = 64 << 20,
+                            .steps_left = 10000000,
+                            .depth_left = JINJA_DEPTH_MAX,
+                            .what = "t",
+                            .err = err};
     enum status status = use_values(&run, context);
     arena_fini(&run.arena);
     return status;
@@ -57,5 +58,5 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
-    return cmocka_run_group_tests_name("template_values_faults", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("jinja_values_faults", tests, NULL, NULL);
 }

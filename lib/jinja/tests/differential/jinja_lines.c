@@ -8,23 +8,24 @@
 #include "base/jread.h"
 #include "jinja/jinja.h"
 
-static struct template_render_options options_of(const char *now) {
-    struct template_render_options options = {.now = {.tm_isdst = -1}};
+static struct jinja_render_options options_of(const char *now) {
+    struct jinja_render_options options = {.now = {.tm_isdst = -1}};
     if (now) strptime(now, "%Y-%m-%dT%H:%M:%S", &options.now);
     return options;
 }
 
 static enum status render(const json_t *line, struct buf *out, struct err *err) {
     const json_t *source = json_object_get(line, "template");
-    struct template_render_options options =
+    struct jinja_render_options options =
         options_of(json_string_value(json_object_get(line, "now")));
-    struct template *template = NULL;
-    enum status status = template_parse(&template, json_string_value(source),
-                                        json_string_length(source), "template", err);
+    struct jinja_template *template = NULL;
+    enum status status = jinja_template_parse(&template, json_string_value(source),
+                                              json_string_length(source), "template", err);
     if (!status) {
-        status = template_render(template, json_object_get(line, "variables"), &options, out, err);
+        status =
+            jinja_template_render(template, json_object_get(line, "variables"), &options, out, err);
     }
-    template_destroy(template);
+    jinja_template_destroy(template);
     return status;
 }
 

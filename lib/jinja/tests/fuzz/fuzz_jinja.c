@@ -22,14 +22,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         jread_request(&variables, variables_text, sizeof variables_text - 1, "variables", &err)) {
         abort();
     }
-    struct template *template = NULL;
-    if (template_parse(&template, (const char *)data, size, "template", &err)) return 0;
-    const struct template_render_options options = {
+    struct jinja_template *template = NULL;
+    if (jinja_template_parse(&template, (const char *)data, size, "template", &err)) return 0;
+    const struct jinja_render_options options = {
         .now = {.tm_year = 126, .tm_mday = 2, .tm_hour = 3, .tm_min = 4, .tm_sec = 5}};
     struct buf out = {0};
-    enum status status = template_render(template, variables, &options, &out, &err);
+    enum status status = jinja_template_render(template, variables, &options, &out, &err);
     if (status && out.len > 0) abort(); // a failed render leaves nothing behind
     buf_fini(&out);
-    template_destroy(template);
+    jinja_template_destroy(template);
     return 0;
 }

@@ -12,12 +12,12 @@ static void put(struct writer *w, const char *text) {
     if (!w->status) w->status = buf_append_str(w->out, text, w->err);
 }
 
-static void put_name(struct writer *w, const struct string *name) {
+static void put_name(struct writer *w, const struct jinja_string *name) {
     if (!w->status) w->status = buf_append(w->out, name->data, name->len, w->err);
 }
 
 // 'text', with bytes that are not printable ASCII as \xNN.
-static void put_quoted(struct writer *w, const struct string *text) {
+static void put_quoted(struct writer *w, const struct jinja_string *text) {
     for (size_t i = 0; i < text->len && !w->status; ++i) {
         unsigned char c = (unsigned char)text->data[i];
         bool is_plain = c >= ' ' && c <= '~' && c != '\'' && c != '\\';
@@ -26,23 +26,23 @@ static void put_quoted(struct writer *w, const struct string *text) {
     }
 }
 
-static void put_expr(struct writer *w, const struct expr *expr);
+static void put_expr(struct writer *w, const struct jinja_expr *expr);
 
-static void put_const(struct writer *w, struct value value) {
+static void put_const(struct writer *w, struct jinja_value value) {
     char number[40];
     switch (value.type) {
-    case VALUE_NONE:
+    case JINJA_NONE:
         put(w, "none");
         break;
-    case VALUE_BOOL:
+    case JINJA_BOOL:
         put(w, value.boolean ? "true" : "false");
         break;
-    case VALUE_INT:
+    case JINJA_INT:
         snprintf(number, sizeof number, "%lld", (long long)value.integer);
         put(w, number);
         break;
-    case VALUE_FLOAT:
-        float_repr(value.number, number);
+    case JINJA_FLOAT:
+        jinja_float_repr(value.number, number);
         put(w, number);
         break;
     default:
@@ -52,7 +52,7 @@ static void put_const(struct writer *w, struct value value) {
     }
 }
 
-static void put_args(struct writer *w, const struct expr_args *args) {
+static void put_args(struct writer *w, const struct jinja_expr_args *args) {
     for (size_t i = 0; i < args->num_values; ++i) {
         put(w, " ");
         put_expr(w, args->values[i]);
@@ -74,7 +74,7 @@ static void put_args(struct writer *w, const struct expr_args *args) {
     put(w, ")");
 }
 
-static void put_operand(struct writer *w, const struct expr *operand) {
+static void put_operand(struct writer *w, const struct jinja_expr *operand) {
     put(w, " ");
     if (operand) {
         put_expr(w, operand);
@@ -83,8 +83,8 @@ static void put_operand(struct writer *w, const struct expr *operand) {
     }
 }
 
-static void put_concat(struct writer *w, const struct expr *expr) {
-    if (expr->type == EXPR_BINARY && expr->binary == OP_CONCAT) {
+static void put_concat(struct writer *w, const struct jinja_expr *expr) {
+    if (expr->type == JINJA_EXPR_BINARY && expr->binary == JINJA_OP_CONCAT) {
         put_concat(w, expr->left);
         put_concat(w, expr->right);
     } else {
@@ -92,7 +92,7 @@ static void put_concat(struct writer *w, const struct expr *expr) {
     }
 }
 
-static void put_compare(struct writer *w, const struct expr *expr) {
+static void put_compare(struct writer *w, const struct jinja_expr *expr) {
     static const char *const names[] = {" ==", " !=", " <", " <=", " >", " >=", " in", " notin"};
     put(w, "(cmp");
     put_operand(w, expr->left);
@@ -103,29 +103,29 @@ static void put_compare(struct writer *w, const struct expr *expr) {
     put(w, ")");
 }
 
-static void put_items(struct writer *w, const char *head, const struct expr *expr) {
+static void put_items(struct writer *w, const char *head, const struct jinja_expr *expr) {
     put(w, head);
     for (size_t i = 0; i < expr->list.num_items; ++i) put_operand(w, expr->list.items[i]);
     put(w, ")");
 }
 
 // (head left right), what is NULL left out.
-static void put_operator(struct writer *w, const char *head, const struct expr *left,
-                         const struct expr *right) {
+static void put_operator(struct writer *w, const char *head, const struct jinja_expr *left,
+                         const struct jinja_expr *right) {
     put(w, head);
     put_operand(w, left);
     if (right) put_operand(w, right);
     put(w, ")");
 }
 
-static void put_named(struct writer *w, const char *head, const struct expr *expr) {
+static void put_named(struct writer *w, const char *head, const struct jinja_expr *expr) {
     put(w, head);
     put_operand(w, expr->left);
     put(w, " ");
     put_name(w, expr->name);
 }
 
-static void put_slice(struct writer *w, const struct expr *expr) {
+static void put_slice(struct writer *w, const struct jinja_expr *expr) {
     put(w, "(slice");
     put_operand(w, expr->left);
     put_operand(w, expr->slice.start);
@@ -134,7 +134,7 @@ static void put_slice(struct writer *w, const struct expr *expr) {
     put(w, ")");
 }
 
-static void put_ternary(struct writer *w, const struct expr *expr) {
+static void put_ternary(struct writer *w, const struct jinja_expr *expr) {
     put(w, "(if");
     put_operand(w, expr->condition);
     put_operand(w, expr->left);
@@ -142,30 +142,30 @@ static void put_ternary(struct writer *w, const struct expr *expr) {
     put(w, ")");
 }
 
-static void put_expr(struct writer *w, const struct expr *expr) {
+static void put_expr(struct writer *w, const struct jinja_expr *expr) {
     static const char *const unary[] = {"(not", "(neg", "(pos"};
     static const char *const binary[] = {"(+", "(-", "(*", "(/", "(//", "(%", "(**"};
     switch (expr->type) {
-    case EXPR_CONST:
+    case JINJA_EXPR_CONST:
         put_const(w, expr->constant);
         break;
-    case EXPR_NAME:
+    case JINJA_EXPR_NAME:
         put_name(w, expr->name);
         break;
-    case EXPR_LIST:
+    case JINJA_EXPR_LIST:
         put_items(w, "(list", expr);
         break;
-    case EXPR_TUPLE:
+    case JINJA_EXPR_TUPLE:
         put_items(w, "(tuple", expr);
         break;
-    case EXPR_DICT:
+    case JINJA_EXPR_DICT:
         put_items(w, "(dict", expr);
         break;
-    case EXPR_UNARY:
+    case JINJA_EXPR_UNARY:
         put_operator(w, unary[expr->unary], expr->left, NULL);
         break;
-    case EXPR_BINARY:
-        if (expr->binary != OP_CONCAT) {
+    case JINJA_EXPR_BINARY:
+        if (expr->binary != JINJA_OP_CONCAT) {
             put_operator(w, binary[expr->binary], expr->left, expr->right);
             break;
         }
@@ -173,38 +173,38 @@ static void put_expr(struct writer *w, const struct expr *expr) {
         put_concat(w, expr);
         put(w, ")");
         break;
-    case EXPR_AND:
+    case JINJA_EXPR_AND:
         put_operator(w, "(and", expr->left, expr->right);
         break;
-    case EXPR_OR:
+    case JINJA_EXPR_OR:
         put_operator(w, "(or", expr->left, expr->right);
         break;
-    case EXPR_COMPARE:
+    case JINJA_EXPR_COMPARE:
         put_compare(w, expr);
         break;
-    case EXPR_TERNARY:
+    case JINJA_EXPR_TERNARY:
         put_ternary(w, expr);
         break;
-    case EXPR_ATTRIBUTE:
+    case JINJA_EXPR_ATTRIBUTE:
         put_named(w, "(.", expr);
         put(w, ")");
         break;
-    case EXPR_ITEM:
+    case JINJA_EXPR_ITEM:
         put_operator(w, "(item", expr->left, expr->right);
         break;
-    case EXPR_SLICE:
+    case JINJA_EXPR_SLICE:
         put_slice(w, expr);
         break;
-    case EXPR_CALL:
+    case JINJA_EXPR_CALL:
         put(w, "(call");
         put_operand(w, expr->left);
         put_args(w, &expr->args);
         break;
-    case EXPR_FILTER:
+    case JINJA_EXPR_FILTER:
         put_named(w, "(filter", expr);
         put_args(w, &expr->args);
         break;
-    case EXPR_TEST:
+    case JINJA_EXPR_TEST:
         put_named(w, "(test", expr);
         put_args(w, &expr->args);
         break;
@@ -213,17 +213,17 @@ static void put_expr(struct writer *w, const struct expr *expr) {
 
 // ---- statements ----
 
-static void put_target(struct writer *w, const struct target *target) {
-    if (target->type == TARGET_NAME) {
+static void put_target(struct writer *w, const struct jinja_target *target) {
+    if (target->type == JINJA_TARGET_NAME) {
         put_name(w, target->name);
         return;
     }
-    put(w, target->type == TARGET_TUPLE ? "(tuple" : "(ns ");
+    put(w, target->type == JINJA_TARGET_TUPLE ? "(tuple" : "(ns ");
     for (size_t i = 0; i < target->num_items; ++i) {
         put(w, " ");
         put_target(w, target->items[i]);
     }
-    if (target->type == TARGET_ATTRIBUTE) {
+    if (target->type == JINJA_TARGET_ATTRIBUTE) {
         put_name(w, target->name);
         put(w, " ");
         put_name(w, target->attribute);
@@ -231,15 +231,15 @@ static void put_target(struct writer *w, const struct target *target) {
     put(w, ")");
 }
 
-static void put_block(struct writer *w, const struct block *block);
+static void put_block(struct writer *w, const struct jinja_block *block);
 
-static void put_body(struct writer *w, const struct block *block) {
+static void put_body(struct writer *w, const struct jinja_block *block) {
     put(w, " (");
     put_block(w, block);
     put(w, "))");
 }
 
-static void put_if(struct writer *w, const struct stmt *stmt) {
+static void put_if(struct writer *w, const struct jinja_stmt *stmt) {
     put(w, "(if");
     for (size_t i = 0; i < stmt->if_.num_branches; ++i) {
         put(w, " (");
@@ -253,7 +253,7 @@ static void put_if(struct writer *w, const struct stmt *stmt) {
     put(w, ")");
 }
 
-static void put_for(struct writer *w, const struct for_stmt *loop) {
+static void put_for(struct writer *w, const struct jinja_for_stmt *loop) {
     put(w, loop->is_recursive ? "(for recursive " : "(for ");
     put_target(w, loop->target);
     put_operand(w, loop->iterable);
@@ -264,7 +264,7 @@ static void put_for(struct writer *w, const struct for_stmt *loop) {
     put_body(w, &loop->otherwise);
 }
 
-static void put_macro(struct writer *w, const struct macro_decl *macro) {
+static void put_macro(struct writer *w, const struct jinja_macro_decl *macro) {
     put(w, " (params");
     for (size_t i = 0; i < macro->num_params; ++i) {
         put(w, " ");
@@ -281,7 +281,7 @@ static void put_macro(struct writer *w, const struct macro_decl *macro) {
     put_body(w, &macro->body);
 }
 
-static void put_with(struct writer *w, const struct stmt *stmt) {
+static void put_with(struct writer *w, const struct jinja_stmt *stmt) {
     put(w, "(with");
     for (size_t i = 0; i < stmt->with.count; ++i) {
         put(w, " (");
@@ -292,81 +292,81 @@ static void put_with(struct writer *w, const struct stmt *stmt) {
     put_body(w, &stmt->body);
 }
 
-static void put_stmt(struct writer *w, const struct stmt *stmt) {
+static void put_stmt(struct writer *w, const struct jinja_stmt *stmt) {
     switch (stmt->type) {
-    case STMT_TEXT:
+    case JINJA_STMT_TEXT:
         break; // put_block's
-    case STMT_PRINT:
+    case JINJA_STMT_PRINT:
         put_operator(w, "(print", stmt->expr, NULL);
         break;
-    case STMT_IF:
+    case JINJA_STMT_IF:
         put_if(w, stmt);
         break;
-    case STMT_FOR:
+    case JINJA_STMT_FOR:
         put_for(w, stmt->loop);
         break;
-    case STMT_SET:
-    case STMT_SET_BLOCK:
+    case JINJA_STMT_SET:
+    case JINJA_STMT_SET_BLOCK:
         put(w, "(set ");
         put_target(w, stmt->target);
         put_operand(w, stmt->expr);
-        if (stmt->type == STMT_SET) {
+        if (stmt->type == JINJA_STMT_SET) {
             put(w, ")");
         } else {
             put_body(w, &stmt->body);
         }
         break;
-    case STMT_MACRO:
+    case JINJA_STMT_MACRO:
         put(w, "(macro ");
         put_name(w, stmt->macro->name);
         put_macro(w, stmt->macro);
         break;
-    case STMT_CALL:
+    case JINJA_STMT_CALL:
         put(w, "(callblock");
         put_operand(w, stmt->expr);
         put_macro(w, stmt->macro);
         break;
-    case STMT_FILTER:
+    case JINJA_STMT_FILTER:
         put(w, "(filterblock");
         put_operand(w, stmt->expr);
         put_body(w, &stmt->body);
         break;
-    case STMT_WITH:
+    case JINJA_STMT_WITH:
         put_with(w, stmt);
         break;
-    case STMT_GENERATION:
+    case JINJA_STMT_GENERATION:
         put(w, "(generation");
         put_body(w, &stmt->body);
         break;
-    case STMT_BLOCK:
+    case JINJA_STMT_BLOCK:
         put(w, "(block");
         put_body(w, &stmt->body);
         break;
-    case STMT_BREAK:
+    case JINJA_STMT_BREAK:
         put(w, "(break)");
         break;
-    case STMT_CONTINUE:
+    case JINJA_STMT_CONTINUE:
         put(w, "(continue)");
         break;
     }
 }
 
-static void put_block(struct writer *w, const struct block *block) {
+static void put_block(struct writer *w, const struct jinja_block *block) {
     for (size_t i = 0; i < block->num_stmts; ++i) {
         if (i > 0) put(w, " ");
-        if (block->stmts[i]->type != STMT_TEXT) {
+        if (block->stmts[i]->type != JINJA_STMT_TEXT) {
             put_stmt(w, block->stmts[i]);
             continue;
         }
         put(w, "'");
         put_quoted(w, block->stmts[i]->text);
-        while (i + 1 < block->num_stmts && block->stmts[i + 1]->type == STMT_TEXT)
+        while (i + 1 < block->num_stmts && block->stmts[i + 1]->type == JINJA_STMT_TEXT)
             put_quoted(w, block->stmts[++i]->text);
         put(w, "'");
     }
 }
 
-enum status ast_text(const struct block *block, struct buf *out, struct err *err) {
+enum status jinja_ast_text(const struct jinja_block *block, struct buf *out, struct err *err) {
     struct writer w = {.out = out, .err = err};
     put_block(&w, block);
     return w.status;

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "jinja/src/ast.h"
 
-MUST_USE enum status ast_text(const struct block *block, struct buf *out, struct err *err);
+MUST_USE enum status jinja_ast_text(const struct jinja_block *block, struct buf *out,
+                                    struct err *err);
 
 #endif

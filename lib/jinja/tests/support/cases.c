@@ -18,7 +18,7 @@ static const char variables_json[] =
 
 static enum status render(const char *expression, const json_t *variables, struct buf *out,
                           struct err *err) {
-    const struct template_render_options options = {
+    const struct jinja_render_options options = {
         .now = {.tm_year = 123,
                 .tm_mon = 10,
                 .tm_mday = 14,
@@ -30,16 +30,16 @@ static enum status render(const char *expression, const json_t *variables, struc
         .microsecond = 123456,
     };
     struct buf source = {0};
-    struct template *template = NULL;
+    struct jinja_template *template = NULL;
     assert_int_equal(buf_appendf(&source, NULL, "{{ %s }}", expression), OK);
-    enum status status = template_parse(&template, source.data, source.len, "t", err);
-    if (!status) status = template_render(template, variables, &options, out, err);
-    template_destroy(template);
+    enum status status = jinja_template_parse(&template, source.data, source.len, "t", err);
+    if (!status) status = jinja_template_render(template, variables, &options, out, err);
+    jinja_template_destroy(template);
     buf_fini(&source);
     return status;
 }
 
-static void check(const struct template_case *wanted, const json_t *variables) {
+static void check(const struct jinja_case *wanted, const json_t *variables) {
     struct buf out = {0};
     struct err err = {0};
     enum status status = render(wanted->expression, variables, &out, &err);
@@ -57,7 +57,7 @@ static void check(const struct template_case *wanted, const json_t *variables) {
     buf_fini(&out);
 }
 
-void template_cases_run(const struct template_case *cases, size_t num_cases) {
+void jinja_cases_run(const struct jinja_case *cases, size_t num_cases) {
     json_t *variables = json_loads(variables_json, 0, NULL);
     assert_non_null(variables);
     for (size_t i = 0; i < num_cases; i++) check(&cases[i], variables);

@@ -13,7 +13,7 @@ struct render_case {
 };
 
 // Parses and renders; *text is NUL-terminated, to be freed, and NULL after an error.
-enum status template_render_text(const char *source, char **text, struct err *err);
+enum status jinja_render_text(const char *source, char **text, struct err *err);
 // Print every case that is not as wanted, then fail the test.
 void assert_all_render(const struct render_case *cases, size_t count);
 void assert_all_fail(const struct render_case *cases, size_t count);

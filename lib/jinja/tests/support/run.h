@@ -6,22 +6,22 @@
 
 #include "jinja/src/run.h"
 
-enum { TEMPLATE_RUN_DOCUMENTS = 16 };
+enum { JINJA_RUN_DOCUMENTS = 16 };
 
-struct template_run {
-    struct run run;
+struct jinja_fixture {
+    struct jinja_run run;
     struct err err;
-    json_t *documents[TEMPLATE_RUN_DOCUMENTS]; // what values borrow from
+    json_t *documents[JINJA_RUN_DOCUMENTS]; // what values borrow from
     size_t num_documents;
 };
 
 // A generous budget; the fixture must stay where it is, since the run points into it.
-void template_run_init(struct template_run *fixture);
-void template_run_fini(struct template_run *fixture);
+void jinja_fixture_init(struct jinja_fixture *fixture);
+void jinja_fixture_fini(struct jinja_fixture *fixture);
 // The value that a JSON text is; a broken text or a value that cannot be made fails the test.
-struct value template_run_json(struct template_run *fixture, const char *json);
+struct jinja_value jinja_fixture_json(struct jinja_fixture *fixture, const char *json);
 // str(value) and repr(value), NUL-terminated, in the run's memory.
-const char *template_run_str(struct template_run *fixture, struct value value);
-const char *template_run_repr(struct template_run *fixture, struct value value);
+const char *jinja_fixture_str(struct jinja_fixture *fixture, struct jinja_value value);
+const char *jinja_fixture_repr(struct jinja_fixture *fixture, struct jinja_value value);
 
 #endif
