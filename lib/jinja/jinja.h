@@ -1,8 +1,8 @@
 /* Jinja2 templates: parsed once, rendered many times over a JSON object.
  *
  * The language is Jinja 3.1's as transformers sets it up for chat templates: trim_blocks and
- * lstrip_blocks are on, `break`, `continue` and `generation` blocks exist, and raise_exception, strftime_now and json.dumps behind `tojson` are there. README.md says what runs
- * and what is refused.
+ * lstrip_blocks are on, `break`, `continue` and `generation` blocks exist, raise_exception and
+ * strftime_now too, and `tojson` is json.dumps. README.md says what runs and what is refused.
  *
  * Trust: a template may be hostile. It sees its variables and `now`, and makes text. It has no files,
  * no environment, no clock, and cannot change a value. A render counts its memory, steps and depth

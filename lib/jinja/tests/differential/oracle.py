@@ -1,9 +1,22 @@
-"""Jinja2 set up as transformers sets it up (utils/chat_template_utils.py): what ours must equal."""
+"""Jinja2 set up as transformers sets it up (utils/chat_template_utils.py): what ours must equal.
+
+Importing this ends the program with 77 (skipped) where no Python with jinja2 is found."""
 import copy
 import datetime
 import json
+import os
+import sys
 
-import jinja2
+try:
+    import jinja2
+except ImportError:
+    # Debian's package belongs to Debian's own interpreter, which may not be the first in PATH.
+    system = "/usr/bin/python3"
+    if os.path.exists(system) and not os.environ.get("NANOVLLM_TEST_REEXEC"):
+        os.environ["NANOVLLM_TEST_REEXEC"] = "1"
+        os.execv(system, [system] + sys.argv)
+    print("skipped: no Python with jinja2 (Debian: python3-jinja2)")
+    sys.exit(77)
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
