@@ -48,7 +48,7 @@ static enum status render(const struct chat_template *chat_template,
     json_t *variables = NULL;
     enum status status = make_variables(chat_template, chat, &variables, err);
     if (!status) {
-        status = template_render(variant->template, variables, &chat->now.options, out, err);
+        status = jinja_template_render(variant->template, variables, &chat->now.options, out, err);
     }
     json_decref(variables);
     return status;
@@ -183,8 +183,8 @@ enum status chat_template_open(struct chat_template **out, const char *model, co
 
 void chat_template_close(struct chat_template *chat_template) {
     if (!chat_template) return;
-    template_destroy(chat_template->main.template);
-    template_destroy(chat_template->tool_use.template);
+    jinja_template_destroy(chat_template->main.template);
+    jinja_template_destroy(chat_template->tool_use.template);
     json_decref(chat_template->special_tokens);
     buf_fini(&chat_template->names);
     free(chat_template);
@@ -254,7 +254,8 @@ enum status chat_template_render_raw(const struct chat_template *chat_template,
         json_object_del(variables, "now");
         status = choose(chat_template, jread_get(variables, "tools") != NULL, &variant, err);
     }
-    if (!status) status = template_render(variant->template, variables, &now.options, out, err);
+    if (!status)
+        status = jinja_template_render(variant->template, variables, &now.options, out, err);
     json_decref(variables);
     return status;
 }

@@ -5,12 +5,12 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "jinja/jinja.h"
 #include "text/chat.h"
 #include "text/chat_messages.h"
-#include "text/template/template.h"
 
 struct chat_variant {
-    struct template *template; // NULL: the checkpoint has none of this name, or a broken one
+    struct jinja_template *template; // NULL: the checkpoint has none of this name, or a broken one
     struct err fault; // why it is broken; the sentence of every chat that needs it
     struct chat_forms forms;
 };

@@ -64,7 +64,7 @@ static bool take_fraction(struct cursor *c, int32_t *microsecond) {
     return c->at[-1] >= '0' && c->at[-1] <= '9';
 }
 
-static bool take_time(struct cursor *c, struct template_render_options *options) {
+static bool take_time(struct cursor *c, struct jinja_render_options *options) {
     struct tm *tm = &options->now;
     if (!take_number(c, 2, 0, 23, &tm->tm_hour) || !take(c, ':')) return false;
     if (!take_number(c, 2, 0, 59, &tm->tm_min)) return false;

@@ -2,10 +2,10 @@
 #ifndef TEXT_CHAT_NOW_H
 #define TEXT_CHAT_NOW_H
 
-#include "text/template/template.h"
+#include "jinja/jinja.h"
 
 struct chat_now {
-    struct template_render_options options; // tm_zone may point to `zone`: do not copy the struct
+    struct jinja_render_options options; // tm_zone may point to `zone`: do not copy the struct
     char zone[24];
 };
 

@@ -45,13 +45,13 @@ static enum status keep_fault(struct chat_variant *variant, enum status status,
 
 static enum status parse(struct chat_variant *variant, const char *source, size_t len,
                          const char *what, struct err *err) {
-    template_destroy(variant->template);
+    jinja_template_destroy(variant->template);
     *variant = (struct chat_variant){0};
     size_t valid = utf8_valid_prefix(source, len);
     if (valid < len) {
         return err_set(err, ERR_FORMAT, "%s is not UTF-8 text: byte %zu", what, valid);
     }
-    return template_parse(&variant->template, source, len, what, err);
+    return jinja_template_parse(&variant->template, source, len, what, err);
 }
 
 static enum status add_template(struct chat_template *chat_template, const char *name,

@@ -21,86 +21,18 @@ enum status unicode_flags_create(uint8_t **out, struct err *err) {
     return OK;
 }
 
-// How many bytes the character with this first byte has; 0 when it begins none. [*low, *high] is
-// what the second byte may be: it excludes overlong forms, surrogates and what is past U+10FFFF.
-static unsigned sequence_bytes(unsigned char lead, unsigned char *low, unsigned char *high) {
-    *low = 0x80;
-    *high = 0xbf;
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2) return 0;
-    if (lead < 0xe0) return 2;
-    if (lead < 0xf0) {
-        if (lead == 0xe0) *low = 0xa0;
-        if (lead == 0xed) *high = 0x9f;
-        return 3;
-    }
-    if (lead > 0xf4) return 0;
-    if (lead == 0xf0) *low = 0x90;
-    if (lead == 0xf4) *high = 0x8f;
-    return 4;
-}
-
-static bool all_ascii8(const char *text) {
-    uint64_t word;
-    memcpy(&word, text, sizeof word);
-    return (word & 0x8080808080808080u) == 0;
-}
-
-size_t utf8_valid_prefix(const char *text, size_t len) {
-    const unsigned char *bytes = (const unsigned char *)text;
-    size_t i = 0;
-    while (i < len) {
-        if (bytes[i] < 0x80) {
-            while (len - i >= 8 && all_ascii8(text + i)) i += 8;
-            while (i < len && bytes[i] < 0x80) i++;
-            continue;
-        }
-        unsigned char low, high;
-        unsigned size = sequence_bytes(bytes[i], &low, &high);
-        if (size == 0 || len - i < size || bytes[i + 1] < low || bytes[i + 1] > high) return i;
-        for (unsigned k = 2; k < size; k++) {
-            if ((bytes[i + k] & 0xc0) != 0x80) return i;
-        }
-        i += size;
-    }
-    return len;
-}
-
-size_t utf8_write(uint32_t c, char out[4]) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
-}
-
 // Adds one byte to `pending`. True: it was taken, and *complete tells whether the character is
 // whole now. False: it cannot go on like this.
 static bool pending_take(struct utf8_pending *pending, unsigned char byte, bool *complete) {
     unsigned char low, high;
     if (pending->len == 0) {
-        unsigned size = sequence_bytes(byte, &low, &high);
+        unsigned size = utf8_sequence_bytes(byte, &low, &high);
         if (size == 0) return false;
         pending->bytes[pending->len++] = byte;
         *complete = size == 1;
         return true;
     }
-    unsigned size = sequence_bytes(pending->bytes[0], &low, &high);
+    unsigned size = utf8_sequence_bytes(pending->bytes[0], &low, &high);
     if (pending->len > 1) {
         low = 0x80;
         high = 0xbf;
@@ -276,7 +208,7 @@ static enum status normalize_run(enum unicode_form form, const unsigned char *te
 static size_t find_checked(const uint8_t *flags, unsigned checked, unsigned lead,
                            const unsigned char *text, size_t len, size_t i) {
     while (i < len) {
-        if (len - i >= 8 && all_ascii8((const char *)text + i)) {
+        if (len - i >= 8 && utf8_is_ascii8((const char *)text + i)) {
             i += 8;
         } else if (text[i] < lead) {
             i++; // ASCII, or part of a character that is not touched

@@ -1,5 +1,4 @@
-/* Characters: UTF-8 checking, decoding and repair, the properties that patterns ask for, NFC and
- * NFKC.
+/* Characters: repair of broken UTF-8, the properties that patterns ask for, NFC and NFKC.
  *
  * Properties are of Unicode 16.0, from tables of ours instead of a library's, so that a text has the
  * same tokens on every machine: letters, numbers, white space, word characters, general categories,
@@ -17,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/utf8.h"
 
 enum {
     UNICODE_LETTER = 1, // \p{L}
@@ -32,32 +32,6 @@ enum {
 
 // One byte of flags per code point: *out is [UNICODE_END], the caller frees it.
 MUST_USE enum status unicode_flags_create(uint8_t **out, struct err *err);
-
-// Bytes before the first that is not UTF-8; len when all is.
-size_t utf8_valid_prefix(const char *text, size_t len);
-
-// The code point at `text`, which must be valid UTF-8; *size is its bytes.
-static inline uint32_t utf8_decode(const unsigned char *text, size_t *size) {
-    uint32_t lead = text[0];
-    if (lead < 0x80) {
-        *size = 1;
-        return lead;
-    }
-    if (lead < 0xe0) {
-        *size = 2;
-        return (lead & 0x1f) << 6 | (text[1] & 0x3fu);
-    }
-    if (lead < 0xf0) {
-        *size = 3;
-        return (lead & 0x0f) << 12 | (text[1] & 0x3fu) << 6 | (text[2] & 0x3fu);
-    }
-    *size = 4;
-    return (lead & 0x07) << 18 | (text[1] & 0x3fu) << 12 | (text[2] & 0x3fu) << 6 |
-           (text[3] & 0x3fu);
-}
-
-// Writes a code point below UNICODE_END that is not a surrogate; returns its bytes.
-size_t utf8_write(uint32_t code_point, char out[4]);
 
 // The start of a character whose end has not come yet. All-zero is empty.
 struct utf8_pending {

@@ -1,11 +1,13 @@
 # The rules behind check_layers, over all C files given as arguments.
-# A file's layer is the folder below src/; "public" is include/, "tests" is tests/ and examples/.
+# A file's layer is the folder below src/ or lib/; "public" is include/, "tests" is tests/, examples/
+# and the tests of a library in lib/.
 
 BEGIN {
     # layer -> the layers it may include beside itself
     allowed["public"] = ""
     allowed["base"] = ""
-    allowed["text"] = "base"
+    allowed["jinja"] = "base"
+    allowed["text"] = "jinja base"
     allowed["checkpoint"] = "base"
     allowed["backend"] = "base"
     allowed["comm"] = "backend base"
@@ -26,6 +28,7 @@ function layer_of_path(path,    parts) {
     split(path, parts, "/")
     if (parts[1] == "include") return "public"
     if (parts[1] == "src") return parts[2]
+    if (parts[1] == "lib" && parts[3] != "tests") return parts[2]
     return "tests"
 }
 
@@ -50,6 +53,9 @@ function check_include(target,    parts, to) {
         if (index(FILENAME, "src/backend/" parts[2] "/") != 1 && FILENAME != "src/backend/select.c")
             fault("\"" target "\" is private to its backend")
     }
+    # Of a library in lib/ others see the header that has its name.
+    if (target ~ /^jinja\// && target != "jinja/jinja.h" && index(FILENAME, "lib/jinja/") != 1)
+        fault("\"" target "\" is private to its library")
     # Scheduling is pure: nothing of devices, models or text.
     if (FILENAME ~ /^src\/engine\/(scheduler|block_manager)[^\/]*$/ && to != "base" && to != "engine")
         fault("the scheduler and the block manager may include only base and engine")
@@ -113,7 +119,7 @@ FNR == 1 {
     in_comment = 0
     function_start = 0
     last_printf = 0
-    if (layer != "tests" && !(layer in allowed)) fault("src/" layer " is not a known layer")
+    if (layer != "tests" && !(layer in allowed)) fault(FILENAME ~ /^lib\// ? "lib/" layer " is not a known library" : "src/" layer " is not a known layer")
 }
 
 { num_lines = FNR }
