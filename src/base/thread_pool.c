@@ -63,7 +63,8 @@ static bool enter_gate(struct thread_pool *pool) {
 
 static void leave_gate(struct thread_pool *pool) {
     unsigned gate = atomic_fetch_sub(&pool->gate, GATE_WORKER) - GATE_WORKER;
-    if (gate == 0 && atomic_load(&pool->caller_sleeping)) futex_wake(&pool->gate, 1, FUTEX_IN_PROCESS);
+    if (gate == 0 && atomic_load(&pool->caller_sleeping))
+        futex_wake(&pool->gate, 1, FUTEX_IN_PROCESS);
 }
 
 // Returns the epoch that replaced `seen`.
@@ -104,7 +105,8 @@ static void wait_gate(struct thread_pool *pool) {
     while ((gate = atomic_load(&pool->gate)) != 0) {
         if (futex_spin(&pool->gate, gate, pool->spin_seconds)) continue;
         atomic_store(&pool->caller_sleeping, true);
-        futex_wait(&pool->gate, gate, -1, FUTEX_IN_PROCESS); // returns at once when a worker left meanwhile
+        futex_wait(&pool->gate, gate, -1,
+                   FUTEX_IN_PROCESS); // returns at once when a worker left meanwhile
         atomic_store(&pool->caller_sleeping, false);
     }
 }

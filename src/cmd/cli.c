@@ -36,7 +36,8 @@ enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engi
     char path[FILE_PATH_MAX];
     struct nvllm_engine_options own = *options;
     const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
-    if (strcmp(own.worker_program, defaults.worker_program) == 0) own.worker_program = "/proc/self/exe";
+    if (strcmp(own.worker_program, defaults.worker_program) == 0)
+        own.worker_program = "/proc/self/exe";
     if (!own.cache_dir) own.cache_dir = user_cache(path, sizeof path - sizeof "/gemm.txt");
     struct nvllm_error error = {0};
     return cli_status(nvllm_engine_create(out, &own, &error), &error, err);

@@ -31,8 +31,9 @@ static int threads_of_rank(const struct nvllm_engine_options *options) {
 
 static enum status check_ranks(const struct engine_plan *plan, struct err *err) {
     if (plan->world_size == 1 || plan->backend->peers) return OK;
-    return err_set(err, ERR_UNSUPPORTED, "tensor_parallel_size is %u: the device %s runs a model alone",
-                   plan->world_size, plan->backend->name);
+    return err_set(err, ERR_UNSUPPORTED,
+                   "tensor_parallel_size is %u: the device %s runs a model alone", plan->world_size,
+                   plan->backend->name);
 }
 
 static enum status choose_backend(struct engine_plan *plan,

@@ -116,7 +116,8 @@ static const struct nvllm_param option_table[] = {
     {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, 64, NULL,
      "processes that share each layer of the model; default 1"},
     {"worker_program", NVLLM_PARAM_STRING, OPTION(worker_program), 0, 0, NULL,
-     "program that the other processes run: nanovllm of this version; default of the command: itself"},
+     "program that the other processes run: nanovllm of this version; default of the command: "
+     "itself"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;

@@ -67,10 +67,9 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
     if (is_whole && d->backend->fusion && d->backend->fusion->project_out(d->backend, &fused)) {
         return;
     }
-    d->backend->ops->linear(d->backend, &(struct linear_args){.linear = linear,
-                                                              .x = x,
-                                                              .out = compose_projected(pass),
-                                                              .rows = rows});
+    d->backend->ops->linear(
+        d->backend, &(struct linear_args){
+                        .linear = linear, .x = x, .out = compose_projected(pass), .rows = rows});
     compose_add_projected(pass);
 }
 

@@ -22,9 +22,8 @@ static struct share share_of(uint32_t total, uint32_t rank, uint32_t world_size)
     uint32_t unit = share_unit(total, world_size);
     uint64_t num_units = total / unit; // the last share takes the rest too
     uint32_t start = (uint32_t)(num_units * rank / world_size) * unit;
-    uint32_t end = rank + 1 == world_size
-                       ? total
-                       : (uint32_t)(num_units * (rank + 1) / world_size) * unit;
+    uint32_t end =
+        rank + 1 == world_size ? total : (uint32_t)(num_units * (rank + 1) / world_size) * unit;
     return (struct share){start, end - start};
 }
 
@@ -39,12 +38,13 @@ uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank,
 static enum status share_heads(struct decoder_shape *out, const struct model_config *c,
                                uint32_t rank, uint32_t world_size, struct err *err) {
     uint32_t heads = c->num_heads, kv_heads = c->num_kv_heads;
-    bool is_even = heads % world_size == 0 &&
-                   (kv_heads % world_size == 0 || world_size % kv_heads == 0);
+    bool is_even =
+        heads % world_size == 0 && (kv_heads % world_size == 0 || world_size % kv_heads == 0);
     if (!is_even) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%u attention heads on %u key/value heads cannot be shared evenly by %u ranks",
-                       heads, kv_heads, world_size);
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "%u attention heads on %u key/value heads cannot be shared evenly by %u ranks", heads,
+            kv_heads, world_size);
     }
     out->num_heads = heads / world_size;
     out->head_start = rank * out->num_heads;

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,8 @@ static struct nvllm_result *run_all(int32_t world_size, size_t *count) {
     static struct nvllm_request requests[8];
     struct nvllm_engine_options options = options_of(world_size);
     options.kv_cache_dtype = "float32";
-    options.cpu_isa = "scalar"; // nothing is rounded to bf16: a sum's order changes the last bits only
+    options.cpu_isa =
+        "scalar"; // nothing is rounded to bf16: a sum's order changes the last bits only
     for (size_t i = 0; i < 4; i++) params[i] = greedy_params(24);
     params[1].repetition_penalty = 1.3f;
     params[1].frequency_penalty = 0.2f;
@@ -143,7 +145,8 @@ static void check_lost(size_t rank, int signal_number, bool is_idle, const char 
     pid_t pids[8];
     assert_int_equal(children(pids, 8), 3);
     assert_int_equal(nvllm_engine_add_request(engine, &request, NULL, &error), NVLLM_OK);
-    while (!is_idle && num_events < 3) assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+    while (!is_idle && num_events < 3)
+        assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
     kill(pids[rank - 1], signal_number);
     enum nvllm_status status = NVLLM_OK;
     while (!status && nvllm_engine_has_unfinished(engine)) {

@@ -124,8 +124,7 @@ static enum status describe_end(const struct rank_group *group, uint32_t rank,
 }
 
 // Looks once at a worker: whether it has ended or was stopped. True: *err says which.
-static bool look_at(struct rank_group *group, uint32_t rank, enum status *status,
-                    struct err *err) {
+static bool look_at(struct rank_group *group, uint32_t rank, enum status *status, struct err *err) {
     struct worker *worker = &group->workers[rank];
     siginfo_t info = {0};
     if (!worker->pid) return false;
@@ -218,7 +217,8 @@ static enum status start_watch(struct rank_group *group, struct err *err) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&group->watch, NULL, watch_main, group);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error) return err_set(err, ERR_NOMEM, "no thread for the ranks: %s", c_locale_strerror(error));
+    if (error)
+        return err_set(err, ERR_NOMEM, "no thread for the ranks: %s", c_locale_strerror(error));
     group->is_watched = true;
     wait_started(group);
     return rank_group_check(group, err);
