@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/output_file.h"
 #include "base/suggest.h"
 #include "cmd/bench_report.h"
 #include "cmd/cli.h"
 #include "cmd/interrupt.h"
 #include "cmd/model_info.h"
-#include "cmd/output_file.h"
 
 struct bench {
     struct nvllm_engine_options engine_options;
