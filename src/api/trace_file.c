@@ -142,8 +142,8 @@ static void put_header(struct nvllm_trace_file *file, const struct nvllm_step_tr
 
 static void put_phase(struct nvllm_trace_file *file, uint64_t step, const char *name, double begin,
                       double end) {
-    const struct event event = {name,   "phase",             "X",              ENGINE,
-                                PHASES, microseconds(begin), microseconds(end)};
+    const struct event event = {
+        name, "phase", "X", ENGINE, PHASES, microseconds(begin), microseconds(end)};
     begin_event(file, &event);
     put_member(file, "\"step\":", step);
     put(file, "}}");

@@ -74,8 +74,7 @@ static void list_blocks(struct step_observer *observer, const struct block_manag
             .block_id = id,
             .changes = changes->flags[id] & ~(uint32_t)BLOCK_LISTED,
             .num_holders = block->ref_count,
-            .token_ids =
-                block->serial ? manager->tokens + (size_t)id * manager->block_size : NULL,
+            .token_ids = block->serial ? manager->tokens + (size_t)id * manager->block_size : NULL,
         };
     }
 }

@@ -12,7 +12,8 @@ static void watch_blocks(struct step_watch *w, const struct nvllm_step_trace *tr
         assert_true(id < trace->num_kv_blocks);
         assert_false(seen[id]);
         seen[id] = true;
-        bool is_new = block->changes & NVLLM_BLOCK_TAKEN, is_left = block->changes & NVLLM_BLOCK_LEFT;
+        bool is_new = block->changes & NVLLM_BLOCK_TAKEN,
+             is_left = block->changes & NVLLM_BLOCK_LEFT;
         bool is_held = block->changes & (NVLLM_BLOCK_HIT | NVLLM_BLOCK_SHARED);
         assert_true(w->num_calls == 0 || block->changes);
         if (block->num_holders > w->holders[id]) assert_true(!w->num_calls || is_new || is_held);
@@ -24,7 +25,8 @@ static void watch_blocks(struct step_watch *w, const struct nvllm_step_trace *tr
         w->holders[id] = block->num_holders;
         w->is_cached[id] = block->token_ids != NULL;
         for (int flag = 0; flag < 5; flag++) w->changes[flag] += block->changes >> flag & 1;
-        for (uint32_t t = 0; block->token_ids && !w->is_attached_late && t < trace->block_size; t++) {
+        for (uint32_t t = 0; block->token_ids && !w->is_attached_late && t < trace->block_size;
+             t++) {
             assert_int_equal(block->token_ids[t], w->slots[id * trace->block_size + t]);
         }
     }
@@ -72,8 +74,9 @@ static void watch_admission(struct step_watch *w, const struct nvllm_step_trace 
     seq->num_computed = item->first_position;
 }
 
+// `is_written`: slots that a token of this step went to.
 static void watch_item(struct step_watch *w, const struct nvllm_step_trace *trace,
-                       const struct nvllm_step_item *item) {
+                       const struct nvllm_step_item *item, bool is_written[WATCH_SLOTS_MAX]) {
     assert_true(item->sequence_id < WATCH_SEQS_MAX);
     assert_int_equal(item->request_id, item->sequence_id);
     struct watched_sequence *seq = &w->sequences[item->sequence_id];
@@ -85,8 +88,11 @@ static void watch_item(struct step_watch *w, const struct nvllm_step_trace *trac
     for (uint32_t i = 0; i < item->num_tokens; i++) {
         uint32_t position = item->first_position + i;
         if (position < seq->num_tokens) assert_int_equal(item->token_ids[i], seq->tokens[position]);
+        uint32_t slot = slot_of(trace, item, position);
+        assert_false(is_written[slot]);
+        is_written[slot] = true;
         seq->tokens[position] = item->token_ids[i];
-        w->slots[slot_of(trace, item, position)] = item->token_ids[i];
+        w->slots[slot] = item->token_ids[i];
     }
     // What it attends to is there: its own tokens, whoever computed them.
     uint32_t end = item->first_position + item->num_tokens;
@@ -123,12 +129,13 @@ void step_watch_call(const struct nvllm_step_trace *trace, void *user_data) {
     assert_true(trace->num_kv_blocks <= WATCH_BLOCKS_MAX);
     watch_times(w, &trace->times);
     uint32_t num_prefill_tokens = 0, num_decode_tokens = 0;
+    bool is_written[WATCH_SLOTS_MAX] = {false};
     for (uint32_t i = 0; i < trace->num_preempted; i++) {
         w->sequences[trace->preempted[i]].is_active = false;
     }
     for (uint32_t i = 0; i < trace->num_items; i++) {
         const struct nvllm_step_item *item = &trace->items[i];
-        watch_item(w, trace, item);
+        watch_item(w, trace, item, is_written);
         *(item->is_prefill ? &num_prefill_tokens : &num_decode_tokens) += item->num_tokens;
     }
     assert_int_equal(num_prefill_tokens, trace->num_prefill_tokens);

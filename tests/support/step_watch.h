@@ -20,7 +20,8 @@ struct watched_sequence {
 };
 
 struct step_watch {
-    bool is_attached_late; // the contents of slots are not known from the start: they are not checked
+    bool
+        is_attached_late; // the contents of slots are not known from the start: they are not checked
     uint32_t holders[WATCH_BLOCKS_MAX];
     bool is_cached[WATCH_BLOCKS_MAX];
     int32_t slots[WATCH_SLOTS_MAX]; // the token whose keys and values are there

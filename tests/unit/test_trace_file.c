@@ -244,7 +244,14 @@ static void test_a_limited_file_is_json(void **state) {
 
 enum { MANY = 60000 };
 
-// A step whose text does not fit the memory that is there at first.
+// Of a step whose text does not fit the memory that is there at first.
+static int32_t *many_ids(void) {
+    int32_t *ids = calloc(MANY, sizeof *ids);
+    assert_non_null(ids);
+    for (int32_t i = 0; i < MANY; i++) ids[i] = i;
+    return ids;
+}
+
 static enum status write_much(void *context, struct err *err) {
     struct nvllm_error error = {0};
     struct nvllm_trace_file *file = NULL;
@@ -262,11 +269,33 @@ static enum status write_much(void *context, struct err *err) {
 
 static void test_allocations_may_fail(void **state) {
     (void)state;
-    int32_t *ids = calloc(MANY, sizeof *ids);
-    assert_non_null(ids);
-    for (int32_t i = 0; i < MANY; i++) ids[i] = i;
+    int32_t *ids = many_ids();
     const struct alloc_sweep sweep = {.work = write_much, .context = ids};
     assert_true(alloc_sweep_run(&sweep) > 2);
+    free(ids);
+}
+
+// The step that found no memory is left out whole, and so are those after it.
+static void test_a_step_without_memory_leaves_json(void **state) {
+    const char *path = ((struct fixture *)*state)->path;
+    struct nvllm_trace_file *file = open_file(path);
+    put_step(file, step_at(1, 10, 20));
+    int32_t *ids = many_ids();
+    struct nvllm_step_item item = {.num_tokens = MANY, .token_ids = ids};
+    struct nvllm_step_trace trace = step_at(2, 30, 40);
+    trace.items = &item;
+    trace.num_items = 1;
+    alloc_hook_fail_at(1, false);
+    put_step(file, trace);
+    alloc_hook_disarm();
+    put_step(file, step_at(3, 50, 60));
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_trace_file_close(file, &error), NVLLM_ERR_NOMEM);
+    json_t *json = load(path);
+    assert_non_null(event_named(json, "step 1", 0));
+    assert_null(event_named(json, "step 2", 0));
+    assert_null(event_named(json, "step 3", 0));
+    json_decref(json);
     free(ids);
 }
 
@@ -279,6 +308,7 @@ int main(void) {
         cmocka_unit_test(test_a_full_disk_is_reported_at_close),
         cmocka_unit_test(test_a_limited_file_is_json),
         cmocka_unit_test(test_allocations_may_fail),
+        cmocka_unit_test(test_a_step_without_memory_leaves_json),
     };
     return cmocka_run_group_tests(tests, make_fixture, remove_fixture);
 }
