@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/sentence.h"
-#include "cmd/write_whole.h"
+#include "base/write_whole.h"
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
     // The public codes are ours under another name, in the same order.

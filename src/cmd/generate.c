@@ -11,6 +11,7 @@
 #include "cmd/generate_run.h"
 #include "cmd/interrupt.h"
 #include "cmd/stats_json.h"
+#include "cmd/trace.h"
 
 struct generate {
     struct nvllm_engine_options engine_options;
@@ -21,6 +22,7 @@ struct generate {
     struct request_defaults defaults;
     struct prompt_source source;
     struct output_file results, stats_file;
+    struct trace trace;
     int32_t times;
     struct progress progress;
     struct nvllm_engine *engine;
@@ -34,6 +36,8 @@ static const struct nvllm_param *own_option(size_t index) {
          "write results to a JSONL file, one object per line in input order; - is standard output"},
         {"stats", NVLLM_PARAM_STRING, offsetof(struct generate, stats), 0, 0, NULL,
          "write the engine's counters to a JSON file at the end; - is standard output"},
+        {"trace", NVLLM_PARAM_STRING, offsetof(struct generate, trace.path), 0, 0, NULL,
+         TRACE_HELP},
         {"times", NVLLM_PARAM_BOOL, offsetof(struct generate, times), 0, 1, NULL,
          "add each request's times to its line of --output; default false"},
     };
@@ -127,13 +131,14 @@ static enum status open_files(struct generate *g, struct err *err) {
         {"--chat-template", options->chat_template, false},
         {"--output", output, true},
         {"--stats", g->stats, true},
+        {"--trace", g->trace.path, true},
     };
     enum status status = file_uses_check(uses, ARRAY_LEN(uses), err);
     if (!status) status = file_uses_spare_model(output, options->model, err);
     if (!status && g->stats) status = file_uses_spare_model(g->stats, options->model, err);
     if (!status) status = output_file_open(&g->results, output, err);
     if (!status && g->stats) status = output_file_open(&g->stats_file, g->stats, err);
-    return status;
+    return status ? status : trace_open(&g->trace, options->model, err);
 }
 
 static enum status write_stats(struct generate *g, const struct generate_run *run, double seconds,
@@ -184,12 +189,15 @@ static int run_requests(struct generate *g, bool only_one) {
     interrupt_install();
     double start = clock_seconds();
     struct err err = {0};
-    enum status status = generate_run_execute(&run, &err);
+    enum status status = trace_begin(&g->trace, g->engine, &err);
+    if (!status) status = generate_run_execute(&run, &err);
     if (!status) status = write_stats(g, &run, clock_seconds() - start, &err);
     struct err close_err = {0};
     enum status close_status = output_file_close(&g->results, &close_err);
     if (!status && (status = close_status)) err = close_err;
     close_status = output_file_close(&g->stats_file, &close_err);
+    if (!status && (status = close_status)) err = close_err;
+    close_status = trace_close(&g->trace, g->engine, &close_err);
     if (!status && (status = close_status)) err = close_err;
     return status ? cli_error("%s", err.message) : report(&run);
 }
@@ -271,6 +279,7 @@ int cmd_generate(int argc, char **argv) {
     int exit_code;
     if (cli_parse(&options, argc, argv, &exit_code)) exit_code = generate(&g, &options);
     nvllm_engine_destroy(g.engine);
+    trace_abandon(&g.trace);
     prompt_source_close(&g.source);
     output_file_abandon(&g.results);
     output_file_abandon(&g.stats_file);

@@ -5,7 +5,7 @@
 #ifndef CMD_GENERATE_RUN_H
 #define CMD_GENERATE_RUN_H
 
-#include "cmd/output_file.h"
+#include "base/output_file.h"
 #include "cmd/progress.h"
 #include "cmd/prompt_source.h"
 #include "cmd/result_line.h"

@@ -7,8 +7,8 @@
 
 #include "base/buf.h"
 #include "base/suggest.h"
+#include "base/write_whole.h"
 #include "cmd/cli.h"
-#include "cmd/write_whole.h"
 
 static const struct cli_command commands[] = {
     {"generate", "complete prompts with a model", cmd_generate},

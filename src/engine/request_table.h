@@ -23,6 +23,7 @@ struct request {
     uint32_t counts_slot; // of the token counts (count_slots.h); 0: none
     uint32_t num_flights; // launched steps whose schedules point to its sequence
     bool has_ended; // its last event was delivered: it is freed when the last of them has landed
+    enum nvllm_finish_reason finish_reason; // since then
 
     // The inbox's, written under its mutex.
     bool is_ending; // its last event is being delivered

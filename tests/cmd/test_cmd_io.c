@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/output_file.h"
+#include "base/write_whole.h"
 #include "cmd/json_text.h"
 #include "cmd/line_reader.h"
-#include "cmd/output_file.h"
 #include "cmd/progress.h"
-#include "cmd/write_whole.h"
 #include "support/cmocka_all.h"
 
 // A pipe that has `text` in it and is closed: what a test writes fits its 64 KiB.

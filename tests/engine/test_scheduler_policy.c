@@ -272,6 +272,38 @@ static void test_the_least_important_is_preempted(void **state) {
     fixture_fini(&f);
 }
 
+// While steps overlap: the last token of `first` is still being sampled, and `last` gives its blocks back
+// for want of one more. Nothing is left to run, so the next schedule with items tells of it.
+static void test_preemption_of_an_empty_schedule_is_told_by_the_next(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.max_num_batched_tokens = 2, .num_blocks = 5});
+    struct sequence *first = fixture_add(&f, 0, 2, 8), *last = fixture_add(&f, 100, 12, 1);
+    while (!sequence_is_full(first)) {
+        fixture_schedule(&f);
+        assert_int_equal(f.schedule.num_preempted, 0);
+        scheduler_advance(f.scheduler);
+        if (first->has_pending_token) scheduler_resolve_token(f.scheduler, first, 7);
+        if (sequence_num_uncomputed(first) == 0) scheduler_append_pending(f.scheduler, first, 0);
+    }
+    for (fixture_schedule(&f); f.schedule.num_items; fixture_schedule(&f)) {
+        assert_int_equal(f.schedule.num_preempted, 0); // it goes on in its last block
+        scheduler_advance(f.scheduler);
+    }
+    assert_int_equal(last->status, SEQUENCE_WAITING);
+    scheduler_finish(f.scheduler, first);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule.num_items, 1);
+    assert_true(f.schedule.items[0].is_admitted);
+    assert_int_equal(f.schedule.num_preempted, 1);
+    assert_int_equal(f.schedule.preempted[0], last->id);
+    scheduler_advance(f.scheduler);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule.num_preempted, 0);
+    assert_false(f.schedule.items[0].is_admitted);
+    fixture_fini(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixed_step_is_decodes_then_chunks_then_waiting),
@@ -287,6 +319,7 @@ int main(void) {
         cmocka_unit_test(test_prefill_first_reserves_nothing),
         cmocka_unit_test(test_lower_priorities_are_admitted_first),
         cmocka_unit_test(test_the_least_important_is_preempted),
+        cmocka_unit_test(test_preemption_of_an_empty_schedule_is_told_by_the_next),
     };
     return cmocka_run_group_tests_name("scheduler_policy", tests, NULL, NULL);
 }

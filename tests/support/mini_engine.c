@@ -90,7 +90,7 @@ static void step(struct mini_engine *e) {
     const struct sample_result *results = NULL;
     struct model_runner_times times = {0};
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
-    check(model_runner_wait(e->runner, 0, &results, &times, &err), &err);
+    check(model_runner_wait(e->runner, 0, &results, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
     if (num_logits) {
         check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);

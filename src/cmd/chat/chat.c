@@ -12,9 +12,11 @@
 #include "cmd/chat/history.h"
 #include "cmd/chat/signals.h"
 #include "cmd/cli.h"
+#include "cmd/file_uses.h"
 #include "cmd/line_reader.h"
 #include "cmd/model_info.h"
 #include "cmd/request_chat.h"
+#include "cmd/trace.h"
 
 struct chat {
     struct nvllm_engine_options engine_options;
@@ -28,6 +30,7 @@ struct chat {
     struct chat_session session;
     struct chat_command_context commands;
     struct chat_entry entry;
+    struct trace trace;
     bool failed; // a turn or command did; told already
 };
 
@@ -47,6 +50,7 @@ static const struct nvllm_param *own_option(size_t index) {
          "reads and keeps the lines entered at the prompt; default on"},
         {"color", NVLLM_PARAM_BOOL, offsetof(struct chat, color), 0, 1, NULL,
          "dims thinking on a terminal; default on, unless NO_COLOR is set"},
+        {"trace", NVLLM_PARAM_STRING, offsetof(struct chat, trace.path), 0, 0, NULL, TRACE_HELP},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
@@ -387,9 +391,20 @@ static bool wants_color(const struct chat *chat) {
     return chat->output.terminal && chat->color && has_escapes() && !(no_color && *no_color);
 }
 
+static enum status open_trace(struct chat *chat, struct err *err) {
+    const struct file_use uses[] = {
+        {"--load", chat->load, false},
+        {"--chat-template", chat->engine_options.chat_template, false},
+        {"--trace", chat->trace.path, true},
+    };
+    enum status status = file_uses_check(uses, ARRAY_LEN(uses), err);
+    return status ? status : trace_open(&chat->trace, chat->engine_options.model, err);
+}
+
 static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
     enum status status = begin_messages(chat, err);
     if (!status) status = chat_output_init(&chat->output, err);
+    if (!status) status = open_trace(chat, err);
     if (status) return status;
     tell_loading(chat, true);
     status = load_engine(chat, err);
@@ -407,7 +422,15 @@ static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
                                       .model = chat->engine_options.model,
                                       .chat_template = chat->engine_options.chat_template,
                                       .kwargs = chat->kwargs};
-    return chat_signals_install(at_prompt, err);
+    status = trace_begin(&chat->trace, chat->engine, err);
+    return status ? status : chat_signals_install(at_prompt, err);
+}
+
+// The turns, wherever they come from.
+static int talk(struct chat *chat, const char *message, bool at_prompt) {
+    if (message && strcmp(message, "-") == 0) return run_stdin(chat);
+    if (message) return run_one(chat, message, strlen(message));
+    return at_prompt ? run_prompt(chat) : run_lines(chat);
 }
 
 static int chat_run(struct chat *chat, const struct options *options) {
@@ -427,9 +450,9 @@ static int chat_run(struct chat *chat, const struct options *options) {
     }
     if (!status) status = start(chat, at_prompt, &err);
     if (status) return cli_error("%s", err.message);
-    if (message && strcmp(message, "-") == 0) return run_stdin(chat);
-    if (message) return run_one(chat, message, strlen(message));
-    return at_prompt ? run_prompt(chat) : run_lines(chat);
+    int exit_code = talk(chat, message, at_prompt);
+    status = trace_close(&chat->trace, chat->engine, &err);
+    return status ? cli_error("%s", err.message) : exit_code;
 }
 
 int cmd_chat(int argc, char **argv) {
@@ -456,6 +479,7 @@ int cmd_chat(int argc, char **argv) {
     int exit_code;
     if (cli_parse(&options, argc, argv, &exit_code)) exit_code = chat_run(&chat, &options);
     nvllm_engine_destroy(chat.engine);
+    trace_abandon(&chat.trace);
     chat_session_fini(&chat.session);
     chat_output_fini(&chat.output);
     chat_entry_fini(&chat.entry);
