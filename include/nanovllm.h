@@ -105,6 +105,8 @@ struct nvllm_sampling_params {
     int32_t max_tokens; // >= 1 generated tokens; default 256
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
+    int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
+        // ones go by arrival; default 0
     int64_t seed; // -1 = from the engine's seed and the request's number; else >= 0
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
@@ -120,7 +122,7 @@ struct nvllm_sampling_params {
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, -1, -1,     \
+            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, -1, 0, -1,  \
             NULL, 0, NULL, 0, NULL, 0, NULL                                                        \
     }
 
@@ -404,7 +406,8 @@ NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 // ---- engine: any thread ----
 
 // Copies everything in `request`, makes its prompt's token ids and allocates all that it will need,
-// on the caller's thread. The next step takes it in; requests run in the order of their ids. A request
+// on the caller's thread. The next step takes it in; requests run in the order of their priority, then
+// of their ids. A request
 // that can never run (empty, too long for max_model_len or for the whole KV cache, a bad parameter or
 // token id) is refused with a sentence. NVLLM_ERR_CAPACITY: too many requests wait (max_num_waiting,
 // max_waiting_tokens), or the engine is draining. NVLLM_ERR_DEVICE: the engine has failed.

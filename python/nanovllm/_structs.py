@@ -59,6 +59,7 @@ class SamplingStruct(Structure):
         ("max_tokens", c_int32),
         ("ignore_eos", c_int32),
         ("logprobs", c_int32),
+        ("priority", c_int32),
         ("seed", c_int64),
         ("stop_token_ids", POINTER(c_int32)),
         ("num_stop_token_ids", c_size_t),

@@ -51,6 +51,8 @@ class SamplingParams:
     """Token id -> what is added to its logit, -100 to 100; -inf bans the token."""
     logprobs: int | None = None
     """Log-probabilities of each token and of this many likeliest ones, 0 to 20; None: none."""
+    priority: int = 0
+    """Requests with a lower one run first and are preempted last; equal ones in order of arrival."""
     n: int = 1
     """Completions per prompt, 1 to 1024. The one with index i has the seed `seed + i`."""
 

@@ -38,6 +38,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                              engine->plan.scheduler.block_size, salt, err);
     if (status) return status;
     request->seq->user = request;
+    request->seq->priority = params->priority;
     request->on_event = in->on_event;
     request->user_data = in->user_data;
     request->finish_event_only = in->finish_event_only != 0;

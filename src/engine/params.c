@@ -47,6 +47,8 @@ static const struct nvllm_param sampling_table[] = {
     {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
      "log-probabilities of each token and of this many best ones, before temperature and "
      "penalties; -1 is none; default -1"},
+    {"priority", NVLLM_PARAM_INT, SAMPLING(priority), INT32_MIN, INT32_MAX, NULL,
+     "requests with a lower one run first and are preempted last; default 0"},
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
      "of the random numbers, -1 is from the engine's seed and the request's number; default -1"},
     {"stop_token_ids", NVLLM_PARAM_IDS, SAMPLING(stop_token_ids), 0, INT32_MAX, NULL,

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from conftest import ANSWER, EOS, QUESTION, same_ids
+from conftest import ANSWER, EOS, MODEL, QUESTION, same_ids, small
 from nanovllm import LLM, SamplingParams, _library
 from nanovllm.sampling_params import _DEFAULTS
 
@@ -173,6 +173,18 @@ def test_logprobs_are_of_each_token(llm: LLM) -> None:
 def test_logprobs_of_the_chosen_token_alone(llm: LLM) -> None:
     rows = llm.generate([QUESTION], greedy(logprobs=0), False)[0]["logprobs"]
     assert all(len(row) == 1 for row in rows)
+
+
+def test_a_lower_priority_runs_first() -> None:
+    with LLM(MODEL, **small(max_num_seqs=1)) as llm:
+        ids = [
+            llm.add_request("a", SamplingParams(0, 2, True, priority=priority))
+            for priority in (0, 1, -1, 0)
+        ]
+        ended = []
+        while not llm.is_finished():
+            ended += [seq_id for seq_id, _ in llm.step()[0]]
+    assert ended == [ids[2], ids[0], ids[3], ids[1]]
 
 
 def test_n_completions_of_a_prompt(own: LLM) -> None:

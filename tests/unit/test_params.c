@@ -20,13 +20,32 @@ static void set_ok(struct nvllm_sampling_params *params, const char *name, const
     }
 }
 
+static size_t type_size(enum nvllm_param_type type) {
+    if (type == NVLLM_PARAM_INT64 || type == NVLLM_PARAM_DOUBLE) return 8;
+    if (type == NVLLM_PARAM_INT || type == NVLLM_PARAM_FLOAT || type == NVLLM_PARAM_BOOL) return 4;
+    return sizeof(void *);
+}
+
+// Field by field: the padding between them may be anything.
+static void assert_defaults(const struct nvllm_sampling_params *params) {
+    const struct nvllm_param *param;
+    for (size_t i = 0; (param = params_sampling(i)); i++) {
+        const char *field = (const char *)params + param->offset;
+        const char *want = (const char *)&sampling_init + param->offset;
+        if (memcmp(field, want, type_size(param->type)) != 0) fail_msg("%s", param->name);
+    }
+    assert_int_equal(params->struct_size, sampling_init.struct_size);
+    assert_int_equal(params->num_stop_token_ids + params->num_stop + params->num_logit_bias, 0);
+    assert_null(params->owned);
+}
+
 // Refused with exactly this sentence, and the parameters are as before.
 static void set_refused(const char *name, const char *value, const char *sentence) {
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     struct err err = {0};
     assert_int_equal(params_set_sampling(&params, name, value, &err), ERR_INVALID);
     assert_string_equal(err.message, sentence);
-    assert_memory_equal(&params, &sampling_init, sizeof params);
+    assert_defaults(&params);
 }
 
 static void option_ok(struct nvllm_engine_options *options, const char *name, const char *value) {
@@ -43,12 +62,6 @@ static void option_refused(const char *name, const char *value, const char *sent
     assert_int_equal(params_set_engine_option(&options, name, value, &err), ERR_INVALID);
     assert_string_equal(err.message, sentence);
     assert_memory_equal(&options, &options_init, sizeof options);
-}
-
-static size_t type_size(enum nvllm_param_type type) {
-    if (type == NVLLM_PARAM_INT64 || type == NVLLM_PARAM_DOUBLE) return 8;
-    if (type == NVLLM_PARAM_INT || type == NVLLM_PARAM_FLOAT || type == NVLLM_PARAM_BOOL) return 4;
-    return sizeof(void *);
 }
 
 static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t count,
@@ -71,7 +84,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 
 static void test_tables_are_sound(void **state) {
     (void)state;
-    check_table(params_sampling, 14, sizeof(struct nvllm_sampling_params));
+    check_table(params_sampling, 15, sizeof(struct nvllm_sampling_params));
     check_table(params_engine_option, 25, sizeof(struct nvllm_engine_options));
 }
 
@@ -88,6 +101,7 @@ static void test_sets_every_number(void **state) {
     set_ok(&params, "max_tokens", "2147483647");
     set_ok(&params, "ignore_eos", "true");
     set_ok(&params, "logprobs", "20");
+    set_ok(&params, "priority", "-2147483648");
     set_ok(&params, "seed", "9223372036854775807");
     assert_true(params.temperature == 0.7f);
     assert_true(params.top_p == 1.0f);
@@ -99,6 +113,7 @@ static void test_sets_every_number(void **state) {
     assert_int_equal(params.max_tokens, INT32_MAX);
     assert_int_equal(params.ignore_eos, 1);
     assert_int_equal(params.logprobs, 20);
+    assert_int_equal(params.priority, INT32_MIN);
     assert_true(params.seed == INT64_MAX);
     assert_null(params.owned); // numbers need no memory
 }
@@ -133,6 +148,8 @@ static void test_refuses_numbers_with_a_sentence(void **state) {
     set_refused("max_tokens", "true", "max_tokens is true, want an integer from 1 to 2147483647");
     set_refused("max_tokens", "\"5\"", "max_tokens is \"5\", want an integer from 1 to 2147483647");
     set_refused("max_tokens", "[5]", "max_tokens is [5], want an integer from 1 to 2147483647");
+    set_refused("priority", "2147483648",
+                "priority is 2147483648, want an integer from -2147483648 to 2147483647");
     set_refused("logprobs", "21", "logprobs is 21, want an integer from -1 to 20");
     set_refused("seed", "-2", "seed is -2, want an integer from -1 to 9223372036854775807");
     set_refused("temperature", "-0.1", "temperature is -0.1, want a number from 0 to 100");
@@ -195,16 +212,17 @@ static void test_null_is_the_default_again(void **state) {
         {"logprobs", "5"},      {"frequency_penalty", "1"},
         {"seed", "5"},          {"stop_token_ids", "[1, 2]"},
         {"stop", "END"},        {"logit_bias", "{\"5\": 1}"},
+        {"priority", "5"},
     };
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     for (size_t i = 0; i < ARRAY_LEN(values); i++) set_ok(&params, values[i][0], values[i][1]);
     for (size_t i = 0; i < ARRAY_LEN(values); i++) set_ok(&params, values[i][0], " null ");
     void *owned = params.owned;
     params.owned = NULL;
-    assert_memory_equal(&params, &sampling_init, sizeof params);
+    assert_defaults(&params);
     params.owned = owned;
     params_fini_sampling(&params);
-    assert_memory_equal(&params, &sampling_init, sizeof params);
+    assert_defaults(&params);
 }
 
 static void test_stop_takes_a_string_or_a_list(void **state) {
