@@ -103,6 +103,8 @@ struct nvllm_sampling_params {
     float presence_penalty; // [-2, 2]; default 0
     float frequency_penalty; // [-2, 2]; default 0
     int32_t max_tokens; // >= 1 generated tokens; default 256
+    int32_t min_tokens; // the first so many neither end the output nor are looked at for stop
+        // strings; at most max_tokens; default 0
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
     int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
@@ -122,8 +124,8 @@ struct nvllm_sampling_params {
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, -1, 0, -1,  \
-            NULL, 0, NULL, 0, NULL, 0, NULL                                                        \
+            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 0, -1, 0,   \
+            -1, NULL, 0, NULL, 0, NULL, 0, NULL                                                    \
     }
 
 // ---- engine options ----

@@ -57,6 +57,7 @@ class SamplingStruct(Structure):
         ("presence_penalty", c_float),
         ("frequency_penalty", c_float),
         ("max_tokens", c_int32),
+        ("min_tokens", c_int32),
         ("ignore_eos", c_int32),
         ("logprobs", c_int32),
         ("priority", c_int32),

@@ -51,6 +51,8 @@ class SamplingParams:
     """Token id -> what is added to its logit, -100 to 100; -inf bans the token."""
     logprobs: int | None = None
     """Log-probabilities of each token and of this many likeliest ones, 0 to 20; None: none."""
+    min_tokens: int = 0
+    """The first so many tokens are no EOS or stop token, and are not looked at for stop strings."""
     priority: int = 0
     """Requests with a lower one run first and are preempted last; equal ones in order of arrival."""
     n: int = 1

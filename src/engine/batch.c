@@ -102,7 +102,7 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
         h.num_biases += sampling->row.bias_count;
-        h.num_masks += sampling->mask != NULL;
+        h.num_masks += token_mask_is_needed(&sampling->mask, sequence_num_generated(item->seq));
     }
     return h;
 }
@@ -148,9 +148,8 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
         memcpy(a->biases + tail->bias, sampling->biases, out->bias_count * sizeof *a->biases);
         tail->bias += out->bias_count;
     }
-    if (!sampling->mask) return;
-    memcpy(a->masks + (size_t)tail->mask * tail->mask_words, sampling->mask,
-           tail->mask_words * sizeof *a->masks);
+    if (!token_mask_is_needed(&sampling->mask, out->draw)) return;
+    token_mask_write(&sampling->mask, out->draw, a->masks + (size_t)tail->mask * tail->mask_words);
     out->mask = ++tail->mask; // counted from 1
 }
 

@@ -18,15 +18,20 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                                 const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                 struct err *err) {
     enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
-                                       engine->plan.config.vocab_size, err);
+                                       &engine->plan.config, err);
     if (status) return status;
     const struct nvllm_sampling_params *params = &request->sampling.params;
     if (params->num_stop && !engine->tokenizer) {
         return err_set(err, ERR_INVALID,
                        "stop strings need the tokenizer, which skip_tokenizer_init left out");
     }
-    status = output_text_init(&request->text, engine->tokenizer, params->stop, params->num_stop,
-                              in->keep_special_tokens != 0, err);
+    const struct output_text_options text = {
+        .stops = params->stop,
+        .num_stops = params->num_stop,
+        .min_tokens = (uint32_t)params->min_tokens,
+        .keep_special = in->keep_special_tokens != 0,
+    };
+    status = output_text_init(&request->text, engine->tokenizer, &text, err);
     if (status) return status;
     size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
     if ((status = buf_reserve(&request->piece, piece, err))) return status;

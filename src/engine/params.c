@@ -42,6 +42,10 @@ static const struct nvllm_param sampling_table[] = {
      "subtracted from a token's logit for each time it was generated; default 0"},
     {"max_tokens", NVLLM_PARAM_INT, SAMPLING(max_tokens), 1, INT32_MAX, NULL,
      "tokens to generate at most; default 256"},
+    {"min_tokens", NVLLM_PARAM_INT, SAMPLING(min_tokens), 0, INT32_MAX, NULL,
+     "tokens before the output may end by itself: no EOS or stop token among them, and no stop "
+     "string "
+     "is looked for; default 0"},
     {"ignore_eos", NVLLM_PARAM_BOOL, SAMPLING(ignore_eos), 0, 1, NULL,
      "go on after the model's end-of-sequence token; default false"},
     {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,

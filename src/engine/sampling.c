@@ -27,6 +27,10 @@ static enum status resolve(struct nvllm_sampling_params *params,
     // What the user gave has passed: a fault now is in the model's defaults.
     status = params_check_sampling(params, err);
     if (status) return err_prefix(err, status, "default of the model");
+    if (params->min_tokens > params->max_tokens) {
+        return err_set(err, ERR_INVALID, "min_tokens is %d, more than max_tokens %d",
+                       params->min_tokens, params->max_tokens);
+    }
     return OK;
 }
 
@@ -149,24 +153,26 @@ static enum status init_biases(struct sampling *out, struct err *err) {
 }
 
 enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
-                          const struct generation_config *model_defaults, uint32_t vocab_size,
-                          struct err *err) {
+                          const struct generation_config *model_defaults,
+                          const struct model_config *config, struct err *err) {
     static const struct nvllm_sampling_params unset = NVLLM_SAMPLING_PARAMS_INIT;
     static const struct generation_config no_defaults;
     *out = (struct sampling){0};
     struct nvllm_sampling_params resolved = params ? *params : unset;
     enum status status = resolve(&resolved, model_defaults ? model_defaults : &no_defaults, err);
     if (status) return status;
-    status = check_ids(&resolved, vocab_size, err);
+    status = check_ids(&resolved, config->vocab_size, err);
     if (status) return status;
     out->params = resolved;
     status = copy_lists(out, err);
     if (status) goto fail;
-    fill_row(out, vocab_size);
+    fill_row(out, config->vocab_size);
     out->has_penalties = out->params.repetition_penalty != 1.0f ||
                          out->params.presence_penalty != 0.0f ||
                          out->params.frequency_penalty != 0.0f;
     status = init_biases(out, err);
+    if (status) goto fail;
+    status = token_mask_init(&out->mask, &out->params, config, err);
     if (status) goto fail;
     return OK;
 
@@ -181,7 +187,7 @@ void sampling_fini(struct sampling *sampling) {
     free(sampling->stops);
     free(sampling->logit_bias);
     free(sampling->biases);
-    free(sampling->mask);
+    token_mask_fini(&sampling->mask);
     *sampling = (struct sampling){0};
 }
 

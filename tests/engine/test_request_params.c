@@ -13,6 +13,19 @@ static void run(struct nvllm_engine *engine) {
     }
 }
 
+// The one token that a text is.
+static int32_t token_of(struct nvllm_engine *engine, const char *text) {
+    int32_t *ids = NULL;
+    size_t num_ids = 0;
+    assert_int_equal(nvllm_tokenizer_encode(nvllm_engine_tokenizer(engine), text, strlen(text), 0,
+                                            NULL, &ids, &num_ids, NULL),
+                     NVLLM_OK);
+    assert_int_equal(num_ids, 1);
+    int32_t id = ids[0];
+    nvllm_free(ids);
+    return id;
+}
+
 enum { ORDER_MAX = 8 };
 
 struct order {
@@ -50,9 +63,42 @@ static void test_requests_run_by_priority_then_arrival(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// The answer to QUESTION is 12 tokens and EOS.
+static void test_min_tokens_keep_a_request_from_ending(void **state) {
+    struct nvllm_sampling_params params = greedy_params(60);
+    const int32_t stop_ids[] = {token_of(*state, " =")};
+    const char *stops[] = {"37"};
+    for (int which = 0; which < 3; which++) { // EOS, a stop token, a stop string
+        params.num_stop_token_ids = which == 1;
+        params.stop_token_ids = stop_ids;
+        params.num_stop = which == 2;
+        params.stop = stops;
+        params.min_tokens = 0;
+        const struct nvllm_request request = text_request(QUESTION, &params);
+        struct nvllm_result *result = generate_one(*state, &request);
+        assert_int_equal(result->finish_reason, NVLLM_FINISH_STOP);
+        size_t length = result->num_tokens;
+        nvllm_results_free(result, 1);
+        params.min_tokens = (int32_t)length - 1; // changes nothing
+        result = generate_one(*state, &request);
+        assert_int_equal(result->num_tokens, length);
+        nvllm_results_free(result, 1);
+        params.min_tokens = (int32_t)length;
+        result = generate_one(*state, &request);
+        assert_true(result->num_tokens > length);
+        for (size_t i = 0; i < length; i++) {
+            assert_int_not_equal(result->token_ids[i], 4091); // EOS
+            if (which == 1) assert_int_not_equal(result->token_ids[i], stop_ids[0]);
+        }
+        if (which == 2) assert_memory_equal(result->text, "37 + 58", 7);
+        nvllm_results_free(result, 1);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_run_by_priority_then_arrival),
+        cmocka_unit_test(test_min_tokens_keep_a_request_from_ending),
     };
     return cmocka_run_group_tests(tests, open_shared_engine, close_shared_engine);
 }

@@ -154,6 +154,14 @@ def test_stop_token_ids_end_and_are_kept(llm: LLM) -> None:
     assert output["text"] == "37 + 58 ="
 
 
+def test_min_tokens_keep_an_answer_from_ending(llm: LLM) -> None:
+    length = len(llm.generate([QUESTION], greedy(), False)[0]["token_ids"])
+    output = llm.generate([QUESTION], greedy(min_tokens=length), False)[0]
+    assert EOS not in output["token_ids"][:length]
+    with pytest.raises(ValueError, match="min_tokens is 61, more than max_tokens 60"):
+        llm.generate([QUESTION], greedy(min_tokens=61), False)
+
+
 def test_a_bias_of_minus_infinity_bans(llm: LLM) -> None:
     params = SamplingParams(0, 12, logit_bias={EOS: float("-inf")})
     output = llm.generate([QUESTION], params, False)[0]

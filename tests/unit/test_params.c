@@ -84,7 +84,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 
 static void test_tables_are_sound(void **state) {
     (void)state;
-    check_table(params_sampling, 15, sizeof(struct nvllm_sampling_params));
+    check_table(params_sampling, 16, sizeof(struct nvllm_sampling_params));
     check_table(params_engine_option, 25, sizeof(struct nvllm_engine_options));
 }
 
@@ -102,6 +102,7 @@ static void test_sets_every_number(void **state) {
     set_ok(&params, "ignore_eos", "true");
     set_ok(&params, "logprobs", "20");
     set_ok(&params, "priority", "-2147483648");
+    set_ok(&params, "min_tokens", "2147483647");
     set_ok(&params, "seed", "9223372036854775807");
     assert_true(params.temperature == 0.7f);
     assert_true(params.top_p == 1.0f);
@@ -114,6 +115,7 @@ static void test_sets_every_number(void **state) {
     assert_int_equal(params.ignore_eos, 1);
     assert_int_equal(params.logprobs, 20);
     assert_int_equal(params.priority, INT32_MIN);
+    assert_int_equal(params.min_tokens, INT32_MAX);
     assert_true(params.seed == INT64_MAX);
     assert_null(params.owned); // numbers need no memory
 }
@@ -148,6 +150,7 @@ static void test_refuses_numbers_with_a_sentence(void **state) {
     set_refused("max_tokens", "true", "max_tokens is true, want an integer from 1 to 2147483647");
     set_refused("max_tokens", "\"5\"", "max_tokens is \"5\", want an integer from 1 to 2147483647");
     set_refused("max_tokens", "[5]", "max_tokens is [5], want an integer from 1 to 2147483647");
+    set_refused("min_tokens", "-1", "min_tokens is -1, want an integer from 0 to 2147483647");
     set_refused("priority", "2147483648",
                 "priority is 2147483648, want an integer from -2147483648 to 2147483647");
     set_refused("logprobs", "21", "logprobs is 21, want an integer from -1 to 20");
@@ -212,7 +215,7 @@ static void test_null_is_the_default_again(void **state) {
         {"logprobs", "5"},      {"frequency_penalty", "1"},
         {"seed", "5"},          {"stop_token_ids", "[1, 2]"},
         {"stop", "END"},        {"logit_bias", "{\"5\": 1}"},
-        {"priority", "5"},
+        {"priority", "5"},      {"min_tokens", "5"},
     };
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     for (size_t i = 0; i < ARRAY_LEN(values); i++) set_ok(&params, values[i][0], values[i][1]);
