@@ -105,6 +105,9 @@ struct nvllm_sampling_params {
     int32_t max_tokens; // >= 1 generated tokens; default 256
     int32_t min_tokens; // the first so many neither end the output nor are looked at for stop
         // strings; at most max_tokens; default 0
+    int32_t skip_special_tokens; // 1: the text has no special tokens; default 1
+    // 1: the text has what ended it, the stop string or the EOS or stop token; default 0
+    int32_t include_stop_str_in_output;
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
     int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
@@ -112,8 +115,7 @@ struct nvllm_sampling_params {
     int64_t seed; // -1 = from the engine's seed and the request's number; else >= 0
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
-    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes, not part of
-        // the output; borrowed
+    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes; borrowed
     size_t num_stop; // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias; // at most 1024
@@ -124,8 +126,8 @@ struct nvllm_sampling_params {
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 0, -1, 0,   \
-            -1, NULL, 0, NULL, 0, NULL, 0, NULL                                                    \
+            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0,    \
+            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL                                             \
     }
 
 // ---- engine options ----
@@ -384,8 +386,9 @@ struct nvllm_request {
     // 1: on_event is called once, at the end, with an empty text and no logprobs: for programs that
     // want token_ids alone, and callbacks that cost more than a token.
     int32_t finish_event_only;
-    // 1: special tokens are part of the text, and so is the EOS or stop token that ends it.
-    int32_t keep_special_tokens;
+    // 1: the text has the EOS or stop token that ends it also without include_stop_str_in_output, so
+    // that without stop strings and skip_special_tokens it is the text of all token_ids.
+    int32_t keep_stop_token;
     // Ends nvllm_engine_add_request while it makes the prompt and its token ids; NULL: none.
     const struct nvllm_interrupt *interrupt;
 };
@@ -458,10 +461,10 @@ struct nvllm_result {
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
     size_t num_tokens;
-    char *text; // [text_len] NUL-terminated, the texts of all events; stop strings left out, and
-        // special tokens unless the request keeps them. nvllm_tokenizer_decode differs where byte
-        // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
-        // the characters before the fault
+    char *
+        text; // [text_len] NUL-terminated, the texts of all events. nvllm_tokenizer_decode differs where byte
+    // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
+    // the characters before the fault
     size_t text_len;
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for

@@ -58,6 +58,8 @@ class SamplingStruct(Structure):
         ("frequency_penalty", c_float),
         ("max_tokens", c_int32),
         ("min_tokens", c_int32),
+        ("skip_special_tokens", c_int32),
+        ("include_stop_str_in_output", c_int32),
         ("ignore_eos", c_int32),
         ("logprobs", c_int32),
         ("priority", c_int32),
@@ -175,7 +177,7 @@ class RequestStruct(Structure):
         ("on_event", EventFn),
         ("user_data", c_void_p),
         ("finish_event_only", c_int32),
-        ("keep_special_tokens", c_int32),
+        ("keep_stop_token", c_int32),
         ("interrupt", POINTER(Interrupt)),
     ]
 

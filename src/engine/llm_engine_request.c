@@ -29,10 +29,12 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
         .stops = params->stop,
         .num_stops = params->num_stop,
         .min_tokens = (uint32_t)params->min_tokens,
-        .keep_special = in->keep_special_tokens != 0,
+        .skip_special = params->skip_special_tokens != 0,
+        .include_stop = params->include_stop_str_in_output != 0,
     };
     status = output_text_init(&request->text, engine->tokenizer, &text, err);
     if (status) return status;
+    request->keeps_stop_token = in->keep_stop_token || params->include_stop_str_in_output;
     size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
     if ((status = buf_reserve(&request->piece, piece, err))) return status;
 

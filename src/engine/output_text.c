@@ -59,7 +59,8 @@ size_t output_text_max_piece(const struct output_text *text, const struct tokeni
 enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
                              const struct output_text_options *options, struct err *err) {
     *text = (struct output_text){.min_tokens = options->min_tokens,
-                                 .keep_special = options->keep_special};
+                                 .skip_special = options->skip_special,
+                                 .include_stop = options->include_stop};
     enum status status = OK;
     size_t num_stops = options->num_stops;
     if (num_stops && !tokenizer) {
@@ -112,27 +113,29 @@ int output_text_push(struct output_text *text, const struct tokenizer *tokenizer
     struct buf *held = &text->held;
     size_t start = held->len; // of the new bytes
     enum status status =
-        detokenizer_push(&text->detokenizer, tokenizer, token_id, !text->keep_special, held, NULL);
+        detokenizer_push(&text->detokenizer, tokenizer, token_id, text->skip_special, held, NULL);
     CHECK(status == OK, "status=%d", (int)status);
     int found = -1;
-    size_t found_at = 0, keep = 0;
+    size_t found_end = 0, keep = 0;
+    ptrdiff_t found_at = 0; // below 0: its start was handed out before
     bool may_stop = ++text->num_tokens > text->min_tokens;
     for (size_t i = 0; i < text->num_stops; i++) {
         struct output_stop *stop = &text->stops[i];
         for (size_t at = start; at < held->len; at++) {
             if (!stop_feed(stop, held->data[at]) || !may_stop) continue;
-            size_t begin = at + 1 - stop->len;
+            ptrdiff_t begin = (ptrdiff_t)(at + 1) - (ptrdiff_t)stop->len;
             if (found < 0 || begin < found_at ||
                 (begin == found_at && stop->len > text->stops[found].len)) {
                 found = (int)i;
                 found_at = begin;
+                found_end = at + 1;
             }
             break; // a later match of the same string begins later
         }
-        if (stop->state > keep) keep = stop->state;
+        if (!text->include_stop && stop->state > keep) keep = stop->state;
     }
     if (found >= 0) {
-        hand_out(text, found_at, 0, out);
+        hand_out(text, text->include_stop ? found_end : (size_t)found_at, 0, out);
     } else {
         hand_out(text, held->len - keep, keep, out);
     }

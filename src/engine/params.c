@@ -46,6 +46,11 @@ static const struct nvllm_param sampling_table[] = {
      "tokens before the output may end by itself: no EOS or stop token among them, and no stop "
      "string "
      "is looked for; default 0"},
+    {"skip_special_tokens", NVLLM_PARAM_BOOL, SAMPLING(skip_special_tokens), 0, 1, NULL,
+     "leave special tokens out of the text; default true"},
+    {"include_stop_str_in_output", NVLLM_PARAM_BOOL, SAMPLING(include_stop_str_in_output), 0, 1,
+     NULL,
+     "the text ends with what ended it, the stop string or the EOS or stop token; default false"},
     {"ignore_eos", NVLLM_PARAM_BOOL, SAMPLING(ignore_eos), 0, 1, NULL,
      "go on after the model's end-of-sequence token; default false"},
     {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
@@ -56,10 +61,10 @@ static const struct nvllm_param sampling_table[] = {
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
      "of the random numbers, -1 is from the engine's seed and the request's number; default -1"},
     {"stop_token_ids", NVLLM_PARAM_IDS, SAMPLING(stop_token_ids), 0, INT32_MAX, NULL,
-     "list of at most 1024 token ids that end the output, their text left out; default none"},
+     "list of at most 1024 token ids that end the output; default none"},
     {"stop", NVLLM_PARAM_STRINGS, SAMPLING(stop), 0, 0, NULL,
-     "string or list of at most 16 strings of at most 1024 bytes that end the output and are left "
-     "out; default none"},
+     "string or list of at most 16 strings of at most 1024 bytes that end the output; default "
+     "none"},
     {"logit_bias", NVLLM_PARAM_BIASES, SAMPLING(logit_bias), -100, 100, NULL,
      "map of at most 1024 token ids to what is added to their logits, \"-inf\" bans; default none"},
 };

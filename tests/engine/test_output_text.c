@@ -39,7 +39,9 @@ static void open_with(struct output_text *text, struct buf *out,
 
 static void open_text(struct output_text *text, struct buf *out, const char *const *stops,
                       size_t num_stops) {
-    open_with(text, out, &(struct output_text_options){.stops = stops, .num_stops = num_stops});
+    open_with(text, out,
+              &(struct output_text_options){
+                  .stops = stops, .num_stops = num_stops, .skip_special = true});
 }
 
 static void close_text(struct output_text *text, struct buf *out) {
@@ -165,6 +167,27 @@ static void test_the_first_tokens_end_nothing(void **state) {
     close_text(&text, &out);
 }
 
+static void test_a_stop_string_may_be_handed_out(void **state) {
+    (void)state;
+    static const char *const stops[] = {"the", "ea"};
+    struct output_text text;
+    struct buf out;
+    const struct output_text_options options = {
+        .stops = stops, .num_stops = 2, .include_stop = true};
+    open_with(&text, &out, &options);
+    push(&text, &out, "t", "t", NONE); // nothing waits
+    push(&text, &out, "h", "h", NONE);
+    push(&text, &out, "e", "e", 0);
+    close_text(&text, &out);
+    open_with(&text, &out, &options);
+    push(&text, &out, " the", " the", 0);
+    close_text(&text, &out);
+    open_with(&text, &out, &options);
+    push(&text, &out, "e", "e", NONE);
+    push(&text, &out, "and", "a", 1); // what follows it is not handed out
+    close_text(&text, &out);
+}
+
 static void test_stop_strings_of_characters(void **state) {
     (void)state;
     static const char *const stops[] = {"\xe2\x82\xac!"};
@@ -267,6 +290,8 @@ static void run_random_case(const int32_t *tokens, size_t num_tokens) {
         .stops = stops,
         .num_stops = num_stops,
         .min_tokens = random_below(2) ? random_below(20) : 0,
+        .skip_special = true,
+        .include_stop = random_below(2),
     };
     open_with(&text, &piece, &options);
     char *reserved = piece.data;
@@ -286,6 +311,9 @@ static void run_random_case(const int32_t *tokens, size_t num_tokens) {
         assert_int_equal(found,
                          may_stop ? model_stop(&model, old_len, stops, num_stops, &begin) : NONE);
         size_t want_len = found == NONE ? model.len - model_held(&model, stops, num_stops) : begin;
+        if (options.include_stop) {
+            want_len = found == NONE ? model.len : begin + strlen(stops[found]);
+        }
         assert_int_equal(got_len, want_len);
         assert_memory_equal(got, model.text, got_len);
     }
@@ -341,6 +369,7 @@ int main(void) {
         cmocka_unit_test(test_the_first_to_begin_wins_within_a_token),
         cmocka_unit_test(test_an_earlier_token_decides),
         cmocka_unit_test(test_the_first_tokens_end_nothing),
+        cmocka_unit_test(test_a_stop_string_may_be_handed_out),
         cmocka_unit_test(test_stop_strings_of_characters),
         cmocka_unit_test(test_special_tokens_add_no_text),
         cmocka_unit_test(test_without_a_tokenizer_there_is_no_text),

@@ -95,10 +95,66 @@ static void test_min_tokens_keep_a_request_from_ending(void **state) {
     }
 }
 
+// What a request's text ends with, by what ends it.
+static void test_the_text_has_what_ended_it_on_demand(void **state) {
+    const int32_t stop_ids[] = {token_of(*state, " =")};
+    const char *stops[] = {" = 9"};
+    static const struct {
+        int skip_special, include, keep_stop_token;
+        const char *eos, *stop_token, *stop_string;
+    } cases[] = {
+        {1, 0, 0, "37 + 58 = 95.", "37 + 58", "37 + 58"},
+        {1, 0, 1, "37 + 58 = 95.", "37 + 58 =", "37 + 58"},
+        {1, 1, 0, "37 + 58 = 95.", "37 + 58 =", "37 + 58 = 9"},
+        {0, 0, 0, "37 + 58 = 95.", "37 + 58", "37 + 58"},
+        {0, 0, 1, "37 + 58 = 95.<|im_end|>", "37 + 58 =", "37 + 58"},
+        {0, 1, 0, "37 + 58 = 95.<|im_end|>", "37 + 58 =", "37 + 58 = 9"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *want[] = {cases[i].eos, cases[i].stop_token, cases[i].stop_string};
+        struct nvllm_sampling_params params = greedy_params(60);
+        params.skip_special_tokens = cases[i].skip_special;
+        params.include_stop_str_in_output = cases[i].include;
+        params.stop_token_ids = stop_ids;
+        params.stop = stops;
+        for (size_t which = 0; which < ARRAY_LEN(want); which++) {
+            params.num_stop_token_ids = which == 1;
+            params.num_stop = which == 2;
+            struct nvllm_request request = text_request(QUESTION, &params);
+            request.keep_stop_token = cases[i].keep_stop_token;
+            struct nvllm_result *result = generate_one(*state, &request);
+            assert_string_equal(result->text, want[which]);
+            assert_int_equal(result->stop_token_id, which == 0   ? 4091
+                                                    : which == 1 ? stop_ids[0]
+                                                                 : -1);
+            assert_int_equal(result->stop_string != NULL, which == 2);
+            nvllm_results_free(result, 1);
+        }
+    }
+}
+
+static void test_special_tokens_are_skipped_wherever_they_stand(void **state) {
+    struct nvllm_sampling_params params = greedy_params(3);
+    const struct nvllm_logit_bias bias = {4091, 100};
+    params.logit_bias = &bias;
+    params.num_logit_bias = 1;
+    params.ignore_eos = 1;
+    for (params.skip_special_tokens = 0; params.skip_special_tokens < 2;
+         params.skip_special_tokens++) {
+        const struct nvllm_request request = text_request(QUESTION, &params);
+        struct nvllm_result *result = generate_one(*state, &request);
+        assert_string_equal(result->text,
+                            params.skip_special_tokens ? "" : "<|im_end|><|im_end|><|im_end|>");
+        nvllm_results_free(result, 1);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_run_by_priority_then_arrival),
         cmocka_unit_test(test_min_tokens_keep_a_request_from_ending),
+        cmocka_unit_test(test_the_text_has_what_ended_it_on_demand),
+        cmocka_unit_test(test_special_tokens_are_skipped_wherever_they_stand),
     };
     return cmocka_run_group_tests(tests, open_shared_engine, close_shared_engine);
 }

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from conftest import ANSWER, EOS, MODEL, QUESTION, same_ids, small
+from conftest import ANSWER, EOS, MODEL, QUESTION, SPOKEN, same_ids, small
 from nanovllm import LLM, SamplingParams, _library
 from nanovllm.sampling_params import _DEFAULTS
 
@@ -152,6 +152,40 @@ def test_stop_token_ids_end_and_are_kept(llm: LLM) -> None:
     output = llm.generate([QUESTION], greedy(stop_token_ids=[token]), False)[0]
     assert output["token_ids"][-1] == token
     assert output["text"] == "37 + 58 ="
+
+
+@pytest.mark.parametrize(
+    ("fields", "eos", "stop_token", "stop_string"),
+    [
+        ({}, ANSWER, "37 + 58 =", "37 + 58"),
+        ({"skip_special_tokens": False}, ANSWER, "37 + 58 =", "37 + 58"),
+        ({"skip_special_tokens": True}, SPOKEN, "37 + 58", "37 + 58"),
+        ({"include_stop_str_in_output": True}, ANSWER, "37 + 58 =", "37 + 58 = 9"),
+        (
+            {"include_stop_str_in_output": True, "skip_special_tokens": True},
+            SPOKEN,
+            "37 + 58 =",
+            "37 + 58 = 9",
+        ),
+    ],
+)
+def test_what_a_text_ends_with(
+    llm: LLM, fields: dict[str, Any], eos: str, stop_token: str, stop_string: str
+) -> None:
+    (token,) = llm.tokenizer.encode(" =")
+    ends = [greedy(**fields), greedy(stop_token_ids=[token], **fields)]
+    ends.append(greedy(stop=" = 9", **fields))
+    outputs = llm.generate([QUESTION] * 3, ends, False)
+    assert [output["text"] for output in outputs] == [eos, stop_token, stop_string]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_chat_may_keep_special_tokens(llm: LLM, skip: bool) -> None:
+    chat = [{"role": "user", "content": "What is 37 + 58?"}]
+    kwargs = {"enable_thinking": False}
+    params = greedy(skip_special_tokens=skip)
+    (output,) = llm.chat(chat, params, False, chat_template_kwargs=kwargs)
+    assert output["text"] == (SPOKEN if skip else ANSWER)
 
 
 def test_min_tokens_keep_an_answer_from_ending(llm: LLM) -> None:
