@@ -119,7 +119,16 @@ struct nvllm_sampling_params {
     size_t num_stop; // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias; // at most 1024
-    void *owned; // memory behind the three lists when nvllm_sampling_params_set made them. It moves
+    // [num_allowed_token_ids] of which alone the output is made, EOS too; none: all. Borrowed
+    const int32_t *allowed_token_ids;
+    size_t num_allowed_token_ids; // at most 262144
+    // [num_bad_words] NUL-terminated strings of 1 to 256 bytes that are not generated; borrowed. As in
+    // vLLM a word is banned as the tokens that it has at the start of a text and, where that is as many
+    // tokens and another first one, behind a space: of several tokens the last one, where the
+    // output ends with the others.
+    const char *const *bad_words;
+    size_t num_bad_words; // at most 1024
+    void *owned; // memory behind the lists when nvllm_sampling_params_set made them. It moves
         // with the struct; a copy with owned = NULL borrows the lists and may set its own
 };
 
@@ -127,7 +136,7 @@ struct nvllm_sampling_params {
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
             NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0,    \
-            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL                                             \
+            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                           \
     }
 
 // ---- engine options ----

@@ -70,6 +70,10 @@ class SamplingStruct(Structure):
         ("num_stop", c_size_t),
         ("logit_bias", POINTER(LogitBias)),
         ("num_logit_bias", c_size_t),
+        ("allowed_token_ids", POINTER(c_int32)),
+        ("num_allowed_token_ids", c_size_t),
+        ("bad_words", POINTER(c_char_p)),
+        ("num_bad_words", c_size_t),
         ("owned", c_void_p),
     ]
 

@@ -49,6 +49,10 @@ class SamplingParams:
     """Tokens that end the output, beside EOS; the last of token_ids then."""
     logit_bias: Mapping[int, float] | None = None
     """Token id -> what is added to its logit, -100 to 100; -inf bans the token."""
+    allowed_token_ids: Sequence[int] | None = None
+    """Tokens of which alone the output is made, EOS too."""
+    bad_words: str | Sequence[str] | None = None
+    """Words that are not generated, as the tokens that each has alone and behind a space."""
     logprobs: int | None = None
     """Log-probabilities of each token and of this many likeliest ones, 0 to 20; None: none."""
     min_tokens: int = 0

@@ -18,7 +18,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                                 const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                 struct err *err) {
     enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
-                                       &engine->plan.config, err);
+                                       &engine->plan.config, engine->tokenizer, err);
     if (status) return status;
     const struct nvllm_sampling_params *params = &request->sampling.params;
     if (params->num_stop && !engine->tokenizer) {
@@ -46,6 +46,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
     if (status) return status;
     request->seq->user = request;
     request->seq->priority = params->priority;
+    request->seq->waits_for_token = token_mask_reads_ids(&request->sampling.mask);
     request->on_event = in->on_event;
     request->user_data = in->user_data;
     request->finish_event_only = in->finish_event_only != 0;

@@ -65,6 +65,11 @@ static const struct nvllm_param sampling_table[] = {
     {"stop", NVLLM_PARAM_STRINGS, SAMPLING(stop), 0, 0, NULL,
      "string or list of at most 16 strings of at most 1024 bytes that end the output; default "
      "none"},
+    {"allowed_token_ids", NVLLM_PARAM_IDS, SAMPLING(allowed_token_ids), 0, INT32_MAX, NULL,
+     "list of at most 262144 token ids, of which alone the output is made; default all"},
+    {"bad_words", NVLLM_PARAM_STRINGS, SAMPLING(bad_words), 0, 0, NULL,
+     "string or list of at most 1024 strings of at most 256 bytes that are not generated, each as "
+     "the tokens it has alone and behind a space; default none"},
     {"logit_bias", NVLLM_PARAM_BIASES, SAMPLING(logit_bias), -100, 100, NULL,
      "map of at most 1024 token ids to what is added to their logits, \"-inf\" bans; default none"},
 };
@@ -254,15 +259,11 @@ enum status params_set_sampling(struct nvllm_sampling_params *params, const char
         find_param(sampling_table, ARRAY_LEN(sampling_table), name, "sampling parameter", err);
     if (!param) return ERR_INVALID;
     if (!value) return err_set(err, ERR_INVALID, "%s has no value", param->name);
-    size_t len = strnlen(value, PARAMS_TEXT_BYTES_MAX + 1);
-    if (len > PARAMS_TEXT_BYTES_MAX) {
-        return err_set(err, ERR_INVALID, "%s is longer than %d KiB", param->name,
-                       PARAMS_TEXT_BYTES_MAX >> 10);
+    size_t max = params_text_max(param);
+    if (strnlen(value, max + 1) > max) {
+        return err_set(err, ERR_INVALID, "%s is longer than %zu KiB", param->name, max >> 10);
     }
-    if (param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
-        param->type == NVLLM_PARAM_BIASES) {
-        return params_list_set(params, param, value, err);
-    }
+    if (params_is_list(param)) return params_list_set(params, param, value, err);
     void *field = (char *)params + param->offset;
     if (params_is_null(value)) {
         memcpy(field, (const char *)&sampling_defaults + param->offset, field_size(param->type));
@@ -347,8 +348,7 @@ enum status params_check_sampling(const struct nvllm_sampling_params *params, st
         const struct nvllm_param *param = &sampling_table[i];
         const char *field = (const char *)params + param->offset;
         const char *unset = (const char *)&sampling_defaults + param->offset;
-        bool is_list = param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
-                       param->type == NVLLM_PARAM_BIASES;
+        bool is_list = params_is_list(param);
         if (!is_list && memcmp(field, unset, field_size(param->type)) == 0) continue;
         enum status status =
             is_list ? params_list_check(params, param, err) : check_number(param, field, err);

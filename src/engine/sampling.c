@@ -47,6 +47,9 @@ static enum status check_ids(const struct nvllm_sampling_params *params, uint32_
     for (size_t i = 0; !status && i < params->num_stop_token_ids; i++) {
         status = check_id(params->stop_token_ids[i], vocab_size, "stop_token_ids", err);
     }
+    for (size_t i = 0; !status && i < params->num_allowed_token_ids; i++) {
+        status = check_id(params->allowed_token_ids[i], vocab_size, "allowed_token_ids", err);
+    }
     for (size_t i = 0; !status && i < params->num_logit_bias; i++) {
         status = check_id(params->logit_bias[i].token_id, vocab_size, "logit_bias", err);
     }
@@ -97,6 +100,9 @@ static enum status copy_lists(struct sampling *out, struct err *err) {
     params->stop_token_ids = out->stop_token_ids;
     params->logit_bias = out->logit_bias;
     params->stop = (const char *const *)out->stops;
+    params->allowed_token_ids = NULL;
+    params->bad_words = NULL;
+    params->num_allowed_token_ids = params->num_bad_words = 0;
     params->owned = NULL;
     return status;
 }
@@ -154,7 +160,8 @@ static enum status init_biases(struct sampling *out, struct err *err) {
 
 enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
                           const struct generation_config *model_defaults,
-                          const struct model_config *config, struct err *err) {
+                          const struct model_config *config, const struct tokenizer *tokenizer,
+                          struct err *err) {
     static const struct nvllm_sampling_params unset = NVLLM_SAMPLING_PARAMS_INIT;
     static const struct generation_config no_defaults;
     *out = (struct sampling){0};
@@ -164,15 +171,14 @@ enum status sampling_init(struct sampling *out, const struct nvllm_sampling_para
     status = check_ids(&resolved, config->vocab_size, err);
     if (status) return status;
     out->params = resolved;
-    status = copy_lists(out, err);
+    status = token_mask_init(&out->mask, &resolved, config, tokenizer, err);
+    if (!status) status = copy_lists(out, err);
     if (status) goto fail;
     fill_row(out, config->vocab_size);
     out->has_penalties = out->params.repetition_penalty != 1.0f ||
                          out->params.presence_penalty != 0.0f ||
                          out->params.frequency_penalty != 0.0f;
     status = init_biases(out, err);
-    if (status) goto fail;
-    status = token_mask_init(&out->mask, &out->params, config, err);
     if (status) goto fail;
     return OK;
 

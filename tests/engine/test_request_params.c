@@ -149,12 +149,26 @@ static void test_special_tokens_are_skipped_wherever_they_stand(void **state) {
     }
 }
 
+static void test_masks_need_tokens_of_the_model(void **state) {
+    static const int32_t ids[] = {7, 4096};
+    static const char *const words[] = {" "};
+    struct nvllm_sampling_params params = greedy_params(3);
+    struct nvllm_request request = text_request(QUESTION, &params);
+    params.allowed_token_ids = ids, params.num_allowed_token_ids = 2;
+    expect_refused(*state, &request,
+                   "allowed_token_ids has token id 4096, the vocabulary ends at 4095");
+    params.num_allowed_token_ids = 0;
+    params.bad_words = words, params.num_bad_words = 1;
+    expect_refused(*state, &request, "entry 0 of bad_words has no token: it is white space");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_run_by_priority_then_arrival),
         cmocka_unit_test(test_min_tokens_keep_a_request_from_ending),
         cmocka_unit_test(test_the_text_has_what_ended_it_on_demand),
         cmocka_unit_test(test_special_tokens_are_skipped_wherever_they_stand),
+        cmocka_unit_test(test_masks_need_tokens_of_the_model),
     };
     return cmocka_run_group_tests(tests, open_shared_engine, close_shared_engine);
 }

@@ -16,7 +16,7 @@ static const struct nvllm_sampling_params params_init = NVLLM_SAMPLING_PARAMS_IN
 static void init_ok(struct sampling *sampling, const struct nvllm_sampling_params *params,
                     const struct generation_config *defaults) {
     struct err err = {0};
-    if (sampling_init(sampling, params, defaults, &config, &err) != OK) {
+    if (sampling_init(sampling, params, defaults, &config, NULL, &err) != OK) {
         fail_msg("%s", err.message);
     }
     sampling_set_seed(sampling, 77);
@@ -27,7 +27,7 @@ static void init_refused(const struct nvllm_sampling_params *params,
     struct sampling sampling;
     static const struct sampling empty;
     struct err err = {0};
-    assert_int_equal(sampling_init(&sampling, params, defaults, &config, &err), ERR_INVALID);
+    assert_int_equal(sampling_init(&sampling, params, defaults, &config, NULL, &err), ERR_INVALID);
     assert_string_equal(err.message, sentence);
     assert_memory_equal(&sampling, &empty, sizeof empty);
 }
@@ -53,7 +53,7 @@ static void test_library_defaults(void **state) {
         assert_int_equal(s.row.bias_count, 0);
         assert_null(s.biases);
         assert_int_equal(s.row.mask, 0);
-        assert_false(token_mask_is_needed(&s.mask, 0));
+        assert_false(token_mask_is_needed(&s.mask, NULL, 0));
         sampling_fini(&s);
     }
 }
@@ -126,7 +126,7 @@ static void test_counts_beyond_the_vocabulary_are_cut(void **state) {
     assert_int_equal(s.row.top_k, 0);
     sampling_fini(&s);
     params.logprobs = 20;
-    assert_int_equal(sampling_init(&s, &params, NULL, &small, NULL), OK);
+    assert_int_equal(sampling_init(&s, &params, NULL, &small, NULL, NULL), OK);
     assert_int_equal(s.row.num_top, 7);
     assert_int_equal(s.params.logprobs, 7);
     sampling_fini(&s);
@@ -146,7 +146,7 @@ static void test_a_seed_of_its_own_wins(void **state) {
     assert_int_equal(s.row.seed_low, 0);
     sampling_fini(&s);
     uint64_t seed = 0xfedcba9876543210;
-    assert_int_equal(sampling_init(&s, NULL, NULL, &config, NULL), OK);
+    assert_int_equal(sampling_init(&s, NULL, NULL, &config, NULL, NULL), OK);
     sampling_set_seed(&s, seed);
     assert_int_equal(s.row.seed_low, 0x76543210);
     assert_int_equal(s.row.seed_high, 0xfedcba98);

@@ -26,7 +26,7 @@ def test_ranges_are_the_librarys(name: str) -> None:
     for beyond in (param.min - 1, param.max + 1):
         # A bool's next integer, an integer's, a number's.
         value: Any = beyond if name in ("temperature", "top_p", "min_p") else int(beyond)
-        if name in ("stop", "stop_token_ids"):
+        if name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
             value = [beyond]
         elif name == "logit_bias":
             value = {1: beyond}
@@ -56,6 +56,10 @@ def test_ranges_are_the_librarys(name: str) -> None:
         {"stop": 5},
         {"stop_token_ids": [-1]},
         {"stop_token_ids": "12"},
+        {"allowed_token_ids": []},
+        {"allowed_token_ids": 5},
+        {"bad_words": [""]},
+        {"bad_words": "x" * 257},
         {"logit_bias": {"x": 1}},
         {"logit_bias": [1]},
         {"logprobs": 21},
@@ -200,6 +204,25 @@ def test_a_bias_of_minus_infinity_bans(llm: LLM) -> None:
     params = SamplingParams(0, 12, logit_bias={EOS: float("-inf")})
     output = llm.generate([QUESTION], params, False)[0]
     assert EOS not in output["token_ids"]
+
+
+def test_allowed_tokens_alone_are_generated(llm: LLM) -> None:
+    allowed = llm.tokenizer.encode("0123456789")
+    params = greedy(allowed_token_ids=allowed, max_tokens=8)
+    (output,) = llm.generate([QUESTION], params, False)
+    assert len(output["token_ids"]) == 8
+    assert set(output["token_ids"]) <= set(allowed)
+    assert output["text"].isdigit()
+
+
+def test_bad_words_are_not_generated(llm: LLM) -> None:
+    """"95" is two tokens, "=" is one with and without a space before it."""
+    (output,) = llm.generate([QUESTION], greedy(bad_words=["95"]), False)
+    assert output["text"].startswith("37 + 58 = 9")
+    assert "95" not in output["text"]
+    (output,) = llm.generate([QUESTION], greedy(bad_words="="), False)
+    assert output["text"].startswith("37 + 58")
+    assert "=" not in output["text"]
 
 
 def test_logprobs_are_of_each_token(llm: LLM) -> None:

@@ -28,7 +28,9 @@ void assert_defaults(const struct nvllm_sampling_params *params) {
         if (memcmp(field, want, param_size(param->type)) != 0) fail_msg("%s", param->name);
     }
     assert_int_equal(params->struct_size, params_defaults.struct_size);
-    assert_int_equal(params->num_stop_token_ids + params->num_stop + params->num_logit_bias, 0);
+    assert_int_equal(params->num_stop_token_ids + params->num_stop + params->num_logit_bias +
+                         params->num_allowed_token_ids + params->num_bad_words,
+                     0);
     assert_null(params->owned);
 }
 

@@ -49,7 +49,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 
 static void test_tables_are_sound(void **state) {
     (void)state;
-    check_table(params_sampling, 18, sizeof(struct nvllm_sampling_params));
+    check_table(params_sampling, 20, sizeof(struct nvllm_sampling_params));
     check_table(params_engine_option, 25, sizeof(struct nvllm_engine_options));
 }
 
@@ -191,6 +191,8 @@ static void test_null_is_the_default_again(void **state) {
         {"stop_token_ids", "[1, 2]"},
         {"stop", "END"},
         {"logit_bias", "{\"5\": 1}"},
+        {"allowed_token_ids", "[1, 2]"},
+        {"bad_words", "word"},
         {"priority", "5"},
         {"min_tokens", "5"},
         {"skip_special_tokens", "false"},

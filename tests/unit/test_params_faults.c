@@ -34,7 +34,7 @@ static enum status resolve_sampling(void *context, struct err *err) {
     params.min_tokens = 2;
     params.frequency_penalty = 0.5f;
     struct sampling sampling = {0};
-    enum status status = sampling_init(&sampling, &params, NULL, &config, err);
+    enum status status = sampling_init(&sampling, &params, NULL, &config, NULL, err);
     sampling_fini(&sampling);
     return status;
 }

@@ -86,6 +86,22 @@ static void test_longest_lists_fit(void **state) {
     assert_int_equal(buf_append_str(&text, "}", NULL), OK);
     set_ok(&params, "logit_bias", text.data);
     assert_int_equal(params.num_logit_bias, 1024);
+    buf_clear(&text);
+    for (int i = 0; i < 1024; i++) {
+        assert_int_equal(buf_append_str(&text, i ? ", \"" : "[\"", NULL), OK);
+        for (int k = 0; k < 256; k++) assert_int_equal(buf_append_str(&text, "\\u0041", NULL), OK);
+        assert_int_equal(buf_append_str(&text, "\"", NULL), OK);
+    }
+    assert_int_equal(buf_append_str(&text, "]", NULL), OK);
+    set_ok(&params, "bad_words", text.data);
+    assert_int_equal(params.num_bad_words, 1024);
+    buf_clear(&text);
+    for (int i = 0; i < 1 << 18; i++) {
+        assert_int_equal(buf_appendf(&text, NULL, "%s%d", i ? ", " : "[", 2000000000 + i), OK);
+    }
+    assert_int_equal(buf_append_str(&text, "]", NULL), OK);
+    set_ok(&params, "allowed_token_ids", text.data);
+    assert_int_equal(params.num_allowed_token_ids, 1 << 18);
     buf_fini(&text);
     params_fini_sampling(&params);
 }
@@ -110,6 +126,61 @@ static void test_stop_token_ids_take_a_list(void **state) {
                 "entry 0 of stop_token_ids is -1, want a token id from 0 to 2147483647");
     set_refused("stop_token_ids", "[2147483648]",
                 "entry 0 of stop_token_ids is 2147483648, want a token id from 0 to 2147483647");
+}
+
+static void test_allowed_token_ids_take_a_list(void **state) {
+    (void)state;
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    set_ok(&params, "allowed_token_ids", "[7, 2147483647]");
+    assert_int_equal(params.num_allowed_token_ids, 2);
+    assert_int_equal(params.allowed_token_ids[0], 7);
+    assert_int_equal(params.allowed_token_ids[1], INT32_MAX);
+    assert_int_equal(params.num_stop_token_ids, 0);
+    params_fini_sampling(&params);
+    // No token at all would be another wish than the default, every token.
+    set_refused("allowed_token_ids", "[]", "allowed_token_ids is empty, want at least one entry");
+    set_refused("allowed_token_ids", "7", "allowed_token_ids is 7, want a list of token ids");
+    set_refused("allowed_token_ids", "[7, -1]",
+                "entry 1 of allowed_token_ids is -1, want a token id from 0 to 2147483647");
+    static int32_t many[(1 << 18) + 1];
+    struct err err = {0};
+    params.allowed_token_ids = many;
+    params.num_allowed_token_ids = 1 << 18;
+    assert_int_equal(params_check_sampling(&params, &err), OK);
+    params.num_allowed_token_ids++;
+    assert_int_equal(params_check_sampling(&params, &err), ERR_INVALID);
+    assert_string_equal(err.message, "allowed_token_ids has 262145 entries, want at most 262144");
+    params.allowed_token_ids = NULL;
+    params.num_allowed_token_ids = 3;
+    assert_int_equal(params_check_sampling(&params, &err), ERR_INVALID);
+    assert_string_equal(err.message, "allowed_token_ids is NULL with 3 entries");
+}
+
+static void test_bad_words_take_a_string_or_a_list(void **state) {
+    (void)state;
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    set_ok(&params, "bad_words", "a word");
+    assert_int_equal(params.num_bad_words, 1);
+    assert_string_equal(params.bad_words[0], "a word");
+    set_ok(&params, "bad_words", "[\"one\", \"two\"]");
+    assert_int_equal(params.num_bad_words, 2);
+    assert_string_equal(params.bad_words[1], "two");
+    assert_int_equal(params.num_stop, 0);
+    set_ok(&params, "bad_words", "[]");
+    assert_int_equal(params.num_bad_words, 0);
+    params_fini_sampling(&params);
+    set_refused("bad_words", "[\"\"]", "entry 0 of bad_words is empty");
+    set_refused("bad_words", "[1]", "entry 0 of bad_words is an integer, want a string");
+    char text[258];
+    memset(text, 'w', sizeof text - 1);
+    text[257] = '\0';
+    set_refused("bad_words", text, "entry 0 of bad_words is longer than 256 bytes");
+    const char *words[] = {"a", NULL};
+    params.bad_words = words;
+    params.num_bad_words = 2;
+    struct err err = {0};
+    assert_int_equal(params_check_sampling(&params, &err), ERR_INVALID);
+    assert_string_equal(err.message, "entry 1 of bad_words is NULL");
 }
 
 static void test_logit_bias_takes_a_map(void **state) {
@@ -184,6 +255,8 @@ int main(void) {
         cmocka_unit_test(test_stop_strings_are_bounded),
         cmocka_unit_test(test_longest_lists_fit),
         cmocka_unit_test(test_stop_token_ids_take_a_list),
+        cmocka_unit_test(test_allowed_token_ids_take_a_list),
+        cmocka_unit_test(test_bad_words_take_a_string_or_a_list),
         cmocka_unit_test(test_logit_bias_takes_a_map),
         cmocka_unit_test(test_a_refused_list_keeps_the_old_one),
         cmocka_unit_test(test_a_copy_can_borrow_lists),
