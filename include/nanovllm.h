@@ -103,25 +103,40 @@ struct nvllm_sampling_params {
     float presence_penalty; // [-2, 2]; default 0
     float frequency_penalty; // [-2, 2]; default 0
     int32_t max_tokens; // >= 1 generated tokens; default 256
+    int32_t min_tokens; // the first so many neither end the output nor are looked at for stop
+        // strings; at most max_tokens; default 0
+    int32_t skip_special_tokens; // 1: the text has no special tokens; default 1
+    // 1: the text has what ended it, the stop string or the EOS or stop token; default 0
+    int32_t include_stop_str_in_output;
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
+    int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
+        // ones go by arrival; default 0
     int64_t seed; // -1 = from the engine's seed and the request's number; else >= 0
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
-    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes, not part of
-        // the output; borrowed
+    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes; borrowed
     size_t num_stop; // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias; // at most 1024
-    void *owned; // memory behind the three lists when nvllm_sampling_params_set made them. It moves
+    // [num_allowed_token_ids] of which alone the output is made, EOS too; none: all. Borrowed
+    const int32_t *allowed_token_ids;
+    size_t num_allowed_token_ids; // at most 262144
+    // [num_bad_words] NUL-terminated strings of 1 to 256 bytes that are not generated; borrowed. As in
+    // vLLM a word is banned as the tokens that it has at the start of a text and, where that is as many
+    // tokens and another first one, behind a space: of several tokens the last one, where the
+    // output ends with the others.
+    const char *const *bad_words;
+    size_t num_bad_words; // at most 1024
+    void *owned; // memory behind the lists when nvllm_sampling_params_set made them. It moves
         // with the struct; a copy with owned = NULL borrows the lists and may set its own
 };
 
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, -1, -1,     \
-            NULL, 0, NULL, 0, NULL, 0, NULL                                                        \
+            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0,    \
+            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                           \
     }
 
 // ---- engine options ----
@@ -380,8 +395,9 @@ struct nvllm_request {
     // 1: on_event is called once, at the end, with an empty text and no logprobs: for programs that
     // want token_ids alone, and callbacks that cost more than a token.
     int32_t finish_event_only;
-    // 1: special tokens are part of the text, and so is the EOS or stop token that ends it.
-    int32_t keep_special_tokens;
+    // 1: the text has the EOS or stop token that ends it also without include_stop_str_in_output, so
+    // that without stop strings and skip_special_tokens it is the text of all token_ids.
+    int32_t keep_stop_token;
     // Ends nvllm_engine_add_request while it makes the prompt and its token ids; NULL: none.
     const struct nvllm_interrupt *interrupt;
 };
@@ -404,7 +420,8 @@ NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 // ---- engine: any thread ----
 
 // Copies everything in `request`, makes its prompt's token ids and allocates all that it will need,
-// on the caller's thread. The next step takes it in; requests run in the order of their ids. A request
+// on the caller's thread. The next step takes it in; requests run in the order of their priority, then
+// of their ids. A request
 // that can never run (empty, too long for max_model_len or for the whole KV cache, a bad parameter or
 // token id) is refused with a sentence. NVLLM_ERR_CAPACITY: too many requests wait (max_num_waiting,
 // max_waiting_tokens), or the engine is draining. NVLLM_ERR_DEVICE: the engine has failed.
@@ -453,10 +470,10 @@ struct nvllm_result {
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
     size_t num_tokens;
-    char *text; // [text_len] NUL-terminated, the texts of all events; stop strings left out, and
-        // special tokens unless the request keeps them. nvllm_tokenizer_decode differs where byte
-        // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
-        // the characters before the fault
+    char *
+        text; // [text_len] NUL-terminated, the texts of all events. nvllm_tokenizer_decode differs where byte
+    // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
+    // the characters before the fault
     size_t text_len;
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for

@@ -83,8 +83,7 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
     return false;
 }
 
-// Why the request ends with this token, if it does, and the text that may be shown now. The text of
-// a stop token is not part of the output, as with vLLM, unless special tokens are kept.
+// Why the request ends with this token, if it does, and the text that may be shown now.
 static void judge_token(const struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
     struct buf *piece = &request->piece;
@@ -93,7 +92,7 @@ static void judge_token(const struct llm_engine *engine, struct request *request
         is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
     // Nobody sees the text of one that wants its end alone; its stop strings still need it.
     bool wants_text = !request->finish_event_only || request->text.num_stops;
-    bool has_text = wants_text && (!is_stop || request->text.keep_special);
+    bool has_text = wants_text && (!is_stop || request->keeps_stop_token);
     int stop = has_text ? output_text_push(&request->text, engine->tokenizer, token, piece) : -1;
     if (stop >= 0) {
         event->finish_reason = NVLLM_FINISH_STOP;

@@ -18,6 +18,7 @@ struct request {
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
     bool finish_event_only;
+    bool keeps_stop_token; // the EOS or stop token that ends it is part of its text
     struct buf piece; // text of one event, with room for the longest
     struct nvllm_times times;
     uint32_t counts_slot; // of the token counts (count_slots.h); 0: none

@@ -226,7 +226,7 @@ static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_to
 
 static void schedule_decodes(struct scheduler *s) {
     for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (!seq->is_prefilled || sequence_is_full(seq)) continue;
+        if (!seq->is_prefilled || sequence_is_full(seq) || sequence_is_held_up(seq)) continue;
         if (!make_room(s, seq, seq->num_tokens)) return; // it was the last
         add_item(s, seq, 1);
     }
@@ -360,10 +360,10 @@ static void schedule_prefill_first(struct scheduler *s) {
     if (s->schedule->num_items == 0) schedule_decodes(s);
 }
 
-// Whether a sequence only waits for its last token's id.
-static bool has_full(const struct scheduler *s) {
+// Whether a sequence has nothing to run before its last token's id is known.
+static bool has_waiting_for_token(const struct scheduler *s) {
     for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (sequence_is_full(seq)) return true;
+        if (sequence_is_full(seq) || sequence_is_held_up(seq)) return true;
     }
     return false;
 }
@@ -383,8 +383,8 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
         schedule_prefill_first(s);
     }
     if (schedule->num_items > 0) return;
-    CHECK(!scheduler_has_unfinished(s) || has_full(s), "%u waiting, %u running", s->waiting.count,
-          s->running.count);
+    CHECK(!scheduler_has_unfinished(s) || has_waiting_for_token(s), "%u waiting, %u running",
+          s->waiting.count, s->running.count);
     s->schedule = NULL;
 }
 

@@ -20,7 +20,8 @@
  * A device may run one step behind (policy mixed): a step that is enqueued is advanced at once, since
  * the next one runs after it, and every sequence gets a pending token, whose id
  * scheduler_resolve_token brings before the next advance. A sequence that turns out to have ended has run one token in
- * vain. */
+ * vain. One that waits_for_token has its next step only after its token is known: while others run,
+ * in every second step. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 

@@ -41,7 +41,7 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;
-    check(sampling_init(&e->greedy, &params, &e->plan.generation, e->plan.config.vocab_size, &err),
+    check(sampling_init(&e->greedy, &params, &e->plan.generation, &e->plan.config, NULL, &err),
           &err);
     size_t floats = (size_t)limits->max_num_seqs * e->plan.config.vocab_size;
     e->step_logits = malloc(floats * sizeof(float));

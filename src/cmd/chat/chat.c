@@ -55,7 +55,16 @@ static const struct nvllm_param *own_option(size_t index) {
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
-// The library's rows with the default that a chat has, and without what it does not print.
+// What is about requests beside each other, or is not printed.
+static bool is_of_chat(const char *name) {
+    static const char *const others[] = {"logprobs", "priority"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        if (strcmp(name, others[i]) == 0) return false;
+    }
+    return true;
+}
+
+// The library's rows that a chat has a use for, with its own default.
 static const struct nvllm_param *sampling_option(size_t index) {
     static const struct nvllm_param max_tokens = {
         "max_tokens",
@@ -67,7 +76,7 @@ static const struct nvllm_param *sampling_option(size_t index) {
         "tokens of an answer at most; default: what the context leaves"};
     const struct nvllm_param *row;
     for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
-        if (strcmp(row->name, "logprobs") != 0 && index-- == 0) break;
+        if (is_of_chat(row->name) && index-- == 0) break;
     }
     return row && strcmp(row->name, "max_tokens") == 0 ? &max_tokens : row;
 }
