@@ -28,6 +28,8 @@ struct generate {
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL,
+         "a PROMPT; may be given several times, among others"},
         {"input", NVLLM_PARAM_STRING, offsetof(struct generate, input), 0, 0, NULL,
          "read requests from a JSONL file, one object per line; - is standard input"},
         {"output", NVLLM_PARAM_STRING, offsetof(struct generate, output), 0, 0, NULL,

@@ -70,6 +70,32 @@ static struct flag_match find_flag(const struct options *options, const char *te
     return match;
 }
 
+char options_short_flag(const struct nvllm_param *row) {
+    static const struct {
+        const char *row;
+        char letter;
+    } letters[] = {
+        {"model", 'm'},      {"prompt", 'p'},     {"input_len", 'p'},
+        {"max_tokens", 'n'}, {"output_len", 'n'}, {"threads", 't'},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(letters); i++) {
+        if (strcmp(letters[i].row, row->name) == 0) return letters[i].letter;
+    }
+    return 0;
+}
+
+static struct flag_match find_short_flag(const struct options *options, char letter) {
+    for (size_t g = 0; g < options->num_groups; g++) {
+        const struct option_group *group = &options->groups[g];
+        const struct nvllm_param *row;
+        for (size_t i = 0; (row = group->row(i)); i++) {
+            if (is_hidden(group, row) || options_short_flag(row) != letter) continue;
+            return (struct flag_match){.group = group, .row = row};
+        }
+    }
+    return (struct flag_match){0};
+}
+
 static size_t add_candidate(char (*flags)[FLAG_LEN_MAX], size_t num_flags, const char *prefix,
                             const char *name) {
     if (num_flags == FLAGS_MAX) return num_flags;
@@ -286,41 +312,50 @@ static enum status set_lists(const struct options *options, json_t *lists, struc
     return OK;
 }
 
-// The value of a boolean flag, from --x, --no-x, --x=true or --x=false.
-static enum status bool_value(const struct flag_match *match, const char *given, const char **value,
-                              struct err *err) {
-    *value = match->negated ? "false" : "true";
-    if (!given) return OK;
-    if (match->negated || (strcmp(given, "true") != 0 && strcmp(given, "false") != 0)) {
-        return err_set(err, ERR_INVALID, "it takes no value");
+// A boolean flag: --x, --no-x, --x=true or --x=false.
+static enum status set_bool(const struct flag_match *match, const char *given, struct err *err) {
+    const char *value = match->negated ? "false" : "true";
+    if (given) {
+        if (match->negated || (strcmp(given, "true") != 0 && strcmp(given, "false") != 0)) {
+            return err_set(err, ERR_INVALID, "it takes no value");
+        }
+        value = given;
     }
-    *value = given;
-    return OK;
+    return set_row(match, value, err);
+}
+
+// --prompt TEXT is the argument TEXT.
+static bool is_argument(const struct flag_match *match) {
+    return !match->group->set && match->row->type == NVLLM_PARAM_STRINGS;
 }
 
 // One flag at argv[*at]; moves *at to the last argument it used.
-static enum status parse_flag(const struct options *options, int argc, char **argv, int *at,
+static enum status parse_flag(struct options *options, int argc, char **argv, int *at,
                               json_t *lists, struct err *err) {
-    const char *arg = strcmp(argv[*at], "-m") == 0 ? "--model" : argv[*at];
-    const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    char *arg = argv[*at], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
     struct flag_match match = {0};
     if (arg[1] == '-') match = find_flag(options, arg + 2, len - 2);
+    if (len == 2) match = find_short_flag(options, arg[1]);
     if (!match.group) return unknown_flag(options, arg, len, err);
-    const char *value = equals ? equals + 1 : NULL;
+    char *value = equals ? equals + 1 : NULL;
     enum status status = OK;
-    if (match.row->type == NVLLM_PARAM_BOOL) {
-        status = bool_value(&match, value, &value, err);
-    } else if (!value) {
+    bool is_bool = match.row->type == NVLLM_PARAM_BOOL;
+    if (!is_bool && !value) {
         if (*at + 1 >= argc) return err_set(err, ERR_INVALID, "%s needs a value", argv[*at]);
         value = argv[++*at];
     }
-    if (!status) {
-        status = is_list(match.row) ? collect(lists, match.row, value, err)
-                                    : set_row(&match, value, err);
+    if (is_bool) {
+        status = set_bool(&match, value, err);
+    } else if (is_argument(&match)) {
+        argv[options->num_args++] = value;
+    } else if (is_list(match.row)) {
+        status = collect(lists, match.row, value, err);
+    } else {
+        status = set_row(&match, value, err);
     }
     if (!status) return OK;
-    bool named = match.group->set && !is_list(match.row) && match.row->type != NVLLM_PARAM_BOOL;
+    bool named = match.group->set && !is_list(match.row) && !is_bool;
     return named ? name_flag(match.row->name, arg, len, status, err)
                  : err_prefix(err, status, "%.*s", (int)len, arg);
 }

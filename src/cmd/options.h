@@ -3,8 +3,8 @@
  * A row `max_tokens` is the flag --max-tokens. Booleans are --x and --no-x (for enable_x also
  * --disable-x) and take no value unless written --x=false. Values are `--flag value` or
  * `--flag=value`; `--` ends the flags. Lists (STRINGS, IDS, BIASES) may be given several times:
- * stop strings are taken literally, ids are "1,2,3", biases "id=bias,...", or either as JSON. Pure:
- * knows no command and no engine. */
+ * stop strings are taken literally, ids are "1,2,3", biases "id=bias,...", or either as JSON. Some
+ * rows also have a short flag, llama.cpp's: -m, -p, -n, -t. Pure: knows no command and no engine. */
 #ifndef CMD_OPTIONS_H
 #define CMD_OPTIONS_H
 
@@ -19,7 +19,7 @@ struct option_group {
     const char *title; // heading in the help
     const struct nvllm_param *(*row)(size_t index); // NULL past the end
     // Sets a row from JSON text. NULL: `target` is written through the rows' offsets, which may be
-    // INT, DOUBLE, BOOL and STRING only.
+    // INT, DOUBLE, BOOL and STRING only; the values of a STRINGS row are arguments (`args`).
     enum status (*set)(void *target, const char *name, const char *value, struct err *err);
     void *target;
     const char *hidden; // a row that is not offered as a flag; NULL: none
@@ -41,6 +41,8 @@ struct options {
 // Reorders argv. ERR_INVALID with a sentence for an unknown flag (with a suggestion), a missing or
 // superfluous value, or a value that its row refuses.
 MUST_USE enum status options_parse(struct options *options, int argc, char **argv, struct err *err);
+// The letter of the row's short flag: 'm' for model. 0: it has none.
+char options_short_flag(const struct nvllm_param *row);
 void options_print_help(const struct options *options, FILE *out);
 
 #endif

@@ -55,7 +55,8 @@ static void append_dashed(char *out, size_t size, const char *name) {
 }
 
 static void flag_text(char *out, size_t size, const struct nvllm_param *row) {
-    snprintf(out, size, "%s", strcmp(row->name, "model") == 0 ? "  -m, --" : "  --");
+    const char letter[] = {options_short_flag(row), '\0'};
+    snprintf(out, size, "  %s%s%s--", letter[0] ? "-" : "", letter, letter[0] ? ", " : "");
     if (row->type == NVLLM_PARAM_BOOL && strncmp(row->name, "enable_", 7) == 0) {
         append(out, size, "[enable|disable]-");
         append_dashed(out, size, row->name + 7);

@@ -9,7 +9,7 @@
 
 struct own {
     const char *model, *mode;
-    int32_t count, verbose, enable_cache;
+    int32_t count, threads, verbose, enable_cache;
     double scale;
 };
 
@@ -21,6 +21,8 @@ static const struct nvllm_param *own_row(size_t index) {
         {"verbose", NVLLM_PARAM_BOOL, offsetof(struct own, verbose), 0, 1, NULL, "say more"},
         {"enable_cache", NVLLM_PARAM_BOOL, offsetof(struct own, enable_cache), 0, 1, NULL,
          "use it"},
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL, "an argument"},
+        {"threads", NVLLM_PARAM_INT, offsetof(struct own, threads), 0, 8, NULL, "of the CPU"},
         {"scale", NVLLM_PARAM_DOUBLE, offsetof(struct own, scale), 0, 1, NULL, "a part"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
@@ -122,6 +124,28 @@ static void test_arguments_keep_their_order(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(want); i++) assert_string_equal(p->options.args[i], want[i]);
 }
 
+static void test_short_flags(void **state) {
+    (void)state;
+    struct parsed *p = parse("-t 4 -m dir");
+    assert_int_equal(p->status, OK);
+    assert_int_equal(p->own.threads, 4);
+    assert_string_equal(p->own.model, "dir");
+    refused("-t", "-t needs a value");
+    refused("-t 9", "-t: \"9\" is not an integer from 0 to 8");
+    refused("-t4", "unknown option -t4");
+    refused("-n 3", "unknown option -n"); // no row of these tables has it
+    assert_int_equal(options_short_flag(own_row(1)), 0);
+}
+
+static void test_a_flag_may_give_an_argument(void **state) {
+    (void)state;
+    struct parsed *p = parse("one -p two --prompt=three --verbose --prompt --model four");
+    assert_int_equal(p->status, OK);
+    const char *const want[] = {"one", "two", "three", "--model", "four"};
+    assert_int_equal(p->options.num_args, ARRAY_LEN(want));
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) assert_string_equal(p->options.args[i], want[i]);
+}
+
 static void test_faults(void **state) {
     (void)state;
     refused("--modle x", "unknown option --modle; did you mean --model?");
@@ -181,6 +205,8 @@ static void test_help_wins_and_lists_every_row(void **state) {
                                 "--batch-count N               how many [1 to 100]\n",
                                 "--[no-]verbose                say more\n",
                                 "--[enable|disable]-cache      use it\n",
+                                "\n  -t, --threads N               of the CPU [0 to 8]\n",
+                                "\n  -p, --prompt TEXT             an argument\n",
                                 "--scale X                     a part [0 to 1]\n",
                                 "\nLists:\n  --stop TEXT                   strings\n",
                                 "--stop-token-ids ID,...",
@@ -197,6 +223,8 @@ int main(void) {
         cmocka_unit_test(test_values_in_both_spellings),
         cmocka_unit_test(test_booleans),
         cmocka_unit_test(test_arguments_keep_their_order),
+        cmocka_unit_test(test_short_flags),
+        cmocka_unit_test(test_a_flag_may_give_an_argument),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_a_negative_number_is_a_value),
         cmocka_unit_test(test_lists_are_collected),
