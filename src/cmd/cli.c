@@ -93,6 +93,14 @@ int cli_error(const char *format, ...) {
     return CLI_FAILED;
 }
 
+void cli_note(const char *format, ...) {
+    if (!isatty(STDERR_FILENO)) return;
+    va_list args;
+    va_start(args, format);
+    write_error("", "", format, args);
+    va_end(args);
+}
+
 int cli_print(const char *text, size_t len) {
     if (write_whole(STDOUT_FILENO, text, len)) return CLI_OK;
     if (errno == EPIPE) return CLI_FAILED; // the reader had enough and knows it

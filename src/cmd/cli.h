@@ -39,6 +39,9 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code);
 int cli_usage_error(const struct options *options, const char *format, ...) PRINTF_LIKE(2, 3);
 // "nanovllm: <message>"; returns CLI_FAILED.
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
+// "nanovllm: <message>" for whoever looks on: on standard error where that is a terminal, else
+// nothing.
+void cli_note(const char *format, ...) PRINTF_LIKE(1, 2);
 // Writes a help text or version to standard output. CLI_FAILED with the reason where that fails,
 // without a word where the reader went away.
 int cli_print(const char *text, size_t len);

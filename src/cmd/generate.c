@@ -154,6 +154,22 @@ static enum status write_stats(struct generate *g, const struct generate_run *ru
     return status;
 }
 
+// Text does not show whether it was cut; a result line does.
+static void note_cut(const struct generate_run *run) {
+    if (run->format == GENERATE_JSONL || !run->num_cut) return;
+    if (run->num_requests > 1) {
+        cli_note("%llu of %llu completions were cut at max_tokens%s",
+                 (unsigned long long)run->num_cut, (unsigned long long)run->num_requests,
+                 run->num_context_full ? " or the context's end" : "");
+    } else if (run->num_context_full) {
+        cli_note("cut after %llu tokens: prompt and output fill the context (--max-model-len)",
+                 (unsigned long long)run->num_cut_tokens);
+    } else {
+        cli_note("cut after %llu tokens; --max-tokens N allows more",
+                 (unsigned long long)run->num_cut_tokens);
+    }
+}
+
 // One sentence for a run that went through but not as asked.
 static int report(const struct generate_run *run) {
     if (run->interrupted) {
@@ -161,6 +177,7 @@ static int report(const struct generate_run *run) {
                          (unsigned long long)run->num_finished,
                          (unsigned long long)run->num_aborted);
     }
+    note_cut(run);
     if (!run->num_refused) return CLI_OK;
     if (run->num_requests == 1) return cli_error("%s", run->last_refusal);
     return cli_error("%llu of %llu requests were refused, the last one because: %s",
