@@ -199,7 +199,7 @@ static int run_requests(struct generate *g, bool only_one) {
         .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
     };
     bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
-    progress_init(&g->progress, !stream_on_terminal, g->source.total);
+    progress_init(&g->progress, "Generating", !stream_on_terminal, g->source.total);
     interrupt_install();
     double start = clock_seconds();
     struct err err = {0};
