@@ -15,17 +15,13 @@
 #include "base/jwrite.h"
 #include "base/suggest.h"
 
-enum { FLAG_LEN_MAX = 80, FLAGS_MAX = 256 };
+enum { FLAGS_MAX = 256 };
 
 struct flag_match {
     const struct option_group *group; // NULL: no such flag
     const struct nvllm_param *row;
     bool negated; // --no-x, --disable-x
 };
-
-static bool is_hidden(const struct option_group *group, const struct nvllm_param *row) {
-    return group->hidden && strcmp(group->hidden, row->name) == 0;
-}
 
 // Whether the flag's text is the row's name, with '-' for '_'.
 static bool name_matches(const char *text, size_t len, const char *name) {
@@ -59,8 +55,7 @@ static struct flag_match find_flag(const struct options *options, const char *te
     for (size_t g = 0; g < options->num_groups; g++) {
         const struct option_group *group = &options->groups[g];
         const struct nvllm_param *row;
-        for (size_t i = 0; (row = group->row(i)); i++) {
-            if (is_hidden(group, row)) continue;
+        for (size_t i = 0; (row = option_group_next(group, &i));) {
             if (!row_matches(row, text, len, &match.negated)) continue;
             match.group = group;
             match.row = row;
@@ -70,61 +65,31 @@ static struct flag_match find_flag(const struct options *options, const char *te
     return match;
 }
 
-char options_short_flag(const struct nvllm_param *row) {
-    static const struct {
-        const char *row;
-        char letter;
-    } letters[] = {
-        {"model", 'm'},      {"prompt", 'p'},     {"input_len", 'p'},
-        {"max_tokens", 'n'}, {"output_len", 'n'}, {"threads", 't'},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(letters); i++) {
-        if (strcmp(letters[i].row, row->name) == 0) return letters[i].letter;
-    }
-    return 0;
-}
-
 static struct flag_match find_short_flag(const struct options *options, char letter) {
     for (size_t g = 0; g < options->num_groups; g++) {
         const struct option_group *group = &options->groups[g];
         const struct nvllm_param *row;
-        for (size_t i = 0; (row = group->row(i)); i++) {
-            if (is_hidden(group, row) || options_short_flag(row) != letter) continue;
-            return (struct flag_match){.group = group, .row = row};
+        for (size_t i = 0; (row = option_group_next(group, &i));) {
+            if (option_letter(row) == letter) return (struct flag_match){group, row, false};
         }
     }
     return (struct flag_match){0};
 }
 
-static size_t add_candidate(char (*flags)[FLAG_LEN_MAX], size_t num_flags, const char *prefix,
-                            const char *name) {
-    if (num_flags == FLAGS_MAX) return num_flags;
-    char *flag = flags[num_flags];
-    snprintf(flag, FLAG_LEN_MAX, "--%s%s", prefix, name);
-    for (char *c = flag; *c; c++) {
-        if (*c == '_') *c = '-';
-    }
-    return num_flags + 1;
-}
-
 static enum status unknown_flag(const struct options *options, const char *arg, size_t len,
                                 struct err *err) {
-    char flags[FLAGS_MAX][FLAG_LEN_MAX];
+    char flags[FLAGS_MAX][OPTION_FLAG_BYTES_MAX] = {"--help"};
     const char *candidates[FLAGS_MAX];
-    size_t num_flags = add_candidate(flags, 0, "", "help");
+    size_t num_flags = 1;
     for (size_t g = 0; g < options->num_groups; g++) {
         const struct nvllm_param *row;
-        for (size_t i = 0; (row = options->groups[g].row(i)); i++) {
-            if (is_hidden(&options->groups[g], row)) continue;
-            num_flags = add_candidate(flags, num_flags, "", row->name);
-            if (row->type != NVLLM_PARAM_BOOL) continue;
-            num_flags = add_candidate(flags, num_flags, "no-", row->name);
-            if (strncmp(row->name, "enable_", 7) != 0) continue;
-            num_flags = add_candidate(flags, num_flags, "disable-", row->name + 7);
+        for (size_t i = 0; (row = option_group_next(&options->groups[g], &i));) {
+            if (num_flags + OPTION_SPELLINGS_MAX > FLAGS_MAX) break;
+            num_flags += option_spellings(row, &flags[num_flags]);
         }
     }
     for (size_t i = 0; i < num_flags; i++) candidates[i] = flags[i];
-    char name[FLAG_LEN_MAX];
+    char name[OPTION_FLAG_BYTES_MAX];
     snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), arg);
     const char *nearest = suggest_nearest(name, candidates, num_flags);
     if (nearest) {
@@ -305,9 +270,9 @@ static enum status set_lists(const struct options *options, json_t *lists, struc
         if (!status) status = set_row(&match, text.data, err);
         buf_fini(&text);
         if (!status) continue;
-        char flag[1][FLAG_LEN_MAX];
-        add_candidate(flag, 0, "", name);
-        return name_flag(name, flag[0], strlen(flag[0]), status, err);
+        char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
+        option_spellings(match.row, flags);
+        return name_flag(name, flags[0], strlen(flags[0]), status, err);
     }
     return OK;
 }

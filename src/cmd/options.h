@@ -13,17 +13,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "nanovllm.h"
-
-struct option_group {
-    const char *title; // heading in the help
-    const struct nvllm_param *(*row)(size_t index); // NULL past the end
-    // Sets a row from JSON text. NULL: `target` is written through the rows' offsets, which may be
-    // INT, DOUBLE, BOOL and STRING only; the values of a STRINGS row are arguments (`args`).
-    enum status (*set)(void *target, const char *name, const char *value, struct err *err);
-    void *target;
-    const char *hidden; // a row that is not offered as a flag; NULL: none
-};
+#include "cmd/option_group.h"
 
 struct options {
     const char *command; // "generate"
@@ -41,8 +31,6 @@ struct options {
 // Reorders argv. ERR_INVALID with a sentence for an unknown flag (with a suggestion), a missing or
 // superfluous value, or a value that its row refuses.
 MUST_USE enum status options_parse(struct options *options, int argc, char **argv, struct err *err);
-// The letter of the row's short flag: 'm' for model. 0: it has none.
-char options_short_flag(const struct nvllm_param *row);
 void options_print_help(const struct options *options, FILE *out);
 
 #endif

@@ -134,7 +134,7 @@ static void test_short_flags(void **state) {
     refused("-t 9", "-t: \"9\" is not an integer from 0 to 8");
     refused("-t4", "unknown option -t4");
     refused("-n 3", "unknown option -n"); // no row of these tables has it
-    assert_int_equal(options_short_flag(own_row(1)), 0);
+    assert_int_equal(option_letter(own_row(1)), 0);
 }
 
 static void test_a_flag_may_give_an_argument(void **state) {
