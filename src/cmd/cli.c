@@ -107,15 +107,19 @@ int cli_print(const char *text, size_t len) {
     return cli_error("cannot write standard output: %s", strerror(errno));
 }
 
-static int print_help(const struct options *options) {
+int cli_print_whole(void (*print)(FILE *out, const void *user_data), const void *user_data) {
     char *text = NULL;
     size_t len = 0;
     FILE *whole = open_memstream(&text, &len);
     if (!whole) return cli_error("out of memory: help");
-    options_print_help(options, whole);
+    print(whole, user_data);
     int exit_code = fclose(whole) ? cli_error("out of memory: help") : cli_print(text, len);
     free(text);
     return exit_code;
+}
+
+static void print_options(FILE *out, const void *options) {
+    options_print(options, out);
 }
 
 bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
@@ -130,6 +134,6 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
         return false;
     }
     if (!options->help) return true;
-    *exit_code = print_help(options);
+    *exit_code = cli_print_whole(print_options, options);
     return false;
 }

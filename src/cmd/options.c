@@ -1,6 +1,6 @@
 /* Parsing flags: each argument is looked up in the groups' rows, whose owner sets it. Lists are
- * collected first and set once, because an owner replaces a list and does not append to it. Help
- * text is in options_help.c. */
+ * collected first and set once, because an owner replaces a list and does not append to it. What
+ * --help prints is in options_help.c, options_man.c and options_shell.c. */
 #include "cmd/options.h"
 
 #include <errno.h>
@@ -325,9 +325,34 @@ static enum status parse_flag(struct options *options, int argc, char **argv, in
                  : err_prefix(err, status, "%.*s", (int)len, arg);
 }
 
-static bool asks_for_help(int argc, char **argv) {
+static const struct {
+    const char *name;
+    void (*print)(const struct options *options, FILE *out);
+} forms[] = {
+    [OPTIONS_HELP] = {"text", options_print_help}, [OPTIONS_MAN] = {"man", options_print_man},
+    [OPTIONS_BASH] = {"bash", options_print_bash}, [OPTIONS_ZSH] = {"zsh", options_print_zsh},
+    [OPTIONS_FISH] = {"fish", options_print_fish},
+};
+
+const char *options_form_name(enum options_form form) {
+    return forms[form].name;
+}
+
+void options_print(const struct options *options, FILE *out) {
+    forms[options->form].print(options, out);
+}
+
+static bool asks_for_help(int argc, char **argv, enum options_form *form) {
+    static const char with_form[] = "--help=";
+    *form = OPTIONS_HELP;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+        if (strncmp(argv[i], with_form, sizeof with_form - 1) != 0) continue;
+        for (size_t k = 0; k < ARRAY_LEN(forms); k++) {
+            bool is_it = strcmp(argv[i] + sizeof with_form - 1, forms[k].name) == 0;
+            if (is_it) *form = (enum options_form)k;
+        }
+        return true;
     }
     return false;
 }
@@ -335,7 +360,7 @@ static bool asks_for_help(int argc, char **argv) {
 enum status options_parse(struct options *options, int argc, char **argv, struct err *err) {
     options->args = argv;
     options->num_args = 0;
-    options->help = asks_for_help(argc, argv);
+    options->help = asks_for_help(argc, argv, &options->form);
     if (options->help) return OK;
     json_t *lists = json_object();
     if (!lists) return err_nomem(err, "options");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "cmd/roff.h"
 #include "support/cmocka_all.h"
 
 struct own {
@@ -185,6 +186,17 @@ static void test_lists_are_collected(void **state) {
     assert_int_equal(parse("--stop \xff")->status, ERR_INVALID);
 }
 
+// What --help prints, in the form that was asked for; the caller's.
+static char *printed(const struct parsed *p) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    options_print(&p->options, out);
+    fclose(out);
+    return text;
+}
+
 static void test_help_wins_and_lists_every_row(void **state) {
     (void)state;
     struct parsed *p = parse("--nonsense --help");
@@ -193,12 +205,7 @@ static void test_help_wins_and_lists_every_row(void **state) {
     assert_false(parse("-- --help")->options.help);
     p = parse("-h");
     assert_true(p->options.help);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    assert_non_null(out);
-    options_print_help(&p->options, out);
-    fclose(out);
+    char *text = printed(p);
     const char *const want[] = {"Usage: nanovllm test [options]\n",
                                 "\nOwn:\n  -m, --model DIR               a folder\n",
                                 "--run-mode NAME               how {fast|slow}\n",
@@ -218,6 +225,55 @@ static void test_help_wins_and_lists_every_row(void **state) {
     free(text);
 }
 
+static void prints(const char *line, enum options_form form, const char *const *want,
+                   size_t count) {
+    struct parsed *p = parse(line);
+    assert_true(p->options.help);
+    assert_int_equal(p->options.form, form);
+    char *text = printed(p);
+    for (size_t i = 0; i < count; i++) {
+        if (!strstr(text, want[i])) fail_msg("%s lacks \"%s\":\n%s", line, want[i], text);
+    }
+    assert_null(strstr(text, "hidden"));
+    free(text);
+}
+
+static void test_forms_of_the_help(void **state) {
+    (void)state;
+    const char *const man[] = {
+        ".SH SYNOPSIS\n\\fBnanovllm test\\fR [options]\n",
+        ".SS Own\n.TP\n\\fB\\-m\\fR, \\fB\\-\\-model\\fR \\fIDIR\\fR\na folder\n",
+        ".TP\n\\fB\\-\\-verbose\\fR, \\fB\\-\\-no\\-verbose\\fR\nsay more\n",
+        "\\fIN\\fR\nhow many [1 to 100]\n"};
+    prints("--help=man", OPTIONS_MAN, man, ARRAY_LEN(man));
+    const char *const bash[] = {
+        "_nanovllm_test() {\n    flags='--help --model --run-mode ",
+        " --enable-cache --disable-cache --prompt ", "    -m | --model) value=folders ;;\n",
+        "    --run-mode) value=words words='fast slow' ;;\n", "    --batch-count) value=any ;;\n"};
+    prints("--help=bash", OPTIONS_BASH, bash, ARRAY_LEN(bash));
+    const char *const zsh[] = {"'(-m --model)'{-m,--model=}'[a folder]:DIR:_files -/' \\\n",
+                               "'--run-mode=[how]:NAME:(fast slow)' \\\n",
+                               "'--verbose[say more]' \\\n", "'*--stop=[strings]:TEXT:' \\\n"};
+    prints("--help=zsh", OPTIONS_ZSH, zsh, ARRAY_LEN(zsh));
+    const char *const fish[] = {
+        " -s m -l model -x -a '(__fish_complete_directories)' -d 'a folder'\n",
+        " -l run-mode -x -a 'fast slow' -d 'how'\n", " -l no-verbose -d 'say more'\n"};
+    prints("--help=fish", OPTIONS_FISH, fish, ARRAY_LEN(fish));
+}
+
+static void test_roff_is_escaped(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    roff_paragraphs(out, ".first\n'b\\c' a-b\n\nx  1\ny  2\n\nlast\n");
+    fclose(out);
+    assert_string_equal(text, "\\&.first\n\\&\\(aqb\\ec\\(aq a\\-b\n"
+                              ".PP\n.nf\nx  1\ny  2\n.fi\n.PP\nlast\n");
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_in_both_spellings),
@@ -229,6 +285,8 @@ int main(void) {
         cmocka_unit_test(test_a_negative_number_is_a_value),
         cmocka_unit_test(test_lists_are_collected),
         cmocka_unit_test(test_help_wins_and_lists_every_row),
+        cmocka_unit_test(test_forms_of_the_help),
+        cmocka_unit_test(test_roff_is_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
