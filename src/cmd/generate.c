@@ -30,6 +30,8 @@ struct generate {
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL,
+         "a PROMPT; may be given several times, among others"},
         {"input", NVLLM_PARAM_STRING, offsetof(struct generate, input), 0, 0, NULL,
          "read requests from a JSONL file, one object per line; - is standard input"},
         {"output", NVLLM_PARAM_STRING, offsetof(struct generate, output), 0, 0, NULL,
@@ -157,6 +159,22 @@ static enum status write_stats(struct generate *g, const struct generate_run *ru
     return status;
 }
 
+// Text does not show whether it was cut; a result line does.
+static void note_cut(const struct generate_run *run) {
+    if (run->format == GENERATE_JSONL || !run->num_cut) return;
+    if (run->num_requests > 1) {
+        cli_note("%llu of %llu completions were cut at max_tokens%s",
+                 (unsigned long long)run->num_cut, (unsigned long long)run->num_requests,
+                 run->num_context_full ? " or the context's end" : "");
+    } else if (run->num_context_full) {
+        cli_note("cut after %llu tokens: prompt and output fill the context (--max-model-len)",
+                 (unsigned long long)run->num_cut_tokens);
+    } else {
+        cli_note("cut after %llu tokens; --max-tokens N allows more",
+                 (unsigned long long)run->num_cut_tokens);
+    }
+}
+
 // One sentence for a run that went through but not as asked.
 static int report(const struct generate_run *run) {
     if (run->interrupted) {
@@ -164,6 +182,7 @@ static int report(const struct generate_run *run) {
                          (unsigned long long)run->num_finished,
                          (unsigned long long)run->num_aborted);
     }
+    note_cut(run);
     if (!run->num_refused) return CLI_OK;
     if (run->num_requests == 1) return cli_error("%s", run->last_refusal);
     return cli_error("%llu of %llu requests were refused, the last one because: %s",
@@ -185,7 +204,7 @@ static int run_requests(struct generate *g, bool only_one) {
         .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
     };
     bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
-    progress_init(&g->progress, !stream_on_terminal, g->source.total);
+    progress_init(&g->progress, "Generating", !stream_on_terminal, g->source.total);
     interrupt_install();
     double start = clock_seconds();
     struct err err = {0};

@@ -186,7 +186,7 @@ static void test_json_numbers(void **state) {
 
 static void expect_progress(const char *want, uint64_t num_done, uint64_t total, double elapsed) {
     char line[200];
-    progress_format(line, sizeof line, num_done, total, elapsed, 5012.4, 1434.1);
+    progress_format(line, sizeof line, "Generating", num_done, total, elapsed, 5012.4, 1434.1);
     assert_string_equal(line, want);
 }
 

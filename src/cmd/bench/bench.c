@@ -131,13 +131,20 @@ static enum status warm_up(struct bench *b, bool *interrupted, struct err *err) 
                                 .num_output_tokens = (uint64_t)request.max_tokens};
     struct bench_result result;
     enum status status =
-        bench_run(b->engine, &workload, (float)b->temperature, "warm-up", &result, err);
+        bench_run(b->engine, &workload, (float)b->temperature, "warm-up", NULL, &result, err);
     *interrupted = result.interrupted;
     return status;
 }
 
+static void begin_progress(const struct bench *b, struct progress *progress, char *label,
+                           size_t size) {
+    snprintf(label, size, "Run %d of %d", b->num_finished + 1, b->repeat);
+    progress_init(progress, b->repeat > 1 ? label : "Running", true, b->workload.num_output_tokens);
+}
+
 static enum status run_all(struct bench *b, struct err *err) {
     interrupt_install();
+    char label[40];
     bool interrupted = false; // during the warm-up: the first run is one of no tokens
     enum status status = warm_up(b, &interrupted, err);
     if (!status) status = trace_begin(&b->trace, b->engine, err);
@@ -145,7 +152,11 @@ static enum status run_all(struct bench *b, struct err *err) {
         struct bench_result *run = &b->runs[b->num_finished];
         char salt[16]; // no run finds the prefixes of the one before
         snprintf(salt, sizeof salt, "run %d", b->num_finished);
-        status = bench_run(b->engine, &b->workload, (float)b->temperature, salt, run, err);
+        struct progress progress;
+        begin_progress(b, &progress, label, sizeof label);
+        status =
+            bench_run(b->engine, &b->workload, (float)b->temperature, salt, &progress, run, err);
+        progress_clear(&progress); // the report says it all
         interrupted = run->interrupted;
         if (!status && !interrupted) b->num_finished++;
     }

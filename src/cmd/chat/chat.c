@@ -36,6 +36,7 @@ struct chat {
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL, "the MESSAGE"},
         {"system", NVLLM_PARAM_STRING, offsetof(struct chat, system), 0, 0, NULL,
          "the system prompt; replaces that of a loaded conversation"},
         {"load", NVLLM_PARAM_STRING, offsetof(struct chat, load), 0, 0, NULL,
