@@ -5,7 +5,7 @@
 struct writer {
     struct buf *out;
     struct err *err;
-    enum status status; // of the first failure
+    enum status status; // the first failure
 };
 
 static void put(struct writer *w, const char *text) {
@@ -109,7 +109,7 @@ static void put_items(struct writer *w, const char *head, const struct expr *exp
     put(w, ")");
 }
 
-// (head left right), what is NULL left out.
+// (head left right); `right` may be NULL.
 static void put_operator(struct writer *w, const char *head, const struct expr *left,
                          const struct expr *right) {
     put(w, head);
@@ -211,8 +211,6 @@ static void put_expr(struct writer *w, const struct expr *expr) {
     }
 }
 
-// ---- statements ----
-
 static void put_target(struct writer *w, const struct target *target) {
     if (target->type == TARGET_NAME) {
         put_name(w, target->name);
@@ -295,7 +293,7 @@ static void put_with(struct writer *w, const struct stmt *stmt) {
 static void put_stmt(struct writer *w, const struct stmt *stmt) {
     switch (stmt->type) {
     case STMT_TEXT:
-        break; // put_block's
+        break; // put_block writes them
     case STMT_PRINT:
         put_operator(w, "(print", stmt->expr, NULL);
         break;

@@ -1,5 +1,5 @@
-/* A template's syntax tree as text, for tests: (+ a (item b 0)). Statements follow one another,
- * bodies are in parentheses, texts that touch are one, a chain of ~ is one node. */
+/* A template's syntax tree as text, for tests: (+ a (item b 0)). Statements follow one another, and
+ * bodies are in parentheses. Adjacent texts are joined into one, and a chain of ~ into one node. */
 #ifndef SUPPORT_AST_TEXT_H
 #define SUPPORT_AST_TEXT_H
 

@@ -1,4 +1,4 @@
-/* cmocka.h with the headers it wants included before it. */
+/* cmocka.h with the headers that must come before it. */
 #ifndef SUPPORT_CMOCKA_ALL_H
 #define SUPPORT_CMOCKA_ALL_H
 
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-// A macro of cmocka's old interface, which is a function of text/template/run.h.
+// A macro of cmocka's old interface; text/template/run.h has a function of that name.
 #undef run_test
 
 #endif

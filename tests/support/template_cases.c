@@ -1,4 +1,3 @@
-// Renders each expression of a table and compares.
 #include "support/template_cases.h"
 
 #include <stdbool.h>

@@ -10,11 +10,12 @@
 struct template_case {
     const char *expression; // between {{ and }}
     const char *printed; // NULL: an error
-    const char *reason; // of the error, behind "t: line 1: "
+    const char *reason; // of the error, after "t: line 1: "
 };
 
-// Every case over the variables words, people, text, html, greek and deep (template_cases.c), at
-// 2023-11-14 22:13:20.123456. The first that differs fails the test by its expression.
+// Renders every case over the variables words, people, text, html, greek and deep
+// (template_cases.c), at 2023-11-14 22:13:20.123456. The first that differs fails the test, which
+// prints its expression.
 void template_cases_run(const struct template_case *cases, size_t num_cases);
 
 #endif

@@ -21,7 +21,7 @@ enum status template_render_text(const char *source, char **text, struct err *er
     const struct template_render_options options = {.now = {.tm_mday = 1}};
     enum status status = template_parse(&template, source, strlen(source), "t", err);
     if (!status) status = template_render(template, variables, &options, &out, err);
-    if (!status) status = buf_append_str(&out, "", err); // so that an empty one is a text too
+    if (!status) status = buf_append_str(&out, "", err); // so that an empty text is not NULL
     template_destroy(template);
     json_decref(variables);
     if (status) {

@@ -1,5 +1,6 @@
 /* Templates and what they render, or how they fail, over fixed variables:
- *   x = 1, xs = [1, 2, 3], d = {"k": "v"}, t = a tree of {"v": number, "c": [children]}; no u. */
+ *   x = 1, xs = [1, 2, 3], d = {"k": "v"}, t = a tree of {"v": number, "c": [children]}.
+ * u is undefined. */
 #ifndef SUPPORT_TEMPLATE_RENDER_H
 #define SUPPORT_TEMPLATE_RENDER_H
 
@@ -9,12 +10,12 @@
 
 struct render_case {
     const char *source;
-    const char *want; // the text; of one that fails, the end of the message
+    const char *want; // the text, or the end of the error message
 };
 
-// Parses and renders; *text is NUL-terminated, to be freed, and NULL after an error.
+// Parses and renders. *text is NUL-terminated; the caller frees it. After an error it is NULL.
 enum status template_render_text(const char *source, char **text, struct err *err);
-// Print every case that is not as wanted, then fail the test.
+// Print every case that differs, then fail the test.
 void assert_all_render(const struct render_case *cases, size_t count);
 void assert_all_fail(const struct render_case *cases, size_t count);
 
