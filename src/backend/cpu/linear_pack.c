@@ -312,8 +312,10 @@ static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct 
     if (!cpu->linear_x_scale) {
         cpu->linear_x_scale = cpu_memory_alloc(LINEAR_SCRATCH_BYTES * sizeof(float));
     }
-    if (!scratch || !cpu->linear_x_scale) cpu_memory_free(scratch);
-    if (!scratch || !cpu->linear_x_scale) return err_nomem(err, "scratch memory of linear layers");
+    if (!scratch || !cpu->linear_x_scale) {
+        cpu_memory_free(scratch);
+        return err_nomem(err, "scratch memory of linear layers");
+    }
     cpu_memory_free(cpu->linear_scratch);
     cpu->linear_scratch = scratch;
     cpu->linear_scratch_in = depth;

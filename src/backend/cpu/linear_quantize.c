@@ -73,7 +73,7 @@ static float try_scale(const float value[INT4_GROUP], float s, float q[INT4_GROU
 // Returns the sum of the 8-bit weights that the group's 4-bit weights stand for.
 static int32_t quantize_group(const float value[INT4_GROUP], uint32_t lane, uint32_t half,
                               unsigned char *quads, unsigned char *scale) {
-    float largest = 0, best_q[INT4_GROUP], best_error = INFINITY;
+    float largest = 0, best_q[INT4_GROUP] = {0}, best_error = INFINITY;
     int32_t best = 1, sum = 0;
     for (uint32_t k = 0; k < INT4_GROUP; k++) largest = fmaxf(largest, fabsf(value[k]));
     int32_t covering = (int32_t)ceilf(largest / INT4_MOST - 1e-4f); // the least that clips nothing
@@ -88,7 +88,6 @@ static int32_t quantize_group(const float value[INT4_GROUP], uint32_t lane, uint
             memcpy(best_q, q, sizeof q);
         }
     }
-    if (!(best_error < INFINITY)) memset(best_q, 0, sizeof best_q); // non-numbers: the scale is NaN
     *scale = (unsigned char)best;
     for (uint32_t k = 0; k < INT4_GROUP; k++) {
         int32_t q = (int32_t)best_q[k];
