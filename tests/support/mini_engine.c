@@ -16,7 +16,7 @@ static void check(enum status status, const struct err *err) {
 struct nvllm_engine_options mini_options(const char *model) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     options.model = model;
-    options.device = "cpu"; // also where there is a GPU: most tests look at its kernels
+    options.device = "cpu"; // even where there is a GPU: most tests are about the CPU
     options.threads = 1;
     options.num_kvcache_blocks = 512;
     options.max_num_seqs = 80;
@@ -61,7 +61,7 @@ static struct batch_row greedy_of(const struct sequence *seq) {
     return (struct batch_row){*greedy, 0};
 }
 
-// What sequences point to: the shared sampling first, so that greedy_of finds it.
+// A sequence's user pointer. `greedy` comes first, where greedy_of finds it.
 struct mini_user {
     const struct sampling *greedy;
     struct mini_request *request;
