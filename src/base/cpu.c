@@ -30,7 +30,6 @@ static void detect_dot_products(struct cpu_features *features) {
     if (a >= 1) __get_cpuid_count(CPUID_FEATURES, 1, &a1, &b1, &c1, &d1);
     features->avx512_vnni = features->avx512 && has_bit(c, 11);
     features->avx512_bf16 = features->avx512 && has_bit(a1, 5);
-    features->avx_vnni = features->avx2 && has_bit(a1, 4);
     bool tiles = has_bit(d, 22) && has_bit(d, 24) && has_bit(d, 25); // bf16, tile, int8
     if (!tiles || !features->avx512_vnni || !features->avx512_bf16) return;
     unsigned xcr0, xcr0_high; // AVX-512 is enabled, so XGETBV is there

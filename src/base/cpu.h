@@ -6,11 +6,10 @@
 #include <stddef.h>
 
 struct cpu_features {
-    bool avx2; // AVX2 + FMA + F16C, enabled by the operating system
+    bool avx2; // AVX2 + FMA, enabled by the operating system
     bool avx512; // AVX-512 F, BW, DQ, VL
     bool avx512_bf16; // AVX-512 dot products of bf16 pairs
     bool avx512_vnni; // AVX-512 dot products of 8-bit quads
-    bool avx_vnni; // the same in 256-bit registers, of processors without AVX-512
     bool amx; // tiles of bf16 and of int8, on top of all of AVX-512's
 };
 

@@ -15,6 +15,11 @@ static bool is_dangling_link(const char *path) {
            errno == ENOENT;
 }
 
+bool file_name_ends(const char *name, const char *suffix) {
+    size_t len = strlen(name), suffix_len = strlen(suffix);
+    return len >= suffix_len && strcmp(name + len - suffix_len, suffix) == 0;
+}
+
 enum status file_open(struct file *file, const char *path, struct err *err) {
     *file = (struct file){.fd = -1, .path = path};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

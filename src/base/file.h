@@ -37,6 +37,8 @@ MUST_USE enum status file_check_unchanged(const struct file *file, struct err *e
 // not NULL then, also for an empty file.
 MUST_USE enum status file_read(struct buf *out, const char *path, struct err *err);
 
+// Whether the name of a file or a tensor ends in `suffix`.
+bool file_name_ends(const char *name, const char *suffix);
 bool file_exists(const char *path); // a regular file (or a link to one)
 // *present is false only where nothing has that name. A folder, a device, a link to nothing or a
 // path that cannot be looked at is ERR_IO saying so: never the same as an optional file left out.

@@ -9,6 +9,7 @@
 #include "base/c_locale.h"
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/model_folder.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/rope_config.h"
@@ -331,16 +332,25 @@ enum status model_config_parse(struct model_config *config, const char *text, si
     return status;
 }
 
+// The path of config.json in `folder`; what is wrong with the folder where there is none.
+static enum status find_config(char path[FILE_PATH_MAX], const char *folder, struct err *err) {
+    enum status status = model_folder_check(folder, err);
+    if (!status) status = file_join(path, FILE_PATH_MAX, folder, "config.json", err);
+    bool present = false;
+    if (!status) status = file_is_present(path, &present, err);
+    if (status || present) return status;
+    status = model_folder_explain(folder, "config.json", err);
+    if (status) return status;
+    return err_set(err, ERR_IO, "%s has no config.json: it is not the folder of a model", folder);
+}
+
 enum status model_config_load(struct model_config *config, struct generation_config *generation,
                               const char *folder, struct err *err) {
     *config = (struct model_config){0};
     *generation = (struct generation_config){0};
-    if (!file_is_folder(folder)) {
-        return err_set(err, ERR_IO, "%s is not a folder (want one with a config.json)", folder);
-    }
     char path[FILE_PATH_MAX];
     struct buf text = {0};
-    enum status status = file_join(path, sizeof path, folder, "config.json", err);
+    enum status status = find_config(path, folder, err);
     if (!status) status = file_read(&text, path, err);
     if (!status) status = model_config_parse(config, text.data, text.len, path, err);
     if (status) {

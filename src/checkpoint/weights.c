@@ -3,7 +3,6 @@
  * forgotten. */
 #include "checkpoint/weights.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/jread.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/model_folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights_dummy.h"
 
@@ -167,49 +167,25 @@ static enum status open_shards(struct weights *weights, struct shard_index *inde
     return check_index(weights, index, err);
 }
 
-static bool has_suffix(const char *name, const char *suffix) {
-    size_t len = strlen(name);
-    size_t suffix_len = strlen(suffix);
-    return len >= suffix_len && strcmp(name + len - suffix_len, suffix) == 0;
-}
-
 // Neither file is there: says what is there instead, since that is what the user has to act on.
 static enum status explain_no_weights(const char *folder, struct err *err) {
-    static const struct {
-        const char *suffix;
-        const char *advice;
-    } others[] = {
-        {".safetensors", "but no " INDEX_NAME " that says which tensor is in which file"},
-        {".bin", "which is PyTorch's format: convert the checkpoint to safetensors"},
-        {".pth", "which is PyTorch's format: convert the checkpoint to safetensors"},
-        {".gguf", "which is llama.cpp's format: get the safetensors checkpoint"},
-    };
-    char found[256] = "";
-    size_t best = ARRAY_LEN(others);
-    DIR *dir = opendir(folder);
-    for (struct dirent *item; dir && (item = readdir(dir));) {
-        for (size_t i = 0; i < best; i++) {
-            if (!has_suffix(item->d_name, others[i].suffix)) continue;
-            best = i;
-            snprintf(found, sizeof found, "%s", item->d_name);
-        }
+    char found[256];
+    if (model_folder_find(folder, ".safetensors", found, sizeof found)) {
+        return err_set(err, ERR_IO,
+                       "%s has no %s; it has %s, but no %s that says which tensor is in which file",
+                       folder, SINGLE_NAME, found, INDEX_NAME);
     }
-    if (dir) closedir(dir);
-    if (best == ARRAY_LEN(others)) {
-        return err_set(err, ERR_IO, "%s has no weights: neither %s nor %s is there", folder,
-                       SINGLE_NAME, INDEX_NAME);
-    }
-    return err_set(err, best ? ERR_UNSUPPORTED : ERR_IO, "%s has no %s; it has %s, %s", folder,
-                   SINGLE_NAME, found, others[best].advice);
+    enum status status = model_folder_explain(folder, SINGLE_NAME, err);
+    if (status) return status;
+    return err_set(err, ERR_IO, "%s has no weights: neither %s nor %s is there", folder,
+                   SINGLE_NAME, INDEX_NAME);
 }
 
 static enum status open_files(struct weights *weights, struct err *err) {
-    if (!file_is_folder(weights->folder)) {
-        return err_set(err, ERR_IO, "%s is not a folder", weights->folder);
-    }
     char path[FILE_PATH_MAX];
     struct shard_index index = {0};
-    enum status status = file_join(path, sizeof path, weights->folder, SINGLE_NAME, err);
+    enum status status = model_folder_check(weights->folder, err);
+    if (!status) status = file_join(path, sizeof path, weights->folder, SINGLE_NAME, err);
     if (!status) {
         status = file_join(index.path, sizeof index.path, weights->folder, INDEX_NAME, err);
     }
@@ -330,8 +306,8 @@ static enum status mark_used(struct entry *entry, struct err *err) {
 static enum status take_dummy(struct weights *weights, const char *name, struct weight *out,
                               struct err *err) {
     if (out->rank == 1) {
-        return weights_dummy_vector(weights->dummy, has_suffix(name, "norm.weight"), out->shape[0],
-                                    &out->source.data, err);
+        return weights_dummy_vector(weights->dummy, file_name_ends(name, "norm.weight"),
+                                    out->shape[0], &out->source.data, err);
     }
     uint64_t count;
     if (__builtin_mul_overflow(out->shape[0], out->shape[1], &count)) {
@@ -418,8 +394,9 @@ enum status weights_ignore_copy(struct weights *weights, const char *name, const
 
 // Tables that old versions of transformers saved and new ones compute from the configuration.
 static bool is_derived_buffer(const char *name) {
-    return has_suffix(name, ".rotary_emb.inv_freq") || has_suffix(name, ".rotary_emb.cos_cached") ||
-           has_suffix(name, ".rotary_emb.sin_cached");
+    return file_name_ends(name, ".rotary_emb.inv_freq") ||
+           file_name_ends(name, ".rotary_emb.cos_cached") ||
+           file_name_ends(name, ".rotary_emb.sin_cached");
 }
 
 enum status weights_finish(const struct weights *weights, struct err *err) {

@@ -89,6 +89,13 @@ void batch_fini(struct batch *batch, struct backend *backend) {
     *batch = (struct batch){0};
 }
 
+static bool needs_mask(const struct sampling *sampling, const struct sequence *seq) {
+    CHECK(!token_mask_reads_ids(&sampling->mask) || !seq->has_pending_token, "sequence %llu",
+          (unsigned long long)seq->id);
+    return token_mask_is_needed(&sampling->mask, sequence_generated(seq),
+                                sequence_num_generated(seq));
+}
+
 static struct batch_header count_schedule(const struct schedule *schedule, uint32_t block_size,
                                           batch_row_fn row_of) {
     struct batch_header h = {0};
@@ -105,7 +112,7 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
         h.num_biases += sampling->row.bias_count;
-        h.num_masks += sampling->mask != NULL;
+        h.num_masks += needs_mask(sampling, item->seq);
     }
     return h;
 }
@@ -151,9 +158,9 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
         memcpy(a->biases + tail->bias, sampling->biases, out->bias_count * sizeof *a->biases);
         tail->bias += out->bias_count;
     }
-    if (!sampling->mask) return;
-    memcpy(a->masks + (size_t)tail->mask * tail->mask_words, sampling->mask,
-           tail->mask_words * sizeof *a->masks);
+    if (!needs_mask(sampling, seq)) return;
+    token_mask_write(&sampling->mask, sequence_generated(seq), sequence_num_generated(seq),
+                     a->masks + (size_t)tail->mask * tail->mask_words);
     out->mask = ++tail->mask; // counted from 1
 }
 

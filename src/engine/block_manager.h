@@ -23,6 +23,7 @@
 
 #include "base/err.h"
 #include "base/map.h"
+#include "engine/block_changes.h"
 #include "engine/sequence.h"
 
 #define BLOCK_NONE UINT32_MAX
@@ -57,6 +58,8 @@ struct block_manager {
     struct u64map published; // chain hash -> block id
     uint32_t free_head, free_tail;
     uint32_t num_free;
+    uint32_t num_free_cached; // of the free ones: published, so that they can be found again
+    struct block_changes *changes; // borrowed; NULL: nobody wants to know them
     struct block_manager_stats stats;
 };
 
@@ -65,6 +68,9 @@ MUST_USE enum status block_manager_init(struct block_manager *manager, uint32_t 
                                         uint32_t block_size, bool enable_prefix_caching,
                                         uint64_t hash_seed, struct err *err);
 void block_manager_fini(struct block_manager *manager); // all-zero is fine
+// From now on changes go to `changes`, which begin with every block that is held or published. NULL:
+// to nobody.
+void block_manager_observe(struct block_manager *manager, struct block_changes *changes);
 
 // Blocks that num_tokens tokens fill or begin.
 static inline uint32_t block_manager_blocks_for(const struct block_manager *manager,

@@ -213,9 +213,11 @@ void llm_engine_destroy(struct llm_engine *engine) {
         // Until the device no longer reads what is freed below.
         if (engine->flights[i].is_launched) (void)!land(engine, &engine->flights[i], NULL);
     }
+    llm_engine_tell_ends(engine);
     inbox_fini(&engine->inbox);
     count_slots_fini(&engine->count_slots);
     scheduler_destroy(engine->scheduler);
+    step_observer_fini(&engine->observer);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         batch_fini(&engine->flights[i].batch, engine->plan.backend);
         schedule_fini(&engine->flights[i].schedule);
@@ -276,7 +278,8 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
     }
     begin_counts(engine, schedule);
     batch_build(&flight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
-    engine->stats.schedule_seconds += clock_seconds() - start;
+    double launch_begin = clock_seconds();
+    engine->stats.schedule_seconds += launch_begin - start;
 
     struct model_runner_times times = {0};
     if (engine->ranks) rank_group_launch(engine->ranks, flight->slot);
@@ -284,6 +287,11 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
         model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
     if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
     if (status) return status;
+    double launch_end = clock_seconds();
+    flight->times = (struct nvllm_step_times){.schedule_begin = start,
+                                              .launch_begin = launch_begin,
+                                              .sample_begin = launch_end - times.sample_seconds,
+                                              .launch_end = launch_end};
     engine->stats.forward_seconds += times.forward_seconds;
     engine->stats.sample_seconds += times.sample_seconds;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
@@ -316,33 +324,50 @@ static void leave_flight(struct request *request) {
     if (request->has_ended && !request->num_flights) request_destroy(request);
 }
 
+// Hands out a step's results. The observer's items are noted in the same go: what their requests come
+// to is known then.
+static void take_results(struct llm_engine *engine, struct flight *flight,
+                         const struct sample_result *results) {
+    const struct schedule *schedule = &flight->schedule;
+    const struct step step = batch_bind(flight->batch.header, flight->batch.header);
+    uint32_t row = 0;
+    if (engine->observer.on_step) step_observer_begin(&engine->observer);
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        struct request *request = item->seq->user;
+        int32_t token_id = -1;
+        if (item->needs_token && !request->has_ended) {
+            token_id =
+                llm_engine_take_token(engine, request, &results[row], flight->times.output_begin);
+        }
+        row += item->needs_token;
+        if (!engine->observer.on_step) continue;
+        step_observer_add(&engine->observer, schedule, &step, engine->plan.scheduler.block_size,
+                          token_id);
+    }
+}
+
 // Waits for a step's results and hands them out.
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
     const struct schedule *schedule = &flight->schedule;
+    struct nvllm_step_times *times = &flight->times;
     const struct sample_result *results = NULL;
-    struct model_runner_times times = {0};
     flight->is_launched = false;
-    enum status status = model_runner_wait(engine->runner, flight->slot, &results, &times, err);
-    engine->stats.forward_seconds += times.forward_seconds;
-    double start = clock_seconds();
+    times->wait_begin = clock_seconds();
+    enum status status = model_runner_wait(engine->runner, flight->slot, &results, err);
+    times->output_begin = clock_seconds();
+    engine->stats.forward_seconds += times->output_begin - times->wait_begin;
     if (!status) {
         // Not at the launch: rates are taken over the call that waited for the tokens.
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
+        take_results(engine, flight, results);
     }
-    uint32_t row = 0;
-    for (uint32_t i = 0; i < schedule->num_items; i++) {
-        const struct scheduled *item = &schedule->items[i];
-        struct request *request = item->seq->user;
-        uint32_t its_row = row;
-        row += item->needs_token;
-        if (!status && item->needs_token && !request->has_ended) {
-            llm_engine_take_token(engine, request, &results[its_row], start);
-        }
-        leave_flight(request);
-    }
-    engine->stats.output_seconds += clock_seconds() - start;
+    times->output_end = clock_seconds();
+    engine->stats.output_seconds += times->output_end - times->output_begin;
+    if (!status) llm_engine_tell(engine, flight);
+    for (uint32_t i = 0; i < schedule->num_items; i++) leave_flight(schedule->items[i].seq->user);
     return status;
 }
 
@@ -426,6 +451,7 @@ enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
         end_all(engine, NVLLM_FINISH_ERROR, why.message);
         err_set(err, status, "%s", why.message);
     }
+    llm_engine_tell_ends(engine);
     publish_stats(engine);
     return status;
 }
@@ -434,6 +460,7 @@ enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct er
     enum status status = check_alive(engine, err);
     if (status) return status;
     bool has_ended = take_in(engine);
+    llm_engine_tell_ends(engine);
     publish_stats(engine);
     if (!has_ended) inbox_wait(&engine->inbox, seconds);
     return OK;

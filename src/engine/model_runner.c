@@ -354,15 +354,11 @@ enum status model_runner_launch(struct model_runner *r, const struct batch_heade
 }
 
 enum status model_runner_wait(struct model_runner *r, uint32_t slot,
-                              const struct sample_result **results,
-                              struct model_runner_times *times, struct err *err) {
+                              const struct sample_result **results, struct err *err) {
     const struct backend_queue *queue = r->backend->queue;
-    double start = clock_seconds();
     *results = r->slots[slot].results;
-    enum status status = queue ? queue->event_wait(r->backend, r->slots[slot].done, err)
-                               : r->backend->ops->synchronize(r->backend, err);
-    times->forward_seconds += clock_seconds() - start;
-    return status;
+    return queue ? queue->event_wait(r->backend, r->slots[slot].done, err)
+                 : r->backend->ops->synchronize(r->backend, err);
 }
 
 enum status model_runner_read_logits(struct model_runner *r, float *out, uint32_t num_logits,

@@ -53,8 +53,7 @@ void model_runner_begin_counts(struct model_runner *runner, uint32_t slot, const
                                uint32_t num_prompt, uint32_t num_ids);
 // results[i] belongs to logit row i of the slot's batch; valid until the slot is used again.
 MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slot,
-                                       const struct sample_result **results,
-                                       struct model_runner_times *times, struct err *err);
+                                       const struct sample_result **results, struct err *err);
 // Sequences that a step of `num_seqs` decodes is to be padded to, for batch_build: so few different
 // numbers that a recorded step can serve each. 0: not padded.
 uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);

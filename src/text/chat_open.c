@@ -10,6 +10,7 @@
 #include "base/c_locale.h"
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/model_folder.h"
 #include "text/chat_internal.h"
 #include "text/unicode.h"
 
@@ -276,8 +277,8 @@ static enum status open_model(struct chat_template *chat_template, const char *m
                               const char *path, struct err *err) {
     char config_path[FILE_PATH_MAX], processor_path[FILE_PATH_MAX];
     json_t *config = NULL, *processor = NULL;
-    enum status status = OK;
-    if (!file_is_folder(model)) return err_set(err, ERR_IO, "%s is not a folder", model);
+    enum status status = model_folder_check(model, err);
+    if (status) return status;
     if (!path) status = add_file_if_present(chat_template, model, "chat_template.jinja", err);
     if (!status && !path) status = add_folder(chat_template, model, err);
     if (!status) status = read_json(&config, model, config_name, config_path, err);

@@ -1,7 +1,7 @@
-// attention_prepare and attention of every instruction set, as an engine drives them: sequences run
-// in steps over a paged cache with scattered blocks that hold NaN before they are written. Against
-// a double precision oracle and the scalar kernels; to the bit over chunk sizes, batches, block
-// sizes and thread counts.
+// attention_prepare and attention of every instruction set, driven as by an engine: sequences run
+// in steps over a paged cache. Its blocks are scattered and hold NaN before they are written.
+// Results are compared with double precision and with the scalar kernels. They must have the same
+// bits for any chunk size, batch, block size and thread count.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "backend/cpu/kernels.h"
 #include "backend/ops_util.h"
 
-// Of a float32 cache; of a bf16 one, whose keys may round the other way in double precision; and of
-// kernels that also round queries and exponentials to bf16.
+// Bounds for a float32 cache; for a bf16 cache, whose keys double precision may round the other
+// way; and for kernels that also round queries and exponentials to bf16.
 #define ATTENTION_NMSE 1e-11
 #define ATTENTION_NMSE_BF16 1e-7
 #define ATTENTION_NMSE_ALL_BF16 3e-5
@@ -24,15 +24,15 @@ struct shape {
     uint32_t len[SEQS_MAX];
 };
 
-// How the sequences are run: up to `chunk` tokens of each per step, 0: all; `one_by_one`: a step
-// has tokens of one sequence only.
+// How the sequences are run. A step has up to `chunk` tokens of each (0: all), or, with
+// `one_by_one`, of one sequence only.
 struct schedule {
     uint32_t chunk;
     bool one_by_one;
     int threads;
 };
 
-// What a run needs besides the backend.
+// The inputs of a run, besides the backend.
 struct inputs {
     struct shape shape;
     uint32_t num_tokens, max_len;
@@ -98,12 +98,12 @@ static void oracle_head(const struct inputs *in, const float *head, const float 
     }
 }
 
-// What a cache keeps of a number.
+// The number as the cache stores it.
 static double kept(const struct inputs *in, double value) {
     return in->dtype == DTYPE_F32 ? value : (double)bf16_to_f32(f32_to_bf16((float)value));
 }
 
-// Of kernels of an ISA.
+// The bound for an ISA's kernels.
 static double bound_of(const struct inputs *in, const char *isa) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
@@ -168,7 +168,7 @@ static double *oracle(const struct inputs *in) {
     return out;
 }
 
-// One engine's state: the cache, the block tables and how far each sequence is.
+// The state of an engine: the cache, the block tables and how far each sequence is.
 struct runner {
     struct backend *backend;
     struct kv_cache *cache;
@@ -179,7 +179,7 @@ struct runner {
     float *out; // [num_tokens][out_floats]
 };
 
-// Blocks are dealt out in a shuffled order, and every slot holds NaN.
+// Gives blocks to the sequences in a shuffled order, and fills every slot with NaN.
 static void runner_start(struct runner *runner) {
     const struct shape *shape = &runner->in->shape;
     struct ops_rng rng = ops_rng_of(99);
@@ -232,7 +232,7 @@ static void runner_start(struct runner *runner) {
     free(zeros);
 }
 
-// One forward step: tokens[s] more tokens of each sequence.
+// One forward step of tokens[s] more tokens of each sequence.
 static void runner_step(struct runner *runner, const uint32_t tokens[SEQS_MAX]) {
     const struct inputs *in = runner->in;
     const struct shape *shape = &in->shape;
@@ -304,7 +304,7 @@ static void runner_step(struct runner *runner, const uint32_t tokens[SEQS_MAX]) 
     free(tables);
 }
 
-// All sequences to their end; the caller frees the result [num_tokens][out_floats].
+// Runs all sequences to their end. The caller frees the result, [num_tokens][out_floats].
 static float *run(const char *isa, const struct inputs *in, const struct schedule *schedule) {
     struct runner runner = {.backend = ops_backend(isa, schedule->threads, DTYPE_BF16), .in = in};
     runner.out = malloc(in->num_tokens * in->out_floats * sizeof(float));
@@ -360,7 +360,7 @@ static void test_matches_bf16(void **state) {
     check_matches(*state, DTYPE_BF16);
 }
 
-// A sequence's rows have the same bits however it is cut into steps, whatever runs beside it.
+// A sequence's rows have the same bits however it is cut into steps, and whatever runs beside it.
 static void check_same_bits(const char *isa, enum dtype dtype) {
     static const struct shape same_bits_shapes[] = {
         {4, 2, 64, 16, true, 4, {150, 7, 64, 33}},
@@ -400,7 +400,7 @@ static void test_same_bits_bf16(void **state) {
     check_same_bits(*state, DTYPE_BF16);
 }
 
-// Later tokens that are no numbers leave what comes before them alone; nothing crashes.
+// Tokens of NaN or inf do not change the tokens before them, and nothing crashes.
 static void check_nonfinite_tokens(const char *isa, enum dtype dtype) {
     const struct shape shape = {4, 2, 64, 16, false, 1, {40}};
     struct inputs in = inputs_make(&shape, dtype);
@@ -422,7 +422,7 @@ static void test_nonfinite_tokens(void **state) {
     check_nonfinite_tokens(*state, DTYPE_BF16);
 }
 
-// Scores of several hundred and of minus several hundred: the running maximum keeps exp in range.
+// Scores of plus and minus several hundred: the running maximum keeps exp in range.
 static void test_large_scores(void **state) {
     const struct shape shape = {2, 1, 64, 16, false, 1, {200}};
     struct inputs in = inputs_make(&shape, DTYPE_F32);
@@ -431,15 +431,14 @@ static void test_large_scores(void **state) {
     }
     double *want = oracle(&in);
     float *got = run(*state, &in, &(struct schedule){0, false, 2});
-    // Scores around 400 have an absolute error near 1e-4, which the exponential makes a relative
-    // one.
+    // Scores around 400 have an absolute error near 1e-4. The exponential makes it a relative one.
     assert_nmse(got, want, in.num_tokens * in.out_floats, 1e-7);
     free(want);
     free(got);
     inputs_free(&in);
 }
 
-// slot -1 writes nothing: the cache still gives what was written before.
+// Slot -1 writes nothing: the cache still holds what was written before.
 static void test_skipped_slot(void **state) {
     const struct shape shape = {2, 1, 32, 16, false, 1, {20}};
     struct inputs in = inputs_make(&shape, DTYPE_F32);

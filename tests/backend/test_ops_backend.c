@@ -1,4 +1,4 @@
-// Creating a backend and its objects: what is refused and how, memory, several at a time.
+// Creating a backend and its objects: memory, and the options and shapes that are refused.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static void test_good_options(void **state) {
     assert_int_equal(create("cpu", "scalar", 5, DTYPE_F32, &err), OK);
 }
 
-// What the machine lacks is refused by name; "auto" takes the last of what it has.
+// An ISA that the machine lacks is refused by name; "auto" takes the last one that it has.
 static void test_isas(void **state) {
     (void)state;
     struct cpu_isa table[CPU_ISA_COUNT];

@@ -1,6 +1,7 @@
-// Mixture of experts on every instruction set: routing against double precision, ties and rows that
-// are no numbers; experts against double precision over odd shapes, experts without tokens, more
-// rows than a wave; the same bits in any batch and for any thread count.
+// Mixture of experts on every instruction set. Routing is compared with double precision, also with
+// ties and with rows of NaN or inf. Experts are compared with double precision over odd shapes,
+// experts without tokens, and more rows than a wave. They must have the same bits in any batch and
+// for any thread count.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,9 @@
 #include "backend/cpu/kernels.h"
 #include "backend/ops_util.h"
 
-// The summing error of float32 over a few hundred terms, twice, and that of exp.
+// The summing error of float32 over a few hundred terms, twice, and the error of exp.
 #define EXPERTS_NMSE 1e-10
-// Where x, and what goes into the second linear, is rounded to bf16: at most 2^-8 off, squared.
+// Where x and the second linear's input are rounded to bf16: each is off by at most 2^-8, squared.
 #define EXPERTS_NMSE_BF16 3e-5
 
 static void route(struct backend *backend, float *logits, int32_t *ids, float *weights,
@@ -94,7 +95,7 @@ static void test_ties_take_the_smaller_id(void **state) {
     backend_destroy(backend);
 }
 
-// Whatever the logits are, the ids can be used, and other rows do not notice.
+// Whatever the logits are, the ids are valid, and other rows do not change.
 static void test_route_of_non_numbers(void **state) {
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
     enum { EXPERTS = 5, TOP = 3, TOKENS = 5 };
@@ -122,7 +123,7 @@ static void test_route_of_non_numbers(void **state) {
     backend_destroy(backend);
 }
 
-// The weights of all experts as a checkpoint has them, and what they are once rounded.
+// The weights of all experts as a checkpoint has them, and their values once rounded.
 struct model {
     struct experts_shape shape;
     uint16_t *bits[3]; // gate, up [experts][intermediate][hidden], down [experts][hidden][...]
@@ -151,7 +152,7 @@ static void model_free(struct model *model) {
     }
 }
 
-// Rows (of down: columns) begin .. end-1 of the intermediate size.
+// Experts of rows (of down: columns) begin .. end-1 of the intermediate size.
 static struct experts *slice_of(struct backend *backend, const struct model *model, uint32_t begin,
                                 uint32_t end) {
     uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
@@ -217,14 +218,14 @@ static void oracle_token(const struct model *model, const float *x, const int32_
     free(activated);
 }
 
-// Tokens that are routed to some experts, and room for the result; all between guard bytes.
+// Tokens with their routing, and room for the result, all between guard bytes.
 struct call {
     uint32_t num_tokens, top_k, hidden;
     float *x, *weights, *ids_memory, *out;
     int32_t *ids;
 };
 
-// Of the experts only the first `num_used` get tokens.
+// Only the first `num_used` experts get tokens.
 static struct call call_make(uint32_t num_tokens, uint32_t top_k, uint32_t hidden,
                              uint32_t num_used, uint64_t seed) {
     size_t pairs = (size_t)num_tokens * top_k;
@@ -238,7 +239,7 @@ static struct call call_make(uint32_t num_tokens, uint32_t top_k, uint32_t hidde
     ops_rng_fill(&rng, call.x, (size_t)num_tokens * hidden);
     ops_rng_fill(&rng, call.weights, pairs);
     for (uint32_t token = 0; token < num_tokens; token++) {
-        uint32_t first = ops_rng_below(&rng, num_used); // distinct: from here on, around
+        uint32_t first = ops_rng_below(&rng, num_used); // consecutive: distinct
         for (uint32_t slot = 0; slot < top_k; slot++) {
             call.ids[(size_t)token * top_k + slot] = (int32_t)((first + slot) % num_used);
         }
@@ -254,7 +255,7 @@ static void call_free(struct call *call) {
     ops_guard_free(call->ids_memory, pairs);
 }
 
-// `count` tokens from `first` on, with scratch memory of exactly the size that was asked for.
+// Runs `count` tokens from `first` on, with exactly as much scratch memory as the op asks for.
 static void run(struct backend *backend, const struct experts *experts,
                 const struct experts_shape *shape, const struct call *call, uint32_t first,
                 uint32_t count) {
@@ -314,7 +315,7 @@ static void test_f32_matches(void **state) {
     check_shapes(*state, DTYPE_F32);
 }
 
-// Every token of a batch again alone and in other batches, with 1, 2 and 3 threads.
+// Runs every token of a batch again alone and in other batches, with 1, 2 and 3 threads.
 static void test_same_bits(void **state) {
     enum { TOKENS = 90, TOP = 3 };
     const struct experts_shape shape = {7, 130, 41};
@@ -342,7 +343,7 @@ static void test_same_bits(void **state) {
     model_free(&model);
 }
 
-// Weights of experts that nobody goes to are not looked at, and a bad token stays alone.
+// Weights of experts without tokens are not read, and a token of NaN changes no other token.
 static void test_other_experts_and_tokens_do_not_matter(void **state) {
     enum { TOKENS = 20, TOP = 2 };
     const struct experts_shape shape = {6, 24, 20};
@@ -373,7 +374,7 @@ static void test_other_experts_and_tokens_do_not_matter(void **state) {
     model_free(&model);
 }
 
-// Two ranks of a tensor-parallel group, each with its part of every expert.
+// Two ranks of a tensor-parallel group, each with its share of every expert.
 static void test_parts_of_experts_add_up(void **state) {
     enum { TOKENS = 30, TOP = 2, CUT = 17 };
     const struct experts_shape shape = {5, 40, 36};

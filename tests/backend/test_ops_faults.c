@@ -1,5 +1,5 @@
-// Every allocation of making a backend, a linear, experts, a KV cache and memory failing in turn;
-// and ops that allocate nothing.
+// Making a backend, a linear, experts, a KV cache and memory while each allocation fails in turn;
+// and ops, which allocate nothing.
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,7 +78,8 @@ static void test_allocations_fail(void **state) {
     (void)state;
     for (int threads = 1; threads <= 3; threads += 2) {
         struct alloc_sweep sweep = {.work = make_and_destroy, .context = &threads};
-        // Without memory to read the cores' quota with, the pool takes the affinity mask's word.
+        // When the quota of cores cannot be read for lack of memory, the pool uses the affinity
+        // mask instead.
         sweep.may_survive = threads > 1;
         assert_true(alloc_sweep_run(&sweep) >= 7);
     }

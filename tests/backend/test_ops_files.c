@@ -1,5 +1,5 @@
-// Weights that are in a file: packed to the same bits as those in memory, whatever their types and
-// strides; a file that becomes shorter is an error that names it.
+// Weights in a file are packed to the same bits as weights in memory, whatever their types and
+// strides. A file that becomes shorter is an error that names it.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +28,11 @@ static int make_file(void **state) {
 
 static const char *file_path;
 
-// Part i is in the file where bit i of `in_file` is set, else in memory.
+// Part i is in the file if bit i of `in_file` is set, else in memory.
 static enum status create(struct backend *backend, const struct file *file, unsigned in_file,
                           struct linear **out, struct err *err) {
     struct matrix_slice parts[PARTS], biases[PARTS];
-    size_t at = OFFSET; // aligned to nothing
+    size_t at = OFFSET; // no alignment
     for (uint32_t i = 0; i < PARTS; i++) {
         struct byte_source source = {.data = in_file >> i & 1 ? NULL : bytes, .file = file};
         size_t element = dtype_size(part_types[i]), stride = i ? WIDE : IN, skipped = i ? 2 : 0;
@@ -52,7 +52,7 @@ static enum status create(struct backend *backend, const struct file *file, unsi
 
 enum { ALL = (1 << PARTS) - 1 };
 
-// Ends the backend.
+// Destroys the backend.
 static void check_same(struct backend *backend, unsigned parts_in_file) {
     enum { ROWS = 3 };
     struct err err = {0};
@@ -89,7 +89,7 @@ static void test_same_bits(void **state) {
     }
 }
 
-// Ends the backend.
+// Destroys the backend.
 static void check_shorter(struct backend *backend) {
     const off_t sizes[] = {0, 100, 5000, 9400}; // the last in the biases
     struct file file;

@@ -1,5 +1,5 @@
-/* B25: a KV cache of more than 2^31 elements. Offsets into it do not fit 32 bits; its memory is
- * only touched where the test writes. */
+/* A KV cache of more than 2^31 elements, so that offsets do not fit 32 bits (B25 of
+ * doc/testing.md). Its memory is only touched where the test writes. */
 #include <string.h>
 
 #include "backend/ops_util.h"

@@ -1,6 +1,6 @@
-// Linears of every instruction set: against double precision and the scalar kernels over odd
-// shapes, and to the bit over batch sizes and thread counts. Packing from every source type and
-// alignment.
+// Linears of every instruction set. They are compared with double precision and the scalar kernels
+// over odd shapes, and must have the same bits for any batch size and thread count. Weights are
+// packed from every source type and alignment.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +12,18 @@
 // The summing error of float32 over a few thousand terms.
 #define LINEAR_NMSE 1e-11
 
-// A weight matrix as a checkpoint has it, and what its elements are once the backend rounded them.
+// A weight matrix as a checkpoint has it, and its elements once the backend has rounded them.
 struct matrix {
     uint32_t rows, cols;
     enum dtype dtype;
-    unsigned char *bytes; // one byte off any alignment
+    unsigned char *bytes; // one byte off every alignment
     unsigned char *base;
     double *value; // [rows][cols] as kept with bf16 weights
     double *exact; // [rows][cols] as stored
 };
 
 static uint16_t f32_to_f16(float value) {
-    // Values here are multiples of 2^-10 below 2 in magnitude: exact in f16.
+    // The values are multiples of 2^-10 below 2 in magnitude: exact in f16.
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     if ((bits & 0x7fffffffu) == 0) return (uint16_t)(bits >> 16);
@@ -81,7 +81,7 @@ static void run(struct backend *backend, const struct linear *linear, const floa
     backend->ops->linear(backend, &args);
 }
 
-// How a backend of bf16 weights sees x.
+// The value of x that the backend multiplies by.
 static double seen(const struct backend *backend, float x) {
     bool rounds = backend->weight_dtype == DTYPE_BF16 &&
                   cpu_backend_of_const(backend)->kernels->has_bf16_dots;
@@ -161,7 +161,7 @@ static void test_f32_matches(void **state) {
 
 enum { BATCH = 70 };
 
-// Every row of a batch of 70 again alone and in other batches, with 1, 2 and 3 threads.
+// Runs every row of a batch of 70 again alone and in other batches, with 1, 2 and 3 threads.
 static void check_same_bits(const char *isa, enum dtype weight_dtype, uint32_t out, uint32_t in) {
     struct matrix weights = matrix_make(out, out, in, DTYPE_F32);
     struct matrix bias = matrix_make(in, 1, out, DTYPE_F32);
@@ -223,8 +223,8 @@ static void test_many_rows(void **state) {
     matrix_free(&weights);
 }
 
-// Three stacked parts of different types, each a slice of a wider matrix, ending inside blocks of
-// 16: the identity as input gives back every weight, and rows of the table are the same numbers.
+// Three stacked parts of different types, each a slice of a wider matrix and ending inside a block
+// of 16. The identity as input gives back every weight, and rows of the table are the same numbers.
 static void test_parts_and_embed(void **state) {
     enum { IN = 66, WIDE = 70, OUT = 21 + 3 + 40 };
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
@@ -276,7 +276,7 @@ static void test_parts_and_embed(void **state) {
     for (uint32_t p = 0; p < 3; p++) matrix_free(&sources[p]);
 }
 
-// All 65,536 half precision numbers, kept as float32: the packed conversion is exact.
+// All 65,536 half precision numbers, kept as float32: the conversion is exact.
 static void test_every_f16(void **state) {
     enum { IN = 256, OUT = 256 };
     struct backend *backend = ops_backend(*state, 1, DTYPE_F32);
@@ -305,7 +305,7 @@ static void test_every_f16(void **state) {
     backend_destroy(backend);
 }
 
-// Non-numbers pass through without harm, and stay in their row and output.
+// NaN and inf do no harm, and stay in their row and output.
 static void test_nonfinite_rows(void **state) {
     enum { IN = 48, OUT = 40, ROWS = 5 };
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
@@ -339,7 +339,7 @@ static const struct {
 } narrow_shapes[] = {{1, 1, 1},    {17, 65, 3},   {48, 64, 1},  {33, 700, 20}, {160, 129, 40},
                      {130, 96, 8}, {64, 1100, 5}, {20, 33, 70}, {272, 513, 17}};
 
-// The weights as the backend keeps them: its rows as an embedding.
+// The weights as the backend keeps them, read back as embeddings.
 static float *kept_weights(struct backend *backend, const struct linear *linear, uint32_t out,
                            uint32_t in) {
     float *kept = ops_guard_alloc((size_t)out * in);
@@ -352,13 +352,14 @@ static float *kept_weights(struct backend *backend, const struct linear *linear,
     return kept;
 }
 
-// The share of the weights' energy that rounding may cost: uniform in a step of the scale.
+// Bounds the error of quantization, as a share of the weights' energy. The error is uniform within
+// a step of the scale.
 static void check_kept(const struct matrix *weights, const float *kept, enum quantization bits) {
     size_t count = (size_t)weights->rows * weights->cols;
     assert_nmse(kept, weights->exact, count, bits == QUANTIZATION_INT8 ? 3e-5 : 1e-2);
 }
 
-// x as 8-bit numbers times the row's scale, and the sum of exact products.
+// x as 8-bit numbers times the row's scale; the sum of products is exact.
 static double *narrow_oracle(const float *kept, const struct matrix *bias, const float *x,
                              uint32_t rows, uint32_t out, uint32_t in) {
     double *want = malloc((size_t)rows * out * sizeof *want);
@@ -425,7 +426,7 @@ static void test_int4(void **state) {
     check_quantized(*state, QUANTIZATION_INT4);
 }
 
-// A row with a number that is not finite gives no numbers, and its neighbours are what they were.
+// A row with a number that is not finite gives NaN, and its neighbours do not change.
 static void test_quantized_nonfinite(void **state) {
     enum { IN = 80, OUT = 40, ROWS = 3 };
     struct backend *backend = ops_quantized_backend(*state, 1, QUANTIZATION_INT8);

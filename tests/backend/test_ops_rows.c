@@ -1,5 +1,6 @@
-// Norms, SiLU and gathering of every instruction set: against double precision and the scalar
-// kernels, to the bit over batch sizes and thread counts, with guard bytes around every output.
+// Norms, SiLU and gathering of every instruction set, with guard bytes around every output. They
+// are compared with double precision and the scalar kernels, and must have the same bits for any
+// batch size and thread count.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static void norm_oracle(const float *x, const float *residual, const float *weig
         double mean = 0;
         for (uint32_t i = 0; i < cols; i++) {
             size_t at = (size_t)row * cols + i;
-            // The sum is kept as float32; the norm is of what is kept.
+            // The sum is stored as float32, and the norm is that of the stored sum.
             sum[at] = residual ? (double)(residual[at] + x[at]) : (double)x[at];
             mean += sum[at] * sum[at];
         }
@@ -152,7 +153,7 @@ static void test_silu_accuracy(void **state) {
     double worst = 0;
     for (int i = 0; i < COUNT; i++) {
         double gate = (double)gate_up[i], want = gate / (1 + exp(-gate));
-        // Below -87 e^-x leaves float32's range: the result may be anything down to 0.
+        // Below -87 e^-x leaves float32's range: any result down to 0 is right.
         double error = fabs((double)out[i] - want) / (gate < -87 ? 1e-30 : fabs(want) + 1e-30);
         if (error > worst) worst = error;
     }
@@ -162,7 +163,7 @@ static void test_silu_accuracy(void **state) {
     backend_destroy(backend);
 }
 
-// Non-numbers and huge values: no crash, and their neighbours are what they were.
+// NaN, inf and huge values: no crash, and their neighbours do not change.
 static void test_nonfinite(void **state) {
     enum { COLS = 37 };
     struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);

@@ -1,6 +1,6 @@
-// The sample op: each rule against a naive sampler in double that sorts, the distribution of its
-// draws, the same bits for any threads, batch and ISA, odd logits, and nothing written beyond its
-// arrays.
+// The sample op. Each rule agrees with a naive sampler that sorts in double precision, and draws
+// have the right distribution. Results have the same bits for any threads, batch and ISA. Odd
+// logits are harmless, and nothing is written beyond the arrays.
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static void test_rules_agree_with_the_oracle(void **state) {
     assert_true(num_close * 20 < ARRAY_LEN(sizes) * ARRAY_LEN(sample_rules) * 20);
 }
 
-// The most adverse order for the bounds that selection starts from: sorted, and all in one chunk.
+// The worst order for the bounds that selection starts from: sorted, and all in one chunk.
 static void test_rules_hold_for_sorted_logits(void **state) {
     struct backend *backend = *state;
     enum { SIZE = 30000 };
@@ -132,7 +132,7 @@ static void test_ties_keep_the_smaller_ids(void **state) {
         seen[token] = true;
     }
     for (int i = 0; i < 7; i++) assert_true(seen[i]);
-    logits[1500] = 1; // better than the ties; of them, the first
+    logits[1500] = 1; // the best; the second best is the first of the ties
     row.top_p = 1;
     row.top_k = 2;
     for (row.draw = 0; row.draw < 50; row.draw++) {
@@ -175,7 +175,7 @@ static void test_draws_follow_the_distribution(void **state) {
             chi2 += off * off / expected;
             degrees++;
         }
-        assert_int_equal(num_inside, DRAWS); // nothing outside what the rules keep
+        assert_int_equal(num_inside, DRAWS); // none outside the tokens that the rules keep
         if (chi2 > degrees + 4 * sqrt(2.0 * degrees)) {
             fail_msg("rule %zu: chi2 %.1f of %u degrees", r, chi2, degrees);
         }
@@ -204,7 +204,7 @@ static void check_logprobs(const struct sample_result *result, const struct orac
     }
 }
 
-// Log-probabilities are those of the raw logits, whatever happens to the draw.
+// Log-probabilities are those of the raw logits, whatever the row's other parameters are.
 static void test_logprobs_agree_with_the_oracle(void **state) {
     static const uint32_t sizes[] = {1, 5, 20, 21, 777, 151936};
     const struct sample_bias bias = {.token_id = 0, .bias = 1};
@@ -332,14 +332,15 @@ static void test_odd_logits_give_a_valid_token_or_none(void **state) {
 
 enum { MANY_SIZE = 10007, MANY_ROWS = ARRAY_LEN(sample_rules), MANY_WORDS = (MANY_SIZE + 31) / 32 };
 
-// One row of each rule: a third of them without counts and biases, every fourth with a mask, with
-// logprobs of different lengths.
+// One row of each rule, with logprobs of different lengths. A third has no counts and no biases,
+// every fourth has a mask.
 struct many {
     float *logits; // [MANY_ROWS][MANY_SIZE]
     struct sample_row rows[MANY_ROWS];
     struct sample_bias biases[2 * MANY_ROWS];
     uint32_t masks[MANY_ROWS / 4 * MANY_WORDS];
-    // Each row by itself, scalar, on one thread: first and again, when its first token is counted.
+    // Results of each row alone, by scalar code on one thread: of a first call, and of a second one
+    // after its first token was counted.
     struct sample_result alone[2][MANY_ROWS];
 };
 
@@ -394,7 +395,7 @@ static void make_many(struct many *many) {
         run_many(many, backend, i, 1, results);
         num_changed += results[0]->token_id != results[1]->token_id;
     }
-    assert_true(num_changed > 0); // by the token that was counted in
+    assert_true(num_changed > 0); // by the first token, which was counted
     backend_destroy(backend);
 }
 
@@ -439,7 +440,7 @@ static void test_a_seed_and_draw_decide_the_token(void **state) {
     enum { SIZE = 5000 };
     sample_random_seed(3);
     float *logits =
-        sample_random_logits(1, SIZE, 0.1f); // nearly even: equal tokens are no accident
+        sample_random_logits(1, SIZE, 0.1f); // nearly even, so that equal tokens are no accident
     struct sample_row row = plain_row;
     row.seed_low = 42;
     int32_t first = run_one(backend, logits, SIZE, row);

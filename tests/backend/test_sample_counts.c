@@ -1,5 +1,5 @@
-// What changes a row's logits before the draw: penalties by the tokens that its sequence has seen,
-// biases and masks. The op counts its new token in, which a naive model follows for many steps.
+// What changes a row's logits before the draw: penalties for the tokens that its sequence has seen,
+// biases and masks. The op also counts the new token; a naive model checks that over many steps.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 static const struct sample_row greedy_row = {.top_p = 1, .num_top = -1, .repetition_penalty = 1};
 
-// The token that a greedy row takes whose sequence has these ids, in slot 2 of 3.
+// The token that a greedy row takes if its sequence, in slot 2 of 3, has these ids.
 static int32_t run_penalized(struct backend *backend, const float *logits, uint32_t vocab_size,
                              struct sample_row row, const int32_t *ids, uint32_t num_prompt,
                              uint32_t num_ids) {
@@ -45,7 +45,7 @@ static void test_penalties(void **state) {
     row.presence_penalty = 0.9f;
     assert_int_equal(run_penalized(backend, logits, 6, row, zeros, 0, 4), 0);
     row.presence_penalty = 1.05f;
-    assert_int_equal(run_penalized(backend, logits, 6, row, zeros, 1, 1), 0); // no prompts
+    assert_int_equal(run_penalized(backend, logits, 6, row, zeros, 1, 1), 0); // not the prompt
 
     row.presence_penalty = 0;
     row.frequency_penalty = 0.4f;
@@ -53,18 +53,18 @@ static void test_penalties(void **state) {
         assert_int_equal(run_penalized(backend, logits, 6, row, zeros, 0, count),
                          count < 3 ? 0 : 1);
     }
-    assert_int_equal(run_penalized(backend, logits, 6, row, zeros, 3, 5), 0); // the output's two
+    assert_int_equal(run_penalized(backend, logits, 6, row, zeros, 3, 5), 0); // two of them count
 }
 
 static void test_biases(void **state) {
     struct backend *backend = *state;
     const float logits[6] = {4.0f, 3.0f, -1.0f, -1.5f, 2.9f, -8.0f};
-    // Entry 0 belongs to nobody here.
+    // Entry 0 belongs to no row of this test.
     const struct sample_bias biases[4] = {{4, INFINITY}, {0, -INFINITY}, {5, 11}, {1, -0.05f}};
     const struct sample_extras extras = {.biases = biases};
     struct sample_row row = greedy_row;
     struct sample_result result;
-    row.repetition_penalty = 2; // without counts no token was seen
+    row.repetition_penalty = 2; // no effect: without counts no token was seen
     row.bias_start = 1;
     row.bias_count = 3;
     sample_run(backend, logits, 6, &row, 1, &extras, &result);
@@ -77,7 +77,7 @@ static void test_biases(void **state) {
     assert_int_equal(result.token_id, 0);
 }
 
-// A penalty first, then the bias: 4 / 2 + 1.5 is above 3, (4 + 1.5) / 2 is not.
+// Penalties apply before biases: 4 / 2 + 1.5 is above 3, (4 + 1.5) / 2 is not.
 static void test_biases_come_after_penalties(void **state) {
     struct backend *backend = *state;
     const float logits[2] = {4.0f, 3.0f};
@@ -110,12 +110,12 @@ static void test_a_banned_token_never_comes(void **state) {
             struct sample_result result;
             sample_run(backend, logits, 600, &row, 1, &extras, &result);
             assert_int_not_equal(result.token_id, 550);
-            assert_int_equal(result.top_id[0], 550); // raw logits do not know of it
+            assert_int_equal(result.top_id[0], 550); // raw logits ignore the bias
         }
     }
 }
 
-// Sequences as the op should see them, by the plainest means.
+// A naive model of the sequences' counts.
 enum { MODEL_VOCAB = 77, MODEL_SLOTS = 5 };
 
 struct model {
@@ -133,7 +133,7 @@ static void model_begin(struct model *model, uint32_t slot, const int32_t *ids, 
     }
 }
 
-// The greedy token, which is counted in where the row has a slot.
+// Returns the greedy token, and counts it if the row has a slot.
 static int32_t model_sample(struct model *model, const float *logits,
                             const struct sample_row *row) {
     int32_t best = 0;
@@ -156,7 +156,7 @@ static uint32_t random_below(uint32_t limit) {
     return (uint32_t)(sample_random_uniform() * limit);
 }
 
-// Gives the slot to a random sequence.
+// Gives the slot to a random new sequence.
 static void begin_random(struct backend *backend, struct token_counts *counts, struct model *model,
                          uint32_t slot) {
     int32_t ids[12];
@@ -164,11 +164,11 @@ static void begin_random(struct backend *backend, struct token_counts *counts, s
     for (uint32_t i = 0; i < num_ids; i++) ids[i] = (int32_t)random_below(MODEL_VOCAB);
     sample_counts_begin(backend, counts, slot, ids, num_prompt, num_ids);
     model_begin(model, slot, ids, num_prompt, num_ids);
-    memset(ids, 0x7f, sizeof ids); // they may change at once
+    memset(ids, 0x7f, sizeof ids); // counts_begin has copied them
 }
 
-// Rows with and without slots come and go, and slots change hands. Slots are independent of each
-// other, a new token is counted in its row's alone, and beginning clears what was there.
+// Rows with and without slots come and go, and slots get new sequences. Slots are independent of
+// each other, a new token is counted in its row's slot only, and beginning clears the slot.
 static void test_new_tokens_are_counted_in(void **state) {
     struct backend *backend = *state;
     sample_random_seed(31);
@@ -187,14 +187,14 @@ static void test_new_tokens_are_counted_in(void **state) {
         if (step % 20 == 19) {
             begin_random(backend, extras.counts, model, 1 + random_below(MODEL_SLOTS));
         }
-        for (uint32_t slot = 0; slot <= MODEL_SLOTS; slot++) { // 0: a row without one
+        for (uint32_t slot = 0; slot <= MODEL_SLOTS; slot++) { // 0: a row without a slot
             if (random_below(3) == 0) continue;
             struct sample_row *row = &rows[num_rows++];
             *row = greedy_row;
             row->counts_slot = slot;
             row->repetition_penalty = slot % 2 ? 1.4f : 1;
             row->presence_penalty = slot % 3 ? 0.25f : 0;
-            row->frequency_penalty = slot > 1 ? 0.125f : 0; // exact: contraction changes nothing
+            row->frequency_penalty = slot > 1 ? 0.125f : 0; // exact, also when fused
         }
         sample_run(backend, logits, MODEL_VOCAB, rows, num_rows, &extras, results);
         for (uint32_t i = 0; i < num_rows; i++) {
@@ -207,7 +207,7 @@ static void test_new_tokens_are_counted_in(void **state) {
     free(model);
 }
 
-// Also not in the last token of the slot before, where index -1 lies.
+// Nor in the last entry of the slot before, which is where index -1 would be.
 static void test_a_row_without_a_token_counts_nothing(void **state) {
     struct backend *backend = *state;
     const float none[3] = {-INFINITY, NAN, -INFINITY}, logits[3] = {1, 2, 3};
@@ -232,7 +232,7 @@ static void test_a_row_without_a_token_counts_nothing(void **state) {
     sample_counts_destroy(backend, extras.counts);
 }
 
-// Random words; bits beyond the vocabulary are among them.
+// Random words; the bits beyond the vocabulary are random too.
 static uint32_t *random_masks(uint32_t num_masks, uint32_t vocab_size) {
     size_t num_words = (size_t)num_masks * ((vocab_size + 31) / 32);
     uint32_t *masks = malloc(num_words * sizeof *masks);
@@ -247,8 +247,8 @@ static bool is_allowed(const uint32_t *mask, uint32_t id) {
 
 enum { MASKED_ROWS = 3 };
 
-// Rows of one rule, with masks in an order of their own, against logits that are -inf where the mask
-// forbids. Log-probabilities are those of the logits without the mask.
+// Rows of one rule, with masks in another order than the rows. They must agree with logits that are
+// -inf where the mask forbids. Log-probabilities are those of the logits without the mask.
 static void check_masks(struct backend *backend, uint32_t vocab_size, struct sample_row row) {
     enum { NUM_TOP = 7 };
     float *logits = sample_random_logits(MASKED_ROWS, vocab_size, 3);
@@ -275,7 +275,7 @@ static void check_masks(struct backend *backend, uint32_t vocab_size, struct sam
         assert_memory_equal(got[i].top_id, raw[i].top_id, NUM_TOP * sizeof *raw[i].top_id);
         assert_memory_equal(got[i].top_logprob, raw[i].top_logprob,
                             NUM_TOP * sizeof *raw[i].top_logprob);
-        if (got[i].token_id < 0) continue; // of a small vocabulary nothing may be allowed
+        if (got[i].token_id < 0) continue; // a small vocabulary may have no allowed token
         const float *own = logits + (size_t)i * vocab_size;
         double off = (double)own[got[i].token_id] - (double)own[raw[i].top_id[0]];
         double logprob = (double)raw[i].top_logprob[0] + off;
@@ -345,7 +345,7 @@ static void test_a_mask_that_forbids_everything_gives_no_token(void **state) {
     free(logits);
 }
 
-// A bias brings nothing back that a mask forbids, a penalty neither, and a ban holds under a mask.
+// Neither a bias nor a penalty brings back a forbidden token, and a ban holds under a mask too.
 static void test_masks_come_after_penalties_and_biases(void **state) {
     struct backend *backend = *state;
     const float logits[4] = {9, 8, 7, 6};
@@ -365,7 +365,7 @@ static void test_masks_come_after_penalties_and_biases(void **state) {
     row.repetition_penalty = 2; // 8 -> 4
     sample_run(backend, logits, 4, &row, 1, &extras, &result);
     assert_int_equal(result.token_id, 3);
-    row.repetition_penalty = 0.01f; // liked, were it not forbidden
+    row.repetition_penalty = 0.01f; // would favour token 0, which is forbidden
     row.bias_count = 0;
     sample_run(backend, logits, 4, &row, 1, &extras, &result);
     assert_int_not_equal(result.token_id, 0);

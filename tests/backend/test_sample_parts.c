@@ -1,5 +1,5 @@
-// What sampling is made of: the random numbers are Philox's, the weights of each ISA have the same
-// bits and are near exp, and the selection finds the boundary that a sort finds.
+// The parts of sampling. The random numbers are Philox's. The weights of every ISA have the same
+// bits and are near exp. The selection finds the same boundary as a sort.
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -116,7 +116,7 @@ static void test_every_isa_weighs_alike(void **state) {
             double want_sum = sample_weigh_scalar(logits, want, count, &how);
             double sum = table[isa].kernels->sample_weigh(logits, got, count, &how);
             assert_memory_equal(&sum, &want_sum, sizeof sum);
-            assert_memory_equal(got, want, sizeof got); // the guards behind them too
+            assert_memory_equal(got, want, sizeof got); // and the guard bytes after them
         }
     }
 }
@@ -156,7 +156,7 @@ static float shaped_logit(int shape, uint32_t i, uint64_t *random) {
     case 4:
         return ldexpf(1, (int)(i % 250) - 125); // all exponents
     case 5:
-        return i ? -1e30f : 1e30f; // one far out
+        return i ? -1e30f : 1e30f; // one outlier
     default:
         return (float)random_bits(random) * 0x1p-30f - 2.0f; // even
     }

@@ -1,5 +1,5 @@
-// Which backend a device's name gives, on a machine with or without a GPU and in a build with or
-// without CUDA: what is not there is named.
+// Which backend a device's name gives. The machine may have a GPU or not, and the build CUDA or
+// not: a missing device is named.
 #include <string.h>
 
 #include "backend/backend.h"

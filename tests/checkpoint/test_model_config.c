@@ -457,7 +457,7 @@ static void test_load_faults(void **state) {
     expect_words(&err, "/nonexistent/x|not a folder");
     assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_IO);
     expect_words(&err, folder.path);
-    expect_words(&err, "/config.json");
+    expect_words(&err, "has no config.json: it is not the folder of a model");
     temp_folder_write_text(&folder, "config.json", "");
     assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
     expect_words(&err, "/config.json");

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/output_file.h"
+#include "base/write_whole.h"
 #include "cmd/json_text.h"
 #include "cmd/line_reader.h"
-#include "cmd/output_file.h"
 #include "cmd/progress.h"
-#include "cmd/write_whole.h"
 #include "support/cmocka_all.h"
 
 // A pipe that has `text` in it and is closed: what a test writes fits its 64 KiB.
@@ -186,7 +186,7 @@ static void test_json_numbers(void **state) {
 
 static void expect_progress(const char *want, uint64_t num_done, uint64_t total, double elapsed) {
     char line[200];
-    progress_format(line, sizeof line, num_done, total, elapsed, 5012.4, 1434.1);
+    progress_format(line, sizeof line, "Generating", num_done, total, elapsed, 5012.4, 1434.1);
     assert_string_equal(line, want);
 }
 

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "cmd/roff.h"
 #include "support/cmocka_all.h"
 
 struct own {
     const char *model, *mode;
-    int32_t count, verbose, enable_cache;
+    int32_t count, threads, verbose, enable_cache;
     double scale;
 };
 
@@ -21,6 +22,8 @@ static const struct nvllm_param *own_row(size_t index) {
         {"verbose", NVLLM_PARAM_BOOL, offsetof(struct own, verbose), 0, 1, NULL, "say more"},
         {"enable_cache", NVLLM_PARAM_BOOL, offsetof(struct own, enable_cache), 0, 1, NULL,
          "use it"},
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL, "an argument"},
+        {"threads", NVLLM_PARAM_INT, offsetof(struct own, threads), 0, 8, NULL, "of the CPU"},
         {"scale", NVLLM_PARAM_DOUBLE, offsetof(struct own, scale), 0, 1, NULL, "a part"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
@@ -122,6 +125,28 @@ static void test_arguments_keep_their_order(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(want); i++) assert_string_equal(p->options.args[i], want[i]);
 }
 
+static void test_short_flags(void **state) {
+    (void)state;
+    struct parsed *p = parse("-t 4 -m dir");
+    assert_int_equal(p->status, OK);
+    assert_int_equal(p->own.threads, 4);
+    assert_string_equal(p->own.model, "dir");
+    refused("-t", "-t needs a value");
+    refused("-t 9", "-t: \"9\" is not an integer from 0 to 8");
+    refused("-t4", "unknown option -t4");
+    refused("-n 3", "unknown option -n"); // no row of these tables has it
+    assert_int_equal(option_letter(own_row(1)), 0);
+}
+
+static void test_a_flag_may_give_an_argument(void **state) {
+    (void)state;
+    struct parsed *p = parse("one -p two --prompt=three --verbose --prompt --model four");
+    assert_int_equal(p->status, OK);
+    const char *const want[] = {"one", "two", "three", "--model", "four"};
+    assert_int_equal(p->options.num_args, ARRAY_LEN(want));
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) assert_string_equal(p->options.args[i], want[i]);
+}
+
 static void test_faults(void **state) {
     (void)state;
     refused("--modle x", "unknown option --modle; did you mean --model?");
@@ -161,6 +186,17 @@ static void test_lists_are_collected(void **state) {
     assert_int_equal(parse("--stop \xff")->status, ERR_INVALID);
 }
 
+// What --help prints, in the form that was asked for; the caller's.
+static char *printed(const struct parsed *p) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    options_print(&p->options, out);
+    fclose(out);
+    return text;
+}
+
 static void test_help_wins_and_lists_every_row(void **state) {
     (void)state;
     struct parsed *p = parse("--nonsense --help");
@@ -169,18 +205,15 @@ static void test_help_wins_and_lists_every_row(void **state) {
     assert_false(parse("-- --help")->options.help);
     p = parse("-h");
     assert_true(p->options.help);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    assert_non_null(out);
-    options_print_help(&p->options, out);
-    fclose(out);
+    char *text = printed(p);
     const char *const want[] = {"Usage: nanovllm test [options]\n",
                                 "\nOwn:\n  -m, --model DIR               a folder\n",
                                 "--run-mode NAME               how {fast|slow}\n",
                                 "--batch-count N               how many [1 to 100]\n",
                                 "--[no-]verbose                say more\n",
                                 "--[enable|disable]-cache      use it\n",
+                                "\n  -t, --threads N               of the CPU [0 to 8]\n",
+                                "\n  -p, --prompt TEXT             an argument\n",
                                 "--scale X                     a part [0 to 1]\n",
                                 "\nLists:\n  --stop TEXT                   strings\n",
                                 "--stop-token-ids ID,...",
@@ -192,15 +225,68 @@ static void test_help_wins_and_lists_every_row(void **state) {
     free(text);
 }
 
+static void prints(const char *line, enum options_form form, const char *const *want,
+                   size_t count) {
+    struct parsed *p = parse(line);
+    assert_true(p->options.help);
+    assert_int_equal(p->options.form, form);
+    char *text = printed(p);
+    for (size_t i = 0; i < count; i++) {
+        if (!strstr(text, want[i])) fail_msg("%s lacks \"%s\":\n%s", line, want[i], text);
+    }
+    assert_null(strstr(text, "hidden"));
+    free(text);
+}
+
+static void test_forms_of_the_help(void **state) {
+    (void)state;
+    const char *const man[] = {
+        ".SH SYNOPSIS\n\\fBnanovllm test\\fR [options]\n",
+        ".SS Own\n.TP\n\\fB\\-m\\fR, \\fB\\-\\-model\\fR \\fIDIR\\fR\na folder\n",
+        ".TP\n\\fB\\-\\-verbose\\fR, \\fB\\-\\-no\\-verbose\\fR\nsay more\n",
+        "\\fIN\\fR\nhow many [1 to 100]\n"};
+    prints("--help=man", OPTIONS_MAN, man, ARRAY_LEN(man));
+    const char *const bash[] = {
+        "_nanovllm_test() {\n    flags='--help --model --run-mode ",
+        " --enable-cache --disable-cache --prompt ", "    -m | --model) value=folders ;;\n",
+        "    --run-mode) value=words words='fast slow' ;;\n", "    --batch-count) value=any ;;\n"};
+    prints("--help=bash", OPTIONS_BASH, bash, ARRAY_LEN(bash));
+    const char *const zsh[] = {"'(-m --model)'{-m,--model=}'[a folder]:DIR:_files -/' \\\n",
+                               "'--run-mode=[how]:NAME:(fast slow)' \\\n",
+                               "'--verbose[say more]' \\\n", "'*--stop=[strings]:TEXT:' \\\n"};
+    prints("--help=zsh", OPTIONS_ZSH, zsh, ARRAY_LEN(zsh));
+    const char *const fish[] = {
+        " -s m -l model -x -a '(__fish_complete_directories)' -d 'a folder'\n",
+        " -l run-mode -x -a 'fast slow' -d 'how'\n", " -l no-verbose -d 'say more'\n"};
+    prints("--help=fish", OPTIONS_FISH, fish, ARRAY_LEN(fish));
+}
+
+static void test_roff_is_escaped(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    roff_paragraphs(out, ".first\n'b\\c' a-b\n\nx  1\ny  2\n\nlast\n");
+    fclose(out);
+    assert_string_equal(text, "\\&.first\n\\&\\(aqb\\ec\\(aq a\\-b\n"
+                              ".PP\n.nf\nx  1\ny  2\n.fi\n.PP\nlast\n");
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_in_both_spellings),
         cmocka_unit_test(test_booleans),
         cmocka_unit_test(test_arguments_keep_their_order),
+        cmocka_unit_test(test_short_flags),
+        cmocka_unit_test(test_a_flag_may_give_an_argument),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_a_negative_number_is_a_value),
         cmocka_unit_test(test_lists_are_collected),
         cmocka_unit_test(test_help_wins_and_lists_every_row),
+        cmocka_unit_test(test_forms_of_the_help),
+        cmocka_unit_test(test_roff_is_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,25 +9,9 @@
 
 #include "base/buf.h"
 #include "support/cmocka_all.h"
+#include "support/params_fixture.h"
 
-static const struct nvllm_sampling_params sampling_init = NVLLM_SAMPLING_PARAMS_INIT;
 static const struct nvllm_engine_options options_init = NVLLM_ENGINE_OPTIONS_INIT;
-
-static void set_ok(struct nvllm_sampling_params *params, const char *name, const char *value) {
-    struct err err = {0};
-    if (params_set_sampling(params, name, value, &err) != OK) {
-        fail_msg("%s = %s: %s", name, value, err.message);
-    }
-}
-
-// Refused with exactly this sentence, and the parameters are as before.
-static void set_refused(const char *name, const char *value, const char *sentence) {
-    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
-    struct err err = {0};
-    assert_int_equal(params_set_sampling(&params, name, value, &err), ERR_INVALID);
-    assert_string_equal(err.message, sentence);
-    assert_memory_equal(&params, &sampling_init, sizeof params);
-}
 
 static void option_ok(struct nvllm_engine_options *options, const char *name, const char *value) {
     struct err err = {0};
@@ -45,20 +29,14 @@ static void option_refused(const char *name, const char *value, const char *sent
     assert_memory_equal(&options, &options_init, sizeof options);
 }
 
-static size_t type_size(enum nvllm_param_type type) {
-    if (type == NVLLM_PARAM_INT64 || type == NVLLM_PARAM_DOUBLE) return 8;
-    if (type == NVLLM_PARAM_INT || type == NVLLM_PARAM_FLOAT || type == NVLLM_PARAM_BOOL) return 4;
-    return sizeof(void *);
-}
-
 static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t count,
                         size_t struct_bytes) {
     for (size_t i = 0; i < count; i++) {
         const struct nvllm_param *param = param_at(i);
         assert_non_null(param);
         assert_true(param->offset >= sizeof(size_t)); // not struct_size
-        assert_true(param->offset + type_size(param->type) <= struct_bytes);
-        assert_int_equal(param->offset % type_size(param->type), 0);
+        assert_true(param->offset + param_size(param->type) <= struct_bytes);
+        assert_int_equal(param->offset % param_size(param->type), 0);
         assert_true(strlen(param->help) > 10);
         for (size_t j = 0; j < i; j++) {
             assert_string_not_equal(param_at(j)->name, param->name);
@@ -71,8 +49,8 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 
 static void test_tables_are_sound(void **state) {
     (void)state;
-    check_table(params_sampling, 14, sizeof(struct nvllm_sampling_params));
-    check_table(params_engine_option, 25, sizeof(struct nvllm_engine_options));
+    check_table(params_sampling, 20, sizeof(struct nvllm_sampling_params));
+    check_table(params_engine_option, 27, sizeof(struct nvllm_engine_options));
 }
 
 static void test_sets_every_number(void **state) {
@@ -87,7 +65,11 @@ static void test_sets_every_number(void **state) {
     set_ok(&params, "frequency_penalty", "2.0");
     set_ok(&params, "max_tokens", "2147483647");
     set_ok(&params, "ignore_eos", "true");
+    set_ok(&params, "skip_special_tokens", "false");
+    set_ok(&params, "include_stop_str_in_output", "true");
     set_ok(&params, "logprobs", "20");
+    set_ok(&params, "priority", "-2147483648");
+    set_ok(&params, "min_tokens", "2147483647");
     set_ok(&params, "seed", "9223372036854775807");
     assert_true(params.temperature == 0.7f);
     assert_true(params.top_p == 1.0f);
@@ -98,7 +80,11 @@ static void test_sets_every_number(void **state) {
     assert_true(params.frequency_penalty == 2.0f);
     assert_int_equal(params.max_tokens, INT32_MAX);
     assert_int_equal(params.ignore_eos, 1);
+    assert_int_equal(params.skip_special_tokens, 0);
+    assert_int_equal(params.include_stop_str_in_output, 1);
     assert_int_equal(params.logprobs, 20);
+    assert_int_equal(params.priority, INT32_MIN);
+    assert_int_equal(params.min_tokens, INT32_MAX);
     assert_true(params.seed == INT64_MAX);
     assert_null(params.owned); // numbers need no memory
 }
@@ -133,6 +119,9 @@ static void test_refuses_numbers_with_a_sentence(void **state) {
     set_refused("max_tokens", "true", "max_tokens is true, want an integer from 1 to 2147483647");
     set_refused("max_tokens", "\"5\"", "max_tokens is \"5\", want an integer from 1 to 2147483647");
     set_refused("max_tokens", "[5]", "max_tokens is [5], want an integer from 1 to 2147483647");
+    set_refused("min_tokens", "-1", "min_tokens is -1, want an integer from 0 to 2147483647");
+    set_refused("priority", "2147483648",
+                "priority is 2147483648, want an integer from -2147483648 to 2147483647");
     set_refused("logprobs", "21", "logprobs is 21, want an integer from -1 to 20");
     set_refused("seed", "-2", "seed is -2, want an integer from -1 to 9223372036854775807");
     set_refused("temperature", "-0.1", "temperature is -0.1, want a number from 0 to 100");
@@ -188,193 +177,36 @@ static void test_long_values_are_cut_at_a_character(void **state) {
 static void test_null_is_the_default_again(void **state) {
     (void)state;
     static const char *const values[][2] = {
-        {"temperature", "0.5"}, {"top_p", "0.5"},
-        {"min_p", "0.5"},       {"top_k", "5"},
-        {"max_tokens", "5"},    {"repetition_penalty", "2"},
-        {"ignore_eos", "true"}, {"presence_penalty", "1"},
-        {"logprobs", "5"},      {"frequency_penalty", "1"},
-        {"seed", "5"},          {"stop_token_ids", "[1, 2]"},
-        {"stop", "END"},        {"logit_bias", "{\"5\": 1}"},
+        {"temperature", "0.5"},
+        {"top_p", "0.5"},
+        {"min_p", "0.5"},
+        {"top_k", "5"},
+        {"max_tokens", "5"},
+        {"repetition_penalty", "2"},
+        {"ignore_eos", "true"},
+        {"presence_penalty", "1"},
+        {"logprobs", "5"},
+        {"frequency_penalty", "1"},
+        {"seed", "5"},
+        {"stop_token_ids", "[1, 2]"},
+        {"stop", "END"},
+        {"logit_bias", "{\"5\": 1}"},
+        {"allowed_token_ids", "[1, 2]"},
+        {"bad_words", "word"},
+        {"priority", "5"},
+        {"min_tokens", "5"},
+        {"skip_special_tokens", "false"},
+        {"include_stop_str_in_output", "true"},
     };
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     for (size_t i = 0; i < ARRAY_LEN(values); i++) set_ok(&params, values[i][0], values[i][1]);
     for (size_t i = 0; i < ARRAY_LEN(values); i++) set_ok(&params, values[i][0], " null ");
     void *owned = params.owned;
     params.owned = NULL;
-    assert_memory_equal(&params, &sampling_init, sizeof params);
+    assert_defaults(&params);
     params.owned = owned;
     params_fini_sampling(&params);
-    assert_memory_equal(&params, &sampling_init, sizeof params);
-}
-
-static void test_stop_takes_a_string_or_a_list(void **state) {
-    (void)state;
-    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
-    set_ok(&params, "stop", "</answer> or so");
-    assert_int_equal(params.num_stop, 1);
-    assert_string_equal(params.stop[0], "</answer> or so");
-    set_ok(&params, "stop", "\"\\n\\n\"");
-    assert_int_equal(params.num_stop, 1);
-    assert_string_equal(params.stop[0], "\n\n");
-    set_ok(&params, "stop", "[\"a\", \"\xc3\xa9\", \"END\"]");
-    assert_int_equal(params.num_stop, 3);
-    assert_string_equal(params.stop[0], "a");
-    assert_string_equal(params.stop[1], "\xc3\xa9");
-    assert_string_equal(params.stop[2], "END");
-    set_ok(&params, "stop", "[]");
-    assert_int_equal(params.num_stop, 0);
-    params_fini_sampling(&params);
-
-    set_refused("stop", "", "entry 0 of stop is empty");
-    set_refused("stop", "[\"a\", \"\"]", "entry 1 of stop is empty");
-    set_refused("stop", "[\"a\", 5]", "entry 1 of stop is an integer, want a string");
-    set_refused("stop", "5", "stop is 5, want a string (in quotes) or a list of strings");
-    set_refused("stop", "[\"a\"", "stop is [\"a\", want a string or a list of strings");
-    set_refused("stop", "\"a", "stop is \"a, want a string or a list of strings");
-    set_refused("stop", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
-                "stop has 17 entries, want at most 16");
-    set_refused("stop", "\"a\\u0000b\"",
-                "entry 0 of stop has a NUL character, which none may have");
-}
-
-static void test_stop_strings_are_bounded(void **state) {
-    (void)state;
-    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
-    static char text[(128 << 10) + 2];
-    memset(text, 's', sizeof text - 1);
-    text[1024] = '\0';
-    set_ok(&params, "stop", text);
-    assert_int_equal(strlen(params.stop[0]), 1024);
-    text[1024] = 's';
-    text[1025] = '\0';
-    set_refused("stop", text, "entry 0 of stop is longer than 1024 bytes");
-    char list[1100];
-    snprintf(list, sizeof list, "[\"a\", \"%.1060s\"]", text);
-    set_refused("stop", list, "entry 1 of stop is longer than 1024 bytes");
-    text[1025] = 's';
-    set_refused("stop", text, "stop is longer than 128 KiB");
-    set_refused("logit_bias", text, "logit_bias is longer than 128 KiB");
-    params_fini_sampling(&params);
-    const char *stops[] = {"a", text}; // a C caller's, not looked through to its end
-    params.stop = stops;
-    params.num_stop = 2;
-    struct err err = {0};
-    assert_int_equal(params_check_sampling(&params, &err), ERR_INVALID);
-    assert_string_equal(err.message, "entry 1 of stop is longer than 1024 bytes");
-}
-
-// The longest lists within their bounds, written as long as JSON allows, are within the text's.
-static void test_longest_lists_fit(void **state) {
-    (void)state;
-    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
-    struct buf text = {0};
-    for (int i = 0; i < 16; i++) {
-        assert_int_equal(buf_append_str(&text, i ? ",\"" : "[\"", NULL), OK);
-        for (int k = 0; k < 1024; k++) assert_int_equal(buf_append_str(&text, "\\u0041", NULL), OK);
-        assert_int_equal(buf_append_str(&text, "\"", NULL), OK);
-    }
-    assert_int_equal(buf_append_str(&text, "]", NULL), OK);
-    set_ok(&params, "stop", text.data);
-    assert_int_equal(params.num_stop, 16);
-    buf_clear(&text);
-    for (int i = 0; i < 1024; i++) {
-        assert_int_equal(buf_appendf(&text, NULL, "%s\"%d\":-0.00000012345678901234567",
-                                     i ? "," : "{", 2000000000 + i),
-                         OK);
-    }
-    assert_int_equal(buf_append_str(&text, "}", NULL), OK);
-    set_ok(&params, "logit_bias", text.data);
-    assert_int_equal(params.num_logit_bias, 1024);
-    buf_fini(&text);
-    params_fini_sampling(&params);
-}
-
-static void test_stop_token_ids_take_a_list(void **state) {
-    (void)state;
-    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
-    set_ok(&params, "stop_token_ids", "[7, 0, 2147483647]");
-    assert_int_equal(params.num_stop_token_ids, 3);
-    assert_int_equal(params.stop_token_ids[0], 7);
-    assert_int_equal(params.stop_token_ids[1], 0);
-    assert_int_equal(params.stop_token_ids[2], INT32_MAX);
-    params_fini_sampling(&params);
-
-    set_refused("stop_token_ids", "7", "stop_token_ids is 7, want a list of token ids");
-    set_refused("stop_token_ids", "[7", "stop_token_ids is [7, want a list of token ids");
-    set_refused("stop_token_ids", "[7, \"8\"]",
-                "entry 1 of stop_token_ids is a string, want a token id");
-    set_refused("stop_token_ids", "[7.0]",
-                "entry 0 of stop_token_ids is a real number, want a token id");
-    set_refused("stop_token_ids", "[-1]",
-                "entry 0 of stop_token_ids is -1, want a token id from 0 to 2147483647");
-    set_refused("stop_token_ids", "[2147483648]",
-                "entry 0 of stop_token_ids is 2147483648, want a token id from 0 to 2147483647");
-}
-
-static void test_logit_bias_takes_a_map(void **state) {
-    (void)state;
-    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
-    set_ok(&params, "logit_bias", "{\"12\": -100, \"0\": 2.5, \"9\": \"-inf\"}");
-    assert_int_equal(params.num_logit_bias, 3);
-    assert_int_equal(params.logit_bias[0].token_id, 12);
-    assert_true(params.logit_bias[0].bias == -100.0f);
-    assert_int_equal(params.logit_bias[1].token_id, 0);
-    assert_true(params.logit_bias[1].bias == 2.5f);
-    assert_int_equal(params.logit_bias[2].token_id, 9);
-    assert_true(isinf(params.logit_bias[2].bias) && params.logit_bias[2].bias < 0);
-    set_ok(&params, "logit_bias", "{}");
-    assert_int_equal(params.num_logit_bias, 0);
-    params_fini_sampling(&params);
-
-    set_refused("logit_bias", "[1]", "logit_bias is [1], want a map of token ids to biases");
-    set_refused("logit_bias", "{\"x\": 1}", "logit_bias has the key \"x\", want a token id");
-    set_refused("logit_bias", "{\"-1\": 1}", "logit_bias has the key \"-1\", want a token id");
-    set_refused("logit_bias", "{\"01\": 1}", "logit_bias has the key \"01\", want a token id");
-    set_refused("logit_bias", "{\"2147483648\": 1}",
-                "logit_bias has the key \"2147483648\", want a token id");
-    set_refused("logit_bias", "{\"\": 1}", "logit_bias has the key \"\", want a token id");
-    set_refused("logit_bias", "{\"1\": 101}",
-                "logit_bias of token 1 is 101, want a number from -100 to 100 or \"-inf\"");
-    set_refused("logit_bias", "{\"1\": \"inf\"}",
-                "logit_bias of token 1 is a string, want a number or \"-inf\"");
-    set_refused("logit_bias", "{\"1\": 1, \"1\": 2}",
-                "logit_bias is {\"1\": 1, \"1\": 2}, want a map of token ids to biases");
-}
-
-static void test_a_refused_list_keeps_the_old_one(void **state) {
-    (void)state;
-    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
-    set_ok(&params, "stop", "[\"a\", \"b\"]");
-    set_ok(&params, "stop_token_ids", "[3]");
-    set_ok(&params, "logit_bias", "{\"4\": 1}");
-    assert_int_equal(params_set_sampling(&params, "stop", "[1]", NULL), ERR_INVALID);
-    assert_int_equal(params_set_sampling(&params, "stop_token_ids", "[-1]", NULL), ERR_INVALID);
-    assert_int_equal(params_set_sampling(&params, "logit_bias", "{\"a\":1}", NULL), ERR_INVALID);
-    assert_int_equal(params.num_stop, 2);
-    assert_string_equal(params.stop[1], "b");
-    assert_int_equal(params.stop_token_ids[0], 3);
-    assert_int_equal(params.logit_bias[0].token_id, 4);
-    params_fini_sampling(&params);
-}
-
-// How a line of JSON overrides the flags: a copy without ownership borrows the lists it does not
-// set.
-static void test_a_copy_can_borrow_lists(void **state) {
-    (void)state;
-    struct nvllm_sampling_params base = NVLLM_SAMPLING_PARAMS_INIT;
-    set_ok(&base, "stop", "[\"a\", \"b\"]");
-    set_ok(&base, "stop_token_ids", "[3]");
-    struct nvllm_sampling_params copy = base;
-    copy.owned = NULL;
-    set_ok(&copy, "stop", "c");
-    assert_string_equal(copy.stop[0], "c");
-    assert_int_equal(copy.stop_token_ids[0], 3);
-    params_fini_sampling(&copy);
-    assert_string_equal(base.stop[1], "b");
-    assert_int_equal(base.stop_token_ids[0], 3);
-    struct nvllm_sampling_params moved = base; // ownership moves with the struct
-    params_fini_sampling(&moved);
-    params_fini_sampling(NULL);
+    assert_defaults(&params);
 }
 
 static void test_options_have_ranges(void **state) {
@@ -444,7 +276,7 @@ static void test_null_is_an_options_default_again(void **state) {
         const char *got = (const char *)&options + param->offset;
         const char *want = (const char *)&options_init + param->offset;
         if (param->type != NVLLM_PARAM_STRING) {
-            assert_memory_equal(got, want, type_size(param->type));
+            assert_memory_equal(got, want, param_size(param->type));
             continue;
         }
         const char *got_text, *want_text; // equal literals may have different addresses
@@ -459,7 +291,7 @@ static void check_refused(struct nvllm_sampling_params *params, const char *sent
     struct err err = {0};
     assert_int_equal(params_check_sampling(params, &err), ERR_INVALID);
     assert_string_equal(err.message, sentence);
-    *params = sampling_init;
+    *params = params_defaults;
 }
 
 static void test_checks_a_whole_sampling_struct(void **state) {
@@ -472,7 +304,7 @@ static void test_checks_a_whole_sampling_struct(void **state) {
     assert_int_equal(params_check_sampling(&p, NULL), OK); // unset passes
     p.logit_bias = ban, p.num_logit_bias = 1;
     assert_int_equal(params_check_sampling(&p, NULL), OK);
-    p = sampling_init;
+    p = params_defaults;
     p.temperature = NAN;
     check_refused(&p, "temperature is nan, want a number from 0 to 100");
     p.temperature = INFINITY;
@@ -555,13 +387,6 @@ int main(void) {
         cmocka_unit_test(test_suggests_the_nearest_name),
         cmocka_unit_test(test_long_values_are_cut_at_a_character),
         cmocka_unit_test(test_null_is_the_default_again),
-        cmocka_unit_test(test_stop_takes_a_string_or_a_list),
-        cmocka_unit_test(test_stop_strings_are_bounded),
-        cmocka_unit_test(test_longest_lists_fit),
-        cmocka_unit_test(test_stop_token_ids_take_a_list),
-        cmocka_unit_test(test_logit_bias_takes_a_map),
-        cmocka_unit_test(test_a_refused_list_keeps_the_old_one),
-        cmocka_unit_test(test_a_copy_can_borrow_lists),
         cmocka_unit_test(test_options_have_ranges),
         cmocka_unit_test(test_null_is_an_options_default_again),
         cmocka_unit_test(test_checks_a_whole_sampling_struct),

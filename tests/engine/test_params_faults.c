@@ -4,6 +4,9 @@
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 
+static const struct model_config config = {
+    .vocab_size = 100, .eos_token_ids = (int32_t[]){5}, .num_eos_token_ids = 1};
+
 static enum status set_lists(void *context, struct err *err) {
     (void)context;
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
@@ -28,9 +31,10 @@ static enum status resolve_sampling(void *context, struct err *err) {
     params.logit_bias = biases;
     params.num_logit_bias = 2;
     params.repetition_penalty = 1.2f;
+    params.min_tokens = 2;
     params.frequency_penalty = 0.5f;
     struct sampling sampling = {0};
-    enum status status = sampling_init(&sampling, &params, NULL, 100, err);
+    enum status status = sampling_init(&sampling, &params, NULL, &config, NULL, err);
     sampling_fini(&sampling);
     return status;
 }

@@ -17,7 +17,7 @@ static void check(enum status status, const struct err *err) {
 struct nvllm_engine_options mini_options(const char *model) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     options.model = model;
-    options.device = "cpu"; // also where there is a GPU: most tests look at its kernels
+    options.device = "cpu"; // even where there is a GPU: most tests are about the CPU
     options.threads = 1;
     options.num_kvcache_blocks = 512;
     options.max_num_seqs = 80;
@@ -52,7 +52,7 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;
-    check(sampling_init(&e->greedy, &params, &e->plan.generation, e->plan.config.vocab_size, &err),
+    check(sampling_init(&e->greedy, &params, &e->plan.generation, &e->plan.config, NULL, &err),
           &err);
     size_t floats = (size_t)limits->max_num_seqs * e->plan.config.vocab_size;
     e->step_logits = malloc(floats * sizeof(float));
@@ -72,7 +72,7 @@ static struct batch_row greedy_of(const struct sequence *seq) {
     return (struct batch_row){*greedy, 0};
 }
 
-// What sequences point to: the shared sampling first, so that greedy_of finds it.
+// A sequence's user pointer. `greedy` comes first, where greedy_of finds it.
 struct mini_user {
     const struct sampling *greedy;
     struct mini_request *request;
@@ -102,7 +102,7 @@ static void step(struct mini_engine *e) {
     struct model_runner_times times = {0};
     if (e->ranks) rank_group_launch(e->ranks, 0);
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
-    check(model_runner_wait(e->runner, 0, &results, &times, &err), &err);
+    check(model_runner_wait(e->runner, 0, &results, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
     if (num_logits) {
         check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);

@@ -1,5 +1,6 @@
-/* The engine below llm_engine, for tests that compare logits: scheduler, batch and model runner
- * over a checkpoint, greedy, without text. Every row of logits that a request saw is kept. */
+/* The parts of the engine below llm_engine, for tests that compare logits: scheduler, batch and
+ * model runner over a checkpoint. Greedy, without text. Keeps every row of logits that a request
+ * got. */
 #ifndef TESTS_SUPPORT_MINI_ENGINE_H
 #define TESTS_SUPPORT_MINI_ENGINE_H
 
@@ -34,7 +35,7 @@ struct mini_request {
 struct nvllm_engine_options mini_options(const char *model);
 // Fails the running test on any error.
 void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);
-// With all layers as one op wherever the backend can, also for models too small to gain.
+// Runs all layers as one op wherever the backend can, even for models too small to gain.
 void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options);
 void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num_requests);
 void mini_close(struct mini_engine *e);

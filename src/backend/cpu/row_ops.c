@@ -1,11 +1,11 @@
-/* Ops whose rows are independent and cheap: norms, SiLU, gathering. A few rows run on the caller.
- */
+/* Ops whose rows are independent and cheap: norms, SiLU, gathering. Few rows run on the caller
+ * alone. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
 
-// Floats that are worth handing to another thread.
+// Fewer floats are not worth handing to another thread.
 enum { ITEM_FLOATS = 8192, SUM_LANES = 16 };
 
 static uint32_t rows_per_item(const struct cpu_backend *cpu, uint32_t rows, uint32_t cols) {

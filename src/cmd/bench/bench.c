@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/output_file.h"
 #include "base/suggest.h"
 #include "cmd/bench/report.h"
 #include "cmd/cli.h"
 #include "cmd/interrupt.h"
 #include "cmd/model_info.h"
-#include "cmd/output_file.h"
+#include "cmd/trace.h"
 
 struct bench {
     struct nvllm_engine_options engine_options;
@@ -19,6 +20,7 @@ struct bench {
     double temperature;
     int32_t repeat, json;
     uint32_t max_model_len;
+    struct trace trace;
     struct nvllm_engine *engine;
     struct workload workload;
     struct bench_result *runs; // [repeat]
@@ -45,6 +47,7 @@ static const struct nvllm_param *own_option(size_t index) {
          "timed runs, of which the median one is reported; default 1"},
         {"json", NVLLM_PARAM_BOOL, offsetof(struct bench, json), 0, 1, NULL,
          "print one JSON object instead of text"},
+        {"trace", NVLLM_PARAM_STRING, offsetof(struct bench, trace.path), 0, 0, NULL, TRACE_HELP},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
@@ -128,20 +131,32 @@ static enum status warm_up(struct bench *b, bool *interrupted, struct err *err) 
                                 .num_output_tokens = (uint64_t)request.max_tokens};
     struct bench_result result;
     enum status status =
-        bench_run(b->engine, &workload, (float)b->temperature, "warm-up", &result, err);
+        bench_run(b->engine, &workload, (float)b->temperature, "warm-up", NULL, &result, err);
     *interrupted = result.interrupted;
     return status;
 }
 
+static void begin_progress(const struct bench *b, struct progress *progress, char *label,
+                           size_t size) {
+    snprintf(label, size, "Run %d of %d", b->num_finished + 1, b->repeat);
+    progress_init(progress, b->repeat > 1 ? label : "Running", true, b->workload.num_output_tokens);
+}
+
 static enum status run_all(struct bench *b, struct err *err) {
     interrupt_install();
+    char label[40];
     bool interrupted = false; // during the warm-up: the first run is one of no tokens
     enum status status = warm_up(b, &interrupted, err);
+    if (!status) status = trace_begin(&b->trace, b->engine, err);
     while (b->num_finished < b->repeat && !status && !interrupted) {
         struct bench_result *run = &b->runs[b->num_finished];
         char salt[16]; // no run finds the prefixes of the one before
         snprintf(salt, sizeof salt, "run %d", b->num_finished);
-        status = bench_run(b->engine, &b->workload, (float)b->temperature, salt, run, err);
+        struct progress progress;
+        begin_progress(b, &progress, label, sizeof label);
+        status =
+            bench_run(b->engine, &b->workload, (float)b->temperature, salt, &progress, run, err);
+        progress_clear(&progress); // the report says it all
         interrupted = run->interrupted;
         if (!status && !interrupted) b->num_finished++;
     }
@@ -249,9 +264,13 @@ static int bench(struct bench *b, const struct options *options) {
     struct err err = {0};
     enum status status = prepare(b, &err);
     if (!status) status = skip_missing_tokenizer(b, &err);
+    if (!status) status = trace_open(&b->trace, b->engine_options.model, &err);
     if (!status) status = load(b, &err);
     if (!status) status = run_all(b, &err);
     if (!status) status = print_report(b, &err);
+    struct err close_err = {0};
+    enum status close_status = trace_close(&b->trace, b->engine, &close_err);
+    if (!status && (status = close_status)) err = close_err;
     if (status) return cli_error("%s", err.message);
     return b->num_finished < b->repeat ? cli_error("interrupted") : CLI_OK;
 }
@@ -275,6 +294,7 @@ int cmd_bench(int argc, char **argv) {
     int exit_code;
     if (cli_parse(&options, argc, argv, &exit_code)) exit_code = bench(&b, &options);
     nvllm_engine_destroy(b.engine);
+    trace_abandon(&b.trace);
     workload_fini(&b.workload);
     free(b.runs);
     return exit_code;

@@ -22,6 +22,7 @@ struct bench_request {
 struct bench_state {
     struct bench_request *requests; // [num_requests]
     double *first_tokens; // [num_requests]
+    struct progress *progress; // NULL: not shown
     uint64_t num_output_tokens;
     uint64_t num_failed;
 };
@@ -87,10 +88,11 @@ static enum status add_requests(struct nvllm_engine *engine, const struct worklo
     return OK;
 }
 
-static enum status step_to_end(struct nvllm_engine *engine, struct bench_result *result,
-                               struct err *err) {
+static enum status step_to_end(struct nvllm_engine *engine, struct progress *progress,
+                               struct bench_result *result, struct err *err) {
     struct nvllm_stats stats = {.struct_size = sizeof stats};
     nvllm_engine_stats(engine, &stats);
+    uint64_t generated_at_start = stats.num_generated_tokens;
     while (nvllm_engine_has_unfinished(engine)) {
         if (interrupt_requested()) {
             result->interrupted = true;
@@ -98,6 +100,7 @@ static enum status step_to_end(struct nvllm_engine *engine, struct bench_result 
         }
         uint64_t prefill_before = stats.num_prefill_tokens;
         uint64_t generated_before = stats.num_generated_tokens;
+        uint64_t decoded_before = stats.num_decode_tokens;
         double start = clock_seconds();
         struct nvllm_error error = {0};
         enum status status = cli_status(nvllm_engine_step(engine, &error), &error, err);
@@ -112,6 +115,9 @@ static enum status step_to_end(struct nvllm_engine *engine, struct bench_result 
             result->decode_tokens += stats.num_generated_tokens - generated_before;
             result->decode_seconds += seconds;
         }
+        if (!progress) continue;
+        progress_step(progress, stats.num_generated_tokens - generated_at_start, prefilled,
+                      stats.num_decode_tokens - decoded_before, seconds);
     }
     return OK;
 }
@@ -123,7 +129,7 @@ static enum status measure(struct nvllm_engine *engine, const struct workload *w
     nvllm_engine_stats(engine, &before);
     double start = clock_seconds();
     enum status status = add_requests(engine, workload, temperature, salt, state, err);
-    if (!status) status = step_to_end(engine, result, err);
+    if (!status) status = step_to_end(engine, state->progress, result, err);
     result->seconds = clock_seconds() - start;
     if (status) return status;
     struct nvllm_stats after = {.struct_size = sizeof after};
@@ -145,12 +151,13 @@ static enum status measure(struct nvllm_engine *engine, const struct workload *w
 }
 
 enum status bench_run(struct nvllm_engine *engine, const struct workload *workload,
-                      float temperature, const char *salt, struct bench_result *result,
-                      struct err *err) {
+                      float temperature, const char *salt, struct progress *progress,
+                      struct bench_result *result, struct err *err) {
     *result = (struct bench_result){0};
     struct bench_state state = {
         .requests = calloc(workload->num_requests, sizeof *state.requests),
         .first_tokens = calloc(workload->num_requests, sizeof *state.first_tokens),
+        .progress = progress,
     };
     enum status status = state.requests && state.first_tokens
                              ? measure(engine, workload, temperature, salt, &state, result, err)

@@ -3,6 +3,7 @@
 #define CMD_BENCH_RUN_H
 
 #include "cmd/bench/workload.h"
+#include "cmd/progress.h"
 #include "nanovllm.h"
 
 // Times until a request's first token, from the moment all were added; seconds.
@@ -25,9 +26,9 @@ struct bench_result {
 };
 
 // `salt` keeps the prefix cache of one run from helping another. Ctrl-C is no fault: it ends the run
-// with result->interrupted.
+// with result->interrupted. `progress` counts generated tokens; NULL: it is not shown.
 MUST_USE enum status bench_run(struct nvllm_engine *engine, const struct workload *workload,
-                               float temperature, const char *salt, struct bench_result *result,
-                               struct err *err);
+                               float temperature, const char *salt, struct progress *progress,
+                               struct bench_result *result, struct err *err);
 
 #endif

@@ -12,9 +12,11 @@
 #include "cmd/chat/history.h"
 #include "cmd/chat/signals.h"
 #include "cmd/cli.h"
+#include "cmd/file_uses.h"
 #include "cmd/line_reader.h"
 #include "cmd/model_info.h"
 #include "cmd/request_chat.h"
+#include "cmd/trace.h"
 
 struct chat {
     struct nvllm_engine_options engine_options;
@@ -28,11 +30,13 @@ struct chat {
     struct chat_session session;
     struct chat_command_context commands;
     struct chat_entry entry;
+    struct trace trace;
     bool failed; // a turn or command did; told already
 };
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL, "the MESSAGE"},
         {"system", NVLLM_PARAM_STRING, offsetof(struct chat, system), 0, 0, NULL,
          "the system prompt; replaces that of a loaded conversation"},
         {"load", NVLLM_PARAM_STRING, offsetof(struct chat, load), 0, 0, NULL,
@@ -47,11 +51,21 @@ static const struct nvllm_param *own_option(size_t index) {
          "reads and keeps the lines entered at the prompt; default on"},
         {"color", NVLLM_PARAM_BOOL, offsetof(struct chat, color), 0, 1, NULL,
          "dims thinking on a terminal; default on, unless NO_COLOR is set"},
+        {"trace", NVLLM_PARAM_STRING, offsetof(struct chat, trace.path), 0, 0, NULL, TRACE_HELP},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
-// The library's rows with the default that a chat has, and without what it does not print.
+// What is about requests beside each other, or is not printed.
+static bool is_of_chat(const char *name) {
+    static const char *const others[] = {"logprobs", "priority"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        if (strcmp(name, others[i]) == 0) return false;
+    }
+    return true;
+}
+
+// The library's rows that a chat has a use for, with its own default.
 static const struct nvllm_param *sampling_option(size_t index) {
     static const struct nvllm_param max_tokens = {
         "max_tokens",
@@ -63,7 +77,7 @@ static const struct nvllm_param *sampling_option(size_t index) {
         "tokens of an answer at most; default: what the context leaves"};
     const struct nvllm_param *row;
     for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
-        if (strcmp(row->name, "logprobs") != 0 && index-- == 0) break;
+        if (is_of_chat(row->name) && index-- == 0) break;
     }
     return row && strcmp(row->name, "max_tokens") == 0 ? &max_tokens : row;
 }
@@ -387,9 +401,20 @@ static bool wants_color(const struct chat *chat) {
     return chat->output.terminal && chat->color && has_escapes() && !(no_color && *no_color);
 }
 
+static enum status open_trace(struct chat *chat, struct err *err) {
+    const struct file_use uses[] = {
+        {"--load", chat->load, false},
+        {"--chat-template", chat->engine_options.chat_template, false},
+        {"--trace", chat->trace.path, true},
+    };
+    enum status status = file_uses_check(uses, ARRAY_LEN(uses), err);
+    return status ? status : trace_open(&chat->trace, chat->engine_options.model, err);
+}
+
 static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
     enum status status = begin_messages(chat, err);
     if (!status) status = chat_output_init(&chat->output, err);
+    if (!status) status = open_trace(chat, err);
     if (status) return status;
     tell_loading(chat, true);
     status = load_engine(chat, err);
@@ -407,7 +432,15 @@ static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
                                       .model = chat->engine_options.model,
                                       .chat_template = chat->engine_options.chat_template,
                                       .kwargs = chat->kwargs};
-    return chat_signals_install(at_prompt, err);
+    status = trace_begin(&chat->trace, chat->engine, err);
+    return status ? status : chat_signals_install(at_prompt, err);
+}
+
+// The turns, wherever they come from.
+static int talk(struct chat *chat, const char *message, bool at_prompt) {
+    if (message && strcmp(message, "-") == 0) return run_stdin(chat);
+    if (message) return run_one(chat, message, strlen(message));
+    return at_prompt ? run_prompt(chat) : run_lines(chat);
 }
 
 static int chat_run(struct chat *chat, const struct options *options) {
@@ -427,9 +460,9 @@ static int chat_run(struct chat *chat, const struct options *options) {
     }
     if (!status) status = start(chat, at_prompt, &err);
     if (status) return cli_error("%s", err.message);
-    if (message && strcmp(message, "-") == 0) return run_stdin(chat);
-    if (message) return run_one(chat, message, strlen(message));
-    return at_prompt ? run_prompt(chat) : run_lines(chat);
+    int exit_code = talk(chat, message, at_prompt);
+    status = trace_close(&chat->trace, chat->engine, &err);
+    return status ? cli_error("%s", err.message) : exit_code;
 }
 
 int cmd_chat(int argc, char **argv) {
@@ -456,6 +489,7 @@ int cmd_chat(int argc, char **argv) {
     int exit_code;
     if (cli_parse(&options, argc, argv, &exit_code)) exit_code = chat_run(&chat, &options);
     nvllm_engine_destroy(chat.engine);
+    trace_abandon(&chat.trace);
     chat_session_fini(&chat.session);
     chat_output_fini(&chat.output);
     chat_entry_fini(&chat.entry);

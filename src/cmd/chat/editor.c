@@ -40,6 +40,8 @@ struct chat_editor {
     size_t at, num_bytes;
     bool at_end; // no more input
     bool interrupted, empty; // by the last line
+    uint64_t num_chars; // read since the start
+    uint64_t tab_at; // num_chars behind the last Tab that could add nothing; 0: none
     struct wide wide; // pastes and history entries
     struct buf line;
 };
@@ -161,6 +163,7 @@ static int read_char(EditLine *el, wchar_t *out) {
         if (chat_signals_ended() || !chat_signals_interrupted()) return 0;
         *out = key_interrupt;
     }
+    editor->num_chars++;
     return 1;
 }
 
@@ -217,6 +220,27 @@ static bool begins(const char *name, const wchar_t *text, size_t len) {
     return true;
 }
 
+// The names of commands that begin with `text`, in one line below the one that is edited.
+static void list_names(const wchar_t *text, size_t len) {
+    const char *name, *between = "\n";
+    for (size_t i = 0; (name = chat_command_name(i)); i++) {
+        if (!begins(name, text, len)) continue;
+        write_terminal(between);
+        write_terminal(name);
+        between = "  ";
+    }
+    write_terminal("\n");
+}
+
+// Tab that can add nothing: the second one in a row lists what may follow.
+static unsigned char ambiguous_tab(struct chat_editor *editor, const LineInfoW *info) {
+    bool is_second = editor->tab_at && editor->num_chars == editor->tab_at + 1;
+    editor->tab_at = editor->num_chars;
+    if (!is_second) return CC_ERROR;
+    list_names(info->buffer, (size_t)(info->cursor - info->buffer));
+    return CC_REDISPLAY;
+}
+
 // Tab: as much of a command's name as is certain.
 static unsigned char complete_key(EditLine *el, int key) {
     (void)key;
@@ -224,7 +248,7 @@ static unsigned char complete_key(EditLine *el, int key) {
     size_t len = (size_t)(info->cursor - info->buffer), common = 0;
     const char *name, *first = NULL;
     size_t num_names = 0;
-    for (size_t i = 0; len && (name = chat_command_name(i)); i++) {
+    for (size_t i = 0; (name = chat_command_name(i)); i++) {
         if (!begins(name, info->buffer, len)) continue;
         if (num_names++ == 0) {
             first = name;
@@ -237,13 +261,14 @@ static unsigned char complete_key(EditLine *el, int key) {
     if (!first || info->cursor != info->lastchar) return CC_ERROR;
     wchar_t more[32];
     size_t num_more = 0;
-    for (size_t i = len; i < common && num_more < ARRAY_LEN(more) - 2; i++) {
+    // An empty line may become a message: Tab does not make it a command.
+    for (size_t i = len; len && i < common && num_more < ARRAY_LEN(more) - 2; i++) {
         more[num_more++] = (wchar_t)first[i];
     }
     if (num_names == 1) more[num_more++] = L' ';
+    if (!num_more) return ambiguous_tab(editor_of(el), info);
     more[num_more] = L'\0';
-    if (!num_more || el_winsertstr(el, more) != 0) return CC_ERROR;
-    return CC_REFRESH;
+    return el_winsertstr(el, more) == 0 ? CC_REFRESH : CC_ERROR;
 }
 
 static wchar_t *prompt_text(EditLine *el) {

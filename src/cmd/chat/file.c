@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cmd/write_whole.h"
+#include "base/write_whole.h"
 
 static enum status write_fault(const char *path, struct err *err) {
     return err_set(err, ERR_IO, "cannot write %s: %s", path, strerror(errno));

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/write_whole.h"
 #include "cmd/chat/file.h"
-#include "cmd/write_whole.h"
 #include "text/unicode.h"
 
 enum status chat_history_path(char *path, size_t size, const char *state_home, const char *home,

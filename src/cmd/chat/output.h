@@ -3,7 +3,7 @@
 #ifndef CMD_CHAT_OUTPUT_H
 #define CMD_CHAT_OUTPUT_H
 
-#include "cmd/output_file.h"
+#include "base/output_file.h"
 
 #include "base/buf.h"
 

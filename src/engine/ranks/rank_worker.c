@@ -47,7 +47,7 @@ static enum status launch(struct worker *worker, uint32_t slot, struct err *err)
     const struct batch_header *batch = rank_segment_batch(worker->segment, slot);
     enum status status = model_runner_launch(worker->runner, batch, slot, &times, err);
     if (status) return status;
-    return model_runner_wait(worker->runner, slot, &results, &times, err);
+    return model_runner_wait(worker->runner, slot, &results, err);
 }
 
 // Runs command number `number`. False: that was the last.

@@ -1,6 +1,6 @@
-/* Writing all of something or nothing, read_whole's counterpart. */
-#ifndef CMD_WRITE_WHOLE_H
-#define CMD_WRITE_WHOLE_H
+/* Writing all of something or nothing. */
+#ifndef BASE_WRITE_WHOLE_H
+#define BASE_WRITE_WHOLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  * content is dropped only when the first result is there, so that a run that fails to start does
  * not destroy the last one's results. The first failed write is kept and every later one refused.
  */
-#ifndef CMD_OUTPUT_FILE_H
-#define CMD_OUTPUT_FILE_H
+#ifndef BASE_OUTPUT_FILE_H
+#define BASE_OUTPUT_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

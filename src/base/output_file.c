@@ -1,6 +1,6 @@
 /* write(2) without stdio: an error belongs to the write that caused it, and what was written is not
  * lost in a buffer when the process is killed. */
-#include "cmd/output_file.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,11 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/write_whole.h"
+#include "base/c_locale.h"
+#include "base/write_whole.h"
 
 static enum status write_fault(struct output_file *file, struct err *err) {
     file->failed = true;
-    return err_set(err, ERR_IO, "cannot write %s: %s", file->name, strerror(errno));
+    return err_set(err, ERR_IO, "cannot write %s: %s", file->name, c_locale_strerror(errno));
 }
 
 enum status output_file_open(struct output_file *file, const char *path, struct err *err) {
@@ -20,7 +21,7 @@ enum status output_file_open(struct output_file *file, const char *path, struct 
     *file = (struct output_file){
         .fd = -1, .name = is_stdout ? "standard output" : path, .is_stdout = is_stdout};
     int fd = is_stdout ? STDOUT_FILENO : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0) return err_set(err, ERR_IO, "cannot open %s: %s", path, c_locale_strerror(errno));
     file->fd = fd;
     return OK;
 }

@@ -1,4 +1,4 @@
-#include "cmd/write_whole.h"
+#include "base/write_whole.h"
 
 #include <errno.h>
 #include <poll.h>
