@@ -41,7 +41,7 @@ tests() {
 
 # racecheck skips the kernels in which one lane, after __syncwarp, releases shared memory for its whole
 # warp by an mbarrier. There it reports races between the other lanes' reads and the next copy to that
-# memory, and with some kernels it ends with an internal error (doc/kernels-cuda.md).
+# memory, and with some kernels it ends with an internal error (doc/log-cuda.md).
 sanitized() {
     local test tool log name
     local -a flags

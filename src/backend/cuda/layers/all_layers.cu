@@ -12,8 +12,8 @@
  * counter in memory; pieces of attention go from block to block without (layers/flagged.cuh).
  *
  * Bytes: all weights once, keys and values once. Chosen where a layer has enough weights to gain by
- * it (cuda_decode_layers.c); Qwen3-8B's shape on an H200: 244 tokens a second, of 300 that reading
- * the weights allows (doc/kernels-cuda.md). */
+ * it (fusion.c); Qwen3-8B's shape on an H200: 244 tokens a second, of 300 that reading
+ * the weights allows (doc/log-cuda.md). */
 #include "backend/cuda/layers/attention.cuh"
 #include "backend/cuda/layers/products.cuh"
 

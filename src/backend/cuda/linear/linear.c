@@ -64,7 +64,7 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
 // with more rows. The kernels for many rows read the largest matrices at 3.7 TB/s where the device
 // has linear/batch_sm90.cu. But they need a kernel of its own for the norm, which costs more than that
 // where matrices are small. lm_head, which has no norm here, goes by the same limits
-// (doc/kernels-cuda.md has the measurements).
+// (doc/log-cuda.md has the measurements).
 static uint32_t small_rows(const struct cuda_backend *cuda, const struct linear *linear) {
     enum { LARGE_BYTES = 32 << 20, HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
     enum { LARGE_ROWS = 8, HUGE_ROWS = 4 };
