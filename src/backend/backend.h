@@ -100,7 +100,10 @@ struct step_limits {
  * The queries of sequence s are the tokens query_start[s] .. query_start[s + 1] - 1, the last of them
  * at position context_len[s] - 1. The engine may pad a step of decodes with sequences that nobody
  * wants: context_len 0, one token, no slot. Ops choose kernels by the padded counts; nothing but
- * the engine knows how many rows are padding. */
+ * the engine knows how many rows are padding.
+ *
+ * nano-vllm: the global Context; query_start is cu_seqlens_q, and context_len has what cu_seqlens_k
+ * has. */
 struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
@@ -165,7 +168,7 @@ struct linear_args {
  *
  * attention_prepare, per token: optional RMS norm of each head of q and k, rotary embedding
  * (half-split, "NeoX" form) of q and k at the token's position; k and v are written to the cache at
- * the token's slot, q stays in qkv.
+ * the token's slot, q stays in qkv. nano-vllm: store_kvcache, and the norm and rotation before it.
  *
  * attention: causal grouped-query attention, softmax(scale * q k^T) v. Each query sees every
  * position of its sequence up to its own. */

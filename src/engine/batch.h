@@ -63,7 +63,8 @@ typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 // Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token. A
 // token that is still being sampled is -1 - its row. padded_seqs: 0, or for a schedule of decodes
 // alone how many sequences of one token the step shall have; those beyond the schedule's have no
-// context, write no slot and are sampled greedily for nobody.
+// context, write no slot and are sampled greedily for nobody. nano-vllm: prepare_prefill,
+// prepare_decode and prepare_block_tables.
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
 

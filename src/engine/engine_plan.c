@@ -141,6 +141,7 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
                    backend->name, backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
 }
 
+// nano-vllm: allocate_kv_cache.
 static enum status choose_kv_cache(struct engine_plan *plan,
                                    const struct nvllm_engine_options *options, struct err *err) {
     uint32_t block_size = plan->scheduler.block_size;

@@ -347,7 +347,7 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
     }
 }
 
-// Waits for a step's results and hands them out.
+// Waits for a step's results and hands them out. nano-vllm: the second half of postprocess.
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
     const struct schedule *schedule = &flight->schedule;
     struct nvllm_step_times *times = &flight->times;

@@ -248,6 +248,7 @@ void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int3
     r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
 }
 
+// Records the pass of a step of decodes. nano-vllm: capture_cudagraph.
 static enum status record(struct model_runner *r, const struct step *step, struct step_graph *graph,
                           struct err *err) {
     const struct backend_queue *queue = r->backend->queue;
@@ -268,7 +269,7 @@ static const struct step_graph *graph_of(const struct model_runner *r, const str
     return graph->graph ? graph : NULL;
 }
 
-// From embedding to sampled ids.
+// From embedding to sampled ids. nano-vllm: run_model and the sampler.
 static void run_step(struct model_runner *r, const struct step *step,
                      struct model_runner_times *times) {
     const struct step_graph *graph = graph_of(r, step);

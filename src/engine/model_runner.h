@@ -30,7 +30,7 @@ void model_runner_destroy(struct model_runner *runner); // NULL is fine
 // Once before the first launch: what is done on a shape's first use is done now, so that no request
 // waits for it. A device times its matrix products (those that its cache file does not know) and
 // steps of decodes are recorded. A recording that fails costs a warning: steps run eagerly then.
-// `batch` is overwritten.
+// `batch` is overwritten. nano-vllm: warmup_model.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
 

@@ -90,7 +90,7 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
 // advanced. The schedule is borrowed until scheduler_advance; the caller may keep its items longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
 // After the step ran: every item's tokens are computed; full blocks become visible to the prefix
-// cache.
+// cache. nano-vllm: the first half of postprocess; land in llm_engine.c is the other.
 void scheduler_advance(struct scheduler *scheduler);
 // Once for every item with needs_token, after advance and before the next schedule, unless it is
 // finished.

@@ -76,7 +76,8 @@ static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, 
 }
 
 // Column-parallel: the parts' rows of this rank stacked into one linear, so that q, k and v (or
-// gate and up) are one matrix product.
+// gate and up) are one matrix product. nano-vllm: ColumnParallelLinear, MergedColumnParallelLinear,
+// QKVParallelLinear.
 static enum status load_rows(struct loader *l, uint32_t layer, const struct row_part *parts,
                              uint32_t num_parts, uint32_t cols, bool has_bias,
                              struct linear **out) {
@@ -102,7 +103,7 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
 }
 
 // Row-parallel: columns [start, start + count) of this rank. The bias belongs to the sum over
-// ranks, so only rank 0 adds it.
+// ranks, so only rank 0 adds it. nano-vllm: RowParallelLinear.
 static enum status load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
                              bool has_bias, struct linear **out) {
     char name[NAME_BYTES];
@@ -280,6 +281,7 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     return load_dense_mlp(l, i, layer);
 }
 
+// nano-vllm: VocabParallelEmbedding, ParallelLMHead.
 static enum status load_vocabulary(struct loader *l, const char *name, struct linear **out) {
     const struct decoder *d = l->decoder;
     struct weight weight;

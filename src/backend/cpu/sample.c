@@ -4,7 +4,10 @@
  * top_k starts from the maxima of the chunks: the k-th largest of them is no larger than the k-th
  * largest logit, and few other logits reach it. top_p starts from a weight so small that all tokens
  * below it together hold less than 1 - top_p. Among the tokens left, the candidates, the choice is
- * exact. */
+ * exact.
+ *
+ * nano-vllm's Sampler runs an exponential race (Gumbel's trick) over all tokens. Here one
+ * counter-based random number inverts the distribution. */
 #include "backend/cpu/sample.h"
 
 #include <math.h>

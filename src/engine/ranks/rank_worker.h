@@ -1,4 +1,5 @@
-/* A rank beside rank 0: a process that loads its slice of the model and runs the steps it is told. */
+/* A rank beside rank 0: a process that loads its slice of the model and runs the steps it is told.
+ * nano-vllm: ModelRunner.loop and its shared memory. */
 #ifndef ENGINE_RANKS_RANK_WORKER_H
 #define ENGINE_RANKS_RANK_WORKER_H
 
