@@ -29,7 +29,7 @@ struct bench {
     struct cpu_backend *cpu;
     const char *isa;
     uint64_t *memory; // [READ_BYTES / 8] to measure reading
-    uint32_t read_next; // where the next turn goes on
+    uint32_t read_next; // where the next turn continues
     uint64_t sink;
     int turns;
     enum dtype kv_dtype; // of KV caches
