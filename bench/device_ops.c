@@ -485,6 +485,7 @@ static void measure_all(struct bench *bench) {
 int main(int argc, char **argv) {
     struct err err = {0};
     bool is_small = argc > 3 && strcmp(argv[3], "small") == 0;
+    if (argc > 4 || (argc > 3 && !is_small)) work_stop("want [DEVICE [CSV [small]]]");
     struct bench bench = {.num_noise = (size_t)151936 * 1024, .shrink = is_small ? 16 : 1};
     const struct backend_options options = {
         .device = argc > 1 ? argv[1] : "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16};

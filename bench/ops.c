@@ -29,7 +29,7 @@ struct bench {
     struct cpu_backend *cpu;
     const char *isa;
     uint64_t *memory; // [READ_BYTES / 8] to measure reading
-    uint32_t read_next; // where the next turn goes on
+    uint32_t read_next; // where the next turn continues
     uint64_t sink;
     int turns;
     enum dtype kv_dtype; // of KV caches
@@ -447,15 +447,36 @@ static bool is_wanted(const char *group, const char *name) {
     return !group || strcmp(group, name) == 0;
 }
 
+static void refuse(const char *argument, const char *want) {
+    fprintf(stderr, "bench_ops: \"%s\", want %s\n", argument, want);
+    exit(2);
+}
+
+static int number_of(const char *text, long least, const char *want) {
+    char *end = NULL;
+    long number = strtol(text, &end, 10);
+    if (!*text || *end || number < least || number > INT32_MAX) refuse(text, want);
+    return (int)number;
+}
+
+static void check_group(const char *group) {
+    static const char *const groups[] = {"linear", "experts", "attention", "rows", "int8", "int4"};
+    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+        if (strcmp(group, groups[i]) == 0) return;
+    }
+    refuse(group, "linear, experts, attention, rows, int8 or int4");
+}
+
 int main(int argc, char **argv) {
     struct backend_options options = {
         .device = "cpu",
         .cpu_isa = argc > 1 ? argv[1] : "auto",
-        .threads = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0,
+        .threads = argc > 2 ? number_of(argv[2], 0, "a number of threads, 0 for all cores") : 0,
         .weight_dtype = DTYPE_BF16,
     };
-    struct bench bench = {.turns = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 40};
+    struct bench bench = {.turns = argc > 3 ? number_of(argv[3], 1, "at least 1 turn") : 40};
     const char *group = argc > 4 ? argv[4] : NULL;
+    if (group) check_group(group);
     if (group && strcmp(group, "int8") == 0) options.quantization = QUANTIZATION_INT8;
     if (group && strcmp(group, "int4") == 0) options.quantization = QUANTIZATION_INT4;
     if (options.quantization != QUANTIZATION_NONE) group = "linear";

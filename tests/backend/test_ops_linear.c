@@ -1,5 +1,5 @@
 // Linears of every instruction set. They are compared with double precision and the scalar kernels
-// over odd shapes, and must have the same bits for any batch size and thread count. Weights are
+// over odd shapes. Their bits must be the same for any batch size and thread count. Weights are
 // packed from every source type and alignment.
 #include <math.h>
 #include <stdlib.h>

@@ -35,8 +35,8 @@ typedef enum status (*alloc_sweep_fn)(void *context, struct err *err);
 struct alloc_sweep {
     alloc_sweep_fn work;
     void *context;
-    // 0: every allocation fails in turn. Else steps between them grow by 1 every `stride`
-    // allocations, for work of thousands of allocations that differ little.
+    // 0: every allocation fails in turn. Else the gap between failing allocations grows by 1 every
+    // `stride` allocations: for work of thousands of allocations that differ little.
     size_t stride;
     // The work may succeed although an allocation failed, by leaving out an optimisation. If false,
     // its status must be ERR_NOMEM whenever an allocation failed.

@@ -1,14 +1,14 @@
 /* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
  * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows.
- * Its rows walk the positions together, up to the last query's, with online softmax. They walk in
- * spans of 64 that begin at multiples of 64, and all panels of rows use a span's K and V before the
- * next span.
+ * Its rows walk the positions together, up to the last query's, with online softmax. A step of the
+ * walk is a span of 64 positions that begins at a multiple of 64. All panels of rows use a span's K
+ * and V before the next span.
  *
  * Positions are cut into parts at multiples of ATTENTION_PART. A row's parts are summed apart and
  * then joined in order. One item computes all parts, or, where a few long sequences would leave
- * threads idle, each part is an item of its own (attention_plan.c decides). So a query's result has
- * the same bits in a decode, in any chunk of a prefill, for any block size and for any number of
- * threads. */
+ * threads idle, each part is an item of its own (attention_plan.c decides). So a query's bits do
+ * not depend on how its prefill is chunked, on the block size or on the number of threads. A decode
+ * gives the same. */
 #include "backend/cpu/attention.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  *
  * In linears and attention a vector lane is an output, a position (of scores) or a dimension (of
  * values). It is never the summed index. Each sum is added up in index order, whatever the number
- * of rows or blocks in a call, so a row's bits do not depend on the other rows. Instruction sets
+ * of rows or blocks in a call. So a row's bits do not depend on the other rows. Instruction sets
  * may differ from each other in rounding. */
 #ifndef BACKEND_CPU_KERNELS_H
 #define BACKEND_CPU_KERNELS_H

@@ -3,9 +3,9 @@
  * Then items of some blocks of outputs times some panels go to the threads.
  *
  * One panel (decode): an item streams its weights once, over the whole depth. Several panels
- * (prefill): the depth is cut into pieces, so that a piece of the weights stays in the L2 cache and
- * a panel in the L1 while they are multiplied. Between pieces the sums are stored in `out`, which
- * changes no bit of them. */
+ * (prefill): the depth is cut into pieces. A piece of the weights stays in the L2 cache and a panel
+ * in the L1 while they are multiplied. Between pieces the sums are stored in `out`, which changes
+ * no bit of them. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"

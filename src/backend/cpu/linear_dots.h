@@ -1,6 +1,6 @@
 /* The loops around a kernel of dot products in registers, for instruction sets without tiles.
- * Blocks are processed in groups. With many rows the depth is cut into pieces, so that a group's
- * weights stay in the L1 cache while all rows are multiplied by them. Between pieces the sums are
+ * Blocks are processed in groups. With many rows the depth is cut into pieces. A group's weights of
+ * a piece stay in the L1 cache while all rows are multiplied by them. Between pieces the sums are
  * stored in `out`, which changes no bit of them. */
 #ifndef BACKEND_CPU_LINEAR_DOTS_H
 #define BACKEND_CPU_LINEAR_DOTS_H

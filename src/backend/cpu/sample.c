@@ -428,7 +428,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
     if (is_adjusted(&work) || !logprobs) find_max(&work);
     result->token_id = -1;
     result->logprob = logprobs ? -INFINITY : 0.0f;
-    if (!(work.max > -INFINITY)) return; // no number among the logits, or all banned
+    if (!(work.max > -INFINITY)) return; // every logit is NaN, -inf or banned
     uint32_t token = draw_token(&work);
     result->token_id = (int32_t)token;
     if (work.counts) work.counts[token]++;

@@ -38,9 +38,9 @@ static inline float sample_key_logit(uint64_t key) {
     return logit;
 }
 
-// Returns the last key of the smallest set of leading keys whose mass reaches `target`, or the last
-// of all n keys if no set does. A key's mass is weights[its id], or 1 if weights is NULL. keys:
-// [n], n >= 1, any order; spare: [n].
+// Returns the last key of the smallest set of leading keys whose mass reaches `target`. If no set
+// does, returns the last of all n keys. A key's mass is weights[its id], or 1 if weights is NULL.
+// keys: [n], n >= 1, any order; spare: [n].
 uint64_t sample_prefix_end(const uint64_t *keys, uint64_t *spare, uint32_t n, const float *weights,
                            double target);
 

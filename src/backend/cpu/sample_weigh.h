@@ -17,8 +17,9 @@ struct sample_weigh {
 
 enum { SAMPLE_WEIGH_LANES = 16 };
 
-// weights[i] = exp((logits[i] - max) * inverse_temperature) within 2 ulp, 1 for +inf, 0 for NaN and
-// for what is below weight_min. Returns their sum. Arrays: [count], any alignment, not overlapping.
+// weights[i] = exp((logits[i] - max) * inverse_temperature) within 2 ulp. It is 1 for +inf, 0 for
+// NaN and for weights below weight_min. Returns their sum. Arrays: [count], any alignment, not
+// overlapping.
 double sample_weigh_scalar(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how);
 double sample_weigh_avx2(const float *logits, float *weights, uint32_t count,
