@@ -22,7 +22,8 @@ static enum status format_overview(struct buf *out, struct err *err) {
     if (status) return status;
     return buf_appendf(out, err,
                        "  %-12s%s\n  %-12s%s\n\nExample:\n"
-                       "  nanovllm generate -m models/tiny-qwen3 \"Once upon a time\"\n"
+                       "  hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B\n"
+                       "  nanovllm chat -m Qwen3-0.6B\n"
                        "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n",
                        "version", "print the version", "help",
                        "help on a command: nanovllm help COMMAND");
