@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-// Bytes of the character that `text` [len] begins with; 0 where it begins with none: a stray or
-// missing continuation byte, an over-long form, a surrogate, beyond U+10FFFF, or len 0.
+// Bytes of the character that `text` [len] begins with. 0: none is valid there (a stray or missing
+// continuation byte, an over-long form, a surrogate, beyond U+10FFFF, or len 0).
 size_t utf8_char_bytes(const char *text, size_t len);
 
 // How many bytes the character with this first byte has; 0 when it begins none. [*low, *high] is

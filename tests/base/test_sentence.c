@@ -1,5 +1,5 @@
-// Error messages and logs: whatever is in the strings they name, they are one printable line, cut
-// between characters.
+// Error messages and logs are one printable line, cut between characters, whatever strings they
+// name.
 #include "base/sentence.h"
 
 #include <stdio.h>
