@@ -20,13 +20,14 @@ MUST_USE enum status chat_template_open(struct chat_template **out, const char *
                                         const char *path, struct err *err);
 void chat_template_close(struct chat_template *chat_template); // NULL is fine
 
-// Appends the prompt of `chat` [len] to `out`; after an error `out` is as long as before. `interrupt`
+// Appends the prompt of `chat` [len] to `out`; after an error `out` has its old length. `interrupt`
 // may be NULL.
 MUST_USE enum status chat_template_render(const struct chat_template *chat_template,
                                           const char *chat, size_t len,
                                           const struct interrupt *interrupt, struct buf *out,
                                           struct err *err);
-// The same over the members of the object `variables` [len] as they are.
+// The same, but the template's variables are the members of the object `variables` [len],
+// unchecked.
 MUST_USE enum status chat_template_render_raw(const struct chat_template *chat_template,
                                               const char *variables, size_t len,
                                               const struct interrupt *interrupt, struct buf *out,
