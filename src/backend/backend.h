@@ -402,12 +402,12 @@ struct fused_model_spec {
     bool prefers_layers; // `layers` also where the ops one by one are as fast: for tests
 };
 
-// out = linear(norm(residual)), with pending: residual += pending first. With is_gated
+// out = linear(norm(residual)), with `unadded`: residual += unadded first. With is_gated
 // out = silu(first half) * second half of that.
 struct project_in_args {
     const struct linear *linear; // [out][hidden]
     void *residual; // dev [rows][hidden] in/out
-    const void *pending; // dev [rows][hidden] or NULL
+    const void *unadded; // dev [rows][hidden] or NULL
     const float *norm; // dev [hidden]
     void *out; // dev [rows][out or, gated, out / 2]
     void *hidden; // dev [rows][hidden] scratch

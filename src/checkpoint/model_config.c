@@ -54,7 +54,7 @@ static const struct neutral_key neutral_keys[] = {
     {"q_lora_rank", NEUTRAL_ABSENT},
     {"alibi", NEUTRAL_FALSE},
     {"use_alibi", NEUTRAL_FALSE},
-    {"parallel_attn", NEUTRAL_FALSE}, // the residual stream
+    {"parallel_attn", NEUTRAL_FALSE}, // the residual
     {"use_parallel_residual", NEUTRAL_FALSE},
     {"residual_multiplier", NEUTRAL_ONE},
     {"scale_depth", NEUTRAL_ABSENT},

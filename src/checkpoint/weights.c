@@ -179,8 +179,8 @@ static enum status explain_no_weights(const char *folder, struct err *err) {
     }
     enum status status = model_folder_explain(folder, SINGLE_NAME, err);
     if (status) return status;
-    return err_set(err, ERR_IO, "%s has no weights: it has neither %s nor %s", folder,
-                   SINGLE_NAME, INDEX_NAME);
+    return err_set(err, ERR_IO, "%s has no weights: it has neither %s nor %s", folder, SINGLE_NAME,
+                   INDEX_NAME);
 }
 
 static enum status open_files(struct weights *weights, struct err *err) {

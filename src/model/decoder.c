@@ -97,10 +97,10 @@ static const float *last_logits(struct pass *pass) {
     // Where those are all rows this copy also acts as a barrier: without it lm_head's blocks take a
     // GPU's multiprocessors while the last layer runs (-6 % at one stream).
     gather(pass, w->residual, w->last_residual);
-    if (pass->has_pending) gather(pass, w->projected, w->last_projected);
+    if (pass->has_unadded) gather(pass, w->projected, w->last_projected);
     ops->rms_norm(d->backend, &(struct rms_norm_args){
-                                  .x = pass->has_pending ? w->last_projected : w->last_residual,
-                                  .residual = pass->has_pending ? w->last_residual : NULL,
+                                  .x = pass->has_unadded ? w->last_projected : w->last_residual,
+                                  .residual = pass->has_unadded ? w->last_residual : NULL,
                                   .weight = d->final_norm,
                                   .out = w->last_hidden,
                                   .rows = rows,
@@ -122,7 +122,7 @@ void decoder_warm_up(struct decoder *d, uint32_t rows) {
             compose_project_out(&pass, layer->o, w->attended);
         }
         if (layer->experts) continue;
-        pass.has_pending = false;
+        pass.has_unadded = false;
         dense_mlp(&pass, layer);
         break; // all dense layers have the same shapes
     }
