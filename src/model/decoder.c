@@ -1,5 +1,4 @@
-/* The pass itself. Everything that a family or a rank changes is data here: null norms, slices,
- * traits. */
+/* The forward pass. Families and ranks differ only in data: norms that are NULL, slices, traits. */
 #include <math.h>
 
 #include "base/check.h"
@@ -88,14 +87,15 @@ static const float *project_logits(struct decoder *d, uint32_t rows) {
     return logits;
 }
 
-// Only the rows that will be sampled pass the last norm and the vocabulary projection.
+// The last norm and lm_head run only on the rows that will be sampled.
 static const float *last_logits(struct pass *pass) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
     uint32_t rows = pass->step->num_logits;
-    // Where those are all rows this copy also acts as a barrier: without it lm_head's blocks take a
-    // GPU's multiprocessors while the last layer runs (-6 % at one stream).
+    // Copies even where all rows are sampled, because the copy also acts as a barrier: without it
+    // lm_head's blocks take a GPU's multiprocessors while the last layer runs (-6 % with one
+    // sequence).
     gather(pass, w->residual, w->last_residual);
     if (pass->has_unadded) gather(pass, w->projected, w->last_projected);
     ops->rms_norm(d->backend, &(struct rms_norm_args){

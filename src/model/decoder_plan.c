@@ -1,4 +1,4 @@
-/* What a decoder needs before anything is loaded: a rank's shapes, bytes and parameter counts. */
+/* Sizes of a decoder, before anything is loaded: a rank's shapes, bytes and parameter counts. */
 #include "base/check.h"
 #include "model/decoder_internal.h"
 
@@ -80,8 +80,9 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
                        config->head_dim);
     }
     if (config->num_heads / config->num_kv_heads > 256) {
-        return err_set(err, ERR_UNSUPPORTED, "%u heads on %u key/value heads", config->num_heads,
-                       config->num_kv_heads);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%u heads on %u key/value heads are not supported (at most 256 on one)",
+                       config->num_heads, config->num_kv_heads);
     }
     struct decoder_shape shape = {0};
     enum status status = share_heads(&shape, config, rank, world_size, err);
@@ -173,7 +174,7 @@ static void *take(char *base, size_t *offset, size_t rows, size_t cols, size_t e
     return p;
 }
 
-// What a sparse layer's MLP needs, from *at on.
+// Places the activations of a sparse layer's MLP, from *at on.
 static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *at,
                                const struct model_config *c, const struct decoder_shape *s,
                                uint32_t num_tokens, const struct backend *b) {
@@ -200,7 +201,8 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     w.residual = take(base, &at, T, c->hidden_size, element_size);
     w.hidden = take(base, &at, T, c->hidden_size, element_size);
     w.projected = take(base, &at, T, c->hidden_size, element_size);
-    // The intermediates of attention and of either MLP are never alive together: one region.
+    // Attention and the two kinds of MLP never use their intermediates at the same time, so these
+    // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
     w.qkv = take(base, &attention_at, T, qkv_size(c, s), element_size);
     w.attended = take(base, &attention_at, T, (size_t)s->num_heads * c->head_dim, element_size);
