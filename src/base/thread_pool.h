@@ -1,8 +1,8 @@
 /* A persistent pool of threads that share the items of one parallel loop at a time.
  *
  * Threads take items one by one from a counter. So a thread that the system holds back delays a
- * loop by one item at most, and a thread that wakes up late finds the loop closed and delays
- * nobody. An item's result must therefore not depend on the thread that runs it. Waiting threads
+ * loop by one item at most. A thread that wakes up late finds the loop closed and delays nobody.
+ * An item's result must therefore not depend on the thread that runs it. Waiting threads
  * spin briefly, because ops follow each other within microseconds, and then sleep in the kernel.
  * With more threads than cores they sleep at once.
  *

@@ -1,5 +1,5 @@
 /* Dummy weights for measuring: about a megabyte of pseudo-random BF16 in an anonymous file. It is
- * mapped back to back into address space as long as the largest matrix, so that a model of any size
+ * mapped back to back into address space as long as the largest matrix. So a model of any size
  * loads without a checkpoint and without memory for one. Each tensor name begins at another place
  * of the pattern. Deterministic. The data handed out is valid until weights_dummy_destroy. */
 #ifndef CHECKPOINT_WEIGHTS_DUMMY_H

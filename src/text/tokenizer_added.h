@@ -14,7 +14,7 @@ struct added_token {
     const char *text; // [len], the text to find
     size_t len;
     int32_t id;
-    bool single_word; // not when a word character stands beside it
+    bool single_word; // matches only without a word character before or after it
     bool lstrip, rstrip; // takes along the white space before or after it
     bool normalized; // matched in the normalised text
 };

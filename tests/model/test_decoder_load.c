@@ -79,7 +79,7 @@ static void replace(struct bytes *bytes, const char *from, const char *to) {
 }
 
 struct refused {
-    const char *file, *from, *to; // what is replaced in which file
+    const char *file, *from, *to; // in `file`, `from` is replaced by `to`
     const char *says[2];
 };
 

@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 #include "text/chat.h"
 
-// Prints what the template was given, in a form that shows types.
+// Prints the template's variables, in a form that shows types.
 static const char show_messages[] =
     "{% for m in messages %}{{ m.role }}={{ m.content | tojson }};{% endfor %}"
     "{{ 'add' if add_generation_prompt else 'end' }}";
@@ -258,7 +258,7 @@ static void test_special_tokens(void **state) {
                            " \"additional_special_tokens\": [\"<a>\", {\"content\": \"<b>\"}],"
                            " \"extra_special_tokens\": {\"image_token\": \"<i>\"}}");
     folder_gives(&folder, hi, "<s></s>FalseFalse['<a>', '<b>']<i>");
-    // The old form: the map overrules.
+    // The old form: the map overrides the configuration.
     temp_folder_write_text(&folder, "special_tokens_map.json",
                            "{\"eos_token\": \"<map>\", \"pad_token\": {\"content\": \"<p>\"}}");
     folder_gives(&folder, hi, "<s><map>TrueFalse['<a>', '<b>']<i>");
@@ -266,7 +266,7 @@ static void test_special_tokens(void **state) {
                            "{\"eos_token\": \"<map>\", \"additional_special_tokens\": [\"<b>\", "
                            "\"<c>\"], \"pad_token\": {\"content\": \"<p>\"}}");
     folder_gives(&folder, hi, "<s><map>TrueFalse['<a>', '<b>', '<c>']<i>");
-    // The new form: it fills in what is missing.
+    // The new form: the map only adds missing tokens.
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"added_tokens_decoder\": {}, \"eos_token\": \"</s>\"}");
     folder_gives(&folder, hi, "</s>TrueFalse['<b>', '<c>']");

@@ -42,7 +42,7 @@ static const struct fault faults[] = {
      "is a Git LFS pointer, not the file itself"},
     {"]]}}", "]]}", "not valid JSON"},
     {"]]}}", "]]}} x", "not valid JSON"},
-    // what is done to every text
+    // version, truncation, padding
     {"\"1.0\", ", "\"1.0\", \"truncation\": 8, ", "\"truncation\" is an integer"},
     {"\"1.0\", ", "\"1.0\", \"padding\": true, ", "\"padding\" is a boolean"},
     // the model
