@@ -1,9 +1,9 @@
 /* Chat templates of checkpoints: from a chat's JSON to the prompt's text.
  *
  * Finds the template where transformers does, checks and normalises the chat, sets the variables
- * that transformers sets, and renders. The language is template/template.h's; the contracts are
- * those of nvllm_chat_template_* in nanovllm.h, word for word. Read-only after opening: may be
- * shared by threads. Reads the local time at each render (strftime_now), unless the chat has one. */
+ * that transformers sets, and renders. The language is that of jinja/jinja.h. The contracts are
+ * those of nvllm_chat_template_* in nanovllm.h, word for word. Read-only after opening, so threads
+ * may share a template. A render reads the local time (strftime_now), unless the chat gives one. */
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
