@@ -129,7 +129,7 @@ void decoder_warm_up(struct decoder *d, uint32_t rows) {
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
 }
 
-// Other ranks' tokens are zeros here: the sum over ranks has them all.
+// Tokens of other ranks give zeros here, and the sum over ranks is complete.
 static void embed(struct decoder *d, const struct step *step) {
     bool is_whole = d->comm->world_size == 1;
     void *residual = d->workspace.residual;

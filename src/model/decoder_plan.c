@@ -2,10 +2,10 @@
 #include "base/check.h"
 #include "model/decoder_internal.h"
 
-// Kernels like multiples of 64 best. So shares are cut in units of 64, or of the largest smaller
-// power of two that makes them equal or, where none does, nearly so.
+// Kernels are fastest with multiples of 64. So shares are cut in units of 64, or of the largest
+// smaller power of two that makes them equal or, if none does, nearly equal.
 static uint32_t share_unit(uint32_t total, uint32_t world_size) {
-    enum { UNITS_MIN = 4 }; // of a share: then one more or less is little
+    enum { UNITS_MIN = 4 }; // units of a share: one more or less then matters little
     uint32_t unit = 64;
     while (unit > 1 && total % (unit * world_size) && total / unit < UNITS_MIN * world_size) {
         unit /= 2;
@@ -33,8 +33,8 @@ uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank,
                               : share_of(config->vocab_size, rank, world_size).start;
 }
 
-// A rank has whole heads, and every rank the same number. Where there are more ranks than key/value
-// heads, several ranks keep a copy of the same one.
+// Every rank has the same number of whole heads. Where there are more ranks than key/value heads,
+// several ranks have a copy of the same one.
 static enum status share_heads(struct decoder_shape *out, const struct model_config *c,
                                uint32_t rank, uint32_t world_size, struct err *err) {
     uint32_t heads = c->num_heads, kv_heads = c->num_kv_heads;
