@@ -12,9 +12,9 @@
  * The ops:
  *   linear             a product by itself
  *   logits             a product by itself, to float32
- *   project_in         a norm of the residual stream and the product of it; nothing is pending.
+ *   project_in         a norm of the residual and the product of it; nothing is added first.
  *                      For gate_up also SiLU and the multiplication
- *   project_out        a product, added to the residual stream
+ *   project_out        a product, added to the residual
  *   decode attention   attention, with attention_prepare if the device does both as one op
  *   prefill attention  attention alone; attention_prepare has a line of its own
  * Devices without fusion have lines of linear instead of project_in and project_out. */

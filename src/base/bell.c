@@ -17,8 +17,8 @@ unsigned bell_count(const struct bell *bell) {
 
 void bell_wait(struct bell *bell, unsigned seen, double spin_seconds) {
     while (!futex_spin(&bell->count, seen, spin_seconds)) {
-        // Announced before the kernel compares the count, while ring changes the count before it
-        // reads the announcement: one of the two sees the other, so no wake-up is lost.
+        // This thread adds itself before the kernel compares the count; bell_ring changes the count
+        // before it reads num_sleeping. One of the two sees the other, so no wake-up is lost.
         atomic_fetch_add(&bell->num_sleeping, 1);
         futex_wait(&bell->count, seen, -1, FUTEX_BETWEEN_PROCESSES);
         atomic_fetch_sub(&bell->num_sleeping, 1);

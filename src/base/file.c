@@ -141,7 +141,8 @@ enum status file_make_folders(const char *path, struct err *err) {
     char folder[FILE_PATH_MAX];
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof folder) {
-        return err_set(err, ERR_INVALID, "a path of %zu bytes", len);
+        return err_set(err, ERR_INVALID, "the path has %zu bytes, want 1 to %d", len,
+                       FILE_PATH_MAX - 1);
     }
     memcpy(folder, path, len + 1);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {

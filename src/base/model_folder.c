@@ -11,7 +11,7 @@
 static const struct {
     const char *suffix;
     const char *what;
-    const char *advice; // in a folder
+    const char *advice; // for a folder that has such a file
 } others[] = {
     {".bin", "PyTorch's format", "convert the checkpoint to safetensors"},
     {".pth", "PyTorch's format", "convert the checkpoint to safetensors"},
@@ -21,7 +21,7 @@ static const struct {
     {".onnx", "ONNX's format", "get the safetensors checkpoint"},
 };
 
-// The row of `others` for a name; ARRAY_LEN(others): none.
+// The index into `others` for a name; ARRAY_LEN(others): none.
 static size_t find_other(const char *name) {
     size_t i = 0;
     while (i < ARRAY_LEN(others) && !file_name_ends(name, others[i].suffix)) i++;
@@ -32,8 +32,8 @@ bool model_folder_is_other_format(const char *name) {
     return find_other(name) < ARRAY_LEN(others);
 }
 
-// "organisation/name", as models are called on Hugging Face. A path that begins with . or / is none,
-// nor is one below a folder that is there.
+// "organisation/name", as models are called on Hugging Face. A path that begins with . or / is not
+// one, nor is a path inside an existing folder.
 static bool is_hub_name(const char *text) {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -86,7 +86,8 @@ bool model_folder_find(const char *folder, const char *suffix, char *name, size_
     return found;
 }
 
-// The only folder of <folder>/snapshots that has a config.json, as a path; false: none, or several.
+// The path of the only folder in <folder>/snapshots that has a config.json; false: none, or
+// several.
 static bool find_snapshot(const char *folder, char path[FILE_PATH_MAX]) {
     char snapshots[FILE_PATH_MAX], model[FILE_PATH_MAX], config[FILE_PATH_MAX];
     if (file_join(snapshots, sizeof snapshots, folder, "snapshots", NULL)) return false;

@@ -1,4 +1,4 @@
-/* UTF-8: checking text that may be anything, decoding what is checked, writing. */
+/* UTF-8: checking untrusted text, decoding checked text, and writing. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
@@ -7,12 +7,13 @@
 #include <stdint.h>
 #include <string.h>
 
-// Bytes of the character that `text` [len] begins with; 0 where it begins with none: a stray or
-// missing continuation byte, an over-long form, a surrogate, beyond U+10FFFF, or len 0.
+// Bytes of the character that `text` [len] begins with. 0: none is valid there (a stray or missing
+// continuation byte, an over-long form, a surrogate, beyond U+10FFFF, or len 0).
 size_t utf8_char_bytes(const char *text, size_t len);
 
-// How many bytes the character with this first byte has; 0 when it begins none. [*low, *high] is
-// what the second byte may be: it excludes overlong forms, surrogates and what is past U+10FFFF.
+// The number of bytes of a character with this first byte; 0: no character begins so. The second
+// byte must be in [*low, *high], which excludes overlong forms, surrogates and code points past
+// U+10FFFF.
 unsigned utf8_sequence_bytes(unsigned char lead, unsigned char *low, unsigned char *high);
 
 // Whether the next eight bytes are all ASCII.
@@ -22,7 +23,7 @@ static inline bool utf8_is_ascii8(const char *text) {
     return (word & 0x8080808080808080u) == 0;
 }
 
-// Bytes before the first that is not UTF-8; len when all is.
+// The number of bytes before the first fault of UTF-8; len when there is none.
 size_t utf8_valid_prefix(const char *text, size_t len);
 
 // The code point at `text`, which must be valid UTF-8; *size is its bytes.

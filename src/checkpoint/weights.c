@@ -1,6 +1,6 @@
-/* Opening makes one table of all tensors of all files, found by name through one hash map; taking
+/* Opening makes one table of all tensors of all files, with one hash map by name. Taking a tensor
  * only compares shapes and sets a flag. The index file is read, checked against the shards and
- * forgotten. */
+ * closed. */
 #include "checkpoint/weights.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static const char *shape_text(char text[SHAPE_TEXT_MAX], uint32_t rank, const ui
     return text;
 }
 
-// A shard is a file of this folder: an index that came with a download names no other place.
+// A shard must be a file of this folder: a downloaded index must not name files elsewhere.
 static bool is_plain_file_name(const char *name) {
     return name[0] && !strpbrk(name, "/\\") && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
@@ -86,7 +86,7 @@ static enum status read_index(struct shard_index *index, struct err *err) {
     return err_set(err, ERR_FORMAT, "%s: \"weight_map\" is empty", index->path);
 }
 
-// Opens the shard that `tensor` is said to be in, unless it is open.
+// Opens the shard that the index gives for `tensor`, unless it is open.
 static enum status open_shard(struct weights *weights, struct shard_index *index,
                               const char *tensor, const json_t *value, struct err *err) {
     const char *shard = json_string_value(value);
@@ -115,7 +115,8 @@ static enum status open_shard(struct weights *weights, struct shard_index *index
     return status;
 }
 
-// Both ways: each tensor of a shard is listed as being there, each listed tensor is there.
+// Checks that each tensor of a shard is listed for that shard, and each listed tensor is in its
+// shard.
 static enum status check_index(const struct weights *weights, const struct shard_index *index,
                                struct err *err) {
     for (size_t i = 0; i < weights->num_files; i++) {
@@ -167,7 +168,8 @@ static enum status open_shards(struct weights *weights, struct shard_index *inde
     return check_index(weights, index, err);
 }
 
-// Neither file is there: says what is there instead, since that is what the user has to act on.
+// The error of a folder without either file. It names the weights that the folder has instead,
+// because the user has to act on those.
 static enum status explain_no_weights(const char *folder, struct err *err) {
     char found[256];
     if (model_folder_find(folder, ".safetensors", found, sizeof found)) {
@@ -177,8 +179,8 @@ static enum status explain_no_weights(const char *folder, struct err *err) {
     }
     enum status status = model_folder_explain(folder, SINGLE_NAME, err);
     if (status) return status;
-    return err_set(err, ERR_IO, "%s has no weights: neither %s nor %s is there", folder,
-                   SINGLE_NAME, INDEX_NAME);
+    return err_set(err, ERR_IO, "%s has no weights: it has neither %s nor %s", folder, SINGLE_NAME,
+                   INDEX_NAME);
 }
 
 static enum status open_files(struct weights *weights, struct err *err) {
@@ -276,7 +278,7 @@ bool weights_has(const struct weights *weights, const char *name) {
     return weights->dummy || find_entry(weights, name);
 }
 
-// Where a missing tensor should have been.
+// The file or folder in which a missing tensor should have been.
 static const char *place(const struct weights *weights) {
     return weights->num_files == 1 ? safetensors_path(weights->files[0]) : weights->folder;
 }
@@ -296,7 +298,7 @@ static enum status check_shape(const struct entry *entry, uint32_t rank, const u
 
 static enum status mark_used(struct entry *entry, struct err *err) {
     if (entry->used) {
-        return err_set(err, ERR_INVALID, "%s: tensor \"%.200s\" is asked for twice",
+        return err_set(err, ERR_INVALID, "%s: tensor \"%.200s\" was taken twice",
                        safetensors_path(entry->file), entry->tensor->name);
     }
     entry->used = true;
@@ -343,7 +345,7 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     return OK;
 }
 
-// Whether two tensors of one size have the same bytes, piece by piece.
+// Whether two tensors of one size have the same bytes.
 static enum status compare_bytes(const struct safetensors_tensor *a,
                                  const struct safetensors_tensor *b, bool *same, struct err *err) {
     enum { PIECE_BYTES = 1 << 20 };
@@ -366,8 +368,8 @@ static enum status compare_bytes(const struct safetensors_tensor *a,
     return status;
 }
 
-// Reading both in full: a difference in one row is as wrong as in all, and the embedding has been
-// read anyway.
+// Compares all bytes: a difference in one row is as wrong as in all. The embedding was read before,
+// so it is in the page cache.
 static enum status check_copy(const struct entry *copy, const struct entry *original,
                               struct err *err) {
     const struct safetensors_tensor *a = copy->tensor, *b = original->tensor;
@@ -375,8 +377,8 @@ static enum status check_copy(const struct entry *copy, const struct entry *orig
     enum status status = same ? compare_bytes(a, b, &same, err) : OK;
     if (status || same) return status;
     return err_set(err, ERR_FORMAT,
-                   "%s: tensor \"%.100s\" differs from \"%.100s\", which config.json's "
-                   "\"tie_word_embeddings\" says it is",
+                   "%s: tensor \"%.100s\" differs from \"%.100s\", but \"tie_word_embeddings\" of "
+                   "config.json says that they are the same",
                    safetensors_path(copy->file), a->name, b->name);
 }
 
@@ -392,7 +394,7 @@ enum status weights_ignore_copy(struct weights *weights, const char *name, const
     return status ? status : check_copy(entry, first, err);
 }
 
-// Tables that old versions of transformers saved and new ones compute from the configuration.
+// Tables that old versions of transformers saved. They follow from the configuration.
 static bool is_derived_buffer(const char *name) {
     return file_name_ends(name, ".rotary_emb.inv_freq") ||
            file_name_ends(name, ".rotary_emb.cos_cached") ||

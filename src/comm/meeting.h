@@ -1,4 +1,4 @@
-/* A barrier in memory that processes share, which a failure of the group opens for good. */
+/* A barrier in memory that processes share. A failure of the group opens it for good. */
 #ifndef COMM_MEETING_H
 #define COMM_MEETING_H
 
@@ -11,13 +11,14 @@
 struct meeting {
     CACHE_ALIGNED atomic_uint num_arrived;
     CACHE_ALIGNED struct bell over; // rung when all have arrived
-    atomic_uint has_failed; // not 0: nobody waits any more
+    atomic_uint has_failed; // nonzero: nobody waits any more
 };
 
 // Returns when `world_size` ranks have called it, or the meeting has failed. Spins for
 // `spin_seconds`, then sleeps.
 void meeting_wait(struct meeting *meeting, uint32_t world_size, double spin_seconds);
-// From now on nobody waits; wakes those who do. Any process, any thread.
+// Makes waiting ranks return, and later calls of meeting_wait too. Any process and thread may call
+// it.
 void meeting_fail(struct meeting *meeting);
 
 #endif

@@ -5,12 +5,12 @@
 
 enum {
     ALIGN = 64,
-    // Sums up to this size are added whole by every rank. Larger ones are cut: each rank adds one
-    // share, then everybody copies the shares. That reads 2 parts instead of world_size, but meets twice.
+    // Up to this size every rank adds the whole sum. In a larger sum each rank adds one share, and
+    // then all copy the shares. That reads 2 parts instead of world_size, but takes two barriers.
     WHOLE_BYTES_MAX = 64 << 10,
 };
 
-// Longer than ranks usually wait for each other, shorter than anything a person would notice.
+// Longer than ranks usually wait for each other, too short for a person to notice.
 static const double spin_seconds = 200e-6;
 
 static size_t aligned(size_t bytes) {
@@ -47,7 +47,7 @@ static void *shm_partial(struct comm *comm) {
     return shm->partial[shm->turn][comm->rank];
 }
 
-// Elements [first, first + count) of the parts of `num_parts` ranks from `rank` on, added to `out`.
+// Adds elements [first, first + count) of the parts of `num_parts` ranks from `rank` on to `out`.
 static void add(struct shm_comm *shm, struct backend *backend, uint32_t rank, uint32_t num_parts,
                 size_t first, size_t count, void *out, bool is_first) {
     size_t size = dtype_size(backend->activation_dtype);
@@ -62,7 +62,8 @@ static void add(struct shm_comm *shm, struct backend *backend, uint32_t rank, ui
                                                     .is_first = is_first});
 }
 
-// Elements of the share that `rank` adds: a multiple of 16 each, so that no two ranks write one line.
+// The first element of the share that `rank` adds. Shares begin at multiples of 16 elements, so that
+// no two ranks write to one cache line.
 static size_t share_start(size_t count, uint32_t rank, uint32_t world_size) {
     size_t start = count / world_size * rank / 16 * 16;
     return rank == world_size ? count : start;
@@ -139,7 +140,7 @@ void shm_comm_init(struct shm_comm *comm, const struct shm_comm_shape *shape, ui
         .base = {.rank = rank, .world_size = shape->world_size, .ops = &shm_ops},
         .shape = *shape,
         .meeting = meeting,
-        // Where ranks share a core, spinning keeps the one from running that is waited for.
+        // Where ranks share a core, a rank that spins keeps the awaited rank from running.
         .spin_seconds = shape->world_size <= (uint32_t)cpu_count() ? spin_seconds : 0,
     };
     char *at = memory;

@@ -1,12 +1,12 @@
-/* CPU ranks of one host: parts of sums and logits lie in memory that all of them have mapped, and
- * each rank reads the others' where they are. */
+/* CPU ranks of one host. All of them have mapped the memory of the parts of sums and of the logits,
+ * so each rank reads the others' data in place. */
 #ifndef COMM_SHM_COMM_H
 #define COMM_SHM_COMM_H
 
 #include "comm/comm.h"
 #include "comm/meeting.h"
 
-// What a group of this shape shares, rank by rank.
+// Sizes of the memory that a group shares.
 struct shm_comm_shape {
     uint32_t world_size;
     size_t partial_bytes; // of one sum: [max_num_tokens][hidden] activations
@@ -18,17 +18,17 @@ struct shm_comm {
     struct comm base;
     struct shm_comm_shape shape;
     struct meeting *meeting;
-    // Two of each rank, used in turn: while slow ranks still read the one, fast ones write the other.
+    // Each rank has two, used in turn: fast ranks write one while slow ranks still read the other.
     char *partial[2][COMM_RANKS_MAX];
     float *logits[COMM_RANKS_MAX]; // [max_num_logits][the rank's slice]
     uint32_t turn;
     double spin_seconds;
 };
 
-// Bytes that one rank shares.
+// Bytes of shared memory for each rank.
 size_t shm_comm_rank_bytes(const struct shm_comm_shape *shape);
-// `memory`: [world_size][shm_comm_rank_bytes], 64-byte aligned, and `meeting` all-zero, mapped by all
-// ranks; borrowed for the comm's life. There is nothing to free.
+// `memory` [world_size][shm_comm_rank_bytes], 64-byte aligned, and the all-zero `meeting` are
+// mapped by all ranks and borrowed for the comm's life. There is nothing to free.
 void shm_comm_init(struct shm_comm *comm, const struct shm_comm_shape *shape, uint32_t rank,
                    struct meeting *meeting, void *memory);
 

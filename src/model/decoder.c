@@ -1,5 +1,4 @@
-/* The pass itself. Everything that a family or a rank changes is data here: null norms, slices,
- * traits. */
+/* The forward pass. Families and ranks differ only in data: norms that are NULL, slices, traits. */
 #include <math.h>
 
 #include "base/check.h"
@@ -88,19 +87,20 @@ static const float *project_logits(struct decoder *d, uint32_t rows) {
     return logits;
 }
 
-// Only the rows that will be sampled pass the last norm and the vocabulary projection.
+// The last norm and lm_head run only on the rows that will be sampled.
 static const float *last_logits(struct pass *pass) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
     uint32_t rows = pass->step->num_logits;
-    // Where those are all rows this copy also acts as a barrier: without it lm_head's blocks take a
-    // GPU's multiprocessors while the last layer runs (-6 % at one stream).
+    // Copies even where all rows are sampled, because the copy also acts as a barrier: without it
+    // lm_head's blocks take a GPU's multiprocessors while the last layer runs (-6 % with one
+    // sequence).
     gather(pass, w->residual, w->last_residual);
-    if (pass->has_pending) gather(pass, w->projected, w->last_projected);
+    if (pass->has_unadded) gather(pass, w->projected, w->last_projected);
     ops->rms_norm(d->backend, &(struct rms_norm_args){
-                                  .x = pass->has_pending ? w->last_projected : w->last_residual,
-                                  .residual = pass->has_pending ? w->last_residual : NULL,
+                                  .x = pass->has_unadded ? w->last_projected : w->last_residual,
+                                  .residual = pass->has_unadded ? w->last_residual : NULL,
                                   .weight = d->final_norm,
                                   .out = w->last_hidden,
                                   .rows = rows,
@@ -122,14 +122,14 @@ void decoder_warm_up(struct decoder *d, uint32_t rows) {
             compose_project_out(&pass, layer->o, w->attended);
         }
         if (layer->experts) continue;
-        pass.has_pending = false;
+        pass.has_unadded = false;
         dense_mlp(&pass, layer);
         break; // all dense layers have the same shapes
     }
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
 }
 
-// Other ranks' tokens are zeros here: the sum over ranks has them all.
+// Tokens of other ranks give zeros here, and the sum over ranks is complete.
 static void embed(struct decoder *d, const struct step *step) {
     bool is_whole = d->comm->world_size == 1;
     void *residual = d->workspace.residual;

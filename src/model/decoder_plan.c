@@ -1,11 +1,11 @@
-/* What a decoder needs before anything is loaded: a rank's shapes, bytes and parameter counts. */
+/* Sizes of a decoder, before anything is loaded: a rank's shapes, bytes and parameter counts. */
 #include "base/check.h"
 #include "model/decoder_internal.h"
 
-// Kernels like multiples of 64 best. So shares are cut in units of 64, or of the largest smaller
-// power of two that makes them equal or, where none does, nearly so.
+// Kernels are fastest with multiples of 64. So shares are cut in units of 64, or of the largest
+// smaller power of two that makes them equal or, if none does, nearly equal.
 static uint32_t share_unit(uint32_t total, uint32_t world_size) {
-    enum { UNITS_MIN = 4 }; // of a share: then one more or less is little
+    enum { UNITS_MIN = 4 }; // units of a share: one more or less then matters little
     uint32_t unit = 64;
     while (unit > 1 && total % (unit * world_size) && total / unit < UNITS_MIN * world_size) {
         unit /= 2;
@@ -33,8 +33,8 @@ uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank,
                               : share_of(config->vocab_size, rank, world_size).start;
 }
 
-// A rank has whole heads, and every rank the same number. Where there are more ranks than key/value
-// heads, several ranks keep a copy of the same one.
+// Every rank has the same number of whole heads. Where there are more ranks than key/value heads,
+// several ranks have a copy of the same one.
 static enum status share_heads(struct decoder_shape *out, const struct model_config *c,
                                uint32_t rank, uint32_t world_size, struct err *err) {
     uint32_t heads = c->num_heads, kv_heads = c->num_kv_heads;
@@ -80,8 +80,9 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
                        config->head_dim);
     }
     if (config->num_heads / config->num_kv_heads > 256) {
-        return err_set(err, ERR_UNSUPPORTED, "%u heads on %u key/value heads", config->num_heads,
-                       config->num_kv_heads);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%u heads on %u key/value heads are not supported (at most 256 on one)",
+                       config->num_heads, config->num_kv_heads);
     }
     struct decoder_shape shape = {0};
     enum status status = share_heads(&shape, config, rank, world_size, err);
@@ -173,7 +174,7 @@ static void *take(char *base, size_t *offset, size_t rows, size_t cols, size_t e
     return p;
 }
 
-// What a sparse layer's MLP needs, from *at on.
+// Places the activations of a sparse layer's MLP, from *at on.
 static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *at,
                                const struct model_config *c, const struct decoder_shape *s,
                                uint32_t num_tokens, const struct backend *b) {
@@ -200,7 +201,8 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     w.residual = take(base, &at, T, c->hidden_size, element_size);
     w.hidden = take(base, &at, T, c->hidden_size, element_size);
     w.projected = take(base, &at, T, c->hidden_size, element_size);
-    // The intermediates of attention and of either MLP are never alive together: one region.
+    // Attention and the two kinds of MLP never use their intermediates at the same time, so these
+    // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
     w.qkv = take(base, &attention_at, T, qkv_size(c, s), element_size);
     w.attended = take(base, &attention_at, T, (size_t)s->num_heads * c->head_dim, element_size);

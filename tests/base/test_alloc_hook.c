@@ -1,5 +1,5 @@
-// The hook that the fault-injection tests stand on: it counts, it fails what it is told to, and its
-// sweep sees a leak and a swallowed failure.
+// The hook that the fault-injection tests use: it counts allocations, fails the chosen one, and its
+// sweep detects a leak and a swallowed failure.
 #include "support/alloc_hook.h"
 
 #include <errno.h>
@@ -109,7 +109,8 @@ static void test_sweep_reaches_the_end(void **state) {
     assert_int_equal(alloc_sweep_run(&sweep), 2);
 }
 
-// The sweep's faults are cmocka failures: run in a group of their own whose result is looked at.
+// The sweep reports a fault as a cmocka failure, so it runs in a group of its own and the group's
+// result is checked.
 static enum status leaks_on_failure(void *context, struct err *err) {
     char *a = sink = malloc(1);
     char *b = sink = a ? malloc(1) : NULL;

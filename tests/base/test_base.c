@@ -218,8 +218,8 @@ static void test_strmap_keys_are_bytes(void **state) {
     strmap_fini(&map);
 }
 
-// Every operation at random, against an array that holds the truth. Keys fall into few homes, some
-// at the table's end, so that runs of collisions are long and wrap around.
+// Random operations, compared with a plain array. Keys fall into few homes, some at the table's
+// end, so that runs of collisions are long and wrap around.
 static void stress_u64map(uint32_t num_keys, uint32_t num_homes, uint64_t seed) {
     enum { KEYS_MAX = 1000, OPERATIONS = 60000 };
     struct u64map map;
@@ -358,7 +358,7 @@ static void test_folders_that_are_made(void **state) {
     assert_int_equal(file_make_folders(endless, &err), ERR_INVALID);
 }
 
-// Only a name that nothing has is absent; whatever else cannot be read is a fault that says why.
+// Only a name that does not exist is absent. Anything else unreadable is an error with its reason.
 static void test_presence_of_files(void **state) {
     (void)state;
     char link[] = "/tmp/nanovllm-link-XXXXXX";

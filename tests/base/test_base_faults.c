@@ -75,8 +75,8 @@ static enum status read_json_text(void *context, struct err *err) {
     return status;
 }
 
-// A string of the length in *context, so that every character of a token is once the one at which
-// jansson's buffer grows.
+// A string of the length in *context. Over all lengths, each character of a token is once the one
+// at which jansson's buffer grows.
 static enum status read_json_string(void *context, struct err *err) {
     const int *len = context;
     char text[160];
@@ -194,11 +194,11 @@ static void test_large_requests_allocate_nothing(void **state) {
     assert_int_equal(alloc_hook_count(), 0);
     assert_non_null(strstr(err.message, "this has too many small values: 6291457 bytes of JSON"));
     assert_null(json);
-    memset(text + 99, ' ', sizeof text - 99); // 33 of them are little
+    memset(text + 99, ' ', sizeof text - 99); // 33 values fit
     text[99] = ']';
     assert_int_equal(jread_request(&json, text, 3 * LISTS + 1, "this", &err), OK);
     json_decref(json);
-    // Strings are not looked into.
+    // Braces inside a string count as text.
     memset(text, '{', sizeof text);
     text[0] = text[3 * LISTS] = '"';
     assert_int_equal(jread_request(&json, text, 3 * LISTS + 1, "this", &err), OK);

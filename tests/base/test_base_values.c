@@ -1,5 +1,5 @@
 // Numbers and JSON of the base module: every f16 and bf16 value, rounding to bf16, types by name,
-// and each getter's answer to what is missing, of the wrong type or out of range.
+// and each getter's result for values that are missing, of the wrong type or out of range.
 #include <math.h>
 #include <string.h>
 

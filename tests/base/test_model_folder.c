@@ -1,4 +1,4 @@
-/* What is said of a name that is not the folder of a model. */
+/* The errors for a path that is not the folder of a model. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ static void test_a_name_that_nothing_has_says_how_to_get_a_model(void **state) {
     refused("nowhere/a/model", ERR_IO, any);
     refused("nowhere/", ERR_IO, any);
     refused("no where/model", ERR_IO, any);
-    refused("models/tiny-quen", ERR_IO, any); // models is a folder here: a slip, no name of a hub
+    refused("models/tiny-quen", ERR_IO, any); // models is a folder here: a misspelled path
     refused("missing.gguf", ERR_IO, any);
 }
 
@@ -102,7 +102,7 @@ static void test_the_model_in_a_cache_of_the_hub_is_found(void **state) {
     assert_int_equal(model_folder_explain(folder.path, "config.json", &err), ERR_IO);
     assert_non_null(strstr(err.message, "the model is in /"));
     assert_non_null(strstr(err.message, "/snapshots/c0ffee"));
-    make_folder(&folder, "snapshots/beef", other); // of two, neither is the model
+    make_folder(&folder, "snapshots/beef", other); // of two snapshots neither is named
     write_config(other, config_of_other);
     assert_int_equal(model_folder_explain(folder.path, "config.json", &err), OK);
     unlink(config);

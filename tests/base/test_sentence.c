@@ -1,5 +1,5 @@
-// Error messages and logs: whatever is in the strings they name, they are one printable line, cut
-// between characters.
+// Error messages and logs are one printable line, cut between characters, whatever strings they
+// name.
 #include "base/sentence.h"
 
 #include <stdio.h>
@@ -77,7 +77,7 @@ static void test_cuts_are_between_characters(void **state) {
         sentence_copy(out, size, text, strlen(text));
         assert_string_equal(out, want);
         assert_int_equal(out[size], 'g');
-        sentence_copy(out, size, want, strlen(want)); // and of its own escapes
+        sentence_copy(out, size, want, strlen(want)); // escapes are copied, not escaped again
         assert_string_equal(out, want);
     }
 }
@@ -103,7 +103,7 @@ static void test_errors_are_safe_and_cut_whole(void **state) {
         err_set(&err, ERR_FORMAT, "%s", text);
         assert_int_equal(strlen(err.message), 495 - (495 - shift) % 6);
         struct err again = {0};
-        err_set(&again, ERR_FORMAT, "again %s", err.message); // cuts what is escaped already
+        err_set(&again, ERR_FORMAT, "again %s", err.message); // cuts a message with escapes in it
         assert_int_equal(strlen(again.message), 495 - (495 - shift - 6) % 6);
         err_prefix(&err, ERR_FORMAT, "prefix");
         assert_int_equal(strlen(err.message), 495 - (495 - shift - 8) % 6);

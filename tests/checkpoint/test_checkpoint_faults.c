@@ -1,4 +1,5 @@
-// Every allocation and mapping of reading a checkpoint failing in turn: ERR_NOMEM, nothing leaked.
+// Reading a checkpoint while each of its allocations and mappings fails in turn: ERR_NOMEM, and
+// nothing leaks.
 #include "checkpoint/model_config.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"

@@ -1,4 +1,4 @@
-// EOS ids of both files, and generation_config.json's sampling defaults.
+// EOS ids of config.json and generation_config.json, and the latter's sampling defaults.
 #include "checkpoint/model_config.h"
 
 #include <string.h>

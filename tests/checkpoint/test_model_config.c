@@ -1,6 +1,5 @@
-// config.json and generation_config.json: both published forms load alike, defaults are
-// transformers', whatever would change the computation unnoticed is refused with a sentence that
-// names the key.
+// config.json and generation_config.json: both published forms load alike, defaults are those of
+// transformers, and a key that would silently change the computation is refused by name.
 #include "checkpoint/model_config.h"
 
 #include <stdio.h>
@@ -221,7 +220,7 @@ static void test_wrong_types(void **state) {
     REFUSE_ALL(cases);
 }
 
-// What we do not run is refused by name, not ignored.
+// Unsupported keys are refused by name, not ignored.
 static void test_unsupported(void **state) {
     (void)state;
     static const struct refusal cases[] = {
@@ -471,7 +470,7 @@ static void test_load_faults(void **state) {
     temp_folder_remove(&folder);
 }
 
-// Only where nothing has the name are there no defaults.
+// There are no sampling defaults only where no file has the name; an unreadable file is an error.
 static void test_generation_file_that_cannot_be_read(void **state) {
     (void)state;
     struct temp_folder folder;

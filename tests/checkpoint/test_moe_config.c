@@ -1,5 +1,5 @@
 // The keys of a mixture of experts: transformers' defaults, both names of the count, which layers
-// are sparse, and one sentence for each malformed configuration.
+// are sparse, and the message for each malformed configuration.
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void test_values(void **state) {
     model_config_fini(&config);
 }
 
-// Mixtral's class has no keys but the two counts: the others mean nothing there.
+// Mixtral's class has only the keys of the two counts: others are ignored.
 static void test_mixtral(void **state) {
     (void)state;
     struct model_config config =
@@ -64,7 +64,7 @@ static void test_both_names_of_the_count(void **state) {
     }
 }
 
-// `want` has a letter for each layer, S of a sparse one.
+// `want` has a letter for each layer; S is a sparse one.
 static void check_layers(const char *num_layers, const char *step, const char *only,
                          const char *want) {
     struct model_config config = PARSE_OK(QWEN3_MOE, {"num_hidden_layers", num_layers},
@@ -92,7 +92,7 @@ static void test_sparse_layers(void **state) {
     check_layers("2", "1", "[1, 0]", "..");
 }
 
-// Without experts, or with none in any layer, the model is a dense one and nothing of them is left.
+// With no experts, or no sparse layer, the model is dense and config.moe is all zero.
 static void test_no_experts_is_dense(void **state) {
     (void)state;
     struct model_config config =

@@ -1,4 +1,4 @@
-// config.json's rope section: both forms, each type's numbers, and what is refused.
+// config.json's rope section: both forms, each type's numbers, and refused sections.
 #include "checkpoint/model_config.h"
 
 #include "support/cmocka_all.h"

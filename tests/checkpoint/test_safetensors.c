@@ -1,5 +1,5 @@
-// The safetensors reader: what the format allows is read, what it forbids is refused with a
-// sentence that names the file and the tensor.
+// The safetensors reader: files that follow the format are read, and others are refused with a
+// message that names the file and the tensor.
 #include "checkpoint/safetensors.h"
 
 #include <stdio.h>
@@ -10,11 +10,11 @@
 #include "support/temp_folder.h"
 
 struct bytes {
-    unsigned char *data; // exactly [size], so that a read past the end is seen
+    unsigned char *data; // exactly [size], so that sanitizers see a read past the end
     size_t size;
 };
 
-// A file of this header and `data_bytes` bytes of data that count up from 0.
+// A file with this header and `data_bytes` bytes of data that count up from 0.
 static struct bytes make_file(const char *header, size_t data_bytes) {
     size_t header_bytes = strlen(header);
     struct bytes file = {.size = 8 + header_bytes + data_bytes};
@@ -37,7 +37,7 @@ static struct safetensors *parse_ok(const struct bytes *bytes) {
     return file;
 }
 
-// Refused with `status` and a sentence that has every one of the '|'-separated words.
+// Parsing must fail with `status` and a message that has each of the '|'-separated words.
 static void parse_refused(const void *data, size_t size, enum status status, const char *words) {
     struct safetensors *file = NULL;
     struct err err = {0};
@@ -194,7 +194,7 @@ static const struct {
     {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}"), 1,
      ERR_FORMAT, "truncated"},
     {ONE("{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}"), 4, ERR_FORMAT,
-     "\"t\"|4 bytes|want 8"},
+     "\"t\"|4 bytes|need 8"},
     // the tensors tile the data
     {"{}", 1, ERR_FORMAT, "last 1 bytes"},
     {ONE("{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}"), 3, ERR_FORMAT, "last 2 bytes"},
@@ -228,7 +228,7 @@ static void test_bad_lengths(void **state) {
     parse_refused("", 0, ERR_FORMAT, "0 bytes");
     parse_refused("\2\0\0\0\0\0\0", 7, ERR_FORMAT, "7 bytes");
     parse_refused("\0\0\0\0\0\0\0\0", 8, ERR_FORMAT, "does not begin with '{'");
-    parse_refused("\3\0\0\0\0\0\0\0{}", 10, ERR_FORMAT, "truncated|header is 3 bytes");
+    parse_refused("\3\0\0\0\0\0\0\0{}", 10, ERR_FORMAT, "truncated|header has 3 bytes");
     parse_refused("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, ERR_FORMAT,
                   "not a safetensors file|18446744073709551615");
     parse_refused("\1\xe1\xf5\5\0\0\0\0{}", 10, ERR_FORMAT, "100000001|allows 100000000");
@@ -256,7 +256,7 @@ static void test_lfs_pointer(void **state) {
     parse_refused(pointer, sizeof pointer - 1, ERR_FORMAT, "Git LFS pointer|git lfs pull");
 }
 
-// A long name is cut in the message, not in the table.
+// A long tensor name is cut in messages, not in the table.
 static void test_long_names(void **state) {
     (void)state;
     char name[3000];

@@ -1,5 +1,5 @@
-// A checkpoint folder's tensors: single file and shards, every disagreement named, each tensor
-// handed out once, none left over; and dummy weights.
+// A checkpoint folder's tensors: a single file and shards, messages that name each disagreement,
+// each tensor taken exactly once; and dummy weights.
 #include "checkpoint/weights.h"
 
 #include <math.h>
@@ -78,7 +78,7 @@ static void expect_words(const struct err *err, const char *words) {
     }
 }
 
-// Opening fails with `status` and a sentence that has every one of the '|'-separated words.
+// Opening must fail with `status` and a message that has each of the '|'-separated words.
 static void open_refused(enum status status, const char *words) {
     struct weights *weights = NULL;
     struct err err = {0};
@@ -302,7 +302,7 @@ static void test_missing_shard(void **state) {
     open_refused(ERR_FORMAT, SHARD2 "|Git LFS pointer");
 }
 
-// A name that is taken by something that is no file is not "missing".
+// A name that belongs to something other than a file is not reported as missing.
 static void test_names_that_are_no_files(void **state) {
     (void)state;
     write_shards();
@@ -358,7 +358,7 @@ static void test_no_weights(void **state) {
     expect_words(&err, "/nonexistent/model is not a folder");
     char *longer = malloc(5001);
     assert_non_null(longer);
-    memset(longer, '/', 5000); // the root folder, spelled so that no file name fits behind it
+    memset(longer, '/', 5000); // the root folder, written so long that no file name fits after it
     longer[5000] = '\0';
     assert_int_not_equal(weights_open(&weights, longer, &err), OK);
     free(longer);
@@ -429,7 +429,7 @@ static void test_dummy_is_deterministic(void **state) {
     weights_close(second);
 }
 
-// Everything that was handed out stays readable while larger matrices follow.
+// Matrices stay readable while larger ones are made after them.
 static void test_dummy_grows(void **state) {
     (void)state;
     struct weights *weights = NULL;
@@ -453,8 +453,8 @@ static void test_dummy_grows(void **state) {
     weights_close(weights);
 }
 
-// KiB of memory that this process has mapped, shared pages counted once; 0 where the kernel does
-// not say.
+// KiB of memory that this process has mapped, shared pages counted once; 0: the kernel does not
+// tell.
 static unsigned long mapped_kib(void) {
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
     if (!file) return 0;
@@ -524,7 +524,7 @@ static void test_dummy_too_large(void **state) {
     assert_int_equal(take(weights, "w", 2, UINT64_MAX / 2, 1, &out, &err), ERR_NOMEM);
     assert_int_equal(take(weights, "w", 2, UINT32_MAX, UINT32_MAX / 8, &out, &err), ERR_NOMEM);
     assert_int_equal(take(weights, "b", 1, UINT64_MAX, 0, &out, &err), ERR_NOMEM);
-    dummy_matrix(weights, "w", 64, 64, &out); // and goes on
+    dummy_matrix(weights, "w", 64, 64, &out); // still works after the failure
     weights_close(weights);
 }
 

@@ -1,5 +1,6 @@
-// Building a decoder from checkpoints that do not fit their configuration: the sentence names the
-// tensor. The checkpoint has a dense MLP in layers 0, 2, 3 and 4 and 5 experts in layers 1 and 5.
+// Building a decoder from checkpoints that do not fit their configuration: the message names the
+// tensor. The checkpoint has a dense MLP in layers 0, 2, 3 and 4, and 5 experts in each of the
+// layers 1 and 5.
 #include "model/decoder.h"
 
 #include <stdio.h>
@@ -59,7 +60,7 @@ static struct bytes read_file(const char *name) {
     return bytes;
 }
 
-// Where `text` is in the file; it must be there.
+// The place of `text` in the file, which must have it.
 static char *find(const struct bytes *bytes, const char *text) {
     char *found = memmem(bytes->data, bytes->size, text, strlen(text));
     if (!found) fail_msg("no \"%s\" in the file", text);
@@ -78,7 +79,7 @@ static void replace(struct bytes *bytes, const char *from, const char *to) {
 }
 
 struct refused {
-    const char *file, *from, *to; // what is replaced in which file
+    const char *file, *from, *to; // in `file`, `from` is replaced by `to`
     const char *says[2];
 };
 

@@ -1,5 +1,5 @@
-// The table of families: what each makes of a configuration, what is refused and how, and the
-// parameter counts of the shapes under bench/configs.
+// The table of families: the traits of each for a configuration, the refusals with their messages,
+// and the parameter counts of the shapes under bench/configs.
 #include "model/family.h"
 
 #include <stdio.h>
@@ -25,8 +25,8 @@ static void test_biases(void **state) {
     static const struct {
         const char *architecture;
         bool qk_norm;
-        bool qkv[2], o[2], mlp[2]; // without and with what config.json may ask for
-        const char *keys[2]; // what it may ask for
+        bool qkv[2], o[2], mlp[2]; // biases without and with `keys` set in config.json
+        const char *keys[2];
     } cases[] = {
         {"[\"LlamaForCausalLM\"]",
          false,
@@ -80,7 +80,7 @@ static void test_biases(void **state) {
     }
 }
 
-// What a key's absence means and which key o's bias has are the family's own.
+// Families differ in the meaning of an absent key, and in the key of o's bias.
 static void test_keys_and_defaults_of_biases(void **state) {
     (void)state;
     const struct model_family family = {
@@ -127,7 +127,7 @@ static void test_unknown_architecture_lists_the_known(void **state) {
             "MixtralForCausalLM, |Qwen2ForCausalLM, |Qwen3ForCausalLM, |Qwen3MoeForCausalLM");
 }
 
-// A bias that would be left out is refused.
+// A bias that the family cannot have is refused.
 static void test_biases_that_a_family_lacks(void **state) {
     (void)state;
     static const struct field cases[][2] = {
@@ -182,7 +182,7 @@ static void test_bench_configs(void **state) {
     }
 }
 
-// Each rank has a part of every expert, as of a dense MLP, and the parts are the whole.
+// Each rank has a part of every expert, as of a dense MLP, and the parts add up to the whole.
 static void test_ranks_share_every_expert(void **state) {
     (void)state;
     struct model_config config =

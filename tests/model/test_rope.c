@@ -1,4 +1,4 @@
-/* Rotary frequencies of each scaling against values worked out from the papers' formulas. */
+/* Rotary frequencies of each scaling against values computed from the papers' formulas. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +64,7 @@ static void test_yarn_interpolates_only_slow_dimensions(void **state) {
     near((double)inv_freq[63], pow(1000000, -126.0 / 128) / 4);
 }
 
-// Both ends of the ramp lie within the dimensions: at a small theta its formula goes beyond them.
+// The ramp's ends are clamped to the dimensions: at a small theta the formula goes beyond them.
 static void test_yarn_ramp_is_cut_at_the_first_and_last_dimension(void **state) {
     (void)state;
     // Ends at 8 log(4096 / (rotations * 2 pi)) / (2 log 10): 11.3 for 1 rotation, 2.06 for 200.

@@ -1,5 +1,5 @@
-// Chats: where a checkpoint's template and special tokens are found, what templates see of a chat,
-// continue_final_message, the time, and every refusal with its sentence.
+// Chats: where a checkpoint's template and special tokens are found, the variables that templates
+// see, continue_final_message, the time, and every refusal with its message.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 #include "text/chat.h"
 
-// Prints what the template was given, in a form that shows types.
+// Prints the template's variables, in a form that shows types.
 static const char show_messages[] =
     "{% for m in messages %}{{ m.role }}={{ m.content | tojson }};{% endfor %}"
     "{{ 'add' if add_generation_prompt else 'end' }}";
@@ -96,7 +96,7 @@ static void test_template_of_tokenizer_config(void **state) {
     (void)state;
     struct temp_folder folder;
     temp_folder_create(&folder);
-    // model_max_length is what tokenizers without a maximum are saved with.
+    // model_max_length has the value that transformers writes for tokenizers without a maximum.
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"model_max_length\": 1000000000000000019884624838656,"
                            " \"chat_template\": \"config {{ messages[0].content }}\"}");
@@ -258,7 +258,7 @@ static void test_special_tokens(void **state) {
                            " \"additional_special_tokens\": [\"<a>\", {\"content\": \"<b>\"}],"
                            " \"extra_special_tokens\": {\"image_token\": \"<i>\"}}");
     folder_gives(&folder, hi, "<s></s>FalseFalse['<a>', '<b>']<i>");
-    // The old form: the map overrules.
+    // The old form: the map overrides the configuration.
     temp_folder_write_text(&folder, "special_tokens_map.json",
                            "{\"eos_token\": \"<map>\", \"pad_token\": {\"content\": \"<p>\"}}");
     folder_gives(&folder, hi, "<s><map>TrueFalse['<a>', '<b>']<i>");
@@ -266,7 +266,7 @@ static void test_special_tokens(void **state) {
                            "{\"eos_token\": \"<map>\", \"additional_special_tokens\": [\"<b>\", "
                            "\"<c>\"], \"pad_token\": {\"content\": \"<p>\"}}");
     folder_gives(&folder, hi, "<s><map>TrueFalse['<a>', '<b>', '<c>']<i>");
-    // The new form: it fills in what is missing.
+    // The new form: the map only adds missing tokens.
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"added_tokens_decoder\": {}, \"eos_token\": \"</s>\"}");
     folder_gives(&folder, hi, "</s>TrueFalse['<b>', '<c>']");
@@ -331,7 +331,7 @@ static void test_text_parts(void **state) {
     render_once("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
                 "{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endif %}|{% endfor %}",
                 chat, "[a][b]|c||");
-    // One that raises for lists neither.
+    // Nor does one that raises for lists.
     render_once("{% if messages[0].content is not string %}{{ raise_exception('no') }}{% endif %}"
                 "{{ messages[0].content }}",
                 chat, "a\nb");
@@ -409,7 +409,7 @@ static void test_continue_final_message(void **state) {
         "\"assistant\", \"content\": \"The \"}], "
         "\"continue_final_message\": true}";
     render_once(chatml, chat, "<user>q</>\n<assistant>The ");
-    // Where the template trims, the text's own end goes too.
+    // Where the template trims texts, the last message's own end is trimmed too.
     render_once("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}", chat,
                 "<user>q</><assistant>The");
     // A list of parts: the last one.

@@ -1,4 +1,4 @@
-// What stands in messages: content that is null or left out, tool calls and their arguments, integers
+// Forms of messages: content that is null or left out, tool calls and their arguments, and integers
 // beyond 64 bits.
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,8 +71,8 @@ static void test_content_that_is_null(void **state) {
                 "NoneNoneNone");
 }
 
-// OpenAI's API lets an assistant leave it out. A template that reads such a message sees it as it is,
-// as in transformers; others see null, or an empty text.
+// OpenAI's API lets an assistant leave out the content. As in transformers, a template that can
+// read such a message sees it unchanged; others see null or an empty text.
 static void test_content_that_is_left_out(void **state) {
     (void)state;
     static const char calls[] =
@@ -93,17 +93,17 @@ static void test_content_that_is_left_out(void **state) {
                     "{{ m.content + '' }}{% endif %}{% endfor %}",
                     chats[i], "qnull");
     }
-    // The two shapes are asked for apart.
+    // Messages with and without tool calls are probed separately.
     static const char source[] =
         "{% for m in messages %}{% if not m.tool_calls %}{{ '<' + m.content + '>' }}{% else %}"
         "{{ m.content is defined }}{% endif %}{% endfor %}";
     render_once(source, calls, "<q>False");
     render_once(source, thought, "<q><>");
-    // A template that needs tools is asked with tools.
+    // A template that fails without tools is probed with a tool.
     render_once("{% for t in tools %}{{ t.x }}{% endfor %}{% for m in messages %}"
                 "{{ '<' + m.content + '>' }}{% endfor %}",
                 "{\"messages\": [{\"role\": \"assistant\"}], \"tools\": [{\"x\": 1}]}", "1<>");
-    // What a template refuses whatever the content is stays refused.
+    // A message that a template refuses with any content stays refused.
     struct chat_template *chat_template =
         open_source("{% if messages|length > 1 %}{{ raise_exception('one message') }}{% endif %}");
     refused(chat_template, calls, "one message");
@@ -143,7 +143,7 @@ static void test_integers_of_any_size(void **state) {
     chat_template_close(chat_template);
 }
 
-// `unit` `count` times between two texts; the caller frees.
+// `count` times `unit` between two texts; the caller frees the result.
 static char *repeated(const char *before, const char *unit, size_t count, const char *after) {
     struct buf text = {0};
     assert_int_equal(buf_append_str(&text, before, NULL), OK);

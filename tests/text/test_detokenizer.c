@@ -1,4 +1,4 @@
-// Streaming: what comes out piece by piece is what comes out at once, in whole characters.
+// Streaming: the pieces are whole characters, and together they are the text decoded at once.
 #include <stdio.h>
 #include <string.h>
 

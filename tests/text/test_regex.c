@@ -1,5 +1,5 @@
-// Regular expressions find what Oniguruma finds, have the properties of one Unicode, refuse by name
-// what they do not support, and spend no more than their budget.
+// Regular expressions match as in Oniguruma, use one version of Unicode, refuse unsupported
+// constructs by name, and keep to their budget.
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,10 +216,10 @@ static void test_looking_around(void **state) {
     check("(?<!a|bc)d.?", "ad bcd d-", "d-");
     check("(?<=\u4e2d.)d", "\u4e2d\u6587d", "d");
     check("(?<=^|,)a", "a,ab a", "a|a");
-    check("(?=(a+))\\1b", "aab", "aab"); // what a lookaround found is kept
+    check("(?=(a+))\\1b", "aab", "aab"); // a group in a lookaround keeps its match
     check("(?!(a))\\1|b", "ab", "b");
     check("(a|b)\\1", "abba", "bb");
-    check("(?:(a)|b)*\\1", "aba", "aba"); // given back with the turn that found it
+    check("(?:(a)|b)*\\1", "aba", "aba"); // backtracking a turn restores its group
     check("a\\Kb", "ab", "b");
 }
 
@@ -333,7 +333,7 @@ static enum status find_all(const char *source, const char *text, size_t len,
     struct regex_scratch scratch = {0};
     struct effort effort;
     effort_begin(&effort, len, interrupt);
-    effort.pattern_left = 64 * (uint64_t)len; // less than it is, for a quick test
+    effort.pattern_left = 64 * (uint64_t)len; // less than the real budget, for a quick test
     enum status status = OK;
     for (size_t from = 0; from < len && !status;) {
         struct regex_match match;
@@ -353,7 +353,7 @@ static char *row_of(char c, size_t len) {
     return text;
 }
 
-// Each search is short or linear; all together, or with what they remember, they are not.
+// Each search is short or takes linear time, but all together, or their stacks, exceed the budget.
 static void test_the_budget_is_one_for_all_searches(void **state) {
     (void)state;
     static const char *const sources[] = {

@@ -1,5 +1,6 @@
-/* Chats need NVLLM_CHAT_STACK_BYTES of stack, however deep JSON and templates are nested: the deepest
- * work of each kind is measured on a large stack, then done on a thread with exactly that much. */
+/* NVLLM_CHAT_STACK_BYTES of stack suffice for chats, however deep JSON and templates are nested.
+ * The deepest work of each kind is measured on a large stack, then done on a thread with exactly
+ * that much. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ enum { LARGE_STACK_BYTES = 4 << 20, PAINT = 0xa5 };
 struct work {
     const char *path; // of the template
     const char *chat;
-    char *text; // what came of it, or the error
+    char *text; // the prompt, or the error
 };
 
 static void *run(void *context) {
@@ -35,7 +36,7 @@ static void *run(void *context) {
     return NULL;
 }
 
-// Runs the work on a stack of so many bytes; returns how many it touched.
+// Runs the work on a stack of `stack_bytes`; returns how many of them it touched.
 static size_t run_on(struct work *work, size_t stack_bytes) {
     unsigned char *stack = mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
@@ -73,8 +74,8 @@ static void check(const char *source, const char *chat) {
     temp_folder_remove(&folder);
 }
 
-// before, unit count times, middle, end count times, after; "#" in a unit is the number of its turn.
-// The caller frees.
+// parts[0], `count` times parts[1], parts[2], `count` times parts[3], parts[4]. "#" in parts[1] is the
+// number of its turn. The caller frees the result.
 static char *nested(const char *const parts[5], int count) {
     struct buf text = {0};
     assert_int_equal(buf_append_str(&text, parts[0], NULL), OK);
@@ -92,7 +93,7 @@ static char *nested(const char *const parts[5], int count) {
 
 static const char hi[] = "[{\"role\": \"user\", \"content\": \"x\"}]";
 
-// The deepest that are parsed have 195 levels or a few less; deeper ones are refused on the way.
+// The deepest templates that parse have 195 levels or a few less; deeper ones are refused.
 static void test_sources_that_are_nested_deep(void **state) {
     (void)state;
     static const char *const kinds[][5] = {

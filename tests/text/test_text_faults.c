@@ -105,22 +105,21 @@ static enum status use_only(void *context, struct err *err) {
 
 static void test_every_allocation_of_a_small_tokenizer(void **state) {
     (void)state;
-    // A JIT that cannot be compiled may be done without.
+    // qsort of a long list of ranges asks for memory, but also sorts without it (glibc 2.36).
     struct alloc_sweep sweep = {.work = parse_and_use, .may_survive = true};
     assert_true(alloc_sweep_run(&sweep) > 20);
 }
 
 static void test_every_allocation_of_one_from_sentencepiece(void **state) {
     (void)state;
-    struct alloc_sweep sweep = {.work = parse_and_use_pieces, .may_survive = true};
+    struct alloc_sweep sweep = {.work = parse_and_use_pieces};
     assert_true(alloc_sweep_run(&sweep) > 20);
 }
 
 static void test_bundled_tokenizer(void **state) {
     (void)state;
     char path[] = "models/tiny-qwen3/tokenizer.json";
-    struct alloc_sweep sweep = {
-        .work = open_and_use, .context = path, .stride = 8, .may_survive = true};
+    struct alloc_sweep sweep = {.work = open_and_use, .context = path, .stride = 8};
     assert_true(alloc_sweep_run(&sweep) > 20);
 }
 

@@ -1,5 +1,5 @@
-// The tokenizer against what Hugging Face tokenizers made of the same texts, and its own promises:
-// any bytes can be encoded, threads do not disturb each other, time is linear.
+// The tokenizer against Hugging Face tokenizers' ids of the same texts, and its own promises: any
+// bytes can be encoded, threads do not disturb each other, time is linear.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,13 +121,13 @@ static void test_text_may_hold_nul(void **state) {
     tokenizer_close(tokenizer);
 }
 
-// Wanted once it was asked as often as `user_data` says.
+// Answers yes once it was asked as often as `user_data` says.
 static int count_down(void *user_data) {
     int *left = user_data;
     return --*left <= 0;
 }
 
-// A text of many words, and one word that is joined for long.
+// A text of many words, and one long word whose joins take long.
 static void test_interrupt_ends_an_encode(void **state) {
     (void)state;
     enum { LEN = 16 << 20 };
@@ -144,7 +144,7 @@ static void test_interrupt_ends_an_encode(void **state) {
         struct err err = {0};
         assert_int_equal(tokenizer_encode(tokenizer, text, LEN, false, &interrupt, &ids, &err),
                          ERR_INTERRUPTED);
-        assert_int_equal(left, 0); // the first yes was the last question
+        assert_int_equal(left, 0); // it was not asked again after the first yes
         assert_int_equal(ids.len, 0);
     }
     free(text);

@@ -1,5 +1,5 @@
-// Added tokens of tokenizer_config.json, put together with tokenizer.json's as transformers 5 does:
-// what it makes of the same files is written down here.
+// Added tokens of tokenizer_config.json and tokenizer.json together. The expected ids are those of
+// transformers 5 for the same files.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static enum status open_files(struct tokenizer **out, const char *tokenizer, con
     return status;
 }
 
-// The ids of the text, and what of them is left when special tokens are skipped.
+// The ids of the text, and their text when special tokens are skipped.
 static void check_file(const char *tokenizer_json, const char *config, const char *name,
                        const char *text, const char *expected, const char *skipped) {
     struct tokenizer *tokenizer;
@@ -99,7 +99,7 @@ static void test_tokens_in_both(void **state) {
           "a<x>b", "0 5 1", "ab");
 }
 
-// Without a word about it, a special token is looked for as written and another one normalised.
+// By default a special token is matched as written, and any other one in normalised text.
 static void test_normalized_tokens(void **state) {
     (void)state;
     const char *a_for_b = TOKENIZER(
@@ -135,7 +135,7 @@ static void test_faults(void **state) {
         {DECODER("\"5\": {\"content\": \"<x>\", \"special\": 1}"), "\"special\" is"},
         {DECODER("\"5\": {\"content\": \"<x>\", \"lstripp\": true}"), "key \"lstripp\""},
         {DECODER("\"5\": {\"content\": \"<x>\"}, \"5\": {\"content\": \"<y>\"}"), "duplicate"},
-        // Ids other than those that transformers gives.
+        // Files whose ids differ from those that transformers gives are refused.
         {DECODER("\"7\": {\"content\": \"<x>\"}"), "\"<x>\" has id 7, but"},
         {DECODER("\"2\": {\"content\": \"<x>\"}"), "\"<x>\" has id 2, but"},
         {DECODER("\"1\": {\"content\": \"ab\"}"), "\"ab\" has id 1, but"},
@@ -166,7 +166,7 @@ static void test_a_token_that_is_normalised_to_nothing_is_refused(void **state) 
     struct err err = {0};
     assert_int_equal(tokenizer_parse(&tokenizer, text, strlen(text), "t.json", &err),
                      ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "makes nothing of the added token \"<x>\""));
+    assert_non_null(strstr(err.message, "removes all of the added token \"<x>\""));
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
-// What hostile files and texts may cost: texts and pairs chosen to meet in a hash do not, and a
-// normalizer's result is refused before it is built.
+// Hostile files and texts: texts and pairs that are chosen to collide in a hash do not collide, and
+// a normalizer's result that is too long is refused before it is built.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { NUM_CHOSEN = 1000, SLOTS = 4096 }; // of a hash table with so many slots
 
-// The longest row of slots in use: as far as a search may have to look.
+// The longest row of used slots: the most slots that a lookup reads.
 static size_t longest_row(const struct vocab *vocab) {
     size_t longest = 0, row = 0;
     for (size_t i = 0; i < vocab->num_slots; i++) {
@@ -21,7 +21,7 @@ static size_t longest_row(const struct vocab *vocab) {
     return longest;
 }
 
-// Texts that all meet where the hash has no secret.
+// Texts that would all collide if the hash had no secret.
 static void test_chosen_tokens_do_not_meet(void **state) {
     (void)state;
     struct vocab vocab;
@@ -130,7 +130,7 @@ static void test_pieces_share_the_bound(void **state) {
     tokenizer_close(tokenizer);
 }
 
-// A search for each letter, each as long as the text.
+// At each letter a search that reads up to the end of the text.
 static void test_searches_share_the_budget(void **state) {
     (void)state;
     enum { LEN = 400000 };
@@ -161,7 +161,7 @@ static void test_searches_share_the_budget(void **state) {
     json_decref(change);
 }
 
-// An added token that nearly begins at each place of the text.
+// An added token that nearly matches at each place of the text.
 static void test_added_tokens_share_the_budget(void **state) {
     (void)state;
     enum { LEN = 400000, TOKEN = 40000 };

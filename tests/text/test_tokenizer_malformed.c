@@ -1,5 +1,5 @@
-// A tokenizer.json that is broken or asks for what we do not have ends in one sentence that names
-// the file and the fault. Each case is the same small valid file with one place changed.
+// A tokenizer.json that is broken or needs something unsupported gives one sentence that names the
+// file and the fault. Each case is the same small valid file with one place changed.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static const struct fault faults[] = {
      "is a Git LFS pointer, not the file itself"},
     {"]]}}", "]]}", "not valid JSON"},
     {"]]}}", "]]}} x", "not valid JSON"},
-    // what is done to every text
+    // version, truncation, padding
     {"\"1.0\", ", "\"1.0\", \"truncation\": 8, ", "\"truncation\" is an integer"},
     {"\"1.0\", ", "\"1.0\", \"padding\": true, ", "\"padding\" is a boolean"},
     // the model
@@ -137,12 +137,12 @@ static const struct fault faults[] = {
      " \"unused\": {",
      "\"trim_offsets\" is an integer"},
     {"\"TemplateProcessing\"", "\"BertProcessing\"", "post_processor of type \"BertProcessing\""},
-    {"\"ids\": [6]", "\"ids\": [8]", "an id that is no token's"},
-    {"\"ids\": [6]", "\"ids\": [\"x\"]", "an id that is no token's"},
+    {"\"ids\": [6]", "\"ids\": [8]", "an id without a token"},
+    {"\"ids\": [6]", "\"ids\": [\"x\"]", "an id without a token"},
     {"\"ids\": [6]", "\"ids\": 6", "has no ids"},
     {"{\"ids\": [6]}", "6", "has no ids"},
     {"{\"Sequence\": {\"id\": \"A\"}}", "{\"Sequence\": {\"id\": \"B\"}}", "around one text"},
-    {", {\"Sequence\": {\"id\": \"A\"}}", "", "has no text"},
+    {", {\"Sequence\": {\"id\": \"A\"}}", "", "\"single\" has no sequence"},
     // decoder
     {"\"decoder\": {\"type\": \"ByteLevel\"",
      "\"decoder\": {\"type\": \"ByteLevel\", \"use_regex\": 1", "\"use_regex\" is an integer"},
@@ -204,7 +204,7 @@ static const struct fault piece_faults[] = {
     {"\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}",
      "pre_tokenizer of type \"BertPreTokenizer\""},
     {"\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"ByteLevel\"}",
-     "\"byte_fallback\" beside ByteLevel"},
+     "\"byte_fallback\" with ByteLevel"},
     // decoder
     {SHOW ", ", "{\"type\": \"WordPiece\"}, ", "decoder of type \"WordPiece\""},
     {SHOW ", ", "{\"type\": \"Fuse\"}, ", "decoder: ByteFallback in this place"},
@@ -251,7 +251,7 @@ static void test_the_valid_file_is_read(void **state) {
     tokenizer_close(tokenizer);
 }
 
-// What is off is no fault, nor how training cut and filled up its texts, which changes nothing.
+// Options that are off are accepted, and so are "truncation" and "padding", which change nothing.
 static void test_harmless_options(void **state) {
     (void)state;
     static const struct fault changes[] = {
@@ -313,7 +313,7 @@ static void test_faults_of_one_from_sentencepiece(void **state) {
     check_faults(valid_pieces, piece_faults, ARRAY_LEN(piece_faults));
 }
 
-// Every beginning of the file is refused, whatever it stops in.
+// Every shorter beginning of the file is refused, wherever it is cut.
 static void test_truncated(void **state) {
     (void)state;
     for (size_t len = 0; len < strlen(valid); len++) {
@@ -334,7 +334,7 @@ static void test_no_file(void **state) {
     assert_non_null(strstr(err.message, "no/such/tokenizer.json"));
 }
 
-// A folder with another form of a tokenizer alone: the sentence says how to make ours.
+// A folder with another form of a tokenizer only: the message says how to make tokenizer.json.
 static void check_other_form(const char *name) {
     struct temp_folder folder;
     temp_folder_create(&folder);

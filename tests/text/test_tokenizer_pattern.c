@@ -1,4 +1,4 @@
-// The scanners written by hand find what the regular expressions find that they stand for.
+// The scanners written by hand find the same words as the regular expressions that they replace.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// Tokenizers converted from SentencePiece models, against what Hugging Face tokenizers made of the
-// same texts and of lists of ids that no text has.
+// Tokenizers converted from SentencePiece models, against the results of Hugging Face tokenizers
+// for the same texts, and for lists of ids that no text encodes to.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,7 @@ static void test_linear_time(void **state) {
     json_decref(change);
 }
 
-// Pushes ids up to a negative one, and says what has come out so far after each.
+// Pushes ids up to a negative one, and checks the whole output so far after each.
 static void check_pieces(const char *file, const int32_t *ids, const char *const *so_far) {
     struct tokenizer *tokenizer = fixture_open(file);
     struct detokenizer detokenizer = {0};

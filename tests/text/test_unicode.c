@@ -41,7 +41,7 @@ static void test_repair(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
         size_t len = strlen(broken[i].bytes);
-        // Whatever the cut, two parts give what the whole gives.
+        // Wherever a text is cut, its two parts give the same as the whole.
         for (size_t cut = 0; cut <= len; cut++) {
             struct utf8_pending pending = {0};
             struct buf out = {0};
@@ -172,7 +172,7 @@ static const struct {
     {"a\u00a0b", "a b"}, // below U+0300
     {"\ufb01\u0301", "f\u00ed"}, // a ligature, whose second part takes the mark
     {"\uff21\u0301x", "\u00c1x"},
-    {"\u304b\uff9e", "\u304c"}, // what stands before is joined to what a mark becomes
+    {"\u304b\uff9e", "\u304c"}, // the normal form of the mark joins the character before
     {"\u3131\u314f", "\uac00"},
     {"\u1e9b\u0323", "\u1e69"},
     {"\u2460\u00bd \u3392", "11\u20442 MHz"},

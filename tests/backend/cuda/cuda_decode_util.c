@@ -31,7 +31,7 @@ static void fill_counting(const struct shape *s, struct matrix *m, int product) 
     }
 }
 
-// Gains that make what attention and MLP add about as large as the stream.
+// Gains that make the outputs of attention and MLP about as large as the residual.
 static struct matrix matrix_make(const struct shape *s, uint32_t layer, int product) {
     const uint32_t outs[] = {(uint32_t)qkv_columns(s), s->hidden, 2 * s->intermediate, s->hidden};
     const uint32_t ins[] = {s->hidden, (uint32_t)attended_columns(s), s->hidden, s->intermediate};
@@ -355,13 +355,13 @@ void batch_free(struct batch *b) {
 
 enum { HIDDEN, QKVS, ATTENDED, GATE_UPS, ACTIVATED, PROJECTED, BUFFERS }; // of the ops one by one
 
-// The norm of the stream, which `pending` joins first.
-static void norm(const struct run *run, const struct batch *b, const void *pending,
+// The norm of the residual, to which `unadded` is added first.
+static void norm(const struct run *run, const struct batch *b, const void *unadded,
                  const float *weight, void *out) {
     struct backend *backend = run->model->backend;
     backend->ops->rms_norm(backend,
-                           &(struct rms_norm_args){.x = pending ? pending : b->residual.dev,
-                                                   .residual = pending ? b->residual.dev : NULL,
+                           &(struct rms_norm_args){.x = unadded ? unadded : b->residual.dev,
+                                                   .residual = unadded ? b->residual.dev : NULL,
                                                    .weight = weight,
                                                    .out = out,
                                                    .rows = b->step.num_tokens,

@@ -80,8 +80,8 @@ struct fused_model *fused_make(const struct model *model, bool is_whole, bool pr
 struct run run_start(const struct model *model, const struct work *work);
 void run_end(struct run *run);
 
-// Tokens of step `number`, of the first `rows` sequences of a work, with a stream of their own, NaN in
-// rows that nobody wants, as are those behind the work's last; the caller frees `residual`.
+// Tokens of step `number`, of the first `rows` sequences of a work, with a residual of their own:
+// NaN in rows that nobody wants, as are those behind the work's last. The caller frees `residual`.
 struct decodes decodes_make(const struct run *run, uint32_t number, uint32_t rows, uint64_t seed);
 struct batch batch_make(const struct run *run, const struct decodes *decodes);
 void batch_free(struct batch *batch);
@@ -89,8 +89,8 @@ void batch_free(struct batch *batch);
 // What is in `layer` at a position, where a shape counts: 1 in one dimension of a head.
 bool counts_in(uint32_t position, uint32_t kv_head, uint32_t layer, uint32_t d, uint32_t head_dim);
 
-// The stream after all layers; the caller frees [rows][hidden]. Op by op: of a step without rows that
-// nobody wants.
+// The residual after all layers; the caller frees [rows][hidden]. Op by op: of a step without rows
+// that nobody wants.
 float *one_by_one(const struct run *run, const struct decodes *decodes);
 float *all_at_once(const struct run *run, const struct decodes *decodes, bool is_shared);
 

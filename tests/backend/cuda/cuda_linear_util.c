@@ -94,16 +94,16 @@ static bool is_untouched(const struct tensor *tensor) {
 
 // One call of project_in, on the device.
 struct projection {
-    struct tensor residual, pending, norm, out, hidden, gate_up;
+    struct tensor residual, unadded, norm, out, hidden, gate_up;
 };
 
 static struct projection projection_run(struct backend *backend, const struct fused_case *c,
                                         const struct linear *linear, const float *residual,
-                                        const float *pending, const float *norm, uint32_t rows) {
+                                        const float *unadded, const float *norm, uint32_t rows) {
     size_t count = (size_t)rows * c->in;
     struct projection p = {
         .residual = tensor_of(backend, residual, count),
-        .pending = tensor_of(backend, pending ? pending : residual, count),
+        .unadded = tensor_of(backend, unadded ? unadded : residual, count),
         .norm = tensor_raw(backend, norm, c->in * sizeof *norm),
         .out = tensor_nan(backend, (size_t)rows * fused_columns(c)),
         .hidden = tensor_nan(backend, count),
@@ -112,7 +112,7 @@ static struct projection projection_run(struct backend *backend, const struct fu
     assert_true(backend->fusion->project_in(
         backend, &(struct project_in_args){.linear = linear,
                                            .residual = p.residual.dev,
-                                           .pending = pending ? p.pending.dev : NULL,
+                                           .unadded = unadded ? p.unadded.dev : NULL,
                                            .norm = p.norm.dev,
                                            .out = p.out.dev,
                                            .hidden = p.hidden.dev,
@@ -128,7 +128,7 @@ static void projection_free(struct projection *p) {
     tensor_free(&p->hidden);
     tensor_free(&p->out);
     tensor_free(&p->norm);
-    tensor_free(&p->pending);
+    tensor_free(&p->unadded);
     tensor_free(&p->residual);
 }
 
@@ -147,26 +147,26 @@ static uint32_t norm_rows_of(struct backend *backend, const struct fused_case *c
     return rows;
 }
 
-// -x and 2 x, whose sum is x without rounding: a residual stream or a sum that is left out, or taken
-// twice, shows.
+// The residual is -x and `unadded` 2 x: their sum is x without rounding, so that one of them left
+// out or taken twice shows.
 static float *project_in_on(struct backend *backend, const struct fused_case *c,
                             const struct fused_inputs *v, const struct linear *linear,
-                            uint32_t rows, bool has_pending, bool norm_is_on_the_way) {
+                            uint32_t rows, bool has_unadded, bool norm_is_on_the_way) {
     size_t count = (size_t)rows * c->in;
     float *residual = test_alloc(count * sizeof *residual);
-    float *pending = test_alloc(count * sizeof *pending);
+    float *unadded = test_alloc(count * sizeof *unadded);
     for (size_t i = 0; i < count; i++) {
-        residual[i] = has_pending ? -v->x[i] : v->x[i];
-        pending[i] = 2 * v->x[i];
+        residual[i] = has_unadded ? -v->x[i] : v->x[i];
+        unadded[i] = 2 * v->x[i];
     }
     struct projection p =
-        projection_run(backend, c, linear, residual, has_pending ? pending : NULL, v->norm, rows);
-    float *values = tensor_read(&p.out), *stream = tensor_read(&p.residual);
-    ops_assert_same_bits(stream, v->x, rows, c->in, "the residual stream after project_in");
+        projection_run(backend, c, linear, residual, has_unadded ? unadded : NULL, v->norm, rows);
+    float *values = tensor_read(&p.out), *sum = tensor_read(&p.residual);
+    ops_assert_same_bits(sum, v->x, rows, c->in, "the residual after project_in");
     if (norm_is_on_the_way) assert_true(is_untouched(&p.hidden));
     projection_free(&p);
-    free(stream);
-    free(pending);
+    free(sum);
+    free(unadded);
     free(residual);
     return values;
 }
@@ -217,17 +217,17 @@ void fused_check(const struct fused_case *c, const float *want, const float *got
 
 static void fused_check_op(struct backend *backend, const struct fused_case *c,
                            const struct fused_inputs *v, uint32_t rows, uint32_t norm_rows,
-                           bool has_pending) {
+                           bool has_unadded) {
     bool is_few = rows <= norm_rows; // more may be cuBLASLt's
-    bool norm_is_on_the_way = is_few && !has_pending;
+    bool norm_is_on_the_way = is_few && !has_unadded;
     struct linear *linear = matrix_on(backend, c, v);
     const float *want = v->want;
     const char *what = "linear";
     float *got = NULL;
     if (c->has_norm) {
-        got = project_in_on(backend, c, v, linear, rows, has_pending, norm_is_on_the_way);
+        got = project_in_on(backend, c, v, linear, rows, has_unadded, norm_is_on_the_way);
         if (!norm_is_on_the_way) want = v->want_normed_first;
-        what = has_pending ? "project_in with a part pending" : "project_in";
+        what = has_unadded ? "project_in with a part not yet added" : "project_in";
     } else if (c->has_residual) {
         got = project_out_on(backend, c, v, linear, rows);
         what = "project_out";

@@ -38,9 +38,9 @@ void fused_inputs_free(struct fused_inputs *v);
 void fused_check(const struct fused_case *c, const float *want, const float *got, uint32_t rows,
                  double bound, const char *what);
 
-// The case's op with each of the row counts, of which the last is the largest; project_in with a part
-// of its stream pending too. Needs a backend with fusion. Returns the most rows of which project_in
-// takes the norm on the way, which is what leaves `hidden` as it was; 17 stands for any more.
+// Checks the case's op with each of the row counts, of which the last is the largest; project_in
+// also with `unadded`. Needs a backend with fusion. Returns the most rows with which project_in
+// takes the norm on the way, seen by `hidden` staying as it was; 17 stands for any more.
 uint32_t fused_check_ops(struct backend *backend, const struct fused_case *c, uint64_t seed,
                          const uint32_t *counts, size_t num_counts);
 

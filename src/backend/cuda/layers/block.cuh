@@ -39,7 +39,7 @@ template <int D> struct block_shared {
     uint64_t full[SLOTS_MAX], empty[SLOTS_MAX];
     float sums[SUMS_MAX]; // [slots of a group][SHARERS][rows][8]
     float squares[ROWS_MAX][WARPS], scale[ROWS_MAX];
-    __nv_bfloat16 residual[RESIDUALS_MAX]; // this block's outputs of the stream, [units][rows][8]
+    __nv_bfloat16 residual[RESIDUALS_MAX]; // this block's part of the residual, [units][rows][8]
     float maxes[WARPS * GROUP], weights[WARPS * GROUP]; // of attention's warps
     int length[ROWS_MAX], first_item[ROWS_MAX + 1]; // items: pieces of sequences
     int slot[ROWS_MAX]; // of the cache, for the rows' tokens

@@ -127,13 +127,13 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
     struct cuda_backend *cuda = cuda_backend_of(backend);
     bool is_small = args->rows <= small_rows(cuda, args->linear);
     struct cuda_small_linear small = small_in(args);
-    if (is_small && !args->pending) {
+    if (is_small && !args->unadded) {
         cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
         return true;
     }
     const struct rms_norm_args norm = {
-        .x = args->pending ? args->pending : args->residual,
-        .residual = args->pending ? args->residual : NULL,
+        .x = args->unadded ? args->unadded : args->residual,
+        .residual = args->unadded ? args->residual : NULL,
         .weight = args->norm,
         .out = args->hidden,
         .rows = args->rows,
