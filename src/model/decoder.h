@@ -66,7 +66,8 @@ void decoder_warm_up(struct decoder *decoder, uint32_t rows);
 // or split.
 MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
                                       uint32_t rank, uint32_t world_size, struct err *err);
-// The first token id of a rank's slice of the vocabulary; of rank world_size: the vocabulary's size.
+// The first token id of a rank's slice of the vocabulary. For rank world_size: the vocabulary's
+// size.
 uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, uint32_t world_size);
 // For the memory plan: bytes of this rank's weights, and of its activations.
 size_t decoder_weights_bytes(const struct model_config *config, const struct family_traits *traits,
