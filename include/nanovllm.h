@@ -103,25 +103,40 @@ struct nvllm_sampling_params {
     float presence_penalty; // [-2, 2]; default 0
     float frequency_penalty; // [-2, 2]; default 0
     int32_t max_tokens; // >= 1 generated tokens; default 256
+    int32_t min_tokens; // the first so many neither end the output nor are looked at for stop
+        // strings; at most max_tokens; default 0
+    int32_t skip_special_tokens; // 1: the text has no special tokens; default 1
+    // 1: the text has what ended it, the stop string or the EOS or stop token; default 0
+    int32_t include_stop_str_in_output;
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
+    int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
+        // ones go by arrival; default 0
     int64_t seed; // -1 = from the engine's seed and the request's number; else >= 0
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
-    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes, not part of
-        // the output; borrowed
+    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes; borrowed
     size_t num_stop; // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias; // at most 1024
-    void *owned; // memory behind the three lists when nvllm_sampling_params_set made them. It moves
+    // [num_allowed_token_ids] of which alone the output is made, EOS too; none: all. Borrowed
+    const int32_t *allowed_token_ids;
+    size_t num_allowed_token_ids; // at most 262144
+    // [num_bad_words] NUL-terminated strings of 1 to 256 bytes that are not generated; borrowed. As in
+    // vLLM a word is banned as the tokens that it has at the start of a text and, where that is as many
+    // tokens and another first one, behind a space: of several tokens the last one, where the
+    // output ends with the others.
+    const char *const *bad_words;
+    size_t num_bad_words; // at most 1024
+    void *owned; // memory behind the lists when nvllm_sampling_params_set made them. It moves
         // with the struct; a copy with owned = NULL borrows the lists and may set its own
 };
 
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, -1, -1,     \
-            NULL, 0, NULL, 0, NULL, 0, NULL                                                        \
+            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0,    \
+            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                           \
     }
 
 // ---- engine options ----
@@ -164,6 +179,9 @@ struct nvllm_engine_options {
         // "int8", "int4"
     const char *kv_cache_dtype; // how keys and values are kept: "auto" (default; bfloat16),
         // "bfloat16", "float32" (on a CPU)
+    int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
+    const char *worker_program; // what the other processes run: the program nanovllm of this very
+        // version, a path or a name in PATH; default "nanovllm"
     // Ends nvllm_engine_create, which asks before it loads each matrix; NULL: none. Not a parameter
     // of the table.
     const struct nvllm_interrupt *interrupt;
@@ -173,7 +191,7 @@ struct nvllm_engine_options {
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            NULL                                                                                   \
+            1, "nanovllm", NULL                                                                    \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----
@@ -380,8 +398,9 @@ struct nvllm_request {
     // 1: on_event is called once, at the end, with an empty text and no logprobs: for programs that
     // want token_ids alone, and callbacks that cost more than a token.
     int32_t finish_event_only;
-    // 1: special tokens are part of the text, and so is the EOS or stop token that ends it.
-    int32_t keep_special_tokens;
+    // 1: the text has the EOS or stop token that ends it also without include_stop_str_in_output, so
+    // that without stop strings and skip_special_tokens it is the text of all token_ids.
+    int32_t keep_stop_token;
     // Ends nvllm_engine_add_request while it makes the prompt and its token ids; NULL: none.
     const struct nvllm_interrupt *interrupt;
 };
@@ -404,7 +423,8 @@ NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 // ---- engine: any thread ----
 
 // Copies everything in `request`, makes its prompt's token ids and allocates all that it will need,
-// on the caller's thread. The next step takes it in; requests run in the order of their ids. A request
+// on the caller's thread. The next step takes it in; requests run in the order of their priority, then
+// of their ids. A request
 // that can never run (empty, too long for max_model_len or for the whole KV cache, a bad parameter or
 // token id) is refused with a sentence. NVLLM_ERR_CAPACITY: too many requests wait (max_num_waiting,
 // max_waiting_tokens), or the engine is draining. NVLLM_ERR_DEVICE: the engine has failed.
@@ -453,10 +473,10 @@ struct nvllm_result {
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
     size_t num_tokens;
-    char *text; // [text_len] NUL-terminated, the texts of all events; stop strings left out, and
-        // special tokens unless the request keeps them. nvllm_tokenizer_decode differs where byte
-        // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
-        // the characters before the fault
+    char *
+        text; // [text_len] NUL-terminated, the texts of all events. nvllm_tokenizer_decode differs where byte
+    // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
+    // the characters before the fault
     size_t text_len;
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
@@ -516,6 +536,111 @@ struct nvllm_stats {
             0, 0, 0                                                                                \
     }
 NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats);
+
+// ---- observing steps ----
+
+// A sequence in a step. It ran the tokens at positions [first_position, + num_tokens); the keys and
+// values of position p went to slot block_table[p / block_size] * block_size + p % block_size.
+struct nvllm_step_item {
+    uint64_t request_id;
+    uint64_t sequence_id; // of one sequence alone; a request has one today, of the same id
+    int32_t is_prefill; // 1: tokens of the prompt, or those that are computed again; 0: the newest
+    int32_t is_admitted; // 1: it waited before this step, new or preempted
+    uint32_t num_prompt_tokens;
+    uint32_t first_position, num_tokens;
+    const int32_t *token_ids; // [num_tokens]; -1: an abort came before the id was known
+    const uint32_t *block_table; // [num_blocks] of positions [0, first_position + num_tokens)
+    uint32_t num_blocks;
+    uint32_t num_hit_blocks; // the first so many of an admitted one were in the prefix cache
+    // Generated from its last token; -1: none, for the prompt goes on, or the request was aborted or
+    // had ended (while steps overlap, a step may run for a request that the one before ends).
+    int32_t output_token_id;
+    enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: the request goes on
+};
+
+// What happens to a block of the KV cache.
+enum nvllm_block_change {
+    NVLLM_BLOCK_TAKEN = 1, // it was free and is filled anew; what was cached in it is lost
+    NVLLM_BLOCK_HIT = 2, // a request that was admitted found it in the prefix cache
+    NVLLM_BLOCK_SHARED = 4, // given to a request in place of its own block with the same tokens
+    NVLLM_BLOCK_CACHED = 8, // it is full: the prefix cache has it from now on
+    NVLLM_BLOCK_LEFT = 16, // a request let go of it: it ended, was preempted, or shares another
+};
+
+struct nvllm_step_block {
+    uint32_t block_id;
+    uint32_t changes; // since the last call: a sum of enum nvllm_block_change
+    // Now:
+    uint32_t num_holders; // requests whose tables have it: 0 it is free, from 2 on it is shared
+    const int32_t *token_ids; // [block_size] where the prefix cache has it; else NULL
+};
+
+// Seconds of CLOCK_MONOTONIC, in this order. While steps overlap, the next step is scheduled and
+// launched between launch_end and wait_begin. Without a step all are the time of the call.
+struct nvllm_step_times {
+    double schedule_begin; // what is to run is chosen, its batch is made
+    double launch_begin; // a CPU computes, a GPU is told what to compute
+    double
+        sample_begin; // the last part of the launch: sampling; launch_end where it has no own part
+    double launch_end;
+    double wait_begin; // for the results
+    double output_begin; // they are there: ids become text and events
+    double output_end;
+};
+
+// What one step did. Everything is borrowed and valid during the callback only.
+struct nvllm_step_trace {
+    uint64_t
+        step; // number since the engine was created, from 1; 0: no step, requests ended without
+    struct nvllm_step_times times;
+    const struct nvllm_step_item *items; // [num_items] in the order of the batch
+    uint32_t num_items;
+    uint32_t num_prefill_tokens, num_decode_tokens; // sums over the items
+    const uint64_t
+        *preempted; // [num_preempted] sequence ids: they lost their blocks and wait again
+    uint32_t num_preempted;
+    // The rest is the engine at the time of the call. While steps overlap, the next one is scheduled
+    // by then, and its blocks are taken.
+    const struct nvllm_step_block
+        *blocks; // [num_blocks] each that changed since the last call, once;
+    // in the first call each that is held or cached
+    uint32_t num_blocks;
+    // Since the last call: how often a free block became held, and a held one free. The blocks in use
+    // changed by the difference.
+    uint32_t num_blocks_taken, num_blocks_freed;
+    uint32_t num_running, num_waiting; // sequences; those not yet taken in do not count
+    // Of the KV cache: blocks that are held, that are free but cached, and that are free.
+    uint32_t num_kv_blocks_used, num_kv_blocks_cached, num_kv_blocks_free;
+    uint32_t num_kv_blocks; // the sum of these three
+    uint32_t block_size; // tokens
+};
+
+// Called on the engine's thread from nvllm_engine_step, _wait, _generate or _destroy: once for each
+// step, when its results are there and its events are delivered, and once where requests ended
+// without a step (aborts). What an event's callback may do, this one may.
+typedef void (*nvllm_step_fn)(const struct nvllm_step_trace *trace, void *user_data);
+
+// From now on every step is told to on_step; NULL: to nobody, which costs a step nothing. The thread
+// that drives the engine may call this between two steps, at any time; all memory is allocated here.
+// NVLLM_ERR_INVALID: as step's. NVLLM_ERR_NOMEM: who observed before goes on.
+NVLLM_API enum nvllm_status nvllm_engine_observe(struct nvllm_engine *engine, nvllm_step_fn on_step,
+                                                 void *user_data, struct nvllm_error *error);
+
+// An observer that writes steps to a file as Chrome trace events (JSON), for ui.perfetto.dev and
+// programs. Memory does not grow with the number of steps.
+struct nvllm_trace_file;
+
+// `path` "-" is standard output. The old content of a file is dropped at the first step, or at close.
+NVLLM_API enum nvllm_status nvllm_trace_file_open(struct nvllm_trace_file **out, const char *path,
+                                                  struct nvllm_error *error);
+// An nvllm_step_fn whose user_data is the file. What cannot be written is reported at close; steps
+// after that are left out.
+NVLLM_API void nvllm_trace_file_step(const struct nvllm_step_trace *trace, void *file);
+// Completes the JSON, closes and frees. NULL is fine. NVLLM_ERR_IO: the file lacks steps.
+NVLLM_API enum nvllm_status nvllm_trace_file_close(struct nvllm_trace_file *file,
+                                                   struct nvllm_error *error);
+// Closes and frees. A file that got no step keeps its old content. NULL is fine.
+NVLLM_API void nvllm_trace_file_abandon(struct nvllm_trace_file *file);
 
 // What the engine would do with these options, without loading weights: architecture, shapes,
 // parameters, memory plan. *json is the caller's (nvllm_free).

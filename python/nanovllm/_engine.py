@@ -48,11 +48,13 @@ class Request:
 
     __slots__ = (
         "cached",
+        "decode_flags",
         "error",
         "finish_reason",
         "id",
         "is_aborted",
         "is_queued",
+        "keeps_stop_token",
         "key",
         "logprobs",
         "num_tokens",
@@ -77,6 +79,8 @@ class Request:
         self.id = 0  # until it is added
         self.key = 0  # what its events are known by, which may come before the id
         self.wants_text = wants_text
+        self.decode_flags = 0  # of the text
+        self.keeps_stop_token = True  # its text is part of the text
         self.is_queued = is_queued  # it goes to Engine.queue
         self.is_aborted = False  # by us
         self.wants_events = False  # of every token; else of its end alone
@@ -157,17 +161,18 @@ class _Sink:
         if request.pieces is not None and event.stop_string:
             request.text = b"".join(request.pieces).decode("utf-8", "replace")
         elif self.tokenizer:
-            request.text = self._decode(event.token_ids, count)
+            count -= event.stop_token_id >= 0 and not request.keeps_stop_token
+            request.text = self._decode(event.token_ids, count, request.decode_flags)
         request.pieces = None
 
-    def _decode(self, ids: Any, count: int) -> str:
-        """All of the output's text, as tokenizer.decode(token_ids) has it."""
+    def _decode(self, ids: Any, count: int, flags: int) -> str:
+        """The text of these ids, as tokenizer.decode has it."""
         text, size, error = ctypes.c_void_p(), ctypes.c_size_t(), _structs.Error()
         status = self.lib.nvllm_tokenizer_decode(
             self.tokenizer,
             ids,
             count,
-            _structs.DECODE_SKIP_UNKNOWN,
+            flags,
             ctypes.byref(text),
             ctypes.byref(size),
             ctypes.byref(error),
@@ -321,7 +326,7 @@ class Engine:
         prompt.fill(struct)
         struct.sampling = ctypes.pointer(sampling.struct)
         struct.on_event = self.handle.callback
-        struct.keep_special_tokens = 1
+        self._choose_text(struct, sampling.struct, request)
         struct.interrupt = ctypes.pointer(QUESTION)
         if request.wants_text and sampling.struct.num_stop:
             request.pieces = []
@@ -344,6 +349,21 @@ class Engine:
             self.handle.pointer, request.id
         ):
             self.wake()  # its end came before its id: whoever waits looks whether it was lost
+
+    def _choose_text(
+        self,
+        struct: _structs.RequestStruct,
+        sampling: _structs.SamplingStruct,
+        request: Request,
+    ) -> None:
+        """The text with special tokens is that of all token_ids, as nano-vllm's."""
+        struct.keep_stop_token = int(not sampling.skip_special_tokens)
+        request.keeps_stop_token = bool(
+            struct.keep_stop_token or sampling.include_stop_str_in_output
+        )
+        request.decode_flags = _structs.DECODE_SKIP_UNKNOWN
+        if sampling.skip_special_tokens:
+            request.decode_flags |= _structs.DECODE_SKIP_SPECIAL
 
     def _submit(self, struct: _structs.RequestStruct, request: Request) -> None:
         request_id, error = ctypes.c_uint64(), _structs.Error()

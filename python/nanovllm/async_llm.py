@@ -127,7 +127,7 @@ class _Worker:
     # ---- the submitter's thread ----
 
     def _submit(self, stream: Stream, prompt: NativePrompt, params: SamplingParams) -> None:
-        sampling = params.native()
+        sampling = params.native(prompt.is_chat())
         try:
             for index in range(params.n):
                 seed = params.seed_of(index)
@@ -271,7 +271,7 @@ class AsyncLLM(Unique):
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        """Answers one chat, as LLM.chat does, in the chunks of generate."""
+        """Answers one chat, as LLM.chat does, without special tokens, in the chunks of generate."""
         prompt = native_chat(
             messages,
             add_generation_prompt=add_generation_prompt,

@@ -73,7 +73,8 @@ class LLM(Unique):
 
         The dict has
             "text": str, what tokenizer.decode(token_ids) gives: special tokens, the EOS token at
-                the end too. A stop string and what follows it is left out. "" without a tokenizer
+                the end too, unless skip_special_tokens is true. A stop string and what follows it
+                is left out, unless include_stop_str_in_output is. "" without a tokenizer
             "token_ids": list[int], the generated tokens, the one that ended them included
             "finish_reason": "stop" (EOS, a stop token or string) or "length" (max_tokens or
                 max_model_len)
@@ -115,7 +116,8 @@ class LLM(Unique):
         tools, documents: as transformers takes them.
         chat_template_kwargs: further variables of the template, {"enable_thinking": False} say.
 
-        Everything else is as in generate.
+        Everything else is as in generate, but special tokens are no part of the text, unless
+        skip_special_tokens is False.
         """
         chats = native_chats(
             messages,
@@ -137,7 +139,7 @@ class LLM(Unique):
             raise InvalidArgumentError(f"n is {params.n}, but add_request wants 1")
         ready = native(prompt)
         request = Request(is_queued=True, on_end=self._engine.queue.take_end)
-        sampling = params.native()
+        sampling = params.native(ready.is_chat())
         try:
             with using(self._engine):
                 self._engine.add(ready, sampling, request)
@@ -295,7 +297,7 @@ class _Run:
             for index, (prompt, one) in enumerate(zip(prompts, params)):
                 interrupt.deliver()
                 if id(one) not in natives:
-                    natives[id(one)] = one.native()
+                    natives[id(one)] = one.native(prompt.is_chat())
                 self._add_one(index, prompt, one, natives[id(one)], interrupt)
         finally:
             for sampling in natives.values():

@@ -44,13 +44,26 @@ class SamplingParams:
     seed: int | None = None
     """Makes the request repeatable. None: from the LLM's seed and the request's number."""
     stop: str | Sequence[str] | None = None
-    """Text that ends the output and is left out of it; at most 16 strings."""
+    """Text that ends the output; at most 16 strings."""
     stop_token_ids: Sequence[int] | None = None
-    """Tokens that end the output, beside EOS; the last of token_ids then, and in the text."""
+    """Tokens that end the output, beside EOS; the last of token_ids then."""
     logit_bias: Mapping[int, float] | None = None
     """Token id -> what is added to its logit, -100 to 100; -inf bans the token."""
+    allowed_token_ids: Sequence[int] | None = None
+    """Tokens of which alone the output is made, EOS too."""
+    bad_words: str | Sequence[str] | None = None
+    """Words that are not generated, as the tokens that each has alone and behind a space."""
     logprobs: int | None = None
     """Log-probabilities of each token and of this many likeliest ones, 0 to 20; None: none."""
+    min_tokens: int = 0
+    """The first so many tokens are no EOS or stop token, and are not looked at for stop strings."""
+    skip_special_tokens: bool | None = None
+    """Leave special tokens out of the text. None: False in generate, as nano-vllm; True in chat."""
+    include_stop_str_in_output: bool = False
+    """The text ends with what ended it: the stop string, or the EOS or stop token. Without
+    skip_special_tokens it has EOS and stop tokens in any case."""
+    priority: int = 0
+    """Requests with a lower one run first and are preempted last; equal ones by arrival."""
     n: int = 1
     """Completions per prompt, 1 to 1024. The one with index i has the seed `seed + i`."""
 
@@ -72,8 +85,11 @@ class SamplingParams:
                 NativeSampling({name: value}).close()
         object.__setattr__(self, name, value)
 
-    def native(self) -> NativeSampling:
-        """These parameters as the library's struct, to be closed."""
+    def native(self, skip_special: bool) -> NativeSampling:
+        """These parameters as the library's struct, to be closed.
+
+        skip_special: what skip_special_tokens is, where it is None.
+        """
         native = NativeSampling({})
         try:
             for name, value in vars(self).items():
@@ -83,6 +99,8 @@ class SamplingParams:
                         setattr(native.struct, name, value)
                     else:
                         native.set(name, value)
+            if self.skip_special_tokens is None:
+                native.struct.skip_special_tokens = skip_special
         except BaseException:
             native.close()
             raise

@@ -9,6 +9,7 @@
 #include "api/convert.h"
 #include "base/compiler.h"
 #include "base/file.h"
+#include "base/model_folder.h"
 #include "engine/engine_plan.h"
 #include "engine/llm_engine.h"
 #include "engine/params.h"
@@ -42,6 +43,10 @@ size_t nvllm_struct_size(const char *name) {
         {"nvllm_request", sizeof(struct nvllm_request)},
         {"nvllm_result", sizeof(struct nvllm_result)},
         {"nvllm_stats", sizeof(struct nvllm_stats)},
+        {"nvllm_step_item", sizeof(struct nvllm_step_item)},
+        {"nvllm_step_block", sizeof(struct nvllm_step_block)},
+        {"nvllm_step_times", sizeof(struct nvllm_step_times)},
+        {"nvllm_step_trace", sizeof(struct nvllm_step_trace)},
     };
     for (size_t i = 0; name && i < ARRAY_LEN(structs); i++) {
         if (strcmp(structs[i].name, name) == 0) return structs[i].size;
@@ -120,6 +125,12 @@ enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char 
     if (!status && file_is_folder(model)) {
         status = file_join(path, sizeof path, model, "tokenizer.json", &err);
         model = path;
+    } else if (!status) {
+        bool present = false;
+        status = file_is_present(model, &present, &err);
+        if (!status && (!present || model_folder_is_other_format(model))) {
+            status = model_folder_check(model, &err);
+        }
     }
     struct tokenizer *tokenizer = NULL;
     if (!status) status = tokenizer_open(&tokenizer, model, &err);
@@ -283,6 +294,16 @@ enum nvllm_status nvllm_engine_wait(struct nvllm_engine *engine, double seconds,
     return api_error(error, status, &err);
 }
 
+enum nvllm_status nvllm_engine_observe(struct nvllm_engine *engine, nvllm_step_fn on_step,
+                                       void *user_data, struct nvllm_error *error) {
+    struct err err = {0};
+    enum status status = llm_engine_enter(engine_of(engine), &err);
+    if (status) return api_error(error, status, &err);
+    status = llm_engine_observe(engine_of(engine), on_step, user_data, &err);
+    llm_engine_leave(engine_of(engine));
+    return api_error(error, status, &err);
+}
+
 void nvllm_engine_drain(struct nvllm_engine *engine) {
     llm_engine_drain(engine_of(engine));
 }
@@ -326,7 +347,7 @@ enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char
     struct engine_plan plan = {0};
     *json = NULL;
     enum status status = read_options(&full, options, &err);
-    if (!status) status = engine_plan_make(&plan, &full, &err);
+    if (!status) status = engine_plan_make(&plan, &full, 0, &err);
     if (!status) status = engine_plan_json(&plan, json, &err);
     engine_plan_fini(&plan);
     return api_error(error, status, &err);

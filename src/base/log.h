@@ -1,4 +1,4 @@
-/* One line to stderr, "nanovllm: <level>: <text>", for what a person should know and nobody asked.
+/* One line to stderr, "nanovllm: <level>: <text>", for facts that the user should know unasked.
  * The level is the program's only mutable global. A library never logs errors: it returns them. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H

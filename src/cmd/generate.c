@@ -11,6 +11,7 @@
 #include "cmd/generate_run.h"
 #include "cmd/interrupt.h"
 #include "cmd/stats_json.h"
+#include "cmd/trace.h"
 
 struct generate {
     struct nvllm_engine_options engine_options;
@@ -21,6 +22,7 @@ struct generate {
     struct request_defaults defaults;
     struct prompt_source source;
     struct output_file results, stats_file;
+    struct trace trace;
     int32_t times;
     struct progress progress;
     struct nvllm_engine *engine;
@@ -28,12 +30,16 @@ struct generate {
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL,
+         "a PROMPT; may be given several times, among others"},
         {"input", NVLLM_PARAM_STRING, offsetof(struct generate, input), 0, 0, NULL,
          "read requests from a JSONL file, one object per line; - is standard input"},
         {"output", NVLLM_PARAM_STRING, offsetof(struct generate, output), 0, 0, NULL,
          "write results to a JSONL file, one object per line in input order; - is standard output"},
         {"stats", NVLLM_PARAM_STRING, offsetof(struct generate, stats), 0, 0, NULL,
          "write the engine's counters to a JSON file at the end; - is standard output"},
+        {"trace", NVLLM_PARAM_STRING, offsetof(struct generate, trace.path), 0, 0, NULL,
+         TRACE_HELP},
         {"times", NVLLM_PARAM_BOOL, offsetof(struct generate, times), 0, 1, NULL,
          "add each request's times to its line of --output; default false"},
     };
@@ -86,8 +92,8 @@ static const char epilogue[] =
     "error where there is one. --times adds times, {\"first_scheduled\", \"first_token\",\n"
     "\"last_token\"} in seconds after the request's arrival. Log-probabilities are\n"
     "of the model's own distribution, before temperature, penalties and biases. The\n"
-    "id of a token that stopped a request is the last of token_ids; its text is left\n"
-    "out. The prompt_token_ids of a refused request are empty.\n"
+    "id of a token that stopped a request is the last of token_ids. The\n"
+    "prompt_token_ids of a refused request are empty.\n"
     "\n"
     "Ctrl-C stops the run: what is done is written, unfinished requests end with\n"
     "\"abort\". A second Ctrl-C ends the process at once.\n"
@@ -127,13 +133,14 @@ static enum status open_files(struct generate *g, struct err *err) {
         {"--chat-template", options->chat_template, false},
         {"--output", output, true},
         {"--stats", g->stats, true},
+        {"--trace", g->trace.path, true},
     };
     enum status status = file_uses_check(uses, ARRAY_LEN(uses), err);
     if (!status) status = file_uses_spare_model(output, options->model, err);
     if (!status && g->stats) status = file_uses_spare_model(g->stats, options->model, err);
     if (!status) status = output_file_open(&g->results, output, err);
     if (!status && g->stats) status = output_file_open(&g->stats_file, g->stats, err);
-    return status;
+    return status ? status : trace_open(&g->trace, options->model, err);
 }
 
 static enum status write_stats(struct generate *g, const struct generate_run *run, double seconds,
@@ -152,6 +159,22 @@ static enum status write_stats(struct generate *g, const struct generate_run *ru
     return status;
 }
 
+// Text does not show whether it was cut; a result line does.
+static void note_cut(const struct generate_run *run) {
+    if (run->format == GENERATE_JSONL || !run->num_cut) return;
+    if (run->num_requests > 1) {
+        cli_note("%llu of %llu completions were cut at max_tokens%s",
+                 (unsigned long long)run->num_cut, (unsigned long long)run->num_requests,
+                 run->num_context_full ? " or the context's end" : "");
+    } else if (run->num_context_full) {
+        cli_note("cut after %llu tokens: prompt and output fill the context (--max-model-len)",
+                 (unsigned long long)run->num_cut_tokens);
+    } else {
+        cli_note("cut after %llu tokens; --max-tokens N allows more",
+                 (unsigned long long)run->num_cut_tokens);
+    }
+}
+
 // One sentence for a run that went through but not as asked.
 static int report(const struct generate_run *run) {
     if (run->interrupted) {
@@ -159,6 +182,7 @@ static int report(const struct generate_run *run) {
                          (unsigned long long)run->num_finished,
                          (unsigned long long)run->num_aborted);
     }
+    note_cut(run);
     if (!run->num_refused) return CLI_OK;
     if (run->num_requests == 1) return cli_error("%s", run->last_refusal);
     return cli_error("%llu of %llu requests were refused, the last one because: %s",
@@ -180,16 +204,19 @@ static int run_requests(struct generate *g, bool only_one) {
         .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
     };
     bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
-    progress_init(&g->progress, !stream_on_terminal, g->source.total);
+    progress_init(&g->progress, "Generating", !stream_on_terminal, g->source.total);
     interrupt_install();
     double start = clock_seconds();
     struct err err = {0};
-    enum status status = generate_run_execute(&run, &err);
+    enum status status = trace_begin(&g->trace, g->engine, &err);
+    if (!status) status = generate_run_execute(&run, &err);
     if (!status) status = write_stats(g, &run, clock_seconds() - start, &err);
     struct err close_err = {0};
     enum status close_status = output_file_close(&g->results, &close_err);
     if (!status && (status = close_status)) err = close_err;
     close_status = output_file_close(&g->stats_file, &close_err);
+    if (!status && (status = close_status)) err = close_err;
+    close_status = trace_close(&g->trace, g->engine, &close_err);
     if (!status && (status = close_status)) err = close_err;
     return status ? cli_error("%s", err.message) : report(&run);
 }
@@ -271,6 +298,7 @@ int cmd_generate(int argc, char **argv) {
     int exit_code;
     if (cli_parse(&options, argc, argv, &exit_code)) exit_code = generate(&g, &options);
     nvllm_engine_destroy(g.engine);
+    trace_abandon(&g.trace);
     prompt_source_close(&g.source);
     output_file_abandon(&g.results);
     output_file_abandon(&g.stats_file);

@@ -61,6 +61,15 @@ static void take_error(struct generate_run *run, struct generate_task *task, con
     if (!result->error) fail(run, err_nomem(&err, "result"), &err);
 }
 
+static void count_cut(struct generate_run *run, const struct nvllm_event *event) {
+    struct nvllm_stats stats = {.struct_size = sizeof stats};
+    nvllm_engine_stats(run->engine, &stats);
+    run->num_cut++;
+    run->num_cut_tokens = event->num_generated_tokens;
+    size_t num_tokens = event->num_prompt_tokens + event->num_generated_tokens;
+    if (num_tokens >= stats.max_model_len) run->num_context_full++;
+}
+
 static enum status take_end(struct generate_run *run, struct generate_task *task,
                             const struct nvllm_event *event, struct err *err) {
     struct result *result = &task->result;
@@ -75,6 +84,7 @@ static enum status take_end(struct generate_run *run, struct generate_task *task
     } else if (event->finish_reason != NVLLM_FINISH_ERROR) {
         run->num_finished++;
     }
+    if (event->finish_reason == NVLLM_FINISH_LENGTH) count_cut(run, event);
     size_t bytes = event->num_generated_tokens * sizeof *result->token_ids;
     result->token_ids = copy_bytes(event->token_ids, bytes);
     if (!result->token_ids) return err_nomem(err, "result");

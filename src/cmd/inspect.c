@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/output_file.h"
 #include "cmd/cli.h"
 #include "cmd/model_info.h"
-#include "cmd/output_file.h"
 
 struct inspect {
     struct nvllm_engine_options engine_options;

@@ -65,6 +65,14 @@ void block_manager_fini(struct block_manager *manager) {
     *manager = (struct block_manager){0};
 }
 
+void block_manager_observe(struct block_manager *manager, struct block_changes *changes) {
+    manager->changes = changes;
+    for (uint32_t id = 0; changes && id < manager->num_blocks; id++) {
+        const struct block *block = &manager->blocks[id];
+        if (block->ref_count || block->serial) block_changes_add(changes, id, 0);
+    }
+}
+
 static void free_list_insert(struct block_manager *manager, uint32_t id, uint32_t prev,
                              uint32_t next) {
     struct block *blocks = manager->blocks;
@@ -73,6 +81,7 @@ static void free_list_insert(struct block_manager *manager, uint32_t id, uint32_
     *(prev == BLOCK_NONE ? &manager->free_head : &blocks[prev].next) = id;
     *(next == BLOCK_NONE ? &manager->free_tail : &blocks[next].prev) = id;
     manager->num_free++;
+    manager->num_free_cached += blocks[id].serial != 0;
 }
 
 static void free_list_remove(struct block_manager *manager, uint32_t id) {
@@ -82,6 +91,7 @@ static void free_list_remove(struct block_manager *manager, uint32_t id) {
     *(next == BLOCK_NONE ? &manager->free_tail : &blocks[next].prev) = prev;
     blocks[id].prev = blocks[id].next = BLOCK_NONE;
     manager->num_free--;
+    manager->num_free_cached -= blocks[id].serial != 0;
     uint32_t num_used = manager->num_blocks - manager->num_free;
     if (num_used > manager->stats.num_used_peak) manager->stats.num_used_peak = num_used;
 }
@@ -103,19 +113,34 @@ static uint32_t block_allocate(struct block_manager *manager) {
     free_list_remove(manager, id);
     if (manager->blocks[id].serial) block_unpublish(manager, id);
     manager->blocks[id].ref_count = 1;
+    if (manager->changes) {
+        block_changes_add(manager->changes, id, BLOCK_TAKEN);
+        manager->changes->num_taken++;
+    }
     return id;
 }
 
-static void block_hold(struct block_manager *manager, uint32_t id) {
-    if (manager->blocks[id].ref_count == 0) free_list_remove(manager, id);
+// `why`: BLOCK_HIT or BLOCK_SHARED.
+static void block_hold(struct block_manager *manager, uint32_t id, uint8_t why) {
+    bool was_free = manager->blocks[id].ref_count == 0;
+    if (was_free) free_list_remove(manager, id);
     manager->blocks[id].ref_count++;
+    if (manager->changes) {
+        block_changes_add(manager->changes, id, why);
+        manager->changes->num_taken += was_free;
+    }
 }
 
 // A block that nobody can find again is the next to be used, before any cached one.
 static void block_drop(struct block_manager *manager, uint32_t id) {
     struct block *block = &manager->blocks[id];
     CHECK(block->ref_count > 0, "block %u is free already", id);
-    if (--block->ref_count > 0) return;
+    block->ref_count--;
+    if (manager->changes) {
+        block_changes_add(manager->changes, id, BLOCK_LEFT);
+        manager->changes->num_freed += block->ref_count == 0;
+    }
+    if (block->ref_count > 0) return;
     if (block->serial) {
         free_list_insert(manager, id, manager->free_tail, BLOCK_NONE);
     } else {
@@ -197,7 +222,8 @@ uint32_t block_manager_num_taken(const struct block_manager *manager, const stru
 
 void block_manager_admit(struct block_manager *manager, struct sequence *seq) {
     CHECK(seq->num_blocks == 0, "sequence %" PRIu64 " holds blocks", seq->id);
-    for (uint32_t i = 0; i < seq->num_matched; i++) block_hold(manager, seq->block_table[i]);
+    for (uint32_t i = 0; i < seq->num_matched; i++)
+        block_hold(manager, seq->block_table[i], BLOCK_HIT);
     manager->stats.num_hits += seq->num_matched;
     seq->num_blocks = seq->num_matched;
     seq->num_published = seq->num_matched;
@@ -230,7 +256,7 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
                 manager->stats.num_collisions++;
                 return;
             }
-            block_hold(manager, cached);
+            block_hold(manager, cached, BLOCK_SHARED);
             block_drop(manager, id);
             seq->block_table[i] = cached;
             manager->stats.num_duplicates++;
@@ -245,6 +271,7 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
             memcpy(manager->tokens + id * block_size, seq->token_ids + i * block_size,
                    block_size * sizeof *seq->token_ids);
             u64map_put(&manager->published, hash, id);
+            if (manager->changes) block_changes_add(manager->changes, id, BLOCK_CACHED);
         }
         seq->num_published = i + 1;
     }

@@ -23,6 +23,7 @@
 
 #include "base/err.h"
 #include "base/map.h"
+#include "engine/block_changes.h"
 #include "engine/sequence.h"
 
 #define BLOCK_NONE UINT32_MAX
@@ -57,6 +58,8 @@ struct block_manager {
     struct u64map published; // chain hash -> block id
     uint32_t free_head, free_tail;
     uint32_t num_free;
+    uint32_t num_free_cached; // of the free ones: published, so that they can be found again
+    struct block_changes *changes; // borrowed; NULL: nobody wants to know them
     struct block_manager_stats stats;
 };
 
@@ -65,6 +68,9 @@ MUST_USE enum status block_manager_init(struct block_manager *manager, uint32_t 
                                         uint32_t block_size, bool enable_prefix_caching,
                                         uint64_t hash_seed, struct err *err);
 void block_manager_fini(struct block_manager *manager); // all-zero is fine
+// From now on changes go to `changes`, which begin with every block that is held or published. NULL:
+// to nobody.
+void block_manager_observe(struct block_manager *manager, struct block_changes *changes);
 
 // Blocks that num_tokens tokens fill or begin.
 static inline uint32_t block_manager_blocks_for(const struct block_manager *manager,
@@ -73,11 +79,13 @@ static inline uint32_t block_manager_blocks_for(const struct block_manager *mana
 }
 
 // Chain hash of the sequence's index-th block, all of whose tokens must be known. Computed once.
+// nano-vllm: compute_hash.
 uint64_t block_manager_hash(struct block_manager *manager, struct sequence *seq, uint32_t index);
 
 // Before admission, without holding anything:
 // Looks for the longest cached prefix of the known tokens, never all of them: the last token's
 // logits have to be computed. Result in seq->num_matched. Repeating it costs only what is new.
+// nano-vllm: can_allocate, with block_manager_num_taken.
 void block_manager_match(struct block_manager *manager, struct sequence *seq);
 // The first block that could be cached and is not; false: all that could be are. After match.
 bool block_manager_first_miss(struct block_manager *manager, struct sequence *seq, uint64_t *hash);
@@ -85,16 +93,17 @@ bool block_manager_first_miss(struct block_manager *manager, struct sequence *se
 // ones that nobody holds. After match; num_blocks >= num_matched.
 uint32_t block_manager_num_taken(const struct block_manager *manager, const struct sequence *seq,
                                  uint32_t num_blocks);
-// Holds the matched blocks; their tokens count as computed.
+// Holds the matched blocks; their tokens count as computed. nano-vllm: allocate, with
+// block_manager_grow.
 void block_manager_admit(struct block_manager *manager, struct sequence *seq);
 
 // Allocates until the table has room for num_tokens tokens; all or, when too few are free, nothing
-// (false).
+// (false). nano-vllm: can_append, may_append.
 MUST_USE bool block_manager_grow(struct block_manager *manager, struct sequence *seq,
                                  uint32_t num_tokens);
-// Publishes the full blocks among the computed tokens that are not yet.
+// Publishes the full blocks among the computed tokens that are not yet. nano-vllm: hash_blocks.
 void block_manager_publish(struct block_manager *manager, struct sequence *seq);
-// Gives all blocks back; nothing is computed any more.
+// Gives all blocks back; nothing is computed any more. nano-vllm: deallocate.
 void block_manager_release(struct block_manager *manager, struct sequence *seq);
 
 #endif

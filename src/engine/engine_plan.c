@@ -26,6 +26,22 @@ static enum quantization quantization_of(const char *name) {
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 static const double default_kv_gib_max = 4.0;
 
+// The ranks of one host share its cores. 0: all of them, for the one rank.
+static int threads_of_rank(const struct nvllm_engine_options *options) {
+    int world_size = options->tensor_parallel_size;
+    int threads = options->threads;
+    if (world_size == 1) return threads;
+    if (!threads) threads = cpu_count();
+    return threads > world_size ? threads / world_size : 1;
+}
+
+static enum status check_ranks(const struct engine_plan *plan, struct err *err) {
+    if (plan->world_size == 1 || plan->backend->peers) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "tensor_parallel_size is %u: the device %s runs a model alone", plan->world_size,
+                   plan->backend->name);
+}
+
 static enum status choose_backend(struct engine_plan *plan,
                                   const struct nvllm_engine_options *options, struct err *err) {
     char cache_path[FILE_PATH_MAX] = "";
@@ -37,7 +53,7 @@ static enum status choose_backend(struct engine_plan *plan,
     const struct backend_options backend_options = {
         .device = options->device,
         .cpu_isa = options->cpu_isa,
-        .threads = options->threads,
+        .threads = threads_of_rank(options),
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
         .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
@@ -128,6 +144,7 @@ static uint64_t most_blocks(const struct engine_plan *plan) {
     return (uint64_t)INT32_MAX / plan->scheduler.block_size;
 }
 
+// nano-vllm: allocate_kv_cache.
 static enum status choose_kv_cache(struct engine_plan *plan,
                                    const struct nvllm_engine_options *options, struct err *err) {
     uint32_t block_size = plan->scheduler.block_size;
@@ -210,7 +227,7 @@ enum status engine_plan_check_memory(const struct engine_plan *plan, struct err 
 
 // Memory that this process may take: of a device its share, as far as others have not taken it.
 static enum status find_memory(struct engine_plan *plan, double utilization, struct err *err) {
-    plan->memory_available_bytes = cpu_memory_available_bytes();
+    plan->memory_available_bytes = cpu_memory_available_bytes() / plan->world_size;
     if (!plan->backend->queue) return OK;
     size_t left = 0, total = 0;
     enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
@@ -221,7 +238,7 @@ static enum status find_memory(struct engine_plan *plan, double utilization, str
 }
 
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
-                             struct err *err) {
+                             uint32_t rank, struct err *err) {
     *plan = (struct engine_plan){0};
     enum status status = model_config_load(&plan->config, &plan->generation, options->model, err);
     if (status) goto fail;
@@ -229,9 +246,12 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
         status = err_prefix(err, status, "%s/config.json", options->model);
         goto fail;
     }
-    const struct comm comm = comm_single();
-    if ((status = decoder_shape_of(&plan->shape, &plan->config, &comm, err))) goto fail;
+    plan->rank = rank;
+    plan->world_size = (uint32_t)options->tensor_parallel_size;
+    status = decoder_shape_of(&plan->shape, &plan->config, rank, plan->world_size, err);
+    if (status) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;
+    if ((status = check_ranks(plan, err))) goto fail;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
     // prefill-first may admit what it just preempted in the same step, whose last token would have
@@ -258,6 +278,13 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
 fail:
     engine_plan_fini(plan);
     return status;
+}
+
+enum status engine_plan_open_weights(const struct engine_plan *plan,
+                                     const struct nvllm_engine_options *options,
+                                     struct weights **out, struct err *err) {
+    return plan->dummy_weights ? weights_open_dummy(out, err)
+                               : weights_open(out, options->model, err);
 }
 
 void engine_plan_fini(struct engine_plan *plan) {

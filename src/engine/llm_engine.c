@@ -65,18 +65,36 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
     return (struct interrupt){.is_wanted = given->is_wanted, .user_data = given->user_data};
 }
 
+// What ends the load of the weights early.
+struct load_end {
+    struct rank_group *ranks; // NULL: none
+    struct interrupt interrupt; // the caller's
+};
+
+static int is_load_to_end(void *user_data) {
+    const struct load_end *ends = user_data;
+    if (ends->ranks && rank_group_check(ends->ranks, NULL)) return 1;
+    return interrupt_check(&ends->interrupt, NULL) != OK;
+}
+
 static enum status load_weights(struct llm_engine *engine,
                                 const struct nvllm_engine_options *options, struct err *err) {
     struct weights *weights = NULL;
-    enum status status = engine->plan.dummy_weights ? weights_open_dummy(&weights, err)
-                                                    : weights_open(&weights, options->model, err);
+    enum status status = engine_plan_open_weights(&engine->plan, options, &weights, err);
     if (status) return status;
-    const struct interrupt interrupt = llm_engine_interrupt(options->interrupt);
+    struct load_end ends = {engine->ranks, llm_engine_interrupt(options->interrupt)};
+    const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = &ends};
     struct model_runner_options runner = engine->plan.runner;
     runner.decoder.interrupt = &interrupt;
+    if (engine->ranks) {
+        runner.decoder.comm = rank_group_comm(engine->ranks);
+        runner.shared_results = rank_group_results(engine->ranks);
+    }
     status = model_runner_create(&engine->runner, &runner, weights, err);
     weights_close(weights);
-    return status;
+    // A lost rank ended the load, and is the reason.
+    enum status lost = status && engine->ranks ? rank_group_check(engine->ranks, err) : OK;
+    return lost ? lost : status;
 }
 
 static enum status create_scheduler(struct llm_engine *engine, struct err *err) {
@@ -95,9 +113,10 @@ static enum status create_flights(struct llm_engine *engine, struct err *err) {
         flight->slot = i;
         status = schedule_init(&flight->schedule, config.max_num_seqs, err);
         if (status) return status;
+        void *block = engine->ranks ? rank_group_batch(engine->ranks, i) : NULL;
         status =
             batch_init(&flight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
-                       engine->plan.config.vocab_size, err);
+                       engine->plan.config.vocab_size, block, err);
         if (status) return status;
     }
     return OK;
@@ -167,8 +186,13 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         status = err_nomem(err, "engine");
         goto fail;
     }
-    if ((status = engine_plan_make(&engine->plan, options, err))) goto fail;
+    if ((status = engine_plan_make(&engine->plan, options, 0, err))) goto fail;
     if ((status = engine_plan_check_memory(&engine->plan, err))) goto fail;
+    if (engine->plan.world_size > 1) {
+        const char *program = options->worker_program;
+        status = rank_group_start(&engine->ranks, &engine->plan, options, program, err);
+        if (status) goto fail;
+    }
     if ((status = open_chat_template(engine, options, err))) goto fail;
     if (!options->skip_tokenizer_init) {
         if ((status = start_tokenizer_load(load, options->model, err))) goto fail;
@@ -178,6 +202,7 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
     if (!status) status = tokenizer_status;
     if (status) goto fail;
+    if (engine->ranks && (status = rank_group_wait_ready(engine->ranks, err))) goto fail;
     if ((status = check_vocabulary(engine, err))) goto fail;
     if ((status = create_flights(engine, err))) goto fail;
     if ((status = warm_up(engine, err))) goto fail;
@@ -202,13 +227,16 @@ void llm_engine_destroy(struct llm_engine *engine) {
         // Until the device no longer reads what is freed below.
         if (engine->flights[i].is_launched) (void)!land(engine, &engine->flights[i], NULL);
     }
+    llm_engine_tell_ends(engine);
     inbox_fini(&engine->inbox);
     count_slots_fini(&engine->count_slots);
     scheduler_destroy(engine->scheduler);
+    step_observer_fini(&engine->observer);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         batch_fini(&engine->flights[i].batch, engine->plan.backend);
         schedule_fini(&engine->flights[i].schedule);
     }
+    rank_group_stop(engine->ranks);
     model_runner_destroy(engine->runner);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
@@ -231,6 +259,10 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
         if (!is_wanted || request->counts_slot) continue;
         CHECK(!seq->has_pending_token, "request %llu", (unsigned long long)seq->id);
         count_slots_take(&engine->count_slots, request);
+        if (engine->ranks) {
+            rank_group_begin_counts(engine->ranks, request->counts_slot, seq->token_ids,
+                                    seq->num_prompt_tokens, seq->num_tokens);
+        }
         model_runner_begin_counts(engine->runner, request->counts_slot, seq->token_ids,
                                   seq->num_prompt_tokens, seq->num_tokens);
     }
@@ -260,12 +292,20 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
     }
     begin_counts(engine, schedule);
     batch_build(&flight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
-    engine->stats.schedule_seconds += clock_seconds() - start;
+    double launch_begin = clock_seconds();
+    engine->stats.schedule_seconds += launch_begin - start;
 
     struct model_runner_times times = {0};
+    if (engine->ranks) rank_group_launch(engine->ranks, flight->slot);
     enum status status =
         model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
+    if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
     if (status) return status;
+    double launch_end = clock_seconds();
+    flight->times = (struct nvllm_step_times){.schedule_begin = start,
+                                              .launch_begin = launch_begin,
+                                              .sample_begin = launch_end - times.sample_seconds,
+                                              .launch_end = launch_end};
     engine->stats.forward_seconds += times.forward_seconds;
     engine->stats.sample_seconds += times.sample_seconds;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
@@ -298,33 +338,50 @@ static void leave_flight(struct request *request) {
     if (request->has_ended && !request->num_flights) request_destroy(request);
 }
 
-// Waits for a step's results and hands them out.
+// Hands out a step's results. The observer's items are noted in the same go: what their requests come
+// to is known then.
+static void take_results(struct llm_engine *engine, struct flight *flight,
+                         const struct sample_result *results) {
+    const struct schedule *schedule = &flight->schedule;
+    const struct step step = batch_bind(flight->batch.header, flight->batch.header);
+    uint32_t row = 0;
+    if (engine->observer.on_step) step_observer_begin(&engine->observer);
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        struct request *request = item->seq->user;
+        int32_t token_id = -1;
+        if (item->needs_token && !request->has_ended) {
+            token_id =
+                llm_engine_take_token(engine, request, &results[row], flight->times.output_begin);
+        }
+        row += item->needs_token;
+        if (!engine->observer.on_step) continue;
+        step_observer_add(&engine->observer, schedule, &step, engine->plan.scheduler.block_size,
+                          token_id);
+    }
+}
+
+// Waits for a step's results and hands them out. nano-vllm: the second half of postprocess.
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
     const struct schedule *schedule = &flight->schedule;
+    struct nvllm_step_times *times = &flight->times;
     const struct sample_result *results = NULL;
-    struct model_runner_times times = {0};
     flight->is_launched = false;
-    enum status status = model_runner_wait(engine->runner, flight->slot, &results, &times, err);
-    engine->stats.forward_seconds += times.forward_seconds;
-    double start = clock_seconds();
+    times->wait_begin = clock_seconds();
+    enum status status = model_runner_wait(engine->runner, flight->slot, &results, err);
+    times->output_begin = clock_seconds();
+    engine->stats.forward_seconds += times->output_begin - times->wait_begin;
     if (!status) {
         // Not at the launch: rates are taken over the call that waited for the tokens.
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
+        take_results(engine, flight, results);
     }
-    uint32_t row = 0;
-    for (uint32_t i = 0; i < schedule->num_items; i++) {
-        const struct scheduled *item = &schedule->items[i];
-        struct request *request = item->seq->user;
-        uint32_t its_row = row;
-        row += item->needs_token;
-        if (!status && item->needs_token && !request->has_ended) {
-            llm_engine_take_token(engine, request, &results[its_row], start);
-        }
-        leave_flight(request);
-    }
-    engine->stats.output_seconds += clock_seconds() - start;
+    times->output_end = clock_seconds();
+    engine->stats.output_seconds += times->output_end - times->output_begin;
+    if (!status) llm_engine_tell(engine, flight);
+    for (uint32_t i = 0; i < schedule->num_items; i++) leave_flight(schedule->items[i].seq->user);
     return status;
 }
 
@@ -408,6 +465,7 @@ enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
         end_all(engine, NVLLM_FINISH_ERROR, why.message);
         err_set(err, status, "%s", why.message);
     }
+    llm_engine_tell_ends(engine);
     publish_stats(engine);
     return status;
 }
@@ -416,6 +474,7 @@ enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct er
     enum status status = check_alive(engine, err);
     if (status) return status;
     bool has_ended = take_in(engine);
+    llm_engine_tell_ends(engine);
     publish_stats(engine);
     if (!has_ended) inbox_wait(&engine->inbox, seconds);
     return OK;

@@ -23,13 +23,15 @@ MUST_USE enum status llm_engine_create(struct llm_engine **out,
                                        const struct nvllm_engine_options *options, struct err *err);
 void llm_engine_destroy(struct llm_engine *engine);
 
-// ---- the engine's thread: step and wait between enter and leave ----
+// ---- the engine's thread: step, wait and observe between enter and leave ----
 
 // ERR_INVALID: another thread is inside, or this one is in an event.
 MUST_USE enum status llm_engine_enter(struct llm_engine *engine, struct err *err);
 void llm_engine_leave(struct llm_engine *engine);
 MUST_USE enum status llm_engine_step(struct llm_engine *engine, struct err *err);
 MUST_USE enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct err *err);
+MUST_USE enum status llm_engine_observe(struct llm_engine *engine, nvllm_step_fn on_step,
+                                        void *user_data, struct err *err);
 
 // ---- any thread ----
 

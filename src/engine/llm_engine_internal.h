@@ -12,6 +12,8 @@
 #include "engine/engine_plan.h"
 #include "engine/inbox.h"
 #include "engine/llm_engine.h"
+#include "engine/ranks/rank_group.h"
+#include "engine/step_observer.h"
 
 // A step from its schedule until its results are taken. The requests of its schedule live until then,
 // also those that end meanwhile.
@@ -20,6 +22,7 @@ struct flight {
     uint32_t slot; // of the runner
     struct schedule schedule;
     struct batch batch;
+    struct nvllm_step_times times;
 };
 
 struct llm_engine {
@@ -34,11 +37,13 @@ struct llm_engine {
     struct inbox inbox;
     atomic_bool is_entered; // a thread is in a function of the engine's thread
 
+    struct rank_group *ranks; // NULL: the engine is one process
     struct model_runner *runner;
     struct scheduler *scheduler; // any thread may call scheduler_check
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
     uint32_t next_slot;
     struct count_slots count_slots;
+    struct step_observer observer;
     bool failed; // the device is gone: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
 };
@@ -54,14 +59,19 @@ void llm_engine_accept(struct llm_engine *engine, struct request *request);
 
 // One generated token of a request, pending until `now`: checked for its end, delivered. At its end
 // the request is freed, or marked where launched steps still point to it. A request that was aborted
-// stays as it is.
-void llm_engine_take_token(struct llm_engine *engine, struct request *request,
-                           const struct sample_result *result, double now);
+// stays as it is. Returns the token's id, -1: there is none.
+int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
+                              const struct sample_result *result, double now);
 // Ends a request without a token: delivers the event and frees or marks it. `error`: why, with
 // NVLLM_FINISH_ERROR; else NULL. One that was aborted meanwhile stays as it is.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
                             enum nvllm_finish_reason reason, const char *error);
 // The same for one that was taken from the inbox's aborted ones.
 void llm_engine_end_aborted(struct llm_engine *engine, struct request *request);
+
+// Tells the observer, where there is one, about a step that landed. NULL: requests ended without one.
+void llm_engine_tell(struct llm_engine *engine, const struct flight *flight);
+// The second of these, if requests ended since it was told last.
+void llm_engine_tell_ends(struct llm_engine *engine);
 
 #endif

@@ -1,5 +1,6 @@
-/* What follows a step: the end of requests and the events their owners see. */
+/* What follows a step: the end of requests, the events their owners see, and what an observer is told. */
 #include "base/check.h"
+#include "base/clock.h"
 #include "engine/llm_engine_internal.h"
 
 static struct nvllm_event event_of(const struct request *request) {
@@ -38,12 +39,15 @@ static void deliver(const struct request *request, const struct nvllm_event *eve
     request->on_event(event, request->user_data);
 }
 
-static void release(struct llm_engine *engine, struct request *request) {
+static void release(struct llm_engine *engine, struct request *request,
+                    enum nvllm_finish_reason reason) {
     bool was_scheduled = request->times.first_scheduled > 0;
     scheduler_finish(engine->scheduler, request->seq);
     count_slots_give_back(&engine->count_slots, request);
     inbox_remove(&engine->inbox, request, !was_scheduled);
     engine->stats.num_requests_finished++;
+    engine->observer.has_news = true;
+    request->finish_reason = reason;
     request->has_ended = true;
     if (!request->num_flights) request_destroy(request);
 }
@@ -57,7 +61,7 @@ static void end_one(struct llm_engine *engine, struct request *request,
     event.finish_reason = reason;
     event.error = error;
     deliver(request, &event);
-    release(engine, request);
+    release(engine, request, reason);
 }
 
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
@@ -79,8 +83,7 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
     return false;
 }
 
-// Why the request ends with this token, if it does, and the text that may be shown now. The text of
-// a stop token is not part of the output, as with vLLM, unless special tokens are kept.
+// Why the request ends with this token, if it does, and the text that may be shown now.
 static void judge_token(const struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
     struct buf *piece = &request->piece;
@@ -89,7 +92,7 @@ static void judge_token(const struct llm_engine *engine, struct request *request
         is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
     // Nobody sees the text of one that wants its end alone; its stop strings still need it.
     bool wants_text = !request->finish_event_only || request->text.num_stops;
-    bool has_text = wants_text && (!is_stop || request->text.keep_special);
+    bool has_text = wants_text && (!is_stop || request->keeps_stop_token);
     int stop = has_text ? output_text_push(&request->text, engine->tokenizer, token, piece) : -1;
     if (stop >= 0) {
         event->finish_reason = NVLLM_FINISH_STOP;
@@ -104,13 +107,13 @@ static void judge_token(const struct llm_engine *engine, struct request *request
     }
 }
 
-void llm_engine_take_token(struct llm_engine *engine, struct request *request,
-                           const struct sample_result *result, double now) {
-    if (atomic_load_explicit(&request->is_aborted, memory_order_relaxed)) return;
+int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
+                              const struct sample_result *result, double now) {
+    if (atomic_load_explicit(&request->is_aborted, memory_order_relaxed)) return -1;
     if (result->token_id < 0) { // broken weights, or logit_bias banned everything
         llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
                                "no token can be chosen: no logit is a number above -infinity");
-        return;
+        return -1;
     }
     scheduler_resolve_token(engine->scheduler, request->seq, result->token_id);
     engine->stats.num_generated_tokens++;
@@ -140,5 +143,38 @@ void llm_engine_take_token(struct llm_engine *engine, struct request *request,
         event.num_top = (size_t)num_top;
     }
     deliver(request, &event);
-    if (event.finish_reason) release(engine, request);
+    if (event.finish_reason) release(engine, request, event.finish_reason);
+    return result->token_id;
+}
+
+enum status llm_engine_observe(struct llm_engine *engine, nvllm_step_fn on_step, void *user_data,
+                               struct err *err) {
+    struct step_observer observer = {0};
+    if (on_step) {
+        enum status status =
+            step_observer_init(&observer, &engine->plan.scheduler, on_step, user_data, err);
+        if (status) return status;
+    }
+    step_observer_fini(&engine->observer);
+    engine->observer = observer;
+    scheduler_observe(engine->scheduler, on_step ? &engine->observer.changes : NULL);
+    return OK;
+}
+
+void llm_engine_tell(struct llm_engine *engine, const struct flight *flight) {
+    if (!engine->observer.on_step) return;
+    struct nvllm_step_trace trace = {0};
+    if (flight) {
+        trace.step = engine->stats.num_steps;
+        trace.times = flight->times;
+    } else {
+        double now = clock_seconds();
+        trace.times = (struct nvllm_step_times){now, now, now, now, now, now, now};
+    }
+    step_observer_tell(&engine->observer, flight ? &flight->schedule : NULL, engine->scheduler,
+                       &trace);
+}
+
+void llm_engine_tell_ends(struct llm_engine *engine) {
+    if (engine->observer.has_news) llm_engine_tell(engine, NULL);
 }

@@ -18,16 +18,23 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                                 const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                 struct err *err) {
     enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
-                                       engine->plan.config.vocab_size, err);
+                                       &engine->plan.config, engine->tokenizer, err);
     if (status) return status;
     const struct nvllm_sampling_params *params = &request->sampling.params;
     if (params->num_stop && !engine->tokenizer) {
         return err_set(err, ERR_INVALID,
                        "stop strings need the tokenizer, which skip_tokenizer_init left out");
     }
-    status = output_text_init(&request->text, engine->tokenizer, params->stop, params->num_stop,
-                              in->keep_special_tokens != 0, err);
+    const struct output_text_options text = {
+        .stops = params->stop,
+        .num_stops = params->num_stop,
+        .min_tokens = (uint32_t)params->min_tokens,
+        .skip_special = params->skip_special_tokens != 0,
+        .include_stop = params->include_stop_str_in_output != 0,
+    };
+    status = output_text_init(&request->text, engine->tokenizer, &text, err);
     if (status) return status;
+    request->keeps_stop_token = in->keep_stop_token || params->include_stop_str_in_output;
     size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
     if ((status = buf_reserve(&request->piece, piece, err))) return status;
 
@@ -38,6 +45,8 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                              engine->plan.scheduler.block_size, salt, err);
     if (status) return status;
     request->seq->user = request;
+    request->seq->priority = params->priority;
+    request->seq->waits_for_token = token_mask_reads_ids(&request->sampling.mask);
     request->on_event = in->on_event;
     request->user_data = in->user_data;
     request->finish_event_only = in->finish_event_only != 0;

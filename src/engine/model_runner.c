@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/ranks/rank_sampling.h"
 
 enum { GRAPH_ROWS_STEP = 16, WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
 
@@ -21,7 +22,8 @@ struct slot {
 
 struct model_runner {
     struct backend *backend;
-    struct comm comm;
+    struct comm alone; // where there is no other
+    struct comm *comm;
     struct decoder *decoder;
     struct kv_cache *cache;
     uint32_t vocab_size;
@@ -32,7 +34,8 @@ struct model_runner {
     struct token_counts *counts;
     float *sample_scratch; // of the sampler's backend
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
-    struct sample_result *results; // dev [max_num_logits]
+    struct sample_result *results; // dev [max_num_logits]; with several ranks shared
+    struct rank_sampling rank_sampling; // with several ranks
     struct slot slots[MODEL_RUNNER_SLOTS];
     struct step_graph *graphs; // [num_graphs], by graph_index; NULL: no steps are recorded
     uint32_t num_graphs;
@@ -111,9 +114,14 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     void *results = NULL;
     enum status status = ops->alloc(r->backend, options->batch_bytes, &r->batch, err);
     if (status) return status;
-    status = ops->alloc(r->backend, rows * sizeof *r->results, &results, err);
+    if (options->shared_results) {
+        r->results = options->shared_results;
+        status = rank_sampling_init(&r->rank_sampling, r->comm, rows, r->vocab_size, err);
+    } else {
+        status = ops->alloc(r->backend, rows * sizeof *r->results, &results, err);
+        r->results = results;
+    }
     if (status) return status;
-    r->results = results;
     if ((status = make_sampler(r, options, err))) return status;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if ((status = alloc_slot(r, &r->slots[i], err))) return status;
@@ -136,13 +144,14 @@ enum status model_runner_create(struct model_runner **out,
     struct backend *backend = options->decoder.backend;
     *r = (struct model_runner){
         .backend = backend,
-        .comm = comm_single(),
+        .alone = comm_single(),
         .vocab_size = options->decoder.config->vocab_size,
         .max_num_logits = options->decoder.limits.max_num_seqs,
         .max_num_tokens = options->decoder.limits.max_num_tokens,
     };
     struct decoder_options decoder = options->decoder;
-    decoder.comm = &r->comm;
+    if (!decoder.comm) decoder.comm = &r->alone;
+    r->comm = decoder.comm;
     enum status status = decoder_create(&r->decoder, &decoder, weights, err);
     if (status) goto fail;
     status = backend->ops->kv_cache_create(backend, &options->kv_cache, &r->cache, err);
@@ -163,7 +172,11 @@ void model_runner_destroy(struct model_runner *r) {
     ops->kv_cache_destroy(r->backend, r->cache);
     decoder_destroy(r->decoder);
     ops->release(r->backend, r->batch);
-    ops->release(r->backend, r->results);
+    if (r->rank_sampling.comm) {
+        rank_sampling_fini(&r->rank_sampling);
+    } else {
+        ops->release(r->backend, r->results);
+    }
     destroy_sampler(r);
     for (uint32_t i = 0; i < r->num_graphs; i++) {
         queue->graph_destroy(r->backend, r->graphs[i].graph);
@@ -206,7 +219,11 @@ static struct sample_args sample_args_of(const struct model_runner *r, const str
 
 static void sample(struct model_runner *r, const struct step *step) {
     const struct sample_args args = sample_args_of(r, step);
-    r->sampler->sampler->sample(r->sampler, &args);
+    if (r->rank_sampling.comm) {
+        rank_sampling_run(&r->rank_sampling, r->sampler, &args);
+    } else {
+        r->sampler->sampler->sample(r->sampler, &args);
+    }
 }
 
 // For a device without a sampler: logits to the host, ids back. `host` is the step as the host has
@@ -228,10 +245,12 @@ static enum status sample_on_host(struct model_runner *r, const struct step *hos
 
 void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int32_t *ids,
                                uint32_t num_prompt, uint32_t num_ids) {
+    if (!rank_sampling_has_slot(r->comm, slot)) return;
     r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
 }
 
-// Records the step, in the place of what was recorded for as many sequences before.
+// Records the pass of a step of decodes, in the place of an earlier recording for as many sequences.
+// nano-vllm: capture_cudagraph.
 static enum status try_record(struct model_runner *r, const struct step *step,
                               struct step_graph *graph, struct err *err) {
     const struct backend_queue *queue = r->backend->queue;
@@ -268,7 +287,7 @@ static const struct step_graph *graph_of(const struct model_runner *r, const str
     return graph->graph ? graph : NULL;
 }
 
-// From embedding to sampled ids.
+// From embedding to sampled ids. nano-vllm: run_model and the sampler.
 static void run_step(struct model_runner *r, const struct step *step,
                      struct model_runner_times *times) {
     const struct step_graph *graph = graph_of(r, step);
@@ -392,15 +411,11 @@ enum status model_runner_launch(struct model_runner *r, const struct batch_heade
 }
 
 enum status model_runner_wait(struct model_runner *r, uint32_t slot,
-                              const struct sample_result **results,
-                              struct model_runner_times *times, struct err *err) {
+                              const struct sample_result **results, struct err *err) {
     const struct backend_queue *queue = r->backend->queue;
-    double start = clock_seconds();
     *results = r->slots[slot].results;
-    enum status status = queue ? queue->event_wait(r->backend, r->slots[slot].done, err)
-                               : r->backend->ops->synchronize(r->backend, err);
-    times->forward_seconds += clock_seconds() - start;
-    return status;
+    return queue ? queue->event_wait(r->backend, r->slots[slot].done, err)
+                 : r->backend->ops->synchronize(r->backend, err);
 }
 
 uint64_t model_runner_num_replays(const struct model_runner *r) {
@@ -410,6 +425,12 @@ uint64_t model_runner_num_replays(const struct model_runner *r) {
 enum status model_runner_read_logits(struct model_runner *r, float *out, uint32_t num_logits,
                                      struct err *err) {
     CHECK(r->logits && num_logits <= r->max_num_logits, "num_logits=%u", num_logits);
+    if (r->rank_sampling.comm) { // on a CPU: the logits are host memory
+        for (uint32_t i = 0; i < num_logits; i++) {
+            comm_gather_logits(r->comm, r->backend, i, out + (size_t)i * r->vocab_size);
+        }
+        return OK;
+    }
     r->backend->ops->download(r->backend, out, r->logits,
                               (size_t)num_logits * r->vocab_size * sizeof *out);
     return r->backend->ops->synchronize(r->backend, err);

@@ -11,10 +11,12 @@
 #include "model/decoder.h"
 
 struct model_runner_options {
-    struct decoder_options decoder; // comm is the runner's own
+    struct decoder_options decoder; // comm NULL: the runner is alone
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
+    // [max_num_seqs] that all ranks of a group have mapped; NULL: the runner is alone.
+    struct sample_result *shared_results;
 };
 
 struct model_runner;
@@ -28,7 +30,7 @@ void model_runner_destroy(struct model_runner *runner); // NULL is fine
 // Once before the first launch: what is done on a shape's first use is done now, so that no request
 // waits for it. A device times its matrix products (those that its cache file does not know) and
 // steps of decodes are recorded. A recording that fails costs a warning: steps run eagerly then.
-// `batch` is overwritten.
+// `batch` is overwritten. nano-vllm: warmup_model.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
 // Before the first launch: another KV cache takes the place of the runner's, in what was recorded
@@ -56,8 +58,7 @@ void model_runner_begin_counts(struct model_runner *runner, uint32_t slot, const
                                uint32_t num_prompt, uint32_t num_ids);
 // results[i] belongs to logit row i of the slot's batch; valid until the slot is used again.
 MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slot,
-                                       const struct sample_result **results,
-                                       struct model_runner_times *times, struct err *err);
+                                       const struct sample_result **results, struct err *err);
 // Sequences that a step of `num_seqs` decodes is to be padded to, for batch_build: so few different
 // numbers that a recorded step can serve each. 0: not padded.
 uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);

@@ -18,11 +18,13 @@ struct request {
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
     bool finish_event_only;
+    bool keeps_stop_token; // the EOS or stop token that ends it is part of its text
     struct buf piece; // text of one event, with room for the longest
     struct nvllm_times times;
     uint32_t counts_slot; // of the token counts (count_slots.h); 0: none
     uint32_t num_flights; // launched steps whose schedules point to its sequence
     bool has_ended; // its last event was delivered: it is freed when the last of them has landed
+    enum nvllm_finish_reason finish_reason; // since then
 
     // The inbox's, written under its mutex.
     bool is_ending; // its last event is being delivered

@@ -71,11 +71,15 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
 enum status schedule_init(struct schedule *schedule, uint32_t max_items, struct err *err) {
     *schedule = (struct schedule){.max_items = max_items};
     schedule->items = calloc(max_items, sizeof *schedule->items);
-    return schedule->items ? OK : err_nomem(err, "schedule");
+    schedule->preempted = calloc(max_items, sizeof *schedule->preempted);
+    if (schedule->items && schedule->preempted) return OK;
+    schedule_fini(schedule);
+    return err_nomem(err, "schedule");
 }
 
 void schedule_fini(struct schedule *schedule) {
     free(schedule->items);
+    free(schedule->preempted);
     *schedule = (struct schedule){0};
 }
 
@@ -166,7 +170,8 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
         schedule->num_prefill_tokens += num_tokens;
     }
     bool needs_token = num_tokens == uncomputed;
-    schedule->items[index] = (struct scheduled){seq, num_tokens, needs_token};
+    schedule->items[index] =
+        (struct scheduled){.seq = seq, .num_tokens = num_tokens, .needs_token = needs_token};
     schedule->num_tokens += num_tokens;
     seq->schedule_index = index;
     seq->num_scheduled_tokens = num_tokens;
@@ -201,6 +206,10 @@ static void preempt(struct scheduler *s, struct sequence *seq) {
     seq->status = SEQUENCE_WAITING;
     queue_insert_near_head(&s->waiting, seq);
     s->num_preemptions++;
+    // There is room: between two schedules with items none of the preempted is admitted again.
+    struct schedule *schedule = s->schedule;
+    CHECK(schedule->num_preempted < schedule->max_items, "%u preempted", schedule->num_preempted);
+    schedule->preempted[schedule->num_preempted++] = seq->id;
 }
 
 // Gives a running sequence blocks for num_tokens tokens, at the expense of the last ones.
@@ -217,7 +226,7 @@ static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_to
 
 static void schedule_decodes(struct scheduler *s) {
     for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (!seq->is_prefilled || sequence_is_full(seq)) continue;
+        if (!seq->is_prefilled || sequence_is_full(seq) || sequence_is_held_up(seq)) continue;
         if (!make_room(s, seq, seq->num_tokens)) return; // it was the last
         add_item(s, seq, 1);
     }
@@ -302,6 +311,7 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
     seq->num_deferrals = 0;
     queue_insert_near_tail(&s->running, seq);
     add_item(s, seq, num_tokens);
+    s->schedule->items[seq->schedule_index].is_admitted = true;
     mark_pending(s, seq);
     if (num_tokens == sequence_num_uncomputed(seq)) return;
     CHECK(!s->partial, "a second partial prefill");
@@ -350,17 +360,21 @@ static void schedule_prefill_first(struct scheduler *s) {
     if (s->schedule->num_items == 0) schedule_decodes(s);
 }
 
-// Whether a sequence only waits for its last token's id.
-static bool has_full(const struct scheduler *s) {
+// Whether a sequence has nothing to run before its last token's id is known.
+static bool has_waiting_for_token(const struct scheduler *s) {
     for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (sequence_is_full(seq)) return true;
+        if (sequence_is_full(seq) || sequence_is_held_up(seq)) return true;
     }
     return false;
 }
 
 void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
     CHECK(!s->schedule, "the last schedule of %u items was not advanced", s->schedule->num_items);
-    *schedule = (struct schedule){.items = schedule->items, .max_items = schedule->max_items};
+    uint32_t num_preempted = schedule->num_items ? 0 : schedule->num_preempted;
+    *schedule = (struct schedule){.items = schedule->items,
+                                  .max_items = schedule->max_items,
+                                  .preempted = schedule->preempted,
+                                  .num_preempted = num_preempted};
     s->schedule = schedule;
     forget_pending(s);
     if (s->config.policy == SCHEDULE_MIXED) {
@@ -369,8 +383,8 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
         schedule_prefill_first(s);
     }
     if (schedule->num_items > 0) return;
-    CHECK(!scheduler_has_unfinished(s) || has_full(s), "%u waiting, %u running", s->waiting.count,
-          s->running.count);
+    CHECK(!scheduler_has_unfinished(s) || has_waiting_for_token(s), "%u waiting, %u running",
+          s->waiting.count, s->running.count);
     s->schedule = NULL;
 }
 
@@ -458,6 +472,10 @@ struct sequence *scheduler_first(const struct scheduler *s) {
     struct sequence *a = s->waiting.head, *b = s->running.head;
     if (!a || !b) return a ? a : b;
     return sequence_comes_before(a, b) ? a : b;
+}
+
+void scheduler_observe(struct scheduler *s, struct block_changes *changes) {
+    block_manager_observe(&s->blocks, changes);
 }
 
 const struct block_manager *scheduler_blocks(const struct scheduler *s) {

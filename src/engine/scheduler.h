@@ -20,7 +20,8 @@
  * A device may run one step behind (policy mixed): a step that is enqueued is advanced at once, since
  * the next one runs after it, and every sequence gets a pending token, whose id
  * scheduler_resolve_token brings before the next advance. A sequence that turns out to have ended has run one token in
- * vain. */
+ * vain. One that waits_for_token has its next step only after its token is known: while others run,
+ * in every second step. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
@@ -49,6 +50,7 @@ struct scheduled {
     uint32_t num_tokens;
     bool needs_token; // the last token's logits are wanted: the sequence's known tokens are all
         // computed
+    bool is_admitted; // it waited before this step: what comes before its tokens was cached
 };
 
 // What one step runs; the caller's, and filled by scheduler_schedule.
@@ -58,6 +60,9 @@ struct schedule {
     uint32_t num_tokens; // sum over items
     uint32_t num_decode_tokens; // of items whose prefill was done before: the newest token only
     uint32_t num_prefill_tokens; // the rest
+    // Ids of sequences, in this order, that were preempted since the last schedule with items.
+    uint64_t *preempted; // [num_preempted], room for max_items
+    uint32_t num_preempted;
 };
 
 // max_items: max_num_seqs of the scheduler's config.
@@ -85,7 +90,7 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
 // advanced. The schedule is borrowed until scheduler_advance; the caller may keep its items longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
 // After the step ran: every item's tokens are computed; full blocks become visible to the prefix
-// cache.
+// cache. nano-vllm: the first half of postprocess; land in llm_engine.c is the other.
 void scheduler_advance(struct scheduler *scheduler);
 // Once for every item with needs_token, after advance and before the next schedule, unless it is
 // finished.
@@ -106,9 +111,11 @@ uint64_t scheduler_num_preemptions(const struct scheduler *scheduler);
 uint64_t scheduler_num_cached_tokens(const struct scheduler *scheduler); // sum of num_cached_tokens
 uint32_t scheduler_num_blocks_used(const struct scheduler *scheduler);
 uint32_t scheduler_num_blocks_peak(const struct scheduler *scheduler);
+// As block_manager_observe.
+void scheduler_observe(struct scheduler *scheduler, struct block_changes *changes);
 // First in the order of the queues; NULL when nothing is unfinished. For aborting everything.
 struct sequence *scheduler_first(const struct scheduler *scheduler);
-// For tests and counters.
+// For tests, counters and the observer.
 const struct block_manager *scheduler_blocks(const struct scheduler *scheduler);
 
 #endif

@@ -37,6 +37,7 @@ struct sequence {
     // it will be in that row of the step's results.
     bool has_pending_token;
     uint32_t pending_row;
+    bool waits_for_token; // it is not scheduled while a token is pending; set before scheduler_add
     uint32_t num_cached_tokens; // prefix-cache hit of its first admission; for statistics and users
     bool was_scheduled; // num_cached_tokens is final
     bool is_prefilled; // since its admission all known tokens were computed: it decodes
@@ -77,6 +78,10 @@ static inline uint32_t sequence_num_generated(const struct sequence *seq) {
     return seq->num_tokens - seq->num_prompt_tokens;
 }
 
+static inline const int32_t *sequence_generated(const struct sequence *seq) {
+    return seq->token_ids + seq->num_prompt_tokens;
+}
+
 // Tokens whose ids are known.
 static inline uint32_t sequence_num_known(const struct sequence *seq) {
     return seq->num_tokens - seq->has_pending_token;
@@ -90,6 +95,11 @@ static inline uint32_t sequence_num_kv_tokens_max(const struct sequence *seq) {
 // Nothing is left to run: its last token has been sampled or is being sampled.
 static inline bool sequence_is_full(const struct sequence *seq) {
     return seq->num_tokens == seq->num_tokens_max;
+}
+
+// It cannot be scheduled before its pending token is resolved.
+static inline bool sequence_is_held_up(const struct sequence *seq) {
+    return seq->waits_for_token && seq->has_pending_token;
 }
 
 // Tokens whose KV is not in the cache.

@@ -44,15 +44,17 @@ static const char *check_table(const struct block_manager *manager, const struct
 }
 
 static const char *check_free_list(const struct block_manager *manager, struct tally *tally) {
-    uint32_t rank = 0, prev = BLOCK_NONE;
+    uint32_t rank = 0, num_cached = 0, prev = BLOCK_NONE;
     for (uint32_t id = manager->free_head; id != BLOCK_NONE; id = manager->blocks[id].next) {
         if (id >= manager->num_blocks || tally->free_rank[id]) return "the free list is not a list";
         if (manager->blocks[id].prev != prev) return "the free list's links do not agree";
         tally->free_rank[id] = ++rank;
+        num_cached += manager->blocks[id].serial != 0;
         prev = id;
     }
     if (manager->free_tail != prev) return "the free list's tail is not its end";
     if (manager->num_free != rank) return "num_free is not the free list's length";
+    if (manager->num_free_cached != num_cached) return "num_free_cached is another number";
     return NULL;
 }
 

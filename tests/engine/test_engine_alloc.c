@@ -25,6 +25,14 @@ static struct nvllm_sampling_params busy_params(uint32_t i) {
     params.logprobs = i % 5 ? -1 : 4;
     params.ignore_eos = 1;
     params.max_tokens = (int32_t)(5 + i % 40);
+    params.min_tokens = (int32_t)(i % 5);
+    params.priority = (int32_t)(i % 3);
+    static const char *const words[] = {"is", "95", "bad words"};
+    params.bad_words = words;
+    params.num_bad_words = i % 4;
+    static const int32_t allowed[] = {300, 301, 302, 303, 13};
+    params.allowed_token_ids = allowed;
+    params.num_allowed_token_ids = i % 6 ? 0 : 5;
     return params;
 }
 
@@ -49,15 +57,22 @@ static uint64_t add(struct nvllm_engine *engine, uint32_t i, uint64_t *events) {
     return id;
 }
 
+static void count_steps(const struct nvllm_step_trace *trace, void *user_data) {
+    if (trace->step) ++*(uint64_t *)user_data;
+}
+
 // Penalties among them: their counts begin, are rebuilt after preemption and kept while steps overlap.
-static void check_step_loop(const char *async_scheduling) {
+static void check_step_loop(const char *async_scheduling, bool is_observed) {
     struct nvllm_engine_options options = small_options();
     options.async_scheduling = async_scheduling;
-    options.num_kvcache_blocks = 20; // preemptions too
+    options.num_kvcache_blocks = 16; // preemptions too
     options.threads = 2;
     struct nvllm_engine *engine = open_engine(&options);
-    uint64_t events = 0;
+    uint64_t events = 0, steps = 0;
     for (uint32_t i = 0; i < 40; i++) add(engine, i, &events);
+    if (is_observed) {
+        assert_int_equal(nvllm_engine_observe(engine, count_steps, &steps, NULL), NVLLM_OK);
+    }
     alloc_hook_reset();
     while (nvllm_engine_has_unfinished(engine)) {
         if (nvllm_engine_step(engine, NULL)) fail();
@@ -69,6 +84,7 @@ static void check_step_loop(const char *async_scheduling) {
     nvllm_engine_destroy(engine);
     assert_true(events > 800);
     assert_true(stats.num_preemptions > 0);
+    assert_int_equal(steps, is_observed ? stats.num_steps : 0);
     assert_int_equal(count, 0);
 }
 
@@ -110,8 +126,10 @@ static void test_memory_of_a_request_is_bounded(void **state) {
 
 static void test_step_loop_does_not_allocate(void **state) {
     (void)state;
-    check_step_loop("off");
-    check_step_loop("on");
+    for (int is_observed = 0; is_observed < 2; is_observed++) {
+        check_step_loop("off", is_observed);
+        check_step_loop("on", is_observed);
+    }
 }
 
 static long resident_kib(void) {
@@ -172,9 +190,10 @@ static enum status load_and_generate(void *context, struct err *err) {
     enum nvllm_status status = nvllm_engine_create(&engine, &options, &error);
     if (status) return to_err(&error, status, err);
     static const char *const stops[] = {"xyz"};
-    struct nvllm_sampling_params params = busy_params(0);
+    struct nvllm_sampling_params params = busy_params(42); // of each list some
     params.repetition_penalty = 1.2f;
     params.max_tokens = 3;
+    params.min_tokens = 1;
     params.stop = stops;
     params.num_stop = 1;
     static const char chat[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
@@ -201,6 +220,37 @@ static void test_every_allocation_may_fail(void **state) {
     size_t count = alloc_sweep_run(&sweep);
     print_message("%zu allocations\n", count);
     assert_true(count > 100);
+}
+
+static enum status begin_and_end_observing(void *context, struct err *err) {
+    struct nvllm_error error = {0};
+    uint64_t steps = 0;
+    enum nvllm_status status = nvllm_engine_observe(context, count_steps, &steps, &error);
+    if (!status) status = nvllm_engine_observe(context, NULL, NULL, &error);
+    return to_err(&error, status, err);
+}
+
+// Where another observer cannot be had, the one before goes on.
+static void test_observing_when_allocations_fail(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine *engine = open_engine(&options);
+    const struct alloc_sweep sweep = {.work = begin_and_end_observing, .context = engine};
+    assert_int_equal(alloc_sweep_run(&sweep), 4);
+
+    uint64_t events = 0, steps = 0, other = 0;
+    assert_int_equal(nvllm_engine_observe(engine, count_steps, &steps, NULL), NVLLM_OK);
+    for (size_t n = 1; n <= 4; n++) {
+        alloc_hook_fail_at(n, false);
+        assert_int_equal(nvllm_engine_observe(engine, count_steps, &other, NULL), NVLLM_ERR_NOMEM);
+        alloc_hook_disarm();
+    }
+    add(engine, 0, &events);
+    while (nvllm_engine_has_unfinished(engine)) {
+        assert_int_equal(nvllm_engine_step(engine, NULL), NVLLM_OK);
+    }
+    assert_true(steps > 0 && other == 0);
+    nvllm_engine_destroy(engine);
 }
 
 // What a model is comes out whole or not at all.
@@ -244,6 +294,7 @@ int main(void) {
         cmocka_unit_test(test_memory_of_a_request_is_bounded),
         cmocka_unit_test(test_1000_requests_with_aborts_leave_nothing_behind),
         cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_observing_when_allocations_fail),
         cmocka_unit_test(test_inspect_when_allocations_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

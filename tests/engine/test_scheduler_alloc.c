@@ -31,9 +31,13 @@ static enum status create_and_add(void *context, struct err *err) {
     status = create_sequence(&seq, 0, err);
     if (!status) status = scheduler_add(scheduler, seq, err);
     struct schedule schedule = {0};
+    struct block_changes changes = {0};
     if (!status) status = schedule_init(&schedule, NUM_SEQS, err);
+    if (!status) status = block_changes_init(&changes, config.num_blocks, err);
+    if (!status) scheduler_observe(scheduler, &changes);
     if (!status) scheduler_schedule(scheduler, &schedule);
     scheduler_destroy(scheduler);
+    block_changes_fini(&changes);
     schedule_fini(&schedule);
     sequence_destroy(seq);
     return status;
@@ -42,7 +46,7 @@ static enum status create_and_add(void *context, struct err *err) {
 static void test_each_allocation_may_fail(void **state) {
     (void)state;
     struct alloc_sweep sweep = {.work = create_and_add};
-    assert_int_equal(alloc_sweep_run(&sweep), 8);
+    assert_int_equal(alloc_sweep_run(&sweep), 11);
 }
 
 static void test_steps_do_not_allocate(void **state) {
@@ -55,7 +59,10 @@ static void test_steps_do_not_allocate(void **state) {
         assert_int_equal(create_sequence(&seqs[i], i / 2, &err), OK);
     }
     struct schedule schedule;
+    struct block_changes changes;
     assert_int_equal(schedule_init(&schedule, NUM_SEQS, &err), OK);
+    assert_int_equal(block_changes_init(&changes, config.num_blocks, &err), OK);
+    scheduler_observe(scheduler, &changes);
     alloc_hook_reset();
     for (size_t i = 0; i < NUM_SEQS; i++) {
         assert_int_equal(scheduler_add(scheduler, seqs[i], &err), OK);
@@ -76,6 +83,7 @@ static void test_steps_do_not_allocate(void **state) {
     assert_true(scheduler_num_preemptions(scheduler) > 0 && stats->num_evicted > 0);
     assert_true(stats->num_hits > 0 && stats->num_duplicates > 0);
     scheduler_destroy(scheduler);
+    block_changes_fini(&changes);
     schedule_fini(&schedule);
     for (size_t i = 0; i < NUM_SEQS; i++) sequence_destroy(seqs[i]);
 }

@@ -234,6 +234,43 @@ static void test_prefill_first_reserves_nothing(void **state) {
     fixture_fini(&f);
 }
 
+// Launches what is scheduled: every item's token is on its way.
+static void launch(struct fixture *f) {
+    scheduler_advance(f->scheduler);
+    for (uint32_t i = 0; i < f->schedule.num_items; i++) {
+        scheduler_append_pending(f->scheduler, f->schedule.items[i].seq, i);
+    }
+}
+
+static void test_one_that_waits_for_its_token_lets_others_pass(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){0});
+    struct sequence *waits = fixture_add(&f, 0, 4, 3), *other = fixture_add(&f, 100, 4, 20);
+    waits->waits_for_token = true;
+    fixture_schedule(&f);
+    launch(&f);
+    for (int i = 0; i < 2; i++) {
+        fixture_schedule(&f);
+        assert_int_equal(f.schedule.num_items, 1);
+        assert_ptr_equal(f.schedule.items[0].seq, other);
+        scheduler_resolve_token(f.scheduler, waits, 7);
+        scheduler_resolve_token(f.scheduler, other, 8);
+        launch(&f);
+        fixture_schedule(&f);
+        assert_int_equal(f.schedule.num_items, 2);
+        assert_ptr_equal(f.schedule.items[0].seq, waits);
+        scheduler_resolve_token(f.scheduler, other, 8);
+        launch(&f);
+    }
+    scheduler_finish(f.scheduler, other);
+    fixture_schedule(&f); // alone with a token on its way: there is nothing to run
+    assert_int_equal(f.schedule.num_items, 0);
+    scheduler_resolve_token(f.scheduler, waits, 7);
+    assert_int_equal(waits->num_tokens, waits->num_tokens_max);
+    fixture_fini(&f);
+}
+
 static void test_lower_priorities_are_admitted_first(void **state) {
     (void)state;
     struct fixture f;
@@ -272,6 +309,38 @@ static void test_the_least_important_is_preempted(void **state) {
     fixture_fini(&f);
 }
 
+// While steps overlap: the last token of `first` is still being sampled, and `last` gives its blocks back
+// for want of one more. Nothing is left to run, so the next schedule with items tells of it.
+static void test_preemption_of_an_empty_schedule_is_told_by_the_next(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.max_num_batched_tokens = 2, .num_blocks = 5});
+    struct sequence *first = fixture_add(&f, 0, 2, 8), *last = fixture_add(&f, 100, 12, 1);
+    while (!sequence_is_full(first)) {
+        fixture_schedule(&f);
+        assert_int_equal(f.schedule.num_preempted, 0);
+        scheduler_advance(f.scheduler);
+        if (first->has_pending_token) scheduler_resolve_token(f.scheduler, first, 7);
+        if (sequence_num_uncomputed(first) == 0) scheduler_append_pending(f.scheduler, first, 0);
+    }
+    for (fixture_schedule(&f); f.schedule.num_items; fixture_schedule(&f)) {
+        assert_int_equal(f.schedule.num_preempted, 0); // it goes on in its last block
+        scheduler_advance(f.scheduler);
+    }
+    assert_int_equal(last->status, SEQUENCE_WAITING);
+    scheduler_finish(f.scheduler, first);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule.num_items, 1);
+    assert_true(f.schedule.items[0].is_admitted);
+    assert_int_equal(f.schedule.num_preempted, 1);
+    assert_int_equal(f.schedule.preempted[0], last->id);
+    scheduler_advance(f.scheduler);
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule.num_preempted, 0);
+    assert_false(f.schedule.items[0].is_admitted);
+    fixture_fini(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixed_step_is_decodes_then_chunks_then_waiting),
@@ -285,8 +354,10 @@ int main(void) {
         cmocka_unit_test(test_prefill_first_cuts_only_the_first_prompt_of_a_batch),
         cmocka_unit_test(test_prefill_first_abort_of_a_cut_prompt),
         cmocka_unit_test(test_prefill_first_reserves_nothing),
+        cmocka_unit_test(test_one_that_waits_for_its_token_lets_others_pass),
         cmocka_unit_test(test_lower_priorities_are_admitted_first),
         cmocka_unit_test(test_the_least_important_is_preempted),
+        cmocka_unit_test(test_preemption_of_an_empty_schedule_is_told_by_the_next),
     };
     return cmocka_run_group_tests_name("scheduler_policy", tests, NULL, NULL);
 }

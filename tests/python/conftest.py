@@ -23,7 +23,8 @@ from nanovllm import LLM  # noqa: E402 (after the path)
 QUESTION = (
     "<|im_start|>user\nWhat is 37 + 58?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-ANSWER = "37 + 58 = 95.<|im_end|>"
+SPOKEN = "37 + 58 = 95."
+ANSWER = SPOKEN + "<|im_end|>"
 EOS = 4091  # <|im_end|>, the tokenizer's
 EOS_TOO = 4089  # <|endoftext|>, of generation_config.json's list
 DEVICE = os.environ.get("NANOVLLM_TEST_DEVICE", "cpu")

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Callable
 
 import pytest
-from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, complaints, same_ids, small
+from conftest import ANSWER, DEVICE, MODEL, QUESTION, ROOT, SPOKEN, complaints, same_ids, small
 from nanovllm import LLM, AsyncLLM, CapacityError, ExitedError, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -64,6 +64,24 @@ def test_chunks_add_up_to_generates_output(llm: LLM) -> None:
         assert chunks[-1]["finish_reason"] == output["finish_reason"]
 
 
+@pytest.mark.parametrize("skip", [None, False, True])
+@pytest.mark.parametrize("include", [False, True])
+def test_chunks_end_as_generates_output(llm: LLM, skip: bool | None, include: bool) -> None:
+    (token,) = llm.tokenizer.encode(" =")
+    ends: list[dict[str, Any]] = [{}, {"stop_token_ids": [token]}, {"stop": " = 9"}]
+    params = [
+        SamplingParams(
+            0, 60, skip_special_tokens=skip, include_stop_str_in_output=include, **fields
+        )
+        for fields in ends
+    ]
+
+    async def test(streaming: AsyncLLM) -> list[str]:
+        return [text_of(await collect(streaming.generate(QUESTION, one))) for one in params]
+
+    assert run(test) == [output["text"] for output in llm.generate([QUESTION] * 3, params, False)]
+
+
 def test_tokens_come_one_by_one() -> None:
     chunks = run(lambda llm: collect(llm.generate(QUESTION, GREEDY)))
     assert all(len(chunk["token_ids"]) == 1 for chunk in chunks)
@@ -74,7 +92,7 @@ def test_a_chat_streams() -> None:
     chat = [{"role": "user", "content": "What is 37 + 58?"}]
     kwargs = {"enable_thinking": False}
     chunks = run(lambda llm: collect(llm.chat(chat, GREEDY, chat_template_kwargs=kwargs)))
-    assert text_of(chunks) == ANSWER
+    assert text_of(chunks) == SPOKEN
 
 
 def test_many_streams_share_the_engine() -> None:

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from conftest import ANSWER, EOS, QUESTION, same_ids
+from conftest import ANSWER, EOS, MODEL, QUESTION, SPOKEN, same_ids, small
 from nanovllm import LLM, SamplingParams, _library
 from nanovllm.sampling_params import _DEFAULTS
 
@@ -26,7 +26,7 @@ def test_ranges_are_the_librarys(name: str) -> None:
     for beyond in (param.min - 1, param.max + 1):
         # A bool's next integer, an integer's, a number's.
         value: Any = beyond if name in ("temperature", "top_p", "min_p") else int(beyond)
-        if name in ("stop", "stop_token_ids"):
+        if name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
             value = [beyond]
         elif name == "logit_bias":
             value = {1: beyond}
@@ -56,6 +56,10 @@ def test_ranges_are_the_librarys(name: str) -> None:
         {"stop": 5},
         {"stop_token_ids": [-1]},
         {"stop_token_ids": "12"},
+        {"allowed_token_ids": []},
+        {"allowed_token_ids": 5},
+        {"bad_words": [""]},
+        {"bad_words": "x" * 257},
         {"logit_bias": {"x": 1}},
         {"logit_bias": [1]},
         {"logprobs": 21},
@@ -154,10 +158,71 @@ def test_stop_token_ids_end_and_are_kept(llm: LLM) -> None:
     assert output["text"] == "37 + 58 ="
 
 
+@pytest.mark.parametrize(
+    ("fields", "eos", "stop_token", "stop_string"),
+    [
+        ({}, ANSWER, "37 + 58 =", "37 + 58"),
+        ({"skip_special_tokens": False}, ANSWER, "37 + 58 =", "37 + 58"),
+        ({"skip_special_tokens": True}, SPOKEN, "37 + 58", "37 + 58"),
+        ({"include_stop_str_in_output": True}, ANSWER, "37 + 58 =", "37 + 58 = 9"),
+        (
+            {"include_stop_str_in_output": True, "skip_special_tokens": True},
+            SPOKEN,
+            "37 + 58 =",
+            "37 + 58 = 9",
+        ),
+    ],
+)
+def test_what_a_text_ends_with(
+    llm: LLM, fields: dict[str, Any], eos: str, stop_token: str, stop_string: str
+) -> None:
+    (token,) = llm.tokenizer.encode(" =")
+    ends = [greedy(**fields), greedy(stop_token_ids=[token], **fields)]
+    ends.append(greedy(stop=" = 9", **fields))
+    outputs = llm.generate([QUESTION] * 3, ends, False)
+    assert [output["text"] for output in outputs] == [eos, stop_token, stop_string]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_chat_may_keep_special_tokens(llm: LLM, skip: bool) -> None:
+    chat = [{"role": "user", "content": "What is 37 + 58?"}]
+    kwargs = {"enable_thinking": False}
+    params = greedy(skip_special_tokens=skip)
+    (output,) = llm.chat(chat, params, False, chat_template_kwargs=kwargs)
+    assert output["text"] == (SPOKEN if skip else ANSWER)
+
+
+def test_min_tokens_keep_an_answer_from_ending(llm: LLM) -> None:
+    length = len(llm.generate([QUESTION], greedy(), False)[0]["token_ids"])
+    output = llm.generate([QUESTION], greedy(min_tokens=length), False)[0]
+    assert EOS not in output["token_ids"][:length]
+    with pytest.raises(ValueError, match="min_tokens is 61, more than max_tokens 60"):
+        llm.generate([QUESTION], greedy(min_tokens=61), False)
+
+
 def test_a_bias_of_minus_infinity_bans(llm: LLM) -> None:
     params = SamplingParams(0, 12, logit_bias={EOS: float("-inf")})
     output = llm.generate([QUESTION], params, False)[0]
     assert EOS not in output["token_ids"]
+
+
+def test_allowed_tokens_alone_are_generated(llm: LLM) -> None:
+    allowed = llm.tokenizer.encode("0123456789")
+    params = greedy(allowed_token_ids=allowed, max_tokens=8)
+    (output,) = llm.generate([QUESTION], params, False)
+    assert len(output["token_ids"]) == 8
+    assert set(output["token_ids"]) <= set(allowed)
+    assert output["text"].isdigit()
+
+
+def test_bad_words_are_not_generated(llm: LLM) -> None:
+    """"95" is two tokens, "=" is one with and without a space before it."""
+    (output,) = llm.generate([QUESTION], greedy(bad_words=["95"]), False)
+    assert output["text"].startswith("37 + 58 = 9")
+    assert "95" not in output["text"]
+    (output,) = llm.generate([QUESTION], greedy(bad_words="="), False)
+    assert output["text"].startswith("37 + 58")
+    assert "=" not in output["text"]
 
 
 def test_logprobs_are_of_each_token(llm: LLM) -> None:
@@ -173,6 +238,18 @@ def test_logprobs_are_of_each_token(llm: LLM) -> None:
 def test_logprobs_of_the_chosen_token_alone(llm: LLM) -> None:
     rows = llm.generate([QUESTION], greedy(logprobs=0), False)[0]["logprobs"]
     assert all(len(row) == 1 for row in rows)
+
+
+def test_a_lower_priority_runs_first() -> None:
+    with LLM(MODEL, **small(max_num_seqs=1)) as llm:
+        ids = [
+            llm.add_request("a", SamplingParams(0, 2, True, priority=priority))
+            for priority in (0, 1, -1, 0)
+        ]
+        ended = []
+        while not llm.is_finished():
+            ended += [seq_id for seq_id, _ in llm.step()[0]]
+    assert ended == [ids[2], ids[0], ids[3], ids[1]]
 
 
 def test_n_completions_of_a_prompt(own: LLM) -> None:

@@ -1,8 +1,8 @@
-/* Whole models on device cuda against transformers' float32 results, and against themselves:
- * however a step is cut or batched, greedy ids stay what they are. Activations are
- * bfloat16 there, so logits are compared with a bound of 3e-2 of the largest, and ids only where
- * the reference's choice was not close (EXPECTED_MARGIN_RULE). Needs a GPU: 77, which ctest counts
- * as skipped, where there is none. */
+/* Whole models on device cuda, compared with transformers' float32 results. Greedy ids are the same
+ * however a step is cut or batched. Activations are bfloat16 there. So logits may be off
+ * by 3e-2 of the largest, and ids are compared only where the reference's choice was not close
+ * (EXPECTED_MARGIN_RULE). Needs a GPU: exits with 77, which ctest counts as skipped, if there is
+ * none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 enum { NUM_CASES = 24, SKIPPED = 77 };
 static const float logits_bound = 3e-2f; // of the largest logit
 
-// With a head_dim that device cuda has kernels for.
+// Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
     "qwen3",     "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
     "llama-mha", "mistral",         "qwen3-moe",  "qwen3-moe-mixed",
@@ -33,7 +33,7 @@ static struct nvllm_engine_options cuda_options(const char *model) {
     return options;
 }
 
-// With or without all layers of few decodes as one op.
+// is_fused: a step of few decodes runs all layers as one op.
 static void open_engine(struct mini_engine *engine, const struct nvllm_engine_options *options,
                         bool is_fused) {
     if (is_fused) {
@@ -43,7 +43,7 @@ static void open_engine(struct mini_engine *engine, const struct nvllm_engine_op
     }
 }
 
-// Steps of at most `step_tokens`; with 1 every token is a decode. Says by how much it is off.
+// Runs steps of at most `step_tokens`; with 1 every token is a decode. Prints how far it is off.
 static void check_family(const char *family, int step_tokens, bool is_fused) {
     char folder[128];
     snprintf(folder, sizeof folder, "tests/reference/data/%s", family);
@@ -120,7 +120,7 @@ static void check_ids(const struct mini_request *request, const int32_t *want, c
     }
 }
 
-// All at once, or one after the other.
+// together: all requests at once, else one after the other.
 static void check_greedy(const struct nvllm_engine_options *options, bool together,
                          const char *what) {
     for (int is_fused = 0; is_fused < 2; is_fused++) {
@@ -163,7 +163,7 @@ static void test_greedy_chunked(void **state) {
     check_greedy(&options, false, "token by token");
 }
 
-// Eight requests that outgrow the cache together, each the same.
+// Eight equal requests that outgrow the cache together.
 static void test_greedy_preempted(void **state) {
     (void)state;
     enum { GROWING = 7, NUM_REQUESTS = 8 };

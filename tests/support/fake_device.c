@@ -35,7 +35,7 @@ struct counts_begin {
     uint32_t num_prompt, num_ids;
 };
 
-// An op's arguments borrow the step during the call, so a command has a copy.
+// Ops borrow the step only during the call, so a command has a copy of it.
 struct command {
     enum command_kind kind;
     struct step step;
@@ -68,9 +68,9 @@ static struct fake {
     const struct backend_ops *cpu;
     const struct backend_sampler *cpu_sampler;
     struct backend_ops ops;
-    struct command queue[QUEUE_MAX]; // ring, by number modulo QUEUE_MAX
+    struct command queue[QUEUE_MAX]; // ring: a command's number modulo QUEUE_MAX
     uint64_t num_enqueued, num_run;
-    int32_t ids[IDS_MAX]; // of sequences whose counts begin
+    int32_t ids[IDS_MAX]; // copies for COUNTS_BEGIN
     uint32_t num_ids;
     struct command recorded[RECORD_MAX];
     uint32_t num_recorded;
@@ -119,8 +119,8 @@ static bool fails(enum fake_fault fault) {
     return true;
 }
 
-// The device's kernels find the lengths in device memory: a recorded step has only old ones on the
-// host. Sequences without context, which pad a step, come last and are not run.
+// A device's kernels read the lengths from device memory, because the host's are old in a recorded
+// step. Sequences without context pad a step; they come last and are not run.
 static void run_attention(struct backend *backend, const struct command *command) {
     struct step step = command->step;
     struct attention_args args = command->as.attention;
@@ -222,7 +222,7 @@ static void enqueue(struct backend *backend, const struct command *command) {
 
 static enum status report(struct err *err) {
     if (!fake.is_broken) return OK;
-    fake.num_run = fake.num_enqueued; // a broken device touches nothing any more
+    fake.num_run = fake.num_enqueued; // a broken device runs nothing any more
     return err_set(err, ERR_DEVICE, "the fake device is broken");
 }
 
@@ -448,7 +448,7 @@ static bool fake_project_out(struct backend *backend, const struct project_out_a
     return false;
 }
 
-// Done for decodes alone, as on a real device.
+// Only for decodes, as on a real device.
 static bool fake_attend(struct backend *backend, const struct attention_args *args) {
     if (args->step->max_query_len > 1) return false;
     fake_attention_prepare(backend, args);
@@ -505,7 +505,7 @@ static size_t fake_counts_bytes(const struct backend *backend, uint32_t num_slot
     return (size_t)num_slots * vocab_size * sizeof(uint32_t);
 }
 
-// The ids may change when this returns.
+// Copies the ids, because the caller may change them afterwards.
 static void fake_counts_begin(struct backend *backend, struct token_counts *counts, uint32_t slot,
                               const int32_t *ids, uint32_t num_prompt, uint32_t num_ids) {
     CHECK(!fake.is_recording && num_ids <= IDS_MAX, "%u ids", num_ids);
@@ -540,7 +540,7 @@ static const struct backend_fusion fake_fusion = {
     .layers = fake_layers,
 };
 
-// What is not named stays the CPU's, at once: sizes above all.
+// Other ops stay the CPU's and run at once: weights, the cache, sizes.
 static void fill_ops(void) {
     struct backend_ops *ops = &fake.ops;
     *ops = *fake.cpu;
@@ -561,7 +561,7 @@ static void fill_ops(void) {
     ops->gather_rows = fake_gather_rows;
 }
 
-// These two take the place of those in src/backend.
+// These two replace the functions in src/backend.
 enum status select_cuda_available(struct err *err) {
     (void)err;
     return OK;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_ops.h"
-#include "backend/cuda/gemm.h"
+#include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/staging.h"
 #include "base/cpu.h"
 

@@ -1,0 +1,111 @@
+#include "engine/step_observer.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "engine/request_table.h"
+
+_Static_assert((int)BLOCK_TAKEN == (int)NVLLM_BLOCK_TAKEN &&
+                   (int)BLOCK_HIT == (int)NVLLM_BLOCK_HIT &&
+                   (int)BLOCK_SHARED == (int)NVLLM_BLOCK_SHARED &&
+                   (int)BLOCK_CACHED == (int)NVLLM_BLOCK_CACHED &&
+                   (int)BLOCK_LEFT == (int)NVLLM_BLOCK_LEFT,
+               "the flags of block_changes are nvllm_block_change's");
+
+enum status step_observer_init(struct step_observer *out, const struct scheduler_config *config,
+                               nvllm_step_fn on_step, void *user_data, struct err *err) {
+    struct step_observer observer = {.on_step = on_step, .user_data = user_data};
+    enum status status = block_changes_init(&observer.changes, config->num_blocks, err);
+    if (status) return status;
+    observer.items = calloc(config->max_num_seqs, sizeof *observer.items);
+    observer.blocks = calloc(config->num_blocks, sizeof *observer.blocks);
+    if (!observer.items || !observer.blocks) {
+        step_observer_fini(&observer);
+        return err_nomem(err, "observer");
+    }
+    *out = observer;
+    return OK;
+}
+
+void step_observer_fini(struct step_observer *observer) {
+    block_changes_fini(&observer->changes);
+    free(observer->items);
+    free(observer->blocks);
+    *observer = (struct step_observer){0};
+}
+
+void step_observer_begin(struct step_observer *observer) {
+    observer->num_items = 0;
+}
+
+void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
+                       const struct step *step, uint32_t block_size, int32_t output_token_id) {
+    uint32_t i = observer->num_items++;
+    const struct scheduled *item = &schedule->items[i];
+    const struct sequence *seq = item->seq;
+    const struct request *request = seq->user;
+    // The batch says what ran: the sequence may have got on or been preempted since.
+    uint32_t context_len = (uint32_t)step->context_len[i];
+    uint32_t first_position = context_len - item->num_tokens;
+    const int32_t *table = step->block_tables + (size_t)i * step->block_table_stride;
+    observer->items[i] = (struct nvllm_step_item){
+        .request_id = seq->id,
+        .sequence_id = seq->id,
+        .is_prefill = i >= schedule->num_decode_tokens,
+        .is_admitted = item->is_admitted,
+        .num_prompt_tokens = seq->num_prompt_tokens,
+        .first_position = first_position,
+        .num_tokens = item->num_tokens,
+        .token_ids = seq->token_ids + first_position,
+        .block_table = (const uint32_t *)table,
+        .num_blocks = (context_len + block_size - 1) / block_size,
+        .num_hit_blocks = item->is_admitted ? first_position / block_size : 0,
+        .output_token_id = output_token_id,
+        .finish_reason = request->finish_reason,
+    };
+}
+
+static void list_blocks(struct step_observer *observer, const struct block_manager *manager) {
+    const struct block_changes *changes = &observer->changes;
+    for (uint32_t i = 0; i < changes->num_ids; i++) {
+        uint32_t id = changes->ids[i];
+        const struct block *block = &manager->blocks[id];
+        observer->blocks[i] = (struct nvllm_step_block){
+            .block_id = id,
+            .changes = changes->flags[id] & ~(uint32_t)BLOCK_LISTED,
+            .num_holders = block->ref_count,
+            .token_ids = block->serial ? manager->tokens + (size_t)id * manager->block_size : NULL,
+        };
+    }
+}
+
+void step_observer_tell(struct step_observer *observer, const struct schedule *schedule,
+                        const struct scheduler *scheduler, struct nvllm_step_trace *trace) {
+    struct block_changes *changes = &observer->changes;
+    const struct block_manager *manager = scheduler_blocks(scheduler);
+    list_blocks(observer, manager);
+    if (schedule) {
+        CHECK(observer->num_items == schedule->num_items, "%u of %u items", observer->num_items,
+              schedule->num_items);
+        trace->items = observer->items;
+        trace->num_items = schedule->num_items;
+        trace->num_prefill_tokens = schedule->num_prefill_tokens;
+        trace->num_decode_tokens = schedule->num_decode_tokens;
+        trace->preempted = schedule->preempted;
+        trace->num_preempted = schedule->num_preempted;
+    }
+    trace->blocks = observer->blocks;
+    trace->num_blocks = changes->num_ids;
+    trace->num_blocks_taken = changes->num_taken;
+    trace->num_blocks_freed = changes->num_freed;
+    trace->num_running = scheduler_num_running(scheduler);
+    trace->num_waiting = scheduler_num_waiting(scheduler);
+    trace->num_kv_blocks = manager->num_blocks;
+    trace->num_kv_blocks_used = manager->num_blocks - manager->num_free;
+    trace->num_kv_blocks_cached = manager->num_free_cached;
+    trace->num_kv_blocks_free = manager->num_free - manager->num_free_cached;
+    trace->block_size = manager->block_size;
+    observer->on_step(trace, observer->user_data);
+    block_changes_clear(changes);
+    observer->has_news = false;
+}

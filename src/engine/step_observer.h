@@ -1,0 +1,39 @@
+/* Tells a caller what each step did: struct nvllm_step_trace, from the flight that landed and the
+ * scheduler as it is. Without an observer nothing is collected. */
+#ifndef ENGINE_STEP_OBSERVER_H
+#define ENGINE_STEP_OBSERVER_H
+
+#include <stdbool.h>
+
+#include "engine/batch.h"
+#include "engine/block_changes.h"
+#include "engine/scheduler.h"
+#include "nanovllm.h"
+
+struct step_observer {
+    nvllm_step_fn on_step; // NULL: nobody observes, and all the rest is zero
+    void *user_data;
+    struct block_changes changes; // the scheduler writes there
+    struct nvllm_step_item *items; // [max_num_seqs], the first num_items are of the step that lands
+    uint32_t num_items;
+    struct nvllm_step_block *blocks; // [num_blocks]
+    bool has_news; // requests ended since the last call
+};
+
+// `out` is written only on success; `config` is the scheduler's.
+MUST_USE enum status step_observer_init(struct step_observer *out,
+                                        const struct scheduler_config *config,
+                                        nvllm_step_fn on_step, void *user_data, struct err *err);
+void step_observer_fini(struct step_observer *observer); // all-zero is fine
+
+// Before the first item of a step that lands.
+void step_observer_begin(struct step_observer *observer);
+// The next item of its schedule. `step`: the batch that ran, on the host. output_token_id: -1, none.
+void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
+                       const struct step *step, uint32_t block_size, int32_t output_token_id);
+// Calls the observer. `trace` has number, times and tokens; items, blocks and totals are filled in.
+// `schedule` NULL: no step.
+void step_observer_tell(struct step_observer *observer, const struct schedule *schedule,
+                        const struct scheduler *scheduler, struct nvllm_step_trace *trace);
+
+#endif
