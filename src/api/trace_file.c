@@ -1,16 +1,18 @@
-/* An observer that writes Chrome trace events: the JSON that ui.perfetto.dev and programs read. It sees
- * the public API alone.
+/* An observer that writes Chrome trace events: the JSON that ui.perfetto.dev and programs read. It
+ * sees the public API alone.
  *
  * Process 1 is the engine: its phases on one track, steps from launch to results on two more (while
- * steps overlap, two are under way), and counters. Process 2 has a track for each sequence. doc/cli.md
- * lists the events and their arguments.
+ * steps overlap, two are under way), and counters. Process 2 has a track for each sequence.
+ * doc/cli.md lists the events and their arguments.
  *
- * Slices of one track never overlap, for viewers drop those that do. So a sequence's slice begins when
- * its step was launched, or when the step before had its results if that is later. Times are whole
- * microseconds: with fractions, rounding by a reader would make neighbours overlap.
+ * Slices of one track never overlap, for viewers drop those that do. So a sequence's slice begins
+ * when its step was launched, or when the step before had its results if that is later. Times are
+ * whole microseconds: with fractions, rounding by a reader would make neighbours overlap.
  *
- * Events are collected in memory and written when there are many, always up to the end of a step. So
- * a file that could not be continued ends with a whole event. */
+ * The file is a list of events, one on a line. Viewers read such a list without its end too, so
+ * that a process that was killed leaves a file of use. Events are collected in memory and written
+ * when there are many, always up to the end of a step: a file that could not be continued ends with
+ * a whole event. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,8 +24,10 @@
 #include "base/write_whole.h"
 
 enum { WRITE_BYTES = 64 << 10, NUMBER_BYTES_MAX = 21, NAME_BYTES_MAX = 48 };
-enum { ENGINE = 1, SEQUENCES = 2 }; // processes
-enum { PHASES = 1, STEPS = 2, NUM_STEP_TRACKS = 2 }; // tracks of ENGINE: STEPS is the first of two
+// Processes, and their tracks; STEPS is the first of two. A track has the number of no other track or
+// process, for ui.perfetto.dev names tracks by their number alone.
+enum { ENGINE = 1, SEQUENCES = 2 };
+enum { PHASES = 1, STEPS = 3, NUM_STEP_TRACKS = 2, FIRST_SEQUENCE = 1000000 };
 
 struct nvllm_trace_file {
     struct output_file output;
@@ -122,22 +126,20 @@ static void name_track(struct nvllm_trace_file *file, uint64_t process, uint64_t
 // `trace` NULL: there was no step.
 static void put_header(struct nvllm_trace_file *file, const struct nvllm_step_trace *trace) {
     file->has_header = true;
-    put_member(file, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"nanovllm ",
-               NVLLM_VERSION_MAJOR);
-    put_member(file, ".", NVLLM_VERSION_MINOR);
-    put_member(file, ".", NVLLM_VERSION_PATCH);
-    put(file, "\"");
-    if (trace) {
-        put_member(file, ",\"block_size\":", trace->block_size);
-        put_member(file, ",\"num_kv_blocks\":", trace->num_kv_blocks);
-    }
-    put(file, "},\"traceEvents\":[\n"
+    put(file, "[\n"
               "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"engine\"}},\n"
               "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":2,"
               "\"args\":{\"name\":\"sequences\"}}");
     name_track(file, ENGINE, PHASES, "phases");
     name_track(file, ENGINE, STEPS, "steps");
     name_track(file, ENGINE, STEPS + 1, "steps that overlap");
+    if (!trace) return;
+    uint64_t at = microseconds(trace->times.schedule_begin);
+    const struct event event = {"configuration", "engine", "i", ENGINE, PHASES, at, at};
+    begin_event(file, &event);
+    put_member(file, "\"block_size\":", trace->block_size);
+    put_member(file, ",\"num_kv_blocks\":", trace->num_kv_blocks);
+    put(file, "}}");
 }
 
 static void put_phase(struct nvllm_trace_file *file, uint64_t step, const char *name, double begin,
@@ -177,19 +179,26 @@ static void put_step(struct nvllm_trace_file *file, const struct nvllm_step_trac
     put(file, "}}");
 }
 
+static void begin_sequence_event(struct nvllm_trace_file *file, const char *name, const char *phase,
+                                 uint64_t sequence_id, uint64_t begin, uint64_t end) {
+    uint64_t track = FIRST_SEQUENCE + sequence_id;
+    const struct event event = {name, "sequence", phase, SEQUENCES, track, begin, end};
+    begin_event(file, &event);
+    put_member(file, "\"sequence\":", sequence_id);
+}
+
 static void begin_instant(struct nvllm_trace_file *file, const struct nvllm_step_trace *trace,
                           const char *name, uint64_t sequence_id) {
     uint64_t at = microseconds(trace->times.schedule_begin);
-    const struct event event = {name, "sequence", "i", SEQUENCES, sequence_id, at, at};
-    begin_event(file, &event);
-    put_member(file, "\"step\":", trace->step);
+    begin_sequence_event(file, name, "i", sequence_id, at, at);
+    put_member(file, ",\"step\":", trace->step);
 }
 
 static void put_admission(struct nvllm_trace_file *file, const struct nvllm_step_trace *trace,
                           const struct nvllm_step_item *item) {
     char name[NAME_BYTES_MAX];
     snprintf(name, sizeof name, "request %" PRIu64, item->request_id);
-    name_track(file, SEQUENCES, item->sequence_id, name);
+    name_track(file, SEQUENCES, FIRST_SEQUENCE + item->sequence_id, name);
     if (!item->num_hit_blocks) return;
     begin_instant(file, trace, "prefix hit", item->sequence_id);
     put_member(file, ",\"num_tokens\":", (uint64_t)item->num_hit_blocks * trace->block_size);
@@ -204,9 +213,9 @@ static void put_item(struct nvllm_trace_file *file, const struct nvllm_step_trac
         snprintf(name, sizeof name, "prefill %u..%u", item->first_position,
                  item->first_position + item->num_tokens - 1);
     }
-    const struct event event = {name, "sequence", "X", SEQUENCES, item->sequence_id, begin, end};
-    begin_event(file, &event);
-    put_member(file, "\"step\":", trace->step);
+    begin_sequence_event(file, name, "X", item->sequence_id, begin, end);
+    put_member(file, ",\"request\":", item->request_id);
+    put_member(file, ",\"step\":", trace->step);
     put_member(file, ",\"num_prompt_tokens\":", item->num_prompt_tokens);
     put_member(file, ",\"first_position\":", item->first_position);
     put_tokens(file, ",\"tokens\":", item->token_ids, item->num_tokens);
@@ -348,7 +357,7 @@ void nvllm_trace_file_step(const struct nvllm_step_trace *trace, void *user_data
 }
 
 static void complete(struct nvllm_trace_file *file) {
-    static const char end[] = "\n]}\n";
+    static const char end[] = "\n]\n";
     if (!file->has_header) {
         put_header(file, NULL);
         if (!file->status) file->num_whole = file->text.len;

@@ -338,8 +338,7 @@ static void leave_flight(struct request *request) {
     if (request->has_ended && !request->num_flights) request_destroy(request);
 }
 
-// Hands out a step's results. The observer's items are noted in the same go: what their requests come
-// to is known then.
+// Hands out a step's results, and notes its items for the observer: what they came to is known now.
 static void take_results(struct llm_engine *engine, struct flight *flight,
                          const struct sample_result *results) {
     const struct schedule *schedule = &flight->schedule;

@@ -1,4 +1,5 @@
-/* What follows a step: the end of requests, the events their owners see, and what an observer is told. */
+/* What follows a step: the end of requests, the events their owners see, and what the observer is
+ * told. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/llm_engine_internal.h"

@@ -14,10 +14,10 @@ def numbers(text):
 class Trace:
     def __init__(self, path):
         with open(path, encoding="utf-8") as file:
-            self.whole = json.load(file)
-        self.events = self.whole["traceEvents"]
-        self.block_size = self.whole["otherData"].get("block_size")
-        self.num_kv_blocks = self.whole["otherData"].get("num_kv_blocks")
+            self.events = json.load(file)
+        for configuration in self.named("configuration"):
+            self.block_size = configuration["args"]["block_size"]
+            self.num_kv_blocks = configuration["args"]["num_kv_blocks"]
         self.items = [event for event in self.of("X") if event["cat"] == "sequence"]
         self.steps = [event for event in self.of("X") if event["cat"] == "step"]
         self.prompts, self.outputs = {}, {}  # token ids by sequence
@@ -35,6 +35,9 @@ class Trace:
     def _check_tracks(self):
         """Every track has a name, and its slices nest."""
         named = {(e["pid"], e["tid"]) for e in self.of("M") if e["name"] == "thread_name"}
+        numbers_of_tracks = [tid for _, tid in named]
+        assert len(set(numbers_of_tracks)) == len(numbers_of_tracks)
+        assert not {1, 2} & {tid for pid, tid in named if tid != pid}
         tracks = collections.defaultdict(list)
         for event in self.of("X"):
             assert (event["pid"], event["tid"]) in named, event
@@ -74,21 +77,22 @@ class Trace:
         computed, restarts = {}, collections.defaultdict(set)
         for event in self.events:
             if event["name"] in ("preempted", "prefix hit"):
-                restarts[event["tid"]].add(event["args"]["step"])
+                restarts[event["args"]["sequence"]].add(event["args"]["step"])
         for item in self.items:
-            args, tid = item["args"], item["tid"]
+            args, sequence = item["args"], item["args"]["sequence"]
+            assert args["request"] == sequence and item["tid"] == 1000000 + sequence
             first, tokens = args["first_position"], numbers(args["tokens"])
-            if tid in computed and first != computed[tid]:
-                assert any(step <= args["step"] for step in restarts[tid]), item
+            if sequence in computed and first != computed[sequence]:
+                assert any(step <= args["step"] for step in restarts[sequence]), item
             for position, token in enumerate(tokens, first):
-                assert known[tid].setdefault(position, token) == token, item
-            computed[tid] = first + len(tokens)
+                assert known[sequence].setdefault(position, token) == token, item
+            computed[sequence] = first + len(tokens)
             if "output" in args:
-                assert known[tid].setdefault(computed[tid], args["output"]) == args["output"]
-                self.outputs.setdefault(tid, []).append(args["output"])
+                assert known[sequence].setdefault(computed[sequence], args["output"]) == args["output"]
+                self.outputs.setdefault(sequence, []).append(args["output"])
             count = args["num_prompt_tokens"]
-            self.prompts[tid] = [known[tid].get(position) for position in range(count)]
-            assert (item["name"] == "decode") == (first >= count) or tid in restarts, item
+            self.prompts[sequence] = [known[sequence].get(position) for position in range(count)]
+            assert (item["name"] == "decode") == (first >= count) or sequence in restarts, item
 
     def _check_blocks(self):
         used = self.taken = self.freed = 0

@@ -73,7 +73,7 @@ static json_t *close_and_load(struct nvllm_trace_file *file, const char *path) {
 static const json_t *event_named(const json_t *trace, const char *name, size_t n) {
     size_t i;
     json_t *event;
-    json_array_foreach(json_object_get(trace, "traceEvents"), i, event) {
+    json_array_foreach(trace, i, event) {
         if (strcmp(json_string_value(json_object_get(event, "name")), name) == 0 && n-- == 0) {
             return event;
         }
@@ -115,7 +115,7 @@ static void test_overlap_is_visible_and_no_track_overlaps(void **state) {
     }
     json_t *trace = close_and_load(file, path);
     static const char *const names[] = {"step 1", "step 2", "step 3"};
-    static const int tracks[] = {2, 3, 2}, begins[] = {10, 20, 40};
+    static const int tracks[] = {3, 4, 3}, begins[] = {10, 20, 40};
     for (size_t i = 0; i < 3; i++) {
         const json_t *step = event_named(trace, names[i], 0);
         assert_int_equal(number(step, "ts"), launches[i] * 1000);
@@ -123,7 +123,8 @@ static void test_overlap_is_visible_and_no_track_overlaps(void **state) {
         assert_int_equal(number(step, "tid"), tracks[i]);
         // On the sequence's own track a step begins when the one before is over.
         const json_t *slice = event_named(trace, "prefill 16..18", i);
-        assert_int_equal(number(slice, "tid"), 7);
+        assert_int_equal(number(slice, "tid"), 1000007);
+        assert_int_equal(number(json_object_get(slice, "args"), "request"), 7);
         assert_int_equal(number(slice, "ts"), begins[i] * 1000);
         assert_int_equal(number(slice, "dur"), (results[i] - begins[i]) * 1000);
         assert_string_equal(arg(slice, "tokens"), "5 6 -1");
@@ -165,8 +166,8 @@ static void test_what_happens_to_blocks(void **state) {
     assert_string_equal(arg(event, "shared"), "6");
     assert_string_equal(arg(event, "cached"), "5");
     assert_string_equal(arg(event, "left"), "3");
-    assert_int_equal(number(event_named(json, "preempted", 0), "tid"), 4);
-    assert_int_equal(number(event_named(json, "preempted", 1), "tid"), 2);
+    assert_int_equal(number(event_named(json, "preempted", 0), "tid"), 1000004);
+    assert_int_equal(number(event_named(json, "preempted", 1), "tid"), 1000002);
     const json_t *counter = json_object_get(event_named(json, "KV blocks", 0), "args");
     assert_int_equal(number(counter, "used"), 4);
     assert_int_equal(number(counter, "cached"), 1);
@@ -180,13 +181,13 @@ static void test_what_happens_to_blocks(void **state) {
 static void test_old_content_goes_when_the_run_is_there(void **state) {
     const char *path = ((struct fixture *)*state)->path;
     const struct fixture *f = *state;
-    temp_folder_write_text(&f->folder, "trace.json", "{\"old\": 1}");
+    temp_folder_write_text(&f->folder, "trace.json", "[{\"name\": \"old\"}]");
     nvllm_trace_file_abandon(open_file(path)); // the model did not load
     json_t *json = load(path);
-    assert_non_null(json_object_get(json, "old"));
+    assert_non_null(event_named(json, "old", 0));
     json_decref(json);
     json = close_and_load(open_file(path), path); // a run without a step
-    assert_null(json_object_get(json, "old"));
+    assert_null(event_named(json, "old", 0));
     assert_non_null(event_named(json, "thread_name", 0));
     json_decref(json);
     nvllm_trace_file_abandon(NULL);
