@@ -66,7 +66,8 @@ static void expect_next(const struct fixture *f, const char *output, const int32
 
 static void test_a_word_of_one_token_is_banned_with_and_without_a_space(void **state) {
     (void)state;
-    static const char *const texts[] = {"is", " \t\xc2\xa0on"}; // white space before it is no part of it
+    static const char *const texts[] = {"is",
+                                        " \t\xc2\xa0on"}; // white space before it is no part of it
     const int32_t ids[] = {id_of("is"), id_of(" is"), id_of("on"), id_of(" on")};
     struct fixture f;
     init(&f, texts, ARRAY_LEN(texts));
@@ -126,10 +127,9 @@ static void test_the_same_tokens_behind_a_space_are_there_once(void **state) {
     (void)state;
     static const char *const texts[] = {"a b"};
     struct tokenizer *bundled = tokenizer;
-    assert_int_equal(tokenizer_open(&tokenizer,
-                                    "tests/reference/data/sentencepiece/metaspace_first.json",
-                                    NULL),
-                     OK);
+    assert_int_equal(
+        tokenizer_open(&tokenizer, "tests/reference/data/sentencepiece/metaspace_first.json", NULL),
+        OK);
     const struct ids plain = encode("a b"), spaced = encode(" a b");
     assert_int_equal(plain.count, 2);
     assert_memory_equal(plain.ids, spaced.ids, 2 * sizeof *plain.ids);
