@@ -109,10 +109,12 @@ struct nvllm_sampling_params {
     // 1: the text has what ended it, the stop string or the EOS or stop token; default 0
     int32_t include_stop_str_in_output;
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
+    int32_t n; // outputs, 1..1024, each drawn for itself; the prompt is computed once; default 1
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
     int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
         // ones go by arrival; default 0
-    int64_t seed; // -1 = from the engine's seed and the request's number; else >= 0
+    // -1 = from the engine's seed and the request's number; else >= 0. Output i draws with seed + i.
+    int64_t seed;
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
     const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes; borrowed
@@ -135,7 +137,7 @@ struct nvllm_sampling_params {
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0,    \
+            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0, 1, \
             -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                           \
     }
 
@@ -155,7 +157,8 @@ struct nvllm_engine_options {
         max_num_seqs; // active sequences at most, and at most max_num_batched_tokens; default 256
     int32_t max_num_batched_tokens; // tokens of one step at most; default 2048
     // Bounds on the requests that wait for their first step; 0 (default) = none. A request that would
-    // exceed one is refused with NVLLM_ERR_CAPACITY, unless no other waits.
+    // exceed one is refused with NVLLM_ERR_CAPACITY, unless no other waits. One with n outputs counts as
+    // n requests.
     int32_t max_num_waiting; // requests
     int64_t max_waiting_tokens; // tokens of their prompts
     int32_t max_model_len; // prompt + generated at most; 0 (default) = 4096 or the model's maximum
@@ -351,10 +354,13 @@ struct nvllm_times {
     double first_token, last_token; // the results of their steps were there
 };
 
-// What happened to a request: one generated token, its end, or both. Everything is borrowed and
-// valid during the callback only.
+// What happened to one of a request's n outputs: one generated token, its end, or both. Everything is
+// borrowed and valid during the callback only.
 struct nvllm_event {
     uint64_t request_id;
+    uint32_t index; // of the output, below n
+    // Outputs of the request whose end is still to come after this event; 0: this is its last event.
+    uint32_t num_outputs_left;
     // The token generated now; -1: none (an abort, or text held back until the end).
     int32_t token_id;
     const char *text; // [text_len] new text, whole characters; NUL-terminated, may be empty
@@ -368,9 +374,10 @@ struct nvllm_event {
     const char *stop_string; // which stop string ended it; NULL: none
     const int32_t *prompt_token_ids; // [num_prompt_tokens]
     uint32_t num_prompt_tokens;
-    // Prompt tokens found in the prefix cache when it was first scheduled.
+    // Prompt tokens found in the prefix cache when the request was first scheduled; for all outputs
+    // the same, for they share one prompt.
     uint32_t num_cached_tokens;
-    uint32_t num_generated_tokens;
+    uint32_t num_generated_tokens; // of this output
     const int32_t *token_ids; // [num_generated_tokens] all of them so far
     struct nvllm_times times;
 };
@@ -395,7 +402,7 @@ struct nvllm_request {
     const char *cache_salt;
     nvllm_event_fn on_event; // NULL: none
     void *user_data;
-    // 1: on_event is called once, at the end, with an empty text and no logprobs: for programs that
+    // 1: on_event is called once for each output, at its end, with an empty text and no logprobs: for programs that
     // want token_ids alone, and callbacks that cost more than a token.
     int32_t finish_event_only;
     // 1: the text has the EOS or stop token that ends it also without include_stop_str_in_output, so
@@ -432,11 +439,13 @@ NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine
                                                      const struct nvllm_request *request,
                                                      uint64_t *request_id,
                                                      struct nvllm_error *error);
-// 1: the request was unfinished and is aborted: its last event will be NVLLM_FINISH_ABORT. The
+// 1: the request was unfinished and is aborted: its last event will be NVLLM_FINISH_ABORT, and so will
+// that of every output that has not ended. The
 // engine's thread delivers it in its next step or wait, and before it at most the one event that is
 // under way. 0: the last event has been delivered or is being delivered, or the id is unknown.
 NVLLM_API int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id);
-// How many requests are unfinished: those whose last event's callback has not returned.
+// How many requests are unfinished, whatever their n: those whose last event's callback has not
+// returned.
 NVLLM_API int nvllm_engine_has_unfinished(struct nvllm_engine *engine);
 // 1 until the request's last event is delivered; 0 in and after that event, and for an unknown id.
 NVLLM_API int nvllm_engine_is_unfinished(struct nvllm_engine *engine, uint64_t request_id);
@@ -466,6 +475,8 @@ NVLLM_API enum nvllm_status nvllm_engine_wait(struct nvllm_engine *engine, doubl
                                               struct nvllm_error *error);
 
 struct nvllm_result {
+    uint32_t index; // of the output
+    struct nvllm_result *next; // the request's output with the next index; NULL: none
     enum nvllm_finish_reason finish_reason;
     int32_t stop_token_id; // -1: none
     char *stop_string; // NULL: none
@@ -486,7 +497,7 @@ struct nvllm_result {
 };
 
 // Runs a list to its end, others of the engine along with it. *results [num_requests], in input
-// order, is the caller's (nvllm_results_free). on_event and user_data of the requests work as
+// order and each the first of its request's n outputs, is the caller's (nvllm_results_free). on_event and user_data of the requests work as
 // usual. A refused request has FINISH_ERROR and does not stop the others. One for which there is no
 // room to wait is added when there is. NVLLM_ERR_INVALID: as step's. `interrupt` (may be NULL)
 // is asked between steps and in place of the requests' own: once it is wanted, what is unfinished
@@ -500,7 +511,7 @@ NVLLM_API enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
 NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_results);
 
 // Counters since the engine was created, by its last step or wait; num_requests_added and num_waiting
-// are those of now. They belong together: requests that were added and have not finished are running
+// are those of now. A request with n outputs counts as n requests. They belong together: requests that were added and have not finished are running
 // or waiting. Any thread may ask. A struct of another size than the library's is not written.
 struct nvllm_stats {
     size_t struct_size;

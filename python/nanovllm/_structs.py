@@ -61,6 +61,7 @@ class SamplingStruct(Structure):
         ("skip_special_tokens", c_int32),
         ("include_stop_str_in_output", c_int32),
         ("ignore_eos", c_int32),
+        ("n", c_int32),
         ("logprobs", c_int32),
         ("priority", c_int32),
         ("seed", c_int64),
@@ -147,6 +148,8 @@ class Times(Structure):
 class Event(Structure):
     _fields_ = [
         ("request_id", c_uint64),
+        ("index", c_uint32),
+        ("num_outputs_left", c_uint32),
         ("token_id", c_int32),
         ("text", POINTER(c_char)),
         ("text_len", c_size_t),

@@ -10,9 +10,6 @@ from typing import Any
 from . import _library, _structs, _values
 from .errors import InvalidArgumentError
 
-N_MAX = 1024
-SEED_MAX = 2**63 - 1
-
 
 @dataclass
 class SamplingParams:
@@ -65,7 +62,7 @@ class SamplingParams:
     priority: int = 0
     """Requests with a lower one run first and are preempted last; equal ones by arrival."""
     n: int = 1
-    """Completions per prompt, 1 to 1024. The one with index i has the seed `seed + i`."""
+    """Outputs per prompt, 1 to 1024. The one with index i draws with the seed `seed + i`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> SamplingParams:
         for name in kwargs:
@@ -79,10 +76,7 @@ class SamplingParams:
             hint = _values.nearest(name, _DEFAULTS)
             raise AttributeError(f'SamplingParams has no parameter "{name}"{hint}')
         if not _is_default(name, value):
-            if name == "n":
-                value = _check_n(value)
-            else:
-                NativeSampling({name: value}).close()
+            NativeSampling({name: value}).close()
         object.__setattr__(self, name, value)
 
     def native(self, skip_special: bool) -> NativeSampling:
@@ -93,7 +87,7 @@ class SamplingParams:
         native = NativeSampling({})
         try:
             for name, value in vars(self).items():
-                if value is not _DEFAULTS[name] and name != "n":
+                if value is not _DEFAULTS[name]:
                     # A number was checked when it was set; a list may have changed since.
                     if type(value) in _CHECKED_ONCE:
                         setattr(native.struct, name, value)
@@ -106,10 +100,6 @@ class SamplingParams:
             raise
         return native
 
-    def seed_of(self, index: int) -> int | None:
-        """The seed of the completion with this index, of n."""
-        return None if self.seed is None else (int(self.seed) + index) % (SEED_MAX + 1)
-
 
 _CHECKED_ONCE = (int, float, bool)
 _DEFAULTS: dict[str, Any] = {}
@@ -120,17 +110,6 @@ def _is_default(name: str, value: object) -> bool:
     """Exactly the default, so that no check is needed: True is not 1 here, and 1 not 1.0."""
     default = _DEFAULTS[name]
     return value is default or (type(value) is type(default) and value == default)
-
-
-def _check_n(value: object) -> int:
-    whole = None
-    if not isinstance(value, bool) and hasattr(value, "__index__"):
-        whole = value.__index__()
-    if not isinstance(whole, int) or not 1 <= whole <= N_MAX:
-        raise InvalidArgumentError(
-            f"n is {_values.excerpt(value)}, want an integer from 1 to {N_MAX}"
-        )
-    return whole
 
 
 def check_params(params: object) -> SamplingParams:
@@ -166,7 +145,7 @@ class NativeSampling:
             if param.type <= _structs.PARAM_STRING:  # lists are empty, and own no memory yet
                 self._set_text(name, b"null")
         for name, default in _DEFAULTS.items():
-            if default is not None and name != "n":
+            if default is not None:
                 self.set(name, default)
         return bytes(self.struct)
 

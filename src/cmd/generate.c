@@ -68,9 +68,9 @@ static const char details[] =
     "<|im_start|> are recognised; with --chat they are questions for the model, and\n"
     "standard input is one without the newline at its end.\n"
     "\n"
-    "One prompt: the completion is printed as it is generated. Several prompts: for\n"
-    "each, in order, a line \"Prompt: ...\" and a line \"Completion: ...\", both quoted\n"
-    "as in JSON.\n";
+    "One prompt: the completion is printed as it is generated. Several prompts, or\n"
+    "--n completions of one: for each prompt, in order, a line \"Prompt: ...\" and a\n"
+    "line \"Completion: ...\" of each completion, all quoted as in JSON.\n";
 
 static const char epilogue[] =
     "--stop, --stop-token-ids and --logit-bias may be given several times. --seed\n"
@@ -89,11 +89,13 @@ static const char epilogue[] =
     "finish_reason (\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id\n"
     "or string that stopped it, else null), num_cached_tokens, logprobs (null, or per\n"
     "generated token {\"token_id\", \"logprob\", \"top\": [[id, logprob], ...]}), and\n"
-    "error where there is one. --times adds times, {\"first_scheduled\", \"first_token\",\n"
-    "\"last_token\"} in seconds after the request's arrival. Log-probabilities are\n"
-    "of the model's own distribution, before temperature, penalties and biases. The\n"
-    "id of a token that stopped a request is the last of token_ids. The\n"
-    "prompt_token_ids of a refused request are empty.\n"
+    "error where there is one. With n above 1 outputs has all of them, each with\n"
+    "index, token_ids, text, finish_reason, stop_reason and logprobs; the members\n"
+    "above are the first one's. --times adds times, {\"first_scheduled\",\n"
+    "\"first_token\", \"last_token\"} in seconds after the request's arrival.\n"
+    "Log-probabilities are of the model's own distribution, before temperature,\n"
+    "penalties and biases. The id of a token that stopped a request is the last of\n"
+    "token_ids. The prompt_token_ids of a refused request are empty.\n"
     "\n"
     "Ctrl-C stops the run: what is done is written, unfinished requests end with\n"
     "\"abort\". A second Ctrl-C ends the process at once.\n"
@@ -273,7 +275,7 @@ static int generate(struct generate *g, const struct options *options) {
     if (status) return cli_error("%s", err.message);
     status = cli_engine_create(&g->engine, &g->engine_options, &err);
     if (status) return cli_error("%s", err.message);
-    return run_requests(g, !g->input && g->source.total == 1);
+    return run_requests(g, !g->input && g->source.total == 1 && g->sampling.n == 1);
 }
 
 int cmd_generate(int argc, char **argv) {

@@ -13,6 +13,8 @@
  *   - A table that holds a published block holds its parent: when a sequence publishes a block
  * whose content is cached already, it gives its own copy back and shares the cached one. So refs
  * never grow along a chain.
+ * Without caching no block is published; then only full blocks of a prompt are shared, by sequences
+ * of one origin.
  *   - A sequence frees its blocks last to first. So a child is always before its parent in the free
  * list and is evicted first; evicting a block that has children left is a CHECK. */
 #ifndef ENGINE_BLOCK_MANAGER_H
@@ -84,7 +86,9 @@ uint64_t block_manager_hash(struct block_manager *manager, struct sequence *seq,
 
 // Before admission, without holding anything:
 // Looks for the longest cached prefix of the known tokens, never all of them: the last token's
-// logits have to be computed. Result in seq->num_matched. Repeating it costs only what is new.
+// logits have to be computed. Without caching, looks for the full blocks of the prompt that the
+// sequence's origin has computed; it must be admitted before the origin lets go of them. Result in
+// seq->num_matched. Repeating it costs only what is new.
 // nano-vllm: can_allocate, with block_manager_num_taken.
 void block_manager_match(struct block_manager *manager, struct sequence *seq);
 // The first block that could be cached and is not; false: all that could be are. After match.

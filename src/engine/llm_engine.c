@@ -270,16 +270,16 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
 
 // Those that are scheduled for the first time no longer wait.
 static void note_scheduled(struct llm_engine *engine, const struct schedule *schedule, double now) {
-    uint32_t num_requests = 0;
+    uint32_t num_outputs = 0;
     uint64_t num_tokens = 0;
     for (uint32_t i = schedule->num_decode_tokens; i < schedule->num_items; i++) {
         struct request *request = schedule->items[i].seq->user;
         if (request->times.first_scheduled > 0) continue;
         request->times.first_scheduled = now;
-        num_requests++;
+        num_outputs++;
         num_tokens += request->seq->num_prompt_tokens;
     }
-    if (num_requests) inbox_note_scheduled(&engine->inbox, num_requests, num_tokens);
+    if (num_outputs) inbox_note_scheduled(&engine->inbox, num_outputs, num_tokens);
 }
 
 // Batch and launch of what the scheduler picked.
@@ -335,7 +335,7 @@ static void advance(struct llm_engine *engine, struct flight *flight) {
 // The step no longer points to the request.
 static void leave_flight(struct request *request) {
     request->num_flights--;
-    if (request->has_ended && !request->num_flights) request_destroy(request);
+    if (request->has_ended) llm_engine_let_go(request);
 }
 
 // Hands out a step's results, and notes its items for the observer: what they came to is known now.

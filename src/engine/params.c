@@ -53,13 +53,16 @@ static const struct nvllm_param sampling_table[] = {
      "the text ends with what ended it, the stop string or the EOS or stop token; default false"},
     {"ignore_eos", NVLLM_PARAM_BOOL, SAMPLING(ignore_eos), 0, 1, NULL,
      "go on after the model's end-of-sequence token; default false"},
+    {"n", NVLLM_PARAM_INT, SAMPLING(n), 1, PARAMS_N_MAX, NULL,
+     "outputs for each prompt, drawn one beside the other; default 1"},
     {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
      "log-probabilities of each token and of this many best ones, before temperature and "
      "penalties; -1 is none; default -1"},
     {"priority", NVLLM_PARAM_INT, SAMPLING(priority), INT32_MIN, INT32_MAX, NULL,
      "requests with a lower one run first and are preempted last; default 0"},
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
-     "of the random numbers, -1 is from the engine's seed and the request's number; default -1"},
+     "of the random numbers, for output i of n seed + i; -1 is from the engine's seed and the "
+     "request's number; default -1"},
     {"stop_token_ids", NVLLM_PARAM_IDS, SAMPLING(stop_token_ids), 0, INT32_MAX, NULL,
      "list of at most 1024 token ids that end the output; default none"},
     {"stop", NVLLM_PARAM_STRINGS, SAMPLING(stop), 0, 0, NULL,

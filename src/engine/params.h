@@ -14,6 +14,7 @@
 #include "nanovllm.h"
 
 enum {
+    PARAMS_N_MAX = 1024,
     PARAMS_STOP_MAX = 16,
     PARAMS_STOP_BYTES_MAX = 1024, // of each
     PARAMS_STOP_TOKEN_IDS_MAX = 1024,

@@ -107,8 +107,13 @@ static enum status copy_lists(struct sampling *out, struct err *err) {
     return status;
 }
 
-void sampling_set_seed(struct sampling *sampling, uint64_t seed) {
-    if (sampling->params.seed >= 0) seed = (uint64_t)sampling->params.seed;
+void sampling_init_borrowed(struct sampling *out, const struct sampling *first) {
+    *out = *first;
+    out->is_borrowed = true;
+}
+
+void sampling_set_seed(struct sampling *sampling, uint64_t seed, uint32_t index) {
+    if (sampling->params.seed >= 0) seed = (uint64_t)sampling->params.seed + index;
     sampling->row.seed_low = (uint32_t)seed;
     sampling->row.seed_high = (uint32_t)(seed >> 32);
 }
@@ -131,7 +136,7 @@ static void fill_row(struct sampling *out, uint32_t vocab_size) {
         .presence_penalty = params->presence_penalty,
         .frequency_penalty = params->frequency_penalty,
     };
-    sampling_set_seed(out, 0);
+    sampling_set_seed(out, 0, 0);
 }
 
 static int compare_ids(const void *a, const void *b) {
@@ -189,11 +194,13 @@ fail:
 
 void sampling_fini(struct sampling *sampling) {
     if (!sampling) return;
-    free(sampling->stop_token_ids);
-    free(sampling->stops);
-    free(sampling->logit_bias);
-    free(sampling->biases);
-    token_mask_fini(&sampling->mask);
+    if (!sampling->is_borrowed) {
+        free(sampling->stop_token_ids);
+        free(sampling->stops);
+        free(sampling->logit_bias);
+        free(sampling->biases);
+        token_mask_fini(&sampling->mask);
+    }
     *sampling = (struct sampling){0};
 }
 

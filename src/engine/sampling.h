@@ -23,6 +23,7 @@ struct sampling {
     struct sample_bias *biases; // [row.bias_count] the same, as the sampling op reads them
     struct token_mask mask;
     bool has_penalties; // its rows need token counts
+    bool is_borrowed; // what its pointers lead to is another's
 };
 
 // `tokenizer` is for bad_words and may be NULL.
@@ -34,8 +35,11 @@ MUST_USE enum status sampling_init(struct sampling *out, const struct nvllm_samp
                                    const struct generation_config *model_defaults,
                                    const struct model_config *config,
                                    const struct tokenizer *tokenizer, struct err *err);
-// Draws with `seed`, where params leave it unset.
-void sampling_set_seed(struct sampling *sampling, uint64_t seed);
+// The same for another output of the request. Borrows from `first`, which must live as long.
+void sampling_init_borrowed(struct sampling *out, const struct sampling *first);
+// For the output with this index: draws with the request's own seed + index, as in vLLM, or with
+// `seed` where params leave it unset.
+void sampling_set_seed(struct sampling *sampling, uint64_t seed, uint32_t index);
 void sampling_fini(struct sampling *sampling); // all-zero is fine
 bool sampling_is_stop_token(const struct sampling *sampling, int32_t token_id);
 

@@ -304,7 +304,8 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
     if (!seq->was_scheduled) {
         seq->was_scheduled = true;
         seq->num_cached_tokens = seq->num_computed_tokens;
-        s->num_cached_tokens += seq->num_cached_tokens;
+        // The prompt that outputs share is counted once.
+        if (!seq->origin) s->num_cached_tokens += seq->num_cached_tokens;
     }
     queue_remove(&s->waiting, seq);
     seq->status = SEQUENCE_RUNNING;
@@ -331,7 +332,7 @@ static void admit_waiting(struct scheduler *s) {
         next = seq->next;
         if (budget_left(s) == 0 || s->running.count + num_deferred >= s->max_num_active) return;
         block_manager_match(&s->blocks, seq);
-        if (is_deferred(s, seq)) {
+        if (sequence_waits_for_origin(seq) || is_deferred(s, seq)) {
             seq->num_deferrals++;
             num_deferred++;
             continue;

@@ -11,7 +11,8 @@
  *
  * Both queues are in order of priority (lower first, as in vLLM), then of arrival, and sequences are
  * admitted in that order, with one exception: a sequence whose next uncached block is being computed by another one in this step
- * waits until it can share it, and lets others pass meanwhile.
+ * waits until it can share it, and lets others pass meanwhile. So does one whose origin has not computed
+ * its prompt, also without a prefix cache.
  *
  * A step: scheduler_schedule -> run the model -> scheduler_advance (KV is there, full blocks are
  * published) -> per item with needs_token: scheduler_append_token, and scheduler_finish for those

@@ -53,9 +53,13 @@ struct sequence {
     uint32_t num_published; // leading blocks of block_table that are in the prefix cache
     uint32_t num_blocks_max;
     uint64_t cache_salt; // starts the hash chain; 0: the common salt
+    // Has the same prompt, was added before and lives as long. This one waits until that prompt is
+    // computed and shares its full blocks. NULL: none; set before scheduler_add.
+    const struct sequence *origin;
 
-    // While it holds no blocks: block_table[0, num_matched) is the cached prefix found at the last
-    // look. It is still there if its last block's publication number is still match_serial.
+    // While it holds no blocks: block_table[0, num_matched) is the prefix found at the last look, in the
+    // cache or, without one, in its origin's table. In the cache it is still there if its last block's
+    // publication number is still match_serial.
     uint32_t num_matched;
     uint64_t match_serial;
 
@@ -100,6 +104,13 @@ static inline bool sequence_is_full(const struct sequence *seq) {
 // It cannot be scheduled before its pending token is resolved.
 static inline bool sequence_is_held_up(const struct sequence *seq) {
     return seq->waits_for_token && seq->has_pending_token;
+}
+
+// Its prompt is being computed by its origin, or will be.
+static inline bool sequence_waits_for_origin(const struct sequence *seq) {
+    const struct sequence *origin = seq->origin;
+    return origin && origin->status != SEQUENCE_FINISHED &&
+           origin->num_computed_tokens < origin->num_prompt_tokens;
 }
 
 // Tokens whose KV is not in the cache.

@@ -57,6 +57,14 @@ static void test_the_only_completion_wins(void **state) {
     assert_string_equal(suggest_nearest("stop", itself, 2), "stop");
 }
 
+static void test_a_name_of_other_characters_is_not_near(void **state) {
+    (void)state;
+    const char *const candidates[] = {"n"};
+    assert_null(suggest_nearest("", candidates, 1)); // one edit
+    assert_null(suggest_nearest("m", candidates, 1));
+    assert_string_equal(suggest_nearest("nn", candidates, 1), "n");
+}
+
 static void test_names_beyond_the_limit_are_not_compared(void **state) {
     (void)state;
     char longer[65], longest[64];
@@ -76,6 +84,7 @@ int main(void) {
         cmocka_unit_test(test_longer_names_may_be_further_off),
         cmocka_unit_test(test_the_nearer_wins_and_then_the_first),
         cmocka_unit_test(test_the_only_completion_wins),
+        cmocka_unit_test(test_a_name_of_other_characters_is_not_near),
         cmocka_unit_test(test_names_beyond_the_limit_are_not_compared),
     };
     return cmocka_run_group_tests_name("suggest", tests, NULL, NULL);

@@ -146,12 +146,13 @@ static void test_source(void **state) {
 
 static enum status write_result(void *context, struct err *err) {
     (void)context;
-    struct result result = {
-        .finish_reason = NVLLM_FINISH_STOP, .stop_token_id = 3, .num_top = 1, .index = 1};
+    struct result result = {.first = {.finish_reason = NVLLM_FINISH_STOP, .stop_token_id = 3},
+                            .num_top = 1,
+                            .index = 1};
     const struct nvllm_logprob chosen = {5, -0.25f};
     struct buf out = {0};
-    enum status status = result_add_logprobs(&result, &chosen, &chosen, 1, err);
-    if (!status) status = buf_append_str(&result.text, "quoted \" and \n more text", err);
+    enum status status = result_add_logprobs(&result.first, &chosen, &chosen, 1, err);
+    if (!status) status = buf_append_str(&result.first.text, "quoted \" and \n more text", err);
     if (!status) status = result_line_format(&out, &result, err);
     if (!status) {
         assert_string_equal(

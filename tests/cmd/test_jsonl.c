@@ -332,19 +332,19 @@ static void test_result_line(void **state) {
     struct result result = {.index = 7,
                             .prompt_ids = prompt_ids,
                             .num_prompt_ids = 2,
-                            .token_ids = token_ids,
-                            .num_tokens = 1,
-                            .text = {.data = text, .len = 3},
-                            .finish_reason = NVLLM_FINISH_STOP,
-                            .stop_token_id = -1,
-                            .stop_string = stop,
+                            .first = {.token_ids = token_ids,
+                                      .num_tokens = 1,
+                                      .text = {.data = text, .len = 3},
+                                      .finish_reason = NVLLM_FINISH_STOP,
+                                      .stop_token_id = -1,
+                                      .stop_string = stop},
                             .num_cached_tokens = 16,
                             .num_top = -1};
     expect_text(&result, "{\"index\":7,\"prompt_token_ids\":[1,2],\"token_ids\":[3],"
                          "\"text\":\"a\\nb\",\"finish_reason\":\"stop\",\"stop_reason\":\"END\","
                          "\"num_cached_tokens\":16,\"logprobs\":null}\n");
-    result.stop_string = NULL;
-    result.stop_token_id = 4091;
+    result.first.stop_string = NULL;
+    result.first.stop_token_id = 4091;
     json_t *root = format(&result);
     assert_int_equal(json_integer_value(json_object_get(root, "stop_reason")), 4091);
     json_decref(root);
@@ -354,8 +354,7 @@ static void test_result_line_of_a_refused_request(void **state) {
     (void)state;
     char error[] = "line 3: \"x\" is wrong";
     struct result result = {.index = 2,
-                            .finish_reason = NVLLM_FINISH_ERROR,
-                            .stop_token_id = -1,
+                            .first = {.finish_reason = NVLLM_FINISH_ERROR, .stop_token_id = -1},
                             .num_top = -1,
                             .error = error};
     expect_text(&result, "{\"index\":2,\"prompt_token_ids\":[],\"token_ids\":[],\"text\":\"\","
@@ -364,14 +363,38 @@ static void test_result_line_of_a_refused_request(void **state) {
                          "\"error\":\"line 3: \\\"x\\\" is wrong\"}\n");
 }
 
+static void test_result_line_of_several_outputs(void **state) {
+    (void)state;
+    struct result result = {.index = 4,
+                            .first = {.finish_reason = NVLLM_FINISH_LENGTH, .stop_token_id = -1},
+                            .num_top = 0};
+    assert_int_equal(result_add_others(&result, 2, NULL), OK);
+    struct completion *other = result_completion(&result, 1);
+    assert_ptr_equal(result_completion(&result, 0), &result.first);
+    const struct nvllm_logprob chosen = {5, -0.25f};
+    assert_int_equal(result_add_logprobs(other, &chosen, NULL, 0, NULL), OK);
+    assert_int_equal(buf_append_str(&other->text, "b", NULL), OK);
+    other->finish_reason = NVLLM_FINISH_STOP;
+    other->stop_token_id = 5;
+    expect_text(&result, "{\"index\":4,\"prompt_token_ids\":[],\"token_ids\":[],\"text\":\"\","
+                         "\"finish_reason\":\"length\",\"stop_reason\":null,"
+                         "\"num_cached_tokens\":0,\"logprobs\":[],\"outputs\":["
+                         "{\"index\":0,\"token_ids\":[],\"text\":\"\","
+                         "\"finish_reason\":\"length\",\"stop_reason\":null,\"logprobs\":[]},"
+                         "{\"index\":1,\"token_ids\":[],\"text\":\"b\","
+                         "\"finish_reason\":\"stop\",\"stop_reason\":5,\"logprobs\":"
+                         "[{\"token_id\":5,\"logprob\":-0.25,\"top\":[]}]}]}\n");
+    result_fini(&result);
+}
+
 static void test_result_line_logprobs(void **state) {
     (void)state;
-    struct result result = {
-        .finish_reason = NVLLM_FINISH_LENGTH, .stop_token_id = -1, .num_top = 2};
+    struct result result = {.first = {.finish_reason = NVLLM_FINISH_LENGTH, .stop_token_id = -1},
+                            .num_top = 2};
     const struct nvllm_logprob chosen = {5, -0.25f};
     const struct nvllm_logprob top[] = {{5, -0.25f}, {6, -1.5f}};
-    assert_int_equal(result_add_logprobs(&result, &chosen, top, 2, NULL), OK);
-    assert_int_equal(result_add_logprobs(&result, &chosen, NULL, 0, NULL), OK);
+    assert_int_equal(result_add_logprobs(&result.first, &chosen, top, 2, NULL), OK);
+    assert_int_equal(result_add_logprobs(&result.first, &chosen, NULL, 0, NULL), OK);
     json_t *root = format(&result);
     json_t *logprobs = json_object_get(root, "logprobs");
     assert_int_equal(json_array_size(logprobs), 2);
@@ -429,6 +452,7 @@ int main(void) {
         cmocka_unit_test(test_source_files),
         cmocka_unit_test(test_result_line),
         cmocka_unit_test(test_result_line_of_a_refused_request),
+        cmocka_unit_test(test_result_line_of_several_outputs),
         cmocka_unit_test(test_result_line_logprobs),
         cmocka_unit_test(test_stats),
     };

@@ -27,6 +27,7 @@ static struct nvllm_sampling_params busy_params(uint32_t i) {
     params.max_tokens = (int32_t)(5 + i % 40);
     params.min_tokens = (int32_t)(i % 5);
     params.priority = (int32_t)(i % 3);
+    params.n = i % 7 == 3 ? 3 : 1;
     static const char *const words[] = {"is", "95", "bad words"};
     params.bad_words = words;
     params.num_bad_words = i % 4;
@@ -165,7 +166,7 @@ static void test_1000_requests_with_aborts_leave_nothing_behind(void **state) {
     struct nvllm_stats stats;
     stats.struct_size = sizeof stats;
     nvllm_engine_stats(engine, &stats);
-    assert_int_equal(stats.num_requests_finished, 1100);
+    assert_int_equal(stats.num_requests_finished, 11 * (100 + 2 * 14));
     assert_int_equal(stats.num_kv_blocks_used, 0);
     assert_int_equal(stats.num_running + stats.num_waiting, 0);
     assert_int_equal(alloc_hook_live(), live);
@@ -194,6 +195,7 @@ static enum status load_and_generate(void *context, struct err *err) {
     params.repetition_penalty = 1.2f;
     params.max_tokens = 3;
     params.min_tokens = 1;
+    params.n = 2;
     params.stop = stops;
     params.num_stop = 1;
     static const char chat[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";

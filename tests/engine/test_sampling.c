@@ -19,7 +19,7 @@ static void init_ok(struct sampling *sampling, const struct nvllm_sampling_param
     if (sampling_init(sampling, params, defaults, &config, NULL, &err) != OK) {
         fail_msg("%s", err.message);
     }
-    sampling_set_seed(sampling, 77);
+    sampling_set_seed(sampling, 77, 0);
 }
 
 static void init_refused(const struct nvllm_sampling_params *params,
@@ -145,9 +145,18 @@ static void test_a_seed_of_its_own_wins(void **state) {
     init_ok(&s, &params, NULL);
     assert_int_equal(s.row.seed_low, 0);
     sampling_fini(&s);
+    params.seed = INT64_MAX; // an output further on draws with the seed + its index
+    init_ok(&s, &params, NULL);
+    struct sampling other;
+    sampling_init_borrowed(&other, &s);
+    sampling_set_seed(&other, 77, 3);
+    assert_int_equal(other.row.seed_low, 2);
+    assert_int_equal(other.row.seed_high, 0x80000000);
+    sampling_fini(&other); // leaves what it borrowed
+    sampling_fini(&s);
     uint64_t seed = 0xfedcba9876543210;
     assert_int_equal(sampling_init(&s, NULL, NULL, &config, NULL, NULL), OK);
-    sampling_set_seed(&s, seed);
+    sampling_set_seed(&s, seed, 0);
     assert_int_equal(s.row.seed_low, 0x76543210);
     assert_int_equal(s.row.seed_high, 0xfedcba98);
     sampling_fini(&s);

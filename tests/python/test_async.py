@@ -109,10 +109,10 @@ def test_many_streams_share_the_engine() -> None:
 def test_n_streams_carry_their_index(llm: LLM) -> None:
     params = SamplingParams(2.0, 8, True, n=3, seed=5)
     chunks = run(lambda streaming: collect(streaming.generate([1, 2], params)))
-    completions = llm.generate([[1, 2]], params, False)[0]["completions"]
-    for index, completion in enumerate(completions):
+    outputs = llm.generate([[1, 2]], params, False)[0].outputs
+    for index, completion in enumerate(outputs):
         own = [chunk for chunk in chunks if chunk["index"] == index]
-        assert ids_of(own) == completion["token_ids"]
+        assert ids_of(own) == completion.token_ids
         assert own[-1]["finish_reason"] == "length"
 
 
@@ -167,7 +167,7 @@ def test_cancelling_the_task_aborts() -> None:
 def test_a_request_has_a_stream_and_an_id() -> None:
     async def test(llm: AsyncLLM) -> Any:
         stream = await llm.add_request(QUESTION, GREEDY)
-        assert stream.request_ids == [1]
+        assert stream.request_id == 1
         chunks = await collect(stream)
         assert await collect(stream) == []  # read to its end
         assert not llm.abort(1)
@@ -184,9 +184,9 @@ def test_an_aborted_request_ends_with_that_reason() -> None:
     async def test(llm: AsyncLLM) -> Any:
         stream = await llm.add_request("a", LONG)
         await stream.__anext__()
-        assert llm.abort(stream.request_ids[0])
+        assert llm.abort(stream.request_id)
         chunks = await collect(stream)
-        return chunks[-1]["finish_reason"], llm.abort(stream.request_ids[0])
+        return chunks[-1]["finish_reason"], llm.abort(stream.request_id)
 
     assert run(test) == ("abort", False)
 
@@ -249,7 +249,7 @@ def test_requests_are_added_in_the_order_of_their_arrival() -> None:
         streams = await asyncio.gather(
             *(llm.add_request(text, params) for text in texts), return_exceptions=True
         )
-        return [s.request_ids[0] for s in streams[1:]], streams[0]
+        return [s.request_id for s in streams[1:]], streams[0]
 
     ids, too_long = run(test)
     assert ids == [1, 2, 3, 4, 5, 6]

@@ -17,10 +17,10 @@ def greedy(**fields: Any) -> SamplingParams:
 
 
 def test_every_parameter_of_the_library_is_a_field() -> None:
-    assert set(_library.sampling_params()) == set(_DEFAULTS) - {"n"}
+    assert set(_library.sampling_params()) == set(_DEFAULTS)
 
 
-@pytest.mark.parametrize("name", sorted(set(_DEFAULTS) - {"n"}))
+@pytest.mark.parametrize("name", sorted(_DEFAULTS))
 def test_ranges_are_the_librarys(name: str) -> None:
     param = _library.sampling_params()[name]
     for beyond in (param.min - 1, param.max + 1):
@@ -216,7 +216,7 @@ def test_allowed_tokens_alone_are_generated(llm: LLM) -> None:
 
 
 def test_bad_words_are_not_generated(llm: LLM) -> None:
-    """"95" is two tokens, "=" is one with and without a space before it."""
+    """ "95" is two tokens, "=" is one with and without a space before it."""
     (output,) = llm.generate([QUESTION], greedy(bad_words=["95"]), False)
     assert output["text"].startswith("37 + 58 = 9")
     assert "95" not in output["text"]
@@ -252,31 +252,59 @@ def test_a_lower_priority_runs_first() -> None:
     assert ended == [ids[2], ids[0], ids[3], ids[1]]
 
 
-def test_n_completions_of_a_prompt(own: LLM) -> None:
+def test_n_outputs_of_a_prompt(own: LLM) -> None:
     params = SamplingParams(2.0, 8, True, n=4, seed=5)
-    prompt = list(range(300))
-    (output,) = own.generate([prompt], params, False)
-    assert len(output["completions"]) == 4
-    assert {key: output[key] for key in output["completions"][0]} == output["completions"][0]
-    assert len({tuple(one["token_ids"]) for one in output["completions"]}) == 4
+    (output,) = own.generate([list(range(300))], params, False)
+    assert [one.index for one in output.outputs] == [0, 1, 2, 3]
+    assert len({tuple(one.token_ids) for one in output.outputs}) == 4
+    assert all(one.finish_reason == "length" for one in output.outputs)
+    assert own.stats()["num_requests_added"] == own.stats()["num_requests_finished"] == 4
+
+
+def test_an_output_is_nano_vllms_dict_and_vllms_object(llm: LLM) -> None:
+    (output,) = llm.generate([QUESTION], greedy(logprobs=0), False)
+    (first,) = output.outputs
+    assert (first.text, first.token_ids) == (output["text"], output["token_ids"])
+    assert (first.finish_reason, first.stop_reason) == (output["finish_reason"], EOS)
+    assert (first.logprobs, first.times) == (output["logprobs"], output["times"])
+    assert pickle.loads(pickle.dumps(output)).outputs == output.outputs
+    (output,) = llm.generate([QUESTION], greedy(stop=" = 9"), False)
+    assert output.outputs[0].stop_reason == " = 9"
+    (output,) = llm.generate([QUESTION], greedy(max_tokens=1), False)
+    assert output.outputs[0].stop_reason is None
 
 
 @same_ids
-def test_completion_i_is_the_one_with_the_seed_plus_i(own: LLM) -> None:
+def test_output_i_is_the_one_with_the_seed_plus_i(own: LLM) -> None:
     prompt = list(range(300))
     (output,) = own.generate([prompt], SamplingParams(2.0, 8, True, n=4, seed=5), False)
-    alone = own.generate([prompt], SamplingParams(2.0, 8, True, seed=7), False)[0]
-    assert alone["token_ids"] == output["completions"][2]["token_ids"]
+    for index in range(4):
+        alone = own.generate([prompt], SamplingParams(2.0, 8, True, seed=5 + index), False)[0]
+        assert alone["token_ids"] == output.outputs[index].token_ids
 
 
-def test_n_completions_share_the_prompt(own: LLM) -> None:
-    own.generate([list(range(600))], SamplingParams(2.0, 4, True, n=4), False)
-    assert own.stats()["num_prefill_tokens"] < 2 * 600
+@pytest.mark.parametrize("caching", [False, True])
+def test_n_outputs_compute_the_prompt_once(caching: bool) -> None:
+    with LLM(MODEL, **small(enable_prefix_caching=caching)) as llm:
+        (output,) = llm.generate([list(range(600))], SamplingParams(2.0, 4, True, n=4), False)
+        # Two blocks of 256 are shared, 88 tokens are each output's own.
+        assert llm.stats()["num_prefill_tokens"] == 600 + 3 * 88
+        assert llm.stats()["num_cached_tokens"] == output["num_cached_tokens"] == 0
 
 
 def test_n_without_a_seed_differs(own: LLM) -> None:
     (output,) = own.generate(["a"], SamplingParams(2.0, 8, True, n=3), False)
-    assert len({tuple(one["token_ids"]) for one in output["completions"]}) == 3
+    assert len({tuple(one.token_ids) for one in output.outputs}) == 3
+
+
+def test_stop_strings_end_each_output_by_itself(llm: LLM) -> None:
+    params = SamplingParams(1.5, 40, n=4, seed=1, stop=["e"], logprobs=0)
+    (output,) = llm.generate([QUESTION], params, False)
+    for one in output.outputs:
+        assert one.logprobs is not None
+        assert [row[0][0] for row in one.logprobs] == one.token_ids
+        assert ("e" in llm.tokenizer.decode(one.token_ids)) == (one.stop_reason == "e")
+        assert "e" not in one.text.split("<")[0]
 
 
 def test_n_is_for_generate_and_chat(llm: LLM) -> None:
