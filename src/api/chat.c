@@ -1,4 +1,4 @@
-/* Chat templates at the border: handles, errors and who owns the text. */
+/* Chat templates of the public API: handles, errors and ownership of the text. */
 #include "text/chat.h"
 
 #include "api/convert.h"

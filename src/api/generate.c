@@ -1,5 +1,5 @@
-/* nvllm_engine_generate: a list of requests to its end, collected into results. It drives the engine
- * from its first request to its last event. */
+/* nvllm_engine_generate runs a list of requests and collects their results. It drives the engine
+ * from the first request to the last event. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ struct collector {
     struct output *outputs; // [num_outputs], by index; their results are linked in that order
     uint32_t num_outputs;
     const struct nvllm_request *request; // the caller's
-    struct request *built; // until it is submitted; else NULL
-    uint64_t id; // since then; else 0
+    struct request *built; // set until it is submitted; else NULL
+    uint64_t id; // set when submitted; else 0
     bool finished;
     bool *out_of_memory; // of the whole list
 };
@@ -59,7 +59,7 @@ static bool collect_token(struct output *output, const struct nvllm_event *event
     return true;
 }
 
-// To the caller's own callback, as the engine would have.
+// Calls the caller's own callback as the engine would.
 static void forward_event(const struct nvllm_request *request, const struct nvllm_event *event) {
     if (!request->on_event) return;
     struct nvllm_event last = *event;
@@ -103,7 +103,8 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     forward_event(c->request, event);
 }
 
-// A refusal is the request's own result; only running out of memory or a lost engine ends the list.
+// A refused request gets an error as its result. Only lack of memory or a lost engine ends the
+// list.
 static enum status refuse(struct collector *c, enum status status, const struct err *why,
                           struct err *err) {
     if (status == ERR_NOMEM || status == ERR_DEVICE) {
@@ -124,7 +125,7 @@ static struct nvllm_result empty_result(uint32_t index) {
     return (struct nvllm_result){.index = index, .stop_token_id = -1, .num_top = -1};
 }
 
-// `first` is the result of output 0, from now on with the others behind it.
+// Links the results of the other outputs behind `first`, that of output 0.
 static enum status make_outputs(struct collector *c, struct nvllm_result *first,
                                 uint32_t num_outputs, struct err *err) {
     c->outputs = calloc(num_outputs, sizeof *c->outputs);
@@ -155,7 +156,7 @@ static enum status build(const struct llm_engine *engine, struct collector *c,
         request = *c->request;
         request.on_event = on_event;
         request.user_data = c;
-        request.finish_event_only = 0; // the result wants every token
+        request.finish_event_only = 0; // the result collects every token
         if (interrupt) request.interrupt = interrupt;
         status = llm_engine_build_request(engine, &request, &c->built, &why);
     }
@@ -166,7 +167,7 @@ static enum status build(const struct llm_engine *engine, struct collector *c,
     return OK;
 }
 
-// Submits from *next on, in order, as far as there is room to wait.
+// Submits requests from *next on, in order, while there is room to wait.
 static enum status submit(struct llm_engine *engine, struct collector *collectors, size_t count,
                           size_t *next, struct err *err) {
     for (; *next < count; ++*next) {
@@ -174,7 +175,8 @@ static enum status submit(struct llm_engine *engine, struct collector *collector
         if (!c->built) continue; // refused
         struct err why = {0};
         enum status status = llm_engine_submit(engine, c->built, &c->id, &why);
-        if (status == ERR_CAPACITY && llm_engine_num_unfinished(engine)) return OK; // a step later
+        // Try again after a step.
+        if (status == ERR_CAPACITY && llm_engine_num_unfinished(engine)) return OK;
         if (status) {
             request_destroy(c->built);
             set_num_top(c, -1);
@@ -186,7 +188,7 @@ static enum status submit(struct llm_engine *engine, struct collector *collector
     return OK;
 }
 
-// Requests finish roughly in order: *first remembers how far everything is done.
+// Requests finish roughly in order, so *first remembers up to where all are finished.
 static bool all_finished(const struct collector *collectors, size_t count, size_t *first) {
     while (*first < count && collectors[*first].finished) ++*first;
     return *first == count;
@@ -205,7 +207,7 @@ static enum status run(struct llm_engine *engine, struct collector *collectors, 
     }
 }
 
-// However it ended: no request of the list is left in the engine.
+// Leaves no request of the list in the engine, however the run ended.
 static void abort_rest(struct llm_engine *engine, struct collector *collectors, size_t count) {
     bool has_aborted = false;
     for (size_t i = 0; i < count; i++) {
@@ -218,7 +220,8 @@ static void abort_rest(struct llm_engine *engine, struct collector *collectors, 
         }
     }
     if (has_aborted)
-        (void)!llm_engine_wait(engine, 0, NULL); // their events; a lost engine has none
+        // Delivers their last events; a lost engine has none.
+        (void)!llm_engine_wait(engine, 0, NULL);
 }
 
 static enum status finish_text(struct collector *c, struct err *err) {
@@ -227,7 +230,7 @@ static enum status finish_text(struct collector *c, struct err *err) {
         if (*c->out_of_memory || buf_reserve(&output->text, 0, NULL)) {
             return err_nomem(err, "results");
         }
-        output->result->text = output->text.data; // handed over
+        output->result->text = output->text.data; // the result owns it now
         output->result->text_len = output->text.len;
         output->text = (struct buf){0};
     }

@@ -1,4 +1,4 @@
-/* The public C API over the engine: sizes of structs, errors and ownership at the border. No logic.
+/* The public C API on top of the engine: struct sizes, errors and ownership. It has no other logic.
  */
 #include "nanovllm.h"
 
@@ -62,8 +62,8 @@ enum nvllm_status api_error(struct nvllm_error *out, enum status status, const s
     return (enum nvllm_status)status;
 }
 
-// Sizes that a released header had: only this one yet. A shorter one will be an older program's,
-// whose missing fields take their defaults; anything else is not one of our structs.
+// Accepts the sizes of released headers; so far there is one. A shorter size will mean an older
+// program, whose missing fields take their defaults. Any other size is an error.
 enum status api_check_size(const void *given, size_t known_size, const char *what,
                            struct err *err) {
     if (!given) return err_set(err, ERR_INVALID, "no %s given", what);
@@ -151,7 +151,7 @@ enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer *tokenizer
     const struct interrupt asked = llm_engine_interrupt(interrupt);
     enum status status = tokenizer_encode(tokenizer_of(tokenizer), text, text_len,
                                           add_special_tokens != 0, &asked, &list, &err);
-    if (!status && !list.ids) { // never NULL on success, also for no tokens
+    if (!status && !list.ids) { // never NULL on success, even without tokens
         list.ids = malloc(sizeof *list.ids);
         if (!list.ids) status = err_nomem(&err, "token ids");
     }
@@ -161,8 +161,7 @@ enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer *tokenizer
     return api_error(error, status, &err);
 }
 
-// The ids [*num_ids] that have a token, in *out, which is the caller's; *num_ids becomes their
-// number.
+// Copies the ids that have a token to *out, which is the caller's; *num_ids becomes their number.
 static enum status copy_known_ids(int32_t **out, size_t *num_ids, const struct tokenizer *tokenizer,
                                   const int32_t *ids, struct err *err) {
     int32_t *known = malloc((*num_ids ? *num_ids : 1) * sizeof *known);
@@ -227,7 +226,7 @@ static const struct llm_engine *const_engine_of(const struct nvllm_engine *handl
     return (const struct llm_engine *)handle;
 }
 
-// A string that may be left NULL means its default.
+// Replaces an optional string that is NULL by its default.
 static void fill_strings(struct nvllm_engine_options *options) {
     const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
     const struct nvllm_param *param;
@@ -238,7 +237,7 @@ static void fill_strings(struct nvllm_engine_options *options) {
     }
 }
 
-// Options in full, with their names, ranges and required fields checked.
+// Fills in the defaults and checks all options.
 static enum status read_options(struct nvllm_engine_options *out,
                                 const struct nvllm_engine_options *given, struct err *err) {
     enum status status = api_check_size(given, sizeof *given, "nvllm_engine_options", err);

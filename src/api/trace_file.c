@@ -1,18 +1,18 @@
-/* An observer that writes Chrome trace events: the JSON that ui.perfetto.dev and programs read. It
- * sees the public API alone.
+/* An observer that writes Chrome trace events, the JSON that ui.perfetto.dev and programs read. It
+ * uses only the public API.
  *
- * Process 1 is the engine: its phases on one track, steps from launch to results on two more (while
- * steps overlap, two are under way), and counters. Process 2 has a track for each sequence.
+ * Process 1 is the engine. One track has its phases. Two tracks have its steps from launch to
+ * results, because two steps may overlap. Counters follow. Process 2 has a track for each sequence.
  * doc/cli.md lists the events and their arguments.
  *
- * Slices of one track never overlap, for viewers drop those that do. So a sequence's slice begins
- * when its step was launched, or when the step before had its results if that is later. Times are
- * whole microseconds: with fractions, rounding by a reader would make neighbours overlap.
+ * Slices of one track never overlap, because viewers drop those that do. So a sequence's slice
+ * begins at its step's launch, or when the step before had its results if that is later. Times are
+ * whole microseconds: with fractions, a reader's rounding would make neighbours overlap.
  *
- * The file is a list of events, one on a line. Viewers read such a list without its end too, so
- * that a process that was killed leaves a file of use. Events are collected in memory and written
- * when there are many, always up to the end of a step: a file that could not be continued ends with
- * a whole event. */
+ * The file is a list of events, one on a line. Viewers also read a list without its end, so the
+ * file of a killed process is still of use. Events are collected in memory and written in large
+ * pieces, always up to the end of a step. So a file that could not be completed ends with a whole
+ * event. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,8 +24,8 @@
 #include "base/write_whole.h"
 
 enum { WRITE_BYTES = 64 << 10, NUMBER_BYTES_MAX = 21, NAME_BYTES_MAX = 48 };
-// Processes, and their tracks; STEPS is the first of two. A track has the number of no other track or
-// process, for ui.perfetto.dev names tracks by their number alone.
+// Processes, and their tracks; STEPS is the first of two. Each number is used once among tracks and
+// processes, because ui.perfetto.dev names a track by its number alone.
 enum { ENGINE = 1, SEQUENCES = 2 };
 enum { PHASES = 1, STEPS = 3, NUM_STEP_TRACKS = 2, FIRST_SEQUENCE = 1000000 };
 
@@ -35,7 +35,8 @@ struct nvllm_trace_file {
     bool has_header;
     struct buf text; // not written yet
     size_t num_whole; // bytes of text up to the end of the last step
-    uint64_t track_ends[NUM_STEP_TRACKS]; // when the last step there had its results, microseconds
+    // When the last step on the track had its results, microseconds.
+    uint64_t track_ends[NUM_STEP_TRACKS];
     uint64_t last_results; // of any step, microseconds
     enum status status; // the first fault; steps are left out after it
     struct err err;
@@ -57,13 +58,13 @@ static void put_number(struct nvllm_trace_file *file, uint64_t number) {
     put(file, at);
 }
 
-// `key` with what separates it from the member before: ",\"a\":".
+// `key` includes the comma and the colon around it: ",\"a\":".
 static void put_member(struct nvllm_trace_file *file, const char *key, uint64_t number) {
     put(file, key);
     put_number(file, number);
 }
 
-// A list is a text of numbers with spaces between: viewers show each entry of a JSON list as a row.
+// Writes a list as a string of numbers, because viewers show each entry of a JSON list as a row.
 static void put_blocks(struct nvllm_trace_file *file, const char *key, const uint32_t *ids,
                        uint32_t count) {
     put(file, key);
@@ -95,10 +96,10 @@ struct event {
     const char *name, *category;
     const char *phase; // Chrome's word: "X" is a slice, "i" an instant, "C" a counter
     uint64_t process, track;
-    uint64_t begin, end; // microseconds; end: of a slice
+    uint64_t begin, end; // microseconds; only a slice has an end
 };
 
-// Up to its arguments, which the caller adds and ends with "}}".
+// Writes an event up to its arguments. The caller adds them and ends with "}}".
 static void begin_event(struct nvllm_trace_file *file, const struct event *event) {
     put(file, ",\n{\"name\":\"");
     put(file, event->name);
@@ -162,7 +163,7 @@ static void put_phases(struct nvllm_trace_file *file, const struct nvllm_step_tr
     put_phase(file, trace->step, "output", times->output_begin, times->output_end);
 }
 
-// From the launch to the results, on the first track that is free by then.
+// Writes a slice from launch to results, on the first track that is free at the launch.
 static void put_step(struct nvllm_trace_file *file, const struct nvllm_step_trace *trace) {
     uint64_t begin = microseconds(trace->times.launch_begin);
     uint64_t end = microseconds(trace->times.output_begin);
@@ -247,7 +248,7 @@ static void put_sequences(struct nvllm_trace_file *file, const struct nvllm_step
     }
 }
 
-// The blocks with that change, if there are any.
+// Writes the blocks with this change, if there are any.
 static void put_changed(struct nvllm_trace_file *file, const struct nvllm_step_trace *trace,
                         enum nvllm_block_change change, const char *key) {
     bool is_first = true;
@@ -332,7 +333,7 @@ static bool write_out(struct nvllm_trace_file *file, const char *text, size_t le
     return !status;
 }
 
-// Writes what is whole.
+// Writes the whole steps collected so far.
 static void flush(struct nvllm_trace_file *file) {
     if (file->output.failed || !file->num_whole) return;
     if (write_out(file, file->text.data, file->num_whole)) file->has_written = true;
@@ -366,7 +367,7 @@ static void complete(struct nvllm_trace_file *file) {
     if (!file->has_written) return;
     if (!file->output.failed) {
         write_out(file, end, sizeof end - 1);
-    } else { // a few bytes often fit on a full disk where a whole piece did not
+    } else { // on a full disk a few bytes often fit when a large piece did not
         write_whole(file->output.fd, end, sizeof end - 1);
     }
 }

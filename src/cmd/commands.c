@@ -10,7 +10,7 @@ static const struct cli_command commands[] = {
     {"chat", "talk with a model", cmd_chat},
     {"bench", "measure a model's speed on a fixed workload", cmd_bench},
     {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},
-    {"render", "show the prompt that a chat becomes", cmd_render},
+    {"render", "show the prompt that a chat template makes of a chat", cmd_render},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
     {"completion", "print the completion script of a shell", cmd_completion},

@@ -9,7 +9,7 @@
 
 static const char details[] =
     "Prints the script that makes Tab complete commands, flags and their values.\n"
-    "Installing nanovllm puts it where the shell finds it; without, put one of these\n"
+    "If nanovllm is installed, the shell finds the script. If not, put one of these\n"
     "into the shell's start file:\n"
     "\n"
     "  ~/.bashrc                   eval \"$(nanovllm completion bash)\"\n"

@@ -31,7 +31,7 @@ struct generate {
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
         {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL,
-         "a PROMPT; may be given several times, among others"},
+         "another way to give a PROMPT; may be given several times"},
         {"input", NVLLM_PARAM_STRING, offsetof(struct generate, input), 0, 0, NULL,
          "read requests from a JSONL file, one object per line; - is standard input"},
         {"output", NVLLM_PARAM_STRING, offsetof(struct generate, output), 0, 0, NULL,
@@ -49,14 +49,14 @@ static const struct nvllm_param *own_option(size_t index) {
 static const struct nvllm_param *chat_option(size_t index) {
     static const struct nvllm_param rows[] = {
         {"chat", NVLLM_PARAM_BOOL, offsetof(struct generate, chat), 0, 1, NULL,
-         "each text prompt is one user message, put into the model's form by its chat template; "
-         "default false"},
+         "make each text prompt a chat of one user message, with the chat template; default false"},
         {"system", NVLLM_PARAM_STRING, offsetof(struct generate, system), 0, 0, NULL,
-         "system message of chats that do not begin with one; default none"},
+         "system message for chats that do not begin with one; default none"},
         {"chat_template_kwargs", NVLLM_PARAM_STRING,
          offsetof(struct generate, chat_template_kwargs), 0, 0, NULL,
-         "variables for the chat template, such as '{\"enable_thinking\": false}'; a line's own "
-         "win; default none"},
+         "variables for the chat template, such as '{\"enable_thinking\": false}'; those of an "
+         "input "
+         "line have priority; default none"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
@@ -65,8 +65,8 @@ static const char details[] =
     "Completes each PROMPT. Without prompts and --input, or with the one prompt -,\n"
     "standard input is the prompt, whole and exactly as it is (printf leaves out the\n"
     "newline that echo adds). Prompts are plain text in which special tokens such as\n"
-    "<|im_start|> are recognised; with --chat they are questions for the model, and\n"
-    "standard input is one without the newline at its end.\n"
+    "<|im_start|> are recognised; with --chat they are user messages, and the last\n"
+    "newline of standard input is dropped.\n"
     "\n"
     "One prompt: the completion is printed as it is generated. Several prompts, or\n"
     "--n completions of one: for each prompt, in order, a line \"Prompt: ...\" and a\n"
@@ -77,11 +77,11 @@ static const char epilogue[] =
     "makes a run repeatable; a line's own \"seed\" fixes that request alone.\n"
     "\n"
     "Input lines: {\"prompt\": \"text\"}, {\"prompt_token_ids\": [1, 2]} or a chat,\n"
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"text\"}]} with, where wanted, tools,\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"text\"}]}. A chat may have tools,\n"
     "documents, chat_template_kwargs, add_generation_prompt (default true) and\n"
-    "continue_final_message (go on with the last message); and any of\n"
-    "temperature, max_tokens, stop, seed, ... as above (with _ for -), which override\n"
-    "the flags for this request; also \"cache_salt\". Blank lines are skipped. A line\n"
+    "continue_final_message (continue the last message). Each line may have\n"
+    "cache_salt, and any of temperature, max_tokens, stop, seed, ... as above (with _\n"
+    "for -), which override the flags for this request. Blank lines are skipped. A line\n"
     "that cannot be used gets a result with finish_reason \"error\" and the reason in\n"
     "\"error\"; the others run.\n"
     "\n"
@@ -97,7 +97,7 @@ static const char epilogue[] =
     "penalties and biases. The id of a token that stopped a request is the last of\n"
     "token_ids. The prompt_token_ids of a refused request are empty.\n"
     "\n"
-    "Ctrl-C stops the run: what is done is written, unfinished requests end with\n"
+    "Ctrl-C stops the run: finished results are written, unfinished requests end with\n"
     "\"abort\". A second Ctrl-C ends the process at once.\n"
     "\n"
     "Exit status: 0 all requests were completed; 1 the run failed or was interrupted,\n"

@@ -11,7 +11,7 @@ int cmd_rank(int argc, char **argv) {
     char *end = NULL;
     long rank = argc == 1 ? strtol(argv[0], &end, 10) : 0;
     if (rank < 1 || rank >= RANKS_MAX || *end) {
-        cli_error("the command rank is for engines that start their own processes");
+        cli_error("rank is an internal command: engines start their worker processes with it");
         return CLI_USAGE;
     }
     const char *message = NULL;

@@ -32,11 +32,11 @@ static const struct nvllm_param *own_option(size_t index) {
 
 static const char details[] =
     "Prints the prompt that a chat template makes of a chat: exactly the bytes that\n"
-    "the model is given, without a newline at the end. Loads no weights.\n";
+    "the model gets, without a newline at the end. Loads no weights.\n";
 
 static const char epilogue[] =
     "With -m the input is a chat, as a line of generate's --input has it: a list of\n"
-    "messages, or {\"messages\": [...]} with, where wanted, tools, documents,\n"
+    "messages, or {\"messages\": [...]}, which may have tools, documents,\n"
     "chat_template_kwargs, add_generation_prompt (default true) and\n"
     "continue_final_message. --chat-template then replaces the model's template and\n"
     "keeps its special tokens.\n"

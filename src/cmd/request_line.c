@@ -124,7 +124,7 @@ static enum status check_prompt(const struct request_line *line, const json_t *c
                        "none of \"prompt\", \"messages\" and \"prompt_token_ids\" is given");
     }
     if (messages || !json_object_size(chat) || (line->prompt && wrap)) return OK;
-    return err_set(err, ERR_INVALID, "\"%s\" is of a chat and needs \"messages\"",
+    return err_set(err, ERR_INVALID, "\"%s\" belongs to a chat and needs \"messages\"",
                    json_object_iter_key(json_object_iter((json_t *)(uintptr_t)chat)));
 }
 

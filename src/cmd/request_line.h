@@ -22,7 +22,7 @@ struct request_line {
     json_t *root; // the parsed line, which the strings below borrow from
     const char *prompt; // [prompt_len] or NULL; may contain NUL bytes
     size_t prompt_len;
-    // [chat_len] JSON for nvllm_request.chat, or NULL. If there is a prompt too, it is the chat's user
+    // [chat_len] JSON for nvllm_request.chat, or NULL. If there is a prompt too, it is its user
     // message.
     char *chat;
     size_t chat_len;

@@ -239,7 +239,7 @@ static int run(struct options *options, struct tokenize *t, int argc, char **arg
     if (!cli_parse(options, argc, argv, &exit_code)) return exit_code;
     if (!t->model) return cli_usage_error(options, "no tokenizer given: use -m DIR");
     if (!options->num_args && isatty(STDIN_FILENO)) {
-        return cli_usage_error(options, "nothing to convert given");
+        return cli_usage_error(options, "no text or ids given");
     }
     struct err err = {0};
     struct nvllm_error error = {0};

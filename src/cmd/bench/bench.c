@@ -1,4 +1,4 @@
-/* `nanovllm bench`: options, the engine and the repetitions around bench_run.c. Lengths are checked
+/* `nanovllm bench`: options, engine and repetitions; run.c measures one run. Lengths are checked
  * against the model's description before any weight is read. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct bench {
     struct nvllm_engine *engine;
     struct workload workload;
     struct bench_result *runs; // [repeat]
-    int32_t num_finished; // of the runs; the next one was interrupted if not all are
+    int32_t num_finished; // finished runs; if fewer than `repeat`, the next one was interrupted
 };
 
 static const struct nvllm_param *own_option(size_t index) {
@@ -32,19 +32,19 @@ static const struct nvllm_param *own_option(size_t index) {
         {"workload", NVLLM_PARAM_STRING, offsetof(struct bench, workload_name), 0, 0, NULL,
          "nano-vllm, one-stream, batch (or batch-N), prefill or shared-prefix; default nano-vllm"},
         {"scale", NVLLM_PARAM_DOUBLE, offsetof(struct bench, options.scale), 1e-6, 1, NULL,
-         "run only this first part of the requests, rounded, at least one; default 1"},
+         "share of the requests to run, from the first on, at least one request; default 1"},
         {"batch_size", NVLLM_PARAM_INT, offsetof(struct bench, options.batch_size), 1, 1000000,
          NULL, "number of requests; default: see above"},
         {"input_len", NVLLM_PARAM_INT, offsetof(struct bench, options.input_len), 1, 1 << 24, NULL,
-         "prompt tokens of each, without the shared prefix; default: see above"},
+         "prompt tokens per request, without the shared prefix; default: see above"},
         {"output_len", NVLLM_PARAM_INT, offsetof(struct bench, options.output_len), 1, 1 << 24,
-         NULL, "tokens to generate for each; default: see above"},
+         NULL, "tokens to generate per request; default: see above"},
         {"prefix_len", NVLLM_PARAM_INT, offsetof(struct bench, options.prefix_len), 1, 1 << 24,
          NULL, "tokens of the shared prefix; default: see above"},
         {"temperature", NVLLM_PARAM_DOUBLE, offsetof(struct bench, temperature), 0, 100, NULL,
-         "of sampling, 0 is greedy; default 0.6"},
+         "sampling temperature, 0 is greedy; default 0.6"},
         {"repeat", NVLLM_PARAM_INT, offsetof(struct bench, repeat), 1, 1000, NULL,
-         "timed runs, of which the median one is reported; default 1"},
+         "number of timed runs, the median one is reported; default 1"},
         {"json", NVLLM_PARAM_BOOL, offsetof(struct bench, json), 0, 1, NULL,
          "print one JSON object instead of text"},
         {"trace", NVLLM_PARAM_STRING, offsetof(struct bench, trace.path), 0, 0, NULL, TRACE_HELP},
@@ -54,7 +54,7 @@ static const struct nvllm_param *own_option(size_t index) {
 
 static const char details[] =
     "Runs a fixed workload after a short warm-up and prints its speed. All requests\n"
-    "are there from the start, ignore end-of-sequence tokens and are sampled at one\n"
+    "are added at the start, ignore end-of-sequence tokens and are sampled at one\n"
     "temperature.\n"
     "\n"
     "Workload        requests  shared prefix   input tokens   output tokens\n"
@@ -64,22 +64,23 @@ static const char details[] =
     "prefill                8              -            512               1\n"
     "shared-prefix        256           2048             64              64\n"
     "\n"
-    "nano-vllm is that project's bench.py, number for number: 142,827 tokens in,\n"
-    "133,966 out. Token ids are below 10,001; a smaller vocabulary takes them modulo\n"
-    "its size. A folder that holds only config.json is measured with --load-format\n"
-    "dummy: random weights.\n";
+    "The workload nano-vllm has exactly the numbers of that project's bench.py:\n"
+    "142,827 tokens in, 133,966 out. Token ids are below 10,001; for a smaller\n"
+    "vocabulary they are taken modulo its size. A folder that holds only config.json\n"
+    "can be measured with random weights: --load-format dummy.\n";
 
 static const char epilogue[] =
     "Total counts generated tokens over the whole time. Prefill is the rate of the\n"
     "steps that run prompt tokens, Decode that of all others. First token is counted\n"
-    "from the start of the run. Ctrl-C stops it: the runs before are reported, and\n"
-    "how far the last one came. A second Ctrl-C ends the process at once.\n"
+    "from the start of the run. Ctrl-C stops the bench. It then reports the\n"
+    "finished runs, and how far the last one came. A second Ctrl-C ends the process at\n"
+    "once.\n"
     "\n"
     "Exit status: 0 success; 1 the run failed or was interrupted; 2 the command line\n"
     "is wrong.\n";
 
-// Stops before loading what cannot run: the library would cut long requests at max_model_len, and
-// the numbers would be of another workload.
+// Refuses lengths above max_model_len before loading. The library would cut such requests, and the
+// numbers would be those of another workload.
 static enum status check_lengths(const struct bench *b, struct err *err) {
     for (size_t i = 0; i < b->workload.num_requests; i++) {
         const struct workload_request *request = &b->workload.requests[i];
@@ -106,7 +107,8 @@ static enum status prepare(struct bench *b, struct err *err) {
     return b->runs ? OK : err_nomem(err, "bench");
 }
 
-// Token ids need no tokenizer; where there is one it runs, because making text is part of the work.
+// Prompts are token ids, so no tokenizer is needed. If there is one it runs, because making text is
+// part of the work.
 static enum status skip_missing_tokenizer(struct bench *b, struct err *err) {
     char path[FILE_PATH_MAX];
     enum status status =
@@ -145,18 +147,19 @@ static void begin_progress(const struct bench *b, struct progress *progress, cha
 static enum status run_all(struct bench *b, struct err *err) {
     interrupt_install();
     char label[40];
-    bool interrupted = false; // during the warm-up: the first run is one of no tokens
+    // During the warm-up; then the first run is reported as interrupted with no tokens.
+    bool interrupted = false;
     enum status status = warm_up(b, &interrupted, err);
     if (!status) status = trace_begin(&b->trace, b->engine, err);
     while (b->num_finished < b->repeat && !status && !interrupted) {
         struct bench_result *run = &b->runs[b->num_finished];
-        char salt[16]; // no run finds the prefixes of the one before
+        char salt[16]; // so that no run finds prefixes of an earlier run in the cache
         snprintf(salt, sizeof salt, "run %d", b->num_finished);
         struct progress progress;
         begin_progress(b, &progress, label, sizeof label);
         status =
             bench_run(b->engine, &b->workload, (float)b->temperature, salt, &progress, run, err);
-        progress_clear(&progress); // the report says it all
+        progress_clear(&progress); // the report replaces the progress line
         interrupted = run->interrupted;
         if (!status && !interrupted) b->num_finished++;
     }
@@ -216,7 +219,7 @@ static int unknown_workload(const struct bench *b, const struct options *options
                            nearest);
 }
 
-// A workload's name says what it measures: numbers that would make it another one are refused.
+// Refuses numbers that contradict the workload's name, such as one-stream with several requests.
 static int check_shape(const struct workload_options *o, const struct options *options) {
     bool shaped = o->batch_size || o->input_len || o->output_len || o->prefix_len;
     if (o->kind == WORKLOAD_NANO_VLLM && shaped) {
@@ -236,7 +239,7 @@ static int check_shape(const struct workload_options *o, const struct options *o
                                o->output_len);
     }
     if (o->kind != WORKLOAD_SHARED_PREFIX && o->prefix_len) {
-        return cli_usage_error(options, "--prefix-len is of --workload shared-prefix, not of %s",
+        return cli_usage_error(options, "--prefix-len needs --workload shared-prefix, not %s",
                                workload_name(o->kind));
     }
     return CLI_OK;

@@ -1,6 +1,6 @@
-/* MT19937 as its authors publish it, seeded and cut to a range as CPython does: seed(n) feeds n's
- * 32-bit digits to init_by_array, randint draws as many bits as the range has and rejects what is
- * beyond it. */
+/* MT19937 as its authors publish it, with CPython's seeding and ranges. seed(n) feeds n's 32-bit
+ * digits to init_by_array. randint draws as many bits as the range needs and rejects values outside
+ * it. */
 #include "cmd/bench/python_random.h"
 
 #include "base/check.h"
@@ -14,7 +14,7 @@ static void seed_by_number(uint32_t *state, uint32_t seed) {
     }
 }
 
-// init_by_array of the generator's authors, which CPython feeds with the integer's 32-bit digits.
+// init_by_array of the generator's authors. CPython calls it with the integer's 32-bit digits.
 void python_random_seed(struct python_random *random, uint64_t seed) {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t key_len = key[1] ? 2 : 1;
@@ -64,7 +64,7 @@ int32_t python_random_randint(struct python_random *random, int32_t min, int32_t
     CHECK(count <= UINT32_MAX, "count=%llu", (unsigned long long)count);
     int bits = 0;
     while (count >> bits) bits++;
-    uint32_t value; // drawn again while out of range, as CPython's _randbelow does
+    uint32_t value; // redrawn while out of range, as in CPython's _randbelow
     do {
         value = next_word(random) >> (32 - bits);
     } while (value >= count);

@@ -9,7 +9,7 @@ enum { PYTHON_RANDOM_WORDS = 624 };
 
 struct python_random {
     uint32_t state[PYTHON_RANDOM_WORDS];
-    uint32_t next; // index of the next word to hand out
+    uint32_t next; // index of the next word to return
 };
 
 void python_random_seed(struct python_random *random, uint64_t seed);

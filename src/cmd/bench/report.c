@@ -1,7 +1,7 @@
 /* Two forms of the same numbers. The text has the line that nano-vllm's bench.py prints, so that
- * results can be compared by eye or by grep; the JSON has everything, under names with units. All
- * of it is of the run with the median time: a mean would mix runs that a busy machine slowed. Of a
- * bench that was interrupted, the runs before are reported, and how far the last one came. */
+ * results can be compared by eye or by grep. The JSON has all numbers, under names with units. Both
+ * describe the run with the median time, because a mean would include runs that a busy machine
+ * slowed. After an interrupt the finished runs are reported, and how far the last one came. */
 #include "cmd/bench/report.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum status bench_median(const struct bench_result *runs, size_t num_runs, size_
                          struct err *err) {
     size_t *order = malloc(num_runs * sizeof *order);
     if (!order) return err_nomem(err, "bench");
-    for (size_t i = 0; i < num_runs; i++) { // insertion: a handful of runs
+    for (size_t i = 0; i < num_runs; i++) { // insertion sort: there are only a few runs
         size_t j = i;
         for (; j > 0 && runs[order[j - 1]].seconds > runs[i].seconds; j--) order[j] = order[j - 1];
         order[j] = i;
@@ -37,7 +37,7 @@ static enum status append_total(struct buf *out, const struct bench_result *run,
                        (unsigned long long)run->num_output_tokens, run->seconds, run_rate(run));
 }
 
-// A line for each run, where there is more to say than the report of the median one.
+// Prints a line for each run, if the report of the median run does not cover them all.
 static enum status append_run_lines(struct buf *out, const struct bench_report *report,
                                     struct err *err) {
     const struct bench_result *cut = report->interrupted;
@@ -103,7 +103,7 @@ static enum status append_string(struct buf *out, const char *name, const char *
     return status ? status : buf_append_str(out, ",\n", err);
 }
 
-// Without the comma behind it: nothing follows when no run came to its end.
+// Has no comma after it, because nothing follows if no run finished.
 static enum status append_runs(struct buf *out, const struct bench_report *report,
                                struct err *err) {
     enum status status = buf_append_str(out, "  \"runs_seconds\": [", err);

@@ -12,9 +12,9 @@ struct bench_report {
     uint64_t num_input_tokens, num_output_tokens; // of one whole run
     float temperature;
     uint32_t vocab_size;
-    int32_t ids_limit; // of the workload before the modulo
+    int32_t ids_limit; // ids of the workload are below this before the modulo
     double load_seconds;
-    const struct bench_result *runs; // [num_runs] that came to their end; may be none
+    const struct bench_result *runs; // [num_runs] finished runs; may be empty
     size_t num_runs;
     size_t median; // index of the run with the median time
     const struct bench_result *interrupted; // the run that Ctrl-C cut short; NULL: none
@@ -23,7 +23,7 @@ struct bench_report {
 // The index of the run with the median time, the lower one of two; num_runs is at least 1.
 MUST_USE enum status bench_median(const struct bench_result *runs, size_t num_runs, size_t *median,
                                   struct err *err);
-// Upstream's line and the rates below it.
+// Prints upstream's line, then the rates.
 MUST_USE enum status bench_report_text(struct buf *out, const struct bench_report *report,
                                        struct err *err);
 MUST_USE enum status bench_report_json(struct buf *out, const struct bench_report *report,

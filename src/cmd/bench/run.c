@@ -1,7 +1,7 @@
-/* One timed run. The clock covers what a user waits for: adding the requests, every step, making
- * the text. Steps are timed one by one from outside, so that prefill and decode have rates of their
- * own: a step counts as prefill when it ran any prompt token, for with chunked prefill decodes ride
- * along and their time cannot be told apart. */
+/* One timed run. The clock covers all that a user waits for: adding the requests, every step,
+ * making the text. Steps are timed one by one, so that prefill and decode have rates of their own.
+ * A step that ran any prompt token counts as prefill. With chunked prefill it may run decodes too,
+ * and their time cannot be separated. */
 #include "cmd/bench/run.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "cmd/stats_json.h"
 
 struct bench_request {
-    double *first_token; // seconds since `start`, negative before
+    double *first_token; // seconds since `start`; negative: no token yet
     double start;
     struct bench_state *state;
     uint64_t id;
@@ -22,7 +22,7 @@ struct bench_request {
 struct bench_state {
     struct bench_request *requests; // [num_requests]
     double *first_tokens; // [num_requests]
-    struct progress *progress; // NULL: not shown
+    struct progress *progress; // NULL: no progress line
     uint64_t num_output_tokens;
     uint64_t num_failed;
 };
@@ -56,8 +56,8 @@ static struct bench_first_token summarise(double *times, size_t count) {
 static enum status add_requests(struct nvllm_engine *engine, const struct workload *workload,
                                 float temperature, const char *salt, struct bench_state *state,
                                 struct err *err) {
-    // Everything that a model's generation_config.json could change is set: the workload is the
-    // same for all models.
+    // Sets every field that a model's generation_config.json could change, so that the workload is
+    // the same for all models.
     struct nvllm_sampling_params sampling = NVLLM_SAMPLING_PARAMS_INIT;
     sampling.temperature = temperature;
     sampling.top_p = 1;
@@ -142,7 +142,7 @@ static enum status measure(struct nvllm_engine *engine, const struct workload *w
     result->num_input_tokens = workload->num_input_tokens;
     result->num_output_tokens = state->num_output_tokens;
     if (state->num_failed || state->num_output_tokens != workload->num_output_tokens) {
-        return err_set(err, ERR_INVALID, "%llu tokens came out, %llu were asked for",
+        return err_set(err, ERR_INVALID, "%llu tokens were generated, want %llu",
                        (unsigned long long)state->num_output_tokens,
                        (unsigned long long)workload->num_output_tokens);
     }
@@ -162,7 +162,8 @@ enum status bench_run(struct nvllm_engine *engine, const struct workload *worklo
     enum status status = state.requests && state.first_tokens
                              ? measure(engine, workload, temperature, salt, &state, result, err)
                              : err_nomem(err, "bench");
-    // Requests that are left deliver their end now: their callbacks use what is freed here.
+    // Unfinished requests must deliver their last event now: their callbacks use memory that is
+    // freed here.
     bool left = status || result->interrupted;
     for (size_t i = 0; left && state.requests && i < workload->num_requests; i++) {
         if (state.requests[i].added) nvllm_engine_abort(engine, state.requests[i].id);

@@ -1,5 +1,6 @@
-/* All ids come from one generator with seed 0, drawn in a fixed order before anything is cut by
- * --scale or reduced to the vocabulary: a part of a workload is the same as its first part. */
+/* All ids come from one generator with seed 0. They are drawn in a fixed order before --scale cuts
+ * the list and before the modulo of the vocabulary. So a scaled workload equals the first part of
+ * the whole one. */
 #include "cmd/bench/workload.h"
 
 #include <math.h>
@@ -56,7 +57,7 @@ static struct shape resolve_shape(const struct workload_options *options) {
     return shape;
 }
 
-// Draws the ids of every request in order: the sequence of draws is what makes the workload.
+// Draws the ids of every request in order. The order of the draws defines the workload.
 static void draw_upstream(struct workload *workload, struct python_random *random) {
     int32_t *ids = workload->ids;
     for (size_t i = 0; i < UPSTREAM_SEQS; i++) {

@@ -1,4 +1,5 @@
-/* What `nanovllm bench` runs: lists of token ids and output lengths, the same on every machine. */
+/* The workloads of `nanovllm bench`: lists of token ids and output lengths, the same on every
+ * machine. */
 #ifndef CMD_BENCH_WORKLOAD_H
 #define CMD_BENCH_WORKLOAD_H
 
@@ -13,12 +14,12 @@ enum workload_kind {
     WORKLOAD_ONE_STREAM, // one sequence: latency
     WORKLOAD_BATCH, // equal sequences at once
     WORKLOAD_PREFILL, // long prompts, one token out
-    WORKLOAD_SHARED_PREFIX, // a common prefix, then each its own tail
+    WORKLOAD_SHARED_PREFIX, // a common prefix, then a different tail for each
 };
 
 struct workload_options {
     enum workload_kind kind;
-    // 0: the kind's own. nano-vllm takes none of these.
+    // 0: the kind's default. nano-vllm accepts none of these.
     int32_t batch_size; // sequences
     int32_t input_len; // prompt tokens after the shared prefix
     int32_t output_len; // generated tokens
@@ -38,7 +39,7 @@ struct workload {
     size_t num_requests;
     uint64_t num_input_tokens, num_output_tokens;
     int32_t ids_limit; // ids were drawn from [0, ids_limit)
-    int32_t *ids; // behind all prompts
+    int32_t *ids; // memory of all prompts
 };
 
 // "nano-vllm", "one-stream", "batch", "prefill", "shared-prefix". "batch-8" is batch with

@@ -1,6 +1,6 @@
-/* `nanovllm chat`: options, the model, and where the turns come from: one message of the command
- * line, lines of standard input, or a person at a terminal, who alone gets a prompt, a line editor
- * and notes. */
+/* `nanovllm chat`: options, the model, and the source of the turns: one message of the command
+ * line, lines of standard input, or a person at a terminal. Only the terminal gets a prompt, a line
+ * editor and notes. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ struct chat {
     struct chat_command_context commands;
     struct chat_entry entry;
     struct trace trace;
-    bool failed; // a turn or command did; told already
+    bool failed; // a turn or command failed; the error is printed already
 };
 
 static const struct nvllm_param *own_option(size_t index) {
@@ -40,15 +40,15 @@ static const struct nvllm_param *own_option(size_t index) {
         {"system", NVLLM_PARAM_STRING, offsetof(struct chat, system), 0, 0, NULL,
          "the system prompt; replaces that of a loaded conversation"},
         {"load", NVLLM_PARAM_STRING, offsetof(struct chat, load), 0, 0, NULL,
-         "goes on with a conversation that /save wrote, or a JSON list of messages"},
+         "continues a conversation that /save wrote, or a JSON list of messages"},
         {"chat_template_kwargs", NVLLM_PARAM_STRING, offsetof(struct chat, kwargs_text), 0, 0, NULL,
          "a JSON object of further variables for the chat template"},
         {"thinking", NVLLM_PARAM_BOOL, offsetof(struct chat, thinking), 0, 1, NULL,
          "short for the template variable enable_thinking; default: the template's"},
         {"hide_thinking", NVLLM_PARAM_BOOL, offsetof(struct chat, hide_thinking), 0, 1, NULL,
-         "prints no thinking; the model thinks all the same"},
+         "hides the thinking, which the model generates all the same"},
         {"history", NVLLM_PARAM_BOOL, offsetof(struct chat, history), 0, 1, NULL,
-         "reads and keeps the lines entered at the prompt; default on"},
+         "keeps a history of the lines entered at the prompt; default on"},
         {"color", NVLLM_PARAM_BOOL, offsetof(struct chat, color), 0, 1, NULL,
          "dims thinking on a terminal; default on, unless NO_COLOR is set"},
         {"trace", NVLLM_PARAM_STRING, offsetof(struct chat, trace.path), 0, 0, NULL, TRACE_HELP},
@@ -56,7 +56,7 @@ static const struct nvllm_param *own_option(size_t index) {
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
-// What is about requests beside each other, or is not printed.
+// False for parameters of parallel requests and of results that a chat does not print.
 static bool is_of_chat(const char *name) {
     static const char *const others[] = {"logprobs", "n", "priority"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
@@ -65,7 +65,7 @@ static bool is_of_chat(const char *name) {
     return true;
 }
 
-// The library's rows that a chat has a use for, with its own default.
+// The library's rows that apply to a chat. max_tokens has a default of its own.
 static const struct nvllm_param *sampling_option(size_t index) {
     static const struct nvllm_param max_tokens = {
         "max_tokens",
@@ -74,7 +74,7 @@ static const struct nvllm_param *sampling_option(size_t index) {
         1,
         INT32_MAX,
         NULL,
-        "tokens of an answer at most; default: what the context leaves"};
+        "largest number of tokens in an answer; default: all that the context leaves"};
     const struct nvllm_param *row;
     for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
         if (is_of_chat(row->name) && index-- == 0) break;
@@ -83,29 +83,29 @@ static const struct nvllm_param *sampling_option(size_t index) {
 }
 
 static const char details[] =
-    "Talks with a model through its chat template. With MESSAGE, answers that and\n"
-    "ends; - is standard input as one message. Otherwise each line is a message: at a\n"
-    "terminal with a prompt, else the lines of standard input one after another, the\n"
-    "answers alone on standard output, each ended by a newline.\n"
+    "Talks with a model through its chat template. With MESSAGE it answers that and\n"
+    "ends; MESSAGE - takes standard input as one message. Without MESSAGE each line is\n"
+    "a message. A terminal gets a prompt. Otherwise the lines of standard input are\n"
+    "answered one after another, and standard output gets only the answers, each\n"
+    "ended by a newline.\n"
     "\n"
-    "The model's thinking is part of the answer. On a terminal it is dimmed;\n"
-    "--no-thinking asks the model not to think, --hide-thinking prints what it says\n"
-    "alone.\n";
+    "The model's thinking is part of the answer. On a terminal it is dimmed.\n"
+    "--no-thinking asks the model not to think. --hide-thinking prints only the rest\n"
+    "of the answer.\n";
 
 static const char epilogue[] =
     "At the prompt and in piped lines:\n"
     "  /help             the commands: /system, /clear, /regen, /save, /load, /stats,\n"
     "                    /quit\n"
-    "  \\                 at the end of a line: the message goes on in the next one\n"
+    "  \\                 at the end of a line: the message continues in the next one\n"
     "  \"\"\"               before and after lines that are one message\n"
     "  //                at the start: a message that begins with one slash\n"
     "\n"
-    "Ctrl-C stops an answer, which is kept as far as it came; at the prompt it clears\n"
-    "the line, and twice on an empty one ends the chat, as Ctrl-D does.\n"
+    "Ctrl-C stops an answer and keeps the part that was generated. At the prompt it\n"
+    "clears the line; twice on an empty line it ends the chat, as Ctrl-D does.\n"
     "\n"
-    "Without --max-model-len the context is as long as the model and the default\n"
-    "memory of the KV cache allow. A message for which there is no room is refused and\n"
-    "not kept.\n"
+    "Without --max-model-len the context is as long as the model and the default size\n"
+    "of the KV cache allow. A message that does not fit is refused and not kept.\n"
     "\n"
     "Lines entered at the prompt are kept in nanovllm/chat_history below\n"
     "$XDG_STATE_HOME (~/.local/state), 1000 at most.\n"
@@ -113,7 +113,7 @@ static const char epilogue[] =
     "Exit status: 0 done; 1 the run failed or was interrupted, or, without a prompt, a\n"
     "message or command failed; 2 the command line is wrong.\n";
 
-// Tells a fault of a turn; the chat goes on. Returns whether it can.
+// Prints the error of a turn, if there is one. Returns whether the chat can continue.
 static bool told(struct chat *chat, enum status status, const struct err *err) {
     if (!status) return true;
     chat->failed = true;
@@ -123,7 +123,7 @@ static bool told(struct chat *chat, enum status status, const struct err *err) {
 
 // ---- turns ----
 
-// Runs what was entered. False: the chat ends.
+// Runs the entered command or message. False: the chat ends.
 static bool run_entry(struct chat *chat) {
     struct err err = {0};
     enum status status;
@@ -138,7 +138,7 @@ static bool run_entry(struct chat *chat) {
     return told(chat, status, &err) && !chat->commands.quit;
 }
 
-// Adds a line; runs the entry when it is whole. False: the chat ends.
+// Adds a line, and runs the entry when it is complete. False: the chat ends.
 static bool take_line(struct chat *chat, const char *line, size_t len) {
     struct err err = {0};
     enum status status = chat_entry_add(&chat->entry, line, len, &err);
@@ -283,7 +283,7 @@ static const char *model_name(const char *model) {
     return slash && slash[1] ? slash + 1 : model;
 }
 
-// Every terminal of today, but neither `dumb` nor none.
+// True for every terminal of today; false if TERM is `dumb` or not set.
 static bool has_escapes(void) {
     const char *terminal = getenv("TERM");
     return terminal && *terminal && strcmp(terminal, "dumb") != 0;
@@ -299,9 +299,9 @@ static int run_prompt(struct chat *chat) {
             chat_history_path(path, sizeof path, getenv("XDG_STATE_HOME"), getenv("HOME"), &err);
     }
     if (!status) status = chat_editor_create(&prompt.editor, path, has_escapes(), &err);
-    // A history that cannot be used is no reason not to talk.
+    // Without a usable history the chat goes on.
     if (status == ERR_IO || status == ERR_INVALID) {
-        cli_error("%s; earlier lines are not kept", err.message);
+        cli_error("%s; this chat has no history", err.message);
         status = chat_editor_create(&prompt.editor, "", has_escapes(), &err);
     }
     if (!status) {
@@ -318,7 +318,7 @@ static int run_prompt(struct chat *chat) {
     while (!chat_signals_ended() && take_turn(&prompt)) continue;
     chat_editor_destroy(prompt.editor);
     if (chat_signals_ended()) return cli_error("interrupted");
-    // Whoever sat here saw the faults; only the one that ended the chat counts.
+    // The user saw earlier errors; only the one that ended the chat sets the exit code.
     return chat->session.broken || chat->output.file.failed ? CLI_FAILED : CLI_OK;
 }
 
@@ -352,8 +352,8 @@ static enum status begin_messages(struct chat *chat, struct err *err) {
     return status;
 }
 
-// The context that a chat gets where none was asked for: what the model can and the KV cache of the
-// default size holds. Where that is not to be had, the engine's own default stays.
+// Chooses the context if no flag does: the model's maximum, or as much of it as the default KV
+// cache holds. If that cannot be found out, the engine's default stays.
 static void choose_context(struct nvllm_engine_options *options) {
     if (options->max_model_len) return;
     json_t *info = NULL;
@@ -370,9 +370,9 @@ static void choose_context(struct nvllm_engine_options *options) {
     json_decref(info);
 }
 
-// A large model takes its time, and a terminal is told so.
+// Shows on a terminal that loading is under way, because a large model takes a while.
 static void tell_loading(const struct chat *chat, bool begins) {
-    if (!isatty(STDERR_FILENO) || !has_escapes()) return; // what could not be taken back
+    if (!isatty(STDERR_FILENO) || !has_escapes()) return; // a line that could not be erased
     if (begins) {
         fprintf(stderr, "Loading %s ...", model_name(chat->engine_options.model));
     } else {
@@ -385,7 +385,7 @@ static enum status load_engine(struct chat *chat, struct err *err) {
     choose_context(&chat->engine_options);
     struct nvllm_error error = {0};
     enum status status = cli_engine_create(&chat->engine, &chat->engine_options, err);
-    // A model without a chat template is no use here: better said before the first message.
+    // Reports a missing chat template before the first message.
     if (!status && !nvllm_engine_chat_template(chat->engine, &error)) {
         status = cli_status(error.status, &error, err);
     }
@@ -436,7 +436,7 @@ static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
     return status ? status : chat_signals_install(at_prompt, err);
 }
 
-// The turns, wherever they come from.
+// Runs the turns of the chosen source.
 static int talk(struct chat *chat, const char *message, bool at_prompt) {
     if (message && strcmp(message, "-") == 0) return run_stdin(chat);
     if (message) return run_one(chat, message, strlen(message));

@@ -28,7 +28,8 @@ static enum status run_help(struct chat_command_context *context, const char *ar
     if (status) return status;
     return chat_output_print(
         output, err,
-        "A line that ends in \\ goes on in the next one; lines between \"\"\" and \"\"\" are one\n"
+        "A line that ends in \\ continues in the next one; lines between \"\"\" and \"\"\" are "
+        "one\n"
         "message; // at the start of a line sends a message that begins with a slash.\n"
         "Ctrl-C stops an answer, Ctrl-R searches earlier lines, Ctrl-D ends the chat.");
 }
@@ -69,9 +70,9 @@ static enum status run_regen(struct chat_command_context *context, const char *a
 
 static enum status want_file(const char *command, const char *argument, size_t len,
                              struct err *err) {
-    if (!len) return err_set(err, ERR_INVALID, "%s wants the name of a file", command);
+    if (!len) return err_set(err, ERR_INVALID, "%s needs a file name", command);
     if (memchr(argument, '\0', len)) {
-        return err_set(err, ERR_INVALID, "the name of a file cannot hold NUL");
+        return err_set(err, ERR_INVALID, "a file name cannot contain NUL");
     }
     return OK;
 }
@@ -165,11 +166,10 @@ static const struct chat_command commands[] = {
     {"/system", "/system TEXT", "sets the system prompt; without TEXT shows it; - removes it",
      run_system, true},
     {"/clear", "/clear", "begins a new conversation; the system prompt stays", run_clear, false},
-    {"/regen", "/regen", "answers the last message again, with other random numbers", run_regen,
-     false},
+    {"/regen", "/regen", "answers the last message again, with a new seed", run_regen, false},
     {"/save", "/save FILE", "writes the messages as JSON; /save! replaces a file", run_save, true},
     {"/save!", "/save! FILE", NULL, run_save_over, true},
-    {"/load", "/load FILE", "goes on with saved messages", run_load, true},
+    {"/load", "/load FILE", "continues a saved conversation", run_load, true},
     {"/stats", "/stats", "tokens, speed, and how much of the context is used", run_stats, false},
     {"/quit", "/quit", "ends the chat, as Ctrl-D does", run_quit, false},
     {"/exit", "/exit", NULL, run_quit, false},
@@ -193,8 +193,8 @@ static enum status unknown_command(const char *name, size_t len, struct err *err
         return err_set(err, ERR_INVALID, "unknown command %s; did you mean %s?", shown, nearest);
     }
     return err_set(err, ERR_INVALID,
-                   "unknown command %s; /help lists them, and a message that begins with a slash "
-                   "is sent with two",
+                   "unknown command %s; /help lists them; to send a message that begins with a "
+                   "slash, type two",
                    shown);
 }
 
@@ -219,7 +219,7 @@ enum status chat_command_run(struct chat_command_context *context, const char *t
     if (start < len && !command->takes_argument) {
         return err_set(err, ERR_INVALID, "%s takes no argument", command->name);
     }
-    // A copy, because a path wants its NUL.
+    // Copied, because a path needs a NUL at its end.
     struct buf argument = {0};
     enum status status = buf_append(&argument, text + start, len - start, err);
     if (!status) status = command->run(context, argument.data, argument.len, err);

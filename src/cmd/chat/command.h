@@ -8,13 +8,13 @@
 
 struct chat_command_context {
     struct chat_session *session;
-    const char *model; // the folder, whose files are spared
-    const char *chat_template; // a file that is spared; NULL: none
-    json_t *kwargs; // template variables of the command line, which hold for loaded chats too
+    const char *model; // the model's folder; its files are never overwritten
+    const char *chat_template; // a file that is never overwritten; NULL: none
+    json_t *kwargs; // template variables of the command line; loaded chats get them too
     bool quit; // set by /quit
 };
 
-// Runs "/name arguments" [len]. Faults are sentences for the user and change nothing.
+// Runs "/name arguments" [len]. A failed command changes nothing, and its error is printed.
 MUST_USE enum status chat_command_run(struct chat_command_context *context, const char *text,
                                       size_t len, struct err *err);
 // The i-th command with its slash, NULL past the end: for completion.

@@ -1,6 +1,6 @@
-/* libedit with a reader of our own: it waits for the keyboard and for signals, and decodes UTF-8
- * whatever the locale is. A signal that ends the line comes to libedit as a key, ^C, so that the
- * cursor is moved out of the line by the code that knows where it is. */
+/* libedit with a reader of our own. It waits for the keyboard and for signals, and decodes UTF-8 in
+ * any locale. A signal that ends the line reaches libedit as the key ^C: only libedit knows where
+ * the cursor is, and so can move it out of the line. */
 #include "cmd/chat/editor.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ struct chat_editor {
     EditLine *el;
     HistoryW *history;
     const char *history_path; // borrowed; "": none
-    int fd; // the terminal, opened again so that reads need not wait
+    int fd; // the terminal, opened a second time to be non-blocking
     bool escapes; // the terminal understands ANSI's
     wchar_t prompt[16];
     unsigned char bytes[READ_BYTES]; // [num_bytes] read, not yet decoded from `at` on
@@ -41,7 +41,7 @@ struct chat_editor {
     bool at_end; // no more input
     bool interrupted, empty; // by the last line
     uint64_t num_chars; // read since the start
-    uint64_t tab_at; // num_chars behind the last Tab that could add nothing; 0: none
+    uint64_t tab_at; // num_chars after the last Tab that could add nothing; 0: none
     struct wide wide; // pastes and history entries
     struct buf line;
 };
@@ -54,7 +54,7 @@ static struct chat_editor *editor_of(EditLine *el) {
 
 static void write_terminal(const char *text) {
     ssize_t written = write(STDOUT_FILENO, text, strlen(text));
-    (void)written; // a terminal that is gone is found by the next read
+    (void)written; // the next read finds a terminal that is gone
 }
 
 // Bracketed paste: the terminal marks where a paste begins and ends.
@@ -93,19 +93,19 @@ static void suspend(EditLine *el) {
     el_wset(el, EL_REFRESH);
 }
 
-// What signals ask for while a line is edited. False: the line ends.
+// Handles signals while a line is edited. False: the line ends.
 static bool attend_signals(EditLine *el) {
     chat_signals_drain();
     if (chat_signals_ended() || chat_signals_interrupted()) return false;
     if (chat_signals_take_suspend()) suspend(el);
     if (chat_signals_take_redraw()) {
-        // Whoever had the terminal meanwhile may have set its modes.
+        // Another program may have changed the terminal's modes meanwhile.
         el_wset(el, EL_PREP_TERM, 0);
         el_wset(el, EL_PREP_TERM, 1);
         el_wset(el, EL_REFRESH);
     }
     if (chat_signals_take_resize()) {
-        // libedit forgets what it has drawn; what is below the cursor would stand there twice.
+        // libedit forgets its drawing and draws anew; rows below the cursor would appear twice.
         if (editor_of(el)->escapes) write_terminal("\r\033[J");
         el_resize(el);
         el_wset(el, EL_REFRESH);
@@ -113,8 +113,8 @@ static bool attend_signals(EditLine *el) {
     return true;
 }
 
-// One more read into the buffer, whose bytes have all been decoded but `kept` ones. False: a signal
-// or the end.
+// Reads once more into the buffer, of which only the last `kept` bytes are not decoded yet. False:
+// a signal or the end.
 static bool fill(EditLine *el, struct chat_editor *editor) {
     size_t kept = editor->num_bytes - editor->at;
     memmove(editor->bytes, editor->bytes + editor->at, kept);
@@ -125,7 +125,7 @@ static bool fill(EditLine *el, struct chat_editor *editor) {
         struct pollfd fds[2] = {{.fd = editor->fd, .events = POLLIN},
                                 {.fd = chat_signals_fd(), .events = POLLIN}};
         if (poll(fds, 2, -1) <= 0 || !fds[0].revents) continue;
-        // The kernel drops what was typed when Ctrl-C comes, perhaps just now.
+        // On Ctrl-C the kernel drops typed input, perhaps at this moment.
         ssize_t n = read(editor->fd, editor->bytes + kept, READ_BYTES - kept);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         editor->at_end = n <= 0;
@@ -140,7 +140,7 @@ static size_t utf8_size(unsigned char lead) {
     return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-// Takes one character off the buffer, reading where it is not whole yet; false as in fill.
+// Takes one character from the buffer. Reads more while it is incomplete; false as in fill.
 static bool next_char(EditLine *el, struct chat_editor *editor, wchar_t *out) {
     if (editor->at == editor->num_bytes && !fill(el, editor)) return false;
     size_t size = utf8_size(editor->bytes[editor->at]), have = 1;
@@ -167,7 +167,7 @@ static int read_char(EditLine *el, wchar_t *out) {
     return 1;
 }
 
-// ^C, typed or from the signal: the line ends, and what is in it is dropped.
+// ^C, typed or from the signal: drops the line's text and ends the line.
 static unsigned char interrupt_key(EditLine *el, int key) {
     (void)key;
     struct chat_editor *editor = editor_of(el);
@@ -175,8 +175,8 @@ static unsigned char interrupt_key(EditLine *el, int key) {
     editor->interrupted = true;
     editor->empty = info->lastchar == info->buffer;
     chat_signals_clear_interrupt();
-    // What was typed ahead belongs to the line that is cleared. Enter ends it, because libedit's own
-    // function moves the cursor below all rows of the line.
+    // Input typed ahead belongs to the cleared line, so it is dropped too. Enter ends the line,
+    // because libedit's function for it moves the cursor below all rows of the line.
     editor->at = editor->num_bytes = 0;
     el_wpush(el, L"\n");
     return CC_NORM;
@@ -186,13 +186,13 @@ static bool is_paste_control(wchar_t c) {
     return (c < L' ' && c != L'\n' && c != L'\t') || (c >= 0x7f && c < 0xa0);
 }
 
-// Everything up to the mark of the paste's end goes into the line as it is, newlines too.
+// Inserts everything up to the paste's end mark as it is, including newlines.
 static unsigned char paste_key(EditLine *el, int key) {
     (void)key;
     struct chat_editor *editor = editor_of(el);
     struct wide *wide = &editor->wide;
     wide->len = 0;
-    size_t matched = 0; // characters of the mark that were just read
+    size_t matched = 0; // number of the mark's characters that were just read
     while (paste_end[matched]) {
         wchar_t c = L'\0';
         if (el_wgetc(el, &c) != 1 || c == key_interrupt) return CC_REFRESH_BEEP;
@@ -206,7 +206,7 @@ static unsigned char paste_key(EditLine *el, int key) {
     for (size_t i = 0; i < wide->len; i++) {
         if (is_paste_control(wide->data[i])) wide->data[i] = REPLACEMENT;
     }
-    // A newline at the end is where the copied text ended, and is for the user to press.
+    // Drops a newline at the end: the user presses Enter to send.
     while (wide->len && wide->data[wide->len - 1] == L'\n') wide->len--;
     wide->data[wide->len] = L'\0';
     if (wide->len && el_winsertstr(el, wide->data) != 0) return CC_REFRESH_BEEP;
@@ -220,7 +220,7 @@ static bool begins(const char *name, const wchar_t *text, size_t len) {
     return true;
 }
 
-// The names of commands that begin with `text`, in one line below the one that is edited.
+// Prints the commands that begin with `text` in one line below the edited one.
 static void list_names(const wchar_t *text, size_t len) {
     const char *name, *between = "\n";
     for (size_t i = 0; (name = chat_command_name(i)); i++) {
@@ -232,7 +232,7 @@ static void list_names(const wchar_t *text, size_t len) {
     write_terminal("\n");
 }
 
-// Tab that can add nothing: the second one in a row lists what may follow.
+// For a Tab that can add nothing: the second in a row lists the candidates.
 static unsigned char ambiguous_tab(struct chat_editor *editor, const LineInfoW *info) {
     bool is_second = editor->tab_at && editor->num_chars == editor->tab_at + 1;
     editor->tab_at = editor->num_chars;
@@ -241,7 +241,7 @@ static unsigned char ambiguous_tab(struct chat_editor *editor, const LineInfoW *
     return CC_REDISPLAY;
 }
 
-// Tab: as much of a command's name as is certain.
+// Tab: adds the characters that all matching command names share.
 static unsigned char complete_key(EditLine *el, int key) {
     (void)key;
     const LineInfoW *info = el_wline(el);
@@ -261,7 +261,7 @@ static unsigned char complete_key(EditLine *el, int key) {
     if (!first || info->cursor != info->lastchar) return CC_ERROR;
     wchar_t more[32];
     size_t num_more = 0;
-    // An empty line may become a message: Tab does not make it a command.
+    // On an empty line Tab adds nothing, because the line may become a message.
     for (size_t i = len; len && i < common && num_more < ARRAY_LEN(more) - 2; i++) {
         more[num_more++] = (wchar_t)first[i];
     }
@@ -294,7 +294,7 @@ static void bind_keys(EditLine *el) {
     el_wset(el, EL_ADDFN, L"chat-interrupt", L"Drop the line", interrupt_key);
     el_wset(el, EL_ADDFN, L"chat-paste", L"Insert a paste", paste_key);
     el_wset(el, EL_ADDFN, L"chat-complete", L"Complete a command", complete_key);
-    // As bash has them.
+    // The same keys as in bash.
     bind(el, L"^R", L"em-inc-search-prev");
     bind(el, L"^W", L"ed-delete-prev-word");
     bind(el, L"^U", L"vi-kill-line-prev");
@@ -304,13 +304,13 @@ static void bind_keys(EditLine *el) {
     bind(el, L"^I", L"chat-complete");
 }
 
-// Widths of characters come from the locale, and libedit prints UTF-8 only in one that has it.
+// libedit takes character widths from the locale, and prints UTF-8 only in a UTF-8 locale.
 static void choose_locale(void) {
     setlocale(LC_CTYPE, "");
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-// Standard input itself must go on waiting: other programs have it too.
+// Standard input itself must stay blocking, because other programs share it.
 static int open_terminal(void) {
     const char *name = ttyname(STDIN_FILENO);
     int fd = name ? open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
@@ -381,7 +381,7 @@ enum status chat_editor_read(struct chat_editor *editor, const char *prompt,
     editor->interrupted = false;
     chat_signals_clear_interrupt();
     chat_signals_prompt_begin();
-    // Before the prompt shows, so that a key that answers it is the editor's.
+    // Set before the prompt is printed, so that the editor gets even the first key after it.
     el_wset(editor->el, EL_PREP_TERM, 1);
     set_paste_marks(editor, true);
     int len = 0;
@@ -395,7 +395,7 @@ enum status chat_editor_read(struct chat_editor *editor, const char *prompt,
         return OK;
     }
     if (!text || len <= 0) {
-        write_terminal("\n"); // the cursor stands behind the prompt
+        write_terminal("\n"); // the cursor is after the prompt
         return OK;
     }
     enum status status = take_line(editor, text, (size_t)len, err);

@@ -22,7 +22,7 @@ enum status chat_entry_append_utf8(struct buf *out, const char *text, size_t len
     return status ? status : buf_reserve(out, 0, err);
 }
 
-// A line inside the marks. The lines of the marks themselves count only where they hold text.
+// Adds a line between the marks. The lines of the marks count only if they hold text too.
 static enum status add_block_line(struct chat_entry *entry, const char *line, size_t len,
                                   bool first, struct err *err) {
     entry->open = !ends_with_quotes(line, len);

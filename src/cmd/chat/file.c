@@ -15,7 +15,7 @@ static enum status write_fault(const char *path, struct err *err) {
     return err_set(err, ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-// Everything, to the disk; closes `fd` in any case.
+// Writes all bytes to the disk. Always closes `fd`.
 static enum status write_and_close(int fd, const char *path, const char *bytes, size_t len,
                                    struct err *err) {
     enum status status = write_whole(fd, bytes, len) ? OK : write_fault(path, err);

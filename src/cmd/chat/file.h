@@ -7,9 +7,9 @@
 
 #include "base/err.h"
 
-// A file that does not exist is made, and removed again when it cannot be written to its end. One
-// that exists is refused (ERR_INVALID, the sentence says so) without `replace`; with it, a new file
-// takes its place and its permissions when all bytes are on the disk. Links are followed.
+// Writes a file whole. A new file that cannot be written completely is removed again. Without
+// `replace` an existing file is refused with ERR_INVALID. With `replace` it is exchanged for a new
+// file with its permissions, once all bytes are on the disk. Links are followed.
 MUST_USE enum status chat_file_write(const char *path, const void *bytes, size_t len, bool replace,
                                      struct err *err);
 

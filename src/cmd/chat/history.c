@@ -41,12 +41,12 @@ static enum status hand_out(const char *line, size_t len, struct buf *scratch,
                             chat_history_fn entry, void *user_data, struct err *err) {
     enum status status = unescape(scratch, line, len, err);
     if (status || !scratch->len) return status;
-    // Whatever is in the file, it goes to a terminal only as text.
+    // Leaves out an entry that is not valid UTF-8, because the terminal gets only text.
     size_t valid = utf8_valid_prefix(scratch->data, scratch->len);
     return valid == scratch->len ? entry(user_data, scratch->data, scratch->len, err) : OK;
 }
 
-// Where the last CHAT_HISTORY_ENTRIES_MAX lines begin.
+// Returns the start of the last CHAT_HISTORY_ENTRIES_MAX lines.
 static size_t newest_lines(const struct buf *text) {
     size_t start = text->len, num_lines = 0;
     while (start > 0) {
@@ -101,7 +101,7 @@ enum status chat_history_append(const char *path, const char *entry, size_t len,
         }
     }
     if (!status) status = buf_append(&line, "\n", 1, err);
-    // One write to a file opened to append: lines of several chats do not mix.
+    // Appends in one write, so that lines of several chats do not mix.
     int fd = status ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (!status && (fd < 0 || !write_whole(fd, line.data, line.len))) {
         status = err_set(err, ERR_IO, "cannot write %s: %s", path, strerror(errno));

@@ -126,7 +126,7 @@ static enum status check_message(const json_t *message, size_t index, const char
                    index);
 }
 
-// The document as an object with a list of messages; *root is the caller's in any case.
+// Makes the document an object with a list of messages. *root is the caller's even on failure.
 static enum status check_root(json_t **root, const char *path, struct err *err) {
     if (json_is_array(*root)) {
         json_t *object = json_object();
@@ -162,7 +162,7 @@ enum status chat_messages_load(struct chat_messages *messages, const char *path,
         json_decref(root);
         return status;
     }
-    // These say how a prompt ends, which is decided anew for every answer.
+    // Removes the members that set a prompt's end: it is decided anew for every answer.
     json_object_del(root, "add_generation_prompt");
     json_object_del(root, "continue_final_message");
     chat_messages_fini(messages);

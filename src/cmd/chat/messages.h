@@ -1,6 +1,5 @@
-/* A conversation as JSON in the form that chat templates take: {"messages": [...]} and whatever
- * else was in a loaded file ("tools", say). This one tree is sent, saved and loaded. Pure but for
- * the files. */
+/* A conversation as JSON in the form that chat templates take: {"messages": [...]} and the other
+ * members of a loaded file, such as "tools". This one tree is sent, saved and loaded. */
 #ifndef CMD_CHAT_MESSAGES_H
 #define CMD_CHAT_MESSAGES_H
 
@@ -11,7 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-// All-zero is none; fini takes it.
+// An all-zero struct has no messages; fini accepts it.
 struct chat_messages {
     json_t *root;
     json_t *list; // root's "messages", borrowed
@@ -27,27 +26,28 @@ void chat_messages_drop_last(struct chat_messages *messages); // there must be o
 size_t chat_messages_count(const struct chat_messages *messages);
 // The role of the last message, borrowed; "" without any.
 const char *chat_messages_last_role(const struct chat_messages *messages);
-// All but the system prompt goes.
+// Removes all messages but the system prompt.
 void chat_messages_clear(struct chat_messages *messages);
 
-// The first message where it is the system's and text, else NULL; borrowed.
+// The system prompt, if the first message is one and is text; else NULL. Borrowed.
 const char *chat_messages_system(const struct chat_messages *messages);
-// Replaces, adds or (text NULL) removes it.
+// Replaces or adds the system prompt; text NULL removes it.
 MUST_USE enum status chat_messages_set_system(struct chat_messages *messages, const char *text,
                                               size_t len, struct err *err);
-// Sets members of "chat_template_kwargs"; `kwargs` is borrowed, NULL or without members: nothing.
+// Sets members of "chat_template_kwargs". `kwargs` is borrowed; if it is NULL or empty, nothing
+// changes.
 MUST_USE enum status chat_messages_set_kwargs(struct chat_messages *messages, json_t *kwargs,
                                               struct err *err);
 
-// The request's JSON, in place of what `text` holds.
+// Replaces `text` by the request's JSON.
 MUST_USE enum status chat_messages_text(const struct chat_messages *messages, struct buf *text,
                                         struct err *err);
-// A new file is made whole or not at all. One that exists is refused (ERR_INVALID) without
-// `replace`, and with it changes only at the end, in one step; links are followed.
+// Writes a new file whole or not at all. An existing file is refused (ERR_INVALID) without
+// `replace`. With `replace` it is exchanged in one step at the end. Links are followed.
 MUST_USE enum status chat_messages_save(const struct chat_messages *messages, const char *path,
                                         bool replace, struct err *err);
-// Replaces everything by a file's JSON: a list of messages, or an object with such a list. On
-// failure nothing changes.
+// Replaces all messages by those of a JSON file: a list, or an object with a list. On failure
+// nothing changes.
 MUST_USE enum status chat_messages_load(struct chat_messages *messages, const char *path,
                                         struct err *err);
 

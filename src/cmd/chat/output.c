@@ -28,8 +28,8 @@ static enum status set_dimmed(struct chat_output *output, bool dimmed, struct er
     return buf_append_str(&output->text, dimmed ? dim : plain, err);
 }
 
-// Bytes of the control character at `text`, 0 where there is none. U+0080 to U+009F are controls
-// to some terminals.
+// The length in bytes of a control character at `text`; 0: none. U+0080 to U+009F count too,
+// because some terminals obey them.
 static size_t control_len(const unsigned char *text, size_t len) {
     if (text[0] < 0x20) return text[0] != '\n' && text[0] != '\t';
     if (text[0] == 0x7f) return 1;
@@ -38,7 +38,7 @@ static size_t control_len(const unsigned char *text, size_t len) {
 
 static enum status append_safe(struct buf *out, const char *text, size_t len, struct err *err) {
     enum status status = OK;
-    size_t start = 0; // bytes [start, i) are printed as they are
+    size_t start = 0; // bytes [start, i) are not printed yet
     for (size_t i = 0; i < len && !status;) {
         size_t control = control_len((const unsigned char *)text + i, len - i);
         if (!control) {
@@ -56,7 +56,7 @@ enum status chat_output_piece(void *user_data, const char *text, size_t len, boo
                               struct err *err) {
     struct chat_output *output = user_data;
     if (output->hide_thinking && thinking) return OK;
-    // The blank lines between hidden thinking and what is said belong to neither.
+    // Drops the blank lines between hidden thinking and the rest of the answer.
     while (output->hide_thinking && !output->past_blanks && len) {
         if (*text != '\n' && *text != ' ') {
             output->past_blanks = true;

@@ -7,7 +7,7 @@
 #include "cmd/chat/signals.h"
 #include "cmd/cli.h"
 
-// The one token that `tag` is, where decoding leaves it out; else -1.
+// The token of `tag`, if it is a single token that decoding leaves out; else -1.
 static int32_t silent_token(const struct nvllm_tokenizer *tokenizer, const char *tag) {
     int32_t *ids = NULL, id = -1;
     size_t num_ids = 0, text_len = 0;
@@ -38,12 +38,12 @@ void chat_session_fini(struct chat_session *session) {
 }
 
 static void fail(struct chat_session *session, enum status status, const struct err *err) {
-    if (!status || session->status) return; // the first fault is the reason
+    if (!status || session->status) return; // only the first fault is kept
     session->status = status;
     session->err = *err;
 }
 
-// Thinking that begins or ends with a token whose text is left out.
+// Finds tags that are tokens without text.
 static enum status mark_silent_tags(struct chat_session *session, int32_t token_id,
                                     struct err *err) {
     const struct chat_think_tag *tag;
@@ -107,14 +107,14 @@ static enum status step(struct chat_session *session, struct err *err) {
     return status;
 }
 
-// Steps until the request has ended, one way or the other.
+// Steps until the request has ended, also by an error or an abort.
 static enum status run(struct chat_session *session, uint64_t request_id, struct err *err) {
     while (!session->finish_reason) {
         bool stop = chat_signals_interrupted() || chat_signals_ended() || session->status;
         if (stop && nvllm_engine_abort(session->engine, request_id)) continue;
         enum status status = step(session, err);
         if (!status) continue;
-        session->broken = true; // a failed step is the engine's end
+        session->broken = true; // a failed step ends the engine
         return status;
     }
     return OK;
@@ -127,8 +127,8 @@ static int is_wanted(void *user_data) {
 
 static const struct nvllm_interrupt interrupt = {.is_wanted = is_wanted};
 
-// The prompt [*len], to look at: whether it ends inside the model's thinking is the template's
-// secret until it is run.
+// Renders the prompt [*len]. Only the rendered text shows whether it ends inside the model's
+// thinking.
 static enum status render(struct chat_session *session, const struct buf *chat, char **prompt,
                           size_t *len, struct err *err) {
     struct nvllm_error error = {0};
@@ -140,7 +140,7 @@ static enum status render(struct chat_session *session, const struct buf *chat, 
                       &error, err);
 }
 
-// The way out of a conversation that has grown too long; a first message that is has none.
+// Suggests /clear if the conversation is too long. That cannot help a first message.
 static void hint_at_clear(const struct chat_session *session, const char *prompt, size_t len,
                           enum status status, struct err *err) {
     const struct nvllm_tokenizer *tokenizer = nvllm_engine_tokenizer(session->engine);
@@ -182,7 +182,7 @@ static enum status add_request(struct chat_session *session, uint64_t *request_i
     return status;
 }
 
-// Why an answer is not whole.
+// Notes why an answer is incomplete.
 static enum status note_end(struct chat_session *session, struct err *err) {
     struct chat_output *output = session->output;
     if (session->finish_reason == NVLLM_FINISH_ABORT) {
@@ -205,10 +205,10 @@ static enum status end_output(struct chat_session *session, struct err *err) {
     if (!status) status = chat_output_end(output, err);
     if (!status) status = note_end(session, err);
     if (status || !output->talks) return status;
-    return chat_output_print(output, err, "%s", ""); // room above the next prompt
+    return chat_output_print(output, err, "%s", ""); // a blank line above the next prompt
 }
 
-// Generates and prints the answer to the messages as they are, into session->answer.
+// Generates the answer to the messages, prints it, and stores it in session->answer.
 static enum status generate(struct chat_session *session, struct err *err) {
     buf_clear(&session->answer);
     session->finish_reason = NVLLM_FINISH_NONE;
@@ -222,7 +222,7 @@ static enum status generate(struct chat_session *session, struct err *err) {
     struct err end_err = {0};
     enum status end_status = end_output(session, &end_err);
     fail(session, end_status, &end_err);
-    // Nobody can read what could not be written; the reason of everything else is a turn's.
+    // If output cannot be written, the chat ends. All other errors end only the turn.
     if (session->output->file.failed) session->broken = true;
     if (status || !session->status) return status;
     if (err) *err = session->err;
@@ -235,7 +235,7 @@ static enum status keep_answer(struct chat_session *session, struct err *err) {
                              answer->len, err);
 }
 
-// An answer that was stopped before its first character is none.
+// True if the answer was stopped before its first character.
 static bool nothing_came(const struct chat_session *session) {
     return session->finish_reason == NVLLM_FINISH_ABORT && session->answer.len == 0;
 }
@@ -272,7 +272,7 @@ enum status chat_session_regenerate(struct chat_session *session, struct err *er
         status = keep_answer(session, err);
         keep = !status;
     }
-    // Its place in the list was freed above, so that this allocates nothing.
+    // Cannot fail: its place in the list was freed above, so nothing is allocated.
     if (!keep && old) {
         int failed = json_array_append(messages->list, old);
         CHECK(!failed, "count=%zu", chat_messages_count(messages));

@@ -1,5 +1,6 @@
-/* One conversation with one engine: sends the messages, prints the answer as it comes, keeps it.
- * The engine's prefix cache carries the conversation from turn to turn; nothing else does. */
+/* One conversation with one engine. Sends the messages, prints the answer while it is generated,
+ * and keeps it. Each turn sends the whole conversation; the engine's prefix cache spares computing
+ * it again. */
 #ifndef CMD_CHAT_SESSION_H
 #define CMD_CHAT_SESSION_H
 
@@ -8,12 +9,12 @@
 #include "cmd/chat/think.h"
 #include "nanovllm.h"
 
-// What one answer, or all of them, took.
+// Tokens and seconds of one answer, or of all.
 struct chat_usage {
     uint64_t num_answers;
     uint64_t num_prompt_tokens, num_cached_tokens, num_generated_tokens;
     uint64_t num_prefill_tokens, num_decode_tokens; // run through the model
-    double prefill_seconds, decode_seconds; // of the steps that ran some
+    double prefill_seconds, decode_seconds; // of the steps that ran any such tokens
 };
 
 enum { CHAT_TAGS_MAX = 16 };
@@ -25,11 +26,11 @@ struct chat_session {
     uint32_t max_model_len;
     struct chat_messages messages;
     struct chat_usage last, total;
-    // No answer can come or be printed any more; the status that was returned says why.
+    // No answer can be generated or printed any more; the returned error said why.
     bool broken;
-    // Tags that are tokens without text: [i] of the table's tag i, -1: it has text.
+    // Token ids of tags without text: [i] is that of tag i in the table; -1: the tag has text.
     int32_t open_ids[CHAT_TAGS_MAX], close_ids[CHAT_TAGS_MAX];
-    // Of the answer under way.
+    // State of the current answer:
     struct chat_think think;
     struct buf answer;
     enum nvllm_finish_reason finish_reason;
@@ -37,16 +38,16 @@ struct chat_session {
     struct err err;
 };
 
-// The borrowed fields, max_model_len and messages are set already.
+// The caller sets the borrowed fields, max_model_len and messages before.
 void chat_session_start(struct chat_session *session);
 void chat_session_fini(struct chat_session *session);
 
-// Adds a user's message and answers it. Where that fails the conversation is as it was before. An
-// answer that Ctrl-C stopped is kept as far as it came; where nothing came, the message goes too.
+// Adds a user's message and answers it. On failure the conversation stays as it was. If Ctrl-C
+// stops the answer, its text so far is kept. If there is none, the message is removed too.
 MUST_USE enum status chat_session_send(struct chat_session *session, const char *text, size_t len,
                                        struct err *err);
-// Answers the last user's message again, with other random numbers. ERR_INVALID: there is none. The
-// old answer stays where no new one came.
+// Answers the last user's message again, with a new seed. ERR_INVALID: there is no message. If no
+// new answer comes, the old one stays.
 MUST_USE enum status chat_session_regenerate(struct chat_session *session, struct err *err);
 
 #endif

@@ -15,10 +15,10 @@ enum { INTERRUPTS_MAX = 5 };
 
 static void wake(void) {
     ssize_t written = write(wake_pipe[1], "", 1);
-    (void)written; // a full pipe wakes as well
+    (void)written; // a full pipe wakes the reader as well
 }
 
-// Whoever presses Ctrl-C this often means the program: a step may hang on a lost device.
+// After this many presses Ctrl-C ends the program, because a step may hang on a lost device.
 static void on_interrupt(void) {
     num_interrupts = num_interrupts + 1;
     if (num_interrupts >= INTERRUPTS_MAX) signal(SIGINT, SIG_DFL);
@@ -111,7 +111,7 @@ bool chat_signals_take_resize(void) {
 void chat_signals_suspend(void) {
     chat_signals_prompt_end();
     raise(SIGTSTP);
-    redraw = 0; // the caller knows
+    redraw = 0; // the caller redraws anyway
     chat_signals_prompt_begin();
 }
 

@@ -1,5 +1,5 @@
-/* Looks at one byte at a time, because a tag may be split over tokens anywhere. What could be the
- * beginning of a tag is held until the next bytes decide; that is never more than one tag. */
+/* Reads one byte at a time, because tokens may split a tag anywhere. Bytes that may begin a tag are
+ * held until later bytes decide. At most one tag's length is held. */
 #include "cmd/chat/think.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static enum status emit_held(struct chat_think *think, size_t len, bool thinking
     return status;
 }
 
-// Whether what is held begins `tag`; *whole: it is all of it.
+// True if the held bytes begin `tag`; *whole: they are all of it.
 static bool held_begins(const struct chat_think *think, const char *tag, bool *whole) {
     size_t len = strlen(tag);
     *whole = len == think->held_len && memcmp(tag, think->held, len) == 0;
@@ -75,7 +75,7 @@ static enum status feed_inside(struct chat_think *think, char c, const struct si
     think->held[think->held_len++] = c;
     bool whole = false;
     enum status status = OK;
-    // Bytes that cannot begin the tag any more leave from the front.
+    // Passes on bytes from the front that can no longer begin a tag.
     while (!status && think->held_len && !held_begins(think, think->tag->close, &whole)) {
         status = emit_held(think, 1, true, sink);
     }

@@ -1,7 +1,7 @@
-/* Splits an answer, as it comes, into the model's thinking and what it says. Models that think
- * begin with it, between tags such as <think> and </think>; where the template has written the
- * opening tag already, the answer begins inside. Tags count only there: an answer that talks about
- * <think> is not cut. The tags belong to the thinking. Pure: no text is lost or changed. */
+/* Splits an answer, while it is generated, into the model's thinking and its speech. Models that
+ * think do so first, between tags such as <think> and </think>. If the template has written the
+ * opening tag already, the answer begins inside. Tags count only at the beginning: an answer that
+ * talks about <think> is not cut. The tags belong to the thinking. No text is lost or changed. */
 #ifndef CMD_CHAT_THINK_H
 #define CMD_CHAT_THINK_H
 
@@ -22,28 +22,28 @@ enum chat_think_state {
 
 enum { CHAT_THINK_TAG_LEN_MAX = 24 };
 
-// All-zero is a splitter before an answer whose prompt has no opening tag.
+// All-zero: ready for an answer whose prompt has no opening tag.
 struct chat_think {
     enum chat_think_state state;
-    const struct chat_think_tag *tag; // INSIDE: whose closing tag ends it
-    char held[CHAT_THINK_TAG_LEN_MAX]; // [held_len] what may be the beginning of a tag
+    const struct chat_think_tag *tag; // INSIDE: the tag whose closing form ends the thinking
+    char held[CHAT_THINK_TAG_LEN_MAX]; // [held_len] bytes that may begin a tag
     size_t held_len;
 };
 
-// A run of text of one kind, never empty. A status other than OK ends the feed and is passed on.
+// Gets text of one kind, never empty. Any status but OK ends the feed, which returns it.
 typedef enum status (*chat_think_fn)(void *user_data, const char *text, size_t len, bool thinking,
                                      struct err *err);
 
 const struct chat_think_tag *chat_think_tag(size_t index); // NULL past the end
-// For a new answer to `prompt`: inside when that ends in an opening tag and blanks.
+// Starts an answer to `prompt`. It begins inside if the prompt ends with an opening tag and blanks.
 void chat_think_begin(struct chat_think *think, const char *prompt, size_t prompt_len);
 MUST_USE enum status chat_think_feed(struct chat_think *think, const char *text, size_t len,
                                      chat_think_fn emit, void *user_data, struct err *err);
-// A tag that is a token without text: an opening one of `tag`, or the end of the thinking.
+// Reports a tag that is a token without text: the opening form of `tag`, or the end of thinking.
 MUST_USE enum status chat_think_mark(struct chat_think *think, const struct chat_think_tag *tag,
                                      bool opens, chat_think_fn emit, void *user_data,
                                      struct err *err);
-// The end of the answer: what was held back turned out to be no tag.
+// Ends the answer: passes on the held bytes, which are not a tag.
 MUST_USE enum status chat_think_end(struct chat_think *think, chat_think_fn emit, void *user_data,
                                     struct err *err);
 
