@@ -44,6 +44,7 @@ class ConfigArgs(TypedDict, total=False):
     max_waiting_tokens: int
     cache_dir: PathOrStr | None
     kv_cache_dtype: str
+    trace: PathOrStr | None
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,13 @@ class Config:
     the command does; "": none."""
     kv_cache_dtype: str = "auto"
     """How keys and values are kept: "auto" (bfloat16), "bfloat16", "float32" (CPU only)."""
+    trace: PathOrStr | None = None
+    """File that each step is written to, for ui.perfetto.dev; whole after exit(). None: none."""
 
 
 # Names of ours that the library calls otherwise, and those that it has no option for.
 _LIBRARY_NAMES = {"kvcache_block_size": "block_size"}
-_OWN = ("tensor_parallel_size",)
+_OWN = ("tensor_parallel_size", "trace")
 
 
 def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
@@ -144,10 +147,11 @@ def _user_cache() -> bytes | None:
 
 
 class NativeOptions:
-    """struct nvllm_engine_options, and the bytes that it borrows."""
+    """struct nvllm_engine_options, and the bytes that it borrows. `trace` is a path or None."""
 
     def __init__(self, config: Config) -> None:
         _check_own(config)
+        self.trace = None if config.trace is None else _values.c_string("trace", config.trace)
         self._lib = _library.library()
         self._strings = set()
         self._borrowed: list[bytes] = []
