@@ -12,8 +12,8 @@
  *     while (nvllm_engine_has_unfinished(engine)) nvllm_engine_step(engine, &error);
  *     nvllm_engine_destroy(engine);
  *
- * Threads: one thread at a time drives an engine: create, step, wait, generate and destroy. All other
- * functions of an engine may be called by any thread at any time between create and destroy: while
+ * Threads: one thread at a time drives an engine: create, step, wait, generate, observe, destroy. All
+ * other functions of an engine may be called by any thread at any time between create and destroy: while
  * another thread steps, and from an event. Several engines may live in one process. Tokenizers and
  * chat templates are read-only after opening and may be shared, an engine's own too.
  * Nothing here exits, prints, or reads the environment.
@@ -591,8 +591,7 @@ struct nvllm_step_block {
 struct nvllm_step_times {
     double schedule_begin; // what is to run is chosen, its batch is made
     double launch_begin; // a CPU computes, a GPU is told what to compute
-    double
-        sample_begin; // the last part of the launch: sampling; launch_end where it has no own part
+    double sample_begin; // sampling, the last part of the launch; launch_end: it is not told apart
     double launch_end;
     double wait_begin; // for the results
     double output_begin; // they are there: ids become text and events
@@ -601,20 +600,17 @@ struct nvllm_step_times {
 
 // What one step did. Everything is borrowed and valid during the callback only.
 struct nvllm_step_trace {
-    uint64_t
-        step; // number since the engine was created, from 1; 0: no step, requests ended without
+    uint64_t step; // its number, from 1 at the engine's creation; 0: requests ended without a step
     struct nvllm_step_times times;
     const struct nvllm_step_item *items; // [num_items] in the order of the batch
     uint32_t num_items;
     uint32_t num_prefill_tokens, num_decode_tokens; // sums over the items
-    const uint64_t
-        *preempted; // [num_preempted] sequence ids: they lost their blocks and wait again
+    const uint64_t *preempted; // [num_preempted] sequences that lost their blocks and wait again
     uint32_t num_preempted;
     // The rest is the engine at the time of the call. While steps overlap, the next one is scheduled
     // by then, and its blocks are taken.
-    const struct nvllm_step_block
-        *blocks; // [num_blocks] each that changed since the last call, once;
-    // in the first call each that is held or cached
+    // Each block that changed since the last call, once; in the first call each that is held or cached.
+    const struct nvllm_step_block *blocks; // [num_blocks]
     uint32_t num_blocks;
     // Since the last call: how often a free block became held, and a held one free. The blocks in use
     // changed by the difference.
