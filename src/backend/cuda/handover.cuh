@@ -9,22 +9,22 @@
  *     ended. Until its wait_for_earlier() it reads only what no step writes (its parameters,
  *     weights, biases, norms, the rotary table) and writes nothing to memory. What needs no wait is
  *     done first, loading weights above all.
- *  2. A thread that reads or writes what other kernels of a step write or read has waited itself.
- *     That another thread of its block has is not enough. So is a copy that it issues. (checked:
- *     such pointers go through of_step())
+ *  2. A thread waits itself before it reads, writes or copies what other kernels of a step write or
+ *     read. That another thread of its block has waited is not enough. (checked: such pointers go
+ *     through of_step())
  *  3. let_next_start() only says that the next kernel's blocks may come. It hands nothing over, and
  *     may stand before the kernel's own wait, but for rule 5.
  *  4. A block that has anything to do waits in at least one thread. So a kernel has ended only when
  *     all before it have, and who waits for the kernel in front waits for all. A step of padding
- *     alone may be without a waiting thread in attention_few.cu. Nobody reads what such a step
+ *     alone may be without a waiting thread in decode_cluster.cu. Nobody reads what such a step
  *     computes. (checked by way of rule 2)
  *  5. In a step of decodes alone, every attention but the step's first reads the work lists or
  *     lengths and slots, block tables and its layer's cache before its wait. That is sound because
  *     the step's first attention lets the next kernel start only after its own wait, so all later
  *     ones begin after what went before it; because in such a step nothing but a layer's attention
  *     writes its cache; and because of rule 6, by which no step's lists or lengths are written
- *     while the step before still reads. (checked: cuda_attention.c lets none start early before
- *     one of the step has waited)
+ *     while the step before still reads. (checked: attention/attention.c lets none start early
+ *     before one of the step has waited)
  *  6. An ordinary launch begins when all before it in the stream have ended, and needs no wait. So
  *     are the copy of a step's arrays to the device, the embedding and the work lists launched.
  *
@@ -37,12 +37,12 @@
  *  9. One lane arrives at an mbarrier for its warp only after __syncwarp: all lanes have read then.
  * 10. What threads stored to shared memory is read by products and bulk copies, or written over by
  *     copies, only after shared_stores_done() and a barrier.
- * 11. Where all blocks meet (decode_block.cuh) a block's threads pass a barrier, and then one
+ * 11. Where all blocks meet (layers/block.cuh) a block's threads pass a barrier, and then one
  *     arrives with release. One waits with acquire, and then the threads pass a barrier. What
  *     others stored before is then read past the L1. The counter is 0 between launches. (checked)
- * 12. A flagged value (flagged.cuh) is waited for only if some block of the same launch is certain
- *     to store it, without waiting for the reader first. Nobody stores the next one to its place
- *     before all have read it. (checked: a later value in its place)
+ * 12. A flagged value (layers/flagged.cuh) is waited for only if some block of the same launch is
+ *     certain to store it, without waiting for the reader first. Nobody stores the next one to its
+ *     place before all have read it. (checked: a later value in its place)
  * 13. Where the last of several blocks goes on alone, a block's threads store, fence and pass a
  *     barrier, and then one counts; those of the last pass a barrier and fence before they load,
  *     past the L1. The counter is 0 between launches. (checked)
