@@ -79,7 +79,7 @@ template <int D> __device__ __forceinline__ void arrive(worker<D> &w) {
     if (w.thread) return;
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(w.a.arrived) : "memory");
 }
-// No block can arrive for the barrier after next before this block has arrived for the next.
+// While this block waits, others may arrive for the next barrier, but never all gridDim.x of them.
 __device__ __forceinline__ void check_meeting(wait_watch &watch, uint32_t meeting,
                                               uint32_t arrived) {
     uint32_t wanted = meeting * gridDim.x;

@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
 template <int TILES>
 void launch(const few_params &p, const cuda_device_info *info, cudaStream_t stream) {
     int per_block = outputs_per_block(p), blocks = (columns_of(p) + per_block - 1) / per_block;
-    // With few blocks, each needs more warps to have enough loads in flight. Measured in
-    // doc/log-cuda.md.
+    // With few blocks, each needs more warps to have enough loads in flight, ideally all its loads.
+    // Measured in doc/log-cuda.md.
     bool is_short = TILES == 1 && p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
     if (blocks <= info->num_sms && is_short) {
         launch_dependent(small_kernel<24, 4, 1>, dim3(blocks), 24 * 32, 0, info, stream, p);
