@@ -1,10 +1,10 @@
-/* The paged cache's memory and the ops on it: which kernel takes which sequences. */
+/* Memory of the paged cache and the attention ops. Decides which kernel handles which sequences. */
 #include <stdlib.h>
 
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/cuda_ops.h"
 
-// All keys, or all values, of one layer.
+// Size of all keys, or of all values, of one layer.
 static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
     return num_blocks * spec->block_size * spec->num_kv_heads * spec->head_dim * sizeof(uint16_t);
 }
@@ -13,7 +13,7 @@ static bool has_kernels(uint32_t head_dim) {
     return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
-// Room for the work lists of the largest step.
+// Allocates work lists for the largest step.
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
                              const struct kv_cache_spec *spec, struct err *err) {
     enum status status = OK;
@@ -29,7 +29,7 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
                   (size_t)shape.num_spans * sizeof(struct cuda_decode_span)));
-    // A block loads spans whole, also what empty ones are not told.
+    // A block loads a whole span; the plan does not write all fields of an empty one.
     CU(cudaMemsetAsync(plan->spans, 0, (size_t)shape.num_spans * sizeof(struct cuda_decode_span),
                        cuda->stream));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
@@ -72,7 +72,7 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
     cache->part_bytes = part_bytes(spec, spec->num_blocks);
     size_t bytes = 2 * cache->part_bytes * spec->num_layers;
     CU(cudaMalloc((void **)&cache->data, bytes));
-    // Nothing is read that was not written, so it need not be cleared: that would take a while.
+    // The cache is not cleared, which would take a while: no position is read before it is written.
     status = plan_init(&cache->plan, cuda_backend_of(backend), spec, err);
     if (status) goto fail;
     *out = cache;
@@ -124,8 +124,8 @@ void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
     cuda_attention_plan_launch(step, &cache->plan, spec, &cuda->info, cuda->stream);
 }
 
-// Sequences with one query token go to one kernel, those with more to another. Each finds its own in
-// the work lists.
+// Sequences with one query token go to one kernel, those with more to another. Each kernel finds
+// its own sequences in the work lists.
 static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
     const struct cuda_attention_plan *plan = &args->cache->plan;

@@ -1,15 +1,17 @@
-/* Decode attention for steps of few sequences, sm_90 and later: attention/decode.cu's function
- * where sequences x kv heads leave multiprocessors without work. So a cluster of up to 8 blocks
- * takes a sequence's group of queries: its tiles by turns, and what the blocks find is pushed from
- * shared memory to shared memory (st.async), to the block that joins those dimensions. Nothing has
- * to be planned, and no piece goes through memory.
+/* Decode attention for steps of few sequences (sm_90 and later). It computes what
+ * attention/decode.cu does, for steps where sequences x kv heads are too few to occupy all
+ * multiprocessors.
  *
- * The first tiles of each warp are on their way before the kernel in front has ended, one tile
- * where linear/few_rows_sm90.cu's kernels are around, whose weights need the room, else two; the next keys
- * and values as soon as those in their place have been read.
+ * A cluster of up to 8 blocks takes one sequence and one group of queries, and the blocks take its
+ * tiles in turn. Each block joins some dimensions of the result: the others push their parts into
+ * its shared memory (st.async). This needs no plan, and no partial result goes through memory.
  *
- * Launch: clusters = sequences x kv heads x groups of queries, of 8 blocks of 8 warps or of as many
- * as the device has room for at once. */
+ * Each warp copies its first tiles before the previous kernel has ended: one tile between the
+ * kernels of linear/few_rows_sm90.cu, whose weights need the shared memory, else two. A place is
+ * refilled as soon as its keys or values have been read.
+ *
+ * Launch: clusters = sequences x kv heads x groups of queries. A cluster has 8 blocks of 8 warps,
+ * or as many blocks as let all clusters run at once. */
 #include "backend/cuda/attention/decode_heads.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/hopper.cuh"
@@ -30,7 +32,7 @@ struct few_params : heads_params {
     __nv_bfloat16 *out;
     int groups; // of up to GROUP queries that share a kv head
     float scale; // times log2(e)
-    bool starts_early; // the cache is there before the kernel in front has ended
+    bool starts_early; // the cache is complete before the previous kernel has ended: rule 5
 };
 
 template <int D, int STAGES> struct __align__(128) few_shared {
@@ -38,16 +40,17 @@ template <int D, int STAGES> struct __align__(128) few_shared {
     unit_heads<D> heads;
     float rope[D];
     float maxes[WARPS * GROUP], sums[WARPS * GROUP];
-    alignas(8) float found[CLUSTER_MAX][GROUP][2]; // of each block: maximum, sum
+    alignas(8) float found[CLUSTER_MAX][GROUP][2]; // from each block of the cluster: maximum, sum
     uint64_t copied[WARPS][STAGES][2], pushed;
-    float values[]; // [WARPS][queries][D] of this block's warps, then [queries][D] that were pushed
+    // [WARPS][queries][D] of this block's warps, then [queries][D] pushed by the cluster
+    float values[];
 };
 
 template <int D, int STAGES> constexpr int shared_bytes_of(int queries) {
     return sizeof(few_shared<D, STAGES>) + (WARPS + 1) * queries * D * sizeof(float);
 }
 
-// What a cluster works on.
+// A cluster's work: one sequence and one group of queries.
 struct few_unit : heads_unit {
     int seq, length;
 };
@@ -69,7 +72,7 @@ __device__ __forceinline__ few_unit unit_of(const few_params &p, int number) {
     return u;
 }
 
-// This warp's tiles: tile (i * WARPS + warp) * c.size + c.rank of the sequence, i counting.
+// This warp's tiles of the sequence: (i * WARPS + warp) * c.size + c.rank for i = 0, 1, ...
 template <int D, int STAGES> struct few_tiles {
     static constexpr uint32_t PART_BYTES = TILE * D * 2;
     const few_params &p;
@@ -77,8 +80,8 @@ template <int D, int STAGES> struct few_tiles {
     const cluster_place &c;
     few_shared<D, STAGES> &s;
     int warp, lane, count;
-    int blocks; // of the next 32 tiles, one per lane
-    uint32_t row; // of the cache, of the tile found last, in tiles
+    int blocks; // cache blocks of the next 32 tiles, one per lane
+    uint32_t row; // row in the cache of the tile that find() found last, in tiles
 
     __device__ __forceinline__ few_tiles(const few_params &params, const few_unit &unit,
                                          const cluster_place &place, few_shared<D, STAGES> &shared,
@@ -107,7 +110,7 @@ template <int D, int STAGES> struct few_tiles {
         return shared_address(&s.copied[warp][i % STAGES][part]);
     }
 
-    // Where tile i lies in the cache.
+    // Looks up where tile i lies in the cache.
     __device__ __forceinline__ void find(int i) {
         if (i >= count) return;
         int block, offset;
@@ -119,7 +122,7 @@ template <int D, int STAGES> struct few_tiles {
         block = __shfl_sync(FULL_WARP, blocks, i % 32);
         row = (block * p.num_kv_heads + u.kv_head) * (p.block_size / TILE) + offset / TILE;
     }
-    // The keys of tile i, which was found last, or its values.
+    // Copies the keys (part 0) or values (part 1) of tile i, which find() found last.
     __device__ __forceinline__ void copy(int i, int part) const {
         if (i >= count || lane) return;
         barrier_expect(barrier_of(i, part), PART_BYTES);
@@ -151,7 +154,7 @@ template <int D, int STAGES> struct few_tiles {
     }
 };
 
-// Of a cluster of one block.
+// Writes the result of a cluster of one block.
 template <int D, int STAGES>
 __device__ void write_found(const few_params &p, const few_unit &u,
                             const few_shared<D, STAGES> &s) {
@@ -162,7 +165,7 @@ __device__ void write_found(const few_params &p, const few_unit &u,
     }
 }
 
-// What this block's warps found, to the blocks that join it: each has D / size dimensions.
+// Sends this block's results to the blocks that join them. Each block joins D / size dimensions.
 template <int D, int STAGES>
 __device__ void push_found(const few_unit &u, const cluster_place &c, few_shared<D, STAGES> &s) {
     int dims = D / c.size, num_values = u.num_queries * D;
@@ -189,7 +192,7 @@ __device__ void join_found(const few_params &p, const few_unit &u, const cluster
         int query = i / dims;
         float max = -INFINITY, sum = 0, value = 0, values[CLUSTER_MAX];
         float2 found[CLUSTER_MAX];
-        // All loads at once.
+        // Issues all loads before using any.
 #pragma unroll
         for (int r = 0; r < CLUSTER_MAX; r++) {
             int rank = r < c.size ? r : 0;
@@ -213,7 +216,7 @@ __device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cluster_place c = this_place();
     few_unit u = unit_of(p, blockIdx.x / c.size);
-    if (!u.length) return; // nothing is wanted, of all blocks of the cluster (rule 4)
+    if (!u.length) return; // padding: all blocks of the cluster return (rule 4)
     bool has_last = (u.length - 1) / TILE % c.size == c.rank;
     u.has_new &= has_last;
     u.writes_cache &= has_last;
@@ -238,7 +241,7 @@ __device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
     join_warps<D>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
     __syncthreads();
     if (c.size == 1) return write_found<D, STAGES>(p, u, s);
-    cluster_wait(); // the others' barriers are there
+    cluster_wait(); // the other blocks' barriers are initialised
     push_found<D, STAGES>(u, c, s);
     barrier_wait(shared_address(&s.pushed), 0, "what the cluster found");
     join_found<D, STAGES>(p, u, c, s);
@@ -253,8 +256,8 @@ template <int D, int STAGES> __device__ __forceinline__ void few_body(const few_
 template <int D> __global__ void __launch_bounds__(THREADS, 2) few_kernel(few_params p) {
     few_body<D, 2>(p);
 }
-// Between linear/few_rows_sm90.cu's kernels: registers and shared memory leave room for two of those,
-// where matrices are as small as Qwen3-0.6B's.
+// For steps where linear/few_rows_sm90.cu runs the linears. Registers and shared memory leave room
+// for two of its blocks per multiprocessor, for matrices as small as Qwen3-0.6B's.
 template <int D> __global__ void __maxnreg__(96) dense_kernel(few_params p) {
     few_body<D, 1>(p);
 }
@@ -306,7 +309,7 @@ extern "C" void cuda_attention_few_clusters(struct cuda_device_info *info) {
             cudaOccupancyMaxActiveClusters(&clusters, few_kernel<HEAD_DIM_MAX>, &config);
         info->few_clusters[i] = error == cudaSuccess ? clusters : 0;
     }
-    (void)cudaGetLastError(); // a refusal is an answer
+    (void)cudaGetLastError(); // clears the error of a size that the device refuses
 }
 
 extern "C" void cuda_attention_few_launch(const struct attention_args *args,

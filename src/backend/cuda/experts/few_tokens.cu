@@ -1,19 +1,21 @@
-/* Experts for 1 to 4 tokens: nothing is sorted and no tile is filled, each weight that a token
- * needs is read once for it, and no others.
+/* Experts for 1 to 4 tokens, without sorting or tiles. Each token reads only the weights of its own
+ * experts, once.
  *
- * First activated[pair] = silu(gate x) * (up x), then out = sum over slots of weight * (down
- * activated), slots ascending. Bytes: pairs x 3 x hidden x intermediate x 2 (two tokens at one
- * expert find its weights in the L2). Launch: a warp per row of gate and the same row of up, pairs
- * along y; then a warp per output column, tokens along y. A lane takes 8 weights a turn. Sums are
- * float32 over the same lanes and slots in the same order for any number of tokens. */
+ * The first kernel computes activated[pair] = silu(gate x) * (up x). The second computes out = sum
+ * over slots of weight * (down activated), slots ascending. Bytes: pairs x 3 x hidden x
+ * intermediate x 2; two tokens with the same expert share its weights in the L2.
+ *
+ * Launch: first a warp per row of gate and the same row of up, pairs along y. Then a warp per
+ * output column, tokens along y. A lane takes 8 weights per iteration. Float32 sums run over the
+ * same lanes and slots in the same order for any number of tokens. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
 namespace {
 
 constexpr int WARPS = 4;
-constexpr int GATE_UP_AHEAD = 4; // 128 bytes a lane in flight: 4 of gate, 4 of up
-constexpr int DOWN_AHEAD = 8; // slots at a time
+constexpr int GATE_UP_AHEAD = 4; // 128 bytes in flight per lane: 4 loads of gate, 4 of up
+constexpr int DOWN_AHEAD = 8; // slots per pass
 
 struct small_params {
     const uint4 *gate_up; // [num_experts][2 * intermediate][hidden / 8]
@@ -72,8 +74,8 @@ __global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params 
     p.activated[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
-// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Behind the last slot
-// the last one is read again and left out: loads without branches between them are all in flight.
+// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Past the last slot it
+// loads the last one again and ignores it: without branches all loads are in flight together.
 __device__ __forceinline__ float add_slots(const small_params &p, int first, int left, int n,
                                            int lane, float out) {
     int vectors = p.intermediate / 8;

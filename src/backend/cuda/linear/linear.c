@@ -1,5 +1,6 @@
-/* Linears as the checkpoint has them, [out][in] in bf16: what both cuBLASLt and the small kernel
- * read in whole lines. Nothing is packed, so a tied lm_head is the embedding table itself. */
+/* Linear layers with bf16 weights [out][in], as in the checkpoint. cuBLASLt and our kernels read
+ * this layout in whole lines. Nothing is repacked, so a tied lm_head is the embedding table itself.
+ */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
@@ -60,11 +61,11 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
-// Most rows that linear/few_rows.cu takes of a linear. It reads matrices of many inputs at 3 TB/s, less
-// with more rows. The kernels for many rows read the largest matrices at 3.7 TB/s where the device
-// has linear/batch_sm90.cu. But they need a kernel of its own for the norm, which costs more than that
-// where matrices are small. lm_head, which has no norm here, goes by the same limits
-// (doc/log-cuda.md has the measurements).
+// Most rows of a linear that linear/few_rows.cu takes. It reads matrices of many inputs at 3 TB/s,
+// and slower with more rows. If the device has linear/batch_sm90.cu, the kernels for many rows read
+// the largest matrices at 3.7 TB/s. But they need a separate kernel for the norm, which costs more
+// than that on small matrices. lm_head has no norm here but uses the same limits (measurements:
+// doc/log-cuda.md).
 static uint32_t small_rows(const struct cuda_backend *cuda, const struct linear *linear) {
     enum { LARGE_BYTES = 32 << 20, HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
     enum { LARGE_ROWS = 8, HUGE_ROWS = 4 };
@@ -104,7 +105,7 @@ void cuda_linear(struct backend *backend, const struct linear_args *args) {
     run_many(cuda, &task);
 }
 
-// What linear/few_rows.cu does with the norm on the way, where nothing is to be added first.
+// Arguments for linear/few_rows.cu with the norm included. Valid only without `unadded`.
 static struct cuda_small_linear small_in(const struct project_in_args *args) {
     return (struct cuda_small_linear){
         .linear = cuda_linear_view_of(args->linear),
