@@ -1,4 +1,4 @@
-/* nanovllm: the public C API. The only header that is installed.
+/* nanovllm: the public C API, and the only installed header.
  *
  * An engine loads a Hugging Face checkpoint folder, keeps its weights and paged KV cache, and runs
  * requests by continuous batching:
@@ -12,15 +12,19 @@
  *     while (nvllm_engine_has_unfinished(engine)) nvllm_engine_step(engine, &error);
  *     nvllm_engine_destroy(engine);
  *
- * Threads: one thread at a time drives an engine: create, step, wait, generate, observe, destroy. All
- * other functions of an engine may be called by any thread at any time between create and destroy: while
- * another thread steps, and from an event. Several engines may live in one process. Tokenizers and
- * chat templates are read-only after opening and may be shared, an engine's own too.
- * Nothing here exits, prints, or reads the environment.
- * Errors: functions that can fail return enum nvllm_status and, where `error` is not NULL, write
- * one sentence to it. Structs with a `struct_size` field must be initialised with their _INIT
- * macro (any other size is refused); a newer library will accept the sizes of older headers.
- * Text is UTF-8; token ids are int32_t. */
+ * Threads: create, step, wait, generate, observe and destroy drive an engine. One thread at a time
+ * may call them. Any thread may call an engine's other functions at any time between create and
+ * destroy, also while another thread steps, and also from an event. Several engines may live in one
+ * process. Tokenizers and chat templates are read-only after opening, so threads may share them.
+ * The same holds for those that an engine owns.
+ *
+ * Errors: a function that can fail returns enum nvllm_status. If `error` is not NULL, it also
+ * writes one sentence there. The library never exits or prints, and never reads the environment.
+ *
+ * Versions: initialise each struct that has a `struct_size` field with its _INIT macro. Any other
+ * size is refused. A newer library will accept the sizes of older headers.
+ *
+ * Text is UTF-8. Token ids are int32_t. */
 #ifndef NANOVLLM_H
 #define NANOVLLM_H
 
@@ -41,10 +45,10 @@ extern "C" {
 #define NVLLM_VERSION_MINOR 1
 #define NVLLM_VERSION_PATCH 0
 
-// "0.1.0": the version of the library that is running, which may differ from the header's.
+// The version of the running library, such as "0.1.0". It may differ from the header's.
 NVLLM_API const char *nvllm_version(void);
-// sizeof a struct of this header in the library that is running ("nvllm_event"), 0 for any other
-// name. For bindings, which write the structs down a second time and want to know when they differ.
+// sizeof a struct of this header, by name ("nvllm_event"), in the running library. 0: unknown name.
+// Language bindings repeat the struct definitions; with this they can check that the sizes agree.
 NVLLM_API size_t nvllm_struct_size(const char *name);
 
 // ---- errors ----
@@ -54,11 +58,11 @@ enum nvllm_status {
     NVLLM_ERR_INVALID, // an argument or request that can never be served
     NVLLM_ERR_FORMAT, // a file or text that breaks its format's rules
     NVLLM_ERR_IO, // the operating system refused
-    NVLLM_ERR_NOMEM, // host or device memory did not suffice
+    NVLLM_ERR_NOMEM, // not enough host or device memory
     NVLLM_ERR_CAPACITY, // too many requests wait: retry later; or the engine is draining
     NVLLM_ERR_UNSUPPORTED, // valid input that this version cannot run
     NVLLM_ERR_DEVICE, // the accelerator or a worker failed; the engine is lost
-    NVLLM_ERR_INTERRUPTED, // the caller asked for an end: nvllm_interrupt
+    NVLLM_ERR_INTERRUPTED, // the caller ended the call: see nvllm_interrupt
 };
 
 struct nvllm_error {
@@ -68,10 +72,10 @@ struct nvllm_error {
 
 // ---- interrupts ----
 
-// How a caller ends a call that may take seconds. The call asks `is_wanted` some hundred times a
-// second (nvllm_engine_create: before each matrix), on its own thread; any other answer than 0 ends
-// it with NVLLM_ERR_INTERRUPTED. A NULL pointer to this struct, or a NULL function, never ends
-// anything.
+// Lets the caller end a call that may take seconds. The called function asks `is_wanted` some
+// hundred times a second (nvllm_engine_create: before each matrix), on the calling thread. An
+// answer other than 0 ends the call with NVLLM_ERR_INTERRUPTED. If the pointer to this struct or
+// the function is NULL, the call cannot be interrupted.
 typedef int (*nvllm_is_wanted_fn)(void *user_data);
 struct nvllm_interrupt {
     nvllm_is_wanted_fn is_wanted;
@@ -80,8 +84,8 @@ struct nvllm_interrupt {
 
 // ---- sampling parameters ----
 
-// A field left at its UNSET value takes the model's own default (generation_config.json) where the
-// model gives one, else the library's, named at the field.
+// A field left at its UNSET value takes the model's default from generation_config.json. If the
+// model gives none, it takes the library's default, which the field's comment names.
 #define NVLLM_UNSET_FLOAT (-1.0e30f)
 #define NVLLM_UNSET_INT INT32_MIN
 
@@ -92,7 +96,7 @@ struct nvllm_logit_bias {
     float bias; // [-100, 100], added to the logit; -INFINITY bans the token
 };
 
-// Fields, defaults and ranges are one table in the library (nvllm_sampling_param).
+// The library's table of these fields, with ranges and help: nvllm_sampling_param.
 struct nvllm_sampling_params {
     size_t struct_size;
     float temperature; // [0, 100], below 1e-5 = greedy; unset: model's, else 1
@@ -103,17 +107,22 @@ struct nvllm_sampling_params {
     float presence_penalty; // [-2, 2]; default 0
     float frequency_penalty; // [-2, 2]; default 0
     int32_t max_tokens; // >= 1 generated tokens; default 256
-    int32_t min_tokens; // the first so many neither end the output nor are looked at for stop
-        // strings; at most max_tokens; default 0
+    // Among the first min_tokens tokens EOS and stop tokens are banned and stop strings are
+    // ignored. At most max_tokens; default 0.
+    int32_t min_tokens;
     int32_t skip_special_tokens; // 1: the text has no special tokens; default 1
-    // 1: the text has what ended it, the stop string or the EOS or stop token; default 0
+    // 1: the text keeps the stop string, or the EOS or stop token, that ended it; default 0
     int32_t include_stop_str_in_output;
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
-    int32_t n; // outputs, 1..1024, each drawn for itself; the prompt is computed once; default 1
-    int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
-    int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
-        // ones go by arrival; default 0
-    // -1 = from the engine's seed and the request's number; else >= 0. Output i draws with seed + i.
+    // Outputs of the request, 1..1024, each sampled independently. The prompt is computed once.
+    // Default 1.
+    int32_t n;
+    int32_t logprobs; // of the chosen token and of this many best ones, 0..20; -1 (default) = none
+    // Requests with a lower number run first and are preempted last; equal ones in order of
+    // arrival. Default 0.
+    int32_t priority;
+    // >= 0; -1 (default) = derived from the engine's seed and the request's number. Output i of n
+    // uses seed + i.
     int64_t seed;
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
@@ -121,17 +130,18 @@ struct nvllm_sampling_params {
     size_t num_stop; // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias; // at most 1024
-    // [num_allowed_token_ids] of which alone the output is made, EOS too; none: all. Borrowed
+    // [num_allowed_token_ids] all other tokens are banned, EOS too; empty: none is banned; borrowed
     const int32_t *allowed_token_ids;
     size_t num_allowed_token_ids; // at most 262144
-    // [num_bad_words] NUL-terminated strings of 1 to 256 bytes that are not generated; borrowed. As in
-    // vLLM a word is banned as the tokens that it has at the start of a text and, where that is as many
-    // tokens and another first one, behind a space: of several tokens the last one, where the
-    // output ends with the others.
+    // [num_bad_words] NUL-terminated strings of 1 to 256 bytes that are never generated; borrowed.
+    // Rules as in vLLM: a word stands for its tokens at the start of a text. It also stands for its
+    // tokens after a space, if these are as many and begin with another token. A word of several
+    // tokens bans its last token, in places where the output ends with all the others.
     const char *const *bad_words;
     size_t num_bad_words; // at most 1024
-    void *owned; // memory behind the lists when nvllm_sampling_params_set made them. It moves
-        // with the struct; a copy with owned = NULL borrows the lists and may set its own
+    // Memory of the lists that nvllm_sampling_params_set made. It moves with the struct. Set it to
+    // NULL in a copy: the copy then borrows the lists, and may set its own.
+    void *owned;
 };
 
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
@@ -147,46 +157,52 @@ struct nvllm_sampling_params {
 struct nvllm_engine_options {
     size_t struct_size;
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
-    const char *device; // "auto" (default; cuda where there is one, else cpu), "cuda", "cpu"
+    const char *device; // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cpu"
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
     const char *cpu_isa; // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx"
     int32_t threads; // CPU threads; 0 (default) = the cores this process may use, at most 1024
-    int32_t
-        max_num_seqs; // active sequences at most, and at most max_num_batched_tokens; default 256
-    int32_t max_num_batched_tokens; // tokens of one step at most; default 2048
-    // Bounds on the requests that wait for their first step; 0 (default) = none. A request that would
-    // exceed one is refused with NVLLM_ERR_CAPACITY, unless no other waits. One with n outputs counts as
-    // n requests.
+    // Largest number of sequences that run at once, capped by max_num_batched_tokens; default 256.
+    int32_t max_num_seqs;
+    int32_t max_num_batched_tokens; // largest number of tokens in one step; default 2048
+    // Limits on the requests that wait for their first step; 0 (default) = no limit. A request that
+    // would exceed one is refused with NVLLM_ERR_CAPACITY, unless it would wait alone. A
+    // request with n outputs counts as n requests.
     int32_t max_num_waiting; // requests
     int64_t max_waiting_tokens; // tokens of their prompts
-    int32_t max_model_len; // prompt + generated at most; 0 (default) = 4096 or the model's maximum
-    int32_t block_size; // tokens of a KV block, a multiple of 16; default 16
-    int32_t
-        num_kvcache_blocks; // 0 (default) = from kv_cache_gib; else that many, kv_cache_gib unused
-    double kv_cache_gib; // 0 (default) = on a GPU what gpu_memory_utilization leaves; on a CPU a
-        // quarter of the free memory, at most 4 GiB, at least one sequence of max_model_len
+    // Largest number of prompt and generated tokens together; 0 (default) = 4096, or the model's
+    // maximum if that is less.
+    int32_t max_model_len;
+    int32_t block_size; // tokens per KV block, a multiple of 16; default 16
+    int32_t num_kvcache_blocks; // 0 (default) = from kv_cache_gib, which is ignored otherwise
+    // 0 (default): on a GPU the rest of gpu_memory_utilization. On a CPU a quarter of the free
+    // memory, at most 4 GiB, but enough for one sequence of max_model_len.
+    double kv_cache_gib;
     int32_t enable_prefix_caching; // default 1
     int32_t skip_tokenizer_init; // 1: no tokenizer.json needed, prompts are token ids only
     int64_t seed; // >= 0; default 0
     const char *chat_template; // file of Jinja source; NULL (default) = the model's own
-    double gpu_memory_utilization; // share of the GPU's memory for everything, (0, 1]; default 0.9.
-        // The KV cache fills it, unless its size is given
+    // Share of the GPU's memory for weights, workspace and KV cache together, [0.01, 1]; default
+    // 0.9. The KV cache takes all that the others leave, unless the options give its size.
+    double gpu_memory_utilization;
     int32_t enforce_eager; // 1: no CUDA graphs; default 0
-    const char *async_scheduling; // prepare a step while the one before runs: "auto" (default; on
-        // a GPU), "on", "off"
-    const char *cache_dir; // folder for what only the first start measures, made when needed in
-        // one that exists; NULL (default): none
-    const char *quantization; // weights made smaller while loading, on a CPU: "none" (default),
-        // "int8", "int4"
-    const char *kv_cache_dtype; // how keys and values are kept: "auto" (default; bfloat16),
-        // "bfloat16", "float32" (on a CPU)
+    // Prepare the next step while one runs: "auto" (default; on for a GPU, off for a CPU), "on",
+    // "off".
+    const char *async_scheduling;
+    // Folder that keeps the GPU's kernel timings between runs; NULL (default): nothing is kept. It
+    // is created when needed; its parent must exist.
+    const char *cache_dir;
+    // Quantize the weights while loading, CPU only: "none" (default), "int8", "int4".
+    const char *quantization;
+    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16", "float32" (CPU
+    // only).
+    const char *kv_cache_dtype;
     int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
-    const char *worker_program; // what the other processes run: the program nanovllm of this very
-        // version, a path or a name in PATH; default "nanovllm"
-    // Ends nvllm_engine_create, which asks before it loads each matrix; NULL: none. Not a parameter
-    // of the table.
+    // Program that the worker processes run: nanovllm of exactly this version. A path, or a name
+    // that is looked up in PATH; default "nanovllm".
+    const char *worker_program;
+    // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;
 };
 
@@ -224,15 +240,16 @@ struct nvllm_param {
 NVLLM_API const struct nvllm_param *nvllm_sampling_param(size_t index);
 NVLLM_API const struct nvllm_param *nvllm_engine_option(size_t index);
 
-// Sets one field by name from JSON text ("0.7", "true", "[\"a\", \"b\"]"; a bare word is taken as a
-// string). An unknown name suggests the nearest. Lists are copied into params->owned.
+// Sets one field by name from JSON text ("0.7", "true", "[\"a\", \"b\"]"); a bare word is taken as
+// a string. For an unknown name the error suggests the nearest. Lists are copied into
+// params->owned.
 NVLLM_API enum nvllm_status nvllm_sampling_params_set(struct nvllm_sampling_params *params,
                                                       const char *name, const char *value,
                                                       struct nvllm_error *error);
-// Frees what nvllm_sampling_params_set allocated and resets the fields to INIT.
+// Frees the lists that nvllm_sampling_params_set allocated and resets the fields to INIT.
 NVLLM_API void nvllm_sampling_params_fini(struct nvllm_sampling_params *params);
-// As above for options, but a string option is taken as it is, without quotes, and borrows `value`;
-// the word null resets any option.
+// Sets one option by name from JSON text. A string option is taken as it is, without quotes, and
+// borrows `value`. The word null resets any option to its default.
 NVLLM_API enum nvllm_status nvllm_engine_options_set(struct nvllm_engine_options *options,
                                                      const char *name, const char *value,
                                                      struct nvllm_error *error);
@@ -246,10 +263,10 @@ struct nvllm_tokenizer;
 NVLLM_API enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char *model,
                                                  struct nvllm_error *error);
 NVLLM_API void nvllm_tokenizer_close(struct nvllm_tokenizer *tokenizer); // NULL is fine
-// *ids [*num_ids] is the caller's (nvllm_free). Special tokens written in the text are recognised;
-// add_special_tokens also adds what the tokenizer's post-processor adds (a BOS token, say).
-// NVLLM_ERR_INVALID: a text of more than 682 MiB, or one on which the tokenizer's patterns backtrack
-// for more steps than a multiple of its length. `interrupt` may be NULL.
+// *ids [*num_ids] is the caller's (nvllm_free). Special tokens written in the text are recognised.
+// With add_special_tokens the tokenizer's post-processor adds its tokens too, such as a BOS token.
+// NVLLM_ERR_INVALID: the text is larger than 682 MiB, or the tokenizer's patterns backtrack for
+// more steps than a multiple of its length. `interrupt` may be NULL.
 NVLLM_API enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer *tokenizer,
                                                    const char *text, size_t text_len,
                                                    int add_special_tokens,
@@ -258,8 +275,8 @@ NVLLM_API enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer 
                                                    struct nvllm_error *error);
 enum nvllm_decode_flags {
     NVLLM_DECODE_SKIP_SPECIAL = 1, // special tokens add no text
-    // Ids without a token add no text either; else they are an error. Models whose vocabulary is
-    // padded can generate such ids.
+    // Ids without a token add no text; without this flag they are an error. Models whose vocabulary
+    // is padded can generate such ids.
     NVLLM_DECODE_SKIP_UNKNOWN = 2,
 };
 // *text [*text_len], NUL-terminated, is the caller's (nvllm_free). `flags` is 0 or a sum of
@@ -274,57 +291,64 @@ NVLLM_API void nvllm_free(void *p);
 
 struct nvllm_chat_template; // read-only after opening and may be shared by threads
 
-// Opening and rendering a template, which is nested at most 200 deep and calls itself at most 600
-// deep, over JSON of at most 64 levels, takes no more stack than this.
+// Opening and rendering a template takes no more stack than this. Its nesting is limited to 200
+// levels, its recursion to 600 calls, and the JSON that it reads to 64 levels.
 enum { NVLLM_CHAT_STACK_BYTES = 512 * 1024 };
 
-// The chat template of a checkpoint folder: chat_template.jinja and additional_chat_templates/
-// NAME.jinja, else chat_template in tokenizer_config.json (a string, or a list of named ones), else
-// in chat_template.json. "tool_use" is for chats with tools where there is one, "default" for all
-// others. bos_token and the like come from tokenizer_config.json, and from special_tokens_map.json
-// where that does not name them or is of the old form without added_tokens_decoder. `path` (NULL:
-// none) is a file of Jinja source to use in the template's place; `model` may then be NULL, and the
-// template has no bos_token and the like but those given to render. ERR_INVALID: the folder has no
-// template. Of two named templates one may be broken: then the chats that need it are refused.
+// Opens the chat template of a checkpoint folder, or of the Jinja file `path`.
+// Template: chat_template.jinja and additional_chat_templates/NAME.jinja, else chat_template in
+// tokenizer_config.json (a string, or a list of named ones), else the one in chat_template.json.
+// Chats with tools use the template "tool_use" if there is one, all others use "default". If one of
+// the two is broken, only the chats that need it are refused.
+// Special tokens (bos_token and so on): from tokenizer_config.json. special_tokens_map.json adds
+// those that are missing there. It overrides a tokenizer_config.json of the old form, which has no
+// added_tokens_decoder.
+// `path` (NULL: none) is a file of Jinja source that replaces the folder's template. `model` may
+// then be NULL; in that case only chat_template_kwargs can give the template special tokens.
+// NVLLM_ERR_INVALID: the folder has no template.
 NVLLM_API enum nvllm_status nvllm_chat_template_open(struct nvllm_chat_template **out,
                                                      const char *model, const char *path,
                                                      struct nvllm_error *error);
 NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_template); // NULL is fine
-// The prompt for a chat. `chat` [chat_len] is JSON, a list of messages or an object
+// Renders the prompt of a chat. `chat` [chat_len] is JSON: a list of messages or an object
 //   {"messages": [{"role": "user", "content": "Hi"}, ...],   at least one;
 //                                                            content: a string or a list of text
 //                                                            parts {"type": "text", "text": ...};
 //                                                            an assistant's may be null or left out
 //    "tools": [...], "documents": [...],                     optional, as transformers takes them
 //    "add_generation_prompt": true,                          default: true
-//    "continue_final_message": false,                        default: false; true excludes the other
+//    "continue_final_message": false,                        default: false; excludes the one above
 //    "chat_template_kwargs": {"enable_thinking": false},     optional, further variables
 //    "now": "2026-01-02T03:04:05"}                           optional, for strftime_now in place of
 //                                                            the local time; ISO 8601
-// Any other member is an error. Messages may have any further fields a template reads. Arguments of
-// tool calls that are JSON text of an object are passed as that object, none as {}, and tool_calls
-// that are null or empty are left out, as vLLM does. Where the template takes only strings, text
-// parts are joined by newlines. Where it fails over an assistant's missing content, or prints None
-// for it, the content is null, or else "". chat_template_kwargs win over special tokens of the same name; the
-// names messages, tools, documents, add_generation_prompt and continue_final_message are refused in
-// them. *text [*text_len], NUL-terminated, is the caller's (nvllm_free); it is to be encoded without
-// add_special_tokens, for a template writes its own BOS. Where the template raised an error, the
-// sentence has its name and line. `interrupt` may be NULL.
-// JSON: integers of up to 4300 digits print as they are written; templates compare those beyond 64
-// bits, but do not calculate with them. ERR_FORMAT: no JSON, which NaN and Infinity are not;
-// duplicate keys, of which two readers may take different values; a real number beyond a double.
-// ERR_UNSUPPORTED: more than 64 levels of nesting, or values so many and small that the tree would
-// take more than 16 MiB and 40 bytes for each byte of `chat`. Nothing is allocated before that is
-// known. The render takes at most 64 MiB and 16 bytes for each byte more.
-// ERR_INVALID: the template took more than 34 million steps, or fewer for a small chat: what it does
-// ends after seconds.
+// Any other member is an error. Messages may have any further fields that a template reads.
+// *text [*text_len], NUL-terminated, is the caller's (nvllm_free). Encode it without
+// add_special_tokens, because a template writes its own BOS. `interrupt` may be NULL.
+// Tool calls, as in vLLM: arguments that are JSON text of an object become that object, missing
+// ones become {}. tool_calls that are null or empty are left out.
+// Content: if the template takes only strings, text parts are joined by newlines. If it fails on an
+// assistant's missing content, or prints None for it, the content becomes null, or if null fails
+// "". chat_template_kwargs override special tokens of the same name. They may not contain messages,
+// tools, documents, add_generation_prompt or continue_final_message.
+// JSON: integers of up to 4300 digits print as they are written. Templates can compare those beyond
+// 64 bits, but not calculate with them.
+// NVLLM_ERR_FORMAT: not JSON (NaN and Infinity are not JSON); a duplicate key, because two readers
+// may take different values; a real number beyond the range of a double.
+// NVLLM_ERR_UNSUPPORTED: more than 64 levels of nesting; or so many small values that their tree
+// would take more than 16 MiB + 40 bytes per byte of `chat`. This is checked before the tree is
+// allocated.
+// NVLLM_ERR_INVALID: the template raised an error (the sentence names template and line), or took
+// more steps than allowed: 34 million, fewer for a small chat, so that each render ends after
+// seconds.
+// Memory: rendering takes at most 64 MiB + 16 bytes per byte of `chat`.
 NVLLM_API enum nvllm_status nvllm_chat_template_render(
     const struct nvllm_chat_template *chat_template, const char *chat, size_t chat_len,
     const struct nvllm_interrupt *interrupt, char **text, size_t *text_len,
     struct nvllm_error *error);
-// The template over variables of the caller's own. `variables` [variables_len] is a JSON object
-// whose members are the template's variables as they are: nothing is added (no special tokens),
-// checked or changed. A member "now" is no variable but what it is above.
+// Renders the template with variables of the caller's own. The members of the JSON object
+// `variables` [variables_len] become the template's variables as they are: nothing is added (no
+// special tokens), checked or changed. Only the member "now" is not a variable: it sets the time,
+// as above.
 NVLLM_API enum nvllm_status nvllm_chat_template_render_raw(
     const struct nvllm_chat_template *chat_template, const char *variables, size_t variables_len,
     const struct nvllm_interrupt *interrupt, char **text, size_t *text_len,
@@ -337,7 +361,7 @@ enum nvllm_finish_reason {
     NVLLM_FINISH_STOP, // EOS, a stop token or a stop string
     NVLLM_FINISH_LENGTH, // max_tokens or max_model_len
     NVLLM_FINISH_ABORT, // nvllm_engine_abort, an interrupt, or the engine was destroyed
-    NVLLM_FINISH_ERROR, // refused (nvllm_engine_generate only), no logit is a number, device failed
+    NVLLM_FINISH_ERROR, // refused (nvllm_engine_generate only), no logit above -inf, device failed
 };
 NVLLM_API const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason); // "stop", ...
 
@@ -351,20 +375,20 @@ struct nvllm_logprob {
 struct nvllm_times {
     double arrival; // nvllm_engine_add_request was called
     double first_scheduled; // its first step began
-    double first_token, last_token; // the results of their steps were there
+    double first_token, last_token; // the host had the results of their steps
 };
 
-// What happened to one of a request's n outputs: one generated token, its end, or both. Everything is
+// News of one output of a request: one generated token, the output's end, or both. Everything is
 // borrowed and valid during the callback only.
 struct nvllm_event {
     uint64_t request_id;
     uint32_t index; // of the output, below n
-    // Outputs of the request whose end is still to come after this event; 0: this is its last event.
-    uint32_t num_outputs_left;
-    // The token generated now; -1: none (an abort, or text held back until the end).
-    int32_t token_id;
-    const char *text; // [text_len] new text, whole characters; NUL-terminated, may be empty
-    size_t text_len; // a token may add none: half a character or a possible stop string waits
+    uint32_t num_outputs_left; // outputs of the request that end in later events; 0: its last event
+    int32_t token_id; // the new token; -1: none (an abort, or text held back until the end)
+    // [text_len] new text in whole characters, NUL-terminated. Empty when the token adds none yet:
+    // half a character, or what may become a stop string, is held back.
+    const char *text;
+    size_t text_len; // bytes
     const struct nvllm_logprob *chosen; // the token's own logprob; NULL when not asked for
     const struct nvllm_logprob *top; // [num_top] best first
     size_t num_top;
@@ -374,18 +398,18 @@ struct nvllm_event {
     const char *stop_string; // which stop string ended it; NULL: none
     const int32_t *prompt_token_ids; // [num_prompt_tokens]
     uint32_t num_prompt_tokens;
-    // Prompt tokens found in the prefix cache when the request was first scheduled; for all outputs
-    // the same, for they share one prompt.
+    // Prompt tokens found in the prefix cache at the first scheduling; the same for all outputs,
+    // which share the prompt.
     uint32_t num_cached_tokens;
     uint32_t num_generated_tokens; // of this output
     const int32_t *token_ids; // [num_generated_tokens] all of them so far
     struct nvllm_times times;
 };
 
-// Called on the engine's thread, from nvllm_engine_step, _wait, _generate or _destroy; events never
-// nest. It may call every function that any thread may: a request that it adds or aborts is taken in
-// by the next step. It may not drive the engine: step, wait and generate return NVLLM_ERR_INVALID
-// there, and destroy does nothing.
+// Called on the engine's thread, from nvllm_engine_step, _wait, _generate or _destroy. Events never
+// nest. The callback may call every function that any thread may call. The next step takes in the
+// requests that it adds or aborts. It may not drive the engine: step, wait, generate and observe
+// then return NVLLM_ERR_INVALID, and destroy does nothing.
 typedef void (*nvllm_event_fn)(const struct nvllm_event *event, void *user_data);
 
 // Exactly one of prompt, prompt_token_ids and chat is given; the others are NULL.
@@ -398,17 +422,18 @@ struct nvllm_request {
     const char *chat; // [chat_len] JSON as nvllm_chat_template_render takes it
     size_t chat_len; // bytes
     const struct nvllm_sampling_params *sampling; // NULL: all defaults
-    // Requests share cached prefixes only within one salt; NULL: the common one.
+    // Requests share cached prefixes only with requests of the same salt. NULL: the common salt.
     const char *cache_salt;
     nvllm_event_fn on_event; // NULL: none
     void *user_data;
-    // 1: on_event is called once for each output, at its end, with an empty text and no logprobs: for programs that
-    // want token_ids alone, and callbacks that cost more than a token.
+    // 1: on_event is called once for each output, at its end, with an empty text and no logprobs.
+    // For programs that want only token_ids, or whose callbacks cost more than a token.
     int32_t finish_event_only;
-    // 1: the text has the EOS or stop token that ends it also without include_stop_str_in_output, so
-    // that without stop strings and skip_special_tokens it is the text of all token_ids.
+    // 1: the text keeps a final EOS or stop token even without include_stop_str_in_output. With
+    // neither stop strings nor skip_special_tokens, the text is then that of all token_ids.
     int32_t keep_stop_token;
-    // Ends nvllm_engine_add_request while it makes the prompt and its token ids; NULL: none.
+    // Ends nvllm_engine_add_request while it renders or encodes the prompt; NULL: cannot be
+    // interrupted.
     const struct nvllm_interrupt *interrupt;
 };
 
@@ -422,72 +447,73 @@ struct nvllm_engine;
 NVLLM_API enum nvllm_status nvllm_engine_create(struct nvllm_engine **out,
                                                 const struct nvllm_engine_options *options,
                                                 struct nvllm_error *error);
-// Unfinished requests end with NVLLM_FINISH_ABORT first. NULL is fine. Called from an event it does
-// nothing: the engine stays and is to be destroyed after the call that delivers the event. No other
-// thread may be in a function of the engine, or call one afterwards.
+// First ends unfinished requests with NVLLM_FINISH_ABORT. NULL is fine. No other thread may be in a
+// function of the engine, or call one afterwards. From an event it does nothing: destroy the engine
+// after the call that delivers the event.
 NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 
 // ---- engine: any thread ----
 
-// Copies everything in `request`, makes its prompt's token ids and allocates all that it will need,
-// on the caller's thread. The next step takes it in; requests run in the order of their priority, then
-// of their ids. A request
-// that can never run (empty, too long for max_model_len or for the whole KV cache, a bad parameter or
-// token id) is refused with a sentence. NVLLM_ERR_CAPACITY: too many requests wait (max_num_waiting,
-// max_waiting_tokens), or the engine is draining. NVLLM_ERR_DEVICE: the engine has failed.
+// Copies everything in `request`, encodes its prompt and allocates all memory that it will need, on
+// the caller's thread. The next step takes it in. Requests run in the order of their priorities,
+// equal ones in the order of their ids.
+// NVLLM_ERR_INVALID: the request can never run: it is empty, too long for max_model_len or for the
+// whole KV cache, or has a bad parameter or token id. NVLLM_ERR_CAPACITY: too many requests wait
+// (max_num_waiting, max_waiting_tokens), or the engine is draining. NVLLM_ERR_DEVICE: the engine
+// has failed.
 NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
                                                      const struct nvllm_request *request,
                                                      uint64_t *request_id,
                                                      struct nvllm_error *error);
-// 1: the request was unfinished and is aborted: its last event will be NVLLM_FINISH_ABORT, and so will
-// that of every output that has not ended. The
-// engine's thread delivers it in its next step or wait, and before it at most the one event that is
-// under way. 0: the last event has been delivered or is being delivered, or the id is unknown.
+// 1: the request was unfinished and is aborted. Each output that has not ended gets a last event
+// with NVLLM_FINISH_ABORT. The engine's thread delivers these in its next step or wait. Before
+// that, at most the one event that is under way is delivered. 0: the request's last event has been
+// delivered or is being delivered, or the id is unknown.
 NVLLM_API int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id);
-// How many requests are unfinished, whatever their n: those whose last event's callback has not
-// returned.
+// The number of unfinished requests; a request with n outputs counts once. A request is finished
+// when the callback of its last event returns.
 NVLLM_API int nvllm_engine_has_unfinished(struct nvllm_engine *engine);
 // 1 until the request's last event is delivered; 0 in and after that event, and for an unknown id.
 NVLLM_API int nvllm_engine_is_unfinished(struct nvllm_engine *engine, uint64_t request_id);
-// From now on nvllm_engine_add_request takes no request; those that are unfinished run to their end.
+// From now on nvllm_engine_add_request refuses all requests. Unfinished ones run to their end.
 NVLLM_API void nvllm_engine_drain(struct nvllm_engine *engine);
 // Ends the nvllm_engine_wait that is under way, or else the next one.
 NVLLM_API void nvllm_engine_wake(struct nvllm_engine *engine);
 // The engine's tokenizer, borrowed; NULL with skip_tokenizer_init.
 NVLLM_API const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *engine);
-// The engine's chat template, borrowed: options.chat_template or the model's. NULL with the reason in
-// `error` when the model has none or a broken one.
+// The engine's chat template, borrowed: options.chat_template or the model's. NULL if the model has
+// none or a broken one; `error` then has the reason.
 NVLLM_API const struct nvllm_chat_template *nvllm_engine_chat_template(
     const struct nvllm_engine *engine, struct nvllm_error *error);
 
 // ---- engine: the thread that drives it ----
 
-// Takes in what was added and aborted, runs one forward pass over what the scheduler picks, and
-// delivers the events that follow. With nothing to do it returns NVLLM_OK at once. NVLLM_ERR_INVALID:
-// called from an event, or while another thread drives the engine; nothing happened. Any other error
-// is the engine's end: all requests finish with FINISH_ERROR.
+// Takes in added and aborted requests, runs one forward pass over the tokens that the scheduler
+// picks, and delivers the events of the results. With nothing to do it returns NVLLM_OK at once.
+// NVLLM_ERR_INVALID: called from an event, or while another thread drives the engine; nothing
+// happened. Any other error ends the engine: all requests finish with NVLLM_FINISH_ERROR.
 NVLLM_API enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine,
                                               struct nvllm_error *error);
-// Takes in what was added and aborted, as a step does, and delivers the events of the aborted: then it
-// returns at once. Else it returns as soon as a request is unfinished, nvllm_engine_wake is called, or
-// `seconds` have passed; below 0: without end. Errors as step's.
+// Waits until a request is unfinished, nvllm_engine_wake is called, or `seconds` have passed; below
+// 0: no time limit. It takes in added and aborted requests, as a step does. If it delivers events
+// of aborted ones, it returns at once. Errors as in nvllm_engine_step.
 NVLLM_API enum nvllm_status nvllm_engine_wait(struct nvllm_engine *engine, double seconds,
                                               struct nvllm_error *error);
 
 struct nvllm_result {
-    uint32_t index; // of the output
-    struct nvllm_result *next; // the request's output with the next index; NULL: none
+    uint32_t index; // of the output, below n
+    struct nvllm_result *next; // the request's next output; NULL: none
     enum nvllm_finish_reason finish_reason;
     int32_t stop_token_id; // -1: none
     char *stop_string; // NULL: none
-    int32_t *prompt_token_ids; // [num_prompt_tokens]; none of a refused request
+    int32_t *prompt_token_ids; // [num_prompt_tokens]; empty for a refused request
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
     size_t num_tokens;
-    char *
-        text; // [text_len] NUL-terminated, the texts of all events. nvllm_tokenizer_decode differs where byte
-    // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
-    // the characters before the fault
+    // [text_len] NUL-terminated: the texts of all events. nvllm_tokenizer_decode of token_ids may
+    // differ if byte tokens (byte fallback) are not UTF-8. It replaces each byte of such a run,
+    // while the events had already delivered the characters before the fault.
+    char *text;
     size_t text_len;
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
@@ -496,12 +522,14 @@ struct nvllm_result {
     struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
 };
 
-// Runs a list to its end, others of the engine along with it. *results [num_requests], in input
-// order and each the first of its request's n outputs, is the caller's (nvllm_results_free). on_event and user_data of the requests work as
-// usual. A refused request has FINISH_ERROR and does not stop the others. One for which there is no
-// room to wait is added when there is. NVLLM_ERR_INVALID: as step's. `interrupt` (may be NULL)
-// is asked between steps and in place of the requests' own: once it is wanted, what is unfinished
-// has FINISH_ABORT, and the results so far are returned with NVLLM_OK.
+// Runs a list of requests to its end, along with the engine's other requests. *results
+// [num_requests], in input order, is the caller's (nvllm_results_free). Each entry is the first of
+// its request's n outputs. on_event and user_data of the requests work as usual. A refused request
+// gets NVLLM_FINISH_ERROR and does not stop the others. A request beyond max_num_waiting or
+// max_waiting_tokens is added as soon as there is room.
+// NVLLM_ERR_INVALID: as in nvllm_engine_step. `interrupt` (may be NULL) is asked between steps, and
+// replaces those of the requests. When it is wanted, unfinished requests get NVLLM_FINISH_ABORT,
+// and the results so far are returned with NVLLM_OK.
 NVLLM_API enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
                                                   const struct nvllm_request *requests,
                                                   size_t num_requests,
@@ -510,33 +538,34 @@ NVLLM_API enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
                                                   struct nvllm_error *error);
 NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_results);
 
-// Counters since the engine was created, by its last step or wait; num_requests_added and num_waiting
-// are those of now. A request with n outputs counts as n requests. They belong together: requests that were added and have not finished are running
-// or waiting. Any thread may ask. A struct of another size than the library's is not written.
+// Counters since the engine was created, as of its last step or wait. Only num_requests_added and
+// num_waiting are of the moment of the call. A request with n outputs counts as n requests. Each
+// one that was added and has not finished is counted as running or waiting. A struct whose
+// struct_size is not the library's is not written.
 struct nvllm_stats {
     size_t struct_size;
-    uint64_t num_steps; // whose results are there; the tokens of these
+    uint64_t num_steps; // steps whose results the host has; the token counters are of these steps
     uint64_t num_prefill_tokens; // prompt (or recomputed) tokens run through the model
     uint64_t num_decode_tokens; // generated tokens run through the model
     uint64_t num_generated_tokens;
     uint64_t num_cached_tokens; // prompt tokens that the prefix cache saved
     uint64_t num_preemptions;
     uint64_t num_requests_added;
-    uint64_t num_requests_finished; // aborted ones too
+    uint64_t num_requests_finished; // including aborted ones
     uint32_t num_running; // now
-    uint32_t num_waiting; // now; the preempted too
+    uint32_t num_waiting; // now; including preempted ones
     uint32_t num_kv_blocks;
     uint32_t num_kv_blocks_used; // now, by running requests
     uint32_t num_kv_blocks_peak;
     uint32_t block_size; // tokens
-    uint32_t max_model_len; // prompt + generated tokens of a request at most
+    uint32_t max_model_len; // most tokens of a request, prompt and generated together
     double load_seconds;
     double schedule_seconds; // scheduling and batch building
-    double forward_seconds; // the model; on a GPU what the host waits for it
-    double sample_seconds; // on a GPU enqueueing alone: it is waited for with the model
+    double forward_seconds; // the model; on a GPU the time that the host waits for the step
+    double sample_seconds; // on a GPU only the launch: the wait is in forward_seconds
     double output_seconds; // detokenizing, stops, callbacks
     uint64_t peak_rss_bytes;
-    // The memory plan, where the model runs: of a GPU its own memory.
+    // The memory plan: memory of the GPU if the model runs there, else of the host.
     uint64_t weights_bytes;
     uint64_t workspace_bytes; // activations, batch, sampling
     uint64_t kv_cache_bytes;
@@ -550,98 +579,105 @@ NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stat
 
 // ---- observing steps ----
 
-// A sequence in a step. It ran the tokens at positions [first_position, + num_tokens); the keys and
-// values of position p went to slot block_table[p / block_size] * block_size + p % block_size.
+// A sequence in a step. The step ran its tokens at positions [first_position, first_position +
+// num_tokens). The keys and values of position p went to slot
+// block_table[p / block_size] * block_size + p % block_size.
 struct nvllm_step_item {
     uint64_t request_id;
-    uint64_t sequence_id; // of one sequence alone; a request has one today, of the same id
-    int32_t is_prefill; // 1: tokens of the prompt, or those that are computed again; 0: the newest
+    uint64_t sequence_id; // unique; a request has one sequence today, with the same id
+    // 1: tokens of the prompt, or tokens computed again after a preemption. 0: the newest token.
+    int32_t is_prefill;
     int32_t is_admitted; // 1: it waited before this step, new or preempted
     uint32_t num_prompt_tokens;
     uint32_t first_position, num_tokens;
-    const int32_t *token_ids; // [num_tokens]; -1: an abort came before the id was known
+    const int32_t *token_ids; // [num_tokens]; -1: the request was aborted before the id was known
     const uint32_t *block_table; // [num_blocks] of positions [0, first_position + num_tokens)
     uint32_t num_blocks;
-    uint32_t num_hit_blocks; // the first so many of an admitted one were in the prefix cache
-    // Generated from its last token; -1: none, for the prompt goes on, or the request was aborted or
-    // had ended (while steps overlap, a step may run for a request that the one before ends).
+    // If admitted: the number of leading blocks that were found in the prefix cache.
+    uint32_t num_hit_blocks;
+    // The token sampled after the last position. -1: none, because the prompt is not complete yet,
+    // or the request had ended. While steps overlap, a step may still run a request that the step
+    // before ends.
     int32_t output_token_id;
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: the request goes on
 };
 
-// What happens to a block of the KV cache.
+// Changes of a KV cache block.
 enum nvllm_block_change {
-    NVLLM_BLOCK_TAKEN = 1, // it was free and is filled anew; what was cached in it is lost
-    NVLLM_BLOCK_HIT = 2, // a request that was admitted found it in the prefix cache
-    NVLLM_BLOCK_SHARED = 4, // given to a request in place of its own block with the same tokens
-    NVLLM_BLOCK_CACHED = 8, // it is full: the prefix cache has it from now on
-    NVLLM_BLOCK_LEFT = 16, // a request let go of it: it ended, was preempted, or shares another
+    NVLLM_BLOCK_TAKEN = 1, // allocated from the free blocks; its cached content is lost
+    NVLLM_BLOCK_HIT = 2, // an admitted request found it in the prefix cache
+    NVLLM_BLOCK_SHARED = 4, // replaced a request's own block that held the same tokens
+    NVLLM_BLOCK_CACHED = 8, // became full and entered the prefix cache
+    NVLLM_BLOCK_LEFT = 16, // a request released it: it ended, was preempted, or shares another
 };
 
 struct nvllm_step_block {
     uint32_t block_id;
     uint32_t changes; // since the last call: a sum of enum nvllm_block_change
-    // Now:
-    uint32_t num_holders; // requests whose tables have it: 0 it is free, from 2 on it is shared
-    const int32_t *token_ids; // [block_size] where the prefix cache has it; else NULL
+    uint32_t num_holders; // requests that have it in their tables now; 0: it is free, >= 2: shared
+    const int32_t *token_ids; // [block_size] if it is in the prefix cache now; else NULL
 };
 
 // Seconds of CLOCK_MONOTONIC, in this order. While steps overlap, the next step is scheduled and
-// launched between launch_end and wait_begin. Without a step all are the time of the call.
+// launched between launch_end and wait_begin. If there was no step, all are the time of the call.
 struct nvllm_step_times {
-    double schedule_begin; // what is to run is chosen, its batch is made
-    double launch_begin; // a CPU computes, a GPU is told what to compute
-    double sample_begin; // sampling, the last part of the launch; launch_end: it is not told apart
+    double schedule_begin; // the scheduler picks the tokens and builds the batch
+    double launch_begin; // a CPU computes here; a GPU's work is enqueued
+    double sample_begin; // sampling, the last part of the launch; launch_end if it is not separate
     double launch_end;
-    double wait_begin; // for the results
-    double output_begin; // they are there: ids become text and events
+    double wait_begin; // the host waits for the results
+    double output_begin; // the results are there: ids become text and events
     double output_end;
 };
 
-// What one step did. Everything is borrowed and valid during the callback only.
+// One step. Everything is borrowed and valid during the callback only.
 struct nvllm_step_trace {
-    uint64_t step; // its number, from 1 at the engine's creation; 0: requests ended without a step
+    uint64_t step; // counted from 1 since the engine was created; 0: requests ended without a step
     struct nvllm_step_times times;
     const struct nvllm_step_item *items; // [num_items] in the order of the batch
     uint32_t num_items;
     uint32_t num_prefill_tokens, num_decode_tokens; // sums over the items
-    const uint64_t *preempted; // [num_preempted] sequences that lost their blocks and wait again
+    // [num_preempted] ids of preempted sequences: they released their blocks and wait again.
+    const uint64_t *preempted;
     uint32_t num_preempted;
-    // The rest is the engine at the time of the call. While steps overlap, the next one is scheduled
-    // by then, and its blocks are taken.
-    // Each block that changed since the last call, once; in the first call each that is held or cached.
-    const struct nvllm_step_block *blocks; // [num_blocks]
+    // All that follows is the engine's state at the time of the call. While steps overlap, the next
+    // step is scheduled by then, and its blocks are allocated.
+    // [num_blocks] each block that changed since the last call, once. In the first call: each block
+    // that is held or cached.
+    const struct nvllm_step_block *blocks;
     uint32_t num_blocks;
-    // Since the last call: how often a free block became held, and a held one free. The blocks in use
-    // changed by the difference.
+    // Since the last call: how often a free block became held, and a held one free. The number of
+    // blocks in use changed by the difference.
     uint32_t num_blocks_taken, num_blocks_freed;
-    uint32_t num_running, num_waiting; // sequences; those not yet taken in do not count
-    // Of the KV cache: blocks that are held, that are free but cached, and that are free.
+    uint32_t num_running, num_waiting; // sequences; added requests not yet taken in do not count
+    // KV cache blocks that are held, that are free but cached, and that are free and not cached.
     uint32_t num_kv_blocks_used, num_kv_blocks_cached, num_kv_blocks_free;
     uint32_t num_kv_blocks; // the sum of these three
     uint32_t block_size; // tokens
 };
 
-// Called on the engine's thread from nvllm_engine_step, _wait, _generate or _destroy: once for each
-// step, when its results are there and its events are delivered, and once where requests ended
-// without a step (aborts). What an event's callback may do, this one may.
+// Called on the engine's thread from nvllm_engine_step, _wait, _generate or _destroy. It is called
+// once for each step, after the step's events are delivered, and once when requests ended without a
+// step (aborts). It may do all that an event's callback may do.
 typedef void (*nvllm_step_fn)(const struct nvllm_step_trace *trace, void *user_data);
 
-// From now on every step is told to on_step; NULL: to nobody, which costs a step nothing. The thread
-// that drives the engine may call this between two steps, at any time; all memory is allocated here.
-// NVLLM_ERR_INVALID: as step's. NVLLM_ERR_NOMEM: who observed before goes on.
+// From now on the engine calls on_step after every step. NULL: it stops, and a step then costs no
+// more than without an observer. The thread that drives the engine may call this between any two
+// steps. All memory is allocated here. NVLLM_ERR_INVALID: as in nvllm_engine_step. NVLLM_ERR_NOMEM:
+// the previous observer stays.
 NVLLM_API enum nvllm_status nvllm_engine_observe(struct nvllm_engine *engine, nvllm_step_fn on_step,
                                                  void *user_data, struct nvllm_error *error);
 
-// An observer that writes steps to a file as Chrome trace events (JSON), for ui.perfetto.dev and
-// programs. Memory does not grow with the number of steps.
+// An observer that writes steps to a file as Chrome trace events (JSON), which ui.perfetto.dev
+// shows and programs can read. Its memory does not grow with the number of steps.
 struct nvllm_trace_file;
 
-// `path` "-" is standard output. The old content of a file is dropped at the first step, or at close.
+// `path` "-" is standard output. The old content of a file is dropped at the first step, or at
+// close.
 NVLLM_API enum nvllm_status nvllm_trace_file_open(struct nvllm_trace_file **out, const char *path,
                                                   struct nvllm_error *error);
-// An nvllm_step_fn whose user_data is the file. What cannot be written is reported at close; steps
-// after that are left out.
+// An nvllm_step_fn whose user_data is the file. A write error is reported at close; the steps after
+// it are left out.
 NVLLM_API void nvllm_trace_file_step(const struct nvllm_step_trace *trace, void *file);
 // Completes the JSON, closes and frees. NULL is fine. NVLLM_ERR_IO: the file lacks steps.
 NVLLM_API enum nvllm_status nvllm_trace_file_close(struct nvllm_trace_file *file,
@@ -649,8 +685,8 @@ NVLLM_API enum nvllm_status nvllm_trace_file_close(struct nvllm_trace_file *file
 // Closes and frees. A file that got no step keeps its old content. NULL is fine.
 NVLLM_API void nvllm_trace_file_abandon(struct nvllm_trace_file *file);
 
-// What the engine would do with these options, without loading weights: architecture, shapes,
-// parameters, memory plan. *json is the caller's (nvllm_free).
+// Describes the engine that these options would make, without loading weights: architecture,
+// shapes, number of parameters, memory plan. *json is the caller's (nvllm_free).
 NVLLM_API enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char **json,
                                           struct nvllm_error *error);
 

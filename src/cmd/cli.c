@@ -1,5 +1,5 @@
-/* The library's parameter tables and errors in the command's terms, and the one form that error
- * lines have. */
+/* Translates the library's parameter tables and errors into the command's terms. Every error line
+ * is printed here. */
 #include "cmd/cli.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/write_whole.h"
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
-    // The public codes are ours under another name, in the same order.
+    // The public codes have the same values as ours under another name.
     if (status == NVLLM_OK) return OK;
     return err_set(err, (enum status)status, "%s", error->message);
 }
@@ -106,7 +106,7 @@ void cli_note(const char *format, ...) {
 
 int cli_print(const char *text, size_t len) {
     if (write_whole(STDOUT_FILENO, text, len)) return CLI_OK;
-    if (errno == EPIPE) return CLI_FAILED; // the reader had enough and knows it
+    if (errno == EPIPE) return CLI_FAILED; // the reader closed the pipe and needs no message
     return cli_error("cannot write standard output: %s", strerror(errno));
 }
 

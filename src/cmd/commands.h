@@ -1,4 +1,4 @@
-/* The table of commands, for everything that lists or starts one. */
+/* The table of commands. Whatever lists or starts commands reads it. */
 #ifndef CMD_COMMANDS_H
 #define CMD_COMMANDS_H
 
@@ -12,9 +12,9 @@ struct cli_command {
 
 const struct cli_command *command_at(size_t index); // NULL past the end
 const struct cli_command *command_find(const char *name); // NULL: no such command
-// Says that no command has this name, and which may be meant; returns CLI_USAGE.
+// Prints that no command has this name and suggests the nearest; returns CLI_USAGE.
 int command_unknown(const char *name);
-// Prints what the command's options are in one of the forms of options.h.
+// Prints the command's options in one of the forms of options.h.
 int command_print(const struct cli_command *command, enum options_form form);
 
 #endif

@@ -1,5 +1,6 @@
-/* `nanovllm completion`: what makes Tab complete commands, flags and their values in a shell. The
- * frame of each script is here; each command's part is made from its options (options_shell.c). */
+/* `nanovllm completion` prints a shell script with which Tab completes commands, flags and their
+ * values. The frame of each script is here. options_shell.c makes each command's part from its
+ * options. */
 #include <stdio.h>
 #include <string.h>
 
@@ -83,7 +84,7 @@ static const char fish_begin[] =
     "end\n"
     "complete -c nanovllm -f\n";
 
-// ---- the commands' names: for a command that is yet to be typed, and for help ----
+// ---- the commands' names, which complete the command itself and the argument of help ----
 
 static void print_bash_commands(FILE *out) {
     const struct cli_command *command;

@@ -9,13 +9,14 @@
 
 #include "base/file.h"
 
-enum { LINKS_MAX = 40 }; // what Linux follows
+enum { LINKS_MAX = 40 }; // as many as Linux follows
 
-// Which file it is, whatever it is called.
+// A file's identity, independent of its names.
 struct identity {
     dev_t device;
     ino_t inode;
-    // Of a file that is not there yet: its name in the folder that device and inode are of. Else "".
+    // For a file that does not exist yet: its name. Device and inode are then the folder's. Else
+    // "".
     char name[FILE_PATH_MAX];
 };
 
@@ -24,8 +25,8 @@ static bool take_regular(struct identity *out, const struct stat *info) {
     return S_ISREG(info->st_mode);
 }
 
-// Replaces the dangling link `path` by what it points to, as opening it to write would. False: it
-// is no link, or the result is too long.
+// Replaces the dangling link `path` by its target, the file that opening it to write would make.
+// False: it is not a link, or the result is too long.
 static bool follow_link(char path[FILE_PATH_MAX]) {
     char target[FILE_PATH_MAX];
     ssize_t len = readlink(path, target, sizeof target - 1);
@@ -54,7 +55,7 @@ static bool identify_missing(struct identity *out, const char *path) {
     return true;
 }
 
-// False: there is no regular file, nor would one be made.
+// False: `path` is not a regular file, and opening it would not make one.
 static bool identify(struct identity *out, const struct file_use *use) {
     struct stat info;
     if (!use->path) return false;
@@ -100,13 +101,13 @@ static bool ends_with(const char *name, const char *end) {
 }
 
 static bool is_in_folder(const struct identity *file, const char *path) {
-    DIR *folder = opendir(path); // a bad folder is the loader's to report
+    DIR *folder = opendir(path); // the loader reports a bad folder
     if (!folder) return false;
     const struct dirent *entry;
     bool same = false;
     while (!same && (entry = readdir(folder))) {
         struct stat info;
-        // Checkpoints are often links into a cache: files are compared, not names.
+        // Compares files, not names, because checkpoints are often links into a cache.
         same = (ends_with(entry->d_name, ".json") || ends_with(entry->d_name, ".jinja") ||
                 ends_with(entry->d_name, ".safetensors")) &&
                fstatat(dirfd(folder), entry->d_name, &info, 0) == 0 &&

@@ -1,6 +1,6 @@
-/* `nanovllm generate`: options, files and the engine around the loop in generate_run.c. What can
- * fail for want of a file is opened before the model is loaded, which may take long; signals are
- * caught only once there is something to finish properly. */
+/* `nanovllm generate`: the options, files and engine for the loop in generate_run.c. Files are
+ * opened before the model, so a missing file is reported before a long load. Signals are caught
+ * only when there are results to finish. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ struct generate {
     struct nvllm_engine_options engine_options;
     struct nvllm_sampling_params sampling;
     const char *input, *output, *stats; // paths; NULL: not given
-    int32_t chat; // text prompts are user messages
+    int32_t chat; // 1: text prompts become user messages
     const char *system, *chat_template_kwargs; // NULL: not given
     struct request_defaults defaults;
     struct prompt_source source;
@@ -103,7 +103,7 @@ static const char epilogue[] =
     "Exit status: 0 all requests were completed; 1 the run failed or was interrupted,\n"
     "or a request was refused; 2 the command line is wrong.\n";
 
-// The one that echo and editors put at the end of a text, with or without a carriage return.
+// Removes the one newline that echo and editors add at the end, with or without a carriage return.
 static void drop_newline(struct buf *text) {
     if (!text->len || text->data[text->len - 1] != '\n') return;
     text->len--;
@@ -161,7 +161,7 @@ static enum status write_stats(struct generate *g, const struct generate_run *ru
     return status;
 }
 
-// Text does not show whether it was cut; a result line does.
+// Says that an output was cut: unlike a result line, text alone does not show it.
 static void note_cut(const struct generate_run *run) {
     if (run->format == GENERATE_JSONL || !run->num_cut) return;
     if (run->num_requests > 1) {
@@ -177,7 +177,7 @@ static void note_cut(const struct generate_run *run) {
     }
 }
 
-// One sentence for a run that went through but not as asked.
+// Reports a run that came to its end but was interrupted or had refused requests.
 static int report(const struct generate_run *run) {
     if (run->interrupted) {
         return cli_error("interrupted: %llu finished, %llu aborted",
@@ -201,8 +201,8 @@ static int run_requests(struct generate *g, bool only_one) {
         .format = g->output  ? GENERATE_JSONL
                   : only_one ? GENERATE_STREAM
                              : GENERATE_LABELS,
-        // The engine always has somebody waiting for the next free place.
         .has_times = g->times != 0,
+        // Enough that a request always waits for the next free place in the engine.
         .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
     };
     bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
@@ -241,7 +241,7 @@ static int check_usage(const struct generate *g, const struct options *options) 
     return CLI_OK;
 }
 
-// With --chat nothing runs without a template, so its faults are found before the model is loaded.
+// --chat needs a template, so it is opened before the model: its faults are then reported early.
 static enum status check_chat_template(const struct generate *g, struct err *err) {
     if (!g->chat) return OK;
     const struct nvllm_engine_options *options = &g->engine_options;

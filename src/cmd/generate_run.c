@@ -1,6 +1,7 @@
-/* Tasks are a list in input order. The engine ends them in any order; only the front of the list is
- * written, and what is done behind it waits there, counted in held_bytes. A callback cannot return
- * an error, so the first one is kept in the run and ends the loop. */
+/* Tasks form a list in input order. The engine finishes them in any order, but results are written
+ * only from the front of the list. Finished results behind an unfinished task wait in memory,
+ * counted in held_bytes. A callback cannot return an error, so the run keeps the first error, which
+ * ends the loop. */
 #include "cmd/generate_run.h"
 
 #include <stdlib.h>
@@ -21,12 +22,12 @@ struct generate_task {
     size_t prompt_len;
     uint64_t request_id;
     bool finished;
-    size_t held_bytes; // counted in the run's
+    size_t held_bytes; // its share of the run's held_bytes
     char *fault; // of the first output that ended with an error; NULL: none
 };
 
 static void fail(struct generate_run *run, enum status status, const struct err *err) {
-    if (!status || run->status) return; // the first fault is the reason
+    if (!status || run->status) return; // only the first fault is kept
     run->status = status;
     run->err = *err;
 }
@@ -45,7 +46,7 @@ static void count_held(struct generate_task *task) {
     task->held_bytes = bytes;
 }
 
-// A copy with at least one byte, so that it is never NULL when memory is there.
+// Returns a copy. Allocates at least one byte, so NULL always means out of memory.
 static void *copy_bytes(const void *from, size_t size) {
     char *copy = malloc(size ? size : 1);
     if (copy && size) memcpy(copy, from, size);
@@ -140,7 +141,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     struct completion *completion = result_completion(&task->result, event->index);
     struct err err = {0};
     enum status status = OK;
-    // An abort brings no token, and a stop string's last one may bring no text.
+    // An abort has no token, and the last token before a stop string may have no text.
     if (event->chosen && event->token_id >= 0) {
         status = result_add_logprobs(completion, event->chosen, event->top, event->num_top, &err);
     }
@@ -153,7 +154,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     if (event->finish_reason) fail(run, take_end(run, task, event, &err), &err);
 }
 
-// Nothing for a line that was refused before it had a prompt: its error names it.
+// Prints no prompt for a line that was refused before it had one: its error names the line.
 static enum status append_prompt(struct buf *out, const struct generate_task *task,
                                  struct err *err) {
     const struct result *result = &task->result;
@@ -194,7 +195,7 @@ static enum status format_labels(struct generate_run *run, struct generate_task 
     return status;
 }
 
-// What is left to write of the only request: its text has been streamed.
+// Ends the streamed text of the only request.
 static enum status format_stream_end(struct generate_run *run, const struct generate_task *task,
                                      struct err *err) {
     const struct result *result = &task->result;
@@ -211,7 +212,7 @@ static enum status write_task(struct generate_run *run, struct generate_task *ta
                               struct err *err) {
     struct result *result = &task->result;
     if (result->first.finish_reason == NVLLM_FINISH_ERROR && !result->error) {
-        take_error(run, task, run->err.message); // the engine failed under it
+        take_error(run, task, run->err.message); // the engine failed while it ran
     }
     buf_clear(&run->line);
     enum status status = OK;
@@ -261,7 +262,7 @@ static struct generate_task *append_task(struct generate_run *run) {
     return task;
 }
 
-// The text that a chat is to the model; the caller's (nvllm_free).
+// The chat rendered as the model's prompt; the caller's (nvllm_free).
 static enum status render_chat(struct generate_run *run, const struct request_line *line,
                                char **text, size_t *text_len, struct err *err) {
     struct nvllm_error error = {0};
@@ -273,7 +274,7 @@ static enum status render_chat(struct generate_run *run, const struct request_li
                       &error, err);
 }
 
-// What is printed as the prompt: what the user wrote, or the chat as the model sees it.
+// The prompt as it is printed: the user's text, or the rendered chat.
 static enum status keep_prompt(struct generate_task *task, const char *text, size_t len,
                                struct err *err) {
     if (task->run->format != GENERATE_LABELS) return OK;
@@ -336,7 +337,7 @@ static void finish_aborted(struct generate_run *run, struct generate_task *task)
     run->num_aborted++;
 }
 
-// Adds the request that is next. False: too many wait in the engine, and it stays the next.
+// Adds the next request to the engine. False: too many wait there, and it stays the next.
 static bool admit_next(struct generate_run *run) {
     struct generate_task *task = run->next;
     struct request_line *line = &run->next_line;
@@ -374,11 +375,11 @@ static void refuse(struct generate_run *run, const struct err *why) {
 }
 
 static bool has_room(const struct generate_run *run) {
-    if (run->num_unfinished == 0) return run->first == run->next; // what is done is written first
+    if (run->num_unfinished == 0) return run->first == run->next; // write finished results first
     return run->num_unfinished < run->unfinished_max && run->held_bytes < HELD_BYTES_MAX;
 }
 
-// Takes one request from the source, or sees that there is none now (false).
+// Takes one request from the source. False: none is there now.
 static bool take_next(struct generate_run *run) {
     struct err err = {0};
     enum source_state state = SOURCE_END;
@@ -423,7 +424,7 @@ static void step(struct generate_run *run) {
                   after.num_decode_tokens - before.num_decode_tokens, clock_seconds() - start);
 }
 
-// Ends what is unfinished; each delivers its last event.
+// Aborts the unfinished requests; each delivers its last event.
 static void abort_unfinished(struct generate_run *run) {
     if (run->next) {
         finish_aborted(run, run->next);
@@ -451,7 +452,7 @@ enum status generate_run_execute(struct generate_run *run, struct err *err) {
             break;
         }
     }
-    // However the loop ended: every request that was taken gets its result.
+    // Every request taken from the source gets its result, however the loop ended.
     abort_unfinished(run);
     write_finished(run);
     progress_finish(run->progress, run->num_finished + run->num_refused);

@@ -1,4 +1,5 @@
-/* `nanovllm inspect`: what an engine with these options would be, without loading weights. */
+/* `nanovllm inspect` describes the engine that these options would make, without loading
+ * weights. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const char details[] =
     "with these options would take. Reads config.json and generation_config.json;\n"
     "loads no weights.\n";
 
-// "1.23 GiB", in the unit that leaves a number of at least 1.
+// "1.23 GiB", in the largest unit that gives a number of at least 1.
 static void format_bytes(char *out, size_t size, json_int_t bytes) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
@@ -176,7 +177,7 @@ static enum status describe(struct buf *out, const json_t *info, struct err *err
     return add_rows(out, json_object_get(info, "plan"), plan_rows, ARRAY_LEN(plan_rows), err);
 }
 
-// The library's own text for --json, so that no member is lost.
+// --json prints the library's text as it is, so that no member is lost.
 static enum status print_json(const struct inspect *inspect, struct buf *out, struct err *err) {
     struct nvllm_error error = {0};
     char *text = NULL;

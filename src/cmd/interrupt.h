@@ -1,5 +1,5 @@
-/* Ctrl-C and SIGTERM: the first asks the run to stop and says so on standard error, the second ends
- * the process at once. */
+/* Ctrl-C and SIGTERM. The first signal asks the run to stop and prints that to standard error. The
+ * second ends the process at once. */
 #ifndef CMD_INTERRUPT_H
 #define CMD_INTERRUPT_H
 
@@ -9,6 +9,6 @@
 
 void interrupt_install(void);
 bool interrupt_requested(void);
-extern const struct nvllm_interrupt interrupt_question; // the same, for the library to ask
+extern const struct nvllm_interrupt interrupt_question; // the same question, for the library
 
 #endif

@@ -1,5 +1,5 @@
-/* Written by hand and not through jansson: a result line is appended piece by piece as tokens come,
- * without building a tree of a thousand objects for its log-probabilities. */
+/* Written by hand rather than with jansson. A result line grows piece by piece as tokens arrive, so
+ * its log-probabilities never become a tree of a thousand objects. */
 #include "cmd/json_text.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-// The escape of a byte that may not stand in a string as it is; NULL: it may.
+// The escape of a byte that a JSON string cannot hold; NULL: the byte needs none.
 static const char *escape(unsigned char c, char *scratch, size_t size) {
     switch (c) {
     case '"':
@@ -33,7 +33,7 @@ static const char *escape(unsigned char c, char *scratch, size_t size) {
 enum status json_text_string(struct buf *out, const char *text, size_t len, struct err *err) {
     const unsigned char *bytes = (const unsigned char *)text;
     enum status status = buf_append(out, "\"", 1, err);
-    size_t run = 0; // bytes [run, i) are written as they are
+    size_t run = 0; // bytes [run, i) need no escape and are not written yet
     size_t i = 0;
     while (i < len && !status) {
         char scratch[8];

@@ -11,7 +11,8 @@ MUST_USE enum status json_text_string(struct buf *out, const char *text, size_t 
                                       struct err *err);
 MUST_USE enum status json_text_ids(struct buf *out, const int32_t *ids, size_t num_ids,
                                    struct err *err); // [1,2,3]
-// Shortest form that reads back as the same float; null for infinities and NaN, which JSON lacks.
+// The shortest form that reads back as the same float. Infinities and NaN, which JSON lacks, become
+// null.
 MUST_USE enum status json_text_float(struct buf *out, float value, struct err *err);
 // With 6 decimals, for times and rates; null as above.
 MUST_USE enum status json_text_double(struct buf *out, double value, struct err *err);

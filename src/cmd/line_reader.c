@@ -1,6 +1,6 @@
-/* A line begins at `start` of the buffer. Reading compacts first, so that the buffer never grows
- * past the longest allowed line and one read. A line that is too long is dropped as it comes
- * (`skipping`) until its newline. */
+/* The next line begins at `start` of the buffer. Each read first moves unread bytes to the front,
+ * so the buffer never outgrows the longest allowed line plus one read. A line that is too long is
+ * dropped while it is read (`skipping`), up to its newline. */
 #include "cmd/line_reader.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ void line_reader_fini(struct line_reader *reader) {
     buf_fini(&reader->buf);
 }
 
-// Moves the unread bytes to the front, so that the buffer holds one line and one read at most.
+// Moves the unread bytes to the front.
 static void compact(struct line_reader *reader) {
     size_t left = reader->buf.len - reader->start;
     if (left && reader->start) memmove(reader->buf.data, reader->buf.data + reader->start, left);
@@ -26,13 +26,13 @@ static void compact(struct line_reader *reader) {
     reader->start = 0;
 }
 
-// One read. *got: whether anything changed (bytes or the end).
+// Reads once. *got: it got bytes or the end of the file.
 static enum status fill(struct line_reader *reader, bool may_wait, bool *got, struct err *err) {
     *got = false;
     compact(reader);
     enum status status = buf_reserve(&reader->buf, READ_BYTES, err);
     if (status) return status;
-    // A pipe that another process made non-blocking is waited for here too.
+    // Another process may have made the pipe non-blocking, so wait here too.
     struct pollfd poll_fd = {.fd = reader->fd, .events = POLLIN};
     if (poll(&poll_fd, 1, may_wait ? -1 : 0) <= 0) return OK;
     ssize_t n = read(reader->fd, reader->buf.data + reader->buf.len, READ_BYTES);
@@ -46,7 +46,7 @@ static enum status fill(struct line_reader *reader, bool may_wait, bool *got, st
     return OK;
 }
 
-// Hands out the line [start, end) and steps over it and its newline.
+// Returns the line [start, end) and moves past its newline.
 static enum line_state take(struct line_reader *reader, size_t end) {
     bool too_long = reader->skipping || end - reader->start > reader->len_max;
     reader->text = reader->buf.data + reader->start;
@@ -75,9 +75,9 @@ enum status line_reader_next(struct line_reader *reader, bool may_wait, enum lin
             *state = rest ? take(reader, reader->buf.len) : LINE_END;
             return OK;
         }
-        // The rest of an over-long line is looked through for its newline and nothing else.
+        // Of a line that is too long only the newline is searched for.
         if (reader->scanned > reader->len_max) {
-            reader->skipping = true; // what is here is of no use any more
+            reader->skipping = true; // drop the bytes read so far
             reader->start = reader->buf.len;
             reader->scanned = 0;
         }

@@ -1,5 +1,5 @@
-/* Lines of a file or pipe with bounded memory: a line longer than the limit is read past and
- * reported, never stored. Numbers every line from 1, so that messages can name it. */
+/* Reads lines of a file or pipe with bounded memory. A line longer than the limit is skipped and
+ * reported, never stored. Lines are numbered from 1, so that messages can name them. */
 #ifndef CMD_LINE_READER_H
 #define CMD_LINE_READER_H
 
@@ -11,9 +11,9 @@
 
 enum line_state {
     LINE_READY, // `text` [`len`] without its newline, valid until the next call
-    LINE_TOO_LONG, // a line over the limit was read past
+    LINE_TOO_LONG, // a line over the limit was skipped
     LINE_END, // no more
-    LINE_WAIT, // nothing there yet (only when may_wait is false), or a signal arrived
+    LINE_WAIT, // no line yet (only when may_wait is false), or a signal arrived
 };
 
 struct line_reader {
@@ -30,7 +30,7 @@ struct line_reader {
 };
 
 void line_reader_init(struct line_reader *reader, int fd, const char *name, size_t len_max);
-// may_wait false: returns LINE_WAIT rather than block on an empty pipe.
+// With may_wait false it returns LINE_WAIT instead of blocking on an empty pipe.
 MUST_USE enum status line_reader_next(struct line_reader *reader, bool may_wait,
                                       enum line_state *state, struct err *err);
 void line_reader_fini(struct line_reader *reader); // does not close fd

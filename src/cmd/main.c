@@ -29,7 +29,7 @@ static enum status format_overview(struct buf *out, struct err *err) {
                        "help on a command: nanovllm help COMMAND");
 }
 
-// To standard output for whoever asked for it, else to standard error.
+// On standard output if the user asked for it, else on standard error.
 static int print_overview(bool is_asked_for) {
     struct buf out = {0};
     struct err err = {0};
@@ -51,14 +51,15 @@ static int print_version(void) {
     return cli_print(text, (size_t)len);
 }
 
-// A missing standard descriptor would be given to the next file that is opened, and messages or
-// results would land in it. /dev/null takes its place, opened the wrong way round, so that using
-// what is not there is still a fault.
+// If a standard descriptor is closed, the next opened file would get its number, and messages or
+// results would land in that file. So /dev/null takes its place. It is opened for the wrong
+// direction, so that using the descriptor still fails.
 static int fill_descriptors(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) >= 0) continue;
         int flags = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
-        if (open("/dev/null", flags) != fd) return CLI_FAILED; // nowhere to say so
+        // There is no standard error to print to.
+        if (open("/dev/null", flags) != fd) return CLI_FAILED;
     }
     return CLI_OK;
 }
@@ -71,10 +72,10 @@ static int print_help(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     if (fill_descriptors()) return CLI_FAILED;
-    // A reader that went away is an error of that write, not the end of the process: results in
-    // other files are still closed properly.
+    // A closed pipe becomes an error of the write instead of ending the process, so that other
+    // result files are still closed properly.
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); // the limit of a file's size, likewise
+    signal(SIGXFSZ, SIG_IGN); // the same for the file size limit
     if (argc < 2) return print_overview(false);
     const char *name = argv[1];
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {

@@ -1,5 +1,5 @@
-/* The description is JSON because it is for people and scripts first (inspect --json); the bench
- * reads the two numbers it needs from it like any other client. */
+/* The library describes a model as JSON, for people and scripts (inspect --json). bench and chat
+ * read the numbers they need from the same JSON. */
 #include "cmd/model_info.h"
 
 #include <string.h>

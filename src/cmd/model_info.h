@@ -1,4 +1,4 @@
-/* What nvllm_inspect says about a model, as values. */
+/* Reads values from nvllm_inspect's description of a model. */
 #ifndef CMD_MODEL_INFO_H
 #define CMD_MODEL_INFO_H
 

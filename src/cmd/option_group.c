@@ -81,7 +81,7 @@ void option_range(const struct nvllm_param *row, char *out, size_t size) {
                   row->type == NVLLM_PARAM_FLOAT || row->type == NVLLM_PARAM_DOUBLE;
     bool has_min = number && row->min > -2147483647.0;
     bool has_max = number && row->max < 2147483647.0;
-    // The tables write "above 0" as the smallest float.
+    // The tables write "above 0" as the smallest positive normal float.
     bool above_zero = row->type == NVLLM_PARAM_FLOAT && row->min == (double)FLT_MIN;
     out[0] = '\0';
     if (row->choices) {

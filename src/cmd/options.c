@@ -1,6 +1,6 @@
-/* Parsing flags: each argument is looked up in the groups' rows, whose owner sets it. Lists are
- * collected first and set once, because an owner replaces a list and does not append to it. What
- * --help prints is in options_help.c, options_man.c and options_shell.c. */
+/* Parses flags. Each is looked up in the groups' rows, and its group's setter sets it. The values
+ * of a list are collected first and set once, because a setter replaces a list instead of appending
+ * to it. --help is printed by options_help.c, options_man.c and options_shell.c. */
 #include "cmd/options.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ struct flag_match {
     bool negated; // --no-x, --disable-x
 };
 
-// Whether the flag's text is the row's name, with '-' for '_'.
+// True if the flag is the row's name with '-' for '_'.
 static bool name_matches(const char *text, size_t len, const char *name) {
     if (strlen(name) != len) return false;
     for (size_t i = 0; i < len; i++) {
@@ -160,7 +160,7 @@ static enum status set_field(const struct nvllm_param *row, void *target, const 
     }
 }
 
-// The library's sentences have the parameter's name; here that is the flag's.
+// The library's error begins with the parameter's name; replaces it by the flag.
 static enum status name_flag(const char *name, const char *flag, size_t flag_len,
                              enum status status, struct err *err) {
     if (!err || status == ERR_NOMEM) return status;
@@ -183,7 +183,7 @@ static bool is_list(const struct nvllm_param *row) {
            row->type == NVLLM_PARAM_BIASES;
 }
 
-// "1,2,3" onto a JSON list.
+// Appends the ids of "1,2,3" to a JSON list.
 static enum status append_ids(json_t *list, const char *value, struct err *err) {
     const char *at = value;
     for (;;) {
@@ -199,7 +199,7 @@ static enum status append_ids(json_t *list, const char *value, struct err *err) 
     }
 }
 
-// "17=-100,4=2.5" into a JSON map.
+// Adds the pairs of "17=-100,4=2.5" to a JSON map.
 static enum status append_biases(json_t *map, const char *value, struct err *err) {
     const char *at = value;
     for (;;) {
@@ -209,7 +209,7 @@ static enum status append_biases(json_t *map, const char *value, struct err *err
         const char *number = end + 1;
         bool ok = end != at && !errno && *end == '=';
         double bias = ok ? strtod(number, &end) : 0;
-        bool ban = isinf(bias) && bias < 0; // JSON has no infinity: the table's "-inf"
+        bool ban = isinf(bias) && bias < 0; // JSON has no infinity; the library reads "-inf"
         if (!ok || end == number || (!isfinite(bias) && !ban) || (*end && *end != ',')) {
             return err_set(err, ERR_INVALID, "\"%s\" is not a list of biases like 17=-100,4=2.5",
                            value);
@@ -222,7 +222,7 @@ static enum status append_biases(json_t *map, const char *value, struct err *err
     }
 }
 
-// A whole JSON list or map, onto what is there.
+// Adds a whole JSON list or map to the values so far.
 static enum status collect_json(json_t *list, const char *value, struct err *err) {
     json_t *more = NULL;
     enum status status = jread_text(&more, value, strlen(value), "the value", err);
@@ -238,7 +238,7 @@ static enum status collect_json(json_t *list, const char *value, struct err *err
     return status;
 }
 
-// One more value of a list flag, kept in `lists` (row name -> JSON) until all are known.
+// Keeps one more value of a list flag in `lists` (row name -> JSON) until all are known.
 static enum status collect(json_t *lists, const struct nvllm_param *row, const char *value,
                            struct err *err) {
     json_t *list = json_object_get(lists, row->name);
@@ -258,7 +258,7 @@ static enum status collect(json_t *lists, const struct nvllm_param *row, const c
                                         : append_biases(list, value, err);
 }
 
-// The rows' own setters want the whole list.
+// Sets each row once, with its whole list.
 static enum status set_lists(const struct options *options, json_t *lists, struct err *err) {
     const char *name;
     json_t *list;
@@ -289,12 +289,12 @@ static enum status set_bool(const struct flag_match *match, const char *given, s
     return set_row(match, value, err);
 }
 
-// --prompt TEXT is the argument TEXT.
+// Adds TEXT of --prompt TEXT to the arguments.
 static bool is_argument(const struct flag_match *match) {
     return !match->group->set && match->row->type == NVLLM_PARAM_STRINGS;
 }
 
-// One flag at argv[*at]; moves *at to the last argument it used.
+// Parses the flag at argv[*at] and moves *at to the last argument that it used.
 static enum status parse_flag(struct options *options, int argc, char **argv, int *at,
                               json_t *lists, struct err *err) {
     char *arg = argv[*at], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;

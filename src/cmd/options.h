@@ -3,8 +3,9 @@
  * A row `max_tokens` is the flag --max-tokens. Booleans are --x and --no-x (for enable_x also
  * --disable-x) and take no value unless written --x=false. Values are `--flag value` or
  * `--flag=value`; `--` ends the flags. Lists (STRINGS, IDS, BIASES) may be given several times:
- * stop strings are taken literally, ids are "1,2,3", biases "id=bias,...", or either as JSON. Some
- * rows also have a short flag, llama.cpp's: -m, -p, -n, -t. Pure: knows no command and no engine. */
+ * stop strings are taken literally, ids are "1,2,3", biases "id=bias,...". Ids and biases may also
+ * be JSON. Some rows have llama.cpp's short flag too: -m, -p, -n, -t. This code knows no command
+ * and no engine. */
 #ifndef CMD_OPTIONS_H
 #define CMD_OPTIONS_H
 
@@ -15,30 +16,30 @@
 #include "base/err.h"
 #include "cmd/option_group.h"
 
-// What --help prints. The other forms are parts of man pages and of shells' completion scripts, asked
-// for by --help=FORM; completion.c and manual.c put them together.
+// The forms of --help. Those besides text are parts of man pages and completion scripts, printed by
+// --help=FORM. completion.c and manual.c put them together.
 enum options_form { OPTIONS_HELP, OPTIONS_MAN, OPTIONS_BASH, OPTIONS_ZSH, OPTIONS_FISH };
 
 struct options {
     const char *command; // "generate"
-    const char *synopsis; // what follows the name in the usage line
+    const char *synopsis; // the usage line after the command's name
     const char *details; // paragraphs above the flags; NULL: none
     const char *epilogue; // below the flags; NULL: none
     const struct option_group *groups; // [num_groups]
     size_t num_groups;
-    const char *arg_choices; // "bash|zsh": what arguments may be, for completion; NULL: anything
+    const char *arg_choices; // "bash|zsh": the possible arguments, for completion; NULL: any
     // Filled by options_parse.
-    char **args; // [num_args] what is not a flag, in order; the front of argv
+    char **args; // [num_args] the arguments that are not flags, in order; the front of argv
     size_t num_args;
-    bool help; // -h or --help was given; nothing else is checked then
+    bool help; // -h or --help was given; no other flag is checked then
     enum options_form form; // of the help
 };
 
-// Reorders argv. ERR_INVALID with a sentence for an unknown flag (with a suggestion), a missing or
+// Reorders argv. ERR_INVALID: an unknown flag (the error suggests the nearest), a missing or
 // superfluous value, or a value that its row refuses.
 MUST_USE enum status options_parse(struct options *options, int argc, char **argv, struct err *err);
-const char *options_form_name(enum options_form form); // "man": as --help=man asks for it
-// The help in options->form.
+const char *options_form_name(enum options_form form); // the FORM of --help=FORM: "man"
+// Prints the help in options->form.
 void options_print(const struct options *options, FILE *out);
 void options_print_help(const struct options *options, FILE *out);
 void options_print_man(const struct options *options, FILE *out);

@@ -1,4 +1,4 @@
-/* --help from the same tables that parsing uses, wrapped to 80 columns. */
+/* Prints --help from the tables that parsing uses, wrapped to 80 columns. */
 #include <string.h>
 
 #include "cmd/options.h"
@@ -18,7 +18,7 @@ static int print_flag(FILE *out, const struct nvllm_param *row) {
     return value ? used + fprintf(out, " %s", value) : used;
 }
 
-// Prints `text` word by word between the columns; the cursor is at `column`.
+// Prints `text` wrapped between HELP_COLUMN and HELP_WIDTH; the cursor is at `column`.
 static void print_wrapped(FILE *out, const char *text, int column) {
     while (*text) {
         int word = (int)strcspn(text, " ");

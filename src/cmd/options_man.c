@@ -1,4 +1,4 @@
-/* The part of a command's man page that its options know: what follows the page's NAME. */
+/* Prints the part of a command's man page that is made from its options: all after NAME. */
 #include <string.h>
 
 #include "cmd/options.h"
@@ -15,7 +15,7 @@ static void print_row(FILE *out, const struct nvllm_param *row) {
     size_t count = option_spellings(row, flags);
     fputs(".TP\n", out);
     if (option_letter(row)) fprintf(out, "\\fB\\-%c\\fR, ", option_letter(row));
-    // The third spelling is shown nowhere.
+    // The third spelling is never shown.
     for (size_t i = 0; i < count && i < 2; i++) {
         if (i) fputs(", ", out);
         print_bold(out, flags[i]);

@@ -1,5 +1,5 @@
-/* The part of a shell's completion script that one command's options know; completion.c has what is
- * around it. A flag with choices offers them, one with a folder or a file the names of those. */
+/* Prints one command's part of a shell's completion script; completion.c has the frame around it. A
+ * flag with choices offers these, one for a folder or a file offers file names. */
 #include <string.h>
 
 #include "cmd/options.h"
@@ -22,8 +22,8 @@ static void print_choices(FILE *out, const char *choices) {
     for (const char *c = choices; *c; c++) fputc(*c == '|' ? ' ' : *c, out);
 }
 
-// The first part of the help, with each character of `special` escaped by a backslash, and a quote
-// for a place between quotes.
+// Prints the help up to its first semicolon. A backslash escapes each character of `special`, and
+// quotes are replaced so that the text can stand in quotes.
 static void print_summary(FILE *out, const char *help, const char *special, const char *quote) {
     for (size_t i = 0; help[i] && help[i] != ';'; i++) {
         if (help[i] == '\'') {

@@ -1,5 +1,5 @@
-/* The rates are those of the steps since the last drawing that ran such tokens, as upstream shows
- * those of the last step; over a tenth of a second they can be read. */
+/* Rates are averaged over the steps since the last drawing that ran such tokens. Upstream shows the
+ * last step's, which change too fast to read. */
 #include "cmd/progress.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ static void draw(struct progress *progress, uint64_t num_done, double now) {
     struct winsize window;
     int columns = DEFAULT_COLUMNS;
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col) columns = window.ws_col;
-    // One column stays free: a full line would wrap and could not be taken back.
+    // Leaves one column free: a full line would wrap, and then could not be erased.
     fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
     fflush(stderr);
     progress->drawn_at = now;

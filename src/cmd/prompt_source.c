@@ -1,5 +1,5 @@
-/* A bad line is an event of its own, not a failure: the caller gives it a result and asks for the
- * next. Blank lines are nothing at all, so that files may end or be grouped with them. */
+/* A bad line does not end the run: the caller writes a result for it and asks for the next. Blank
+ * lines are skipped, so that files may end with them or group their lines. */
 #include "cmd/prompt_source.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static bool is_blank(const char *text, size_t len) {
     return true;
 }
 
-// The requests in a regular file, for the progress line; a pipe cannot be read twice.
+// Counts the requests of a regular file for the progress line. A pipe cannot be read twice.
 static enum status count_requests(struct prompt_source *source, struct err *err) {
     struct stat info;
     if (fstat(source->fd, &info) != 0 || !S_ISREG(info.st_mode)) return OK;

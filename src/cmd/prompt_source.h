@@ -1,5 +1,5 @@
-/* Where generate's requests come from, one at a time: the arguments, standard input as one prompt,
- * or the lines of a JSONL file, of which only the next one is in memory. */
+/* Gives generate its requests one at a time. They come from the arguments, from standard input as
+ * one prompt, or from the lines of a JSONL file. Only the next line is in memory. */
 #ifndef CMD_PROMPT_SOURCE_H
 #define CMD_PROMPT_SOURCE_H
 
@@ -8,8 +8,8 @@
 
 enum source_state {
     SOURCE_REQUEST, // *line is a request; the caller ends it with request_line_fini
-    SOURCE_REFUSED, // a line that is none: err says why, naming the line; the next one may be good
-    SOURCE_WAIT, // nothing there yet, or a signal arrived
+    SOURCE_REFUSED, // a bad line: err names it and says why; the next one may be good
+    SOURCE_WAIT, // no request yet, or a signal arrived
     SOURCE_END,
 };
 
@@ -21,7 +21,7 @@ struct prompt_source {
     bool has_text;
     struct line_reader reader;
     int fd; // of the JSONL file; -1: none
-    uint64_t total; // requests, where that is known without reading a pipe; else 0
+    uint64_t total; // number of requests; 0: unknown, because the input is a pipe
 };
 
 void prompt_source_from_args(struct prompt_source *source, char *const *prompts,
@@ -31,8 +31,8 @@ MUST_USE enum status prompt_source_from_stdin(struct prompt_source *source, stru
 // `path` "-": standard input. `count`: also count the lines of a regular file into `total`.
 MUST_USE enum status prompt_source_from_file(struct prompt_source *source, const char *path,
                                              bool count, struct err *err);
-// A status other than OK ends the run: the input itself cannot be read. For SOURCE_REFUSED the
-// sentence is in err too.
+// Any status but OK ends the run: the input cannot be read. For SOURCE_REFUSED, err has the
+// sentence too.
 MUST_USE enum status prompt_source_next(struct prompt_source *source, bool may_wait,
                                         enum source_state *state, struct request_line *line,
                                         struct err *err);

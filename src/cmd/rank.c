@@ -1,5 +1,5 @@
-/* `nanovllm rank NUMBER`, which is not for people: an engine with tensor_parallel_size above 1 starts
- * its other processes so. */
+/* `nanovllm rank NUMBER`, an internal command: an engine with tensor_parallel_size above 1 starts
+ * its worker processes with it. */
 #include <stdlib.h>
 
 #include "api/rank.h"

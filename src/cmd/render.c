@@ -1,5 +1,5 @@
-/* `nanovllm render`: what a chat template makes of a chat, without a model's weights. Nothing is
- * printed before everything has gone well: what comes out is a prompt or nothing. */
+/* `nanovllm render` prints the prompt that a chat template makes of a chat. It needs no weights. It
+ * prints only after all has succeeded: the output is a whole prompt or nothing. */
 #include <string.h>
 #include <unistd.h>
 

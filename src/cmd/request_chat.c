@@ -55,7 +55,7 @@ static bool begins_with_system(const json_t *messages) {
     return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
 }
 
-// The messages are copied: a line's own stay as they are.
+// Copies the messages, so that the line's own stay unchanged.
 static enum status add_system(json_t *chat, const char *system, struct err *err) {
     json_t *messages = json_object_get(chat, "messages"), *message = NULL;
     if (!json_is_array(messages) || begins_with_system(messages)) return OK;
@@ -73,7 +73,7 @@ static enum status add_system(json_t *chat, const char *system, struct err *err)
 
 static enum status add_kwargs(json_t *chat, json_t *kwargs, struct err *err) {
     json_t *own = jread_get(chat, "chat_template_kwargs");
-    if (own && !jread_is_object(own)) return OK; // the library says what is wrong with it
+    if (own && !jread_is_object(own)) return OK; // the library reports its type
     json_t *all = json_object();
     enum status status = OK;
     if (!all || json_object_update(all, kwargs) || (own && json_object_update(all, own)) ||

@@ -1,7 +1,7 @@
-/* Every key is looked up in a table: the three of the request here, a chat's in request_chat.c, all
- * others in the library's sampling table. A key nobody knows is an error, for a typo in
- * "temperature" would otherwise silently run with another one. Values go to the library as JSON
- * text, which checks types and ranges the same way for C, flags and lines. */
+/* Looks up each key: the three of the request here, a chat's in request_chat.c, all others in the
+ * library's sampling table. An unknown key is an error: with a typo in "temperature" the request
+ * would otherwise silently run with another one. Values go to the library as JSON text. It checks
+ * types and ranges in the same way for C, flags and lines. */
 #include "cmd/request_line.h"
 
 #include <stdlib.h>
@@ -136,7 +136,7 @@ static enum status make_chat(struct request_line *line, const json_t *members,
                              &line->chat_len, err);
 }
 
-// "... at line 1, column 7" of a text that is one line.
+// Removes "line 1, " from a JSON error's position, because the text is one line.
 static void drop_line_number(struct err *err) {
     static const char number[] = "line 1, ";
     char *at = err ? strstr(err->message, number) : NULL;
@@ -160,7 +160,7 @@ static enum status read_keys(struct request_line *line,
 
 static enum status parse(struct request_line *line, const char *text, size_t len,
                          const struct request_chat_defaults *defaults, struct err *err) {
-    // NUL is a character like others in a prompt.
+    // A prompt may contain NUL.
     enum status status = jread_request(&line->root, text, len, "this", err);
     if (status == ERR_FORMAT) drop_line_number(err);
     if (status) return status;
@@ -173,7 +173,7 @@ static enum status parse(struct request_line *line, const char *text, size_t len
 
 static void init(struct request_line *line, const struct request_defaults *defaults) {
     *line = (struct request_line){.sampling = *defaults->sampling};
-    line->sampling.owned = NULL; // what it points to stays the defaults'
+    line->sampling.owned = NULL; // the memory still belongs to the defaults
 }
 
 enum status request_line_parse(struct request_line *line, const char *text, size_t len,

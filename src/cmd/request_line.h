@@ -1,6 +1,6 @@
-/* One line of --input: a JSON object with `prompt`, `prompt_token_ids` or `messages` (and what else
- * belongs to a chat), an optional `cache_salt`, and any sampling field by its table name, which
- * overrides the flags. null means "not given". */
+/* One line of --input. It is a JSON object with `prompt`, `prompt_token_ids` or `messages` and the
+ * other members of a chat. `cache_salt` and sampling fields, by their table names, are optional.
+ * Sampling fields override the flags. null means "not given". */
 #ifndef CMD_REQUEST_LINE_H
 #define CMD_REQUEST_LINE_H
 
@@ -11,19 +11,21 @@
 #include "cmd/request_chat.h"
 #include "nanovllm.h"
 
-// What a line takes where it says nothing itself.
+// Values that a line takes if it has none of its own.
 struct request_defaults {
     const struct nvllm_sampling_params *sampling; // borrowed
     struct request_chat_defaults chat;
 };
 
 struct request_line {
-    uint64_t line_number; // in --input, from 1; 0: not from there
+    uint64_t line_number; // in --input, from 1; 0: not from --input
     json_t *root; // the parsed line, which the strings below borrow from
     const char *prompt; // [prompt_len] or NULL; may contain NUL bytes
     size_t prompt_len;
-    char *chat; // [chat_len] JSON for nvllm_request.chat, or NULL; where there is a prompt too, the
-    size_t chat_len; // prompt is its user message
+    // [chat_len] JSON for nvllm_request.chat, or NULL. If there is a prompt too, it is the chat's user
+    // message.
+    char *chat;
+    size_t chat_len;
     int32_t *prompt_token_ids; // [num_prompt_token_ids] or NULL
     size_t num_prompt_token_ids;
     const char *cache_salt; // or NULL
@@ -31,10 +33,10 @@ struct request_line {
     struct nvllm_sampling_params sampling;
 };
 
-// A fault is one sentence without the line's number. *line is empty then.
+// On failure *line is empty, and err has a sentence without the line's number.
 MUST_USE enum status request_line_parse(struct request_line *line, const char *text, size_t len,
                                         const struct request_defaults *defaults, struct err *err);
-// A request of a text alone, which it borrows.
+// Makes a request of a text, which it borrows.
 MUST_USE enum status request_line_from_text(struct request_line *line, const char *text, size_t len,
                                             const struct request_defaults *defaults,
                                             struct err *err);

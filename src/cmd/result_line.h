@@ -1,4 +1,4 @@
-/* What became of one request, and its line of --output. */
+/* The result of one request, and its line of --output. */
 #ifndef CMD_RESULT_LINE_H
 #define CMD_RESULT_LINE_H
 
@@ -28,7 +28,7 @@ struct result {
     struct completion *others; // [num_others] with the indices from 1 on
     size_t num_others;
     uint32_t num_cached_tokens;
-    bool has_times; // the line has them
+    bool has_times; // the line includes the times
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
     char *error; // NULL: none
 };

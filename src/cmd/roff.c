@@ -4,7 +4,7 @@
 #include <string.h>
 
 void roff_text(FILE *out, const char *text, size_t len) {
-    // A request begins with one of these at the start of a line.
+    // A line that starts with one of these would be a roff request.
     if (len && (text[0] == '.' || text[0] == '\'')) fputs("\\&", out);
     for (size_t i = 0; i < len; i++) {
         switch (text[i]) {
@@ -15,7 +15,7 @@ void roff_text(FILE *out, const char *text, size_t len) {
             fputs("\\-", out);
             break;
         case '\'':
-            fputs("\\(aq", out); // else it is printed as a right quote
+            fputs("\\(aq", out); // a plain ' is printed as a right quote
             break;
         case '`':
             fputs("\\(ga", out);

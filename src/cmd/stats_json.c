@@ -1,4 +1,5 @@
-/* Tables of members rather than code for each: differences and both reports stay complete together.
+/* One table of members serves the differences and both reports, so that none of them misses a
+ * counter.
  */
 #include "cmd/stats_json.h"
 
@@ -11,7 +12,7 @@
 static const struct {
     const char *name;
     size_t offset;
-    bool peak; // or a size: not a difference
+    bool peak; // a peak or a size: taken from `after`, not a difference
 } counters[] = {
     {"num_steps", offsetof(struct nvllm_stats, num_steps), false},
     {"num_prefill_tokens", offsetof(struct nvllm_stats, num_prefill_tokens), false},

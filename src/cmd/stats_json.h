@@ -5,8 +5,8 @@
 #include "base/buf.h"
 #include "nanovllm.h"
 
-// What `after` counted since `before`; peaks and sizes are those of `after`. All-zero `before`:
-// all.
+// The counters of `after` minus those of `before` (which may be all-zero). Peaks and sizes are
+// those of `after`.
 struct nvllm_stats stats_since(const struct nvllm_stats *before, const struct nvllm_stats *after);
 // Appends the members, one per line with `indent` spaces, without braces or a last comma.
 MUST_USE enum status stats_json_members(struct buf *out, const struct nvllm_stats *stats,

@@ -1,4 +1,4 @@
-/* `nanovllm tokenize` and `nanovllm detokenize`: the tokenizer alone, without a model. */
+/* `nanovllm tokenize` and `nanovllm detokenize` need only a tokenizer, no model. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -135,8 +135,8 @@ static enum status parse_id(const char **at, int32_t *id, struct err *err) {
     return OK;
 }
 
-// Bytes from '[' to the ']' that closes it, or to the text's end. Strings are no ids: what is in
-// them need not be told from brackets.
+// The number of bytes from '[' to the ']' that closes it, or to the text's end. Brackets inside
+// strings are counted too: a list with strings is refused anyway.
 static size_t list_len(const char *text) {
     size_t depth = 0;
     for (size_t i = 0; text[i]; i++) {
@@ -146,7 +146,7 @@ static size_t list_len(const char *text) {
     return strlen(text);
 }
 
-// A list of anything but token ids is refused.
+// Reads a list of token ids; anything else in it is an error.
 static enum status parse_list(const char **at, int32_t *ids, size_t *num_ids, struct err *err) {
     size_t len = list_len(*at);
     json_t *list = NULL;
@@ -172,7 +172,7 @@ static enum status parse_list(const char **at, int32_t *ids, size_t *num_ids, st
     return status;
 }
 
-// Ids or JSON lists of them between blanks and commas: what tokenize prints, in both of its forms.
+// Reads ids or JSON lists of ids, separated by blanks and commas: both forms that tokenize prints.
 static enum status parse_ids(const char *text, int32_t *ids, size_t *num_ids, struct err *err) {
     enum status status = OK;
     while (!status) {
@@ -188,11 +188,12 @@ static enum status parse_ids(const char *text, int32_t *ids, size_t *num_ids, st
     return status;
 }
 
-// One text of ids, appended to the output as one text.
+// Appends the text of the ids in one text to the output.
 static enum status detokenize_text(struct tokenize *t, const char *text, size_t len,
                                    struct err *err) {
     if (memchr(text, '\0', len)) return err_set(err, ERR_INVALID, "a NUL byte is not a token id");
-    int32_t *ids = malloc((len / 2 + 1) * sizeof *ids); // an id and its separator: two bytes
+    // An id and its separator take at least two bytes.
+    int32_t *ids = malloc((len / 2 + 1) * sizeof *ids);
     if (!ids) return err_nomem(err, "token ids");
     size_t num_ids = 0;
     char *decoded = NULL;
@@ -210,7 +211,7 @@ static enum status detokenize_text(struct tokenize *t, const char *text, size_t 
         if (!status) status = buf_append_str(&t->out, "\n", err);
     } else if (!status) {
         status = buf_append(&t->out, decoded, decoded_len, err);
-        // A pipe gets the bytes and nothing else, so that tokenize | detokenize changes nothing.
+        // A pipe gets only the bytes, no newline, so that tokenize | detokenize changes nothing.
         if (!status && isatty(STDOUT_FILENO)) status = buf_append_str(&t->out, "\n", err);
     }
     nvllm_free(decoded);
@@ -223,7 +224,7 @@ static enum status detokenize_all(struct tokenize *t, const struct options *opti
     struct prompt_source source = {.fd = -1};
     enum status status = OK;
     if (!options->num_args) status = prompt_source_from_stdin(&source, err);
-    // The arguments are one list: `detokenize 1 2 3`.
+    // All arguments together are one list: `detokenize 1 2 3`.
     for (size_t i = 0; i < options->num_args && !status; i++) {
         status = buf_appendf(&source.text, err, i ? " %s" : "%s", options->args[i]);
     }

@@ -1,5 +1,6 @@
-/* --trace FILE, the same for every command that has it: opened before the model is loaded, given to the
- * engine when the run begins, closed when it ends. Without a path nothing happens. */
+/* --trace FILE, for every command that has it. The file is opened before the model is loaded. The
+ * engine gets it when the run begins, and it is closed when the run ends. Without a path these do
+ * nothing. */
 #ifndef CMD_TRACE_H
 #define CMD_TRACE_H
 
@@ -13,13 +14,13 @@ struct trace {
     struct nvllm_trace_file *file;
 };
 
-// ERR_INVALID where the path is a file of the model.
+// ERR_INVALID: the path is a file of the model.
 MUST_USE enum status trace_open(struct trace *trace, const char *model, struct err *err);
 MUST_USE enum status trace_begin(struct trace *trace, struct nvllm_engine *engine, struct err *err);
-// The engine is told no more. Reports what could not be written. `engine` NULL: it was not made, and
-// the file keeps its old content.
+// Stops observing and closes the file. An error says that steps could not be written. `engine`
+// NULL: it was never made, and the file keeps its old content.
 MUST_USE enum status trace_close(struct trace *trace, struct nvllm_engine *engine, struct err *err);
-// After the engine is gone, where trace_close was not reached.
+// Call after the engine is destroyed, if trace_close was not reached.
 void trace_abandon(struct trace *trace);
 
 #endif

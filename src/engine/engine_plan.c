@@ -1,12 +1,10 @@
 #include "engine/engine_plan.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/file.h"
-#include "base/jwrite.h"
 #include "engine/params.h"
 
 enum {
@@ -296,110 +294,4 @@ void engine_plan_fini(struct engine_plan *plan) {
 size_t engine_plan_total_bytes(const struct engine_plan *plan) {
     return plan->weights_bytes + plan->workspace_bytes +
            plan->kv_block_bytes * plan->scheduler.num_blocks;
-}
-
-static const char *rope_name(enum rope_type type) {
-    static const char *const names[] = {
-        [ROPE_DEFAULT] = "default",
-        [ROPE_LINEAR] = "linear",
-        [ROPE_LLAMA3] = "llama3",
-        [ROPE_YARN] = "yarn",
-    };
-    return names[type];
-}
-
-static json_t *sampling_defaults_json(const struct generation_config *g) {
-    json_t *defaults = json_object();
-    if (!defaults) return NULL;
-    int failed = 0;
-    if (g->has_temperature) {
-        failed |= json_object_set_new(defaults, "temperature", json_real((double)g->temperature));
-    }
-    if (g->has_top_p) failed |= json_object_set_new(defaults, "top_p", json_real((double)g->top_p));
-    if (g->has_top_k) failed |= json_object_set_new(defaults, "top_k", json_integer(g->top_k));
-    if (g->has_min_p) failed |= json_object_set_new(defaults, "min_p", json_real((double)g->min_p));
-    if (g->has_repetition_penalty) {
-        failed |= json_object_set_new(defaults, "repetition_penalty",
-                                      json_real((double)g->repetition_penalty));
-    }
-    if (!failed) return defaults;
-    json_decref(defaults);
-    return NULL;
-}
-
-static json_t *eos_json(const struct model_config *config) {
-    json_t *list = json_array();
-    for (uint32_t i = 0; list && i < config->num_eos_token_ids; i++) {
-        if (json_array_append_new(list, json_integer(config->eos_token_ids[i])) == 0) continue;
-        json_decref(list);
-        return NULL;
-    }
-    return list;
-}
-
-static json_t *memory_json(const struct engine_plan *plan) {
-    uint64_t blocks = plan->scheduler.num_blocks;
-    return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "weights_bytes",
-                     (json_int_t)plan->weights_bytes, "workspace_bytes",
-                     (json_int_t)plan->workspace_bytes, "kv_block_bytes",
-                     (json_int_t)plan->kv_block_bytes, "num_kv_blocks", (json_int_t)blocks,
-                     "block_size", (json_int_t)plan->scheduler.block_size, "kv_cache_bytes",
-                     (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens",
-                     (json_int_t)(blocks * plan->scheduler.block_size), "total_bytes",
-                     (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
-                     (json_int_t)plan->memory_available_bytes);
-}
-
-// What only a mixture of experts has; 0 when done.
-static int add_moe(json_t *root, const struct engine_plan *plan) {
-    const struct moe_config *moe = &plan->config.moe;
-    if (!root || !moe->num_experts) return 0;
-    json_int_t active = (json_int_t)decoder_num_active_parameters(&plan->config, &plan->traits);
-    json_t *more = json_pack(
-        "{s:I s:I s:I s:I s:I s:b}", "num_active_parameters", active, "num_experts",
-        (json_int_t)moe->num_experts, "num_experts_per_tok", (json_int_t)moe->num_experts_per_tok,
-        "moe_intermediate_size", (json_int_t)moe->intermediate_size, "num_sparse_layers",
-        (json_int_t)moe->num_sparse_layers, "norm_topk_prob", (int)moe->norm_topk_prob);
-    int failed = more ? json_object_update(root, more) : -1;
-    json_decref(more);
-    return failed;
-}
-
-static const char *weight_name(const struct backend *backend) {
-    switch (backend->quantization) {
-    case QUANTIZATION_INT8:
-        return "INT8";
-    case QUANTIZATION_INT4:
-        return "INT4";
-    case QUANTIZATION_NONE:
-        break;
-    }
-    return dtype_name(backend->weight_dtype);
-}
-
-enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err) {
-    const struct model_config *c = &plan->config;
-    json_t *root = json_pack(
-        "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
-        "family", plan->traits.family, "architecture", c->architecture, "dtype",
-        dtype_name(c->dtype), "weight_dtype", weight_name(plan->backend), "kv_cache_dtype",
-        dtype_name(plan->runner.kv_cache.dtype), "num_parameters",
-        (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
-        (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",
-        (json_int_t)c->intermediate_size, "num_layers", (json_int_t)c->num_layers, "num_heads",
-        (json_int_t)c->num_heads, "num_kv_heads", (json_int_t)c->num_kv_heads, "head_dim",
-        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_position_embeddings,
-        "max_model_len", (json_int_t)plan->max_model_len, "tie_word_embeddings",
-        (int)c->tie_word_embeddings, "rope_type", rope_name(c->rope.type), "rope_theta",
-        c->rope.theta, "eos_token_ids", eos_json(c), "sampling_defaults",
-        sampling_defaults_json(&plan->generation), "device", plan->backend->description, "plan",
-        memory_json(plan));
-    static const char what[] = "model description";
-    struct buf text = {0};
-    enum status status = root && !add_moe(root, plan) ? OK : err_nomem(err, what);
-    if (!status) status = jwrite(&text, root, JSON_INDENT(2), what, err);
-    json_decref(root);
-    if (status) buf_fini(&text);
-    *json = text.data;
-    return status;
 }

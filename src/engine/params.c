@@ -26,13 +26,14 @@ static const struct nvllm_param sampling_table[] = {
     {"temperature", NVLLM_PARAM_FLOAT, SAMPLING(temperature), 0, 100, NULL,
      "randomness of sampling, 0 is greedy; default: the model's, else 1"},
     {"top_p", NVLLM_PARAM_FLOAT, SAMPLING(top_p), (double)FLT_MIN, 1, NULL,
-     "sample from the most likely tokens that hold this much probability; default: the model's, "
+     "sample from the likeliest tokens that together have this probability; default: the model's, "
      "else 1 (off)"},
     {"min_p", NVLLM_PARAM_FLOAT, SAMPLING(min_p), 0, 1, NULL,
      "drop tokens less likely than this share of the likeliest one; default: the model's, else 0 "
      "(off)"},
     {"top_k", NVLLM_PARAM_INT, SAMPLING(top_k), -1, INT32_MAX, NULL,
-     "sample from this many most likely tokens, 0 or -1 is off; default: the model's, else off"},
+     "sample from this many of the likeliest tokens, 0 or -1 is off; default: the model's, else "
+     "off"},
     {"repetition_penalty", NVLLM_PARAM_FLOAT, SAMPLING(repetition_penalty), (double)FLT_MIN, 10,
      NULL,
      "above 1 discourages tokens of the prompt and the output; default: the model's, else 1 (off)"},
@@ -43,38 +44,36 @@ static const struct nvllm_param sampling_table[] = {
     {"max_tokens", NVLLM_PARAM_INT, SAMPLING(max_tokens), 1, INT32_MAX, NULL,
      "tokens to generate at most; default 256"},
     {"min_tokens", NVLLM_PARAM_INT, SAMPLING(min_tokens), 0, INT32_MAX, NULL,
-     "tokens before the output may end by itself: no EOS or stop token among them, and no stop "
-     "string "
-     "is looked for; default 0"},
+     "ban EOS and stop tokens among the first so many tokens, and ignore stop strings there; "
+     "default 0"},
     {"skip_special_tokens", NVLLM_PARAM_BOOL, SAMPLING(skip_special_tokens), 0, 1, NULL,
      "leave special tokens out of the text; default true"},
     {"include_stop_str_in_output", NVLLM_PARAM_BOOL, SAMPLING(include_stop_str_in_output), 0, 1,
-     NULL,
-     "the text ends with what ended it, the stop string or the EOS or stop token; default false"},
+     NULL, "keep the stop string, or the EOS or stop token, at the end of the text; default false"},
     {"ignore_eos", NVLLM_PARAM_BOOL, SAMPLING(ignore_eos), 0, 1, NULL,
      "go on after the model's end-of-sequence token; default false"},
     {"n", NVLLM_PARAM_INT, SAMPLING(n), 1, PARAMS_N_MAX, NULL,
-     "outputs for each prompt, drawn one beside the other; default 1"},
+     "outputs for each prompt, each sampled independently; default 1"},
     {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
-     "log-probabilities of each token and of this many best ones, before temperature and "
-     "penalties; -1 is none; default -1"},
+     "report log-probabilities of the chosen token and of this many best ones, before temperature "
+     "and penalties, -1 is none; default -1"},
     {"priority", NVLLM_PARAM_INT, SAMPLING(priority), INT32_MIN, INT32_MAX, NULL,
-     "requests with a lower one run first and are preempted last; default 0"},
+     "requests with a lower number run first and are preempted last; default 0"},
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
-     "of the random numbers, for output i of n seed + i; -1 is from the engine's seed and the "
-     "request's number; default -1"},
+     "seed of the request's sampling, output i of n uses seed + i, -1 derives it from the engine's "
+     "seed and the request's number; default -1"},
     {"stop_token_ids", NVLLM_PARAM_IDS, SAMPLING(stop_token_ids), 0, INT32_MAX, NULL,
      "list of at most 1024 token ids that end the output; default none"},
     {"stop", NVLLM_PARAM_STRINGS, SAMPLING(stop), 0, 0, NULL,
      "string or list of at most 16 strings of at most 1024 bytes that end the output; default "
      "none"},
     {"allowed_token_ids", NVLLM_PARAM_IDS, SAMPLING(allowed_token_ids), 0, INT32_MAX, NULL,
-     "list of at most 262144 token ids, of which alone the output is made; default all"},
+     "list of at most 262144 token ids, all others are banned; default: nothing is banned"},
     {"bad_words", NVLLM_PARAM_STRINGS, SAMPLING(bad_words), 0, 0, NULL,
-     "string or list of at most 1024 strings of at most 256 bytes that are not generated, each as "
-     "the tokens it has alone and behind a space; default none"},
+     "string or list of at most 1024 strings of at most 256 bytes that are never generated, "
+     "encoded alone or after a space; default none"},
     {"logit_bias", NVLLM_PARAM_BIASES, SAMPLING(logit_bias), -100, 100, NULL,
-     "map of at most 1024 token ids to what is added to their logits, \"-inf\" bans; default none"},
+     "map of at most 1024 token ids to numbers added to their logits, \"-inf\" bans; default none"},
 };
 
 #define OPTION(field) offsetof(struct nvllm_engine_options, field)
@@ -83,59 +82,61 @@ static const struct nvllm_param option_table[] = {
     {"model", NVLLM_PARAM_STRING, OPTION(model), 0, 0, NULL,
      "folder with config.json, *.safetensors and tokenizer.json; required"},
     {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cuda|cpu",
-     "what the model runs on, auto is cuda where it can be, else cpu; default auto"},
+     "device that runs the model, auto is cuda if there is a usable GPU, else cpu; default auto"},
     {"dtype", NVLLM_PARAM_STRING, OPTION(dtype), 0, 0, "auto|bfloat16|float32",
-     "how weights are kept, auto is bfloat16; default auto"},
+     "number format of the weights, auto is bfloat16; default auto"},
     {"quantization", NVLLM_PARAM_STRING, OPTION(quantization), 0, 0, "none|int8|int4",
-     "make weights smaller while loading, on a CPU; default none"},
+     "quantize the weights while loading, CPU only; default none"},
     {"load_format", NVLLM_PARAM_STRING, OPTION(load_format), 0, 0, "auto|dummy",
      "dummy makes random weights and reads config.json only; default auto"},
     {"schedule", NVLLM_PARAM_STRING, OPTION(schedule), 0, 0, "mixed|prefill-first",
-     "mixed runs prompts beside decodes, prefill-first runs them before; default mixed"},
+     "mixed runs prompts and decodes in one step, prefill-first runs prompts in steps of their own "
+     "first; default mixed"},
     {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0,
      "auto|scalar|avx2|avx512|avx512-bf16|amx", "instruction set of the CPU kernels; default auto"},
     {"threads", NVLLM_PARAM_INT, OPTION(threads), 0, 1024, NULL,
      "CPU threads, 0 is the cores this process may use; default 0"},
     {"max_num_seqs", NVLLM_PARAM_INT, OPTION(max_num_seqs), 1, 65536, NULL,
-     "active sequences at most; default 256"},
+     "largest number of sequences that run at once; default 256"},
     {"max_num_batched_tokens", NVLLM_PARAM_INT, OPTION(max_num_batched_tokens), 1, 1 << 20, NULL,
-     "tokens of one step at most; default 2048"},
+     "largest number of tokens in one step; default 2048"},
     {"max_num_waiting", NVLLM_PARAM_INT, OPTION(max_num_waiting), 0, INT32_MAX, NULL,
-     "requests that wait for their first step at most, 0 is any number; default 0"},
+     "largest number of requests that wait for their first step, 0 is no limit; default 0"},
     {"max_waiting_tokens", NVLLM_PARAM_INT64, OPTION(max_waiting_tokens), 0, INT64_TOP, NULL,
-     "prompt tokens of these requests at most, 0 is any number; default 0"},
+     "largest number of prompt tokens of the waiting requests, 0 is no limit; default 0"},
     {"max_model_len", NVLLM_PARAM_INT, OPTION(max_model_len), 0, 1 << 24, NULL,
-     "tokens of prompt and output at most, 0 is 4096 or the model's maximum; default 0"},
+     "largest number of tokens in prompt and output together, 0 is 4096, or the model's maximum if "
+     "that is less; default 0"},
     {"block_size", NVLLM_PARAM_INT, OPTION(block_size), 16, 4096, NULL,
-     "tokens of a KV cache block, a multiple of 16; default 16"},
+     "tokens per KV cache block, a multiple of 16; default 16"},
     {"num_kvcache_blocks", NVLLM_PARAM_INT, OPTION(num_kvcache_blocks), 0, 1 << 27, NULL,
-     "blocks of the KV cache, 0 is as many as kv_cache_gib holds; default 0"},
+     "number of KV cache blocks, 0 is as many as kv_cache_gib holds; default 0"},
     {"kv_cache_gib", NVLLM_PARAM_DOUBLE, OPTION(kv_cache_gib), 0, 65536, NULL,
-     "memory of the KV cache in GiB, 0 is all that is left of a GPU's share, or a quarter of the "
-     "free host memory and at most 4; default 0"},
+     "size of the KV cache in GiB, 0 is the rest of gpu_memory_utilization on a GPU, on a CPU a "
+     "quarter of the free memory but at most 4; default 0"},
     {"enable_prefix_caching", NVLLM_PARAM_BOOL, OPTION(enable_prefix_caching), 0, 1, NULL,
-     "reuse the KV of prompts that begin alike; default true"},
+     "reuse the keys and values of prompts that begin alike; default true"},
     {"skip_tokenizer_init", NVLLM_PARAM_BOOL, OPTION(skip_tokenizer_init), 0, 1, NULL,
-     "run without tokenizer.json, prompts are token ids; default false"},
+     "run without tokenizer.json, prompts must be token ids; default false"},
     {"seed", NVLLM_PARAM_INT64, OPTION(seed), 0, INT64_TOP, NULL,
-     "of the random numbers of requests without their own; default 0"},
+     "seed for the sampling of requests that set no seed of their own; default 0"},
     {"chat_template", NVLLM_PARAM_STRING, OPTION(chat_template), 0, 0, NULL,
      "file with the Jinja source of a chat template; default: the model's own"},
     {"gpu_memory_utilization", NVLLM_PARAM_DOUBLE, OPTION(gpu_memory_utilization), 0.01, 1, NULL,
-     "share of the GPU's memory to use, the KV cache fills it; default 0.9"},
+     "share of the GPU's memory to use, the KV cache takes all that the rest leaves; default 0.9"},
     {"enforce_eager", NVLLM_PARAM_BOOL, OPTION(enforce_eager), 0, 1, NULL,
      "run every step op by op, without CUDA graphs; default false"},
     {"async_scheduling", NVLLM_PARAM_STRING, OPTION(async_scheduling), 0, 0, "auto|on|off",
-     "prepare a step while the one before runs, auto is on a GPU; default auto"},
+     "prepare the next step while one runs, auto is on for a GPU, off for a CPU; default auto"},
     {"cache_dir", NVLLM_PARAM_STRING, OPTION(cache_dir), 0, 0, NULL,
-     "folder for what only the first start on a GPU measures; default of the command: the "
-     "user's cache folder"},
+     "folder that keeps the GPU's kernel timings between runs; default of the command: the user's "
+     "cache folder"},
     {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0, "auto|bfloat16|float32",
-     "how keys and values are kept, auto is bfloat16, float32 is for the CPU; default auto"},
+     "number format of keys and values, auto is bfloat16, float32 is CPU only; default auto"},
     {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, 64, NULL,
      "processes that share each layer of the model; default 1"},
     {"worker_program", NVLLM_PARAM_STRING, OPTION(worker_program), 0, 0, NULL,
-     "program that the other processes run: nanovllm of this version; default of the command: "
+     "program that the worker processes run, nanovllm of this version; default of the command: "
      "itself"},
 };
 
