@@ -1,11 +1,11 @@
 #!/bin/bash
-# Device cpu in one call: single ops, then every workload that has a goal, with random weights in the
-# shapes of bench/configs, and the bundled model. Prints a table; RESULTS/cpu.csv has it too,
-# RESULTS/ops.txt all ops, RESULTS/*.json what each bench said. A missed goal is no failure, a failed run
-# is.
-#   bench/cpu.sh [--threads N] [--baseline PROGRAM] [BUILD [RESULTS]]     folders, build/release and build/cpu
-# Each workload runs three times in one process, and the median counts. Goals are those of 16 cores of a
-# Xeon with matrix tiles; on other machines they only say where this one stands.
+# Measures device cpu in one call: single ops, every workload that has a goal (random weights in the
+# shapes of bench/configs), and the bundled model. Prints a table and writes it to RESULTS/cpu.csv.
+# RESULTS/ops.txt has all ops, RESULTS/*.json the output of each bench. A missed goal is no failure; a
+# failed run is.
+#   bench/cpu.sh [--threads N] [--baseline PROGRAM] [BUILD [RESULTS]]     defaults: build/release build/cpu
+# Each workload runs three times in one process, and the median counts. The goals are for 16 cores of a
+# Xeon with AMX; on other machines they are only a comparison.
 #   --threads N           CPU threads; default: all that this process may use
 #   --baseline PROGRAM    another nanovllm: the bundled model's goal is 4 times its speed
 set -u
@@ -43,7 +43,7 @@ report() {
     printf '%-12s %-22s %-20s %12.2f %10s  %s\n' "$model" "$name" "$field" "$value" "$goal" "$met"
 }
 
-# bench_value PROGRAM JSON FIELD FLAGS...: FIELD of one bench, printed; nothing where it failed.
+# bench_value PROGRAM JSON FIELD FLAGS...: runs one bench and prints FIELD of its JSON; nothing if it failed.
 bench_value() {
     local tool=$1 json=$2 field=$3
     shift 3
@@ -51,7 +51,7 @@ bench_value() {
         sed -n "s/^  \"$field\": \([0-9.e+-]*\),*\$/\1/p" "$json"
 }
 
-# measure MODEL NAME FIELD GOAL FLAGS...: one bench; FIELD of its JSON against the goal.
+# measure MODEL NAME FIELD GOAL FLAGS...: runs one bench and compares FIELD of its JSON with the goal.
 measure() {
     local model=$1 name=$2 field=$3 goal=$4 json value
     shift 4
@@ -61,7 +61,7 @@ measure() {
     report "$model" "$name" "$field" "$value" "$goal"
 }
 
-# What all threads read of memory, and attention's share of it at 16,000 positions.
+# The memory read rate of all threads, and the share of it that attention reaches at 16,000 positions.
 ops() {
     local log=$results/ops.txt share
     [[ -x $build/bench_ops ]] || { fail "there is no $build/bench_ops (build the target bench_ops)" && return; }
@@ -73,7 +73,7 @@ ops() {
     report ops attention-16000 percent_of_bound "$share" 80
 }
 
-# The bundled model on nano-vllm's workload, against 4 times what the baseline does.
+# The bundled model on nano-vllm's workload. The goal is 4 times the baseline's speed.
 bundled() {
     local value before goal=-
     if [[ -n $baseline ]]; then
@@ -93,7 +93,7 @@ echo "model,workload,figure,value,goal,met" >"$csv"
 printf '%-12s %-22s %-20s %12s %10s  %s\n' model workload figure value goal met
 read_rate=
 ops
-# A step of one stream reads 1.19 GB of weights: 95 % of what the threads read.
+# A step of one stream reads 1.19 GB of weights. The goal is 95 % of the read rate.
 one_stream=$(awk -v rate="${read_rate:-0}" 'BEGIN { print rate ? 0.95 * rate / 1.19 : "-" }')
 measure qwen3-0.6b prefill-512 prefill_tok_s 12000 --workload prefill --batch-size 1 --input-len 512
 measure qwen3-0.6b prefill-4x2048 prefill_tok_s 10000 --workload prefill --batch-size 4 --input-len 2048

@@ -1,20 +1,21 @@
 /* Measures single ops of a device as an engine calls them, with random inputs in the shapes of
- * Qwen3-0.6B and 8B and, for experts, Qwen3-30B-A3B. Weights are copied so often that they come
- * from memory, as in a step. Calls are recorded and run as one where the device can (CUDA graphs);
- * the median of some such runs counts.
+ * Qwen3-0.6B and 8B and, for experts, Qwen3-30B-A3B. There are so many copies of the weights that
+ * they come from memory, as in a step. If the device can, calls are recorded as one graph (CUDA
+ * graphs). The median of several runs counts.
  *
- *   bench_device_ops [DEVICE [CSV [small]]]     cuda, none; small: shapes to try the program with
+ *   bench_device_ops [DEVICE [CSV [small]]]     defaults: cuda, none
+ *   small: small shapes, to try the program
  *
- * Prints, and writes to CSV: op, shape, microseconds, and by the bytes and operations that it
- * cannot do without TB/s and TFLOP/s.
+ * Prints, and writes to CSV: op, shape, microseconds, TB/s and TFLOP/s. The rates count only the
+ * bytes and operations that the op cannot do without.
  *
- * What a line's op is:
+ * The ops:
  *   linear             a product by itself
- *   logits             the same, to float32
- *   project_in         a norm of the residual stream, with nothing pending, and the product of that;
- *                      for gate_up SiLU and the multiplication too
- *   project_out        a product, added to the residual stream
- *   decode attention   attention with attention_prepare on the way, where the device does that
+ *   logits             a product by itself, to float32
+ *   project_in         a norm of the residual and the product of it; nothing is added first.
+ *                      For gate_up also SiLU and the multiplication
+ *   project_out        a product, added to the residual
+ *   decode attention   attention, with attention_prepare if the device does both as one op
  *   prefill attention  attention alone; attention_prepare has a line of its own
  * Devices without fusion have lines of linear instead of project_in and project_out. */
 #include <math.h>
@@ -27,7 +28,7 @@
 
 enum {
     BLOCK_SIZE = 256,
-    LAYERS = 2, // of the cache
+    LAYERS = 2, // layers of the cache
     EXPERTS = 128,
     TOP_K = 8,
 };
@@ -99,7 +100,7 @@ static void take_project_out(struct work *w, const struct linear_case *c, uint32
     };
 }
 
-// As a layer has it: by the fusion, with what surrounds it, or plain.
+// is_fused: as project_in or project_out, like in a layer; else a plain linear.
 static void measure_linear(struct bench *bench, const struct linear_case *given, uint32_t rows,
                            bool is_fused) {
     struct linear_case c = *given;
@@ -193,7 +194,7 @@ static void measure_rows(struct bench *bench, uint32_t rows) {
     work_end(&silu);
 }
 
-// Sequences of one length, of which each has `queries` new tokens, the last ones.
+// Sequences of equal length. The last `queries` tokens of each are new.
 struct attention_case {
     uint32_t num_seqs, context, queries, num_heads, num_kv_heads;
 };
@@ -205,8 +206,8 @@ static void call_prepare(struct work *w, uint32_t number) {
     (void)number;
     b->ops->attention_prepare(b, &w->args.attention);
 }
-// A step begins once; one of 28 or 36 layers is longer than CALLS. Its first layer is the cache's
-// first, and all others are the second, over and over.
+// step_begin is called once for all CALLS. A real step has 28 or 36 layers, more than CALLS. The
+// first call uses layer 0 of the cache, all others layer 1.
 static void call_attention(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     const struct backend_fusion *fusion = b->fusion;
@@ -217,7 +218,7 @@ static void call_attention(struct work *w, uint32_t number) {
     b->ops->attention(b, &w->args.attention);
 }
 
-// Indices of the step, uploaded: positions and slots of its tokens, tables of its sequences.
+// Uploads the indices of the step: positions and slots of its tokens, tables of its sequences.
 static void take_indices(struct work *w, const struct attention_case *c, uint32_t stride) {
     uint32_t num_tokens = c->num_seqs * c->queries;
     size_t num_table = (size_t)c->num_seqs * stride;
@@ -227,7 +228,7 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
     int32_t *starts = table + num_table, *lengths = starts + c->num_seqs + 1;
     for (uint32_t s = 0; s < c->num_seqs; s++) {
         for (uint32_t i = 0; i < stride; i++) {
-            table[(size_t)s * stride + i] = (int32_t)(s + i * c->num_seqs); // far from each other
+            table[(size_t)s * stride + i] = (int32_t)(s + i * c->num_seqs); // scattered
         }
         for (uint32_t q = 0; q < c->queries; q++) {
             uint32_t position = c->context - c->queries + q;
@@ -259,7 +260,7 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
     };
 }
 
-// Random keys and values at all positions of both layers, by what writes the cache.
+// Writes random keys and values to all positions of both layers, by attention_prepare.
 static void fill_cache(struct work *w, const struct attention_case *c, uint32_t num_blocks) {
     struct backend *b = w->bench->backend;
     struct attention_args args = w->args.attention;
@@ -335,7 +336,7 @@ static void measure_attention(struct bench *bench, const struct attention_case *
     bool is_decode = c.queries == 1;
     snprintf(shape, sizeof shape, "%u x %u of %u, %u over %u", c.num_seqs, c.queries, c.context,
              c.num_heads, c.num_kv_heads);
-    // What a query sees: on average half of the new tokens, all of those before.
+    // A query sees all tokens before the new ones and, on average, half of the new ones.
     double seen = c.context - (c.queries - 1) / 2.0, heads = (double)c.num_seqs * c.num_heads;
     double kv = 4.0 * c.num_seqs * c.context * c.num_kv_heads * HEAD_DIM;
     work_measure(&w, call_attention, is_decode ? "decode attention" : "prefill attention", shape,
@@ -379,7 +380,7 @@ static void measure_experts(struct bench *bench, uint32_t num_tokens) {
     int32_t *ids = malloc(num_pairs * sizeof *ids);
     int num_used = 0;
     if (!ids) work_stop("out of memory");
-    for (size_t i = 0; i < num_pairs; i++) { // distinct in a token, any step is odd
+    for (size_t i = 0; i < num_pairs; i++) { // a token's experts are distinct, as the step is odd
         uint32_t token = (uint32_t)(i / TOP_K), step = 2 * (token * 2654435761u >> 26) + 1;
         ids[i] = (int32_t)((token * 40503u + i % TOP_K * step) % EXPERTS);
         num_used += !is_used[ids[i]];
@@ -484,6 +485,7 @@ static void measure_all(struct bench *bench) {
 int main(int argc, char **argv) {
     struct err err = {0};
     bool is_small = argc > 3 && strcmp(argv[3], "small") == 0;
+    if (argc > 4 || (argc > 3 && !is_small)) work_stop("want [DEVICE [CSV [small]]]");
     struct bench bench = {.num_noise = (size_t)151936 * 1024, .shrink = is_small ? 16 : 1};
     const struct backend_options options = {
         .device = argc > 1 ? argv[1] : "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16};

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 
 enum {
-    CALLS = 16, // recorded as one
-    TURNS = 9, // runs of them, of which the median counts
+    CALLS = 16, // recorded as one graph
+    TURNS = 9, // runs of the graph; the median counts
 };
 
 void work_stop(const char *why) {
@@ -36,7 +36,6 @@ void work_put(struct work *w, void *dev, const void *host, size_t bytes) {
     if (b->ops->synchronize(b, &err)) work_stop(err.message);
 }
 
-// Random numbers of the device's activation type, the same WORK_PIECE of them over and over.
 void *work_activations(struct work *w, size_t count) {
     struct bench *bench = w->bench;
     bool is_bf16 = bench->backend->activation_dtype == DTYPE_BF16;
@@ -83,7 +82,7 @@ static void calls(struct work *w, work_call call) {
     for (uint32_t i = 0; i < CALLS; i++) call(w, i);
 }
 
-// Seconds of a call.
+// Returns the seconds of one call.
 static double time_calls(struct work *w, work_call call) {
     struct backend *b = w->bench->backend;
     struct backend_graph *graph = NULL;
@@ -123,7 +122,7 @@ void work_measure(struct work *w, work_call call, const char *op, const char *sh
     }
 }
 
-// Normal enough: sums of two uniform numbers, from -0.04 to 0.04.
+// Sums of two uniform numbers, from -0.04 to 0.04: close enough to a normal distribution.
 void work_make_noise(struct bench *bench) {
     uint64_t state = 1;
     for (size_t i = 0; i < bench->num_noise; i++) {

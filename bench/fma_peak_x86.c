@@ -30,7 +30,7 @@ __attribute__((target("avx2,fma"))) static void run_avx2(void) {
     sink = _mm256_cvtss_f32(acc[0]);
 }
 
-// Multiplication and addition apart, four at a time: what plain x86-64 has.
+// Separate multiplications and additions, four at a time: all that plain x86-64 has.
 static void run_scalar(void) {
     __m128 acc[CHAINS];
     const __m128 a = _mm_set1_ps(0.999f), b = _mm_set1_ps(0.001f);
@@ -42,7 +42,7 @@ static void run_scalar(void) {
     sink = _mm_cvtss_f32(acc[0]);
 }
 
-// Products of bf16 tiles: four sums, so that each waits for itself only.
+// Products of bf16 tiles into four sums, so that a product waits only for the one four before it.
 __attribute__((target("amx-tile,amx-bf16"))) static void run_amx(void) {
     struct {
         unsigned char palette, start_row, reserved[14];
@@ -50,7 +50,8 @@ __attribute__((target("amx-tile,amx-bf16"))) static void run_amx(void) {
         unsigned char rows[16];
     } config = {.palette = 1};
     for (int i = 0; i < 8; i++) config.rows[i] = 16, config.row_bytes[i] = 64;
-    // Compilers believe that only the first bytes of it are read.
+    // Compilers assume that only the first bytes of `config` are read. This keeps all of them in
+    // memory.
     __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
     for (int i = 0; i < AMX_TURNS; i++) {

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Device cuda in one call of a few minutes: the tests that need a GPU, single ops, then every workload
-# that has a goal, with random weights in the shapes of bench/configs. Prints a table; RESULTS/gpu.csv
-# has it too, RESULTS/ops.csv all ops, RESULTS/*.json what each bench said. A missed goal is no failure,
-# a failed run is.
-#   bench/gpu.sh [--sanitize] [BUILD [RESULTS]]     folders, build/cuda and build/gpu
-# Each workload runs three times in one process, and the median counts: the first run also chooses
-# algorithms and records steps. To be started, checkpoints of 18 GB are made in TMPDIR, and removed.
+# Tests and measures device cuda in one call of a few minutes: the tests that need a GPU, single ops, and
+# every workload that has a goal (random weights in the shapes of bench/configs). Prints a table and
+# writes it to RESULTS/gpu.csv. RESULTS/ops.csv has all ops, RESULTS/*.json the output of each bench. A
+# missed goal is no failure; a failed run is.
+#   bench/gpu.sh [--sanitize] [BUILD [RESULTS]]     defaults: build/cuda build/gpu
+# Each workload runs three times in one process, and the median counts, because the first run also chooses
+# algorithms and records steps. To time starts, 18 GB of checkpoints are written to TMPDIR and removed.
 #   --sanitize    also runs the op tests under compute-sanitizer, which takes minutes more
 set -u
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
@@ -30,7 +30,7 @@ tests() {
     ctest --test-dir "$build" -L '^gpu$' --no-tests=error --output-on-failure >"$log" 2>&1 ||
         fail "the tests, see $log"
     grep -E 'tests passed|Passed|Skipped|Failed' "$log"
-    # A skipped test is none: this script is for machines that have the device.
+    # A skipped test is a failure: this script is for machines that have the device.
     ! grep -q Skipped "$log" || fail "tests were skipped"
     log=$results/python.log
     NANOVLLM_TEST_DEVICE=cuda NANOVLLM_LIBRARY=$build/libnanovllm.so \
@@ -39,9 +39,9 @@ tests() {
     tail -n 1 "$log"
 }
 
-# racecheck leaves out the kernels in which one lane hands shared memory over for its warp by an
-# mbarrier, after __syncwarp: it reports the other lanes' reads against what is copied there next, and
-# of some it ends with an internal error (doc/kernels-cuda.md).
+# racecheck skips the kernels in which one lane, after __syncwarp, releases shared memory for its whole
+# warp by an mbarrier. There it reports races between the other lanes' reads and the next copy to that
+# memory, and with some kernels it ends with an internal error (doc/log-cuda.md).
 sanitized() {
     local test tool log name
     local -a flags
@@ -60,8 +60,8 @@ sanitized() {
     done
 }
 
-# report MODEL NAME FIELD VALUE GOAL: a goal of seconds or microseconds is an upper bound, all others
-# are lower ones.
+# report MODEL NAME FIELD VALUE GOAL: a goal in seconds or microseconds is an upper bound, any other a
+# lower bound.
 report() {
     local model=$1 name=$2 field=$3 value=$4 goal=$5 met
     met=$(awk -v field="$field" -v value="$value" -v goal="$goal" 'BEGIN {
@@ -70,7 +70,7 @@ report() {
     printf '%-12s %-22s %-16s %14.2f %10s  %s\n' "$model" "$name" "$field" "$value" "$goal" "$met"
 }
 
-# measure MODEL NAME FIELD GOAL FLAGS...: one bench; FIELD of its JSON against the goal.
+# measure MODEL NAME FIELD GOAL FLAGS...: runs one bench and compares FIELD of its JSON with the goal.
 measure() {
     local model=$1 name=$2 field=$3 goal=$4 json value
     shift 4
@@ -85,7 +85,7 @@ measure() {
     report "$model" "$name" "$field" "$value" "$goal"
 }
 
-# The host's part of a step, what it schedules and hands out, from what a bench before said.
+# host_time MODEL NAME GOAL: the host's time for scheduling and output per step, from an earlier bench's JSON.
 host_time() {
     local model=$1 name=$2 goal=$3 value
     value=$(sed -n 's/.*"num_steps": \([0-9]*\).*/steps \1/p
@@ -96,7 +96,7 @@ host_time() {
     report "$model" "$name" host_step_us "$value" "$goal"
 }
 
-# Single ops, and the two that have a goal: OP SHAPE COLUMN FIELD GOAL.
+# Single ops. Those with a goal are listed as OP|SHAPE|COLUMN|FIELD|GOAL; COLUMN counts from the last, 0.
 ops() {
     local log=$results/ops.log op shape column field goal value
     "$build/bench_device_ops" cuda "$results/ops.csv" >"$log" 2>&1 ||
@@ -112,7 +112,8 @@ logits|lm_head 256 x [151936][1024]|0|tflop_s|650
 GOALS
 }
 
-# From exec to exit with one token, a real file in the page cache; the second of two starts.
+# start MODEL GOAL: the time from exec to exit for one token. The second of two starts counts, as the
+# checkpoint is in the page cache by then.
 start() {
     local model=$1 goal=$2 folder began
     folder=$(mktemp -d) || { fail "no folder for a checkpoint" && return; }

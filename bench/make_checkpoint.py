@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A checkpoint with random weights for a config.json of bench/configs, to time how it is loaded.
+"""Writes a checkpoint with random weights for a config.json of bench/configs, to time loading it.
 
     bench/make_checkpoint.py CONFIG_FOLDER OUT_FOLDER
 
-Dense Qwen3 in bfloat16: config.json, model.safetensors, and the bundled model's tokenizer. Weights are
-one random piece over and over, for 16 GB are to be there in seconds.
+Dense Qwen3 in bfloat16: config.json, model.safetensors, and the bundled model's tokenizer. The
+weights repeat one random piece, so that 16 GB are written in seconds.
 """
 import json
 import os
@@ -53,7 +53,7 @@ def main():
         end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # 16 random bits may be a NaN; these are of either sign, from 0.008 to 0.03.
+    # 16 random bits may be NaN. These are of either sign, with magnitudes from 0.008 to 0.03.
     piece = bytearray(os.urandom(PIECE_BYTES))
     piece[1::2] = bytes(0x3C | byte & 0x80 for byte in piece[1::2])
     os.makedirs(out, exist_ok=True)

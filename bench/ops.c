@@ -1,11 +1,11 @@
-/* Measures single ops of the CPU backend next to what the machine itself can do: the read bandwidth
- * of memory and the rate of fused multiply-adds, taken by the same threads in turns with the op, so
- * that a busy machine slows both alike. Turns are short and the best one counts.
+/* Measures single ops of the CPU backend, compared with what the machine can do: the read bandwidth
+ * of memory and the rate of fused multiply-adds. The same threads measure op and machine in turns,
+ * so that other load on the machine slows both alike. Turns are short and the best one counts.
  *
- *   bench_ops [ISA [THREADS [TURNS [WHAT]]]]      auto, all cores, 40, all with bf16 weights
+ *   bench_ops [ISA [THREADS [TURNS [WHAT]]]]     defaults: auto, all cores, 40, all ops
  *
- * WHAT is linear, experts, attention or rows; int8 or int4 is linears with such weights, whose peak is
- * that of bf16 all the same. */
+ * WHAT is linear, experts, attention or rows, with bf16 weights. int8 or int4 measures linears with
+ * such weights; their peak is still that of bf16. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 enum {
     READ_BYTES = 512 << 20, // beyond any cache
     READ_ITEM = 1 << 20,
-    READ_ITEMS_TURN = 32, // read in one turn: a few milliseconds, a busy machine leaves such gaps
+    READ_ITEMS_TURN = 32, // a few milliseconds: longer quiet gaps are rare on a busy machine
     FMA_ITEMS_THREAD = 4,
 };
 
@@ -28,8 +28,8 @@ struct bench {
     struct backend *backend;
     struct cpu_backend *cpu;
     const char *isa;
-    uint64_t *memory; // [READ_BYTES / 8] what the read measure reads
-    uint32_t read_next; // where the next turn goes on
+    uint64_t *memory; // [READ_BYTES / 8] to measure reading
+    uint32_t read_next; // where the next turn continues
     uint64_t sink;
     int turns;
     enum dtype kv_dtype; // of KV caches
@@ -43,7 +43,7 @@ static void *checked(void *memory) {
     exit(1);
 }
 
-// With one thread its own processor time, which other programs do not lengthen; else time passed.
+// Time. With one thread it is the thread's processor time, which other programs do not lengthen.
 static double bench_seconds(const struct bench *bench) {
     struct timespec time;
     if (thread_pool_num_threads(bench->cpu->pool) > 1) return clock_seconds();
@@ -51,7 +51,7 @@ static double bench_seconds(const struct bench *bench) {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-// Zeroed memory as an engine has it: on huge pages.
+// Zeroed memory from the backend, so on huge pages as in an engine.
 static void *bench_alloc(struct bench *bench, size_t bytes) {
     void *dev = NULL;
     return bench->backend->ops->alloc(bench->backend, bytes, &dev, NULL) == OK ? dev
@@ -67,7 +67,7 @@ static void touch_item(void *arg, uint32_t item, uint32_t thread) {
 static void read_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     struct bench *bench = arg;
-    // Four streams, each prefetched: the fastest way to read that was found here.
+    // Four prefetched streams: the fastest way to read that was found.
     enum { QUARTER = READ_ITEM / 4 / 8 };
     size_t at = (bench->read_next + item) % (READ_BYTES / READ_ITEM);
     const uint64_t *p = bench->memory + at * (READ_ITEM / 8);
@@ -89,7 +89,7 @@ static void fma_item(void *arg, uint32_t item, uint32_t thread) {
     fma_peak_run(bench->isa);
 }
 
-// One turn of the two measures; keeps the best.
+// Measures the machine's two rates once, and keeps the best so far.
 static void measure_machine(struct bench *bench) {
     double start = bench_seconds(bench);
     thread_pool_for(bench->cpu->pool, READ_ITEMS_TURN, read_item, bench);
@@ -103,7 +103,7 @@ static void measure_machine(struct bench *bench) {
     if (rate > bench->fma_rate) bench->fma_rate = rate;
 }
 
-// Best seconds of one call, over the turns, each of at least 2 ms.
+// Returns the best seconds of one call over all turns, each of at least 2 ms.
 static double time_op(struct bench *bench, void (*op)(struct bench *bench, void *arg), void *arg) {
     double best = 1e30;
     op(bench, arg);
@@ -132,7 +132,7 @@ static void report(const struct bench *bench, const char *what, double seconds, 
 }
 
 struct linear_bench {
-    struct linear_args args[24]; // as many copies as it takes to leave the last cache level
+    struct linear_args args[24]; // so many copies that they do not fit the last cache level
     uint32_t num_copies, next;
     struct linear_spec spec;
 };
@@ -152,7 +152,7 @@ static void pack_op(struct bench *bench, void *arg) {
     bench->backend->ops->linear_destroy(bench->backend, made);
 }
 
-// As the backend keeps them, without what it has for each output.
+// The bytes of the weights as the backend keeps them, without scales and sums of each output.
 static double weight_bytes(const struct bench *bench, uint32_t out, uint32_t in) {
     double bits[] = {[QUANTIZATION_NONE] = 16, [QUANTIZATION_INT8] = 8, [QUANTIZATION_INT4] = 4.25};
     return (double)out * in * bits[bench->backend->quantization] / 8;
@@ -185,7 +185,7 @@ static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_
     }
     for (uint32_t i = 0; i < linear.num_copies; i++) {
         struct linear *made = NULL;
-        memcpy(&made, &linear.args[i].linear, sizeof made); // drops the const: it is ours
+        memcpy(&made, &linear.args[i].linear, sizeof made); // without the const
         bench->backend->ops->linear_destroy(bench->backend, made);
     }
     free(source);
@@ -235,7 +235,7 @@ static struct experts *make_experts(struct bench *bench) {
     return experts;
 }
 
-// Routings that look random; returns how many experts a call reads, on average.
+// Fills routings that look random. Returns how many experts a call reads, on average.
 static double fill_routings(int32_t *ids, uint32_t num_tokens) {
     uint32_t random = 1;
     double num_read = 0;
@@ -284,7 +284,7 @@ static void bench_experts(struct bench *bench, struct experts *experts, uint32_t
     snprintf(what, sizeof what, "route %u tokens to %d of %d", num_tokens, EXPERT_TOP, EXPERTS);
     report(bench, what, time_op(bench, route_op, &run), (double)num_tokens * EXPERTS * 4, 0);
     void *x = NULL;
-    memcpy(&x, &run.args.x, sizeof x); // drops the const: it is ours
+    memcpy(&x, &run.args.x, sizeof x); // without the const
     cpu_memory_free(x), cpu_memory_free(run.args.out), cpu_memory_free(run.args.scratch);
     cpu_memory_free(weights);
     free(run.ids);
@@ -305,7 +305,7 @@ static void prepare_op(struct bench *bench, void *arg) {
     bench->backend->ops->attention_prepare(bench->backend, arg);
 }
 
-// num_seqs sequences of the Qwen3-0.6B head shape, `query` new tokens each, the last at context-1.
+// Sequences with Qwen3-0.6B's heads, `query` new tokens each, the last at position context - 1.
 static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t query,
                             uint32_t context) {
     enum {
@@ -370,7 +370,7 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
                                        .rope = rope,
                                        .eps = 1e-6f,
                                        .scale = 0.088f};
-    // Every position is written, or the cache would be the kernel's one page of zeros.
+    // Writes every position. Otherwise the whole cache would be the kernel's one page of zeros.
     for (int32_t back = 0; back < (int32_t)context; back += (int32_t)query) {
         for (uint32_t i = 0; i < tokens; i++) {
             int32_t position = (int32_t)(i % query) + back;
@@ -378,7 +378,8 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
         }
         bench->backend->ops->attention_prepare(bench->backend, &attention);
     }
-    // Positions that queries see: q k and p v are 2 operations per dimension and head each.
+    // Pairs of a query and a position that it sees: q k and p v are 2 operations per dimension
+    // each.
     double pairs = (double)num_seqs * query * (context - (query - 1) / 2.0);
     double kv_bytes =
         (double)num_seqs * context * KV_HEADS * HEAD_DIM * 2 * (double)dtype_size(bench->kv_dtype);
@@ -446,15 +447,36 @@ static bool is_wanted(const char *group, const char *name) {
     return !group || strcmp(group, name) == 0;
 }
 
+static void refuse(const char *argument, const char *want) {
+    fprintf(stderr, "bench_ops: \"%s\", want %s\n", argument, want);
+    exit(2);
+}
+
+static int number_of(const char *text, long least, const char *want) {
+    char *end = NULL;
+    long number = strtol(text, &end, 10);
+    if (!*text || *end || number < least || number > INT32_MAX) refuse(text, want);
+    return (int)number;
+}
+
+static void check_group(const char *group) {
+    static const char *const groups[] = {"linear", "experts", "attention", "rows", "int8", "int4"};
+    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+        if (strcmp(group, groups[i]) == 0) return;
+    }
+    refuse(group, "linear, experts, attention, rows, int8 or int4");
+}
+
 int main(int argc, char **argv) {
     struct backend_options options = {
         .device = "cpu",
         .cpu_isa = argc > 1 ? argv[1] : "auto",
-        .threads = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0,
+        .threads = argc > 2 ? number_of(argv[2], 0, "a number of threads, 0 for all cores") : 0,
         .weight_dtype = DTYPE_BF16,
     };
-    struct bench bench = {.turns = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 40};
+    struct bench bench = {.turns = argc > 3 ? number_of(argv[3], 1, "at least 1 turn") : 40};
     const char *group = argc > 4 ? argv[4] : NULL;
+    if (group) check_group(group);
     if (group && strcmp(group, "int8") == 0) options.quantization = QUANTIZATION_INT8;
     if (group && strcmp(group, "int4") == 0) options.quantization = QUANTIZATION_INT4;
     if (options.quantization != QUANTIZATION_NONE) group = "linear";

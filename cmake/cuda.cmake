@@ -11,6 +11,9 @@ set(NANOVLLM_CUDA_ARCHITECTURES_DEFAULT "80;89;90a;100")
 set(NANOVLLM_CUDA_ARCHITECTURES "${NANOVLLM_CUDA_ARCHITECTURES_DEFAULT}" CACHE STRING
   "Compute capabilities to build kernels for; the last one also as PTX, which GPUs to come run")
 
+option(NANOVLLM_CUDA_CHECKS
+  "Kernels check how they wait and hand over, and say who waited for whom: for tests, slower" OFF)
+
 # A machine with a toolkit but without a GPU should not spend minutes on kernels that it cannot run;
 # sanitizers know nothing of device code.
 function(decide_on_cuda out)

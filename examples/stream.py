@@ -1,4 +1,4 @@
-"""Prints answers while they are generated, two at a time.   usage: stream.py [MODEL_FOLDER]"""
+"""Two answers at once, each printed as it comes.   usage: stream.py [MODEL_FOLDER]"""
 
 import asyncio
 import sys
@@ -6,18 +6,27 @@ import sys
 from nanovllm import AsyncLLM, SamplingParams
 
 
-async def ask(llm, question):
+async def ask(llm, question, pieces):
     messages = [{"role": "user", "content": question}]
-    async for chunk in llm.chat(messages, SamplingParams(temperature=0, max_tokens=256)):
-        print(chunk["text"], end="", flush=True)
-        if chunk["finish_reason"]:
-            print(f" [{question} {chunk['finish_reason']}]")
+    try:
+        async for chunk in llm.chat(messages, SamplingParams(temperature=0, max_tokens=256)):
+            pieces.put_nowait(chunk["text"])
+    finally:
+        pieces.put_nowait(None)
 
 
 async def main():
     model = sys.argv[1] if len(sys.argv) > 1 else "models/tiny-qwen3"
+    questions = {"What is 37 + 58?": asyncio.Queue(), "introduce yourself": asyncio.Queue()}
     async with AsyncLLM(model) as llm:
-        await asyncio.gather(ask(llm, "What is 37 + 58?"), ask(llm, "introduce yourself"))
+        tasks = [asyncio.create_task(ask(llm, *question)) for question in questions.items()]
+        # The engine generates both together; the second's pieces wait until the first is printed.
+        for question, pieces in questions.items():
+            print(f"> {question}")
+            while (text := await pieces.get()) is not None:
+                print(text, end="", flush=True)
+            print()
+        await asyncio.gather(*tasks)
 
 
 if __name__ == "__main__":

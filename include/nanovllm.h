@@ -103,25 +103,42 @@ struct nvllm_sampling_params {
     float presence_penalty; // [-2, 2]; default 0
     float frequency_penalty; // [-2, 2]; default 0
     int32_t max_tokens; // >= 1 generated tokens; default 256
+    int32_t min_tokens; // the first so many neither end the output nor are looked at for stop
+        // strings; at most max_tokens; default 0
+    int32_t skip_special_tokens; // 1: the text has no special tokens; default 1
+    // 1: the text has what ended it, the stop string or the EOS or stop token; default 0
+    int32_t include_stop_str_in_output;
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
+    int32_t n; // outputs, 1..1024, each drawn for itself; the prompt is computed once; default 1
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
-    int64_t seed; // -1 = from the engine's seed and the request's number; else >= 0
+    int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
+        // ones go by arrival; default 0
+    // -1 = from the engine's seed and the request's number; else >= 0. Output i draws with seed + i.
+    int64_t seed;
     const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
     size_t num_stop_token_ids; // at most 1024
-    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes, not part of
-        // the output; borrowed
+    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes; borrowed
     size_t num_stop; // at most 16
     const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
     size_t num_logit_bias; // at most 1024
-    void *owned; // memory behind the three lists when nvllm_sampling_params_set made them. It moves
+    // [num_allowed_token_ids] of which alone the output is made, EOS too; none: all. Borrowed
+    const int32_t *allowed_token_ids;
+    size_t num_allowed_token_ids; // at most 262144
+    // [num_bad_words] NUL-terminated strings of 1 to 256 bytes that are not generated; borrowed. As in
+    // vLLM a word is banned as the tokens that it has at the start of a text and, where that is as many
+    // tokens and another first one, behind a space: of several tokens the last one, where the
+    // output ends with the others.
+    const char *const *bad_words;
+    size_t num_bad_words; // at most 1024
+    void *owned; // memory behind the lists when nvllm_sampling_params_set made them. It moves
         // with the struct; a copy with owned = NULL borrows the lists and may set its own
 };
 
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, -1, -1,     \
-            NULL, 0, NULL, 0, NULL, 0, NULL                                                        \
+            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0, 1, \
+            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                           \
     }
 
 // ---- engine options ----
@@ -140,7 +157,8 @@ struct nvllm_engine_options {
         max_num_seqs; // active sequences at most, and at most max_num_batched_tokens; default 256
     int32_t max_num_batched_tokens; // tokens of one step at most; default 2048
     // Bounds on the requests that wait for their first step; 0 (default) = none. A request that would
-    // exceed one is refused with NVLLM_ERR_CAPACITY, unless no other waits.
+    // exceed one is refused with NVLLM_ERR_CAPACITY, unless no other waits. One with n outputs counts as
+    // n requests.
     int32_t max_num_waiting; // requests
     int64_t max_waiting_tokens; // tokens of their prompts
     int32_t max_model_len; // prompt + generated at most; 0 (default) = 4096 or the model's maximum
@@ -164,6 +182,9 @@ struct nvllm_engine_options {
         // "int8", "int4"
     const char *kv_cache_dtype; // how keys and values are kept: "auto" (default; bfloat16),
         // "bfloat16", "float32" (on a CPU)
+    int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
+    const char *worker_program; // what the other processes run: the program nanovllm of this very
+        // version, a path or a name in PATH; default "nanovllm"
     // Ends nvllm_engine_create, which asks before it loads each matrix; NULL: none. Not a parameter
     // of the table.
     const struct nvllm_interrupt *interrupt;
@@ -173,7 +194,7 @@ struct nvllm_engine_options {
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            NULL                                                                                   \
+            1, "nanovllm", NULL                                                                    \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----
@@ -333,10 +354,13 @@ struct nvllm_times {
     double first_token, last_token; // the results of their steps were there
 };
 
-// What happened to a request: one generated token, its end, or both. Everything is borrowed and
-// valid during the callback only.
+// What happened to one of a request's n outputs: one generated token, its end, or both. Everything is
+// borrowed and valid during the callback only.
 struct nvllm_event {
     uint64_t request_id;
+    uint32_t index; // of the output, below n
+    // Outputs of the request whose end is still to come after this event; 0: this is its last event.
+    uint32_t num_outputs_left;
     // The token generated now; -1: none (an abort, or text held back until the end).
     int32_t token_id;
     const char *text; // [text_len] new text, whole characters; NUL-terminated, may be empty
@@ -350,9 +374,10 @@ struct nvllm_event {
     const char *stop_string; // which stop string ended it; NULL: none
     const int32_t *prompt_token_ids; // [num_prompt_tokens]
     uint32_t num_prompt_tokens;
-    // Prompt tokens found in the prefix cache when it was first scheduled.
+    // Prompt tokens found in the prefix cache when the request was first scheduled; for all outputs
+    // the same, for they share one prompt.
     uint32_t num_cached_tokens;
-    uint32_t num_generated_tokens;
+    uint32_t num_generated_tokens; // of this output
     const int32_t *token_ids; // [num_generated_tokens] all of them so far
     struct nvllm_times times;
 };
@@ -377,11 +402,12 @@ struct nvllm_request {
     const char *cache_salt;
     nvllm_event_fn on_event; // NULL: none
     void *user_data;
-    // 1: on_event is called once, at the end, with an empty text and no logprobs: for programs that
+    // 1: on_event is called once for each output, at its end, with an empty text and no logprobs: for programs that
     // want token_ids alone, and callbacks that cost more than a token.
     int32_t finish_event_only;
-    // 1: special tokens are part of the text, and so is the EOS or stop token that ends it.
-    int32_t keep_special_tokens;
+    // 1: the text has the EOS or stop token that ends it also without include_stop_str_in_output, so
+    // that without stop strings and skip_special_tokens it is the text of all token_ids.
+    int32_t keep_stop_token;
     // Ends nvllm_engine_add_request while it makes the prompt and its token ids; NULL: none.
     const struct nvllm_interrupt *interrupt;
 };
@@ -404,7 +430,8 @@ NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 // ---- engine: any thread ----
 
 // Copies everything in `request`, makes its prompt's token ids and allocates all that it will need,
-// on the caller's thread. The next step takes it in; requests run in the order of their ids. A request
+// on the caller's thread. The next step takes it in; requests run in the order of their priority, then
+// of their ids. A request
 // that can never run (empty, too long for max_model_len or for the whole KV cache, a bad parameter or
 // token id) is refused with a sentence. NVLLM_ERR_CAPACITY: too many requests wait (max_num_waiting,
 // max_waiting_tokens), or the engine is draining. NVLLM_ERR_DEVICE: the engine has failed.
@@ -412,11 +439,13 @@ NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine
                                                      const struct nvllm_request *request,
                                                      uint64_t *request_id,
                                                      struct nvllm_error *error);
-// 1: the request was unfinished and is aborted: its last event will be NVLLM_FINISH_ABORT. The
+// 1: the request was unfinished and is aborted: its last event will be NVLLM_FINISH_ABORT, and so will
+// that of every output that has not ended. The
 // engine's thread delivers it in its next step or wait, and before it at most the one event that is
 // under way. 0: the last event has been delivered or is being delivered, or the id is unknown.
 NVLLM_API int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id);
-// How many requests are unfinished: those whose last event's callback has not returned.
+// How many requests are unfinished, whatever their n: those whose last event's callback has not
+// returned.
 NVLLM_API int nvllm_engine_has_unfinished(struct nvllm_engine *engine);
 // 1 until the request's last event is delivered; 0 in and after that event, and for an unknown id.
 NVLLM_API int nvllm_engine_is_unfinished(struct nvllm_engine *engine, uint64_t request_id);
@@ -446,6 +475,8 @@ NVLLM_API enum nvllm_status nvllm_engine_wait(struct nvllm_engine *engine, doubl
                                               struct nvllm_error *error);
 
 struct nvllm_result {
+    uint32_t index; // of the output
+    struct nvllm_result *next; // the request's output with the next index; NULL: none
     enum nvllm_finish_reason finish_reason;
     int32_t stop_token_id; // -1: none
     char *stop_string; // NULL: none
@@ -453,10 +484,10 @@ struct nvllm_result {
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
     size_t num_tokens;
-    char *text; // [text_len] NUL-terminated, the texts of all events; stop strings left out, and
-        // special tokens unless the request keeps them. nvllm_tokenizer_decode differs where byte
-        // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
-        // the characters before the fault
+    char *
+        text; // [text_len] NUL-terminated, the texts of all events. nvllm_tokenizer_decode differs where byte
+    // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
+    // the characters before the fault
     size_t text_len;
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
@@ -466,7 +497,7 @@ struct nvllm_result {
 };
 
 // Runs a list to its end, others of the engine along with it. *results [num_requests], in input
-// order, is the caller's (nvllm_results_free). on_event and user_data of the requests work as
+// order and each the first of its request's n outputs, is the caller's (nvllm_results_free). on_event and user_data of the requests work as
 // usual. A refused request has FINISH_ERROR and does not stop the others. One for which there is no
 // room to wait is added when there is. NVLLM_ERR_INVALID: as step's. `interrupt` (may be NULL)
 // is asked between steps and in place of the requests' own: once it is wanted, what is unfinished
@@ -480,7 +511,7 @@ NVLLM_API enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
 NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_results);
 
 // Counters since the engine was created, by its last step or wait; num_requests_added and num_waiting
-// are those of now. They belong together: requests that were added and have not finished are running
+// are those of now. A request with n outputs counts as n requests. They belong together: requests that were added and have not finished are running
 // or waiting. Any thread may ask. A struct of another size than the library's is not written.
 struct nvllm_stats {
     size_t struct_size;
@@ -523,7 +554,8 @@ NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stat
 // values of position p went to slot block_table[p / block_size] * block_size + p % block_size.
 struct nvllm_step_item {
     uint64_t request_id;
-    uint64_t sequence_id; // of one sequence alone; a request has one today, of the same id
+    uint32_t index; // of the request's output, below n
+    uint64_t sequence_id; // of this output alone: the number of its arrival, from 1
     int32_t is_prefill; // 1: tokens of the prompt, or those that are computed again; 0: the newest
     int32_t is_admitted; // 1: it waited before this step, new or preempted
     uint32_t num_prompt_tokens;
@@ -574,7 +606,7 @@ struct nvllm_step_trace {
     const struct nvllm_step_item *items; // [num_items] in the order of the batch
     uint32_t num_items;
     uint32_t num_prefill_tokens, num_decode_tokens; // sums over the items
-    const uint64_t *preempted; // [num_preempted] sequences that lost their blocks and wait again
+    const uint64_t *preempted; // [num_preempted] ids of sequences that lost their blocks
     uint32_t num_preempted;
     // The rest is the engine at the time of the call. While steps overlap, the next one is scheduled
     // by then, and its blocks are taken.

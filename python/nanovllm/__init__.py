@@ -27,6 +27,7 @@ from .errors import (
     UnsupportedError,
 )
 from .llm import LLM
+from .outputs import CompletionOutput, RequestOutput
 from .sampling_params import SamplingParams
 from .tokenizer import Tokenizer
 
@@ -34,6 +35,7 @@ __all__ = [
     "LLM",
     "AsyncLLM",
     "CapacityError",
+    "CompletionOutput",
     "Config",
     "DeviceError",
     "ExitedError",
@@ -45,6 +47,7 @@ __all__ = [
     "OutOfMemoryError",
     "Prompt",
     "ReadError",
+    "RequestOutput",
     "SamplingParams",
     "Stream",
     "Tokenizer",

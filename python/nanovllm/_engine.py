@@ -43,25 +43,49 @@ Logprobs = list[tuple[int, float]]
 _LOST = "output of the request was lost: an exception was raised at the entry of a callback"
 
 
+class Completion:
+    """One of a request's n outputs. `finish_reason` is None until its end."""
+
+    __slots__ = (
+        "finish_reason",
+        "index",
+        "logprobs",
+        "num_tokens",
+        "pieces",
+        "stop_reason",
+        "text",
+        "times",
+        "token_ids",
+    )
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.num_tokens = 0  # that came by events
+        self.pieces: list[bytes] | None = None  # text so far, of a request with stop strings
+        self.logprobs: list[Logprobs] | None = None  # [num_tokens]
+        self.text = ""
+        self.token_ids: list[int] = []
+        self.times: dict[str, float] = {}  # of nvllm_times
+        self.stop_reason: int | str | None = None  # the token id or string that ended it
+        self.finish_reason: str | None = None
+
+
 class Request:
     """A request from its addition to its end. `finish_reason` is None until then."""
 
     __slots__ = (
         "cached",
+        "completions",
+        "decode_flags",
         "error",
         "finish_reason",
         "id",
         "is_aborted",
         "is_queued",
+        "keeps_stop_token",
         "key",
-        "logprobs",
-        "num_tokens",
         "on_end",
         "on_token",
-        "pieces",
-        "text",
-        "times",
-        "token_ids",
         "wants_events",
         "wants_text",
     )
@@ -72,26 +96,23 @@ class Request:
         wants_text: bool = False,
         is_queued: bool = False,
         on_end: Callable[[Request], None] | None = None,
-        on_token: Callable[[int, str, Optional[Logprobs]], None] | None = None,
+        on_token: Callable[[Completion, int, str, Optional[Logprobs]], None] | None = None,
     ) -> None:
         self.id = 0  # until it is added
         self.key = 0  # what its events are known by, which may come before the id
+        self.completions: list[Completion] = []  # [n], when it is added
         self.wants_text = wants_text
+        self.decode_flags = 0  # of the text
+        self.keeps_stop_token = True  # its text is part of the text
         self.is_queued = is_queued  # it goes to Engine.queue
         self.is_aborted = False  # by us
-        self.wants_events = False  # of every token; else of its end alone
-        self.num_tokens = 0  # that came by events
+        self.wants_events = False  # of every token; else of each completion's end alone
         self.on_end = on_end  # may be called again if it was cut short
-        # For each event, when the fields below are up to date: the token's id or -1, new text, its
+        # For each event, when the completion is up to date: the token's id or -1, new text, its
         # log-probabilities.
         self.on_token = on_token
-        self.pieces: list[bytes] | None = None  # text so far, of a request with stop strings
-        self.logprobs: list[Logprobs] | None = None  # [num_tokens]
-        self.text = ""
-        self.token_ids: list[int] = []
         self.cached = 0  # prompt tokens that the prefix cache had
-        self.times: dict[str, float] = {}  # of nvllm_times
-        self.finish_reason: str | None = None
+        self.finish_reason: str | None = None  # "abort" if any completion was; else the first's
         self.error: BaseException | None = None
 
 
@@ -110,17 +131,23 @@ class _Sink:
         request = self.requests.get(key)
         if request is None:
             return
+        is_last = not event.num_outputs_left
         try:
             request.id = event.request_id
-            piece, row = self._take_token(request, event)
+            completion = request.completions[event.index]
+            piece, row = self._take_token(request, completion, event)
             if event.finish_reason:
-                self._take_end(request, event)
-                request.finish_reason = _structs.FINISH_NAMES.get(event.finish_reason, "error")
+                self._take_end(request, completion, event)
+                reason = _structs.FINISH_NAMES.get(event.finish_reason, "error")
+                completion.finish_reason = reason
+            if is_last:
+                self._take_last(request)
             if request.on_token is not None:
-                request.on_token(event.token_id, piece.decode("utf-8", "replace"), row)
+                text = piece.decode("utf-8", "replace")
+                request.on_token(completion, event.token_id, text, row)
         except BaseException as error:
             request.error = request.error or error
-        if event.finish_reason:
+        if is_last:
             self.end(request, "error")
 
     def end(self, request: Request, reason: str) -> None:
@@ -130,44 +157,58 @@ class _Sink:
             request.on_end(request)
         self.requests.pop(request.key, None)  # last: all of the above is done
 
-    def _take_token(self, request: Request, event: Any) -> tuple[bytes, Logprobs | None]:
-        request.num_tokens += event.token_id >= 0
-        if request.wants_events and request.num_tokens != event.num_generated_tokens:
+    def _take_token(
+        self, request: Request, completion: Completion, event: Any
+    ) -> tuple[bytes, Logprobs | None]:
+        completion.num_tokens += event.token_id >= 0
+        if request.wants_events and completion.num_tokens != event.num_generated_tokens:
             raise NanovllmError(_LOST)
         piece = ctypes.string_at(event.text, event.text_len) if event.text_len else b""
         row: Logprobs | None = None
         if event.chosen and event.token_id >= 0:
             top = event.top[: event.num_top]
             row = [(x.token_id, x.logprob) for x in (event.chosen.contents, *top)]
-        if request.pieces is not None:
-            request.pieces.append(piece)
-        if request.logprobs is not None and row is not None:
-            request.logprobs.append(row)
+        if completion.pieces is not None:
+            completion.pieces.append(piece)
+        if completion.logprobs is not None and row is not None:
+            completion.logprobs.append(row)
         return piece, row
 
-    def _take_end(self, request: Request, event: Any) -> None:
+    def _take_end(self, request: Request, completion: Completion, event: Any) -> None:
         request.cached = event.num_cached_tokens
-        request.times = {field[0]: getattr(event.times, field[0]) for field in event.times._fields_}
+        times = event.times
+        completion.times = {field[0]: getattr(times, field[0]) for field in times._fields_}
         count = event.num_generated_tokens
-        request.token_ids = event.token_ids[:count]
+        completion.token_ids = event.token_ids[:count]
+        if event.stop_string:
+            completion.stop_reason = event.stop_string.decode("utf-8", "replace")
+        elif event.stop_token_id >= 0:
+            completion.stop_reason = event.stop_token_id
         if event.error:
             request.error = NanovllmError(event.error.decode("utf-8", "replace"))
         if not request.wants_text:
             return
-        if request.pieces is not None and event.stop_string:
-            request.text = b"".join(request.pieces).decode("utf-8", "replace")
+        if completion.pieces is not None and event.stop_string:
+            completion.text = b"".join(completion.pieces).decode("utf-8", "replace")
         elif self.tokenizer:
-            request.text = self._decode(event.token_ids, count)
-        request.pieces = None
+            count -= event.stop_token_id >= 0 and not request.keeps_stop_token
+            completion.text = self._decode(event.token_ids, count, request.decode_flags)
+        completion.pieces = None
 
-    def _decode(self, ids: Any, count: int) -> str:
-        """All of the output's text, as tokenizer.decode(token_ids) has it."""
+    def _take_last(self, request: Request) -> None:
+        reasons = [completion.finish_reason for completion in request.completions]
+        if None in reasons:
+            raise NanovllmError(_LOST)
+        request.finish_reason = "abort" if "abort" in reasons else reasons[0]
+
+    def _decode(self, ids: Any, count: int, flags: int) -> str:
+        """The text of these ids, as tokenizer.decode has it."""
         text, size, error = ctypes.c_void_p(), ctypes.c_size_t(), _structs.Error()
         status = self.lib.nvllm_tokenizer_decode(
             self.tokenizer,
             ids,
             count,
-            _structs.DECODE_SKIP_UNKNOWN,
+            flags,
             ctypes.byref(text),
             ctypes.byref(size),
             ctypes.byref(error),
@@ -343,13 +384,16 @@ class Engine:
         prompt.fill(struct)
         struct.sampling = ctypes.pointer(sampling.struct)
         struct.on_event = self.handle.callback
-        struct.keep_special_tokens = 1
+        self._choose_text(struct, sampling.struct, request)
         struct.interrupt = ctypes.pointer(QUESTION)
-        if request.wants_text and sampling.struct.num_stop:
-            request.pieces = []
-        if sampling.struct.logprobs >= 0:
-            request.logprobs = []
-        each = (request.on_token, request.pieces, request.logprobs)
+        request.completions = [Completion(index) for index in range(sampling.struct.n)]
+        for completion in request.completions:
+            if request.wants_text and sampling.struct.num_stop:
+                completion.pieces = []
+            if sampling.struct.logprobs >= 0:
+                completion.logprobs = []
+        first = request.completions[0]
+        each = (request.on_token, first.pieces, first.logprobs)
         request.wants_events = each != (None, None, None)
         struct.finish_event_only = int(not request.wants_events)
         request.key = struct.user_data = next(self._keys)
@@ -366,6 +410,21 @@ class Engine:
             self.handle.pointer, request.id
         ):
             self.wake()  # its end came before its id: whoever waits looks whether it was lost
+
+    def _choose_text(
+        self,
+        struct: _structs.RequestStruct,
+        sampling: _structs.SamplingStruct,
+        request: Request,
+    ) -> None:
+        """The text with special tokens is that of all token_ids, as nano-vllm's."""
+        struct.keep_stop_token = int(not sampling.skip_special_tokens)
+        request.keeps_stop_token = bool(
+            struct.keep_stop_token or sampling.include_stop_str_in_output
+        )
+        request.decode_flags = _structs.DECODE_SKIP_UNKNOWN
+        if sampling.skip_special_tokens:
+            request.decode_flags |= _structs.DECODE_SKIP_SPECIAL
 
     def _submit(self, struct: _structs.RequestStruct, request: Request) -> None:
         request_id, error = ctypes.c_uint64(), _structs.Error()

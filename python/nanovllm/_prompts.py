@@ -28,6 +28,9 @@ class NativePrompt(NamedTuple):
     chat: bytes | None = None  # JSON
     salt: bytes | None = None
 
+    def is_chat(self) -> bool:
+        return self.chat is not None
+
     def fill(self, request: _structs.RequestStruct) -> None:
         """Borrows: the prompt is to outlive the call that adds the request."""
         request.prompt = self.text

@@ -57,8 +57,13 @@ class SamplingStruct(Structure):
         ("presence_penalty", c_float),
         ("frequency_penalty", c_float),
         ("max_tokens", c_int32),
+        ("min_tokens", c_int32),
+        ("skip_special_tokens", c_int32),
+        ("include_stop_str_in_output", c_int32),
         ("ignore_eos", c_int32),
+        ("n", c_int32),
         ("logprobs", c_int32),
+        ("priority", c_int32),
         ("seed", c_int64),
         ("stop_token_ids", POINTER(c_int32)),
         ("num_stop_token_ids", c_size_t),
@@ -66,6 +71,10 @@ class SamplingStruct(Structure):
         ("num_stop", c_size_t),
         ("logit_bias", POINTER(LogitBias)),
         ("num_logit_bias", c_size_t),
+        ("allowed_token_ids", POINTER(c_int32)),
+        ("num_allowed_token_ids", c_size_t),
+        ("bad_words", POINTER(c_char_p)),
+        ("num_bad_words", c_size_t),
         ("owned", c_void_p),
     ]
 
@@ -105,6 +114,8 @@ class OptionsStruct(Structure):
         ("cache_dir", c_char_p),
         ("quantization", c_char_p),
         ("kv_cache_dtype", c_char_p),
+        ("tensor_parallel_size", c_int32),
+        ("worker_program", c_char_p),
         ("interrupt", POINTER(Interrupt)),
     ]
 
@@ -137,6 +148,8 @@ class Times(Structure):
 class Event(Structure):
     _fields_ = [
         ("request_id", c_uint64),
+        ("index", c_uint32),
+        ("num_outputs_left", c_uint32),
         ("token_id", c_int32),
         ("text", POINTER(c_char)),
         ("text_len", c_size_t),
@@ -173,7 +186,7 @@ class RequestStruct(Structure):
         ("on_event", EventFn),
         ("user_data", c_void_p),
         ("finish_event_only", c_int32),
-        ("keep_special_tokens", c_int32),
+        ("keep_stop_token", c_int32),
         ("interrupt", POINTER(Interrupt)),
     ]
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _values
-from ._engine import Engine, Logprobs, Request, exclusive, using
+from ._engine import Completion, Engine, Logprobs, Request, exclusive, using
 from ._handle import Unique
 from ._prompts import Messages, NativePrompt, Prompt, native, native_chat
 from .config import Config, make_config
@@ -42,13 +42,13 @@ class Stream:
     """
 
     def __init__(self, engine: Engine, n: int) -> None:
-        self.request_ids: list[int] = []
-        """[n] for AsyncLLM.abort."""
+        self.request_id = 0
+        """For AsyncLLM.abort."""
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
-        self._requests: list[Request] = []  # [n], also those that are not added yet
-        self._num_unread = n  # requests whose last chunk is still to be read
+        self._request: Request | None = None  # also before it is added
+        self._num_unread = n  # outputs whose last chunk is still to be read
         self._is_gone = False  # nobody reads
 
     def __aiter__(self) -> Stream:
@@ -73,12 +73,11 @@ class Stream:
     def _leave(self) -> None:
         """Any thread."""
         self._is_gone = True
-        rest = [request for request in self._requests if request.finish_reason is None]
+        request = self._request
         with contextlib.suppress(NanovllmError):  # exited, or this is a fork
-            if rest:
+            if request is not None and request.finish_reason is None:
                 with using(self._engine):
-                    for request in rest:
-                        self._engine.abort(request)
+                    self._engine.abort(request)
 
 
 _Item = tuple[Stream, Union[Chunk, BaseException]]
@@ -131,41 +130,38 @@ class _Worker:
     # ---- the submitter's thread ----
 
     def _submit(self, stream: Stream, prompt: NativePrompt, params: SamplingParams) -> None:
-        sampling = params.native()
+        sampling = params.native(prompt.is_chat())
         try:
-            for index in range(params.n):
-                seed = params.seed_of(index)
-                if seed is not None:
-                    sampling.struct.seed = seed
-                request = self._request(stream, index, params.n)
-                stream._requests.append(request)
-                with using(self._engine):
-                    self._engine.add(prompt, sampling, request)
-                stream.request_ids.append(request.id)
+            request = stream._request = self._request(stream, params.n)
+            with using(self._engine):
+                self._engine.add(prompt, sampling, request)
+            stream.request_id = request.id
         finally:
             sampling.close()
         if stream._is_gone:  # meanwhile: whoever left could not abort what had no id
             stream._leave()
 
-    def _request(self, stream: Stream, index: int, n: int) -> Request:
-        def on_token(token: int, text: str, logprobs: Optional[Logprobs]) -> None:
-            if request.finish_reason == "error":  # on_end has it
+    def _request(self, stream: Stream, n: int) -> Request:
+        def on_token(
+            completion: Completion, token: int, text: str, logprobs: Optional[Logprobs]
+        ) -> None:
+            if completion.finish_reason == "error":  # on_end has it
                 return
-            if request.finish_reason == "abort" and self._is_stopping.is_set():
+            if completion.finish_reason == "abort" and self._is_stopping.is_set():
                 self._put(stream, ExitedError("the LLM has exited"))
                 return
             chunk: Chunk = {
                 "text": text,
                 "token_ids": [token] if token >= 0 else [],
-                "finish_reason": request.finish_reason,
+                "finish_reason": completion.finish_reason,
                 "num_cached_tokens": request.cached,
             }
-            if request.finish_reason is not None:
-                chunk["times"] = request.times
+            if completion.finish_reason is not None:
+                chunk["times"] = completion.times
             if logprobs is not None:
                 chunk["logprobs"] = [logprobs]
             if n > 1:
-                chunk["index"] = index
+                chunk["index"] = completion.index
             self._put(stream, chunk)
 
         def on_end(_request: Request) -> None:
@@ -260,7 +256,7 @@ class AsyncLLM(Unique):
             "num_cached_tokens": int, prompt tokens that the prefix cache had; 0 but in the last
             "times": in the last, as LLM.generate's
             "logprobs": where asked for, one list per token of token_ids, as LLM.generate's
-            "index": with n > 1, which of the completions goes on. Each has a last chunk
+            "index": with n > 1, which of the outputs goes on. Each has a last chunk
 
         Leaving the loop early, or cancelling the task, aborts the request. Errors are LLM's, and
         CapacityError: too many requests wait.
@@ -278,7 +274,7 @@ class AsyncLLM(Unique):
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        """Answers one chat, as LLM.chat does, in the chunks of generate."""
+        """Answers one chat, as LLM.chat does, without special tokens, in the chunks of generate."""
         prompt = native_chat(
             messages,
             add_generation_prompt=add_generation_prompt,
@@ -302,14 +298,15 @@ class AsyncLLM(Unique):
     async def add_request(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Stream:
-        """Adds one prompt and returns its stream, whose `request_ids` are for abort.
+        """Adds one prompt and returns its stream, whose `request_id` is for abort.
 
         What generate raises of a request that is refused, this raises before there is a stream.
         """
         return await self._worker.add(native(prompt), copy(check_params(sampling_params)))
 
     def abort(self, request_id: int) -> bool:
-        """Ends a request. True: it was unfinished, and its last chunk has the reason "abort"."""
+        """Ends a request. True: it was unfinished, and each output that had not ended has a last chunk
+        with the reason "abort"."""
         if not isinstance(request_id, int):
             raise _values.wrong("request_id", request_id, "an integer")
         with using(self._worker._engine):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _library, _structs, _values
-from .errors import InvalidArgumentError, UnsupportedError
+from ._program import find_program
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     PathOrStr = str | os.PathLike[str]
@@ -44,6 +45,7 @@ class ConfigArgs(TypedDict, total=False):
     max_waiting_tokens: int
     cache_dir: PathOrStr | None
     kv_cache_dtype: str
+    worker_program: PathOrStr | None
     trace: PathOrStr | None
 
 
@@ -62,7 +64,7 @@ class Config:
     gpu_memory_utilization: float = 0.9
     """Share of a GPU's memory for everything; the KV cache fills it."""
     tensor_parallel_size: int = 1
-    """GPUs to split the model over. Only 1 runs yet."""
+    """Processes that share each layer of the model, on a CPU."""
     enforce_eager: bool = False
     """True: no CUDA graphs."""
     kvcache_block_size: int = 256
@@ -106,13 +108,16 @@ class Config:
     the command does; "": none."""
     kv_cache_dtype: str = "auto"
     """How keys and values are kept: "auto" (bfloat16), "bfloat16", "float32" (CPU only)."""
+    worker_program: PathOrStr | None = None
+    """What the other processes of tensor_parallel_size run: the program `nanovllm` of this version.
+    None: the package's own."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None: none."""
 
 
 # Names of ours that the library calls otherwise, and those that it has no option for.
 _LIBRARY_NAMES = {"kvcache_block_size": "block_size"}
-_OWN = ("tensor_parallel_size", "trace")
+_OWN = ("trace",)
 
 
 def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
@@ -123,19 +128,6 @@ def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
             hint = _values.nearest(name, names)
             raise TypeError(f'LLM has no option "{name}"{hint}')
     return Config(model, **options)
-
-
-def _check_own(config: Config) -> None:
-    size = config.tensor_parallel_size
-    if isinstance(size, bool) or not hasattr(size, "__index__") or size.__index__() < 1:
-        raise InvalidArgumentError(
-            f"tensor_parallel_size is {_values.excerpt(size)}, want an integer from 1"
-        )
-    if size.__index__() > 1:
-        raise UnsupportedError(
-            f"tensor_parallel_size is {_values.excerpt(size)}, but this version runs a model on "
-            "one device: only 1 is supported"
-        )
 
 
 def _user_cache() -> bytes | None:
@@ -150,7 +142,6 @@ class NativeOptions:
     """struct nvllm_engine_options, and the bytes that it borrows. `trace` is a path or None."""
 
     def __init__(self, config: Config) -> None:
-        _check_own(config)
         self.trace = None if config.trace is None else _values.c_string("trace", config.trace)
         self._lib = _library.library()
         self._strings = set()
@@ -171,7 +162,11 @@ class NativeOptions:
         known = _LIBRARY_NAMES.get(name, name)
         if name in ("chat_template", "quantization") and value is None:
             return  # the model's own; weights as they are
-        if name == "cache_dir" and (value is None or value == ""):
+        if name == "worker_program" and value is None:
+            program = find_program() if self.struct.tensor_parallel_size > 1 else None
+            if program:
+                self._set_text(name, known, os.fsencode(program))
+        elif name == "cache_dir" and (value is None or value == ""):
             folder = _user_cache() if value is None else None
             if folder:
                 self._set_text(name, known, folder)

@@ -13,6 +13,7 @@ from ._interrupt import deferred
 from ._prompts import Messages, NativePrompt, Prompt, native, native_chats, native_list
 from .config import Config, make_config
 from .errors import CapacityError, ExitedError, InvalidArgumentError, NanovllmError
+from .outputs import RequestOutput, output_of
 from .progress import Progress, open_progress
 from .sampling_params import NativeSampling, SamplingParams, check_params
 from .tokenizer import Tokenizer
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from .config import ConfigArgs, PathOrStr
 
-Output = dict[str, Any]
 ParamsOrList = Union[SamplingParams, Sequence[SamplingParams], None]
 
 
@@ -62,7 +62,7 @@ class LLM(Unique):
         prompts: Prompt | Iterable[Prompt],
         sampling_params: ParamsOrList = None,
         use_tqdm: bool = True,
-    ) -> list[Output]:
+    ) -> list[RequestOutput]:
         """Completes prompts and returns one dict per prompt, in their order.
 
         prompts: texts, lists of token ids, {"prompt": text} or {"prompt_token_ids": ids}, the
@@ -73,7 +73,8 @@ class LLM(Unique):
 
         The dict has
             "text": str, what tokenizer.decode(token_ids) gives: special tokens, the EOS token at
-                the end too. A stop string and what follows it is left out. "" without a tokenizer
+                the end too, unless skip_special_tokens is true. A stop string and what follows it
+                is left out, unless include_stop_str_in_output is. "" without a tokenizer
             "token_ids": list[int], the generated tokens, the one that ended them included
             "finish_reason": "stop" (EOS, a stop token or string) or "length" (max_tokens or
                 max_model_len)
@@ -83,7 +84,8 @@ class LLM(Unique):
         and where they were asked for
             "logprobs": [num_tokens] lists of (token id, natural logarithm), the chosen one first,
                 then the `logprobs` likeliest ones
-            "completions": [n] dicts with the keys above; those above are of the first then
+        With n > 1 these are of the first output. `outputs` of the dict, an attribute, has all of them
+        as vLLM's: `output.outputs[0].text`, `.token_ids`, `.index`, `.finish_reason`, `.stop_reason`.
 
         InvalidArgumentError (a ValueError): a prompt that can never run, named by its number, or
         another number of parameters than of prompts; nothing runs then. NanovllmError: a request
@@ -105,7 +107,7 @@ class LLM(Unique):
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
-    ) -> list[Output]:
+    ) -> list[RequestOutput]:
         """Answers a chat, or a list of chats, through the model's chat template.
 
         messages: [{"role": "user", "content": "Hi"}, ...]; content is a text or a list of
@@ -115,7 +117,8 @@ class LLM(Unique):
         tools, documents: as transformers takes them.
         chat_template_kwargs: further variables of the template, {"enable_thinking": False} say.
 
-        Everything else is as in generate.
+        Everything else is as in generate, but special tokens are no part of the text, unless
+        skip_special_tokens is False.
         """
         chats = native_chats(
             messages,
@@ -137,7 +140,7 @@ class LLM(Unique):
             raise InvalidArgumentError(f"n is {params.n}, but add_request wants 1")
         ready = native(prompt)
         request = Request(is_queued=True, on_end=self._engine.queue.take_end)
-        sampling = params.native()
+        sampling = params.native(ready.is_chat())
         try:
             with using(self._engine):
                 self._engine.add(ready, sampling, request)
@@ -170,7 +173,9 @@ class LLM(Unique):
         except BaseException:  # an interrupt, say: they are the next step's
             engine.queue.outputs.extendleft(reversed(ended.values()))
             raise
-        outputs = [(r.id, r.token_ids) for r in ended.values() if r.finish_reason != "abort"]
+        outputs = [
+            (r.id, r.completions[0].token_ids) for r in ended.values() if r.finish_reason != "abort"
+        ]
         return outputs, num_tokens
 
     def is_finished(self) -> bool:
@@ -219,7 +224,7 @@ class LLM(Unique):
 
     def _run(
         self, prompts: list[NativePrompt], params: ParamsOrList, use_tqdm: bool, noun: str
-    ) -> list[Output]:
+    ) -> list[RequestOutput]:
         """Adds, steps to the end, collects. Whatever ends it early aborts what it has added."""
         per_prompt = _params_list(params, len(prompts), noun)
         run = _Run(self._engine, noun if len(prompts) > 1 else "")
@@ -259,22 +264,6 @@ def _timed_step(engine: Engine) -> tuple[int, float]:
     return (prefill or before.num_decode_tokens - after.num_decode_tokens), seconds
 
 
-class _Group:
-    """The requests of one prompt."""
-
-    def __init__(self, run: _Run, size: int) -> None:
-        self.requests: list[Request] = []  # [n]
-        self._run = run
-        self._num_unfinished = size
-
-    def take_end(self, request: Request) -> None:
-        """Again for the same request: nothing."""
-        if request in self._run.unfinished:
-            self._run.unfinished.remove(request)
-            self._num_unfinished -= 1
-            self._run.num_ended += self._num_unfinished == 0
-
-
 class _Run:
     """The requests of one generate or chat. Its own thread adds them; they end in the thread that
     drives the engine, which `exclusive` keeps to one at a time."""
@@ -282,9 +271,15 @@ class _Run:
     def __init__(self, engine: Engine, noun: str) -> None:
         self._engine = engine
         self._noun = noun  # of what errors name by its number; "": there is only one
-        self._groups: list[_Group] = []  # [num_prompts]
+        self._requests: list[Request] = []  # [num_prompts]
         self.unfinished: set[Request] = set()
-        self.num_ended = 0  # prompts, since the last step
+        self.num_ended = 0  # since the last step
+
+    def _take_end(self, request: Request) -> None:
+        """Again for the same request: nothing."""
+        if request in self.unfinished:
+            self.unfinished.remove(request)
+            self.num_ended += 1
 
     def add(
         self, prompts: list[NativePrompt], params: list[SamplingParams], interrupt: deferred
@@ -295,33 +290,22 @@ class _Run:
             for index, (prompt, one) in enumerate(zip(prompts, params)):
                 interrupt.deliver()
                 if id(one) not in natives:
-                    natives[id(one)] = one.native()
-                self._add_one(index, prompt, one, natives[id(one)], interrupt)
+                    natives[id(one)] = one.native(prompt.is_chat())
+                self._add_one(index, prompt, natives[id(one)], interrupt)
         finally:
             for sampling in natives.values():
                 sampling.close()
 
     def _add_one(
-        self,
-        index: int,
-        prompt: NativePrompt,
-        params: SamplingParams,
-        sampling: NativeSampling,
-        interrupt: deferred,
+        self, index: int, prompt: NativePrompt, sampling: NativeSampling, interrupt: deferred
     ) -> None:
-        group = _Group(self, params.n)
-        self._groups.append(group)
-        for i in range(params.n):
-            seed = params.seed_of(i)
-            if seed is not None:
-                sampling.struct.seed = seed
-            request = Request(wants_text=True, on_end=group.take_end)
-            group.requests.append(request)  # before: whatever comes then, it is aborted
-            self.unfinished.add(request)
-            while not self._has_added(index, prompt, sampling, request):
-                interrupt.deliver()
-                with exclusive(self._engine):
-                    self._engine.step()
+        request = Request(wants_text=True, on_end=self._take_end)
+        self._requests.append(request)  # before: whatever comes then, it is aborted
+        self.unfinished.add(request)
+        while not self._has_added(index, prompt, sampling, request):
+            interrupt.deliver()
+            with exclusive(self._engine):
+                self._engine.step()
 
     def _has_added(
         self, index: int, prompt: NativePrompt, sampling: NativeSampling, request: Request
@@ -358,7 +342,7 @@ class _Run:
             progress.step(ended, num_tokens, seconds)
 
     def abort_rest(self) -> None:
-        rest = [r for group in self._groups for r in group.requests if r.finish_reason is None]
+        rest = [request for request in self._requests if request.finish_reason is None]
         if not rest:
             return
         try:
@@ -369,29 +353,12 @@ class _Run:
         except ExitedError:
             pass  # exit() has ended them
 
-    def outputs(self) -> list[Output]:
-        return [self._output(index, group.requests) for index, group in enumerate(self._groups)]
+    def outputs(self) -> list[RequestOutput]:
+        return [self._output(index, request) for index, request in enumerate(self._requests)]
 
-    def _output(self, index: int, requests: list[Request]) -> Output:
-        for request in requests:
-            if request.error is not None:
-                raise self._named(index, request.error) from None
-            if request.finish_reason == "abort":
-                raise ExitedError("the LLM has exited")
-        first = _output_of(requests[0])
-        if len(requests) > 1:
-            first["completions"] = [_output_of(request) for request in requests]
-        return first
-
-
-def _output_of(request: Request) -> Output:
-    output: Output = {
-        "text": request.text,
-        "token_ids": request.token_ids,
-        "finish_reason": request.finish_reason,
-        "num_cached_tokens": request.cached,
-        "times": request.times,
-    }
-    if request.logprobs is not None:
-        output["logprobs"] = request.logprobs
-    return output
+    def _output(self, index: int, request: Request) -> RequestOutput:
+        if request.error is not None:
+            raise self._named(index, request.error) from None
+        if request.finish_reason == "abort":
+            raise ExitedError("the LLM has exited")
+        return output_of(request)

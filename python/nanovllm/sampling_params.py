@@ -10,9 +10,6 @@ from typing import Any
 from . import _library, _structs, _values
 from .errors import InvalidArgumentError
 
-N_MAX = 1024
-SEED_MAX = 2**63 - 1
-
 
 @dataclass
 class SamplingParams:
@@ -44,15 +41,28 @@ class SamplingParams:
     seed: int | None = None
     """Makes the request repeatable. None: from the LLM's seed and the request's number."""
     stop: str | Sequence[str] | None = None
-    """Text that ends the output and is left out of it; at most 16 strings."""
+    """Text that ends the output; at most 16 strings."""
     stop_token_ids: Sequence[int] | None = None
-    """Tokens that end the output, beside EOS; the last of token_ids then, and in the text."""
+    """Tokens that end the output, beside EOS; the last of token_ids then."""
     logit_bias: Mapping[int, float] | None = None
     """Token id -> what is added to its logit, -100 to 100; -inf bans the token."""
+    allowed_token_ids: Sequence[int] | None = None
+    """Tokens of which alone the output is made, EOS too."""
+    bad_words: str | Sequence[str] | None = None
+    """Words that are not generated, as the tokens that each has alone and behind a space."""
     logprobs: int | None = None
     """Log-probabilities of each token and of this many likeliest ones, 0 to 20; None: none."""
+    min_tokens: int = 0
+    """The first so many tokens are no EOS or stop token, and are not looked at for stop strings."""
+    skip_special_tokens: bool | None = None
+    """Leave special tokens out of the text. None: False in generate, as nano-vllm; True in chat."""
+    include_stop_str_in_output: bool = False
+    """The text ends with what ended it: the stop string, or the EOS or stop token. Without
+    skip_special_tokens it has EOS and stop tokens in any case."""
+    priority: int = 0
+    """Requests with a lower one run first and are preempted last; equal ones by arrival."""
     n: int = 1
-    """Completions per prompt, 1 to 1024. The one with index i has the seed `seed + i`."""
+    """Outputs per prompt, 1 to 1024. The one with index i draws with the seed `seed + i`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> SamplingParams:
         for name in kwargs:
@@ -66,31 +76,29 @@ class SamplingParams:
             hint = _values.nearest(name, _DEFAULTS)
             raise AttributeError(f'SamplingParams has no parameter "{name}"{hint}')
         if not _is_default(name, value):
-            if name == "n":
-                value = _check_n(value)
-            else:
-                NativeSampling({name: value}).close()
+            NativeSampling({name: value}).close()
         object.__setattr__(self, name, value)
 
-    def native(self) -> NativeSampling:
-        """These parameters as the library's struct, to be closed."""
+    def native(self, skip_special: bool) -> NativeSampling:
+        """These parameters as the library's struct, to be closed.
+
+        skip_special: what skip_special_tokens is, where it is None.
+        """
         native = NativeSampling({})
         try:
             for name, value in vars(self).items():
-                if value is not _DEFAULTS[name] and name != "n":
+                if value is not _DEFAULTS[name]:
                     # A number was checked when it was set; a list may have changed since.
                     if type(value) in _CHECKED_ONCE:
                         setattr(native.struct, name, value)
                     else:
                         native.set(name, value)
+            if self.skip_special_tokens is None:
+                native.struct.skip_special_tokens = skip_special
         except BaseException:
             native.close()
             raise
         return native
-
-    def seed_of(self, index: int) -> int | None:
-        """The seed of the completion with this index, of n."""
-        return None if self.seed is None else (int(self.seed) + index) % (SEED_MAX + 1)
 
 
 _CHECKED_ONCE = (int, float, bool)
@@ -102,17 +110,6 @@ def _is_default(name: str, value: object) -> bool:
     """Exactly the default, so that no check is needed: True is not 1 here, and 1 not 1.0."""
     default = _DEFAULTS[name]
     return value is default or (type(value) is type(default) and value == default)
-
-
-def _check_n(value: object) -> int:
-    whole = None
-    if not isinstance(value, bool) and hasattr(value, "__index__"):
-        whole = value.__index__()
-    if not isinstance(whole, int) or not 1 <= whole <= N_MAX:
-        raise InvalidArgumentError(
-            f"n is {_values.excerpt(value)}, want an integer from 1 to {N_MAX}"
-        )
-    return whole
 
 
 def check_params(params: object) -> SamplingParams:
@@ -148,7 +145,7 @@ class NativeSampling:
             if param.type <= _structs.PARAM_STRING:  # lists are empty, and own no memory yet
                 self._set_text(name, b"null")
         for name, default in _DEFAULTS.items():
-            if default is not None and name != "n":
+            if default is not None:
                 self.set(name, default)
         return bytes(self.struct)
 

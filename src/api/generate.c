@@ -10,22 +10,28 @@
 #include "base/interrupt.h"
 #include "engine/llm_engine.h"
 
+// One output while it runs.
+struct output {
+    struct nvllm_result *result;
+    struct buf text;
+    size_t capacity; // tokens that token_ids and logprobs have room for
+};
+
 // One request while it runs; the callback's user_data.
 struct collector {
-    struct nvllm_result *result;
+    struct output *outputs; // [num_outputs], by index; their results are linked in that order
+    uint32_t num_outputs;
     const struct nvllm_request *request; // the caller's
     struct request *built; // until it is submitted; else NULL
     uint64_t id; // since then; else 0
-    struct buf text;
-    size_t capacity; // tokens that token_ids and logprobs have room for
     bool finished;
     bool *out_of_memory; // of the whole list
 };
 
-static bool grow(struct collector *c, size_t num_tokens, size_t row) {
-    if (num_tokens <= c->capacity) return true;
-    size_t capacity = c->capacity ? c->capacity * 2 : 64;
-    struct nvllm_result *result = c->result;
+static bool grow(struct output *output, size_t num_tokens, size_t row) {
+    if (num_tokens <= output->capacity) return true;
+    size_t capacity = output->capacity ? output->capacity * 2 : 64;
+    struct nvllm_result *result = output->result;
     int32_t *ids = realloc(result->token_ids, capacity * sizeof *ids);
     if (!ids) return false;
     result->token_ids = ids;
@@ -35,14 +41,14 @@ static bool grow(struct collector *c, size_t num_tokens, size_t row) {
         if (!logprobs) return false;
         result->logprobs = logprobs;
     }
-    c->capacity = capacity;
+    output->capacity = capacity;
     return true;
 }
 
-static bool collect_token(struct collector *c, const struct nvllm_event *event) {
-    struct nvllm_result *result = c->result;
+static bool collect_token(struct output *output, const struct nvllm_event *event) {
+    struct nvllm_result *result = output->result;
     size_t row = event->chosen ? 1 + event->num_top : 0;
-    if (!grow(c, result->num_tokens + 1, row)) return false;
+    if (!grow(output, result->num_tokens + 1, row)) return false;
     if (row) {
         struct nvllm_logprob *out = result->logprobs + result->num_tokens * row;
         out[0] = *event->chosen;
@@ -67,9 +73,8 @@ static void forward_event(const struct nvllm_request *request, const struct nvll
     request->on_event(&last, request->user_data);
 }
 
-static bool collect_end(struct collector *c, const struct nvllm_event *event) {
-    struct nvllm_result *result = c->result;
-    c->finished = true;
+static bool collect_end(struct output *output, const struct nvllm_event *event) {
+    struct nvllm_result *result = output->result;
     result->finish_reason = event->finish_reason;
     result->stop_token_id = event->stop_token_id;
     result->num_cached_tokens = event->num_cached_tokens;
@@ -89,9 +94,11 @@ static bool collect_end(struct collector *c, const struct nvllm_event *event) {
 
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct collector *c = user_data;
-    bool collected = event->token_id < 0 || collect_token(c, event);
-    if (buf_append(&c->text, event->text, event->text_len, NULL)) collected = false;
-    if (event->finish_reason && !collect_end(c, event)) collected = false;
+    struct output *output = &c->outputs[event->index];
+    bool collected = event->token_id < 0 || collect_token(output, event);
+    if (buf_append(&output->text, event->text, event->text_len, NULL)) collected = false;
+    if (event->finish_reason && !collect_end(output, event)) collected = false;
+    if (!event->num_outputs_left) c->finished = true;
     if (!collected) *c->out_of_memory = true;
     forward_event(c->request, event);
 }
@@ -105,27 +112,57 @@ static enum status refuse(struct collector *c, enum status status, const struct 
     }
     c->finished = true;
     bool interrupted = status == ERR_INTERRUPTED;
-    c->result->finish_reason = interrupted ? NVLLM_FINISH_ABORT : NVLLM_FINISH_ERROR;
-    api_error(&c->result->error, status, why);
+    for (uint32_t i = 0; i < c->num_outputs; i++) {
+        struct nvllm_result *result = c->outputs[i].result;
+        result->finish_reason = interrupted ? NVLLM_FINISH_ABORT : NVLLM_FINISH_ERROR;
+        api_error(&result->error, status, why);
+    }
     return OK;
 }
 
+static struct nvllm_result empty_result(uint32_t index) {
+    return (struct nvllm_result){.index = index, .stop_token_id = -1, .num_top = -1};
+}
+
+// `first` is the result of output 0, from now on with the others behind it.
+static enum status make_outputs(struct collector *c, struct nvllm_result *first,
+                                uint32_t num_outputs, struct err *err) {
+    c->outputs = calloc(num_outputs, sizeof *c->outputs);
+    if (!c->outputs) return err_nomem(err, "results");
+    *first = empty_result(0);
+    c->outputs[0].result = first;
+    for (c->num_outputs = 1; c->num_outputs < num_outputs; c->num_outputs++) {
+        struct nvllm_result *result = malloc(sizeof *result);
+        if (!result) return err_nomem(err, "results");
+        *result = empty_result(c->num_outputs);
+        c->outputs[c->num_outputs - 1].result->next = result;
+        c->outputs[c->num_outputs].result = result;
+    }
+    return OK;
+}
+
+static void set_num_top(struct collector *c, int32_t num_top) {
+    for (uint32_t i = 0; i < c->num_outputs; i++) c->outputs[i].result->num_top = num_top;
+}
+
 static enum status build(const struct llm_engine *engine, struct collector *c,
-                         const struct nvllm_interrupt *interrupt, struct err *err) {
-    struct nvllm_result *result = c->result;
+                         struct nvllm_result *first, const struct nvllm_interrupt *interrupt,
+                         struct err *err) {
     struct err why = {0};
-    result->stop_token_id = -1;
-    result->num_top = -1;
     enum status status = api_check_request(c->request, &why);
+    struct nvllm_request request = {0};
+    if (!status) {
+        request = *c->request;
+        request.on_event = on_event;
+        request.user_data = c;
+        request.finish_event_only = 0; // the result wants every token
+        if (interrupt) request.interrupt = interrupt;
+        status = llm_engine_build_request(engine, &request, &c->built, &why);
+    }
+    enum status made = make_outputs(c, first, c->built ? c->built->num_outputs : 1, err);
+    if (made) return made;
     if (status) return refuse(c, status, &why, err);
-    struct nvllm_request request = *c->request;
-    request.on_event = on_event;
-    request.user_data = c;
-    request.finish_event_only = 0; // the result wants every token
-    if (interrupt) request.interrupt = interrupt;
-    status = llm_engine_build_request(engine, &request, &c->built, &why);
-    if (status) return refuse(c, status, &why, err);
-    if (request.sampling) result->num_top = request.sampling->logprobs;
+    if (request.sampling) set_num_top(c, request.sampling->logprobs);
     return OK;
 }
 
@@ -140,7 +177,7 @@ static enum status submit(struct llm_engine *engine, struct collector *collector
         if (status == ERR_CAPACITY && llm_engine_num_unfinished(engine)) return OK; // a step later
         if (status) {
             request_destroy(c->built);
-            c->result->num_top = -1;
+            set_num_top(c, -1);
             status = refuse(c, status, &why, err);
         }
         c->built = NULL;
@@ -176,18 +213,30 @@ static void abort_rest(struct llm_engine *engine, struct collector *collectors, 
         if (c->id && !c->finished) has_aborted |= llm_engine_abort(engine, c->id);
         if (!c->built) continue;
         request_destroy(c->built);
-        c->result->finish_reason = NVLLM_FINISH_ABORT;
+        for (uint32_t k = 0; k < c->num_outputs; k++) {
+            c->outputs[k].result->finish_reason = NVLLM_FINISH_ABORT;
+        }
     }
     if (has_aborted)
         (void)!llm_engine_wait(engine, 0, NULL); // their events; a lost engine has none
 }
 
 static enum status finish_text(struct collector *c, struct err *err) {
-    if (*c->out_of_memory || buf_reserve(&c->text, 0, NULL)) return err_nomem(err, "results");
-    c->result->text = c->text.data; // handed over
-    c->result->text_len = c->text.len;
-    c->text = (struct buf){0};
+    for (uint32_t i = 0; i < c->num_outputs; i++) {
+        struct output *output = &c->outputs[i];
+        if (*c->out_of_memory || buf_reserve(&output->text, 0, NULL)) {
+            return err_nomem(err, "results");
+        }
+        output->result->text = output->text.data; // handed over
+        output->result->text_len = output->text.len;
+        output->text = (struct buf){0};
+    }
     return OK;
+}
+
+static void collector_fini(struct collector *c) {
+    for (uint32_t i = 0; i < c->num_outputs; i++) buf_fini(&c->outputs[i].text);
+    free(c->outputs);
 }
 
 // `results` and `collectors`: [count], zeros.
@@ -199,14 +248,14 @@ static enum status generate(struct llm_engine *engine, const struct nvllm_reques
     bool out_of_memory = false;
     enum status status = OK;
     for (size_t i = 0; i < count && !status; i++) {
-        collectors[i] = (struct collector){
-            .result = &results[i], .request = &requests[i], .out_of_memory = &out_of_memory};
-        status = build(engine, &collectors[i], interrupt, err);
+        collectors[i] =
+            (struct collector){.request = &requests[i], .out_of_memory = &out_of_memory};
+        status = build(engine, &collectors[i], &results[i], interrupt, err);
     }
     if (!status) status = run(engine, collectors, count, &asked, err);
     abort_rest(engine, collectors, count);
     for (size_t i = 0; i < count && !status; i++) status = finish_text(&collectors[i], err);
-    for (size_t i = 0; i < count; i++) buf_fini(&collectors[i].text);
+    for (size_t i = 0; i < count; i++) collector_fini(&collectors[i]);
     return status;
 }
 
@@ -235,14 +284,25 @@ enum nvllm_status nvllm_engine_generate(struct nvllm_engine *handle,
     return NVLLM_OK;
 }
 
+static void free_parts(struct nvllm_result *result) {
+    free(result->stop_string);
+    free(result->prompt_token_ids);
+    free(result->token_ids);
+    free(result->text);
+    free(result->logprobs);
+}
+
 void nvllm_results_free(struct nvllm_result *results, size_t num_results) {
     if (!results) return;
     for (size_t i = 0; i < num_results; i++) {
-        free(results[i].stop_string);
-        free(results[i].prompt_token_ids);
-        free(results[i].token_ids);
-        free(results[i].text);
-        free(results[i].logprobs);
+        struct nvllm_result *result = results[i].next;
+        while (result) {
+            struct nvllm_result *next = result->next;
+            free_parts(result);
+            free(result);
+            result = next;
+        }
+        free_parts(&results[i]);
     }
     free(results);
 }

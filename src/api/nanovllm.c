@@ -9,6 +9,7 @@
 #include "api/convert.h"
 #include "base/compiler.h"
 #include "base/file.h"
+#include "base/model_folder.h"
 #include "engine/engine_plan.h"
 #include "engine/llm_engine.h"
 #include "engine/params.h"
@@ -124,6 +125,12 @@ enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char 
     if (!status && file_is_folder(model)) {
         status = file_join(path, sizeof path, model, "tokenizer.json", &err);
         model = path;
+    } else if (!status) {
+        bool present = false;
+        status = file_is_present(model, &present, &err);
+        if (!status && (!present || model_folder_is_other_format(model))) {
+            status = model_folder_check(model, &err);
+        }
     }
     struct tokenizer *tokenizer = NULL;
     if (!status) status = tokenizer_open(&tokenizer, model, &err);
@@ -340,7 +347,7 @@ enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char
     struct engine_plan plan = {0};
     *json = NULL;
     enum status status = read_options(&full, options, &err);
-    if (!status) status = engine_plan_make(&plan, &full, &err);
+    if (!status) status = engine_plan_make(&plan, &full, 0, &err);
     if (!status) status = engine_plan_json(&plan, json, &err);
     engine_plan_fini(&plan);
     return api_error(error, status, &err);

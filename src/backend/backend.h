@@ -1,22 +1,24 @@
-/* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops of
- * a transformer on flat arrays.
+/* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops
+ * of a transformer on flat arrays.
  *
- * A backend is a required table of some twenty ops and four groups of capabilities. A group that a
- * device lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of
- * experts) and fusion (faster ways than the ops one by one). doc/adding-a-backend.md walks through
- * writing one.
+ * A backend is a required table of some twenty ops and five groups of capabilities. A group that a
+ * device lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures
+ * of experts), peers (other ranks' memory) and fusion (several ops as one).
+ * doc/adding-a-backend.md shows how to write a backend.
  *
  * A backend knows tensors, slots and block tables; never sequences, models or text. Every pointer
- * marked `dev` is device memory from `alloc` and is never dereferenced by the caller; everything
- * else is host memory. A backend has one stream: ops run in the order of their calls and may return
- * before they are done (the CPU's run to their end). They cannot fail by themselves: a device fault
- * is sticky and surfaces at `synchronize`. Activations have ONE type per backend,
- * `activation_dtype` (F32 on the CPU), rows are contiguous: x[row][col] at row * cols + col.
- * Arguments are borrowed during the call.
+ * marked `dev` is device memory from `alloc`, which the caller never dereferences; everything else
+ * is host memory. Activations have one type per backend, `activation_dtype` (F32 on the CPU). Rows
+ * are contiguous: x[row][col] is at row * cols + col. Arguments are borrowed during the call.
  *
- * On the CPU a row's result never depends on which other rows are in the call: engines rely on that
- * for bit-identical logits under batching, chunking and prefix caching. A device may cut its sums
- * by the size of the call, so that results differ by rounding, but by nothing else. */
+ * A backend has one stream: ops run in the order of their calls, and a call may return before its
+ * op is done (on the CPU it is done). Ops do not return errors: a device fault is sticky and
+ * reported by `synchronize`.
+ *
+ * On the CPU a row's result never depends on the other rows of the call. Engines rely on that:
+ * logits are bit-identical however requests share steps, are cut into chunks or find cached
+ * prefixes. A device may split its sums by the size of the call, so that results differ by
+ * rounding, but by nothing else. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -32,40 +34,39 @@ struct backend;
 struct linear; // packed weights of y = x W^T + b; made and owned through the backend
 struct experts; // packed weights of all experts of one layer; made and owned through the backend
 struct backend_event; // a point in the stream that the host can wait for
-struct backend_graph; // recorded ops, enqueued again as one
+struct backend_graph; // recorded ops that are enqueued again by one call
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
-struct token_counts; // which tokens sequences have seen, and how often they generated each
-struct fused_model; // what a backend's fusion keeps of one model
+struct token_counts; // the tokens that sequences have seen, and how often they generated each
+struct fused_model; // a backend's own data for the fused ops of one model
 
-// How a device keeps the weights of linears, made smaller while they are loaded.
+// How a device stores the weights of linears. They are quantized while they are loaded.
 enum quantization {
     QUANTIZATION_NONE, // as weight_dtype says
     QUANTIZATION_INT8, // 8 bits, one scale for each output
     QUANTIZATION_INT4, // 4 bits, one scale for each 32 weights of an output
 };
 
-// What a linear is to a model: some stand rounding less than others.
+// A linear's place in the model, because some places tolerate less rounding than others.
 enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
     const char *device; // "auto", "cuda", "cpu"
     const char *cpu_isa; // "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"
     int threads; // 0: all cores of the affinity mask
-    enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: how linears keep their weights
+    enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
 };
 
 // A rectangle of a checkpoint tensor, in host memory or in a file; borrowed during the call.
 struct matrix_slice {
-    struct byte_source source; // from element [0][0] of the slice on
+    struct byte_source source; // begins at element [0][0] of the slice
     enum dtype dtype; // DTYPE_BF16, DTYPE_F16 or DTYPE_F32
     uint32_t rows, cols;
     size_t row_stride; // elements between rows
 };
 
-// W is the parts stacked along the outputs: [sum of rows][in]. A rank's share is chosen by the
-// slices.
+// W is the parts stacked along the outputs: [sum of rows][in]. The slices select a rank's share.
 struct linear_spec {
     const struct matrix_slice *parts; // [num_parts], all with the same cols = in
     const struct matrix_slice *biases; // [num_parts] of [1][rows of the part], or NULL for no bias
@@ -86,7 +87,7 @@ struct experts_spec {
     const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
 };
 
-// The largest step that will ever run; what is allocated for steps is sized by it.
+// The largest step that will ever run: memory for steps is allocated by these sizes.
 struct step_limits {
     uint32_t max_num_tokens;
     uint32_t max_num_seqs; // also the most rows of logits
@@ -94,18 +95,21 @@ struct step_limits {
     uint32_t max_blocks_per_seq;
 };
 
-/* One step: everything that a forward pass and its sampling are told. The engine fills it and every
- * op reads it. The arrays are `dev`, lengths as given here.
+/* One step: the whole input of a forward pass and its sampling. The engine fills it, and every op
+ * reads it. The arrays are `dev`, with the lengths given here.
  *
- * The queries of sequence s are the tokens query_start[s] .. query_start[s + 1] - 1, the last of them
- * at position context_len[s] - 1. The engine may pad a step of decodes with sequences that nobody
- * wants: context_len 0, one token, no slot. Ops choose kernels by the padded counts; nothing but
- * the engine knows how many rows are padding. */
+ * The queries of sequence s are the tokens query_start[s] .. query_start[s + 1] - 1; the last one
+ * is at position context_len[s] - 1. The engine may pad a step of decodes with dummy sequences:
+ * context_len 0, one token, no slot. Ops choose kernels by the padded counts; only the engine knows
+ * how many rows are padding.
+ *
+ * nano-vllm: the global Context; query_start is cu_seqlens_q, and context_len has what cu_seqlens_k
+ * has. */
 struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
     uint32_t block_table_stride; // blocks of the longest sequence
-    uint32_t max_query_len, max_context_len; // over the sequences, for launch shapes
+    uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
     int32_t *positions; // [num_tokens]
     int32_t *slot_mapping; // [num_tokens]: block * block_size + offset; -1 writes nothing
@@ -114,12 +118,12 @@ struct step {
     int32_t *block_tables; // [num_seqs][block_table_stride]
     int32_t *logit_index; // [num_logits]: rows of tokens
     struct sample_row *rows; // [num_logits]
-    struct sample_bias *biases; // the rows' bias_start counts from here
+    struct sample_bias *biases; // a row's bias_start is an index into it
     uint32_t *masks; // as in sample_args
-    // block_table_stride again, in device memory: a recorded step reads the present one there.
+    // block_table_stride in device memory: a recorded step reads the current value there.
     const uint32_t *device_stride;
-    // Results of the step before, so that a step can be launched before the host has read their
-    // token ids. NULL: no token refers to them.
+    // Results of the previous step. Tokens below 0 refer to them, so that a step can be launched
+    // before the host has read those token ids. NULL: no token refers to them.
     const struct sample_result *previous;
 };
 
@@ -130,7 +134,7 @@ struct kv_cache_spec {
     uint32_t num_kv_heads;
     uint32_t head_dim; // a multiple of 16
     uint32_t num_heads; // query heads of the attention over this cache
-    struct step_limits limits; // of that attention's steps, for work lists
+    struct step_limits limits; // of the steps that attend over this cache, for work lists
     enum dtype dtype; // of K and V: DTYPE_BF16, DTYPE_F32, or DTYPE_NONE for kv_cache_dtype
 };
 
@@ -138,12 +142,12 @@ struct kv_cache_spec {
 struct embed_args {
     const struct step *step;
     const struct linear *table; // [vocab rows of this rank][hidden]
-    int32_t vocab_start; // id of the table's first row; rows of other ranks become zeros
+    int32_t vocab_start; // id of the table's first row; tokens of other ranks give zeros
     void *out; // dev [num_tokens][hidden]
 };
 
-// out = rms_norm(x) * weight; with `residual`: residual += x first, and the norm of that sum.
-// rms_norm(v) = v / sqrt(mean(v^2) + eps).
+// out = rms_norm(x) * weight. With `residual`: residual += x, then out = rms_norm(residual) *
+// weight. rms_norm(v) = v / sqrt(mean(v^2) + eps).
 struct rms_norm_args {
     const void *x; // dev [rows][cols]
     void *residual; // dev [rows][cols] in/out, or NULL
@@ -161,13 +165,15 @@ struct linear_args {
     bool out_is_float; // `out` is float32, else activation_dtype
 };
 
-/* One layer's attention over the paged cache, for three ops.
+/* One layer's attention over the paged cache, for three ops: attention_prepare, attention, and
+ * fusion's attend, which does both.
  *
- * attention_prepare, per token: optional RMS norm of each head of q and k, rotary embedding
- * (half-split, "NeoX" form) of q and k at the token's position; k and v are written to the cache at
- * the token's slot, q stays in qkv.
+ * attention_prepare does for each token: an optional RMS norm of each head of q and k, then the
+ * rotary embedding (half-split, "NeoX" form) of q and k at the token's position. k and v are
+ * written to the cache at the token's slot; q stays in qkv. nano-vllm: store_kvcache, and
+ * the norm and rotation before it.
  *
- * attention: causal grouped-query attention, softmax(scale * q k^T) v. Each query sees every
+ * attention is causal grouped-query attention, softmax(scale * q k^T) v. Each query sees every
  * position of its sequence up to its own. */
 struct attention_args {
     const struct step *step;
@@ -175,24 +181,24 @@ struct attention_args {
     uint32_t layer;
     uint32_t num_heads, num_kv_heads, head_dim;
     void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
-    void *out; // dev [num_tokens][num_heads * head_dim], of attention
+    void *out; // dev [num_tokens][num_heads * head_dim], written by attention
     const float *q_norm, *k_norm; // dev [head_dim] or NULL
     const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
     float eps; // of the norms
-    float scale; // of scores
+    float scale; // factor of the scores
 };
 
-// out = silu(gate) * up, silu(v) = v / (1 + exp(-v)).
+// out = silu(gate) * up; silu(v) = v / (1 + exp(-v)).
 struct silu_mul_args {
     const void *gate_up; // dev [rows][2 * cols]: gate, then up
     void *out; // dev [rows][cols]
     uint32_t rows, cols;
 };
 
-// Which experts a token goes to: softmax over all its logits, then the top_k largest of them, best
-// first (ties: the smaller id first), divided by their sum where `normalize`.
+// Chooses a token's experts: the softmax of all its logits, then the top_k largest, best first
+// (ties: the smaller id first). With `normalize` they are divided by their sum.
 struct route_args {
-    float *logits; // dev [num_tokens][num_experts], of the router; destroyed
+    float *logits; // dev [num_tokens][num_experts], of the router; overwritten
     int32_t *ids; // dev [num_tokens][top_k]; distinct within a row, also where logits are NaN
     float *weights; // dev [num_tokens][top_k]
     uint32_t num_tokens, num_experts;
@@ -200,8 +206,8 @@ struct route_args {
     bool normalize;
 };
 
-// out[t] = sum over slots, ascending, of weights[t][slot] * expert ids[t][slot] of x[t]. An expert
-// is read once, and only if a token goes to it.
+// out[t] = sum over i, ascending, of weights[t][i] * E(x[t]), where E is the expert ids[t][i]. An
+// expert's weights are read once, and only if a token goes to it.
 struct experts_args {
     const struct experts *experts;
     const void *x; // dev [num_tokens][hidden]
@@ -221,10 +227,10 @@ struct gather_rows_args {
 
 enum { SAMPLE_TOP_MAX = 20 };
 
-// How one row of logits is turned into a token. All fields 32 bits, so that the struct can be part
-// of the flat batch. Order of application: repetition, presence and frequency penalty, logit bias,
-// mask, temperature, min_p, top_k, top_p, then the draw. Greedy (temperature 0) takes the first
-// largest of the changed logits.
+// How to sample a token from one row of logits. The order is: repetition, presence and frequency
+// penalty, logit bias, mask, temperature, min_p, top_k, top_p, then the draw. Greedy sampling
+// (temperature 0) takes the largest logit after the mask, of equal ones the first. All fields have
+// 32 bits, because the engine's block of a step (engine/batch.h) consists of 32-bit words.
 struct sample_row {
     float temperature; // 0: greedy
     float top_p; // 1: off
@@ -234,20 +240,20 @@ struct sample_row {
     uint32_t draw; // which draw of this seed: the index of the token to generate
     int32_t num_top; // -1: no logprobs; else how many best tokens to report
     uint32_t counts_slot; // 1 ..: the row's place in the token counts; 0: no penalties
-    float repetition_penalty; // 1: off; seen tokens: positive logits / it, negative * it
-    float presence_penalty; // minus this for tokens generated before
-    float frequency_penalty; // minus this x how often the token was generated
+    float repetition_penalty; // 1: off; divides positive logits of seen tokens, multiplies negative
+    float presence_penalty; // subtracted from the logits of tokens generated before
+    float frequency_penalty; // subtracted once for each time that the token was generated
     uint32_t bias_start, bias_count; // this row's part of `biases`
     uint32_t mask; // 1 ..: this row's place in `masks`; 0: every token is allowed
 };
 
-// Added to one token's logit; each token at most once per row.
+// Is added to one token's logit. A row has at most one for each token.
 struct sample_bias {
     int32_t token_id;
     float bias;
 };
 
-// Raw log-probabilities: log_softmax of the logits as the model gave them.
+// The token of one row. Log-probabilities are raw: log_softmax of the model's unchanged logits.
 struct sample_result {
     int32_t token_id; // -1: no logit was a number above -inf
     float logprob; // of token_id; 0 when num_top < 0
@@ -261,22 +267,22 @@ struct sample_args {
     const struct sample_bias *biases; // dev
     // dev [..][ceil(vocab_size / 32)]: bit id % 32 of word id / 32 is 1 where a token is allowed.
     const uint32_t *masks;
-    // Read for the penalties of rows with a slot, whose new token is then counted in; NULL: there
-    // are no such rows. No two rows of a call have the same slot.
+    // Read for the penalties of rows with a counts_slot; their new token is counted in afterwards.
+    // NULL: no row has one. No two rows of a call have the same slot.
     struct token_counts *counts;
     struct sample_result *results; // dev [num_rows]
     uint32_t num_rows, vocab_size;
     float *scratch; // dev [sample_scratch_floats(vocab_size, num_rows)]
 };
 
-// What every backend has.
+// The ops that every backend has.
 struct backend_ops {
     void (*destroy)(struct backend *backend);
 
     // Device memory, 64-byte aligned, zeroed.
     enum status (*alloc)(struct backend *backend, size_t bytes, void **dev, struct err *err);
     void (*release)(struct backend *backend, void *dev); // NULL is fine
-    // Copies ordered with the ops; `host` must stay as it is until the next synchronize.
+    // Copies, ordered with the ops. The caller leaves `host` alone until the next synchronize.
     void (*upload)(struct backend *backend, void *dev, const void *host, size_t bytes);
     void (*download)(struct backend *backend, void *host, const void *dev, size_t bytes);
     // Waits for everything enqueued; the one place where a device fault is reported.
@@ -303,62 +309,80 @@ struct backend_ops {
     void (*gather_rows)(struct backend *backend, const struct gather_rows_args *args);
 };
 
-// A device that runs beside the host and has memory of its own. Without it ops are done when they
-// return, and host memory serves as it is.
+// For a device that runs beside the host and has its own memory. Without this group ops are done
+// when they return, and any host memory can be copied from and to.
 struct backend_queue {
-    // Host memory that copies to and from the device need not stop for, 64-byte aligned, zeroed.
+    // Host memory for copies to and from the device that do not stop the host, 64-byte aligned,
+    // zeroed.
     enum status (*alloc_host)(struct backend *backend, size_t bytes, void **host, struct err *err);
     void (*release_host)(struct backend *backend, void *host); // NULL is fine
-    // Of the device, now: what this process can still take, and all there is.
+    // The device's memory now: what this process can still allocate, and the total.
     enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                           struct err *err);
-    // After the last linear and experts: their weights have arrived. Until then they may be on
-    // their way.
+    // Call after the last linear and experts were created: waits until all weights are on the
+    // device.
     enum status (*weights_finish)(struct backend *backend, struct err *err);
 
     enum status (*event_create)(struct backend *backend, struct backend_event **out,
                                 struct err *err);
     void (*event_destroy)(struct backend *backend, struct backend_event *event); // NULL is fine
     void (*event_record)(struct backend *backend, struct backend_event *event);
-    // Until everything enqueued before the last record is done; reports device faults as
-    // synchronize does.
+    // Waits until everything enqueued before the last record is done. Reports device faults like
+    // synchronize.
     enum status (*event_wait)(struct backend *backend, struct backend_event *event,
                               struct err *err);
 
-    // Ops between begin and end are recorded, not run, with the pointers and sizes they are given.
-    // After a failed end nothing is being recorded.
+    // Ops between begin and end are recorded, not run, with the pointers and sizes of their calls.
+    // *out is NULL, or a recording of the same ops that the new one replaces, in its memory where
+    // the device can. A failed end stops the recording too, and *out is NULL.
     enum status (*graph_begin)(struct backend *backend, struct err *err);
     enum status (*graph_end)(struct backend *backend, struct backend_graph **out, struct err *err);
     void (*graph_launch)(struct backend *backend, struct backend_graph *graph);
     void (*graph_destroy)(struct backend *backend, struct backend_graph *graph); // NULL is fine
 };
 
-// Without it logits are downloaded and the CPU's sampler runs on them.
+// Without this group logits are downloaded, and the CPU's sampler runs on them.
 struct backend_sampler {
     void (*sample)(struct backend *backend, const struct sample_args *args);
     size_t (*scratch_floats)(const struct backend *backend, uint32_t vocab_size, uint32_t num_rows);
 
-    // For each of `num_slots` sequences and token id, how often the sequence generated it and
-    // whether its prompt has it. max_ids: the longest sequence.
+    // Makes counts for `num_slots` sequences: for each token id, how often the sequence generated
+    // it and whether its prompt has it. max_ids: tokens of the longest sequence.
     enum status (*counts_create)(struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
                                  uint32_t max_ids, struct token_counts **out, struct err *err);
     void (*counts_destroy)(struct backend *backend, struct token_counts *counts); // NULL is fine
-    // Memory that counts_create takes at once.
+    // Bytes that counts_create allocates.
     size_t (*counts_bytes)(const struct backend *backend, uint32_t num_slots, uint32_t vocab_size,
                            uint32_t max_ids);
-    // Slot 1 .. num_slots becomes a sequence's: ids [num_ids] (host), the first num_prompt of them
-    // the prompt. Ordered with the ops; ids may change when it returns.
+    // Gives `slot` (1 .. num_slots) to a sequence of the tokens ids [num_ids], host memory; the
+    // first num_prompt of them are its prompt. Ordered with the ops; the caller may change ids when
+    // it returns.
     void (*counts_begin)(struct backend *backend, struct token_counts *counts, uint32_t slot,
                          const int32_t *ids, uint32_t num_prompt, uint32_t num_ids);
 };
 
-// Without it models with experts are refused.
+// out[i] (+)= parts[0][i] + parts[1][i] + ..., added in that order.
+struct sum_args {
+    const void *const *parts; // host [num_parts] of [count], activation type
+    uint32_t num_parts;
+    void *out; // [count]; may be one of the parts
+    size_t count;
+    bool is_first; // out becomes the sum; else the sum is added to it
+};
+
+// Work on memory that other ranks of a tensor-parallel group have written (comm/comm.h). Without
+// this group the device can only run a model alone.
+struct backend_peers {
+    void (*sum)(struct backend *backend, const struct sum_args *args);
+};
+
+// Without this group models with experts are refused.
 struct backend_moe {
     enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
                                   struct experts **out, struct err *err);
     void (*experts_destroy)(struct backend *backend, struct experts *experts); // NULL is fine
     size_t (*experts_bytes)(const struct backend *backend, const struct experts_shape *shape);
-    // Enough for any smaller number of tokens too.
+    // The result also suffices for any smaller number of tokens.
     size_t (*experts_scratch_bytes)(const struct backend *backend,
                                     const struct experts_shape *shape, uint32_t num_tokens,
                                     uint32_t top_k);
@@ -366,8 +390,7 @@ struct backend_moe {
     void (*experts)(struct backend *backend, const struct experts_args *args);
 };
 
-// A layer's weights as its fused ops read them; the pointers are borrowed for the fused model's
-// life.
+// A layer's weights for its fused ops. The pointers are borrowed for the fused model's life.
 struct fused_layer {
     const struct linear *qkv, *o;
     const struct linear *gate_up, *down; // NULL in a layer of experts
@@ -381,15 +404,15 @@ struct fused_model_spec {
     uint32_t hidden, intermediate, num_heads, num_kv_heads, head_dim; // of this rank
     float eps; // of all norms
     bool is_whole; // this rank has all of every layer, and all layers are dense
-    bool prefers_layers; // `layers` also where the ops one by one are as fast: for tests
+    bool prefers_layers; // run `layers` also where single ops are as fast; for tests
 };
 
-// out = linear(norm(residual)), with pending: residual += pending first. With is_gated
-// out = silu(first half) * second half of that.
+// out = linear(norm(residual)); where `unadded` is given, residual += unadded first. With is_gated
+// out = silu(first half) * second half of that product.
 struct project_in_args {
     const struct linear *linear; // [out][hidden]
     void *residual; // dev [rows][hidden] in/out
-    const void *pending; // dev [rows][hidden] or NULL
+    const void *unadded; // dev [rows][hidden] or NULL
     const float *norm; // dev [hidden]
     void *out; // dev [rows][out or, gated, out / 2]
     void *hidden; // dev [rows][hidden] scratch
@@ -417,25 +440,26 @@ struct layers_args {
     void *attended; // dev [num_tokens][num_heads * head_dim] scratch
     void *activated; // dev [num_tokens][intermediate] scratch, may overlap the two above
     const float *rope; // as in attention_args
-    float scale; // of scores
+    float scale; // factor of the scores
 };
 
-/* Several ops as one, where that is faster. Each returns false for "not done": it has touched
- * nothing, and the caller composes the result from backend_ops. Rounding may differ from the ops
- * one by one, as between backends. */
+/* Several ops as one, where that is faster. Each returns false for "not done": it has changed
+ * nothing, and the caller runs the ops of backend_ops instead. As between backends, rounding may
+ * differ from those. */
 struct backend_fusion {
     enum status (*model_create)(struct backend *backend, const struct fused_model_spec *spec,
                                 struct fused_model **out, struct err *err);
     void (*model_destroy)(struct backend *backend, struct fused_model *model); // NULL is fine
-    // Before a step's layers: chooses the kernels of all their ops, and makes their work lists.
-    // Where there is a fusion, attention of backend_ops wants it too. model: whose layers will run;
-    // NULL: none, attention is called by itself. Layers attend in order, from layer 0.
+    // Call before a step's layers: chooses the kernels of all their ops and makes their work lists.
+    // A backend with this group needs the call also before attention of backend_ops. `model` is the
+    // one whose layers will run; NULL: only attention is called. Layers must attend in order, from
+    // layer 0.
     void (*step_begin)(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
                        const struct step *step);
     bool (*project_in)(struct backend *backend, const struct project_in_args *args);
     bool (*project_out)(struct backend *backend, const struct project_out_args *args);
-    // attention_prepare and attention. Keys and values of the step are not all written before any
-    // is read, so no sequence may see another's new slot.
+    // attention_prepare and attention in one op. It reads keys and values before all of the step's
+    // are written, so no sequence may read a slot that another one writes in this step.
     bool (*attend)(struct backend *backend, const struct attention_args *args);
     bool (*layers)(struct backend *backend, struct fused_model *model,
                    const struct layers_args *args);
@@ -447,21 +471,24 @@ struct backend {
     const struct backend_queue *queue; // NULL: none, as for the others
     const struct backend_sampler *sampler;
     const struct backend_moe *moe;
+    const struct backend_peers *peers;
     const struct backend_fusion *fusion;
     const char *name; // "cpu"
     char description[128]; // for people: "cpu avx512, 2 threads"
     enum dtype activation_dtype;
     enum dtype weight_dtype;
     enum quantization quantization;
-    enum dtype kv_cache_dtype; // of a KV cache that does not ask for one
-    bool has_f32_kv_cache; // else only kv_cache_dtype
+    enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
+    bool has_f32_kv_cache; // false: a KV cache can only have kv_cache_dtype
+    uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };
 
-// Picks a backend by options->device; an unknown name lists the known ones.
+// Makes the backend for options->device. The error for an unknown name lists the known ones.
 MUST_USE enum status backend_create(struct backend **out, const struct backend_options *options,
                                     struct err *err);
 void backend_destroy(struct backend *backend); // NULL is fine
-// Host memory that the device copies from and to, 64-byte aligned: the queue's, or any.
+// Host memory for copies from and to the device, 64-byte aligned: from the queue group, else from
+// the C library.
 MUST_USE enum status backend_alloc_host(struct backend *backend, size_t bytes, void **host,
                                         struct err *err);
 void backend_release_host(struct backend *backend, void *host); // NULL is fine

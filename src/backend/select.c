@@ -11,8 +11,8 @@ enum status backend_create(struct backend **out, const struct backend_options *o
     if (strcmp(device, "cuda") == 0) return select_cuda_create(out, options, err);
     if (strcmp(device, "cpu") == 0) return cpu_backend_create(out, options, err);
     if (strcmp(device, "auto") == 0) {
-        // A device that is there but cannot be used is an error: nobody wants a fast machine to be
-        // slow in silence.
+        // A GPU that is present but broken is an error. Falling back to the CPU would silently make
+        // a fast machine slow.
         return select_cuda_available(NULL) ? cpu_backend_create(out, options, err)
                                            : select_cuda_create(out, options, err);
     }

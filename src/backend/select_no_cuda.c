@@ -2,7 +2,7 @@
 
 enum status select_cuda_available(struct err *err) {
     return err_set(err, ERR_UNSUPPORTED,
-                   "device cuda: this program was built without it (-DNANOVLLM_CUDA=ON)");
+                   "device cuda: this program was built without CUDA (want -DNANOVLLM_CUDA=ON)");
 }
 
 enum status select_cuda_create(struct backend **out, const struct backend_options *options,

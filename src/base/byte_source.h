@@ -1,4 +1,4 @@
-/* Bytes that are in memory, or in an open file from which they are read when they are wanted. */
+/* Bytes in memory, or in an open file that is read on demand. */
 #ifndef BASE_BYTE_SOURCE_H
 #define BASE_BYTE_SOURCE_H
 
@@ -16,10 +16,10 @@ struct byte_source {
     uint64_t offset; // of the first byte in `file`
 };
 
-// What is left behind the first `bytes`.
+// The same source without its first `bytes` bytes.
 struct byte_source byte_source_skip(struct byte_source source, uint64_t bytes);
-// Bytes [offset, offset + len): where they are in memory, else `room` [len] into which they were
-// read. NULL where that failed; err names the file. Threads may share a source.
+// Returns bytes [offset, offset + len): a pointer into memory, or `room` [len] after reading the
+// file into it. NULL on a read error; err names the file. Threads may share a source.
 MUST_USE const void *byte_source_get(const struct byte_source *source, uint64_t offset, size_t len,
                                      void *room, struct err *err);
 

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-// The C library has this one ready: nothing is allocated, so nothing can fail or leak.
+// The C library keeps this locale ready: newlocale allocates nothing, so it cannot fail or leak.
 locale_t c_locale(void) {
     locale_t locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     CHECK(locale, "no C locale");

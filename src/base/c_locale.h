@@ -1,7 +1,7 @@
-/* Text by the C locale's rules, whatever locale the host process has set. The only place that uses
- * what depends on a locale; check_layers refuses the C library's functions elsewhere.
+/* Text by the C locale's rules, whatever locale the host process has set. Only this module calls
+ * the C library's functions that depend on a locale; check_layers refuses them elsewhere.
  *
- * A thread's locale is changed, never the process's, and put back before a function returns.
+ * Only the calling thread's locale is changed, never the process's, and only during a call.
  * Integers and strings need none of this: only %a, %e, %f and %g print a decimal point. */
 #ifndef BASE_C_LOCALE_H
 #define BASE_C_LOCALE_H
@@ -13,10 +13,10 @@
 
 #include "base/compiler.h"
 
-locale_t c_locale(void); // for functions that take one (strftime_l); not to be freed
+locale_t c_locale(void); // for functions that take a locale (strftime_l); do not free it
 
-// Around calls of a library that reads or writes numbers by the thread's locale (jansson). `before`
-// is what enter returned.
+// Call these around a library that reads or writes numbers in the thread's locale (jansson).
+// `before` is the value that enter returned.
 locale_t c_locale_enter(void);
 void c_locale_leave(locale_t before);
 

@@ -15,9 +15,9 @@
 #error "nanovllm needs GCC or Clang"
 #endif
 
-// Before a loop of a constant number of turns, at most 16, whose arrays are to stay in registers.
-// Not under AddressSanitizer, whose check of every access makes the unrolled code take minutes to
-// compile.
+// UNROLL before a loop unrolls it whole, so that its arrays stay in registers. The loop runs a
+// constant number of times, at most 16. AddressSanitizer gets no unrolling: with a check of every
+// access the unrolled code takes minutes to compile.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define COMPILER_ASAN 1

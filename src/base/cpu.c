@@ -23,17 +23,16 @@ static bool has_bit(unsigned word, int bit) {
     return (word >> bit & 1u) != 0;
 }
 
-// What compilers' run-time libraries do not all know by name.
+// Features that not every compiler's __builtin_cpu_supports knows by name.
 static void detect_dot_products(struct cpu_features *features) {
     unsigned a = 0, b = 0, c = 0, d = 0, a1 = 0, b1 = 0, c1 = 0, d1 = 0;
     if (!__get_cpuid_count(CPUID_FEATURES, 0, &a, &b, &c, &d)) return;
     if (a >= 1) __get_cpuid_count(CPUID_FEATURES, 1, &a1, &b1, &c1, &d1);
     features->avx512_vnni = features->avx512 && has_bit(c, 11);
     features->avx512_bf16 = features->avx512 && has_bit(a1, 5);
-    features->avx_vnni = features->avx2 && has_bit(a1, 4);
     bool tiles = has_bit(d, 22) && has_bit(d, 24) && has_bit(d, 25); // bf16, tile, int8
     if (!tiles || !features->avx512_vnni || !features->avx512_bf16) return;
-    unsigned xcr0, xcr0_high; // AVX-512 is enabled, so XGETBV is there
+    unsigned xcr0, xcr0_high; // AVX-512 is enabled, so XGETBV exists
     __asm__("xgetbv" : "=a"(xcr0), "=d"(xcr0_high) : "c"(0));
     features->amx = has_bit(xcr0, XSTATE_TILE_CONFIG) && has_bit(xcr0, XSTATE_TILE_DATA);
 }
@@ -61,7 +60,8 @@ struct cpu_features cpu_features(void) {
     return features;
 }
 
-// Whole cores of the cgroup's quota, "<microseconds>|max <period>"; 0: no limit.
+// The cgroup's quota in cores, rounded up; 0: no limit.
+// The file holds "<microseconds>|max <period>".
 static long cgroup_cpu_quota(void) {
     FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
     if (!file) return 0;
@@ -76,7 +76,7 @@ static long cgroup_cpu_quota(void) {
 
 int cpu_count(void) {
     cpu_set_t set;
-    // More CPUs than the set has bits for: the kernel's number of them all.
+    // sched_getaffinity fails where the kernel has more CPUs than the set has bits: count them all.
     long count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
                                                              : sysconf(_SC_NPROCESSORS_ONLN);
     long quota = cgroup_cpu_quota();
@@ -99,7 +99,7 @@ static bool read_number(const char *path, uint64_t *value) {
     return true;
 }
 
-// Page cache counts as used in a cgroup, but gives way.
+// A cgroup counts page cache as used, but the kernel reclaims it when memory is short.
 static uint64_t cgroup_file_cache_bytes(void) {
     FILE *file = fopen("/sys/fs/cgroup/memory.stat", "re");
     if (!file) return 0;

@@ -6,24 +6,23 @@
 #include <stddef.h>
 
 struct cpu_features {
-    bool avx2; // AVX2 + FMA + F16C, enabled by the operating system
+    bool avx2; // AVX2 + FMA, enabled by the operating system
     bool avx512; // AVX-512 F, BW, DQ, VL
     bool avx512_bf16; // AVX-512 dot products of bf16 pairs
     bool avx512_vnni; // AVX-512 dot products of 8-bit quads
-    bool avx_vnni; // the same in 256-bit registers, of processors without AVX-512
-    bool amx; // tiles of bf16 and of int8, on top of all of AVX-512's
+    bool amx; // tile products of bf16 and int8; implies all of avx512, _bf16 and _vnni
 };
 
 struct cpu_features cpu_features(void); // all false where not x86-64
-// Asks the kernel to let this process use tiles, which it then may in all its threads. False where
-// the kernel does not know them (Linux before 5.16) or says no. Any thread, any number of times.
+// Asks the kernel to let all threads of this process use AMX tiles. False where the kernel refuses
+// or does not know them (Linux before 5.16). May be called from any thread, any number of times.
 bool cpu_amx_request(void);
 int cpu_count(void); // cores of the affinity mask, within the cgroup's quota; >= 1
-// Free + reclaimable now, within a cgroup limit; 0: unknown.
+// Memory that is free or reclaimable now, within the cgroup's limit; 0: unknown.
 size_t cpu_memory_available_bytes(void);
 size_t cpu_peak_rss_bytes(void); // this process's peak resident set
 
-// One turn of a spin loop: tells the core that another one is waited for.
+// One turn of a spin loop: tells the core that this thread waits for another.
 static inline void cpu_relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

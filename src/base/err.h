@@ -17,7 +17,7 @@ enum status {
     ERR_CAPACITY, // a bounded resource is full now; retry later
     ERR_UNSUPPORTED, // valid input that this build or version cannot run
     ERR_DEVICE, // the accelerator or a worker failed; sticky
-    ERR_INTERRUPTED, // the caller asked for an end: interrupt.h
+    ERR_INTERRUPTED, // the caller asked the call to end: interrupt.h
 };
 
 struct err {
@@ -26,12 +26,11 @@ struct err {
 };
 
 // Writes the message and returns `status`, so that a fault reads
-// `return err_set(err, ERR_FORMAT, "tensor %s is %s, want %s", ...)`. Arguments may be strings that
-// nobody checked: the message is safe to print as one line (sentence.h), cut where its room ends.
+// `return err_set(err, ERR_FORMAT, "tensor %s is %s, want %s", ...)`. Arguments may be unchecked
+// strings: the message is escaped to one printable line (sentence.h). A longer one is cut.
 enum status err_set(struct err *err, enum status status, const char *format, ...) PRINTF_LIKE(3, 4);
 
-// Puts "<formatted>: " in front of the message that is already there; returns err's status as
-// given in `status`.
+// Puts "<formatted>: " in front of the message and returns `status`.
 enum status err_prefix(struct err *err, enum status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
 

@@ -15,6 +15,11 @@ static bool is_dangling_link(const char *path) {
            errno == ENOENT;
 }
 
+bool file_name_ends(const char *name, const char *suffix) {
+    size_t len = strlen(name), suffix_len = strlen(suffix);
+    return len >= suffix_len && strcmp(name + len - suffix_len, suffix) == 0;
+}
+
 enum status file_open(struct file *file, const char *path, struct err *err) {
     *file = (struct file){.fd = -1, .path = path};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -136,7 +141,8 @@ enum status file_make_folders(const char *path, struct err *err) {
     char folder[FILE_PATH_MAX];
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof folder) {
-        return err_set(err, ERR_INVALID, "a path of %zu bytes", len);
+        return err_set(err, ERR_INVALID, "the path has %zu bytes, want 1 to %d", len,
+                       FILE_PATH_MAX - 1);
     }
     memcpy(folder, path, len + 1);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {

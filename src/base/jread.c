@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "base/jread_scan.h"
 
-// Whether a parse that failed did so for want of memory, which jansson also reports as a syntax
-// error or not at all.
+// Whether a parse failed because memory ran out. jansson also reports that as a syntax error, or
+// not at all.
 static bool parse_ran_out_of_memory(const json_t *root, const json_error_t *fault) {
     if (root) return false;
     return errno == ENOMEM || !fault->text[0] || json_error_code(fault) == json_error_out_of_memory;
@@ -18,7 +18,7 @@ static bool parse_ran_out_of_memory(const json_t *root, const json_error_t *faul
 
 // ---- integers beyond 64 bits ----
 
-// jansson refuses NUL in the keys of a text, so that no text has this one.
+// jansson refuses NUL in the keys of a text, so no text has this key.
 static const char big_key[] = "\0integer";
 enum { BIG_KEY_LEN = sizeof big_key - 1 };
 
@@ -45,7 +45,7 @@ struct big_walk {
     const char *what;
     const struct jread_scan *scan;
     size_t num_placed; // of scan->bigs
-    size_t num_strings; // keys, strings and big integers that were passed
+    size_t num_strings; // keys, strings and big integers passed so far
 };
 
 static bool at_big(const struct big_walk *walk) {
@@ -55,7 +55,7 @@ static bool at_big(const struct big_walk *walk) {
 
 static enum status place_bigs(struct big_walk *walk, json_t *value, struct err *err);
 
-// *big is NULL where `value` is no big integer and stays.
+// *big replaces `value`, or is NULL where `value` is no big integer.
 static enum status place_in_value(struct big_walk *walk, json_t *value, json_t **big,
                                   struct err *err) {
     *big = NULL;
@@ -69,7 +69,7 @@ static enum status place_in_value(struct big_walk *walk, json_t *value, json_t *
     return OK;
 }
 
-// The big integers of a list or an object, which stand there as strings, become what they are.
+// Replaces the strings in a list or an object that stand for big integers.
 static enum status place_bigs(struct big_walk *walk, json_t *value, struct err *err) {
     enum status status = OK;
     json_t *big;
@@ -107,7 +107,7 @@ struct source {
     size_t len;
     const char *what;
     size_t flags; // jansson's
-    size_t *memory_left; // for the tree; NULL: no limit, and big integers are jansson's to refuse
+    size_t *memory_left; // for the tree; NULL: no limit, and jansson refuses big integers
 };
 
 static json_t *parse(const char *text, size_t len, size_t flags, json_error_t *fault) {
@@ -121,7 +121,7 @@ static json_t *parse(const char *text, size_t len, size_t flags, json_error_t *f
     return root;
 }
 
-// In the words and places of jansson, which reads the text a second time for them.
+// Parses the bare text once more, for jansson's message with its line and column.
 static enum status not_json(const struct source *source, const char *text, struct err *err) {
     json_error_t fault;
     json_t *root = parse(text, source->len, source->flags | JSON_DECODE_ANY, &fault);
@@ -136,18 +136,19 @@ static enum status not_json(const struct source *source, const char *text, struc
                    fault.text, fault.line, fault.column);
 }
 
-/* jansson collects each token in a buffer that it grows on demand, and where that allocation fails
- * it drops a character and goes on (2.14, lex_save): out of memory would read as other text. So the
- * document is parsed as the second element of ["xxx...", document], where the first is as long as
- * the longest token: what comes back of it shows whether the buffer grew, and after it the buffer
- * never grows again.
+/* jansson collects each token in a buffer that it grows on demand. Where that allocation fails it
+ * drops a character and goes on (2.14, lex_save), so that out of memory would read as other text.
+ * Therefore the document is parsed as the second element of ["xxx...", document]. The first string
+ * is as long as the longest token. If it comes back whole, the buffer is large enough and never
+ * grows again; otherwise memory ran out.
  *
- * Big integers are put into quotes, which take the places of their first and last digits. */
+ * Big integers are quoted: the quotes overwrite their first and last digits. place_all_bigs takes
+ * the digits from the original text. */
 static enum status load_guarded(json_t **out, const struct source *source,
                                 const struct jread_scan *scan, struct err *err) {
     size_t len = source->len, guard_len = scan->longest_token + 16;
-    // The buffer grows at powers of two. Were the quote at the guard's end what is dropped there,
-    // jansson would read on past it.
+    // The buffer grows at powers of two. If it grew at the guard's closing quote, a failure would
+    // drop that quote and jansson would read on past it.
     if (((guard_len + 2) & (guard_len + 1)) == 0) guard_len++;
     char *wrapped = guard_len < SIZE_MAX / 4 ? malloc(guard_len + len + 8) : NULL;
     if (!wrapped) return err_nomem(err, source->what);
@@ -183,7 +184,8 @@ static enum status load_guarded(json_t **out, const struct source *source,
     return status;
 }
 
-// What files that are no JSON most often begin with; jansson would speak of a single letter.
+// The two most frequent starts of files that are not JSON. jansson's message would only name a
+// letter.
 static enum status check_start(const struct source *source, struct err *err) {
     if (source->len >= 3 && memcmp(source->text, "\xef\xbb\xbf", 3) == 0) {
         return err_set(err, ERR_FORMAT, "%s starts with a byte order mark, want plain UTF-8",
@@ -194,7 +196,7 @@ static enum status check_start(const struct source *source, struct err *err) {
 
 static enum status check_bounds(const struct source *source, const struct jread_scan *scan,
                                 struct err *err) {
-    enum { DIGITS_MAX = 4300 }; // Python's
+    enum { DIGITS_MAX = 4300 }; // Python's limit for int(text)
     if (scan->depth_max > JREAD_DEPTH_MAX) {
         return err_set(err, ERR_UNSUPPORTED, "%s is nested deeper than %d levels", source->what,
                        JREAD_DEPTH_MAX);

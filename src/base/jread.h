@@ -1,8 +1,8 @@
-/* Reading JSON: a thin skin over jansson that turns every fault into one sentence naming the file
- * (or other source) and the key. Nesting deeper than JREAD_DEPTH_MAX is refused, as is anything
- * after the document. So are two things that other readers let pass. Duplicate keys: JSON gives them
- * no meaning, so two programs that look at one text may see different values. NaN and Infinity:
- * they are no JSON. A real number too large for a double is refused too.
+/* Reading JSON: a thin layer over jansson that turns every fault into one sentence naming the
+ * source (a file, a request) and the key. It is stricter than other readers and refuses:
+ * - nesting deeper than JREAD_DEPTH_MAX, and anything after the document;
+ * - duplicate keys: JSON gives them no meaning, so two programs may read different values;
+ * - NaN and Infinity, which are not JSON, and a real number too large for a double.
  *
  * Getters take an object and a key. A missing or null key leaves *out untouched and returns OK, so
  * that the caller sets the default first; a wrong type or a value out of range is ERR_FORMAT. */
@@ -15,27 +15,27 @@
 
 #include "base/err.h"
 
-enum { JREAD_DEPTH_MAX = 64 }; // lists and objects in each other
+enum { JREAD_DEPTH_MAX = 64 }; // levels of lists and objects
 
 // `what` names the source in messages. The caller owns *out (json_decref).
 MUST_USE enum status jread_text(json_t **out, const char *text, size_t len, const char *what,
                                 struct err *err);
-// JSON that comes with a request: a chat, a line of an input file. Strings may contain \u0000:
-// json_string_length counts, strlen does not. Integers may be of any size up to 4300 digits. The tree
-// takes at most jread_request_memory(len) bytes: a text that needs more is ERR_UNSUPPORTED, and
-// nothing was allocated for it.
+// JSON of a request: a chat, a line of an input file. Strings may contain \u0000: take their length
+// from json_string_length, not strlen. Integers may have up to 4300 digits. The tree takes at most
+// jread_request_memory(len) bytes. A text that needs more is ERR_UNSUPPORTED before anything is
+// allocated for it.
 MUST_USE enum status jread_request(json_t **out, const char *text, size_t len, const char *what,
                                    struct err *err);
-// The same for a text inside a request. It shares the request's memory: what its tree takes at most
-// is taken off *memory_left.
+// The same for a JSON text inside a request. It shares the request's memory: the bound of its tree
+// is subtracted from *memory_left.
 MUST_USE enum status jread_request_part(json_t **out, const char *text, size_t len,
                                         size_t *memory_left, const char *what, struct err *err);
 static inline size_t jread_request_memory(size_t len) { // bytes
     return ((size_t)16 << 20) + 40 * len;
 }
 MUST_USE enum status jread_file(json_t **out, const char *path, struct err *err);
-// For a file that is read for its strings: integers of any size come as reals, so that one beyond
-// 64 bits in a member that nobody asks for is no fault (tokenizer_config.json's model_max_length).
+// For a file whose strings alone are read. All integers come as reals, so that one beyond 64 bits
+// in an unread member is no fault (tokenizer_config.json's model_max_length).
 MUST_USE enum status jread_file_strings(json_t **out, const char *path, struct err *err);
 
 MUST_USE enum status jread_int(const json_t *object, const char *key, int64_t min, int64_t max,
@@ -47,9 +47,9 @@ MUST_USE enum status jread_bool(const json_t *object, const char *key, bool *out
 // *out borrows from the document.
 MUST_USE enum status jread_string(const json_t *object, const char *key, const char **out,
                                   const char *what, struct err *err);
-// The digits of an integer beyond 64 bits, with its sign; NULL: `value` is something else. jansson has
-// no type for such a number. jread_request makes it an object with one member, whose key no JSON
-// text can have; jwrite writes it as the number.
+// The sign and digits of an integer beyond 64 bits; NULL when `value` is anything else. jansson has
+// no type for such a number: jread_request makes it an object with one member, whose key no JSON
+// text can have. jwrite writes it as the number again.
 const char *jread_big_integer(const json_t *value);
 // json_is_object, but false for an integer beyond 64 bits.
 bool jread_is_object(const json_t *value);

@@ -5,18 +5,18 @@
 #include <string.h>
 
 // What jansson 2.14 allocates on a 64-bit machine, glibc's headers and rounding included.
-static const size_t object_bytes = 224; // itself and 8 buckets
-static const size_t array_bytes = 128; // itself and 8 places
-static const size_t string_bytes = 80; // itself and its text, whose length comes on top
+static const size_t object_bytes = 224; // with 8 buckets
+static const size_t array_bytes = 128; // with 8 places
+static const size_t string_bytes = 80; // without the length of its text
 static const size_t number_bytes = 32;
-static const size_t member_bytes = 48; // more than a string as long as its key
-static const size_t place_bytes = 24; // in a list, which doubles: the old list and the new one
+static const size_t member_bytes = 48; // on top of a string as long as its key
+static const size_t place_bytes = 24; // a growing list doubles: its old and its new copy
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-// What ends a token that is no string.
+// Ends a token that is not a string.
 static bool is_delimiter(char c) {
     return c == ',' || c == ':' || c == '[' || c == ']' || c == '{' || c == '}' || c == '"' ||
            c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -26,7 +26,7 @@ static void count_token(struct jread_scan *scan, size_t len) {
     if (len > scan->longest_token) scan->longest_token = len;
 }
 
-// Whether it is an integer as JSON writes them that does not fit 64 bits.
+// Whether the token is a JSON integer that does not fit 64 bits.
 static bool is_big(const char *token, size_t len) {
     static const char max[] = "9223372036854775807", min[] = "9223372036854775808";
     enum { LIMIT_DIGITS = sizeof max - 1 };
@@ -56,7 +56,7 @@ static enum status add_big(struct jread_scan *scan, size_t start, size_t len, co
     return OK;
 }
 
-// Bytes from the opening quote on, the closing one included.
+// Bytes of the string that `text` begins with, both quotes included.
 static size_t string_len(const char *text, size_t len) {
     size_t i = 1;
     while (i < len && text[i] != '"') i += text[i] == '\\' ? 2u : 1u;

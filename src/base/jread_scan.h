@@ -1,6 +1,6 @@
-/* Looks over a JSON text before jansson parses it: how deep it is nested, how much memory its tree
- * will take, and where integers are that jansson cannot hold. For what is no JSON the numbers are
- * upper bounds of what jansson reads before it stops. Used by jread.c alone. */
+/* Scans a JSON text before jansson parses it: its depth, the memory of its tree, and the integers
+ * that jansson cannot hold. For a text that is not JSON the numbers are upper bounds for the part
+ * that jansson reads before it stops. Used by jread.c alone. */
 #ifndef BASE_JREAD_SCAN_H
 #define BASE_JREAD_SCAN_H
 
@@ -17,13 +17,13 @@ struct jread_big {
 struct jread_scan {
     size_t longest_token; // bytes that jansson may collect as one token
     size_t depth_max;
-    size_t tree_bytes; // of malloc, at most
+    size_t tree_bytes; // upper bound of the memory that malloc spends on the tree
     struct jread_big *bigs; // [num_bigs]
     size_t num_bigs, bigs_capacity;
     size_t num_strings; // keys, strings and big integers
 };
 
-// ERR_NOMEM is the only fault. `what` names the text in it.
+// ERR_NOMEM is the only fault. `what` names the text in its message.
 MUST_USE enum status jread_scan_run(struct jread_scan *scan, const char *text, size_t len,
                                     const char *what, struct err *err);
 void jread_scan_fini(struct jread_scan *scan); // all-zero is fine

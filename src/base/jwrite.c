@@ -4,11 +4,11 @@
 
 #include "base/c_locale.h"
 
-// json_dumpb writes into memory that is there: twice, for the length and for the text.
+// json_dumpb writes into the caller's memory: the first call measures, the second writes.
 static enum status dump(struct buf *out, const json_t *value, size_t flags, const char *what,
                         struct err *err) {
     size_t len = json_dumpb(value, NULL, 0, flags);
-    if (!len) return err_nomem(err, what); // no text is empty
+    if (!len) return err_nomem(err, what); // no JSON text is empty
     enum status status = buf_reserve(out, len, err);
     if (status) return status;
     if (json_dumpb(value, out->data + out->len, len, flags) != len) {
@@ -23,8 +23,9 @@ static bool is_space(char c) {
     return c == ' ' || c == '\n';
 }
 
-// Integers beyond 64 bits come out of jansson as {"\u0000integer": "123"}. In a string a quote has a
-// backslash before it, so that a colon behind a quote is behind a key.
+// jansson writes an integer beyond 64 bits as {"\u0000integer": "123"} (jread_big_integer).
+// Replaces that by its digits. A string cannot contain the key's text: its quotes would have
+// backslashes.
 static void unwrap_bigs(struct buf *out, size_t start) {
     static const char key[] = "\"\\u0000integer\":";
     char *to = out->data + start, *from = to, *end = out->data + out->len, *found;

@@ -1,14 +1,28 @@
-/* One line to stderr, "nanovllm: <level>: <text>", for what a person should know and nobody asked.
+/* One line to stderr, "nanovllm: <level>: <text>", for facts that the user should know unasked.
  * The level is the program's only mutable global. A library never logs errors: it returns them. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/compiler.h"
 
-enum log_level { LOG_QUIET, LOG_WARNING, LOG_INFO, LOG_DEBUG };
+enum log_level { LOG_QUIET, LOG_WARNING, LOG_NOTICE, LOG_INFO, LOG_DEBUG };
 
-void log_set_level(enum log_level level); // default LOG_WARNING
+void log_set_level(enum log_level level); // default LOG_NOTICE
 void log_write(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
+
+// What somebody waits for who should know what for: "nanovllm: <text>", once. On a terminal that
+// line also says how far it is, and is drawn again, ten times a second at most. At LOG_NOTICE.
+struct log_progress {
+    bool is_shown;
+    double drawn_at; // clock_seconds
+};
+// `done` of `total`, at least 1, is over. *progress is all-zero at first.
+void log_progress(struct log_progress *progress, uint32_t done, uint32_t total, const char *format,
+                  ...) PRINTF_LIKE(4, 5);
+void log_progress_end(struct log_progress *progress); // ends the line, where there is one
 
 #define log_warning(...) log_write(LOG_WARNING, __VA_ARGS__)
 #define log_info(...) log_write(LOG_INFO, __VA_ARGS__)

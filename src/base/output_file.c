@@ -1,4 +1,4 @@
-/* write(2) without stdio: an error belongs to the write that caused it, and what was written is not
+/* write(2) without stdio: an error belongs to the write that caused it, and written results are not
  * lost in a buffer when the process is killed. */
 #include "base/output_file.h"
 
@@ -26,7 +26,7 @@ enum status output_file_open(struct output_file *file, const char *path, struct 
     return OK;
 }
 
-// Standard output is the caller's file, perhaps opened to append: what is in it stays.
+// Standard output is the caller's file, perhaps opened to append: its content stays.
 static enum status empty_once(struct output_file *file, struct err *err) {
     if (file->emptied || file->is_stdout) return OK;
     file->emptied = true;
@@ -47,7 +47,7 @@ enum status output_file_write(struct output_file *file, const void *bytes, size_
 enum status output_file_close(struct output_file *file, struct err *err) {
     if (file->fd < 0) return OK;
     enum status status = file->failed ? OK : empty_once(file, err);
-    // Others write to standard output too: a copy is closed, which tells the same faults.
+    // Others write to standard output too: closing a duplicate reports the same faults.
     int fd = file->is_stdout ? dup(file->fd) : file->fd;
     file->fd = -1;
     if (close(fd) != 0 && !status && !file->failed) status = write_fault(file, err);

@@ -1,7 +1,6 @@
-/* A file that results go to, or standard output. Opening fails early and touches nothing; the old
- * content is dropped only when the first result is there, so that a run that fails to start does
- * not destroy the last one's results. The first failed write is kept and every later one refused.
- */
+/* A file for results, or standard output. Opening fails early and changes nothing. The old content
+ * is dropped only with the first result, so that a run that fails to start does not destroy the
+ * results of the run before. After the first failed write every later one is refused. */
 #ifndef BASE_OUTPUT_FILE_H
 #define BASE_OUTPUT_FILE_H
 
@@ -18,12 +17,14 @@ struct output_file {
 
 // `path` "-": standard output.
 MUST_USE enum status output_file_open(struct output_file *file, const char *path, struct err *err);
-// Everything, at once, unbuffered: a result that was written can be read. Where it does not get
-// whole (a full disk, a limit), what is there of it is cut off again, in a file that can be cut.
+// Writes all bytes at once, unbuffered, so that a result can be read as soon as it is written.
+// Where only a part gets through (a full disk, a limit), a regular file is cut back to its length
+// before.
 MUST_USE enum status output_file_write(struct output_file *file, const void *bytes, size_t len,
                                        struct err *err);
-// Empties a file that got no result, and closes; faults that show only now (quotas, network disks)
-// are reported. A file that was never opened (fd -1) is fine; standard output stays open.
+// Empties a file that got no result, and closes it. Reports faults that show only at the end
+// (quotas, network disks). A file that was never opened (fd -1) is fine; standard output stays
+// open.
 MUST_USE enum status output_file_close(struct output_file *file, struct err *err);
 void output_file_abandon(struct output_file *file); // closes and keeps the old content
 

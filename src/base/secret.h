@@ -1,10 +1,10 @@
-/* A number that nobody outside the process can know: the key of hashes over what others choose, so
- * that they cannot choose what meets. */
+/* A random number that nobody outside the process can know. It keys hashes of input that others
+ * choose, so that they cannot choose inputs that collide. */
 #ifndef BASE_SECRET_H
 #define BASE_SECRET_H
 
 #include <stdint.h>
 
-uint64_t secret_make(void); // another one each time
+uint64_t secret_make(void); // a new one at each call
 
 #endif

@@ -11,7 +11,7 @@
 
 enum { ESCAPE_BYTES = sizeof "\\u001b" }; // no character takes more
 
-// Of valid UTF-8.
+// The code point of one valid character.
 static uint32_t decode(const char *text, size_t bytes) {
     static const unsigned char lead_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     uint32_t code_point = (unsigned char)text[0] & lead_bits[bytes];
@@ -28,7 +28,7 @@ static bool is_printable(uint32_t c) {
            !(c >= 0x2066 && c <= 0x2069);
 }
 
-// Length of the escape that `text` begins with, 0 where it begins with none.
+// Length of the escape that `text` begins with; 0: it begins with none.
 static size_t escape_len(const char *text, size_t len) {
     if (len < 2 || text[0] != '\\') return 0;
     char kind = text[1];
@@ -41,7 +41,7 @@ static size_t escape_len(const char *text, size_t len) {
     return want;
 }
 
-// What stands for the character or byte at `text` (`bytes` 0: no character).
+// Writes the escape of the character at `text`, or with `bytes` 0 of its first byte.
 static void escape(char out[ESCAPE_BYTES], const char *text, size_t bytes) {
     unsigned char byte = (unsigned char)text[0];
     const char *control = bytes == 1 && byte ? strchr("\nn\rr\tt", byte) : NULL;
@@ -77,8 +77,8 @@ size_t sentence_copy(char *out, size_t size, const char *text, size_t len) {
 }
 
 size_t sentence_format(char *out, size_t size, const char *format, va_list args) {
-    // Longer than `out` by more than a character or escape: where vsnprintf cuts one in half, it is
-    // beyond what is copied.
+    // Longer than `out` by an escape: a character that vsnprintf cuts in half lies beyond the part
+    // that is copied.
     char text[SENTENCE_BYTES_MAX + ESCAPE_BYTES];
     CHECK(size <= SENTENCE_BYTES_MAX, "size=%zu", size);
     int len = c_locale_vsnprintf(text, size + ESCAPE_BYTES, format, args);

@@ -55,6 +55,7 @@ const char *suggest_nearest(const char *name, const char *const *candidates,
         size_t candidate_len = strlen(candidates[i]);
         if (candidate_len > NAME_MAX_LEN) continue;
         size_t distance = edit_distance(name, len, candidates[i], candidate_len);
+        if (distance >= len && distance >= candidate_len) continue; // not one character is the same
         if (distance < best_distance || (distance == best_distance && !best)) {
             best_distance = distance;
             best = candidates[i];

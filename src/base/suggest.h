@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-// The only candidate that begins with `name`; else the one nearest to it by edit distance
-// (Damerau-Levenshtein, restricted), NULL when none is within a third of its length (at least 1
-// edit).
+// The only candidate that begins with `name`. Otherwise the nearest one by edit distance
+// (restricted Damerau-Levenshtein); NULL where that takes more edits than a third of the length of
+// `name`, or where the two have no character in common. One edit is always allowed.
 const char *suggest_nearest(const char *name, const char *const *candidates, size_t num_candidates);
 
 #endif

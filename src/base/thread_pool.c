@@ -1,19 +1,16 @@
 #include "base/thread_pool.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/cpu.h"
+#include "base/futex.h"
 
-// Longer than the gap between two ops or two steps, shorter than anything a person would notice.
+// Longer than the gap between two ops or two steps, too short for a person to notice.
 #define SPIN_SECONDS 200e-6
 
 struct worker {
@@ -22,9 +19,9 @@ struct worker {
     uint32_t thread; // 1 .. num_threads-1
 };
 
-/* A loop's life: the caller fills the plain fields, opens the gate, bumps `epoch` (waking
+/* A loop's life: the caller fills the plain fields, opens the gate, bumps `epoch` (which wakes
  * sleepers), takes items itself, closes the gate and waits until the workers inside have left. A
- * worker may enter only through the open gate, so the fields never change while one reads them. */
+ * worker enters only through the open gate, so the fields never change while it reads them. */
 struct thread_pool {
     uint32_t num_threads;
     uint32_t num_started; // workers whose thread exists
@@ -38,34 +35,12 @@ struct thread_pool {
     CACHE_ALIGNED atomic_uint next; // the next item to take
     CACHE_ALIGNED atomic_uint gate; // bit 0: open; above: the number of workers inside
     CACHE_ALIGNED atomic_uint epoch; // futex: counts loops
-    atomic_uint num_sleeping; // workers in, or on their way into, futex wait on epoch
-    atomic_bool caller_sleeping; // the caller waits, or is about to, on gate
+    atomic_uint num_sleeping; // workers in, or about to enter, futex_wait on epoch
+    atomic_bool caller_sleeping; // the caller is in, or about to enter, futex_wait on gate
     atomic_bool stop;
 };
 
 enum { GATE_OPEN = 1, GATE_WORKER = 2 };
-
-static void futex_wait(atomic_uint *word, unsigned expected) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
-}
-
-static void futex_wake(atomic_uint *word, uint32_t count) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
-
-// Spins until *word, masked, differs from `value` or the time is over; true when it differs.
-static bool spin_while(atomic_uint *word, unsigned value, double seconds) {
-    if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
-    if (seconds <= 0) return false;
-    double deadline = clock_seconds() + seconds;
-    do {
-        for (int i = 0; i < 16; i++) {
-            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
-            cpu_relax();
-        }
-    } while (clock_seconds() < deadline);
-    return false;
-}
 
 static void take_items(struct thread_pool *pool, uint32_t thread) {
     for (;;) {
@@ -88,16 +63,17 @@ static bool enter_gate(struct thread_pool *pool) {
 
 static void leave_gate(struct thread_pool *pool) {
     unsigned gate = atomic_fetch_sub(&pool->gate, GATE_WORKER) - GATE_WORKER;
-    if (gate == 0 && atomic_load(&pool->caller_sleeping)) futex_wake(&pool->gate, 1);
+    if (gate == 0 && atomic_load(&pool->caller_sleeping))
+        futex_wake(&pool->gate, 1, FUTEX_IN_PROCESS);
 }
 
 // Returns the epoch that replaced `seen`.
 static unsigned wait_epoch(struct thread_pool *pool, unsigned seen) {
-    while (!spin_while(&pool->epoch, seen, pool->spin_seconds)) {
-        // Announced before the kernel compares epoch, while the caller bumps epoch before it reads
-        // the count: one of the two sees the other, so no wake-up is lost.
+    while (!futex_spin(&pool->epoch, seen, pool->spin_seconds)) {
+        // This thread adds itself before the kernel compares epoch; the caller bumps epoch before
+        // it reads num_sleeping. One of the two sees the other, so no wake-up is lost.
         atomic_fetch_add(&pool->num_sleeping, 1);
-        futex_wait(&pool->epoch, seen);
+        futex_wait(&pool->epoch, seen, -1, FUTEX_IN_PROCESS);
         atomic_fetch_sub(&pool->num_sleeping, 1);
     }
     return atomic_load(&pool->epoch);
@@ -110,7 +86,7 @@ static void *worker_main(void *arg) {
     for (;;) {
         seen = wait_epoch(pool, seen);
         if (atomic_load(&pool->stop)) return NULL;
-        if (!enter_gate(pool)) continue; // woken too late: the others have done it all
+        if (!enter_gate(pool)) continue; // woke up too late: the loop is over
         take_items(pool, worker->thread);
         leave_gate(pool);
     }
@@ -120,15 +96,17 @@ static void bump_epoch(struct thread_pool *pool, uint32_t num_wanted) {
     atomic_fetch_add(&pool->epoch, 1);
     uint32_t num_sleeping = atomic_load(&pool->num_sleeping);
     if (num_sleeping == 0) return;
-    futex_wake(&pool->epoch, num_sleeping < num_wanted ? num_sleeping : num_wanted);
+    uint32_t count = num_sleeping < num_wanted ? num_sleeping : num_wanted;
+    futex_wake(&pool->epoch, count, FUTEX_IN_PROCESS);
 }
 
 static void wait_gate(struct thread_pool *pool) {
     unsigned gate;
     while ((gate = atomic_load(&pool->gate)) != 0) {
-        if (spin_while(&pool->gate, gate, pool->spin_seconds)) continue;
+        if (futex_spin(&pool->gate, gate, pool->spin_seconds)) continue;
         atomic_store(&pool->caller_sleeping, true);
-        futex_wait(&pool->gate, gate); // returns at once when a worker left meanwhile
+        futex_wait(&pool->gate, gate, -1,
+                   FUTEX_IN_PROCESS); // returns at once when a worker left meanwhile
         atomic_store(&pool->caller_sleeping, false);
     }
 }
@@ -185,7 +163,7 @@ static enum status start_workers(struct thread_pool *pool, struct err *err) {
 enum status thread_pool_create(struct thread_pool **out, uint32_t num_threads, struct err *err) {
     CHECK(num_threads >= 1 && num_threads <= THREAD_POOL_THREADS_MAX, "num_threads=%u",
           num_threads);
-    // CACHE_ALIGNED members: malloc's 16 bytes would not do. The size is a multiple of 64.
+    // CACHE_ALIGNED members need more than malloc's 16 bytes. sizeof *pool is a multiple of 64.
     struct thread_pool *pool = aligned_alloc(_Alignof(struct thread_pool), sizeof *pool);
     if (!pool) return err_nomem(err, "thread pool");
     *pool = (struct thread_pool){.num_threads = num_threads};

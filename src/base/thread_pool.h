@@ -1,12 +1,12 @@
 /* A persistent pool of threads that share the items of one parallel loop at a time.
  *
- * Items are taken one by one from a counter, so a thread that the system holds back delays a loop
- * by one item at most, and a thread that wakes up late finds the loop closed and is not waited for.
- * Hence there is no static partition: an item's result must not depend on which thread runs it.
- * Waiting threads spin briefly (ops follow each other within microseconds) and then sleep in the
- * kernel; with more threads than cores they sleep at once.
+ * Threads take items one by one from a counter. So a thread that the system holds back delays a
+ * loop by one item at most. A thread that wakes up late finds the loop closed and delays nobody.
+ * An item's result must therefore not depend on the thread that runs it. Waiting threads spin
+ * briefly, because ops follow each other within microseconds, and then sleep in the kernel. With
+ * more threads than cores they sleep at once.
  *
- * Threads are not pinned: the caller is one of them and its placement is not ours to decide, and a
+ * Threads are not pinned. The caller is one of them, and its placement is not ours to decide. A
  * worker pinned to the caller's core would wait behind it while another core idles. */
 #ifndef BASE_THREAD_POOL_H
 #define BASE_THREAD_POOL_H
@@ -30,22 +30,23 @@ void thread_pool_destroy(struct thread_pool *pool); // NULL is fine; no loop may
 uint32_t thread_pool_num_threads(const struct thread_pool *pool);
 
 // Calls fn(arg, item, thread) exactly once for each item of 0 .. num_items-1, begun in that order,
-// and returns when all are done. `thread` < num_threads tells apart what runs at the same time
-// (scratch memory); 0 is the caller. One loop at a time per pool; fn must not start another.
+// and returns when all are done. No two calls at the same time have the same `thread` <
+// num_threads, so that it can index scratch memory; 0 is the caller. One loop at a time per pool;
+// fn must not start another.
 void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
                      void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
 
-// The first fault of a loop's items, from whichever thread; all-zero before the loop.
+// The first fault of a loop's items, from any thread; all-zero before the loop.
 struct thread_pool_fault {
     atomic_bool is_set;
-    enum status status; // these two to be read after the loop
+    enum status status; // read this and `err` only after the loop
     struct err err;
 };
 void thread_pool_fault_set(struct thread_pool_fault *fault, enum status status,
                            const struct err *err);
 
-// How many units (rows, blocks) an item should have so that `count` units become enough items for
-// all threads to end together (8 each), but no item has fewer than `min_units`. >= 1.
+// How many of `count` units (rows, blocks) an item should have: about 8 items per thread, so that
+// all threads end together, but at least `min_units` units per item. >= 1.
 uint32_t thread_pool_grain(const struct thread_pool *pool, uint32_t count, uint32_t min_units);
 
 #endif

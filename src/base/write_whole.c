@@ -9,7 +9,7 @@ static void cut_back(int fd, size_t written) {
     int saved_errno = errno;
     struct stat info;
     off_t end = lseek(fd, 0, SEEK_CUR), start = end - (off_t)written;
-    // Where something is behind them, others write to the file too.
+    // If the file goes on after these bytes, others write to it too.
     bool can_cut =
         fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && end == info.st_size && start >= 0;
     if (can_cut && ftruncate(fd, start) == 0) lseek(fd, start, SEEK_SET);
@@ -24,7 +24,7 @@ bool write_whole(int fd, const void *bytes, size_t len) {
             written += (size_t)n;
         } else if (errno == EAGAIN) {
             struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-            poll(&poll_fd, 1, -1); // whatever comes of it, the next write tells
+            poll(&poll_fd, 1, -1); // the next write reports an error
         } else if (errno != EINTR) {
             if (written) cut_back(fd, written);
             return false;

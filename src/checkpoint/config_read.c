@@ -1,4 +1,4 @@
-/* Helpers shared by config.json's, its rope section's and generation_config.json's readers. */
+/* Helpers shared by the readers of config.json, its sections and generation_config.json. */
 #include "checkpoint/config_read.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static enum status add_eos(struct model_config *config, const json_t *value, boo
 
 enum status config_read_eos(const json_t *object, struct model_config *config, const char *what,
                             struct err *err) {
-    enum { EOS_IDS_MAX = 1024 }; // of one list; adding is quadratic
+    enum { EOS_IDS_MAX = 1024 }; // in one list, because adding ids takes quadratic time
     const json_t *value = jread_get(object, "eos_token_id");
     if (!value) return OK;
     if (!json_is_array(value)) return add_eos(config, value, false, what, err);

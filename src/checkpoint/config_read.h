@@ -1,6 +1,5 @@
-/* Reading a configuration's values with their ranges: what jread has not, as one sentence per
- * fault. Where a value is missing or null, *out keeps its default unless the function says
- * "required". */
+/* Reads a configuration's values and checks their ranges, on top of jread. Where a value is missing
+ * or null, *out keeps its default, unless the function says "required". */
 #ifndef CHECKPOINT_CONFIG_READ_H
 #define CHECKPOINT_CONFIG_READ_H
 
@@ -22,7 +21,8 @@ MUST_USE enum status config_require_u32(const json_t *object, const char *key, u
 // A number with min <= value <= max.
 MUST_USE enum status config_read_double(const json_t *object, const char *key, double min,
                                         double max, double *out, const char *what, struct err *err);
-// "eos_token_id": an id, a list of ids, null or missing. Adds those that config does not have yet.
+// Reads "eos_token_id": an id, a list of ids, null or missing. Adds ids that `config` does not have
+// yet.
 MUST_USE enum status config_read_eos(const json_t *object, struct model_config *config,
                                      const char *what, struct err *err);
 // Parses `text`, which must be one JSON object.

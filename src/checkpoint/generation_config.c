@@ -1,5 +1,5 @@
-/* generation_config.json. Only what a sampler of ours has is read; the rest configures
- * transformers' own generate function (caches, beams, lengths). */
+/* generation_config.json. Only the EOS ids and the parameters of our sampler are read; the rest
+ * configures transformers' own generate function (caches, beams, lengths). */
 #include <stdint.h>
 
 #include "base/jread.h"

@@ -1,5 +1,5 @@
-/* One pass over config.json's object: refuse what we do not run, read the sizes with bounds that
- * keep every product of them far from overflow, then check what must hold between them. */
+/* Reads config.json's object: refuses keys that are not supported, reads the sizes with bounds that
+ * keep every product of them far from overflow, and checks the relations between sizes. */
 #include "checkpoint/model_config.h"
 
 #include <stdio.h>
@@ -9,13 +9,14 @@
 #include "base/c_locale.h"
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/model_folder.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/rope_config.h"
 #include "checkpoint/window_config.h"
 
-// Several times what the largest published models have. vocab_size * hidden_size, and heads *
-// head_dim * hidden_size, times 8 bytes stay below 2^51.
+// Several times the sizes of the largest published models. vocab_size * hidden_size * 8 bytes and
+// heads * head_dim * hidden_size * 8 bytes stay below 2^51.
 enum {
     VOCAB_MAX = 1 << 24,
     HIDDEN_MAX = 1 << 18,
@@ -28,8 +29,7 @@ enum {
 
 enum neutral_kind { NEUTRAL_ABSENT, NEUTRAL_FALSE, NEUTRAL_TRUE, NEUTRAL_ONE };
 
-// A key that changes the computation in a way that we do not run, and the value with which it does
-// not.
+// A key that changes the computation in an unsupported way, and its only value that does not.
 struct neutral_key {
     const char *key;
     enum neutral_kind neutral;
@@ -54,7 +54,7 @@ static const struct neutral_key neutral_keys[] = {
     {"q_lora_rank", NEUTRAL_ABSENT},
     {"alibi", NEUTRAL_FALSE},
     {"use_alibi", NEUTRAL_FALSE},
-    {"parallel_attn", NEUTRAL_FALSE}, // the residual stream
+    {"parallel_attn", NEUTRAL_FALSE}, // the residual
     {"use_parallel_residual", NEUTRAL_FALSE},
     {"residual_multiplier", NEUTRAL_ONE},
     {"scale_depth", NEUTRAL_ABSENT},
@@ -227,7 +227,7 @@ static enum status read_activation(const json_t *root, const char *what, struct 
         const char *name = "silu";
         enum status status = jread_string(root, keys[i], &name, what, err);
         if (status) return status;
-        if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) continue; // two names for it
+        if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) continue; // the same function
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", only silu is supported",
                        what, keys[i], name);
     }
@@ -243,7 +243,7 @@ static enum status read_tokens(struct model_config *config, const json_t *root, 
     return status ? status : config_read_eos(root, config, what, err);
 }
 
-// What a configuration without the key means, where transformers' classes differ.
+// Defaults of keys that differ between transformers' configuration classes.
 struct class_defaults {
     const char *architecture;
     double rms_norm_eps, rope_theta;
@@ -293,7 +293,7 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
     enum status status =
         rope_config_read(&config->rope, root, config->max_position_embeddings, theta, what, err);
     if (status || config->rope.type != ROPE_YARN) return status;
-    // Whoever adds yarn to a configuration means the longer context, and the published recipe
+    // A configuration with yarn wants the longer context, but the published recipe for adding yarn
     // leaves max_position_embeddings as it was.
     double extended = config->rope.original_max_position_embeddings * config->rope.factor;
     if (extended > POSITIONS_MAX) extended = POSITIONS_MAX;
@@ -331,16 +331,25 @@ enum status model_config_parse(struct model_config *config, const char *text, si
     return status;
 }
 
+// The path of config.json in `folder`; what is wrong with the folder where there is none.
+static enum status find_config(char path[FILE_PATH_MAX], const char *folder, struct err *err) {
+    enum status status = model_folder_check(folder, err);
+    if (!status) status = file_join(path, FILE_PATH_MAX, folder, "config.json", err);
+    bool present = false;
+    if (!status) status = file_is_present(path, &present, err);
+    if (status || present) return status;
+    status = model_folder_explain(folder, "config.json", err);
+    if (status) return status;
+    return err_set(err, ERR_IO, "%s has no config.json: it is not the folder of a model", folder);
+}
+
 enum status model_config_load(struct model_config *config, struct generation_config *generation,
                               const char *folder, struct err *err) {
     *config = (struct model_config){0};
     *generation = (struct generation_config){0};
-    if (!file_is_folder(folder)) {
-        return err_set(err, ERR_IO, "%s is not a folder (want one with a config.json)", folder);
-    }
     char path[FILE_PATH_MAX];
     struct buf text = {0};
-    enum status status = file_join(path, sizeof path, folder, "config.json", err);
+    enum status status = find_config(path, folder, err);
     if (!status) status = file_read(&text, path, err);
     if (!status) status = model_config_parse(config, text.data, text.len, path, err);
     if (status) {
@@ -349,7 +358,7 @@ enum status model_config_load(struct model_config *config, struct generation_con
     }
     buf_clear(&text);
     status = file_join(path, sizeof path, folder, "generation_config.json", err);
-    // A file that is there but cannot be read is not the same as none: its defaults were meant.
+    // A file that exists but cannot be read is an error: its sampling defaults would be missing.
     bool present = false;
     if (!status) status = file_is_present(path, &present, err);
     if (!status && present) {

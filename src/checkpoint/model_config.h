@@ -1,17 +1,22 @@
-/* What config.json says, validated. Accepts the published form (rope_theta, rope_scaling,
- * torch_dtype, num_experts) and transformers 5's (rope_parameters, dtype, num_local_experts). A key
- * that would change the computation and that we do not run is an error that names it, never
- * ignored. Families are matched elsewhere: any architecture name parses. Only where transformers'
- * configuration classes differ is the name looked at: the keys of a sliding window
- * (window_config.h) and of experts (moe_config.h).
+/* config.json, validated. Both forms are read: the published one (rope_theta, rope_scaling,
+ * torch_dtype, num_experts) and that of transformers 5 (rope_parameters, dtype, num_local_experts).
+ * A key that asks for a computation that is not supported is an error that names it, and never
+ * ignored. Any architecture name parses, because model/family.h matches families. The name matters
+ * here only where transformers' configuration classes differ: in the keys of a sliding window
+ * (window_config.h) and of experts (moe_config.h), and in defaults.
  *
- * A missing (or null) key has transformers' default: head_dim hidden_size / num_attention_heads,
- * num_key_value_heads num_attention_heads, rms_norm_eps 1e-6 (Mixtral: 1e-5), hidden_act silu (the
- * only one we run), tie_word_embeddings false, rope_theta 10000 (Mixtral: 1e6), dtype float32 (what
- * counts is the weights' own type). The other sizes and `architectures` are required.
+ * A missing or null key has transformers' default:
+ *   head_dim             hidden_size / num_attention_heads
+ *   num_key_value_heads  num_attention_heads
+ *   rms_norm_eps         1e-6 (Mixtral: 1e-5)
+ *   hidden_act           silu, the only one that is supported
+ *   tie_word_embeddings  false
+ *   rope_theta           10000 (Mixtral: 1e6)
+ *   dtype                float32; loading uses each tensor's own type
+ * The other sizes and `architectures` are required.
  *
- * generation_config.json adds EOS ids and sampling defaults. Its values are used as they stand, as
- * vLLM does; but "do_sample": false, spelled out, means greedy, as transformers does. */
+ * generation_config.json adds EOS ids and sampling defaults. They are used as they are, as in vLLM,
+ * except that an explicit "do_sample": false means greedy, as in transformers. */
 #ifndef CHECKPOINT_MODEL_CONFIG_H
 #define CHECKPOINT_MODEL_CONFIG_H
 
@@ -23,7 +28,7 @@
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
-// A field of another type is 0.
+// Fields that the type does not use are 0.
 struct rope_config {
     enum rope_type type;
     double theta;
@@ -41,17 +46,17 @@ struct moe_config {
     uint32_t num_experts;
     uint32_t num_experts_per_tok; // 1 .. num_experts
     uint32_t intermediate_size; // of one expert
-    bool norm_topk_prob; // the weights of a token's experts are made to sum to 1
+    bool norm_topk_prob; // scale the weights of a token's experts so that they sum to 1
     uint32_t num_sparse_layers;
     bool *is_sparse; // [num_layers]: experts instead of the dense MLP
 };
 
-// A key whose absence is not the same as false.
+// A boolean key for which absent and false mean different things.
 enum config_flag { FLAG_ABSENT, FLAG_FALSE, FLAG_TRUE };
 
 struct model_config {
     char architecture[64]; // "Qwen3ForCausalLM"
-    enum dtype dtype; // as declared: BF16, F16, F32
+    enum dtype dtype; // as config.json declares it: BF16, F16, F32
     uint32_t vocab_size;
     uint32_t hidden_size;
     uint32_t intermediate_size;
@@ -59,17 +64,17 @@ struct model_config {
     uint32_t num_heads;
     uint32_t num_kv_heads;
     uint32_t head_dim;
-    uint32_t max_position_embeddings; // yarn: as far as it extends, if that is more than declared
+    uint32_t max_position_embeddings; // yarn: the extended length, if it is more than declared
     float rms_norm_eps;
     bool tie_word_embeddings;
-    // What these and their absence mean is the family's: model/family.h.
+    // The family decides what these and their absence mean: model/family.h.
     enum config_flag attention_bias, attention_out_bias, mlp_bias;
-    bool use_sliding_window; // effectively on, in every layer
+    bool use_sliding_window; // a window is on, in every layer
     uint32_t sliding_window; // tokens a query sees, itself included; 0: all
     struct rope_config rope;
     struct moe_config moe;
     int32_t bos_token_id; // -1: none
-    // [num_eos_token_ids] config.json's, then generation_config.json's others
+    // [num_eos_token_ids]: those of config.json, then others of generation_config.json
     int32_t *eos_token_ids;
     uint32_t num_eos_token_ids;
 };
@@ -85,7 +90,7 @@ struct generation_config {
 };
 
 // Reads <folder>/config.json and, where present, <folder>/generation_config.json. After an error
-// *config is empty, here and below in model_config_parse.
+// *config is empty, also after model_config_parse.
 MUST_USE enum status model_config_load(struct model_config *config,
                                        struct generation_config *generation, const char *folder,
                                        struct err *err);

@@ -1,4 +1,5 @@
-/* The defaults are those of transformers' configuration classes, one row for each architecture. */
+/* Reads the keys of a mixture of experts, with the defaults of transformers' configuration classes.
+ * */
 #include "checkpoint/moe_config.h"
 
 #include <stdlib.h>
@@ -11,12 +12,12 @@ enum {
     EXPERTS_MAX = 1 << 12,
     EXPERTS_PER_TOK_MAX = 1 << 8,
     EXPERT_SIZE_MAX = 1 << 21,
-    LAYER_SIZE_MAX = 1 << 26, // of all experts together: bytes of a model stay below 2^62
+    LAYER_SIZE_MAX = 1 << 26, // sum of one layer's experts: keeps a model's bytes below 2^62
 };
 
 struct moe_defaults {
     const char *architecture;
-    bool only_counts; // experts in every layer, of intermediate_size; there are no keys for it
+    bool only_counts; // no keys but the two counts: every layer has experts of intermediate_size
     struct moe_config config;
 };
 
@@ -36,7 +37,8 @@ static const struct moe_defaults *defaults_of(const char *architecture) {
     return NULL;
 }
 
-// The count has two names: published checkpoints' and transformers 5's.
+// The count has two names: num_experts in published checkpoints, num_local_experts in transformers
+// 5.
 static enum status read_count(struct moe_config *moe, const json_t *root, const char *what,
                               struct err *err) {
     uint32_t local = moe->num_experts;
@@ -78,7 +80,7 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root, bool o
     return OK;
 }
 
-// The layers that mlp_only_layers lists are dense.
+// mlp_only_layers lists dense layers.
 static enum status read_dense_layers(const struct model_config *config, const json_t *root,
                                      const char *what, struct err *err) {
     const json_t *list = jread_get(root, "mlp_only_layers");

@@ -7,9 +7,8 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 
-// Fills config->moe, which model_config_fini frees; architecture, num_layers and intermediate_size
-// must be there. An architecture that has no experts does not have these keys either: they are not
-// looked at.
+// Fills config->moe, which model_config_fini frees. architecture, num_layers and intermediate_size
+// must be set before. For an architecture without experts the keys are not read.
 MUST_USE enum status moe_config_read(struct model_config *config, const json_t *root,
                                      const char *what, struct err *err);
 

@@ -1,5 +1,5 @@
-/* One section has one grammar in both forms: a type, the numbers that type needs, perhaps a theta.
- * A key that we do not know is refused, since whatever it means, it is about the rotation. */
+/* In both forms the section has the same keys: a type, the numbers that the type needs, perhaps a
+ * theta. An unknown key is refused, because it can only change the rotation. */
 #include "checkpoint/rope_config.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static enum status check_keys(const struct section *section, struct err *err) {
         "mscale_all_dim",
         "truncate",
         "partial_rotary_factor",
-        "finetuned", // says how the checkpoint was made
+        "finetuned", // only a note about how the checkpoint was made
     };
     const char *key;
     json_t *value;
@@ -74,7 +74,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
     if (!name && jread_get(section->object, "factor")) {
         return err_set(
             err, ERR_FORMAT,
-            "%s: \"factor\" is there but \"rope_type\" is missing, want default, linear, "
+            "%s: \"factor\" is given but \"rope_type\" is missing, want default, linear, "
             "llama3 or yarn",
             section->what);
     }
@@ -131,7 +131,7 @@ static enum status read_yarn_factor(const struct section *section, struct rope_c
     if (jread_get(section->object, "factor") || ratio <= 1) {
         return require(section, "factor", 1, factor_max, &rope->factor, err);
     }
-    rope->factor = ratio; // as transformers does where only the lengths are given
+    rope->factor = ratio; // as in transformers, where only the lengths are given
     return OK;
 }
 
@@ -153,7 +153,7 @@ static enum status read_yarn(const struct section *section, struct rope_config *
                    {"mscale", &rope->mscale},
                    {"mscale_all_dim", &rope->mscale_all_dim}};
     for (size_t i = 0; i < ARRAY_LEN(numbers) && !status; i++) {
-        double min = i < 3 ? 1e-6 : 0; // an mscale of 0 is none
+        double min = i < 3 ? 1e-6 : 0; // an mscale of 0 means that there is none
         status =
             config_read_double(object, numbers[i].key, min, factor_max, numbers[i].out, what, err);
     }
@@ -163,7 +163,7 @@ static enum status read_yarn(const struct section *section, struct rope_config *
                    what, rope->beta_fast, rope->beta_slow);
 }
 
-// `theta` is what the other keys say so far; 0: nothing.
+// `theta` is the value of the keys read before; 0: none had one.
 static enum status read_section(struct section *section, double theta, struct rope_config *rope,
                                 struct err *err) {
     *rope = (struct rope_config){.theta = theta};
@@ -191,7 +191,7 @@ static enum status read_section(struct section *section, double theta, struct ro
     return OK;
 }
 
-// *found: whether root has the section.
+// Reads the section under `key`. *found tells whether root has it.
 static enum status read_key(const json_t *root, const char *key, double theta,
                             uint32_t max_position_embeddings, struct rope_config *rope, bool *found,
                             const char *what, struct err *err) {

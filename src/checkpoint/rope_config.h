@@ -1,4 +1,4 @@
-/* The rope section of config.json, in both forms it is written in. */
+/* The rope section of config.json, in its two forms. */
 #ifndef CHECKPOINT_ROPE_CONFIG_H
 #define CHECKPOINT_ROPE_CONFIG_H
 
@@ -9,8 +9,8 @@
 #include "checkpoint/model_config.h"
 
 // Reads rope_parameters (transformers 5), or rope_theta and rope_scaling (before), from
-// config.json's object. Both may be there if they agree. `max_position_embeddings` is the default
-// of original_max_position_embeddings, `theta_default` that of the theta.
+// config.json's object. A file may have both forms if they agree. `max_position_embeddings` is the
+// default of original_max_position_embeddings, `theta_default` that of rope_theta.
 MUST_USE enum status rope_config_read(struct rope_config *rope, const json_t *root,
                                       uint32_t max_position_embeddings, double theta_default,
                                       const char *what, struct err *err);

@@ -1,8 +1,8 @@
-/* The file is trusted in nothing: the header is parsed into a table sorted by data offset, and one
- * walk over that table proves that the tensors tile the data exactly. Only then is a tensor handed
+/* Nothing in the file is trusted. The header is parsed into a table sorted by data offset, and one
+ * walk over the table proves that the tensors tile the data exactly. Only then are tensors handed
  * out.
  *
- * Everything is linear in the header but the sort; names are found by hash. */
+ * Everything but the sort takes linear time in the header; names are found by hash. */
 #include "checkpoint/safetensors.h"
 
 #include <fcntl.h>
@@ -18,10 +18,11 @@
 enum { HEADER_BYTES_MAX = 100 * 1000 * 1000, LENGTH_BYTES = 8 };
 
 struct safetensors {
-    struct file opened; // closed when the bytes are the caller's
+    struct file opened; // closed (fd -1) when the bytes are the caller's
     struct arena arena; // path and names
     const char *path;
-    struct safetensors_tensor *tensors; // [count], sorted by position, empty ones first
+    struct safetensors_tensor
+        *tensors; // [count], sorted by `begin`; of equal ones empty ones first
     size_t count;
     struct strmap by_name; // -> index into tensors
 };
@@ -50,7 +51,7 @@ static enum status read_dtype(const struct safetensors *file, const char *name, 
                    file->path, name, json_string_value(value));
 }
 
-// Fills rank and shape; *size is the bytes that shape and dtype ask for.
+// Fills rank and shape; *size is the bytes that follow from shape and dtype.
 static enum status read_shape(const struct safetensors *file, const json_t *entry,
                               struct safetensors_tensor *tensor, size_t *size, struct err *err) {
     const json_t *shape = json_object_get(entry, "shape");
@@ -83,7 +84,7 @@ static enum status read_shape(const struct safetensors *file, const json_t *entr
     return OK;
 }
 
-// Checks "data_offsets" against the data section and against `size`, and fills data and size_bytes.
+// Checks "data_offsets" against the data section and `size`; fills begin, source and size_bytes.
 static enum status read_offsets(const struct safetensors *file, const json_t *entry,
                                 const struct section *section, size_t size,
                                 struct safetensors_tensor *tensor, struct err *err) {
@@ -104,13 +105,14 @@ static enum status read_offsets(const struct safetensors *file, const json_t *en
     }
     if ((unsigned long long)end > section->size) {
         return err_set(err, ERR_FORMAT,
-                       "%s is truncated: tensor \"%.200s\" ends at byte %lld of the data, the file "
-                       "has %llu",
+                       "%s is truncated: tensor \"%.200s\" ends at byte %lld of the data, but the "
+                       "file has only %llu",
                        file->path, tensor->name, end, (unsigned long long)section->size);
     }
     if ((size_t)(end - begin) != size) {
         return err_set(err, ERR_FORMAT,
-                       "%s: tensor \"%.200s\" has %lld bytes of data, its shape and dtype want %zu",
+                       "%s: tensor \"%.200s\" has %lld bytes of data, but its shape and dtype need "
+                       "%zu",
                        file->path, tensor->name, end - begin, size);
     }
     tensor->begin = (uint64_t)begin;
@@ -168,7 +170,7 @@ static enum status read_entries(struct safetensors *file, json_t *root,
     return OK;
 }
 
-// By position; an empty tensor comes before the one that begins where it lies.
+// By position. Of tensors at one position the empty ones come first.
 static int compare_position(const void *left, const void *right) {
     const struct safetensors_tensor *a = left;
     const struct safetensors_tensor *b = right;
@@ -210,11 +212,11 @@ static enum status index_names(struct safetensors *file, struct err *err) {
     return status;
 }
 
-// Bytes at the file's start that tell what it is.
+// Bytes of the file's start that are enough to tell its kind.
 enum { START_BYTES = 64 };
 
-// The header's length, checked against the file; *header_bytes is set on success. `start` has the
-// first START_BYTES of the file, or all of a shorter one.
+// Reads the header's length and checks it against the file; sets *header_bytes on success. `start`
+// has the first START_BYTES of the file, or all of a shorter one.
 static enum status read_length(const struct safetensors *file, const unsigned char *start,
                                uint64_t size, size_t *header_bytes, struct err *err) {
     size_t start_bytes = size < START_BYTES ? (size_t)size : START_BYTES;
@@ -222,22 +224,22 @@ static enum status read_length(const struct safetensors *file, const unsigned ch
     if (status) return status;
     if (size < LENGTH_BYTES) {
         return err_set(err, ERR_FORMAT,
-                       "%s is not a safetensors file: it has %zu bytes, the header length alone "
-                       "takes 8",
+                       "%s is not a safetensors file: it has %zu bytes, but the header's length "
+                       "alone takes 8",
                        file->path, (size_t)size);
     }
     uint64_t length = 0;
     for (int i = 0; i < LENGTH_BYTES; i++) length |= (uint64_t)start[i] << (8 * i);
     if (length > HEADER_BYTES_MAX) {
         return err_set(err, ERR_FORMAT,
-                       "%s is not a safetensors file: its header would be %llu bytes, the format "
-                       "allows %d",
+                       "%s is not a safetensors file: its header would have %llu bytes, but the "
+                       "format allows %d",
                        file->path, (unsigned long long)length, HEADER_BYTES_MAX);
     }
     if (length > size - LENGTH_BYTES) {
         return err_set(err, ERR_FORMAT,
-                       "%s is truncated: its header is %llu bytes, the file has %llu after its "
-                       "length",
+                       "%s is truncated: its header has %llu bytes, but only %llu follow the "
+                       "header's length",
                        file->path, (unsigned long long)length,
                        (unsigned long long)(size - LENGTH_BYTES));
     }
@@ -255,14 +257,14 @@ static enum status parse_header(struct safetensors *file, const char *header, si
     json_t *root = NULL;
     enum status status = jread_text(&root, header, header_bytes, file->path, err);
     if (status) return status;
-    status = read_entries(file, root, section, err); // beginning with '{', root is an object
+    status = read_entries(file, root, section, err); // root is an object: the text begins with '{'
     json_decref(root);
     if (!status) status = check_tiling(file, section, err);
     if (!status) status = index_names(file, err);
     return status;
 }
 
-// `whole` is the file's [size] bytes.
+// Parses the whole file, `size` bytes.
 static enum status parse_into(struct safetensors *file, const struct byte_source *whole,
                               uint64_t size, struct err *err) {
     unsigned char room[START_BYTES];
@@ -309,11 +311,11 @@ enum status safetensors_open(struct safetensors **out, const char *path, struct 
     struct safetensors *file = NULL;
     *out = NULL;
     enum status status = create(&file, path, err);
-    // Opened with the file's own copy of the path, which it keeps for messages.
+    // `opened` borrows the path for messages, so it gets the copy that the file owns.
     if (!status) status = file_open(&file->opened, file->path, err);
     if (!status) {
-        // Tensors are read once, each from front to back: from disk this doubles what is read
-        // ahead. A hint: it may fail.
+        // Tensors are read once, each from front to back. This doubles the kernel's read-ahead. It
+        // is only a hint, so its failure does not matter.
         posix_fadvise(file->opened.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
         const struct byte_source whole = {.file = &file->opened};
         status = parse_into(file, &whole, file->opened.size, err);

@@ -1,13 +1,13 @@
-/* One safetensors file, every rule of the format checked before anything is used.
+/* One safetensors file. Every rule of the format is checked before anything is used.
  * Format: https://github.com/huggingface/safetensors (README, "Format"): 8 bytes little-endian
  * header length, a JSON object {name: {dtype, shape, data_offsets}}, then the data.
  *
- * Checked: the header fits the file and 100 MB and begins with '{'; it is valid JSON without
+ * Checked: the header fits in the file and in 100 MB and begins with '{'; it is valid JSON without
  * duplicate names; __metadata__ maps strings to strings; dtypes are known; shapes and sizes agree
  * without overflow; the tensors cover the data from its first to its last byte without hole or
- * overlap. Data may be unaligned, tensors may be empty or of rank 0; further keys of a tensor are
- * ignored, as the reference implementation does. Opening reads only the header; tensors are read
- * from the open file when they are wanted. */
+ * overlap. Data may be unaligned, and tensors may be empty or of rank 0. As in the reference
+ * implementation, other keys of a tensor are ignored. Opening reads only the header; tensors are
+ * read from the open file on demand. */
 #ifndef CHECKPOINT_SAFETENSORS_H
 #define CHECKPOINT_SAFETENSORS_H
 
@@ -26,7 +26,7 @@ struct safetensors_tensor {
     uint32_t rank;
     uint64_t shape[SAFETENSORS_RANK_MAX]; // [rank]
     size_t size_bytes;
-    uint64_t begin; // bytes, in the file's data
+    uint64_t begin; // offset in the file's data, bytes
     struct byte_source source; // its bytes, any alignment; borrowed from the file
 };
 
@@ -44,8 +44,7 @@ size_t safetensors_count(const struct safetensors *file);
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 const char *safetensors_path(const struct safetensors *file); // or `what`
-// ERR_IO where the file was written to since it was opened. To be asked after the last tensor was
-// read.
+// ERR_IO where the file was written to since it was opened. Call it after the last tensor was read.
 MUST_USE enum status safetensors_check_unchanged(const struct safetensors *file, struct err *err);
 
 #endif

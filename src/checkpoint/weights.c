@@ -1,9 +1,8 @@
-/* Opening makes one table of all tensors of all files, found by name through one hash map; taking
+/* Opening makes one table of all tensors of all files, with one hash map by name. Taking a tensor
  * only compares shapes and sets a flag. The index file is read, checked against the shards and
- * forgotten. */
+ * closed. */
 #include "checkpoint/weights.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/jread.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/model_folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights_dummy.h"
 
@@ -57,7 +57,7 @@ static const char *shape_text(char text[SHAPE_TEXT_MAX], uint32_t rank, const ui
     return text;
 }
 
-// A shard is a file of this folder: an index that came with a download names no other place.
+// A shard must be a file of this folder: a downloaded index must not name files elsewhere.
 static bool is_plain_file_name(const char *name) {
     return name[0] && !strpbrk(name, "/\\") && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
@@ -86,7 +86,7 @@ static enum status read_index(struct shard_index *index, struct err *err) {
     return err_set(err, ERR_FORMAT, "%s: \"weight_map\" is empty", index->path);
 }
 
-// Opens the shard that `tensor` is said to be in, unless it is open.
+// Opens the shard that the index gives for `tensor`, unless it is open.
 static enum status open_shard(struct weights *weights, struct shard_index *index,
                               const char *tensor, const json_t *value, struct err *err) {
     const char *shard = json_string_value(value);
@@ -115,7 +115,8 @@ static enum status open_shard(struct weights *weights, struct shard_index *index
     return status;
 }
 
-// Both ways: each tensor of a shard is listed as being there, each listed tensor is there.
+// Checks that each tensor of a shard is listed for that shard, and each listed tensor is in its
+// shard.
 static enum status check_index(const struct weights *weights, const struct shard_index *index,
                                struct err *err) {
     for (size_t i = 0; i < weights->num_files; i++) {
@@ -167,49 +168,26 @@ static enum status open_shards(struct weights *weights, struct shard_index *inde
     return check_index(weights, index, err);
 }
 
-static bool has_suffix(const char *name, const char *suffix) {
-    size_t len = strlen(name);
-    size_t suffix_len = strlen(suffix);
-    return len >= suffix_len && strcmp(name + len - suffix_len, suffix) == 0;
-}
-
-// Neither file is there: says what is there instead, since that is what the user has to act on.
+// The error of a folder without either file. It names the weights that the folder has instead,
+// because the user has to act on those.
 static enum status explain_no_weights(const char *folder, struct err *err) {
-    static const struct {
-        const char *suffix;
-        const char *advice;
-    } others[] = {
-        {".safetensors", "but no " INDEX_NAME " that says which tensor is in which file"},
-        {".bin", "which is PyTorch's format: convert the checkpoint to safetensors"},
-        {".pth", "which is PyTorch's format: convert the checkpoint to safetensors"},
-        {".gguf", "which is llama.cpp's format: get the safetensors checkpoint"},
-    };
-    char found[256] = "";
-    size_t best = ARRAY_LEN(others);
-    DIR *dir = opendir(folder);
-    for (struct dirent *item; dir && (item = readdir(dir));) {
-        for (size_t i = 0; i < best; i++) {
-            if (!has_suffix(item->d_name, others[i].suffix)) continue;
-            best = i;
-            snprintf(found, sizeof found, "%s", item->d_name);
-        }
+    char found[256];
+    if (model_folder_find(folder, ".safetensors", found, sizeof found)) {
+        return err_set(err, ERR_IO,
+                       "%s has no %s; it has %s, but no %s that says which tensor is in which file",
+                       folder, SINGLE_NAME, found, INDEX_NAME);
     }
-    if (dir) closedir(dir);
-    if (best == ARRAY_LEN(others)) {
-        return err_set(err, ERR_IO, "%s has no weights: neither %s nor %s is there", folder,
-                       SINGLE_NAME, INDEX_NAME);
-    }
-    return err_set(err, best ? ERR_UNSUPPORTED : ERR_IO, "%s has no %s; it has %s, %s", folder,
-                   SINGLE_NAME, found, others[best].advice);
+    enum status status = model_folder_explain(folder, SINGLE_NAME, err);
+    if (status) return status;
+    return err_set(err, ERR_IO, "%s has no weights: it has neither %s nor %s", folder, SINGLE_NAME,
+                   INDEX_NAME);
 }
 
 static enum status open_files(struct weights *weights, struct err *err) {
-    if (!file_is_folder(weights->folder)) {
-        return err_set(err, ERR_IO, "%s is not a folder", weights->folder);
-    }
     char path[FILE_PATH_MAX];
     struct shard_index index = {0};
-    enum status status = file_join(path, sizeof path, weights->folder, SINGLE_NAME, err);
+    enum status status = model_folder_check(weights->folder, err);
+    if (!status) status = file_join(path, sizeof path, weights->folder, SINGLE_NAME, err);
     if (!status) {
         status = file_join(index.path, sizeof index.path, weights->folder, INDEX_NAME, err);
     }
@@ -300,7 +278,7 @@ bool weights_has(const struct weights *weights, const char *name) {
     return weights->dummy || find_entry(weights, name);
 }
 
-// Where a missing tensor should have been.
+// The file or folder in which a missing tensor should have been.
 static const char *place(const struct weights *weights) {
     return weights->num_files == 1 ? safetensors_path(weights->files[0]) : weights->folder;
 }
@@ -320,7 +298,7 @@ static enum status check_shape(const struct entry *entry, uint32_t rank, const u
 
 static enum status mark_used(struct entry *entry, struct err *err) {
     if (entry->used) {
-        return err_set(err, ERR_INVALID, "%s: tensor \"%.200s\" is asked for twice",
+        return err_set(err, ERR_INVALID, "%s: tensor \"%.200s\" was taken twice",
                        safetensors_path(entry->file), entry->tensor->name);
     }
     entry->used = true;
@@ -330,8 +308,8 @@ static enum status mark_used(struct entry *entry, struct err *err) {
 static enum status take_dummy(struct weights *weights, const char *name, struct weight *out,
                               struct err *err) {
     if (out->rank == 1) {
-        return weights_dummy_vector(weights->dummy, has_suffix(name, "norm.weight"), out->shape[0],
-                                    &out->source.data, err);
+        return weights_dummy_vector(weights->dummy, file_name_ends(name, "norm.weight"),
+                                    out->shape[0], &out->source.data, err);
     }
     uint64_t count;
     if (__builtin_mul_overflow(out->shape[0], out->shape[1], &count)) {
@@ -367,7 +345,7 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     return OK;
 }
 
-// Whether two tensors of one size have the same bytes, piece by piece.
+// Whether two tensors of one size have the same bytes.
 static enum status compare_bytes(const struct safetensors_tensor *a,
                                  const struct safetensors_tensor *b, bool *same, struct err *err) {
     enum { PIECE_BYTES = 1 << 20 };
@@ -390,8 +368,8 @@ static enum status compare_bytes(const struct safetensors_tensor *a,
     return status;
 }
 
-// Reading both in full: a difference in one row is as wrong as in all, and the embedding has been
-// read anyway.
+// Compares all bytes: a difference in one row is as wrong as in all. The embedding was read before,
+// so it is in the page cache.
 static enum status check_copy(const struct entry *copy, const struct entry *original,
                               struct err *err) {
     const struct safetensors_tensor *a = copy->tensor, *b = original->tensor;
@@ -399,8 +377,8 @@ static enum status check_copy(const struct entry *copy, const struct entry *orig
     enum status status = same ? compare_bytes(a, b, &same, err) : OK;
     if (status || same) return status;
     return err_set(err, ERR_FORMAT,
-                   "%s: tensor \"%.100s\" differs from \"%.100s\", which config.json's "
-                   "\"tie_word_embeddings\" says it is",
+                   "%s: tensor \"%.100s\" differs from \"%.100s\", but \"tie_word_embeddings\" of "
+                   "config.json says that they are the same",
                    safetensors_path(copy->file), a->name, b->name);
 }
 
@@ -416,10 +394,11 @@ enum status weights_ignore_copy(struct weights *weights, const char *name, const
     return status ? status : check_copy(entry, first, err);
 }
 
-// Tables that old versions of transformers saved and new ones compute from the configuration.
+// Tables that old versions of transformers saved. They follow from the configuration.
 static bool is_derived_buffer(const char *name) {
-    return has_suffix(name, ".rotary_emb.inv_freq") || has_suffix(name, ".rotary_emb.cos_cached") ||
-           has_suffix(name, ".rotary_emb.sin_cached");
+    return file_name_ends(name, ".rotary_emb.inv_freq") ||
+           file_name_ends(name, ".rotary_emb.cos_cached") ||
+           file_name_ends(name, ".rotary_emb.sin_cached");
 }
 
 enum status weights_finish(const struct weights *weights, struct err *err) {

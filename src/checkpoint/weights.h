@@ -1,15 +1,16 @@
-/* The named tensors of a checkpoint folder, whichever files they are in: model.safetensors, or the
- * shards of model.safetensors.index.json. Every tensor is handed out exactly once with the shape
- * the model wants; weights_finish then refuses tensors that nobody asked for, so that nothing is
- * ever left random, doubled or ignored.
+/* The named tensors of a checkpoint folder, in model.safetensors or in the shards of
+ * model.safetensors.index.json. Each tensor is handed out once, with the shape that the model
+ * wants. weights_finish then refuses tensors that were not taken. So no weight stays random, is
+ * used twice or is silently ignored.
  *
- * Where a folder has both, model.safetensors wins and the index is not read, as in transformers. An
- * index must agree with its shards both ways: each listed tensor is in the shard named, each tensor
- * of a shard is listed there. Its "metadata" is not used.
+ * As in transformers, a folder with both files uses model.safetensors, and the index is not read.
+ * An index must agree with its shards: each listed tensor is in the named shard, and each tensor of
+ * a shard is listed for that shard. The index's "metadata" is not used.
  *
- * Dummy weights (no files): matrices are a fixed pseudo-random pattern of standard deviation 0.02,
- * vectors whose name ends in "norm.weight" are ones, other vectors zeros; no memory is used for
- * them. All are BF16, the same on every machine. */
+ * Dummy weights have no files. Matrices are a fixed pseudo-random pattern of standard deviation
+ * 0.02. Vectors whose name ends in "norm.weight" are ones, other vectors zeros. All are BF16, the
+ * same on every machine; however large a matrix is, the pattern takes about a megabyte of memory.
+ * */
 #ifndef CHECKPOINT_WEIGHTS_H
 #define CHECKPOINT_WEIGHTS_H
 
@@ -21,7 +22,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 
-struct weights; // not thread-safe; what it handed out may be read from any thread
+struct weights; // not thread-safe; the weights it hands out may be read from any thread
 
 struct weight {
     struct byte_source source; // borrowed until weights_close; row-major, any alignment
@@ -35,20 +36,19 @@ MUST_USE enum status weights_open_dummy(struct weights **out, struct err *err);
 void weights_close(struct weights *weights); // NULL is fine
 
 bool weights_has(const struct weights *weights, const char *name); // dummy: always true
-// Hands out a tensor and marks it used. Missing, wrong shape or type,
-// or taken before: an error naming file, tensor and what was expected. Dummy: any name, any shape,
-// as often as asked; the same name and shape give the same values.
+// Hands out a tensor and marks it used. One that is missing, has another shape or type, or was
+// taken before is an error that names file, tensor and the expected value. Dummy: any name and
+// shape, as often as asked; the same name and shape give the same values.
 MUST_USE enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
                                   const uint64_t *shape, struct weight *out, struct err *err);
-// Marks a tensor that is legally present but not needed, because it repeats `original`, which has
-// been taken (a tied lm_head). If present it is checked: the shape, and type and bytes to be the
-// original's.
+// Marks a tensor as used that may be present but only repeats `original`, which has been taken (a
+// tied lm_head). If it is present, its shape, type and bytes must be those of the original.
 MUST_USE enum status weights_ignore_copy(struct weights *weights, const char *name,
                                          const char *original, uint32_t rank, const uint64_t *shape,
                                          struct err *err);
-// Every tensor of the checkpoint must have been taken or ignored by now, but for the rotary_emb
-// buffers that old checkpoints carry: the configuration says what is in them. To be called when all
-// have been read: ERR_IO where a file was written to meanwhile.
+// Checks that every tensor of the checkpoint has been taken or ignored. The rotary_emb buffers of
+// old checkpoints are excepted, because they follow from the configuration. Call it when all
+// tensors have been read: ERR_IO where a file was written to meanwhile.
 MUST_USE enum status weights_finish(const struct weights *weights, struct err *err);
 size_t weights_total_bytes(const struct weights *weights); // data bytes of all tensors; dummy: 0
 

@@ -1,5 +1,5 @@
-/* The pattern's length is a prime number of pages, so that rows of the usual power-of-two lengths
- * do not repeat each other soon. */
+/* The pattern's length is a prime number of pages, so that rows whose length is a power of two
+ * seldom have equal content. */
 #include "checkpoint/weights_dummy.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 
 enum { PATTERN_PAGES = 257, OFFSET_ALIGN = 64 };
 
-// Address space full of the pattern.
+// A range of addresses, filled with the pattern.
 struct region {
     struct region *next; // older, smaller
     unsigned char *base;
-    size_t size; // bytes, a multiple of the pattern's
+    size_t size; // bytes, a multiple of pattern_bytes
 };
 
 struct vector {
@@ -28,7 +28,7 @@ struct vector {
 };
 
 struct weights_dummy {
-    int fd; // the pattern
+    int fd; // memory file that holds the pattern
     size_t pattern_bytes;
     struct region *regions; // largest first
     struct arena arena; // vectors
@@ -42,10 +42,11 @@ static uint64_t splitmix64(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-// The sum of four uniform numbers is near enough to a normal one, and exact everywhere.
+// The sum of four uniform integers is close to a normal distribution, and the same on every
+// machine.
 static void fill_pattern(uint16_t *out, size_t count) {
     const float mean = 4 * 32767.5f;
-    const float scale = 0.02f / 37837.23f; // over the sum's standard deviation, 65536 / sqrt(3)
+    const float scale = 0.02f / 37837.23f; // the sum's standard deviation is 65536 / sqrt(3)
     uint64_t state = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t bits = splitmix64(&state);
@@ -97,7 +98,7 @@ void weights_dummy_destroy(struct weights_dummy *dummy) {
     free(dummy);
 }
 
-// Maps a region of `size` bytes and puts it first. Each pattern in it is one kernel mapping.
+// Maps a region of `size` bytes and puts it first. Each copy of the pattern is one kernel mapping.
 static enum status add_region(struct weights_dummy *dummy, size_t size, struct err *err) {
     struct region *region = calloc(1, sizeof *region);
     if (!region) return err_nomem(err, "dummy weights");
@@ -124,11 +125,11 @@ enum status weights_dummy_matrix(struct weights_dummy *dummy, const char *name, 
                                  const void **data, struct err *err) {
     size_t pattern = dummy->pattern_bytes;
     if (count > SIZE_MAX / 8 - pattern) return err_nomem(err, "dummy weights");
-    // One pattern more than the matrix is long, for where in the pattern it begins.
+    // One pattern longer than the matrix, because a matrix may begin anywhere in the first pattern.
     size_t need = ((size_t)count * sizeof(uint16_t) + pattern - 1) / pattern * pattern + pattern;
     size_t largest = dummy->regions ? dummy->regions->size : 0;
     if (!dummy->regions || need > largest) {
-        // Doubling keeps growing sizes from adding up.
+        // Doubling keeps the sum of all regions small when sizes grow slowly.
         enum status status = add_region(dummy, need > 2 * largest ? need : 2 * largest, err);
         if (status) return status;
     }

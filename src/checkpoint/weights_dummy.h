@@ -1,7 +1,7 @@
-/* Made-up weights for measuring: about a megabyte of pseudo-random BF16 in an anonymous file,
- * mapped back to back into address space as long as the largest matrix asked for, so that a model
- * of any size loads without a checkpoint and without memory for one. Each name begins elsewhere in
- * the pattern. Deterministic; what is handed out lives until weights_dummy_destroy. */
+/* Dummy weights for measuring: about a megabyte of pseudo-random BF16 in an anonymous file. It is
+ * mapped back to back into address space as long as the largest matrix. So a model of any size
+ * loads without a checkpoint and without memory for one. Each tensor name begins at another place
+ * of the pattern. Deterministic. The data handed out is valid until weights_dummy_destroy. */
 #ifndef CHECKPOINT_WEIGHTS_DUMMY_H
 #define CHECKPOINT_WEIGHTS_DUMMY_H
 

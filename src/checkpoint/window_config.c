@@ -1,5 +1,5 @@
-/* What a missing key means differs between transformers' configuration classes; the table says how.
- */
+/* The defaults of missing keys differ between transformers' configuration classes: see the table.
+ * */
 #include "checkpoint/window_config.h"
 
 #include <string.h>
@@ -9,14 +9,13 @@
 
 struct window_rule {
     const char *architecture;
-    uint32_t window; // tokens, where sliding_window is missing; null is always no window
-    bool use; // where use_sliding_window is missing
-    uint32_t first; // the first layer with a window where max_window_layers is missing
-    bool ignores_first; // max_window_layers is not read
+    uint32_t window; // default of sliding_window, tokens; an explicit null means no window
+    bool use; // default of use_sliding_window
+    uint32_t first; // default of max_window_layers, the first layer with a window
+    bool ignores_first; // max_window_layers has no effect: every layer has the window
 };
 
-// Qwen's configurations name a window that is off unless they say otherwise; Mistral's have only
-// the window.
+// Qwen's configurations give a window that is off by default. Mistral's have only sliding_window.
 static const struct window_rule rules[] = {
     {"Qwen2ForCausalLM", 4096, false, 28, false},
     {"Qwen3ForCausalLM", 4096, false, 28, false},
@@ -33,8 +32,8 @@ static const struct window_rule *rule_of(const char *architecture) {
     return &other_rule;
 }
 
-// Every entry must be a layer without a window; `sliding` says whether windows are on. Where they
-// are off, a sliding layer is a full one.
+// Every entry must be a layer without a window. `sliding`: windows are on; where they are off, a
+// sliding layer has full attention.
 static enum status check_layer_types(const struct model_config *config, const json_t *types,
                                      bool sliding, const char *what, struct err *err) {
     if (!json_is_array(types)) {
@@ -61,8 +60,8 @@ static enum status check_layer_types(const struct model_config *config, const js
     return OK;
 }
 
-// layer_types, where given, says which layers have a window; else max_window_layers says from which
-// one on.
+// The layers with a window are those that layer_types names, or without it those from
+// max_window_layers on.
 enum status window_config_read(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
     const struct window_rule *rule = rule_of(config->architecture);

@@ -1,4 +1,4 @@
-/* The keys of config.json that say which tokens a query sees: sliding_window, use_sliding_window,
+/* The keys of config.json that limit which tokens a query sees: sliding_window, use_sliding_window,
  * max_window_layers, layer_types. */
 #ifndef CHECKPOINT_WINDOW_CONFIG_H
 #define CHECKPOINT_WINDOW_CONFIG_H
@@ -8,8 +8,8 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 
-// Sets use_sliding_window and sliding_window; architecture and num_layers must be there. A window
-// in some of the layers only is refused.
+// Sets use_sliding_window and sliding_window. architecture and num_layers must be set before. A
+// window in only some of the layers is refused.
 MUST_USE enum status window_config_read(struct model_config *config, const json_t *root,
                                         const char *what, struct err *err);
 

@@ -35,6 +35,9 @@ enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engi
                               struct err *err) {
     char path[FILE_PATH_MAX];
     struct nvllm_engine_options own = *options;
+    const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
+    if (strcmp(own.worker_program, defaults.worker_program) == 0)
+        own.worker_program = "/proc/self/exe";
     if (!own.cache_dir) own.cache_dir = user_cache(path, sizeof path - sizeof "/gemm.txt");
     struct nvllm_error error = {0};
     return cli_status(nvllm_engine_create(out, &own, &error), &error, err);
@@ -93,21 +96,33 @@ int cli_error(const char *format, ...) {
     return CLI_FAILED;
 }
 
+void cli_note(const char *format, ...) {
+    if (!isatty(STDERR_FILENO)) return;
+    va_list args;
+    va_start(args, format);
+    write_error("", "", format, args);
+    va_end(args);
+}
+
 int cli_print(const char *text, size_t len) {
     if (write_whole(STDOUT_FILENO, text, len)) return CLI_OK;
     if (errno == EPIPE) return CLI_FAILED; // the reader had enough and knows it
     return cli_error("cannot write standard output: %s", strerror(errno));
 }
 
-static int print_help(const struct options *options) {
+int cli_print_whole(void (*print)(FILE *out, const void *user_data), const void *user_data) {
     char *text = NULL;
     size_t len = 0;
     FILE *whole = open_memstream(&text, &len);
     if (!whole) return cli_error("out of memory: help");
-    options_print_help(options, whole);
+    print(whole, user_data);
     int exit_code = fclose(whole) ? cli_error("out of memory: help") : cli_print(text, len);
     free(text);
     return exit_code;
+}
+
+static void print_options(FILE *out, const void *options) {
+    options_print(options, out);
 }
 
 bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
@@ -122,6 +137,6 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
         return false;
     }
     if (!options->help) return true;
-    *exit_code = print_help(options);
+    *exit_code = cli_print_whole(print_options, options);
     return false;
 }

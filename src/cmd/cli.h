@@ -14,12 +14,6 @@ enum cli_exit {
     CLI_USAGE = 2, // the command line itself is wrong
 };
 
-struct cli_command {
-    const char *name;
-    const char *summary; // one line of `nanovllm help`
-    int (*run)(int argc, char **argv); // arguments after the command's name
-};
-
 int cmd_generate(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
@@ -27,6 +21,9 @@ int cmd_inspect(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);
+int cmd_rank(int argc, char **argv);
+int cmd_completion(int argc, char **argv);
+int cmd_manual(int argc, char **argv);
 
 // Every row of the library's tables as a flag. Sampling's `seed` is left out: --seed is the
 // engine's, so that equal prompts of one run may differ; a JSONL line can still set its own.
@@ -39,9 +36,14 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code);
 int cli_usage_error(const struct options *options, const char *format, ...) PRINTF_LIKE(2, 3);
 // "nanovllm: <message>"; returns CLI_FAILED.
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
+// "nanovllm: <message>" for whoever looks on: on standard error where that is a terminal, else
+// nothing.
+void cli_note(const char *format, ...) PRINTF_LIKE(1, 2);
 // Writes a help text or version to standard output. CLI_FAILED with the reason where that fails,
 // without a word where the reader went away.
 int cli_print(const char *text, size_t len);
+// cli_print of all that `print` writes to a file in memory.
+int cli_print_whole(void (*print)(FILE *out, const void *user_data), const void *user_data);
 // nvllm_engine_create; without --cache-dir, the user's cache folder is used ($XDG_CACHE_HOME/nanovllm,
 // else ~/.cache/nanovllm).
 MUST_USE enum status cli_engine_create(struct nvllm_engine **out,

@@ -30,6 +30,8 @@ struct generate {
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
+        {"prompt", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL,
+         "a PROMPT; may be given several times, among others"},
         {"input", NVLLM_PARAM_STRING, offsetof(struct generate, input), 0, 0, NULL,
          "read requests from a JSONL file, one object per line; - is standard input"},
         {"output", NVLLM_PARAM_STRING, offsetof(struct generate, output), 0, 0, NULL,
@@ -66,9 +68,9 @@ static const char details[] =
     "<|im_start|> are recognised; with --chat they are questions for the model, and\n"
     "standard input is one without the newline at its end.\n"
     "\n"
-    "One prompt: the completion is printed as it is generated. Several prompts: for\n"
-    "each, in order, a line \"Prompt: ...\" and a line \"Completion: ...\", both quoted\n"
-    "as in JSON.\n";
+    "One prompt: the completion is printed as it is generated. Several prompts, or\n"
+    "--n completions of one: for each prompt, in order, a line \"Prompt: ...\" and a\n"
+    "line \"Completion: ...\" of each completion, all quoted as in JSON.\n";
 
 static const char epilogue[] =
     "--stop, --stop-token-ids and --logit-bias may be given several times. --seed\n"
@@ -87,11 +89,13 @@ static const char epilogue[] =
     "finish_reason (\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id\n"
     "or string that stopped it, else null), num_cached_tokens, logprobs (null, or per\n"
     "generated token {\"token_id\", \"logprob\", \"top\": [[id, logprob], ...]}), and\n"
-    "error where there is one. --times adds times, {\"first_scheduled\", \"first_token\",\n"
-    "\"last_token\"} in seconds after the request's arrival. Log-probabilities are\n"
-    "of the model's own distribution, before temperature, penalties and biases. The\n"
-    "id of a token that stopped a request is the last of token_ids; its text is left\n"
-    "out. The prompt_token_ids of a refused request are empty.\n"
+    "error where there is one. With n above 1 outputs has all of them, each with\n"
+    "index, token_ids, text, finish_reason, stop_reason and logprobs; the members\n"
+    "above are the first one's. --times adds times, {\"first_scheduled\",\n"
+    "\"first_token\", \"last_token\"} in seconds after the request's arrival.\n"
+    "Log-probabilities are of the model's own distribution, before temperature,\n"
+    "penalties and biases. The id of a token that stopped a request is the last of\n"
+    "token_ids. The prompt_token_ids of a refused request are empty.\n"
     "\n"
     "Ctrl-C stops the run: what is done is written, unfinished requests end with\n"
     "\"abort\". A second Ctrl-C ends the process at once.\n"
@@ -157,6 +161,22 @@ static enum status write_stats(struct generate *g, const struct generate_run *ru
     return status;
 }
 
+// Text does not show whether it was cut; a result line does.
+static void note_cut(const struct generate_run *run) {
+    if (run->format == GENERATE_JSONL || !run->num_cut) return;
+    if (run->num_requests > 1) {
+        cli_note("%llu of %llu completions were cut at max_tokens%s",
+                 (unsigned long long)run->num_cut, (unsigned long long)run->num_requests,
+                 run->num_context_full ? " or the context's end" : "");
+    } else if (run->num_context_full) {
+        cli_note("cut after %llu tokens: prompt and output fill the context (--max-model-len)",
+                 (unsigned long long)run->num_cut_tokens);
+    } else {
+        cli_note("cut after %llu tokens; --max-tokens N allows more",
+                 (unsigned long long)run->num_cut_tokens);
+    }
+}
+
 // One sentence for a run that went through but not as asked.
 static int report(const struct generate_run *run) {
     if (run->interrupted) {
@@ -164,6 +184,7 @@ static int report(const struct generate_run *run) {
                          (unsigned long long)run->num_finished,
                          (unsigned long long)run->num_aborted);
     }
+    note_cut(run);
     if (!run->num_refused) return CLI_OK;
     if (run->num_requests == 1) return cli_error("%s", run->last_refusal);
     return cli_error("%llu of %llu requests were refused, the last one because: %s",
@@ -185,7 +206,7 @@ static int run_requests(struct generate *g, bool only_one) {
         .unfinished_max = 2 * (size_t)g->engine_options.max_num_seqs,
     };
     bool stream_on_terminal = run.format == GENERATE_STREAM && isatty(STDOUT_FILENO);
-    progress_init(&g->progress, !stream_on_terminal, g->source.total);
+    progress_init(&g->progress, "Generating", !stream_on_terminal, g->source.total);
     interrupt_install();
     double start = clock_seconds();
     struct err err = {0};
@@ -254,7 +275,7 @@ static int generate(struct generate *g, const struct options *options) {
     if (status) return cli_error("%s", err.message);
     status = cli_engine_create(&g->engine, &g->engine_options, &err);
     if (status) return cli_error("%s", err.message);
-    return run_requests(g, !g->input && g->source.total == 1);
+    return run_requests(g, !g->input && g->source.total == 1 && g->sampling.n == 1);
 }
 
 int cmd_generate(int argc, char **argv) {

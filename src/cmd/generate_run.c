@@ -22,6 +22,7 @@ struct generate_task {
     uint64_t request_id;
     bool finished;
     size_t held_bytes; // counted in the run's
+    char *fault; // of the first output that ended with an error; NULL: none
 };
 
 static void fail(struct generate_run *run, enum status status, const struct err *err) {
@@ -34,6 +35,7 @@ static void task_destroy(struct generate_task *task) {
     if (!task) return;
     result_fini(&task->result);
     free(task->prompt);
+    free(task->fault);
     free(task);
 }
 
@@ -52,7 +54,10 @@ static void *copy_bytes(const void *from, size_t size) {
 
 static void take_error(struct generate_run *run, struct generate_task *task, const char *message) {
     struct result *result = &task->result;
-    result->finish_reason = NVLLM_FINISH_ERROR;
+    for (size_t i = 0; i <= result->num_others; i++) {
+        struct completion *completion = result_completion(result, i);
+        if (!completion->finish_reason) completion->finish_reason = NVLLM_FINISH_ERROR;
+    }
     result->error = strdup(message);
     task->finished = true;
     run->num_refused++;
@@ -61,51 +66,88 @@ static void take_error(struct generate_run *run, struct generate_task *task, con
     if (!result->error) fail(run, err_nomem(&err, "result"), &err);
 }
 
-static enum status take_end(struct generate_run *run, struct generate_task *task,
-                            const struct nvllm_event *event, struct err *err) {
-    struct result *result = &task->result;
-    task->finished = true;
-    run->num_unfinished--;
-    result->finish_reason = event->finish_reason;
-    result->stop_token_id = event->stop_token_id;
-    result->num_cached_tokens = event->num_cached_tokens;
-    result->times = event->times;
-    if (event->finish_reason == NVLLM_FINISH_ABORT) {
-        run->num_aborted++;
-    } else if (event->finish_reason != NVLLM_FINISH_ERROR) {
-        run->num_finished++;
-    }
-    size_t bytes = event->num_generated_tokens * sizeof *result->token_ids;
-    result->token_ids = copy_bytes(event->token_ids, bytes);
-    if (!result->token_ids) return err_nomem(err, "result");
-    result->num_tokens = event->num_generated_tokens;
-    bytes = event->num_prompt_tokens * sizeof *result->prompt_ids;
+static void count_cut(struct generate_run *run, const struct nvllm_event *event) {
+    struct nvllm_stats stats = {.struct_size = sizeof stats};
+    nvllm_engine_stats(run->engine, &stats);
+    run->num_cut++;
+    run->num_cut_tokens = event->num_generated_tokens;
+    size_t num_tokens = event->num_prompt_tokens + event->num_generated_tokens;
+    if (num_tokens >= stats.max_model_len) run->num_context_full++;
+}
+
+static enum status take_completion(struct completion *completion, const struct nvllm_event *event,
+                                   struct err *err) {
+    completion->finish_reason = event->finish_reason;
+    completion->stop_token_id = event->stop_token_id;
+    completion->times = event->times;
+    size_t bytes = event->num_generated_tokens * sizeof *completion->token_ids;
+    completion->token_ids = copy_bytes(event->token_ids, bytes);
+    if (!completion->token_ids) return err_nomem(err, "result");
+    completion->num_tokens = event->num_generated_tokens;
+    if (!event->stop_string) return OK;
+    completion->stop_string = strdup(event->stop_string);
+    return completion->stop_string ? OK : err_nomem(err, "result");
+}
+
+static enum status take_prompt_ids(struct result *result, const struct nvllm_event *event,
+                                   struct err *err) {
+    size_t bytes = event->num_prompt_tokens * sizeof *result->prompt_ids;
     result->prompt_ids = copy_bytes(event->prompt_token_ids, bytes);
     if (!result->prompt_ids) return err_nomem(err, "result");
     result->num_prompt_ids = event->num_prompt_tokens;
-    if (event->stop_string) {
-        result->stop_string = strdup(event->stop_string);
-        if (!result->stop_string) return err_nomem(err, "result");
-    }
-    count_held(task);
-    if (event->error) take_error(run, task, event->error);
+    result->num_cached_tokens = event->num_cached_tokens;
     return OK;
+}
+
+// All outputs have ended. An error counts for the request, then an abort.
+static void finish(struct generate_run *run, struct generate_task *task) {
+    struct result *result = &task->result;
+    bool is_aborted = false;
+    task->finished = true;
+    run->num_unfinished--;
+    for (size_t i = 0; i <= result->num_others; i++) {
+        is_aborted |= result_completion(result, i)->finish_reason == NVLLM_FINISH_ABORT;
+    }
+    if (task->fault) {
+        take_error(run, task, task->fault);
+    } else if (is_aborted) {
+        run->num_aborted++;
+    } else {
+        run->num_finished++;
+    }
+}
+
+static enum status take_end(struct generate_run *run, struct generate_task *task,
+                            const struct nvllm_event *event, struct err *err) {
+    struct result *result = &task->result;
+    struct completion *completion = result_completion(result, event->index);
+    if (event->finish_reason == NVLLM_FINISH_LENGTH) count_cut(run, event);
+    enum status status = take_completion(completion, event, err);
+    if (!status && event->error && !task->fault) {
+        task->fault = strdup(event->error);
+        if (!task->fault) status = err_nomem(err, "result");
+    }
+    if (event->num_outputs_left) return status;
+    if (!status) status = take_prompt_ids(result, event, err);
+    count_held(task);
+    finish(run, task);
+    return status;
 }
 
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct generate_task *task = user_data;
     struct generate_run *run = task->run;
-    struct result *result = &task->result;
+    struct completion *completion = result_completion(&task->result, event->index);
     struct err err = {0};
     enum status status = OK;
     // An abort brings no token, and a stop string's last one may bring no text.
     if (event->chosen && event->token_id >= 0) {
-        status = result_add_logprobs(result, event->chosen, event->top, event->num_top, &err);
+        status = result_add_logprobs(completion, event->chosen, event->top, event->num_top, &err);
     }
     if (!status && event->text_len) {
         status = run->format == GENERATE_STREAM
                      ? output_file_write(run->output, event->text, event->text_len, &err)
-                     : buf_append(&result->text, event->text, event->text_len, &err);
+                     : buf_append(&completion->text, event->text, event->text_len, &err);
     }
     fail(run, status, &err);
     if (event->finish_reason) fail(run, take_end(run, task, event, &err), &err);
@@ -124,27 +166,32 @@ static enum status append_prompt(struct buf *out, const struct generate_task *ta
 }
 
 // The completion as text, or as ids where there is no tokenizer to make text.
-static enum status append_completion(struct generate_run *run, const struct result *result,
+static enum status append_completion(struct generate_run *run, const struct completion *completion,
                                      struct err *err) {
     struct buf *out = &run->line;
+    enum status status = buf_append_str(out, "Completion: ", err);
+    if (status) return status;
     if (!nvllm_engine_tokenizer(run->engine)) {
-        return json_text_ids(out, result->token_ids, result->num_tokens, err);
+        status = json_text_ids(out, completion->token_ids, completion->num_tokens, err);
+    } else {
+        status = json_text_string(out, completion->text.data, completion->text.len, err);
     }
-    return json_text_string(out, result->text.data, result->text.len, err);
+    return status ? status : buf_append_str(out, "\n", err);
 }
 
-static enum status format_labels(struct generate_run *run, const struct generate_task *task,
+static enum status format_labels(struct generate_run *run, struct generate_task *task,
                                  struct err *err) {
     struct buf *out = &run->line;
-    const struct result *result = &task->result;
+    struct result *result = &task->result;
     enum status status = result->index ? buf_append_str(out, "\n", err) : OK;
     if (!status) status = append_prompt(out, task, err);
     if (result->error) {
         return status ? status : buf_appendf(out, err, "Error: %s\n", result->error);
     }
-    if (!status) status = buf_append_str(out, "Completion: ", err);
-    if (!status) status = append_completion(run, result, err);
-    return status ? status : buf_append_str(out, "\n", err);
+    for (size_t i = 0; i <= result->num_others && !status; i++) {
+        status = append_completion(run, result_completion(result, i), err);
+    }
+    return status;
 }
 
 // What is left to write of the only request: its text has been streamed.
@@ -154,7 +201,8 @@ static enum status format_stream_end(struct generate_run *run, const struct gene
     if (result->error) return OK;
     enum status status = OK;
     if (!nvllm_engine_tokenizer(run->engine)) {
-        status = json_text_ids(&run->line, result->token_ids, result->num_tokens, err);
+        const struct completion *completion = &result->first;
+        status = json_text_ids(&run->line, completion->token_ids, completion->num_tokens, err);
     }
     return status ? status : buf_append_str(&run->line, "\n", err);
 }
@@ -162,7 +210,7 @@ static enum status format_stream_end(struct generate_run *run, const struct gene
 static enum status write_task(struct generate_run *run, struct generate_task *task,
                               struct err *err) {
     struct result *result = &task->result;
-    if (result->finish_reason == NVLLM_FINISH_ERROR && !result->error) {
+    if (result->first.finish_reason == NVLLM_FINISH_ERROR && !result->error) {
         take_error(run, task, run->err.message); // the engine failed under it
     }
     buf_clear(&run->line);
@@ -201,7 +249,7 @@ static struct generate_task *append_task(struct generate_run *run) {
     if (!task) return NULL;
     task->run = run;
     task->result.index = run->num_requests++;
-    task->result.stop_token_id = -1;
+    task->result.first.stop_token_id = -1;
     task->result.num_top = -1;
     task->result.has_times = run->has_times;
     if (run->last) {
@@ -270,13 +318,20 @@ static enum status add_request(struct generate_run *run, struct generate_task *t
     request.on_event = on_event;
     request.user_data = task;
     request.interrupt = &interrupt_question;
+    size_t num_outputs = (size_t)line->sampling.n;
+    enum status status = task->result.num_others + 1 < num_outputs
+                             ? result_add_others(&task->result, num_outputs, err)
+                             : OK; // there since an earlier try
+    if (status) return status;
     struct nvllm_error error = {0};
     return cli_status(nvllm_engine_add_request(run->engine, &request, &task->request_id, &error),
                       &error, err);
 }
 
 static void finish_aborted(struct generate_run *run, struct generate_task *task) {
-    task->result.finish_reason = NVLLM_FINISH_ABORT;
+    for (size_t i = 0; i <= task->result.num_others; i++) {
+        result_completion(&task->result, i)->finish_reason = NVLLM_FINISH_ABORT;
+    }
     task->finished = true;
     run->num_aborted++;
 }

@@ -6,20 +6,8 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/suggest.h"
 #include "base/write_whole.h"
-#include "cmd/cli.h"
-
-static const struct cli_command commands[] = {
-    {"generate", "complete prompts with a model", cmd_generate},
-    {"chat", "talk with a model", cmd_chat},
-    {"bench", "measure a model's speed on a fixed workload", cmd_bench},
-    {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},
-    {"render", "show the prompt that a chat becomes", cmd_render},
-    {"tokenize", "text to token ids", cmd_tokenize},
-    {"detokenize", "token ids to text", cmd_detokenize},
-};
-enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
+#include "cmd/commands.h"
 
 static enum status format_overview(struct buf *out, struct err *err) {
     enum status status =
@@ -27,13 +15,15 @@ static enum status format_overview(struct buf *out, struct err *err) {
                        "nanovllm runs large language models: paged KV cache, prefix caching, "
                        "continuous batching.\n\nUsage: nanovllm COMMAND [options]\n\nCommands:\n",
                        err);
-    for (size_t i = 0; i < NUM_COMMANDS && !status; i++) {
-        status = buf_appendf(out, err, "  %-12s%s\n", commands[i].name, commands[i].summary);
+    const struct cli_command *command;
+    for (size_t i = 0; !status && (command = command_at(i)); i++) {
+        status = buf_appendf(out, err, "  %-12s%s\n", command->name, command->summary);
     }
     if (status) return status;
     return buf_appendf(out, err,
                        "  %-12s%s\n  %-12s%s\n\nExample:\n"
-                       "  nanovllm generate -m models/tiny-qwen3 \"Once upon a time\"\n"
+                       "  hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B\n"
+                       "  nanovllm chat -m Qwen3-0.6B\n"
                        "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n",
                        "version", "print the version", "help",
                        "help on a command: nanovllm help COMMAND");
@@ -61,25 +51,6 @@ static int print_version(void) {
     return cli_print(text, (size_t)len);
 }
 
-static const struct cli_command *find_command(const char *name) {
-    for (size_t i = 0; i < NUM_COMMANDS; i++) {
-        if (strcmp(commands[i].name, name) == 0) return &commands[i];
-    }
-    return NULL;
-}
-
-static int unknown_command(const char *name) {
-    const char *names[NUM_COMMANDS + 2] = {"version", "help"};
-    for (size_t i = 0; i < NUM_COMMANDS; i++) names[i + 2] = commands[i].name;
-    const char *nearest = suggest_nearest(name, names, NUM_COMMANDS + 2);
-    if (nearest) {
-        cli_error("unknown command %s; did you mean %s? Try 'nanovllm help'", name, nearest);
-    } else {
-        cli_error("unknown command %s; try 'nanovllm help'", name);
-    }
-    return CLI_USAGE;
-}
-
 // A missing standard descriptor would be given to the next file that is opened, and messages or
 // results would land in it. /dev/null takes its place, opened the wrong way round, so that using
 // what is not there is still a fault.
@@ -94,11 +65,8 @@ static int fill_descriptors(void) {
 
 static int print_help(int argc, char **argv) {
     if (argc == 0) return print_overview(true);
-    const struct cli_command *command = find_command(argv[0]);
-    if (!command) return unknown_command(argv[0]);
-    char flag[] = "--help";
-    char *help[] = {flag, NULL};
-    return command->run(1, help);
+    const struct cli_command *command = command_find(argv[0]);
+    return command ? command_print(command, OPTIONS_HELP) : command_unknown(argv[0]);
 }
 
 int main(int argc, char **argv) {
@@ -115,6 +83,7 @@ int main(int argc, char **argv) {
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         return print_version();
     }
-    const struct cli_command *command = find_command(name);
-    return command ? command->run(argc - 2, argv + 2) : unknown_command(name);
+    if (strcmp(name, "rank") == 0) return cmd_rank(argc - 2, argv + 2);
+    const struct cli_command *command = command_find(name);
+    return command ? command->run(argc - 2, argv + 2) : command_unknown(name);
 }

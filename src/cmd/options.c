@@ -1,6 +1,6 @@
 /* Parsing flags: each argument is looked up in the groups' rows, whose owner sets it. Lists are
- * collected first and set once, because an owner replaces a list and does not append to it. Help
- * text is in options_help.c. */
+ * collected first and set once, because an owner replaces a list and does not append to it. What
+ * --help prints is in options_help.c, options_man.c and options_shell.c. */
 #include "cmd/options.h"
 
 #include <errno.h>
@@ -15,17 +15,13 @@
 #include "base/jwrite.h"
 #include "base/suggest.h"
 
-enum { FLAG_LEN_MAX = 80, FLAGS_MAX = 256 };
+enum { FLAGS_MAX = 256 };
 
 struct flag_match {
     const struct option_group *group; // NULL: no such flag
     const struct nvllm_param *row;
     bool negated; // --no-x, --disable-x
 };
-
-static bool is_hidden(const struct option_group *group, const struct nvllm_param *row) {
-    return group->hidden && strcmp(group->hidden, row->name) == 0;
-}
 
 // Whether the flag's text is the row's name, with '-' for '_'.
 static bool name_matches(const char *text, size_t len, const char *name) {
@@ -59,8 +55,7 @@ static struct flag_match find_flag(const struct options *options, const char *te
     for (size_t g = 0; g < options->num_groups; g++) {
         const struct option_group *group = &options->groups[g];
         const struct nvllm_param *row;
-        for (size_t i = 0; (row = group->row(i)); i++) {
-            if (is_hidden(group, row)) continue;
+        for (size_t i = 0; (row = option_group_next(group, &i));) {
             if (!row_matches(row, text, len, &match.negated)) continue;
             match.group = group;
             match.row = row;
@@ -70,35 +65,31 @@ static struct flag_match find_flag(const struct options *options, const char *te
     return match;
 }
 
-static size_t add_candidate(char (*flags)[FLAG_LEN_MAX], size_t num_flags, const char *prefix,
-                            const char *name) {
-    if (num_flags == FLAGS_MAX) return num_flags;
-    char *flag = flags[num_flags];
-    snprintf(flag, FLAG_LEN_MAX, "--%s%s", prefix, name);
-    for (char *c = flag; *c; c++) {
-        if (*c == '_') *c = '-';
+static struct flag_match find_short_flag(const struct options *options, char letter) {
+    for (size_t g = 0; g < options->num_groups; g++) {
+        const struct option_group *group = &options->groups[g];
+        const struct nvllm_param *row;
+        for (size_t i = 0; (row = option_group_next(group, &i));) {
+            if (option_letter(row) == letter) return (struct flag_match){group, row, false};
+        }
     }
-    return num_flags + 1;
+    return (struct flag_match){0};
 }
 
 static enum status unknown_flag(const struct options *options, const char *arg, size_t len,
                                 struct err *err) {
-    char flags[FLAGS_MAX][FLAG_LEN_MAX];
+    char flags[FLAGS_MAX][OPTION_FLAG_BYTES_MAX] = {"--help"};
     const char *candidates[FLAGS_MAX];
-    size_t num_flags = add_candidate(flags, 0, "", "help");
+    size_t num_flags = 1;
     for (size_t g = 0; g < options->num_groups; g++) {
         const struct nvllm_param *row;
-        for (size_t i = 0; (row = options->groups[g].row(i)); i++) {
-            if (is_hidden(&options->groups[g], row)) continue;
-            num_flags = add_candidate(flags, num_flags, "", row->name);
-            if (row->type != NVLLM_PARAM_BOOL) continue;
-            num_flags = add_candidate(flags, num_flags, "no-", row->name);
-            if (strncmp(row->name, "enable_", 7) != 0) continue;
-            num_flags = add_candidate(flags, num_flags, "disable-", row->name + 7);
+        for (size_t i = 0; (row = option_group_next(&options->groups[g], &i));) {
+            if (num_flags + OPTION_SPELLINGS_MAX > FLAGS_MAX) break;
+            num_flags += option_spellings(row, &flags[num_flags]);
         }
     }
     for (size_t i = 0; i < num_flags; i++) candidates[i] = flags[i];
-    char name[FLAG_LEN_MAX];
+    char name[OPTION_FLAG_BYTES_MAX];
     snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), arg);
     const char *nearest = suggest_nearest(name, candidates, num_flags);
     if (nearest) {
@@ -279,55 +270,89 @@ static enum status set_lists(const struct options *options, json_t *lists, struc
         if (!status) status = set_row(&match, text.data, err);
         buf_fini(&text);
         if (!status) continue;
-        char flag[1][FLAG_LEN_MAX];
-        add_candidate(flag, 0, "", name);
-        return name_flag(name, flag[0], strlen(flag[0]), status, err);
+        char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
+        option_spellings(match.row, flags);
+        return name_flag(name, flags[0], strlen(flags[0]), status, err);
     }
     return OK;
 }
 
-// The value of a boolean flag, from --x, --no-x, --x=true or --x=false.
-static enum status bool_value(const struct flag_match *match, const char *given, const char **value,
-                              struct err *err) {
-    *value = match->negated ? "false" : "true";
-    if (!given) return OK;
-    if (match->negated || (strcmp(given, "true") != 0 && strcmp(given, "false") != 0)) {
-        return err_set(err, ERR_INVALID, "it takes no value");
+// A boolean flag: --x, --no-x, --x=true or --x=false.
+static enum status set_bool(const struct flag_match *match, const char *given, struct err *err) {
+    const char *value = match->negated ? "false" : "true";
+    if (given) {
+        if (match->negated || (strcmp(given, "true") != 0 && strcmp(given, "false") != 0)) {
+            return err_set(err, ERR_INVALID, "it takes no value");
+        }
+        value = given;
     }
-    *value = given;
-    return OK;
+    return set_row(match, value, err);
+}
+
+// --prompt TEXT is the argument TEXT.
+static bool is_argument(const struct flag_match *match) {
+    return !match->group->set && match->row->type == NVLLM_PARAM_STRINGS;
 }
 
 // One flag at argv[*at]; moves *at to the last argument it used.
-static enum status parse_flag(const struct options *options, int argc, char **argv, int *at,
+static enum status parse_flag(struct options *options, int argc, char **argv, int *at,
                               json_t *lists, struct err *err) {
-    const char *arg = strcmp(argv[*at], "-m") == 0 ? "--model" : argv[*at];
-    const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    char *arg = argv[*at], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
     struct flag_match match = {0};
     if (arg[1] == '-') match = find_flag(options, arg + 2, len - 2);
+    if (len == 2) match = find_short_flag(options, arg[1]);
     if (!match.group) return unknown_flag(options, arg, len, err);
-    const char *value = equals ? equals + 1 : NULL;
+    char *value = equals ? equals + 1 : NULL;
     enum status status = OK;
-    if (match.row->type == NVLLM_PARAM_BOOL) {
-        status = bool_value(&match, value, &value, err);
-    } else if (!value) {
+    bool is_bool = match.row->type == NVLLM_PARAM_BOOL;
+    if (!is_bool && !value) {
         if (*at + 1 >= argc) return err_set(err, ERR_INVALID, "%s needs a value", argv[*at]);
         value = argv[++*at];
     }
-    if (!status) {
-        status = is_list(match.row) ? collect(lists, match.row, value, err)
-                                    : set_row(&match, value, err);
+    if (is_bool) {
+        status = set_bool(&match, value, err);
+    } else if (is_argument(&match)) {
+        argv[options->num_args++] = value;
+    } else if (is_list(match.row)) {
+        status = collect(lists, match.row, value, err);
+    } else {
+        status = set_row(&match, value, err);
     }
     if (!status) return OK;
-    bool named = match.group->set && !is_list(match.row) && match.row->type != NVLLM_PARAM_BOOL;
+    bool named = match.group->set && !is_list(match.row) && !is_bool;
     return named ? name_flag(match.row->name, arg, len, status, err)
                  : err_prefix(err, status, "%.*s", (int)len, arg);
 }
 
-static bool asks_for_help(int argc, char **argv) {
+static const struct {
+    const char *name;
+    void (*print)(const struct options *options, FILE *out);
+} forms[] = {
+    [OPTIONS_HELP] = {"text", options_print_help}, [OPTIONS_MAN] = {"man", options_print_man},
+    [OPTIONS_BASH] = {"bash", options_print_bash}, [OPTIONS_ZSH] = {"zsh", options_print_zsh},
+    [OPTIONS_FISH] = {"fish", options_print_fish},
+};
+
+const char *options_form_name(enum options_form form) {
+    return forms[form].name;
+}
+
+void options_print(const struct options *options, FILE *out) {
+    forms[options->form].print(options, out);
+}
+
+static bool asks_for_help(int argc, char **argv, enum options_form *form) {
+    static const char with_form[] = "--help=";
+    *form = OPTIONS_HELP;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+        if (strncmp(argv[i], with_form, sizeof with_form - 1) != 0) continue;
+        for (size_t k = 0; k < ARRAY_LEN(forms); k++) {
+            bool is_it = strcmp(argv[i] + sizeof with_form - 1, forms[k].name) == 0;
+            if (is_it) *form = (enum options_form)k;
+        }
+        return true;
     }
     return false;
 }
@@ -335,7 +360,7 @@ static bool asks_for_help(int argc, char **argv) {
 enum status options_parse(struct options *options, int argc, char **argv, struct err *err) {
     options->args = argv;
     options->num_args = 0;
-    options->help = asks_for_help(argc, argv);
+    options->help = asks_for_help(argc, argv, &options->form);
     if (options->help) return OK;
     json_t *lists = json_object();
     if (!lists) return err_nomem(err, "options");

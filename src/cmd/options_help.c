@@ -1,95 +1,21 @@
 /* --help from the same tables that parsing uses, wrapped to 80 columns. */
-#include <float.h>
 #include <string.h>
 
 #include "cmd/options.h"
 
 enum { HELP_COLUMN = 32, HELP_WIDTH = 80 };
 
-// What stands for the value in the flag's line.
-static const char *value_name(const struct nvllm_param *row) {
-    static const struct {
-        const char *row, *value;
-    } names[] = {{"model", "DIR"},
-                 {"input", "FILE"},
-                 {"output", "FILE"},
-                 {"stats", "FILE"},
-                 {"load", "FILE"},
-                 {"chat_template", "FILE"},
-                 {"chat_template_kwargs", "JSON"}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i].row, row->name) == 0) return names[i].value;
-    }
-    switch (row->type) {
-    case NVLLM_PARAM_INT:
-    case NVLLM_PARAM_INT64:
-        return "N";
-    case NVLLM_PARAM_FLOAT:
-    case NVLLM_PARAM_DOUBLE:
-        return "X";
-    case NVLLM_PARAM_BOOL:
-        return NULL;
-    case NVLLM_PARAM_STRING:
-        return row->choices ? "NAME" : "TEXT";
-    case NVLLM_PARAM_STRINGS:
-        return "TEXT";
-    case NVLLM_PARAM_IDS:
-        return "ID,...";
-    case NVLLM_PARAM_BIASES:
-        return "ID=X,...";
-    }
-    return NULL;
-}
-
-static void append(char *out, size_t size, const char *text) {
-    size_t len = strlen(out);
-    snprintf(out + len, size - len, "%s", text);
-}
-
-static void append_dashed(char *out, size_t size, const char *name) {
-    size_t len = strlen(out);
-    snprintf(out + len, size - len, "%s", name);
-    for (char *c = out + len; *c; c++) {
-        if (*c == '_') *c = '-';
-    }
-}
-
-static void flag_text(char *out, size_t size, const struct nvllm_param *row) {
-    snprintf(out, size, "%s", strcmp(row->name, "model") == 0 ? "  -m, --" : "  --");
-    if (row->type == NVLLM_PARAM_BOOL && strncmp(row->name, "enable_", 7) == 0) {
-        append(out, size, "[enable|disable]-");
-        append_dashed(out, size, row->name + 7);
-    } else {
-        if (row->type == NVLLM_PARAM_BOOL) append(out, size, "[no-]");
-        append_dashed(out, size, row->name);
-    }
-    const char *value = value_name(row);
-    if (!value) return;
-    append(out, size, " ");
-    append(out, size, value);
-}
-
-// The accepted values after the help text, where the table limits them.
-static void append_range(char *out, size_t size, const struct nvllm_param *row) {
-    char range[160] = "";
-    bool number = row->type == NVLLM_PARAM_INT || row->type == NVLLM_PARAM_INT64 ||
-                  row->type == NVLLM_PARAM_FLOAT || row->type == NVLLM_PARAM_DOUBLE;
-    bool has_min = number && row->min > -2147483647.0;
-    bool has_max = number && row->max < 2147483647.0;
-    // The tables write "above 0" as the smallest float.
-    bool above_zero = row->type == NVLLM_PARAM_FLOAT && row->min == (double)FLT_MIN;
-    if (row->choices) {
-        snprintf(range, sizeof range, " {%s}", row->choices);
-    } else if (above_zero && has_max) {
-        snprintf(range, sizeof range, " [above 0 to %.10g]", row->max);
-    } else if (has_min && has_max) {
-        snprintf(range, sizeof range, " [%.10g to %.10g]", row->min, row->max);
-    } else if (has_min) {
-        snprintf(range, sizeof range, " [%.10g or more]", row->min);
-    } else if (has_max) {
-        snprintf(range, sizeof range, " [at most %.10g]", row->max);
-    }
-    append(out, size, range);
+// Returns the number of columns.
+static int print_flag(FILE *out, const struct nvllm_param *row) {
+    char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
+    size_t count = option_spellings(row, flags);
+    const char *value = option_value_name(row), *first = flags[0];
+    int used =
+        option_letter(row) ? fprintf(out, "  -%c, ", option_letter(row)) : fprintf(out, "  ");
+    if (count == 1) used += fprintf(out, "%s", first);
+    if (count == 2) used += fprintf(out, "--[no-]%s", first + strlen("--"));
+    if (count == 3) used += fprintf(out, "--[enable|disable]-%s", first + strlen("--enable-"));
+    return value ? used + fprintf(out, " %s", value) : used;
 }
 
 // Prints `text` word by word between the columns; the cursor is at `column`.
@@ -110,11 +36,10 @@ static void print_wrapped(FILE *out, const char *text, int column) {
 }
 
 static void print_row(FILE *out, const struct nvllm_param *row) {
-    char flag[120], text[640];
-    flag_text(flag, sizeof flag, row);
-    snprintf(text, sizeof text, "%s", row->help ? row->help : "");
-    append_range(text, sizeof text, row);
-    int used = fprintf(out, "%s", flag);
+    char range[160], text[640];
+    option_range(row, range, sizeof range);
+    snprintf(text, sizeof text, "%s %s", row->help ? row->help : "", range);
+    int used = print_flag(out, row);
     if (used + 2 > HELP_COLUMN) {
         fputc('\n', out);
         used = 0;
@@ -130,9 +55,7 @@ void options_print_help(const struct options *options, FILE *out) {
         const struct option_group *group = &options->groups[g];
         fprintf(out, "\n%s:\n", group->title);
         const struct nvllm_param *row;
-        for (size_t i = 0; (row = group->row(i)); i++) {
-            if (!group->hidden || strcmp(group->hidden, row->name) != 0) print_row(out, row);
-        }
+        for (size_t i = 0; (row = option_group_next(group, &i));) print_row(out, row);
     }
     if (options->epilogue) fprintf(out, "\n%s", options->epilogue);
 }

@@ -13,8 +13,9 @@ enum { LINE_MAX_BYTES = 256, BAR_WIDTH = 10, DEFAULT_COLUMNS = 80 };
 
 static const double redraw_seconds = 0.1;
 
-void progress_init(struct progress *progress, bool enabled, uint64_t total) {
-    *progress = (struct progress){.enabled = enabled && isatty(STDERR_FILENO), .total = total};
+void progress_init(struct progress *progress, const char *label, bool enabled, uint64_t total) {
+    *progress = (struct progress){
+        .enabled = enabled && isatty(STDERR_FILENO), .label = label, .total = total};
     progress->started_at = clock_seconds();
 }
 
@@ -29,13 +30,13 @@ static void format_time(char *out, size_t size, double seconds) {
     }
 }
 
-void progress_format(char *out, size_t size, uint64_t num_done, uint64_t total, double elapsed,
-                     double prefill_rate, double decode_rate) {
+void progress_format(char *out, size_t size, const char *label, uint64_t num_done, uint64_t total,
+                     double elapsed, double prefill_rate, double decode_rate) {
     char rates[80], passed[32], left[32] = "?";
     snprintf(rates, sizeof rates, "Prefill=%.0ftok/s, Decode=%.0ftok/s", prefill_rate, decode_rate);
     format_time(passed, sizeof passed, elapsed);
     if (!total) {
-        snprintf(out, size, "Generating: %llu [%s, %s]", (unsigned long long)num_done, passed,
+        snprintf(out, size, "%s: %llu [%s, %s]", label, (unsigned long long)num_done, passed,
                  rates);
         return;
     }
@@ -46,7 +47,7 @@ void progress_format(char *out, size_t size, uint64_t num_done, uint64_t total, 
     memset(bar, ' ', BAR_WIDTH);
     memset(bar, '#', (size_t)filled);
     bar[BAR_WIDTH] = '\0';
-    snprintf(out, size, "Generating: %3d%%|%s| %llu/%llu [%s<%s, %s]", (int)(part * 100), bar,
+    snprintf(out, size, "%s: %3d%%|%s| %llu/%llu [%s<%s, %s]", label, (int)(part * 100), bar,
              (unsigned long long)num_done, (unsigned long long)total, passed, left, rates);
 }
 
@@ -60,8 +61,8 @@ static void draw(struct progress *progress, uint64_t num_done, double now) {
     progress->prefill_tokens = progress->prefill_seconds = 0;
     progress->decode_tokens = progress->decode_seconds = 0;
     char line[LINE_MAX_BYTES];
-    progress_format(line, sizeof line, num_done, progress->total, now - progress->started_at,
-                    progress->prefill_rate, progress->decode_rate);
+    progress_format(line, sizeof line, progress->label, num_done, progress->total,
+                    now - progress->started_at, progress->prefill_rate, progress->decode_rate);
     struct winsize window;
     int columns = DEFAULT_COLUMNS;
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col) columns = window.ws_col;

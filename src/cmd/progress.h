@@ -1,5 +1,6 @@
 /* The progress line on a terminal, in tqdm's form:
  *   Generating:  42%|####      | 108/256 [00:12<00:16, Prefill=5012tok/s, Decode=1434tok/s]
+ * What is counted is the caller's: requests in generate, generated tokens in bench.
  * Silent when stderr is not a terminal. */
 #ifndef CMD_PROGRESS_H
 #define CMD_PROGRESS_H
@@ -10,6 +11,7 @@
 
 struct progress {
     bool enabled, shown;
+    const char *label; // borrowed: "Generating"
     double started_at, drawn_at; // clock_seconds
     uint64_t total; // 0: not known
     // Since the last drawing: tokens, and the seconds of the steps that ran some.
@@ -18,7 +20,7 @@ struct progress {
     double prefill_rate, decode_rate; // tokens per second, as last shown
 };
 
-void progress_init(struct progress *progress, bool enabled, uint64_t total);
+void progress_init(struct progress *progress, const char *label, bool enabled, uint64_t total);
 // After each step: what it ran and how long it took. Draws at most ten times a second.
 void progress_step(struct progress *progress, uint64_t num_done, uint64_t num_prefill_tokens,
                    uint64_t num_decode_tokens, double step_seconds);
@@ -26,7 +28,7 @@ void progress_clear(struct progress *progress); // before something else is writ
 void progress_finish(struct progress *progress, uint64_t num_done); // draws it a last time
 
 // The line without its end, cut to `size`. total 0: "Generating: 108 [00:12, ...]".
-void progress_format(char *out, size_t size, uint64_t num_done, uint64_t total, double elapsed,
-                     double prefill_rate, double decode_rate);
+void progress_format(char *out, size_t size, const char *label, uint64_t num_done, uint64_t total,
+                     double elapsed, double prefill_rate, double decode_rate);
 
 #endif

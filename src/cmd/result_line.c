@@ -9,19 +9,46 @@
 #include "base/compiler.h"
 #include "cmd/json_text.h"
 
+enum status result_add_others(struct result *result, size_t num_outputs, struct err *err) {
+    size_t num_others = num_outputs - 1;
+    if (!num_others) return OK;
+    result->others = calloc(num_others, sizeof *result->others);
+    if (!result->others) return err_nomem(err, "result");
+    result->num_others = num_others;
+    for (size_t i = 0; i < num_others; i++) result->others[i].stop_token_id = -1;
+    return OK;
+}
+
+struct completion *result_completion(struct result *result, size_t index) {
+    return index ? &result->others[index - 1] : &result->first;
+}
+
+static void completion_fini(struct completion *completion) {
+    free(completion->token_ids);
+    free(completion->stop_string);
+    buf_fini(&completion->text);
+    buf_fini(&completion->logprobs);
+}
+
 void result_fini(struct result *result) {
     free(result->prompt_ids);
-    free(result->token_ids);
-    free(result->stop_string);
     free(result->error);
-    buf_fini(&result->text);
-    buf_fini(&result->logprobs);
+    completion_fini(&result->first);
+    for (size_t i = 0; i < result->num_others; i++) completion_fini(&result->others[i]);
+    free(result->others);
     *result = (struct result){0};
 }
 
+static size_t completion_bytes(const struct completion *completion) {
+    return sizeof *completion + completion->num_tokens * sizeof(int32_t) +
+           completion->text.capacity + completion->logprobs.capacity;
+}
+
 size_t result_bytes(const struct result *result) {
-    return sizeof *result + (result->num_prompt_ids + result->num_tokens) * sizeof(int32_t) +
-           result->text.capacity + result->logprobs.capacity;
+    size_t bytes = sizeof *result + result->num_prompt_ids * sizeof(int32_t) +
+                   completion_bytes(&result->first);
+    for (size_t i = 0; i < result->num_others; i++) bytes += completion_bytes(&result->others[i]);
+    return bytes;
 }
 
 static enum status add_logprob(struct buf *out, const char *format, const struct nvllm_logprob *p,
@@ -31,9 +58,9 @@ static enum status add_logprob(struct buf *out, const char *format, const struct
     return status;
 }
 
-enum status result_add_logprobs(struct result *result, const struct nvllm_logprob *chosen,
+enum status result_add_logprobs(struct completion *completion, const struct nvllm_logprob *chosen,
                                 const struct nvllm_logprob *top, size_t num_top, struct err *err) {
-    struct buf *out = &result->logprobs;
+    struct buf *out = &completion->logprobs;
     enum status status =
         add_logprob(out, out->len ? ",{\"token_id\":" : "{\"token_id\":", chosen, err);
     if (!status) status = buf_append_str(out, ",\"logprob\":", err);
@@ -48,13 +75,15 @@ enum status result_add_logprobs(struct result *result, const struct nvllm_logpro
     return status ? status : buf_append_str(out, "]}", err);
 }
 
-static enum status add_stop_reason(struct buf *out, const struct result *result, struct err *err) {
+static enum status add_stop_reason(struct buf *out, const struct completion *completion,
+                                   struct err *err) {
+    const char *stop = completion->stop_string;
     enum status status = buf_append_str(out, ",\"stop_reason\":", err);
     if (status) return status;
-    if (result->stop_string) {
-        return json_text_string(out, result->stop_string, strlen(result->stop_string), err);
+    if (stop) return json_text_string(out, stop, strlen(stop), err);
+    if (completion->stop_token_id >= 0) {
+        return buf_appendf(out, err, "%d", completion->stop_token_id);
     }
-    if (result->stop_token_id >= 0) return buf_appendf(out, err, "%d", result->stop_token_id);
     return buf_append_str(out, "null", err);
 }
 
@@ -83,25 +112,57 @@ static enum status add_times(struct buf *out, const struct nvllm_times *times, s
     return status ? status : buf_append_str(out, "}", err);
 }
 
+// From token_ids to stop_reason.
+static enum status add_end(struct buf *out, const struct completion *completion, struct err *err) {
+    const struct buf *text = &completion->text;
+    enum status status = buf_append_str(out, ",\"token_ids\":", err);
+    if (!status) status = json_text_ids(out, completion->token_ids, completion->num_tokens, err);
+    if (!status) status = add_text(out, ",\"text\":", text->data, text->len, err);
+    if (!status) {
+        status = buf_appendf(out, err, ",\"finish_reason\":\"%s\"",
+                             nvllm_finish_reason_name(completion->finish_reason));
+    }
+    return status ? status : add_stop_reason(out, completion, err);
+}
+
+static enum status add_logprobs(struct buf *out, const struct result *result,
+                                const struct completion *completion, struct err *err) {
+    if (result->num_top < 0) return buf_append_str(out, ",\"logprobs\":null", err);
+    enum status status = buf_append_str(out, ",\"logprobs\":[", err);
+    const struct buf *logprobs = &completion->logprobs;
+    if (!status) status = buf_append(out, logprobs->data, logprobs->len, err);
+    return status ? status : buf_append_str(out, "]", err);
+}
+
+static enum status add_output(struct buf *out, const struct result *result, size_t index,
+                              const struct completion *completion, struct err *err) {
+    enum status status = buf_appendf(out, err, "%s{\"index\":%zu", index ? "," : "", index);
+    if (!status) status = add_end(out, completion, err);
+    if (!status) status = add_logprobs(out, result, completion, err);
+    if (!status && result->has_times) status = add_times(out, &completion->times, err);
+    return status ? status : buf_append_str(out, "}", err);
+}
+
+static enum status add_outputs(struct buf *out, const struct result *result, struct err *err) {
+    enum status status = buf_append_str(out, ",\"outputs\":[", err);
+    if (!status) status = add_output(out, result, 0, &result->first, err);
+    for (size_t i = 0; i < result->num_others && !status; i++) {
+        status = add_output(out, result, i + 1, &result->others[i], err);
+    }
+    return status ? status : buf_append_str(out, "]", err);
+}
+
 enum status result_line_format(struct buf *out, const struct result *result, struct err *err) {
     enum status status = buf_appendf(
         out, err, "{\"index\":%llu,\"prompt_token_ids\":", (unsigned long long)result->index);
     if (!status) status = json_text_ids(out, result->prompt_ids, result->num_prompt_ids, err);
-    if (!status) status = buf_append_str(out, ",\"token_ids\":", err);
-    if (!status) status = json_text_ids(out, result->token_ids, result->num_tokens, err);
-    if (!status) status = add_text(out, ",\"text\":", result->text.data, result->text.len, err);
+    if (!status) status = add_end(out, &result->first, err);
     if (!status) {
-        status = buf_appendf(out, err, ",\"finish_reason\":\"%s\"",
-                             nvllm_finish_reason_name(result->finish_reason));
+        status = buf_appendf(out, err, ",\"num_cached_tokens\":%u", result->num_cached_tokens);
     }
-    if (!status) status = add_stop_reason(out, result, err);
-    if (!status) {
-        status = buf_appendf(out, err, ",\"num_cached_tokens\":%u,\"logprobs\":%s",
-                             result->num_cached_tokens, result->num_top >= 0 ? "[" : "null");
-    }
-    if (!status) status = buf_append(out, result->logprobs.data, result->logprobs.len, err);
-    if (!status && result->num_top >= 0) status = buf_append_str(out, "]", err);
-    if (!status && result->has_times) status = add_times(out, &result->times, err);
+    if (!status) status = add_logprobs(out, result, &result->first, err);
+    if (!status && result->has_times) status = add_times(out, &result->first.times, err);
+    if (!status && result->num_others) status = add_outputs(out, result, err);
     if (!status && result->error) {
         status = add_text(out, ",\"error\":", result->error, strlen(result->error), err);
     }

@@ -6,23 +6,31 @@ struct comm comm_single(void) {
     return (struct comm){.rank = 0, .world_size = 1};
 }
 
-// Groups of several ranks cannot be made yet: everybody has comm_single().
-static void check_single(const struct comm *comm) {
-    CHECK(comm->world_size == 1, "world_size=%u", comm->world_size);
+void *comm_partial(struct comm *comm) {
+    CHECK(comm->ops, "the group of one has no partial sums, rank=%u", comm->rank);
+    return comm->ops->partial(comm);
 }
 
-void comm_all_reduce(const struct comm *comm, struct backend *backend, void *buffer, size_t count) {
-    (void)backend;
-    (void)buffer;
-    (void)count;
-    check_single(comm);
+void comm_reduce_add(struct comm *comm, struct backend *backend, void *residual, size_t count,
+                     bool is_first) {
+    CHECK(comm->ops, "the group of one has nothing to add, rank=%u", comm->rank);
+    comm->ops->reduce_add(comm, backend, residual, count, is_first);
 }
 
-void comm_all_gather(const struct comm *comm, struct backend *backend, const float *part,
-                     float *whole, size_t rows, size_t cols) {
-    (void)backend;
-    (void)rows;
-    (void)cols;
-    check_single(comm);
-    CHECK(part == whole, "one rank's part is the whole");
+float *comm_logits(struct comm *comm) {
+    CHECK(comm->ops, "the group of one keeps its own logits, rank=%u", comm->rank);
+    return comm->ops->logits(comm);
+}
+
+void comm_gather_logits(struct comm *comm, struct backend *backend, uint32_t row, float *out) {
+    CHECK(comm->ops, "the group of one keeps its own logits, rank=%u", comm->rank);
+    comm->ops->gather_logits(comm, backend, row, out);
+}
+
+void comm_barrier(struct comm *comm) {
+    if (comm->ops) comm->ops->barrier(comm);
+}
+
+bool comm_is_alive(const struct comm *comm) {
+    return !comm->ops || !comm->ops->has_failed(comm);
 }

@@ -72,18 +72,28 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
 }
 
 enum status batch_init(struct batch *batch, struct backend *backend,
-                       const struct step_limits *limits, uint32_t vocab_size, struct err *err) {
-    *batch = (struct batch){.capacity_bytes = batch_capacity_bytes(limits, vocab_size),
-                            .mask_words = mask_words_of(vocab_size)};
-    void *block = NULL;
+                       const struct step_limits *limits, uint32_t vocab_size, void *block,
+                       struct err *err) {
+    *batch = (struct batch){.header = block,
+                            .capacity_bytes = batch_capacity_bytes(limits, vocab_size),
+                            .mask_words = mask_words_of(vocab_size),
+                            .is_borrowed = block != NULL};
+    if (block) return OK;
     enum status status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
     batch->header = block;
     return status;
 }
 
 void batch_fini(struct batch *batch, struct backend *backend) {
-    if (batch->header) backend_release_host(backend, batch->header);
+    if (batch->header && !batch->is_borrowed) backend_release_host(backend, batch->header);
     *batch = (struct batch){0};
+}
+
+static bool needs_mask(const struct sampling *sampling, const struct sequence *seq) {
+    CHECK(!token_mask_reads_ids(&sampling->mask) || !seq->has_pending_token, "sequence %llu",
+          (unsigned long long)seq->id);
+    return token_mask_is_needed(&sampling->mask, sequence_generated(seq),
+                                sequence_num_generated(seq));
 }
 
 static struct batch_header count_schedule(const struct schedule *schedule, uint32_t block_size,
@@ -102,7 +112,7 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
         h.num_biases += sampling->row.bias_count;
-        h.num_masks += sampling->mask != NULL;
+        h.num_masks += needs_mask(sampling, item->seq);
     }
     return h;
 }
@@ -148,9 +158,9 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
         memcpy(a->biases + tail->bias, sampling->biases, out->bias_count * sizeof *a->biases);
         tail->bias += out->bias_count;
     }
-    if (!sampling->mask) return;
-    memcpy(a->masks + (size_t)tail->mask * tail->mask_words, sampling->mask,
-           tail->mask_words * sizeof *a->masks);
+    if (!needs_mask(sampling, seq)) return;
+    token_mask_write(&sampling->mask, sequence_generated(seq), sequence_num_generated(seq),
+                     a->masks + (size_t)tail->mask * tail->mask_words);
     out->mask = ++tail->mask; // counted from 1
 }
 

@@ -38,13 +38,15 @@ struct batch_header {
 struct step batch_bind(const struct batch_header *header, void *base);
 
 struct batch {
-    struct batch_header *header; // host [capacity_bytes], from backend_alloc_host
+    struct batch_header *header; // host [capacity_bytes]
     size_t capacity_bytes;
     uint32_t mask_words; // of one row's mask
+    bool is_borrowed; // the block is somebody else's
 };
 
+// `block`: memory [batch_capacity_bytes] for it, borrowed; NULL: its own, from backend_alloc_host.
 MUST_USE enum status batch_init(struct batch *batch, struct backend *backend,
-                                const struct step_limits *limits, uint32_t vocab_size,
+                                const struct step_limits *limits, uint32_t vocab_size, void *block,
                                 struct err *err);
 void batch_fini(struct batch *batch, struct backend *backend); // all-zero is fine
 size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_size);
@@ -61,7 +63,8 @@ typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 // Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token. A
 // token that is still being sampled is -1 - its row. padded_seqs: 0, or for a schedule of decodes
 // alone how many sequences of one token the step shall have; those beyond the schedule's have no
-// context, write no slot and are sampled greedily for nobody.
+// context, write no slot and are sampled greedily for nobody. nano-vllm: prepare_prefill,
+// prepare_decode and prepare_block_tables.
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
 

@@ -182,9 +182,23 @@ static uint32_t num_matchable(const struct block_manager *manager, const struct 
     return (seq->num_tokens - 1) / manager->block_size;
 }
 
+static void match_origin(const struct block_manager *manager, struct sequence *seq) {
+    const struct sequence *origin = seq->origin;
+    seq->num_matched = 0;
+    if (!origin) return;
+    uint32_t computed = origin->num_computed_tokens, prompt = origin->num_prompt_tokens;
+    uint32_t end = (computed < prompt ? computed : prompt) / manager->block_size;
+    uint32_t most = num_matchable(manager, seq);
+    seq->num_matched = end < most ? end : most;
+    memcpy(seq->block_table, origin->block_table, seq->num_matched * sizeof *seq->block_table);
+}
+
 void block_manager_match(struct block_manager *manager, struct sequence *seq) {
     CHECK(seq->num_blocks == 0, "sequence %" PRIu64 " holds blocks", seq->id);
-    if (!manager->enable_prefix_caching) return;
+    if (!manager->enable_prefix_caching) {
+        match_origin(manager, seq);
+        return;
+    }
     uint32_t n = seq->num_matched;
     // Parents outlive their children in the cache, so the last block vouches for all of them.
     if (n && manager->blocks[seq->block_table[n - 1]].serial != seq->match_serial) n = 0;
@@ -226,7 +240,7 @@ void block_manager_admit(struct block_manager *manager, struct sequence *seq) {
         block_hold(manager, seq->block_table[i], BLOCK_HIT);
     manager->stats.num_hits += seq->num_matched;
     seq->num_blocks = seq->num_matched;
-    seq->num_published = seq->num_matched;
+    seq->num_published = manager->enable_prefix_caching ? seq->num_matched : 0;
     seq->num_computed_tokens = seq->num_matched * manager->block_size;
     seq->num_matched = 0;
 }

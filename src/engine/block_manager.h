@@ -13,6 +13,8 @@
  *   - A table that holds a published block holds its parent: when a sequence publishes a block
  * whose content is cached already, it gives its own copy back and shares the cached one. So refs
  * never grow along a chain.
+ * Without caching no block is published; then only full blocks of a prompt are shared, by sequences
+ * of one origin.
  *   - A sequence frees its blocks last to first. So a child is always before its parent in the free
  * list and is evicted first; evicting a block that has children left is a CHECK. */
 #ifndef ENGINE_BLOCK_MANAGER_H
@@ -79,11 +81,15 @@ static inline uint32_t block_manager_blocks_for(const struct block_manager *mana
 }
 
 // Chain hash of the sequence's index-th block, all of whose tokens must be known. Computed once.
+// nano-vllm: compute_hash.
 uint64_t block_manager_hash(struct block_manager *manager, struct sequence *seq, uint32_t index);
 
 // Before admission, without holding anything:
 // Looks for the longest cached prefix of the known tokens, never all of them: the last token's
-// logits have to be computed. Result in seq->num_matched. Repeating it costs only what is new.
+// logits have to be computed. Without caching, looks for the full blocks of the prompt that the
+// sequence's origin has computed; it must be admitted before the origin lets go of them. Result in
+// seq->num_matched. Repeating it costs only what is new.
+// nano-vllm: can_allocate, with block_manager_num_taken.
 void block_manager_match(struct block_manager *manager, struct sequence *seq);
 // The first block that could be cached and is not; false: all that could be are. After match.
 bool block_manager_first_miss(struct block_manager *manager, struct sequence *seq, uint64_t *hash);
@@ -91,16 +97,17 @@ bool block_manager_first_miss(struct block_manager *manager, struct sequence *se
 // ones that nobody holds. After match; num_blocks >= num_matched.
 uint32_t block_manager_num_taken(const struct block_manager *manager, const struct sequence *seq,
                                  uint32_t num_blocks);
-// Holds the matched blocks; their tokens count as computed.
+// Holds the matched blocks; their tokens count as computed. nano-vllm: allocate, with
+// block_manager_grow.
 void block_manager_admit(struct block_manager *manager, struct sequence *seq);
 
 // Allocates until the table has room for num_tokens tokens; all or, when too few are free, nothing
-// (false).
+// (false). nano-vllm: can_append, may_append.
 MUST_USE bool block_manager_grow(struct block_manager *manager, struct sequence *seq,
                                  uint32_t num_tokens);
-// Publishes the full blocks among the computed tokens that are not yet.
+// Publishes the full blocks among the computed tokens that are not yet. nano-vllm: hash_blocks.
 void block_manager_publish(struct block_manager *manager, struct sequence *seq);
-// Gives all blocks back; nothing is computed any more.
+// Gives all blocks back; nothing is computed any more. nano-vllm: deallocate.
 void block_manager_release(struct block_manager *manager, struct sequence *seq);
 
 #endif

@@ -9,7 +9,13 @@
 #include "base/jwrite.h"
 #include "engine/params.h"
 
-enum { DEFAULT_MODEL_LEN_MAX = 4096 };
+enum {
+    DEFAULT_MODEL_LEN_MAX = 4096,
+    TRIAL_BLOCKS = 1, // of the KV cache that steps are recorded with
+    // For kernels that no step of the warm-up runs, which a device loads when they are first
+    // launched: all machine code of the CUDA backend is 4 MB, and memory comes in pieces of 2 MiB.
+    LATER_BYTES = 16 << 20,
+};
 
 // The option's name has been checked against the table.
 static enum quantization quantization_of(const char *name) {
@@ -19,6 +25,22 @@ static enum quantization quantization_of(const char *name) {
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 static const double default_kv_gib_max = 4.0;
+
+// The ranks of one host share its cores. 0: all of them, for the one rank.
+static int threads_of_rank(const struct nvllm_engine_options *options) {
+    int world_size = options->tensor_parallel_size;
+    int threads = options->threads;
+    if (world_size == 1) return threads;
+    if (!threads) threads = cpu_count();
+    return threads > world_size ? threads / world_size : 1;
+}
+
+static enum status check_ranks(const struct engine_plan *plan, struct err *err) {
+    if (plan->world_size == 1 || plan->backend->peers) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "tensor_parallel_size is %u: the device %s runs a model alone", plan->world_size,
+                   plan->backend->name);
+}
 
 static enum status choose_backend(struct engine_plan *plan,
                                   const struct nvllm_engine_options *options, struct err *err) {
@@ -31,7 +53,7 @@ static enum status choose_backend(struct engine_plan *plan,
     const struct backend_options backend_options = {
         .device = options->device,
         .cpu_isa = options->cpu_isa,
-        .threads = options->threads,
+        .threads = threads_of_rank(options),
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
         .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
@@ -93,20 +115,12 @@ static enum status choose_lengths(struct engine_plan *plan,
     return OK;
 }
 
-// What a device takes beside the plan: recorded steps, and each tensor's rounding up.
-static size_t device_reserve_bytes(const struct engine_plan *plan) {
-    const size_t graphs = 256u << 20, tensor = 1u << 20, tensors_per_layer = 10;
-    return graphs + tensor * tensors_per_layer * plan->config.num_layers;
-}
-
+// Of a device: at most so many, of which engine_plan_fill_memory leaves what there is room for.
 static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequence_bytes) {
     size_t fixed = plan->weights_bytes + plan->workspace_bytes;
     size_t available = plan->memory_available_bytes;
-    if (plan->backend->queue) {
-        fixed += device_reserve_bytes(plan);
-        return available > fixed ? available - fixed : 0;
-    }
     size_t left = available > fixed ? available - fixed : 0;
+    if (plan->backend->queue) return left;
     size_t bytes = left / 4;
     if (bytes > (size_t)(default_kv_gib_max * gib)) bytes = (size_t)(default_kv_gib_max * gib);
     // Without a prefix cache, more than every active sequence at full length can never be used.
@@ -125,6 +139,12 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
                    backend->name, backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
 }
 
+// Slots are int32_t.
+static uint64_t most_blocks(const struct engine_plan *plan) {
+    return (uint64_t)INT32_MAX / plan->scheduler.block_size;
+}
+
+// nano-vllm: allocate_kv_cache.
 static enum status choose_kv_cache(struct engine_plan *plan,
                                    const struct nvllm_engine_options *options, struct err *err) {
     uint32_t block_size = plan->scheduler.block_size;
@@ -156,20 +176,41 @@ static enum status choose_kv_cache(struct engine_plan *plan,
                 plan->max_model_len, (double)sequence_bytes / gib);
         }
     }
+    plan->fills_memory = !num_blocks && plan->backend->queue;
     if (!num_blocks) {
         num_blocks = kv_bytes_by_default(plan, sequence_bytes) / plan->kv_block_bytes;
         // Too few are refused by what they would need together with all else.
         if (num_blocks < max_blocks_per_seq) num_blocks = max_blocks_per_seq;
     }
-    uint64_t most = (uint64_t)INT32_MAX / block_size; // slots are int32_t
-    if (num_blocks > most) num_blocks = most;
+    if (num_blocks > most_blocks(plan)) num_blocks = most_blocks(plan);
     if (!num_blocks || plan->kv_block_bytes > SIZE_MAX / 4 / (size_t)num_blocks) {
         return err_set(err, ERR_UNSUPPORTED, "a KV cache of %llu blocks of %zu bytes",
                        (unsigned long long)num_blocks, plan->kv_block_bytes);
     }
-    spec.num_blocks = (uint32_t)num_blocks;
-    plan->scheduler.num_blocks = spec.num_blocks;
+    plan->scheduler.num_blocks = (uint32_t)num_blocks;
+    spec.num_blocks = plan->fills_memory ? TRIAL_BLOCKS : plan->scheduler.num_blocks;
     plan->runner.kv_cache = spec;
+    return OK;
+}
+
+enum status engine_plan_fill_memory(struct engine_plan *plan, struct err *err) {
+    size_t left = 0, total = 0, block_bytes = plan->kv_block_bytes;
+    enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
+    if (status) return status;
+    size_t before = plan->memory_left_bytes, available = plan->memory_available_bytes;
+    size_t taken = (before > left ? before - left : 0) + LATER_BYTES;
+    // The runner gives its present cache back first.
+    size_t room = available + block_bytes * plan->runner.kv_cache.num_blocks;
+    uint64_t num_blocks = room > taken ? (room - taken) / block_bytes : 0;
+    uint32_t one_sequence = plan->runner.decoder.limits.max_blocks_per_seq;
+    if (num_blocks < one_sequence) {
+        return err_set(err, ERR_NOMEM,
+                       "needs %.2f GiB for the KV cache of max_model_len %u, has %.2f of %.2f left",
+                       (double)(block_bytes * one_sequence) / gib, plan->max_model_len,
+                       (double)(room > taken ? room - taken : 0) / gib, (double)available / gib);
+    }
+    if (num_blocks > most_blocks(plan)) num_blocks = most_blocks(plan);
+    plan->scheduler.num_blocks = plan->runner.kv_cache.num_blocks = (uint32_t)num_blocks;
     return OK;
 }
 
@@ -186,17 +227,18 @@ enum status engine_plan_check_memory(const struct engine_plan *plan, struct err 
 
 // Memory that this process may take: of a device its share, as far as others have not taken it.
 static enum status find_memory(struct engine_plan *plan, double utilization, struct err *err) {
-    plan->memory_available_bytes = cpu_memory_available_bytes();
+    plan->memory_available_bytes = cpu_memory_available_bytes() / plan->world_size;
     if (!plan->backend->queue) return OK;
     size_t left = 0, total = 0;
     enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
     size_t share = (size_t)(utilization * (double)total);
     plan->memory_available_bytes = left < share ? left : share;
+    plan->memory_left_bytes = left;
     return status;
 }
 
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
-                             struct err *err) {
+                             uint32_t rank, struct err *err) {
     *plan = (struct engine_plan){0};
     enum status status = model_config_load(&plan->config, &plan->generation, options->model, err);
     if (status) goto fail;
@@ -204,9 +246,12 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
         status = err_prefix(err, status, "%s/config.json", options->model);
         goto fail;
     }
-    const struct comm comm = comm_single();
-    if ((status = decoder_shape_of(&plan->shape, &plan->config, &comm, err))) goto fail;
+    plan->rank = rank;
+    plan->world_size = (uint32_t)options->tensor_parallel_size;
+    status = decoder_shape_of(&plan->shape, &plan->config, rank, plan->world_size, err);
+    if (status) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;
+    if ((status = check_ranks(plan, err))) goto fail;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
     // prefill-first may admit what it just preempted in the same step, whose last token would have
@@ -233,6 +278,13 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
 fail:
     engine_plan_fini(plan);
     return status;
+}
+
+enum status engine_plan_open_weights(const struct engine_plan *plan,
+                                     const struct nvllm_engine_options *options,
+                                     struct weights **out, struct err *err) {
+    return plan->dummy_weights ? weights_open_dummy(out, err)
+                               : weights_open(out, options->model, err);
 }
 
 void engine_plan_fini(struct engine_plan *plan) {

@@ -43,7 +43,8 @@ static void unlock(struct inbox *inbox) {
     pthread_mutex_unlock(&inbox->mutex);
 }
 
-static enum status check_open(const struct inbox *inbox, uint32_t num_tokens, struct err *err) {
+static enum status check_open(const struct inbox *inbox, uint32_t num_outputs, uint64_t num_tokens,
+                              struct err *err) {
     if (inbox->has_failed) {
         return err_set(err, ERR_DEVICE, "the engine has failed and must be destroyed");
     }
@@ -59,20 +60,27 @@ static enum status check_open(const struct inbox *inbox, uint32_t num_tokens, st
                        "later",
                        inbox->num_waiting);
     }
+    if (bounds->max_num_waiting && num_outputs > bounds->max_num_waiting - inbox->num_waiting) {
+        return err_set(err, ERR_CAPACITY,
+                       "%u requests are waiting, and with %u more they would exceed "
+                       "max_num_waiting %u: try again later",
+                       inbox->num_waiting, num_outputs, bounds->max_num_waiting);
+    }
     uint64_t num_waiting_tokens = inbox->num_waiting_tokens + num_tokens;
     if (bounds->max_waiting_tokens && num_waiting_tokens > bounds->max_waiting_tokens) {
-        return err_set(err, ERR_CAPACITY,
-                       "the waiting requests have %llu prompt tokens, and with %u more they would "
-                       "exceed max_waiting_tokens %llu: try again later",
-                       (unsigned long long)inbox->num_waiting_tokens, num_tokens,
-                       (unsigned long long)bounds->max_waiting_tokens);
+        return err_set(
+            err, ERR_CAPACITY,
+            "the waiting requests have %llu prompt tokens, and with %llu more they would "
+            "exceed max_waiting_tokens %llu: try again later",
+            (unsigned long long)inbox->num_waiting_tokens, (unsigned long long)num_tokens,
+            (unsigned long long)bounds->max_waiting_tokens);
     }
     return OK;
 }
 
 enum status inbox_check_open(struct inbox *inbox, struct err *err) {
     lock(inbox);
-    enum status status = check_open(inbox, 0, err);
+    enum status status = check_open(inbox, 1, 0, err);
     unlock(inbox);
     return status;
 }
@@ -89,14 +97,18 @@ static void append_submitted(struct inbox *inbox, struct request *request) {
 
 enum status inbox_submit(struct inbox *inbox, struct request *request, uint64_t *id,
                          struct err *err) {
-    uint32_t num_tokens = request->seq->num_prompt_tokens;
+    uint32_t num_outputs = request->num_outputs;
+    uint64_t num_tokens = (uint64_t)num_outputs * request->seq->num_prompt_tokens;
     lock(inbox);
-    enum status status = check_open(inbox, num_tokens, err);
-    request->seq->id = inbox->next_id;
+    enum status status = check_open(inbox, num_outputs, num_tokens, err);
+    for (struct request *output = request; output; output = output->next_output) {
+        output->seq->id = inbox->next_id;
+    }
     if (!status) status = request_table_add(&inbox->requests, request, err);
     if (!status) {
         *id = inbox->next_id++;
-        inbox->num_waiting++;
+        inbox->num_added += num_outputs;
+        inbox->num_waiting += num_outputs;
         inbox->num_waiting_tokens += num_tokens;
         append_submitted(inbox, request);
         pthread_cond_signal(&inbox->news);
@@ -153,7 +165,7 @@ bool inbox_is_unfinished(struct inbox *inbox, uint64_t id) {
 void inbox_read_stats(struct inbox *inbox, struct nvllm_stats *stats) {
     lock(inbox);
     *stats = inbox->stats;
-    stats->num_requests_added = inbox->next_id - 1;
+    stats->num_requests_added = inbox->num_added;
     unlock(inbox);
     uint64_t unfinished = stats->num_requests_added - stats->num_requests_finished;
     stats->num_waiting = (uint32_t)(unfinished - stats->num_running);
@@ -193,36 +205,40 @@ void inbox_wait(struct inbox *inbox, double seconds) {
     unlock(inbox);
 }
 
-static void leave_waiting(struct inbox *inbox, uint32_t num_requests, uint64_t num_tokens) {
-    CHECK(num_requests <= inbox->num_waiting && num_tokens <= inbox->num_waiting_tokens, "%u of %u",
-          num_requests, inbox->num_waiting);
-    inbox->num_waiting -= num_requests;
+static void leave_waiting(struct inbox *inbox, uint32_t num_outputs, uint64_t num_tokens) {
+    CHECK(num_outputs <= inbox->num_waiting && num_tokens <= inbox->num_waiting_tokens, "%u of %u",
+          num_outputs, inbox->num_waiting);
+    inbox->num_waiting -= num_outputs;
     inbox->num_waiting_tokens -= num_tokens;
 }
 
-void inbox_note_scheduled(struct inbox *inbox, uint32_t num_requests, uint64_t num_tokens) {
+void inbox_note_scheduled(struct inbox *inbox, uint32_t num_outputs, uint64_t num_tokens) {
     lock(inbox);
-    leave_waiting(inbox, num_requests, num_tokens);
+    leave_waiting(inbox, num_outputs, num_tokens);
     unlock(inbox);
 }
 
 bool inbox_begin_end(struct inbox *inbox, struct request *request) {
+    struct request *first = request->first;
     lock(inbox);
-    request->is_ending = !atomic_load(&request->is_aborted);
-    bool is_ending = request->is_ending;
+    bool is_aborted = atomic_load(&first->is_aborted);
+    if (!is_aborted) first->is_ending = first->num_unended == 1;
     unlock(inbox);
-    return is_ending;
+    return !is_aborted;
 }
 
 void inbox_begin_abort(struct inbox *inbox, struct request *request) {
+    struct request *first = request->first;
     lock(inbox);
-    request->is_ending = true;
+    first->is_ending = first->num_unended == 1;
     unlock(inbox);
 }
 
-void inbox_remove(struct inbox *inbox, const struct request *request, bool was_waiting) {
+void inbox_remove(struct inbox *inbox, struct request *request, bool was_waiting) {
     lock(inbox);
-    request_table_remove(&inbox->requests, request->seq->id);
+    if (--request->first->num_unended == 0) {
+        request_table_remove(&inbox->requests, request->seq->id);
+    }
     if (was_waiting) leave_waiting(inbox, 1, request->seq->num_prompt_tokens);
     unlock(inbox);
 }

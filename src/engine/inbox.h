@@ -7,8 +7,8 @@
  * step runs or an event is delivered. Requests are allocated before they come here; the table grows
  * on the submitter's thread.
  *
- * A request ends once. Either inbox_abort comes first, and its end is an abort, or
- * inbox_begin_end does. */
+ * A request's last output ends once. Either inbox_abort comes first, and its end is an abort, or
+ * inbox_begin_end does. A request with n outputs counts n times among those that wait. */
 #ifndef ENGINE_INBOX_H
 #define ENGINE_INBOX_H
 
@@ -31,7 +31,8 @@ struct inbox {
     struct request *submitted, *last_submitted; // linked by next_submitted, the oldest first
     struct request *aborted; // linked by next_aborted
     uint64_t next_id; // ids are in order of submission
-    uint32_t num_waiting; // submitted and never scheduled
+    uint64_t num_added; // outputs
+    uint32_t num_waiting; // outputs of submitted requests, never scheduled
     uint64_t num_waiting_tokens; // of their prompts
     bool is_woken, is_draining, has_failed;
     struct nvllm_stats stats; // as of the last publication
@@ -47,7 +48,7 @@ void inbox_fini(struct inbox *inbox); // all-zero is fine; no request may be in 
 
 // ---- any thread ----
 
-// What inbox_submit would say of a request that takes no tokens: asked before work is spent on one.
+// What inbox_submit would say of one output that takes no tokens: asked before work is spent on it.
 MUST_USE enum status inbox_check_open(struct inbox *inbox, struct err *err);
 // Gives the request its id and takes it over; on failure it stays the caller's and may come again.
 // ERR_CAPACITY: too many wait, or the inbox is draining. ERR_DEVICE: the engine has failed.
@@ -68,15 +69,16 @@ void inbox_read_stats(struct inbox *inbox, struct nvllm_stats *stats);
 struct inbox_news inbox_take(struct inbox *inbox);
 // Returns when a request is unfinished, when it is woken, or after `seconds` (below 0: never).
 void inbox_wait(struct inbox *inbox, double seconds);
-// So many requests were scheduled for the first time.
-void inbox_note_scheduled(struct inbox *inbox, uint32_t num_requests, uint64_t num_tokens);
-// Before the last event of a request that was not taken from the aborted ones. False: an abort has
-// come first, and the request will be among them.
+// So many outputs were scheduled for the first time.
+void inbox_note_scheduled(struct inbox *inbox, uint32_t num_outputs, uint64_t num_tokens);
+// Before the last event of an output whose request was not taken from the aborted ones. False: an
+// abort has come first, and the request will be among them.
 MUST_USE bool inbox_begin_end(struct inbox *inbox, struct request *request);
-// Before the last event of one that was.
+// Before the last event of an output whose request was.
 void inbox_begin_abort(struct inbox *inbox, struct request *request);
-// After the last event: it is unknown from now on. was_waiting: it was never scheduled.
-void inbox_remove(struct inbox *inbox, const struct request *request, bool was_waiting);
+// After an output's last event; was_waiting: it was never scheduled. After that of the last output
+// that had not ended the request is unknown.
+void inbox_remove(struct inbox *inbox, struct request *request, bool was_waiting);
 void inbox_fail(struct inbox *inbox); // nothing is taken in any more, for the device is gone
 void inbox_publish(struct inbox *inbox, const struct nvllm_stats *stats);
 

@@ -65,38 +65,71 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
     return (struct interrupt){.is_wanted = given->is_wanted, .user_data = given->user_data};
 }
 
+// What ends the load of the weights early.
+struct load_end {
+    struct rank_group *ranks; // NULL: none
+    struct interrupt interrupt; // the caller's
+};
+
+static int is_load_to_end(void *user_data) {
+    const struct load_end *ends = user_data;
+    if (ends->ranks && rank_group_check(ends->ranks, NULL)) return 1;
+    return interrupt_check(&ends->interrupt, NULL) != OK;
+}
+
 static enum status load_weights(struct llm_engine *engine,
                                 const struct nvllm_engine_options *options, struct err *err) {
     struct weights *weights = NULL;
-    enum status status = engine->plan.dummy_weights ? weights_open_dummy(&weights, err)
-                                                    : weights_open(&weights, options->model, err);
+    enum status status = engine_plan_open_weights(&engine->plan, options, &weights, err);
     if (status) return status;
-    const struct interrupt interrupt = llm_engine_interrupt(options->interrupt);
+    struct load_end ends = {engine->ranks, llm_engine_interrupt(options->interrupt)};
+    const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = &ends};
     struct model_runner_options runner = engine->plan.runner;
     runner.decoder.interrupt = &interrupt;
+    if (engine->ranks) {
+        runner.decoder.comm = rank_group_comm(engine->ranks);
+        runner.shared_results = rank_group_results(engine->ranks);
+    }
     status = model_runner_create(&engine->runner, &runner, weights, err);
     weights_close(weights);
-    return status;
+    // A lost rank ended the load, and is the reason.
+    enum status lost = status && engine->ranks ? rank_group_check(engine->ranks, err) : OK;
+    return lost ? lost : status;
 }
 
 static enum status create_scheduler(struct llm_engine *engine, struct err *err) {
     struct scheduler_config config = engine->plan.scheduler;
     engine->secret = secret_make(); // cached prefixes are found by hash: nobody is to forge one
     config.hash_seed = engine->secret;
-    enum status status = scheduler_create(&engine->scheduler, &config, err);
-    if (!status) status = count_slots_init(&engine->count_slots, config.max_num_seqs, err);
+    return scheduler_create(&engine->scheduler, &config, err);
+}
+
+static enum status create_flights(struct llm_engine *engine, struct err *err) {
+    const struct scheduler_config config = engine->plan.scheduler;
+    enum status status = count_slots_init(&engine->count_slots, config.max_num_seqs, err);
     if (status) return status;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         struct flight *flight = &engine->flights[i];
         flight->slot = i;
         status = schedule_init(&flight->schedule, config.max_num_seqs, err);
         if (status) return status;
+        void *block = engine->ranks ? rank_group_batch(engine->ranks, i) : NULL;
         status =
             batch_init(&flight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
-                       engine->plan.config.vocab_size, err);
+                       engine->plan.config.vocab_size, block, err);
         if (status) return status;
     }
     return OK;
+}
+
+// And then the KV cache, where it fills the memory that all else leaves.
+static enum status warm_up(struct llm_engine *engine, struct err *err) {
+    struct engine_plan *plan = &engine->plan;
+    struct batch *batch = &engine->flights[0].batch;
+    enum status status = model_runner_warm_up(engine->runner, batch, err);
+    if (status || !plan->fills_memory) return status;
+    if ((status = engine_plan_fill_memory(plan, err))) return status;
+    return model_runner_set_cache(engine->runner, &plan->runner.kv_cache, batch, err);
 }
 
 // A token beyond the model's output would be sampled and then have no text; the other way round,
@@ -153,8 +186,13 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         status = err_nomem(err, "engine");
         goto fail;
     }
-    if ((status = engine_plan_make(&engine->plan, options, err))) goto fail;
+    if ((status = engine_plan_make(&engine->plan, options, 0, err))) goto fail;
     if ((status = engine_plan_check_memory(&engine->plan, err))) goto fail;
+    if (engine->plan.world_size > 1) {
+        const char *program = options->worker_program;
+        status = rank_group_start(&engine->ranks, &engine->plan, options, program, err);
+        if (status) goto fail;
+    }
     if ((status = open_chat_template(engine, options, err))) goto fail;
     if (!options->skip_tokenizer_init) {
         if ((status = start_tokenizer_load(load, options->model, err))) goto fail;
@@ -164,13 +202,14 @@ enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine
         finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
     if (!status) status = tokenizer_status;
     if (status) goto fail;
+    if (engine->ranks && (status = rank_group_wait_ready(engine->ranks, err))) goto fail;
     if ((status = check_vocabulary(engine, err))) goto fail;
+    if ((status = create_flights(engine, err))) goto fail;
+    if ((status = warm_up(engine, err))) goto fail;
     if ((status = create_scheduler(engine, err))) goto fail;
     const struct inbox_bounds bounds = {(uint32_t)options->max_num_waiting,
                                         (uint64_t)options->max_waiting_tokens};
     if ((status = inbox_init(&engine->inbox, bounds, err))) goto fail;
-    status = model_runner_warm_up(engine->runner, &engine->flights[0].batch, err);
-    if (status) goto fail;
     init_stats(engine, clock_seconds() - start);
     free(load);
     *out = engine;
@@ -197,6 +236,7 @@ void llm_engine_destroy(struct llm_engine *engine) {
         batch_fini(&engine->flights[i].batch, engine->plan.backend);
         schedule_fini(&engine->flights[i].schedule);
     }
+    rank_group_stop(engine->ranks);
     model_runner_destroy(engine->runner);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
@@ -219,6 +259,10 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
         if (!is_wanted || request->counts_slot) continue;
         CHECK(!seq->has_pending_token, "request %llu", (unsigned long long)seq->id);
         count_slots_take(&engine->count_slots, request);
+        if (engine->ranks) {
+            rank_group_begin_counts(engine->ranks, request->counts_slot, seq->token_ids,
+                                    seq->num_prompt_tokens, seq->num_tokens);
+        }
         model_runner_begin_counts(engine->runner, request->counts_slot, seq->token_ids,
                                   seq->num_prompt_tokens, seq->num_tokens);
     }
@@ -226,16 +270,16 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
 
 // Those that are scheduled for the first time no longer wait.
 static void note_scheduled(struct llm_engine *engine, const struct schedule *schedule, double now) {
-    uint32_t num_requests = 0;
+    uint32_t num_outputs = 0;
     uint64_t num_tokens = 0;
     for (uint32_t i = schedule->num_decode_tokens; i < schedule->num_items; i++) {
         struct request *request = schedule->items[i].seq->user;
         if (request->times.first_scheduled > 0) continue;
         request->times.first_scheduled = now;
-        num_requests++;
+        num_outputs++;
         num_tokens += request->seq->num_prompt_tokens;
     }
-    if (num_requests) inbox_note_scheduled(&engine->inbox, num_requests, num_tokens);
+    if (num_outputs) inbox_note_scheduled(&engine->inbox, num_outputs, num_tokens);
 }
 
 // Batch and launch of what the scheduler picked.
@@ -252,8 +296,10 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
     engine->stats.schedule_seconds += launch_begin - start;
 
     struct model_runner_times times = {0};
+    if (engine->ranks) rank_group_launch(engine->ranks, flight->slot);
     enum status status =
         model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
+    if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
     if (status) return status;
     double launch_end = clock_seconds();
     flight->times = (struct nvllm_step_times){.schedule_begin = start,
@@ -289,7 +335,7 @@ static void advance(struct llm_engine *engine, struct flight *flight) {
 // The step no longer points to the request.
 static void leave_flight(struct request *request) {
     request->num_flights--;
-    if (request->has_ended && !request->num_flights) request_destroy(request);
+    if (request->has_ended) llm_engine_let_go(request);
 }
 
 // Hands out a step's results, and notes its items for the observer: what they came to is known now.
@@ -314,7 +360,7 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
     }
 }
 
-// Waits for a step's results and hands them out.
+// Waits for a step's results and hands them out. nano-vllm: the second half of postprocess.
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
     const struct schedule *schedule = &flight->schedule;
     struct nvllm_step_times *times = &flight->times;

@@ -12,6 +12,7 @@
 #include "engine/engine_plan.h"
 #include "engine/inbox.h"
 #include "engine/llm_engine.h"
+#include "engine/ranks/rank_group.h"
 #include "engine/step_observer.h"
 
 // A step from its schedule until its results are taken. The requests of its schedule live until then,
@@ -36,6 +37,7 @@ struct llm_engine {
     struct inbox inbox;
     atomic_bool is_entered; // a thread is in a function of the engine's thread
 
+    struct rank_group *ranks; // NULL: the engine is one process
     struct model_runner *runner;
     struct scheduler *scheduler; // any thread may call scheduler_check
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
@@ -52,20 +54,21 @@ MUST_USE enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                                            struct token_list *encoded, const int32_t **ids,
                                            size_t *count, struct err *err);
 
-// A request that was taken out of the inbox: from now on it is the scheduler's.
-void llm_engine_accept(struct llm_engine *engine, struct request *request);
+// A family that was taken out of the inbox: from now on it is the scheduler's.
+void llm_engine_accept(struct llm_engine *engine, struct request *first);
 
-// One generated token of a request, pending until `now`: checked for its end, delivered. At its end
-// the request is freed, or marked where launched steps still point to it. A request that was aborted
-// stays as it is. Returns the token's id, -1: there is none.
+// One generated token of a request, pending until `now`: checked for its end, delivered. One that was
+// aborted stays as it is. Returns the token's id, -1: there is none.
 int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
                               const struct sample_result *result, double now);
-// Ends a request without a token: delivers the event and frees or marks it. `error`: why, with
-// NVLLM_FINISH_ERROR; else NULL. One that was aborted meanwhile stays as it is.
+// Ends a request without a token: delivers the event. `error`: why, with NVLLM_FINISH_ERROR; else NULL.
+// One that was aborted meanwhile stays as it is.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
                             enum nvllm_finish_reason reason, const char *error);
-// The same for one that was taken from the inbox's aborted ones.
-void llm_engine_end_aborted(struct llm_engine *engine, struct request *request);
+// The same for all of a family that was taken from the inbox's aborted ones.
+void llm_engine_end_aborted(struct llm_engine *engine, struct request *first);
+// Of one that has ended: frees its family when nothing needs any of it.
+void llm_engine_let_go(struct request *request);
 
 // Tells the observer, where there is one, about a step that landed. NULL: requests ended without one.
 void llm_engine_tell(struct llm_engine *engine, const struct flight *flight);

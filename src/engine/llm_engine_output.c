@@ -8,12 +8,14 @@ static struct nvllm_event event_of(const struct request *request) {
     const struct sequence *seq = request->seq;
     return (struct nvllm_event){
         .request_id = seq->id,
+        .index = request->index,
+        .num_outputs_left = request->first->num_unended,
         .token_id = -1,
         .text = "",
         .stop_token_id = -1,
         .prompt_token_ids = seq->token_ids,
         .num_prompt_tokens = seq->num_prompt_tokens,
-        .num_cached_tokens = seq->num_cached_tokens,
+        .num_cached_tokens = request->first->seq->num_cached_tokens,
         .num_generated_tokens = sequence_num_known(seq) - seq->num_prompt_tokens,
         .token_ids = seq->token_ids + seq->num_prompt_tokens,
         .times = request->times,
@@ -25,7 +27,8 @@ static void add_text(struct nvllm_event *event, const struct buf *piece) {
     event->text_len = piece->len;
 }
 
-static void deliver(const struct request *request, const struct nvllm_event *event) {
+static void deliver(const struct request *request, struct nvllm_event *event) {
+    if (event->finish_reason) event->num_outputs_left--;
     if (!request->on_event) return;
     struct nvllm_event last;
     if (request->finish_event_only) {
@@ -50,7 +53,12 @@ static void release(struct llm_engine *engine, struct request *request,
     engine->observer.has_news = true;
     request->finish_reason = reason;
     request->has_ended = true;
-    if (!request->num_flights) request_destroy(request);
+    llm_engine_let_go(request);
+}
+
+void llm_engine_let_go(struct request *request) {
+    if (request->num_flights || --request->first->num_held) return;
+    request_destroy(request->first);
 }
 
 static void end_one(struct llm_engine *engine, struct request *request,
@@ -70,9 +78,14 @@ void llm_engine_end_request(struct llm_engine *engine, struct request *request,
     if (inbox_begin_end(&engine->inbox, request)) end_one(engine, request, reason, error);
 }
 
-void llm_engine_end_aborted(struct llm_engine *engine, struct request *request) {
-    inbox_begin_abort(&engine->inbox, request);
-    end_one(engine, request, NVLLM_FINISH_ABORT, NULL);
+void llm_engine_end_aborted(struct llm_engine *engine, struct request *first) {
+    first->num_held++; // until the loop is over
+    for (struct request *request = first; request; request = request->next_output) {
+        if (request->has_ended) continue;
+        inbox_begin_abort(&engine->inbox, request);
+        end_one(engine, request, NVLLM_FINISH_ABORT, NULL);
+    }
+    if (!--first->num_held) request_destroy(first);
 }
 
 static bool is_eos(const struct llm_engine *engine, const struct request *request, int32_t token) {
@@ -84,8 +97,7 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
     return false;
 }
 
-// Why the request ends with this token, if it does, and the text that may be shown now. The text of
-// a stop token is not part of the output, as with vLLM, unless special tokens are kept.
+// Why the request ends with this token, if it does, and the text that may be shown now.
 static void judge_token(const struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
     struct buf *piece = &request->piece;
@@ -94,7 +106,7 @@ static void judge_token(const struct llm_engine *engine, struct request *request
         is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
     // Nobody sees the text of one that wants its end alone; its stop strings still need it.
     bool wants_text = !request->finish_event_only || request->text.num_stops;
-    bool has_text = wants_text && (!is_stop || request->text.keep_special);
+    bool has_text = wants_text && (!is_stop || request->keeps_stop_token);
     int stop = has_text ? output_text_push(&request->text, engine->tokenizer, token, piece) : -1;
     if (stop >= 0) {
         event->finish_reason = NVLLM_FINISH_STOP;
@@ -111,7 +123,7 @@ static void judge_token(const struct llm_engine *engine, struct request *request
 
 int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
                               const struct sample_result *result, double now) {
-    if (atomic_load_explicit(&request->is_aborted, memory_order_relaxed)) return -1;
+    if (atomic_load_explicit(&request->first->is_aborted, memory_order_relaxed)) return -1;
     if (result->token_id < 0) { // broken weights, or logit_bias banned everything
         llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
                                "no token can be chosen: no logit is a number above -infinity");

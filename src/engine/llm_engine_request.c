@@ -14,23 +14,29 @@ static uint64_t salt_of(const struct llm_engine *engine, const char *salt) {
     return hash ? hash : 1;
 }
 
-static enum status fill_request(const struct llm_engine *engine, struct request *request,
-                                const struct nvllm_request *in, const int32_t *ids, uint32_t count,
-                                struct err *err) {
-    enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
-                                       engine->plan.config.vocab_size, err);
-    if (status) return status;
+static enum status init_text(const struct llm_engine *engine, struct request *request,
+                             struct err *err) {
     const struct nvllm_sampling_params *params = &request->sampling.params;
-    if (params->num_stop && !engine->tokenizer) {
-        return err_set(err, ERR_INVALID,
-                       "stop strings need the tokenizer, which skip_tokenizer_init left out");
-    }
-    status = output_text_init(&request->text, engine->tokenizer, params->stop, params->num_stop,
-                              in->keep_special_tokens != 0, err);
+    const struct output_text_options text = {
+        .stops = params->stop,
+        .num_stops = params->num_stop,
+        .min_tokens = (uint32_t)params->min_tokens,
+        .skip_special = params->skip_special_tokens != 0,
+        .include_stop = params->include_stop_str_in_output != 0,
+    };
+    enum status status = output_text_init(&request->text, engine->tokenizer, &text, err);
     if (status) return status;
     size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
-    if ((status = buf_reserve(&request->piece, piece, err))) return status;
+    return buf_reserve(&request->piece, piece, err);
+}
 
+// What each output has for itself; its sampling is there.
+static enum status fill_output(const struct llm_engine *engine, struct request *request,
+                               const struct nvllm_request *in, const int32_t *ids, uint32_t count,
+                               struct err *err) {
+    const struct nvllm_sampling_params *params = &request->sampling.params;
+    enum status status = init_text(engine, request, err);
+    if (status) return status;
     uint32_t room = engine->plan.max_model_len - count;
     uint32_t max_new = (uint32_t)params->max_tokens < room ? (uint32_t)params->max_tokens : room;
     uint64_t salt = in->cache_salt ? salt_of(engine, in->cache_salt) : 0;
@@ -38,23 +44,58 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                              engine->plan.scheduler.block_size, salt, err);
     if (status) return status;
     request->seq->user = request;
+    request->seq->priority = params->priority;
+    request->seq->waits_for_token = token_mask_reads_ids(&request->sampling.mask);
+    request->keeps_stop_token = in->keep_stop_token || params->include_stop_str_in_output;
     request->on_event = in->on_event;
     request->user_data = in->user_data;
     request->finish_event_only = in->finish_event_only != 0;
-    return scheduler_check(engine->scheduler, request->seq, err);
+    return OK;
+}
+
+static enum status add_outputs(const struct llm_engine *engine, struct request *first,
+                               const struct nvllm_request *in, const int32_t *ids, uint32_t count,
+                               struct err *err) {
+    enum status status = OK;
+    while (!status && first->num_outputs < (uint32_t)first->sampling.params.n) {
+        struct request *request;
+        status = request_create_output(first, &request, err);
+        if (status) return status;
+        request->times = first->times;
+        sampling_init_borrowed(&request->sampling, &first->sampling);
+        status = fill_output(engine, request, in, ids, count, err);
+        if (!status) request->seq->origin = first->seq;
+    }
+    return status;
+}
+
+static enum status fill_request(const struct llm_engine *engine, struct request *request,
+                                const struct nvllm_request *in, const int32_t *ids, uint32_t count,
+                                struct err *err) {
+    enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
+                                       &engine->plan.config, engine->tokenizer, err);
+    if (status) return status;
+    if (request->sampling.params.num_stop && !engine->tokenizer) {
+        return err_set(err, ERR_INVALID,
+                       "stop strings need the tokenizer, which skip_tokenizer_init left out");
+    }
+    status = fill_output(engine, request, in, ids, count, err);
+    if (!status) status = scheduler_check(engine->scheduler, request->seq, err);
+    return status ? status : add_outputs(engine, request, in, ids, count, err);
 }
 
 enum status llm_engine_build_request(const struct llm_engine *engine,
                                      const struct nvllm_request *in, struct request **out,
                                      struct err *err) {
     *out = NULL;
-    struct request *request = calloc(1, sizeof *request);
-    if (!request) return err_nomem(err, "request");
+    struct request *request;
+    enum status status = request_create(&request, err);
+    if (status) return status;
     request->times.arrival = clock_seconds();
     struct token_list encoded = {0};
     const int32_t *ids = NULL;
     size_t count = 0;
-    enum status status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, err);
+    status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, err);
     if (!status) status = fill_request(engine, request, in, ids, (uint32_t)count, err);
     token_list_fini(&encoded);
     if (status) {
@@ -80,15 +121,19 @@ enum status llm_engine_add_request(struct llm_engine *engine, const struct nvllm
     return status;
 }
 
-// A request's own stream of random numbers when it brings no seed. Ids are numbers of accepted
-// requests, so that one that is refused changes nobody's tokens.
+// An output's own stream of random numbers when its request brings no seed. Ids are numbers of
+// accepted requests, so that one that is refused changes nobody's tokens.
 static void choose_seed(const struct llm_engine *engine, struct request *request) {
-    const uint64_t key[2] = {engine->plan.seed, request->seq->id};
-    sampling_set_seed(&request->sampling, XXH3_64bits(key, sizeof key));
+    const uint64_t key[3] = {engine->plan.seed, request->seq->id, request->index};
+    size_t num_keys = request->index ? 3 : 2; // the first draws as if it were the only one
+    uint64_t seed = XXH3_64bits(key, num_keys * sizeof *key);
+    sampling_set_seed(&request->sampling, seed, request->index);
 }
 
-void llm_engine_accept(struct llm_engine *engine, struct request *request) {
-    choose_seed(engine, request);
-    enum status status = scheduler_add(engine->scheduler, request->seq, NULL);
-    CHECK(!status, "request %llu was checked", (unsigned long long)request->seq->id);
+void llm_engine_accept(struct llm_engine *engine, struct request *first) {
+    for (struct request *request = first; request; request = request->next_output) {
+        choose_seed(engine, request);
+        enum status status = scheduler_add(engine->scheduler, request->seq, NULL);
+        CHECK(!status, "request %llu was checked", (unsigned long long)request->seq->id);
+    }
 }

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/ranks/rank_sampling.h"
 
 enum { GRAPH_ROWS_STEP = 16, WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
 
@@ -21,7 +22,8 @@ struct slot {
 
 struct model_runner {
     struct backend *backend;
-    struct comm comm;
+    struct comm alone; // where there is no other
+    struct comm *comm;
     struct decoder *decoder;
     struct kv_cache *cache;
     uint32_t vocab_size;
@@ -32,10 +34,12 @@ struct model_runner {
     struct token_counts *counts;
     float *sample_scratch; // of the sampler's backend
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
-    struct sample_result *results; // dev [max_num_logits]
+    struct sample_result *results; // dev [max_num_logits]; with several ranks shared
+    struct rank_sampling rank_sampling; // with several ranks
     struct slot slots[MODEL_RUNNER_SLOTS];
     struct step_graph *graphs; // [num_graphs], by graph_index; NULL: no steps are recorded
     uint32_t num_graphs;
+    uint64_t num_replays;
     const float *logits; // dev, of the last pass
 };
 
@@ -110,9 +114,14 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     void *results = NULL;
     enum status status = ops->alloc(r->backend, options->batch_bytes, &r->batch, err);
     if (status) return status;
-    status = ops->alloc(r->backend, rows * sizeof *r->results, &results, err);
+    if (options->shared_results) {
+        r->results = options->shared_results;
+        status = rank_sampling_init(&r->rank_sampling, r->comm, rows, r->vocab_size, err);
+    } else {
+        status = ops->alloc(r->backend, rows * sizeof *r->results, &results, err);
+        r->results = results;
+    }
     if (status) return status;
-    r->results = results;
     if ((status = make_sampler(r, options, err))) return status;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if ((status = alloc_slot(r, &r->slots[i], err))) return status;
@@ -135,13 +144,14 @@ enum status model_runner_create(struct model_runner **out,
     struct backend *backend = options->decoder.backend;
     *r = (struct model_runner){
         .backend = backend,
-        .comm = comm_single(),
+        .alone = comm_single(),
         .vocab_size = options->decoder.config->vocab_size,
         .max_num_logits = options->decoder.limits.max_num_seqs,
         .max_num_tokens = options->decoder.limits.max_num_tokens,
     };
     struct decoder_options decoder = options->decoder;
-    decoder.comm = &r->comm;
+    if (!decoder.comm) decoder.comm = &r->alone;
+    r->comm = decoder.comm;
     enum status status = decoder_create(&r->decoder, &decoder, weights, err);
     if (status) goto fail;
     status = backend->ops->kv_cache_create(backend, &options->kv_cache, &r->cache, err);
@@ -162,7 +172,11 @@ void model_runner_destroy(struct model_runner *r) {
     ops->kv_cache_destroy(r->backend, r->cache);
     decoder_destroy(r->decoder);
     ops->release(r->backend, r->batch);
-    ops->release(r->backend, r->results);
+    if (r->rank_sampling.comm) {
+        rank_sampling_fini(&r->rank_sampling);
+    } else {
+        ops->release(r->backend, r->results);
+    }
     destroy_sampler(r);
     for (uint32_t i = 0; i < r->num_graphs; i++) {
         queue->graph_destroy(r->backend, r->graphs[i].graph);
@@ -205,7 +219,11 @@ static struct sample_args sample_args_of(const struct model_runner *r, const str
 
 static void sample(struct model_runner *r, const struct step *step) {
     const struct sample_args args = sample_args_of(r, step);
-    r->sampler->sampler->sample(r->sampler, &args);
+    if (r->rank_sampling.comm) {
+        rank_sampling_run(&r->rank_sampling, r->sampler, &args);
+    } else {
+        r->sampler->sampler->sample(r->sampler, &args);
+    }
 }
 
 // For a device without a sampler: logits to the host, ids back. `host` is the step as the host has
@@ -227,11 +245,14 @@ static enum status sample_on_host(struct model_runner *r, const struct step *hos
 
 void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int32_t *ids,
                                uint32_t num_prompt, uint32_t num_ids) {
+    if (!rank_sampling_has_slot(r->comm, slot)) return;
     r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
 }
 
-static enum status record(struct model_runner *r, const struct step *step, struct step_graph *graph,
-                          struct err *err) {
+// Records the pass of a step of decodes, in the place of an earlier recording for as many sequences.
+// nano-vllm: capture_cudagraph.
+static enum status try_record(struct model_runner *r, const struct step *step,
+                              struct step_graph *graph, struct err *err) {
     const struct backend_queue *queue = r->backend->queue;
     enum status status = queue->graph_begin(r->backend, err);
     if (status) return status;
@@ -239,6 +260,22 @@ static enum status record(struct model_runner *r, const struct step *step, struc
     sample(r, step);
     graph->logits = r->logits;
     return queue->graph_end(r->backend, &graph->graph, err);
+}
+
+static void forget_graph(struct model_runner *r, struct step_graph *graph) {
+    r->backend->queue->graph_destroy(r->backend, graph->graph);
+    graph->graph = NULL;
+}
+
+// False, after a warning: such steps are to run eagerly.
+static bool record(struct model_runner *r, const struct step *step) {
+    struct step_graph *graph = &r->graphs[graph_index(step->num_seqs)];
+    struct err why = {0};
+    if (!try_record(r, step, graph, &why)) return true;
+    forget_graph(r, graph);
+    log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
+                step->num_seqs, why.message);
+    return false;
 }
 
 // The recorded step that serves this one; NULL: none does.
@@ -250,12 +287,13 @@ static const struct step_graph *graph_of(const struct model_runner *r, const str
     return graph->graph ? graph : NULL;
 }
 
-// From embedding to sampled ids.
+// From embedding to sampled ids. nano-vllm: run_model and the sampler.
 static void run_step(struct model_runner *r, const struct step *step,
                      struct model_runner_times *times) {
     const struct step_graph *graph = graph_of(r, step);
     if (graph) {
         r->logits = graph->logits;
+        r->num_replays++;
         r->backend->queue->graph_launch(r->backend, graph->graph);
         return;
     }
@@ -267,42 +305,57 @@ static void run_step(struct model_runner *r, const struct step *step,
     times->sample_seconds += clock_seconds() - sampling;
 }
 
-// Row counts for which a device may choose different kernels: 1 to 16 by doubling, multiples of 16,
-// and from 512 on by doubling again.
-static void warm_up_linears(struct model_runner *r) {
-    for (uint32_t rows = 1; rows < r->max_num_tokens;) {
-        decoder_warm_up(r->decoder, rows);
-        bool doubles = rows < WARM_ROWS_STEP || rows >= WARM_ROWS_MANY;
-        rows = doubles ? rows * 2 : rows + WARM_ROWS_STEP;
-    }
-    decoder_warm_up(r->decoder, r->max_num_tokens);
+// The next of the row counts for which a device may choose different kernels: 1 to 16 by doubling,
+// multiples of 16, from 512 on by doubling again, and max_num_tokens as the last.
+static uint32_t next_warm_rows(const struct model_runner *r, uint32_t rows) {
+    bool doubles = rows < WARM_ROWS_STEP || rows >= WARM_ROWS_MANY;
+    uint32_t next = doubles ? (rows ? rows * 2 : 1) : rows + WARM_ROWS_STEP;
+    return next < r->max_num_tokens ? next : r->max_num_tokens;
 }
 
-// Runs a step of padding alone, which loads its kernels, then records it where `records`.
-static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
-                                   bool *records, struct err *err) {
-    const struct backend_ops *ops = r->backend->ops;
+// Takes seconds where the device times its matrix products, and says so then.
+static void warm_up_linears(struct model_runner *r) {
+    struct log_progress progress = {0};
+    uint32_t total = 0, done = 0;
+    for (uint32_t rows = 0; rows < r->max_num_tokens; total++) rows = next_warm_rows(r, rows);
+    for (uint32_t rows = 0; rows < r->max_num_tokens;) {
+        rows = next_warm_rows(r, rows);
+        decoder_warm_up(r->decoder, rows);
+        done++;
+        if (!r->backend->num_timed) continue;
+        log_progress(&progress, done, total,
+                     "first start of this model on %s: timing matrix products",
+                     r->backend->description);
+    }
+    log_progress_end(&progress);
+}
+
+// A step of padding alone, built in `batch`.
+static struct step padding_of(const struct model_runner *r, struct batch *batch,
+                              uint32_t num_seqs) {
     const struct schedule nothing = {0};
     batch_build(batch, &nothing, 1, NULL, num_seqs);
     struct step step = batch_bind(batch->header, r->batch);
     step.previous = r->results;
+    return step;
+}
+
+// Runs a step of padding, which loads its kernels, then records it where `records`.
+static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
+                                   bool *records, struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    const struct step step = padding_of(r, batch, num_seqs);
     ops->upload(r->backend, r->batch, batch->header, batch->header->size_bytes);
     r->logits = decoder_forward(r->decoder, r->cache, &step);
     sample(r, &step);
     enum status status = ops->synchronize(r->backend, err);
-    if (status || !*records) return status;
-    struct err why = {0};
-    if (record(r, &step, &r->graphs[graph_index(num_seqs)], &why)) {
-        *records = false;
-        log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
-                    num_seqs, why.message);
-    }
+    if (status) return status;
+    *records = *records && record(r, &step);
     return ops->synchronize(r->backend, err);
 }
 
 enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, struct err *err) {
     if (!r->backend->queue || !samples_on_device(r)) return OK;
-    log_info("warming up %s", r->backend->description);
     warm_up_linears(r);
     bool records = r->graphs != NULL;
     for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
@@ -311,6 +364,28 @@ enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, st
         if (status) return status;
     }
     return OK;
+}
+
+enum status model_runner_set_cache(struct model_runner *r, const struct kv_cache_spec *spec,
+                                   struct batch *batch, struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    ops->kv_cache_destroy(r->backend, r->cache);
+    r->cache = NULL;
+    enum status status = ops->kv_cache_create(r->backend, spec, &r->cache, err);
+    if (status || !r->graphs) return status;
+    bool records = true;
+    for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
+        num_seqs = model_runner_padded_seqs(r, num_seqs + 1);
+        struct step_graph *graph = &r->graphs[graph_index(num_seqs)];
+        if (!graph->graph) continue;
+        const struct step step = padding_of(r, batch, num_seqs);
+        if (records) {
+            records = record(r, &step);
+        } else {
+            forget_graph(r, graph); // it has the pointers of the old cache
+        }
+    }
+    return ops->synchronize(r->backend, err);
 }
 
 enum status model_runner_launch(struct model_runner *r, const struct batch_header *batch,
@@ -343,9 +418,19 @@ enum status model_runner_wait(struct model_runner *r, uint32_t slot,
                  : r->backend->ops->synchronize(r->backend, err);
 }
 
+uint64_t model_runner_num_replays(const struct model_runner *r) {
+    return r->num_replays;
+}
+
 enum status model_runner_read_logits(struct model_runner *r, float *out, uint32_t num_logits,
                                      struct err *err) {
     CHECK(r->logits && num_logits <= r->max_num_logits, "num_logits=%u", num_logits);
+    if (r->rank_sampling.comm) { // on a CPU: the logits are host memory
+        for (uint32_t i = 0; i < num_logits; i++) {
+            comm_gather_logits(r->comm, r->backend, i, out + (size_t)i * r->vocab_size);
+        }
+        return OK;
+    }
     r->backend->ops->download(r->backend, out, r->logits,
                               (size_t)num_logits * r->vocab_size * sizeof *out);
     return r->backend->ops->synchronize(r->backend, err);

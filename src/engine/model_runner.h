@@ -11,10 +11,12 @@
 #include "model/decoder.h"
 
 struct model_runner_options {
-    struct decoder_options decoder; // comm is the runner's own
+    struct decoder_options decoder; // comm NULL: the runner is alone
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
+    // [max_num_seqs] that all ranks of a group have mapped; NULL: the runner is alone.
+    struct sample_result *shared_results;
 };
 
 struct model_runner;
@@ -28,9 +30,14 @@ void model_runner_destroy(struct model_runner *runner); // NULL is fine
 // Once before the first launch: what is done on a shape's first use is done now, so that no request
 // waits for it. A device times its matrix products (those that its cache file does not know) and
 // steps of decodes are recorded. A recording that fails costs a warning: steps run eagerly then.
-// `batch` is overwritten.
+// `batch` is overwritten. nano-vllm: warmup_model.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
+// Before the first launch: another KV cache takes the place of the runner's, in what was recorded
+// too. After an error there is none. `batch` is overwritten.
+MUST_USE enum status model_runner_set_cache(struct model_runner *runner,
+                                            const struct kv_cache_spec *spec, struct batch *batch,
+                                            struct err *err);
 
 struct model_runner_times {
     double forward_seconds, sample_seconds; // added to
@@ -56,6 +63,8 @@ MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slo
 // numbers that a recorded step can serve each. 0: not padded.
 uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);
 
+// For tests: the steps so far that ran as recorded ones.
+uint64_t model_runner_num_replays(const struct model_runner *runner);
 // For tests: copies the logits of the last launch, [num_logits][vocab_size], to the host.
 MUST_USE enum status model_runner_read_logits(struct model_runner *runner, float *out,
                                               uint32_t num_logits, struct err *err);

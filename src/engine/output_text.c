@@ -3,7 +3,6 @@
  * luck. */
 #include "engine/output_text.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,10 +57,12 @@ size_t output_text_max_piece(const struct output_text *text, const struct tokeni
 }
 
 enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
-                             const char *const *stops, size_t num_stops, bool keep_special,
-                             struct err *err) {
-    *text = (struct output_text){.keep_special = keep_special};
+                             const struct output_text_options *options, struct err *err) {
+    *text = (struct output_text){.min_tokens = options->min_tokens,
+                                 .skip_special = options->skip_special,
+                                 .include_stop = options->include_stop};
     enum status status = OK;
+    size_t num_stops = options->num_stops;
     if (num_stops && !tokenizer) {
         return err_set(err, ERR_INVALID, "stop strings need a tokenizer, and there is none");
     }
@@ -71,7 +72,7 @@ enum status output_text_init(struct output_text *text, const struct tokenizer *t
     }
     for (size_t i = 0; i < num_stops; i++) {
         text->num_stops = i + 1;
-        status = stop_init(&text->stops[i], stops[i], err);
+        status = stop_init(&text->stops[i], options->stops[i], err);
         if (status) goto fail;
     }
     status = buf_reserve(&text->held, output_text_max_piece(text, tokenizer), err);
@@ -112,26 +113,29 @@ int output_text_push(struct output_text *text, const struct tokenizer *tokenizer
     struct buf *held = &text->held;
     size_t start = held->len; // of the new bytes
     enum status status =
-        detokenizer_push(&text->detokenizer, tokenizer, token_id, !text->keep_special, held, NULL);
+        detokenizer_push(&text->detokenizer, tokenizer, token_id, text->skip_special, held, NULL);
     CHECK(status == OK, "status=%d", (int)status);
     int found = -1;
-    size_t found_at = 0, keep = 0;
+    size_t found_end = 0, keep = 0;
+    ptrdiff_t found_at = 0; // below 0: its start was handed out before
+    bool may_stop = ++text->num_tokens > text->min_tokens;
     for (size_t i = 0; i < text->num_stops; i++) {
         struct output_stop *stop = &text->stops[i];
         for (size_t at = start; at < held->len; at++) {
-            if (!stop_feed(stop, held->data[at])) continue;
-            size_t begin = at + 1 - stop->len;
+            if (!stop_feed(stop, held->data[at]) || !may_stop) continue;
+            ptrdiff_t begin = (ptrdiff_t)(at + 1) - (ptrdiff_t)stop->len;
             if (found < 0 || begin < found_at ||
                 (begin == found_at && stop->len > text->stops[found].len)) {
                 found = (int)i;
                 found_at = begin;
+                found_end = at + 1;
             }
             break; // a later match of the same string begins later
         }
-        if (stop->state > keep) keep = stop->state;
+        if (!text->include_stop && stop->state > keep) keep = stop->state;
     }
     if (found >= 0) {
-        hand_out(text, found_at, 0, out);
+        hand_out(text, text->include_stop ? found_end : (size_t)found_at, 0, out);
     } else {
         hand_out(text, held->len - keep, keep, out);
     }

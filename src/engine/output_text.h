@@ -10,31 +10,40 @@
 #define ENGINE_OUTPUT_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "text/detokenizer.h"
 
 struct output_stop; // one stop string and its automaton
 
+struct output_text_options {
+    const char *const *stops; // [num_stops]; copied
+    size_t num_stops;
+    uint32_t min_tokens; // a stop string that the first so many tokens complete is passed over
+    bool skip_special; // special tokens add no text
+    bool include_stop; // the stop string is handed out too; so nothing is held back for it
+};
+
 struct output_text {
     struct detokenizer detokenizer;
     struct output_stop *stops; // [num_stops]
     size_t num_stops;
-    bool keep_special; // special tokens add text
+    uint32_t min_tokens;
+    bool skip_special, include_stop;
+    uint32_t num_tokens; // pushed so far
     struct buf held; // decoded and not yet handed out
 };
 
 // tokenizer may be NULL (no text then): stop strings are refused without one.
 MUST_USE enum status output_text_init(struct output_text *text, const struct tokenizer *tokenizer,
-                                      const char *const *stops, size_t num_stops, bool keep_special,
-                                      struct err *err);
+                                      const struct output_text_options *options, struct err *err);
 void output_text_fini(struct output_text *text); // all-zero is fine
 // Bytes that a push, or the last push and the finish after it, can hand out at most: what `out`
 // must have reserved.
 size_t output_text_max_piece(const struct output_text *text, const struct tokenizer *tokenizer);
-// Feeds a token (special tokens add text only with keep_special). Appends to `out` what is certain.
-// Returns the index of the stop string that is now complete (the text before it is handed out, the
-// rest dropped), or -1.
+// Feeds a token. Appends to `out` what is certain. Returns the index of the stop string that is now
+// complete (the text up to it is handed out, the rest dropped), or -1.
 int output_text_push(struct output_text *text, const struct tokenizer *tokenizer, int32_t token_id,
                      struct buf *out);
 // The end without a stop string: hands out everything held back.

@@ -42,18 +42,37 @@ static const struct nvllm_param sampling_table[] = {
      "subtracted from a token's logit for each time it was generated; default 0"},
     {"max_tokens", NVLLM_PARAM_INT, SAMPLING(max_tokens), 1, INT32_MAX, NULL,
      "tokens to generate at most; default 256"},
+    {"min_tokens", NVLLM_PARAM_INT, SAMPLING(min_tokens), 0, INT32_MAX, NULL,
+     "tokens before the output may end by itself: no EOS or stop token among them, and no stop "
+     "string "
+     "is looked for; default 0"},
+    {"skip_special_tokens", NVLLM_PARAM_BOOL, SAMPLING(skip_special_tokens), 0, 1, NULL,
+     "leave special tokens out of the text; default true"},
+    {"include_stop_str_in_output", NVLLM_PARAM_BOOL, SAMPLING(include_stop_str_in_output), 0, 1,
+     NULL,
+     "the text ends with what ended it, the stop string or the EOS or stop token; default false"},
     {"ignore_eos", NVLLM_PARAM_BOOL, SAMPLING(ignore_eos), 0, 1, NULL,
      "go on after the model's end-of-sequence token; default false"},
+    {"n", NVLLM_PARAM_INT, SAMPLING(n), 1, PARAMS_N_MAX, NULL,
+     "outputs for each prompt, drawn one beside the other; default 1"},
     {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
      "log-probabilities of each token and of this many best ones, before temperature and "
      "penalties; -1 is none; default -1"},
+    {"priority", NVLLM_PARAM_INT, SAMPLING(priority), INT32_MIN, INT32_MAX, NULL,
+     "requests with a lower one run first and are preempted last; default 0"},
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
-     "of the random numbers, -1 is from the engine's seed and the request's number; default -1"},
+     "of the random numbers, for output i of n seed + i; -1 is from the engine's seed and the "
+     "request's number; default -1"},
     {"stop_token_ids", NVLLM_PARAM_IDS, SAMPLING(stop_token_ids), 0, INT32_MAX, NULL,
-     "list of at most 1024 token ids that end the output, their text left out; default none"},
+     "list of at most 1024 token ids that end the output; default none"},
     {"stop", NVLLM_PARAM_STRINGS, SAMPLING(stop), 0, 0, NULL,
-     "string or list of at most 16 strings of at most 1024 bytes that end the output and are left "
-     "out; default none"},
+     "string or list of at most 16 strings of at most 1024 bytes that end the output; default "
+     "none"},
+    {"allowed_token_ids", NVLLM_PARAM_IDS, SAMPLING(allowed_token_ids), 0, INT32_MAX, NULL,
+     "list of at most 262144 token ids, of which alone the output is made; default all"},
+    {"bad_words", NVLLM_PARAM_STRINGS, SAMPLING(bad_words), 0, 0, NULL,
+     "string or list of at most 1024 strings of at most 256 bytes that are not generated, each as "
+     "the tokens it has alone and behind a space; default none"},
     {"logit_bias", NVLLM_PARAM_BIASES, SAMPLING(logit_bias), -100, 100, NULL,
      "map of at most 1024 token ids to what is added to their logits, \"-inf\" bans; default none"},
 };
@@ -113,6 +132,11 @@ static const struct nvllm_param option_table[] = {
      "user's cache folder"},
     {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0, "auto|bfloat16|float32",
      "how keys and values are kept, auto is bfloat16, float32 is for the CPU; default auto"},
+    {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, 64, NULL,
+     "processes that share each layer of the model; default 1"},
+    {"worker_program", NVLLM_PARAM_STRING, OPTION(worker_program), 0, 0, NULL,
+     "program that the other processes run: nanovllm of this version; default of the command: "
+     "itself"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;
@@ -243,15 +267,11 @@ enum status params_set_sampling(struct nvllm_sampling_params *params, const char
         find_param(sampling_table, ARRAY_LEN(sampling_table), name, "sampling parameter", err);
     if (!param) return ERR_INVALID;
     if (!value) return err_set(err, ERR_INVALID, "%s has no value", param->name);
-    size_t len = strnlen(value, PARAMS_TEXT_BYTES_MAX + 1);
-    if (len > PARAMS_TEXT_BYTES_MAX) {
-        return err_set(err, ERR_INVALID, "%s is longer than %d KiB", param->name,
-                       PARAMS_TEXT_BYTES_MAX >> 10);
+    size_t max = params_text_max(param);
+    if (strnlen(value, max + 1) > max) {
+        return err_set(err, ERR_INVALID, "%s is longer than %zu KiB", param->name, max >> 10);
     }
-    if (param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
-        param->type == NVLLM_PARAM_BIASES) {
-        return params_list_set(params, param, value, err);
-    }
+    if (params_is_list(param)) return params_list_set(params, param, value, err);
     void *field = (char *)params + param->offset;
     if (params_is_null(value)) {
         memcpy(field, (const char *)&sampling_defaults + param->offset, field_size(param->type));
@@ -336,8 +356,7 @@ enum status params_check_sampling(const struct nvllm_sampling_params *params, st
         const struct nvllm_param *param = &sampling_table[i];
         const char *field = (const char *)params + param->offset;
         const char *unset = (const char *)&sampling_defaults + param->offset;
-        bool is_list = param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
-                       param->type == NVLLM_PARAM_BIASES;
+        bool is_list = params_is_list(param);
         if (!is_list && memcmp(field, unset, field_size(param->type)) == 0) continue;
         enum status status =
             is_list ? params_list_check(params, param, err) : check_number(param, field, err);

@@ -14,11 +14,17 @@
 #include "nanovllm.h"
 
 enum {
+    PARAMS_N_MAX = 1024,
     PARAMS_STOP_MAX = 16,
     PARAMS_STOP_BYTES_MAX = 1024, // of each
     PARAMS_STOP_TOKEN_IDS_MAX = 1024,
     PARAMS_LOGIT_BIAS_MAX = 1024,
-    PARAMS_TEXT_BYTES_MAX = 128 << 10, // of a value as JSON: no list within its bounds is longer
+    PARAMS_ALLOWED_TOKEN_IDS_MAX = 1 << 18, // more than any vocabulary in use
+    PARAMS_BAD_WORDS_MAX = 1024,
+    PARAMS_BAD_WORD_BYTES_MAX = 256, // of each
+    // Of a value as JSON: no list within its bounds is longer. The second is for the two above.
+    PARAMS_TEXT_BYTES_MAX = 128 << 10,
+    PARAMS_LONG_TEXT_BYTES_MAX = 4 << 20,
 };
 
 const struct nvllm_param *params_sampling(size_t index); // NULL past the end

@@ -8,15 +8,62 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "base/compiler.h"
 #include "base/jread.h"
 #include "engine/params.h"
 
-// What params->owned points to: one allocation per list, NULL where the list is not ours.
-struct params_owned {
-    int32_t *stop_token_ids; // [num_stop_token_ids]
-    char **stop; // [num_stop], the strings' bytes behind the pointers
-    struct nvllm_logit_bias *logit_bias; // [num_logit_bias]
+// One list of the sampling parameters: where it is in their struct, and its bounds.
+struct list {
+    size_t pointer, count; // offsets
+    int entries_max;
+    int bytes_max; // of a string
+    int text_bytes_max; // of the list as JSON
+    bool wants_entry; // an empty list would be no list, which means something else
 };
+
+#define LIST(field, ...)                                                                           \
+    {                                                                                              \
+        offsetof(struct nvllm_sampling_params, field),                                             \
+            offsetof(struct nvllm_sampling_params, num_##field), __VA_ARGS__                       \
+    }
+
+static const struct list lists[] = {
+    LIST(stop_token_ids, PARAMS_STOP_TOKEN_IDS_MAX, 0, PARAMS_TEXT_BYTES_MAX, false),
+    LIST(allowed_token_ids, PARAMS_ALLOWED_TOKEN_IDS_MAX, 0, PARAMS_LONG_TEXT_BYTES_MAX, true),
+    LIST(stop, PARAMS_STOP_MAX, PARAMS_STOP_BYTES_MAX, PARAMS_TEXT_BYTES_MAX, false),
+    LIST(bad_words, PARAMS_BAD_WORDS_MAX, PARAMS_BAD_WORD_BYTES_MAX, PARAMS_LONG_TEXT_BYTES_MAX,
+         false),
+    LIST(logit_bias, PARAMS_LOGIT_BIAS_MAX, 0, PARAMS_TEXT_BYTES_MAX, false),
+};
+
+// What params->owned points to: one allocation per list, NULL where the list is not ours. Of strings
+// their bytes are behind the pointers.
+struct params_owned {
+    void *lists[ARRAY_LEN(lists)];
+};
+
+static size_t index_of(const struct nvllm_param *param) {
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        if (lists[i].pointer == param->offset) return i;
+    }
+    CHECK(false, "%s is no list", param->name);
+    return 0;
+}
+
+static const struct list *list_of(const struct nvllm_param *param) {
+    return &lists[index_of(param)];
+}
+
+size_t params_text_max(const struct nvllm_param *param) {
+    if (!params_is_list(param)) return PARAMS_TEXT_BYTES_MAX;
+    return (size_t)list_of(param)->text_bytes_max;
+}
+
+bool params_is_list(const struct nvllm_param *param) {
+    return param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
+           param->type == NVLLM_PARAM_BIASES;
+}
 
 void params_excerpt(char out[PARAMS_EXCERPT_MAX], const char *text) {
     size_t len = strnlen(text, PARAMS_EXCERPT_MAX);
@@ -42,9 +89,7 @@ bool params_is_null(const char *value) {
 void params_list_free_owned(void *memory) {
     struct params_owned *owned = memory;
     if (!owned) return;
-    free(owned->stop_token_ids);
-    free(owned->stop);
-    free(owned->logit_bias);
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) free(owned->lists[i]);
     free(owned);
 }
 
@@ -65,32 +110,46 @@ static enum status wrong_entry(const char *name, size_t index, const json_t *ent
                    jread_type_name(entry), want);
 }
 
-// Entry `index` of stop; `text` [len] may hold NUL.
-static enum status check_stop_string(size_t index, const char *text, size_t len, struct err *err) {
-    if (len == 0) return err_set(err, ERR_INVALID, "entry %zu of stop is empty", index);
-    if (len > PARAMS_STOP_BYTES_MAX) {
-        return err_set(err, ERR_INVALID, "entry %zu of stop is longer than %d bytes", index,
-                       PARAMS_STOP_BYTES_MAX);
+// Of a parsed list.
+static enum status check_size(const struct nvllm_param *param, size_t size, struct err *err) {
+    const struct list *list = list_of(param);
+    if (size > (size_t)list->entries_max) {
+        return too_long(param->name, size, list->entries_max, err);
+    }
+    if (size || !list->wants_entry) return OK;
+    return err_set(err, ERR_INVALID, "%s is empty, want at least one entry", param->name);
+}
+
+// Entry `index` of a list of strings; `text` [len] may hold NUL.
+static enum status check_string(const struct nvllm_param *param, size_t index, const char *text,
+                                size_t len, struct err *err) {
+    int bytes_max = list_of(param)->bytes_max;
+    const char *name = param->name;
+    if (len == 0) return err_set(err, ERR_INVALID, "entry %zu of %s is empty", index, name);
+    if (len > (size_t)bytes_max) {
+        return err_set(err, ERR_INVALID, "entry %zu of %s is longer than %d bytes", index, name,
+                       bytes_max);
     }
     if (!memchr(text, '\0', len)) return OK;
-    return err_set(err, ERR_INVALID, "entry %zu of stop has a NUL character, which none may have",
-                   index);
+    return err_set(err, ERR_INVALID, "entry %zu of %s has a NUL character, which none may have",
+                   index, name);
 }
 
 // The pointers and the bytes of all strings in one allocation; `entries` is a list of strings.
-static enum status copy_strings(char ***out, const json_t *entries, struct err *err) {
+static enum status copy_strings(char ***out, const struct nvllm_param *param, const json_t *entries,
+                                struct err *err) {
     size_t count = json_array_size(entries);
     size_t bytes = count * sizeof(char *);
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(entries, i);
-        if (!json_is_string(entry)) return wrong_entry("stop", i, entry, "a string", err);
+        if (!json_is_string(entry)) return wrong_entry(param->name, i, entry, "a string", err);
         size_t len = json_string_length(entry);
-        enum status status = check_stop_string(i, json_string_value(entry), len, err);
+        enum status status = check_string(param, i, json_string_value(entry), len, err);
         if (status) return status;
         bytes += len + 1;
     }
     char **strings = malloc(bytes);
-    if (!strings) return err_nomem(err, "stop");
+    if (!strings) return err_nomem(err, param->name);
     char *at = (char *)(strings + count);
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(entries, i);
@@ -103,17 +162,17 @@ static enum status copy_strings(char ***out, const json_t *entries, struct err *
 }
 
 // A whole value that is not JSON is the one string itself, unless it only looks like broken JSON.
-static enum status copy_bare_string(char ***out, size_t *count, const char *value,
-                                    struct err *err) {
+static enum status copy_bare_string(char ***out, size_t *count, const struct nvllm_param *param,
+                                    const char *value, struct err *err) {
     const char *want = "a string or a list of strings";
     if (*value && strchr("[{\"", *skip_space(value))) {
-        return wrong_value("stop", value, want, err);
+        return wrong_value(param->name, value, want, err);
     }
     size_t len = strlen(value);
-    enum status status = check_stop_string(0, value, len, err);
+    enum status status = check_string(param, 0, value, len, err);
     if (status) return status;
     char **strings = malloc(sizeof *strings + len + 1);
-    if (!strings) return err_nomem(err, "stop");
+    if (!strings) return err_nomem(err, param->name);
     strings[0] = (char *)(strings + 1);
     memcpy(strings[0], value, len + 1);
     *out = strings;
@@ -121,46 +180,48 @@ static enum status copy_bare_string(char ***out, size_t *count, const char *valu
     return OK;
 }
 
-static enum status parse_strings(char ***out, size_t *count, const char *value, struct err *err) {
+static enum status parse_strings(char ***out, size_t *count, const struct nvllm_param *param,
+                                 const char *value, struct err *err) {
     json_t *json = NULL;
-    enum status status = jread_request(&json, value, strlen(value), "stop", err);
+    enum status status = jread_request(&json, value, strlen(value), param->name, err);
     if (status == ERR_NOMEM) return status;
-    if (status) return copy_bare_string(out, count, value, err);
+    if (status) return copy_bare_string(out, count, param, value, err);
     if (json_is_string(json)) {
         json_t *list = json_array();
         if (json_array_append_new(list, json)) { // lets go of json, also when it fails
             json_decref(list);
-            return err_nomem(err, "stop");
+            return err_nomem(err, param->name);
         }
         json = list;
     }
     if (!json_is_array(json)) {
-        status = wrong_value("stop", value, "a string (in quotes) or a list of strings", err);
-    } else if (json_array_size(json) > PARAMS_STOP_MAX) {
-        status = too_long("stop", json_array_size(json), PARAMS_STOP_MAX, err);
-    } else {
+        status = wrong_value(param->name, value, "a string (in quotes) or a list of strings", err);
+    } else if (!(status = check_size(param, json_array_size(json), err))) {
         *count = json_array_size(json);
-        status = *count ? copy_strings(out, json, err) : OK;
+        status = *count ? copy_strings(out, param, json, err) : OK;
     }
     json_decref(json);
     return status;
 }
 
-static enum status copy_ids(int32_t **out, const json_t *entries, struct err *err) {
+static enum status check_id(const struct nvllm_param *param, size_t index, long long id,
+                            struct err *err) {
+    if (id >= 0 && id <= INT32_MAX) return OK;
+    return err_set(err, ERR_INVALID, "entry %zu of %s is %lld, want a token id from 0 to %d", index,
+                   param->name, id, INT32_MAX);
+}
+
+static enum status copy_ids(int32_t **out, const struct nvllm_param *param, const json_t *entries,
+                            struct err *err) {
     size_t count = json_array_size(entries);
     int32_t *ids = malloc(count * sizeof *ids);
-    if (!ids) return err_nomem(err, "stop_token_ids");
+    if (!ids) return err_nomem(err, param->name);
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(entries, i);
         json_int_t id = json_integer_value(entry);
-        enum status status = OK;
-        if (!json_is_integer(entry)) {
-            status = wrong_entry("stop_token_ids", i, entry, "a token id", err);
-        } else if (id < 0 || id > INT32_MAX) {
-            status = err_set(err, ERR_INVALID,
-                             "entry %zu of stop_token_ids is %lld, want a token id from 0 to %d", i,
-                             (long long)id, INT32_MAX);
-        }
+        enum status status = json_is_integer(entry)
+                                 ? check_id(param, i, id, err)
+                                 : wrong_entry(param->name, i, entry, "a token id", err);
         if (status) {
             free(ids);
             return status;
@@ -171,17 +232,16 @@ static enum status copy_ids(int32_t **out, const json_t *entries, struct err *er
     return OK;
 }
 
-static enum status parse_ids(int32_t **out, size_t *count, const char *value, struct err *err) {
+static enum status parse_ids(int32_t **out, size_t *count, const struct nvllm_param *param,
+                             const char *value, struct err *err) {
     json_t *json = NULL;
-    enum status status = jread_text(&json, value, strlen(value), "stop_token_ids", err);
+    enum status status = jread_request(&json, value, strlen(value), param->name, err);
     if (status == ERR_NOMEM) return status;
     if (!json_is_array(json)) {
-        status = wrong_value("stop_token_ids", value, "a list of token ids", err);
-    } else if (json_array_size(json) > PARAMS_STOP_TOKEN_IDS_MAX) {
-        status = too_long("stop_token_ids", json_array_size(json), PARAMS_STOP_TOKEN_IDS_MAX, err);
-    } else {
+        status = wrong_value(param->name, value, "a list of token ids", err);
+    } else if (!(status = check_size(param, json_array_size(json), err))) {
         *count = json_array_size(json);
-        status = *count ? copy_ids(out, json, err) : OK;
+        status = *count ? copy_ids(out, param, json, err) : OK;
     }
     json_decref(json);
     return status;
@@ -243,9 +303,7 @@ static enum status parse_biases(struct nvllm_logit_bias **out, size_t *count, co
     if (status == ERR_NOMEM) return status;
     if (!json_is_object(json)) {
         status = wrong_value("logit_bias", value, "a map of token ids to biases", err);
-    } else if (json_object_size(json) > PARAMS_LOGIT_BIAS_MAX) {
-        status = too_long("logit_bias", json_object_size(json), PARAMS_LOGIT_BIAS_MAX, err);
-    } else {
+    } else if (!(status = check_size(param, json_object_size(json), err))) {
         *count = json_object_size(json);
         status = *count ? copy_biases(out, json, param, err) : OK;
     }
@@ -253,70 +311,92 @@ static enum status parse_biases(struct nvllm_logit_bias **out, size_t *count, co
     return status;
 }
 
-enum status params_list_set(struct nvllm_sampling_params *params, const struct nvllm_param *param,
-                            const char *value, struct err *err) {
-    bool unset = params_is_null(value);
+// The struct's fields have a type for each list; as bytes all pointers are alike.
+static void set_list(struct nvllm_sampling_params *params, const struct list *list, void *entries,
+                     size_t count) {
+    memcpy((char *)params + list->pointer, &entries, sizeof entries);
+    memcpy((char *)params + list->count, &count, sizeof count);
+}
+
+static void get_list(const struct nvllm_sampling_params *params, const struct list *list,
+                     const void **entries, size_t *count) {
+    memcpy(entries, (const char *)params + list->pointer, sizeof *entries);
+    memcpy(count, (const char *)params + list->count, sizeof *count);
+}
+
+static enum status parse_list(void **out, size_t *count, const struct nvllm_param *param,
+                              const char *value, struct err *err) {
     int32_t *ids = NULL;
     char **strings = NULL;
     struct nvllm_logit_bias *biases = NULL;
+    enum status status;
+    if (param->type == NVLLM_PARAM_IDS) {
+        status = parse_ids(&ids, count, param, value, err);
+        *out = ids;
+    } else if (param->type == NVLLM_PARAM_STRINGS) {
+        status = parse_strings(&strings, count, param, value, err);
+        *out = strings;
+    } else {
+        status = parse_biases(&biases, count, value, param, err);
+        *out = biases;
+    }
+    return status;
+}
+
+enum status params_list_set(struct nvllm_sampling_params *params, const struct nvllm_param *param,
+                            const char *value, struct err *err) {
+    void *entries = NULL;
     size_t count = 0;
     struct params_owned *owned = params->owned ? params->owned : calloc(1, sizeof *owned);
     if (!owned) return err_nomem(err, param->name);
-    enum status status = OK;
-    if (param->type == NVLLM_PARAM_IDS) {
-        if (!unset) status = parse_ids(&ids, &count, value, err);
-        if (status) goto fail;
-        free(owned->stop_token_ids);
-        params->stop_token_ids = owned->stop_token_ids = ids;
-        params->num_stop_token_ids = count;
-    } else if (param->type == NVLLM_PARAM_STRINGS) {
-        if (!unset) status = parse_strings(&strings, &count, value, err);
-        if (status) goto fail;
-        free(owned->stop);
-        owned->stop = strings;
-        params->stop = (const char *const *)strings;
-        params->num_stop = count;
-    } else {
-        if (!unset) status = parse_biases(&biases, &count, value, param, err);
-        if (status) goto fail;
-        free(owned->logit_bias);
-        params->logit_bias = owned->logit_bias = biases;
-        params->num_logit_bias = count;
+    if (!params_is_null(value)) {
+        enum status status = parse_list(&entries, &count, param, value, err);
+        if (status) {
+            if (!params->owned) free(owned);
+            return status;
+        }
     }
+    void **ours = &owned->lists[index_of(param)];
+    free(*ours);
+    *ours = entries;
+    set_list(params, list_of(param), entries, count);
     params->owned = owned;
     return OK;
-
-fail:
-    if (!params->owned) free(owned);
-    return status;
 }
 
-static enum status check_length(const char *name, const void *list, size_t len, int max,
-                                struct err *err) {
-    if (len > (size_t)max) return too_long(name, len, max, err);
-    if (len && !list) return err_set(err, ERR_INVALID, "%s is NULL with %zu entries", name, len);
-    return OK;
-}
-
-static enum status check_stop(const struct nvllm_sampling_params *params, struct err *err) {
-    enum status status = check_length("stop", params->stop, params->num_stop, PARAMS_STOP_MAX, err);
-    for (size_t i = 0; !status && i < params->num_stop; i++) {
-        const char *stop = params->stop[i];
-        status = stop ? check_stop_string(i, stop, strnlen(stop, PARAMS_STOP_BYTES_MAX + 1), err)
-                      : err_set(err, ERR_INVALID, "entry %zu of stop is NULL", i);
+static enum status check_strings(const struct nvllm_param *param, const char *const *strings,
+                                 size_t count, struct err *err) {
+    enum status status = OK;
+    size_t bytes_max = (size_t)list_of(param)->bytes_max;
+    for (size_t i = 0; !status && i < count; i++) {
+        status = strings[i]
+                     ? check_string(param, i, strings[i], strnlen(strings[i], bytes_max + 1), err)
+                     : err_set(err, ERR_INVALID, "entry %zu of %s is NULL", i, param->name);
     }
     return status;
 }
 
-static enum status check_ids(const struct nvllm_sampling_params *params, struct err *err) {
-    enum status status = check_length("stop_token_ids", params->stop_token_ids,
-                                      params->num_stop_token_ids, PARAMS_STOP_TOKEN_IDS_MAX, err);
-    for (size_t i = 0; !status && i < params->num_stop_token_ids; i++) {
-        int32_t id = params->stop_token_ids[i];
-        if (id < 0) {
+static enum status check_ids(const struct nvllm_param *param, const int32_t *ids, size_t count,
+                             struct err *err) {
+    enum status status = OK;
+    for (size_t i = 0; !status && i < count; i++) status = check_id(param, i, ids[i], err);
+    return status;
+}
+
+static enum status check_biases(const struct nvllm_param *param,
+                                const struct nvllm_logit_bias *biases, size_t count,
+                                struct err *err) {
+    enum status status = OK;
+    for (size_t i = 0; !status && i < count; i++) {
+        double bias = (double)biases[i].bias;
+        bool banned = isinf(bias) && bias < 0;
+        if (biases[i].token_id < 0) {
+            status = err_set(err, ERR_INVALID, "logit_bias names token %d", biases[i].token_id);
+        } else if (!banned && !(bias >= param->min && bias <= param->max)) {
             status = err_set(err, ERR_INVALID,
-                             "entry %zu of stop_token_ids is %d, want a token id from 0 to %d", i,
-                             id, INT32_MAX);
+                             "logit_bias of token %d is %.9g, want a number from %.10g to %.10g or "
+                             "-INFINITY",
+                             biases[i].token_id, bias, param->min, param->max);
         }
     }
     return status;
@@ -324,22 +404,17 @@ static enum status check_ids(const struct nvllm_sampling_params *params, struct 
 
 enum status params_list_check(const struct nvllm_sampling_params *params,
                               const struct nvllm_param *param, struct err *err) {
-    if (param->type == NVLLM_PARAM_STRINGS) return check_stop(params, err);
-    if (param->type == NVLLM_PARAM_IDS) return check_ids(params, err);
-    enum status status = check_length("logit_bias", params->logit_bias, params->num_logit_bias,
-                                      PARAMS_LOGIT_BIAS_MAX, err);
-    for (size_t i = 0; !status && i < params->num_logit_bias; i++) {
-        struct nvllm_logit_bias entry = params->logit_bias[i];
-        double bias = (double)entry.bias;
-        bool banned = isinf(bias) && bias < 0;
-        if (entry.token_id < 0) {
-            status = err_set(err, ERR_INVALID, "logit_bias names token %d", entry.token_id);
-        } else if (!banned && !(bias >= param->min && bias <= param->max)) {
-            status = err_set(err, ERR_INVALID,
-                             "logit_bias of token %d is %.9g, want a number from %.10g to %.10g or "
-                             "-INFINITY",
-                             entry.token_id, bias, param->min, param->max);
-        }
+    const struct list *list = list_of(param);
+    const void *entries;
+    size_t count;
+    get_list(params, list, &entries, &count);
+    if (count > (size_t)list->entries_max) {
+        return too_long(param->name, count, list->entries_max, err);
     }
-    return status;
+    if (count && !entries) {
+        return err_set(err, ERR_INVALID, "%s is NULL with %zu entries", param->name, count);
+    }
+    if (param->type == NVLLM_PARAM_STRINGS) return check_strings(param, entries, count, err);
+    if (param->type == NVLLM_PARAM_IDS) return check_ids(param, entries, count, err);
+    return check_biases(param, entries, count, err);
 }

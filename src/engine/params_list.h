@@ -1,5 +1,5 @@
-/* The list-valued sampling parameters (stop, stop_token_ids, logit_bias): from JSON text to memory
- * behind params->owned, and their checks. Used by params.c only. */
+/* The sampling parameters that are lists (stop, stop_token_ids, logit_bias ...): from JSON text to
+ * memory behind params->owned, and their checks. Used by params.c only. */
 #ifndef ENGINE_PARAMS_LIST_H
 #define ENGINE_PARAMS_LIST_H
 
@@ -14,6 +14,9 @@ enum { PARAMS_EXCERPT_MAX = 64 };
 void params_excerpt(char out[PARAMS_EXCERPT_MAX], const char *text);
 // "null", with JSON's white space around it.
 bool params_is_null(const char *value);
+
+bool params_is_list(const struct nvllm_param *param);
+size_t params_text_max(const struct nvllm_param *param); // bytes of a value as JSON
 
 // Sets the list that `param` describes. On failure nothing is changed.
 MUST_USE enum status params_list_set(struct nvllm_sampling_params *params,

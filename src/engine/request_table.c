@@ -9,6 +9,51 @@ static uint64_t mixed(uint64_t id) {
     return id * 0x9e3779b97f4a7c15u;
 }
 
+static struct request *new_request(void) {
+    struct request *request = calloc(1, sizeof *request);
+    if (request) request->first = request;
+    return request;
+}
+
+enum status request_create(struct request **out, struct err *err) {
+    struct request *request = new_request();
+    *out = request;
+    if (!request) return err_nomem(err, "request");
+    request->num_outputs = request->num_unended = request->num_held = 1;
+    return OK;
+}
+
+enum status request_create_output(struct request *first, struct request **out, struct err *err) {
+    struct request *last = first, *request = new_request();
+    *out = request;
+    if (!request) return err_nomem(err, "request");
+    while (last->next_output) last = last->next_output;
+    last->next_output = request;
+    request->first = first;
+    request->index = first->num_outputs++;
+    first->num_unended++;
+    first->num_held++;
+    return OK;
+}
+
+static void destroy_one(struct request *request) {
+    sequence_destroy(request->seq);
+    sampling_fini(&request->sampling);
+    output_text_fini(&request->text);
+    buf_fini(&request->piece);
+    free(request);
+}
+
+void request_destroy(struct request *first) {
+    struct request *request = first ? first->next_output : NULL;
+    while (request) { // what they borrow is the first's
+        struct request *next = request->next_output;
+        destroy_one(request);
+        request = next;
+    }
+    if (first) destroy_one(first);
+}
+
 static enum status grow(struct request_table *table, struct err *err) {
     uint32_t capacity = table->capacity ? table->capacity * 2 : 64;
     if (capacity < table->capacity) return err_nomem(err, "requests");
@@ -28,15 +73,14 @@ static enum status grow(struct request_table *table, struct err *err) {
     return OK;
 }
 
-enum status request_table_add(struct request_table *table, struct request *request,
-                              struct err *err) {
+enum status request_table_add(struct request_table *table, struct request *first, struct err *err) {
     if (!table->num_free) {
         enum status status = grow(table, err);
         if (status) return status;
     }
     uint32_t slot = table->free_slots[--table->num_free];
-    table->requests[slot] = request;
-    u64map_put(&table->slot_of, mixed(request->seq->id), slot);
+    table->requests[slot] = first;
+    u64map_put(&table->slot_of, mixed(first->seq->id), slot);
     return OK;
 }
 
@@ -60,13 +104,4 @@ void request_table_fini(struct request_table *table) {
     free(table->free_slots);
     u64map_fini(&table->slot_of);
     *table = (struct request_table){0};
-}
-
-void request_destroy(struct request *request) {
-    if (!request) return;
-    sequence_destroy(request->seq);
-    sampling_fini(&request->sampling);
-    output_text_fini(&request->text);
-    buf_fini(&request->piece);
-    free(request);
 }

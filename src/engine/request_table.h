@@ -1,4 +1,8 @@
-/* The engine's unfinished requests: everything about one besides its sequence, found by id. */
+/* The engine's unfinished requests: everything about one besides its sequence, found by id.
+ *
+ * What the caller's request asks for n times is n of these, one for each output: a family, linked from
+ * the one with index 0, which the table knows. They have one id, are submitted, aborted and freed
+ * together, and end each by itself. */
 #ifndef ENGINE_REQUEST_TABLE_H
 #define ENGINE_REQUEST_TABLE_H
 
@@ -12,21 +16,30 @@
 #include "nanovllm.h"
 
 struct request {
+    struct request *first; // of its family; itself where index is 0
+    struct request *next_output; // with the next index; NULL: none
+    uint32_t index;
+    // Of the first alone:
+    uint32_t num_outputs; // the family's size
+    uint32_t num_unended; // of them, whose last event is not delivered
+    uint32_t num_held; // of them, that have not ended or are on launched steps; 0: it is freed
+
     struct sequence *seq; // its `user` points back
-    struct sampling sampling;
+    struct sampling sampling; // but for the first's, borrowed from that
     struct output_text text;
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
     bool finish_event_only;
+    bool keeps_stop_token; // the EOS or stop token that ends it is part of its text
     struct buf piece; // text of one event, with room for the longest
     struct nvllm_times times;
     uint32_t counts_slot; // of the token counts (count_slots.h); 0: none
     uint32_t num_flights; // launched steps whose schedules point to its sequence
-    bool has_ended; // its last event was delivered: it is freed when the last of them has landed
+    bool has_ended; // its last event was delivered
     enum nvllm_finish_reason finish_reason; // since then
 
-    // The inbox's, written under its mutex.
-    bool is_ending; // its last event is being delivered
+    // The inbox's, of the first alone, written under its mutex.
+    bool is_ending; // the family's last event is being delivered
     atomic_bool is_aborted; // read without the mutex too: no more tokens are delivered
     struct request *next_submitted, *next_aborted;
 };
@@ -38,12 +51,19 @@ struct request_table {
     struct u64map slot_of; // mixed id -> slot
 };
 
-// Takes the request over; on failure it stays the caller's.
-MUST_USE enum status request_table_add(struct request_table *table, struct request *request,
+// A family of one, all else zero.
+MUST_USE enum status request_create(struct request **out, struct err *err);
+// One more of the family, at its end; all else zero.
+MUST_USE enum status request_create_output(struct request *first, struct request **out,
+                                           struct err *err);
+// Frees the family. NULL and half-built are fine.
+void request_destroy(struct request *first);
+
+// Takes the family over; on failure it stays the caller's.
+MUST_USE enum status request_table_add(struct request_table *table, struct request *first,
                                        struct err *err);
 struct request *request_table_find(const struct request_table *table, uint64_t id); // or NULL
 void request_table_remove(struct request_table *table, uint64_t id);
 void request_table_fini(struct request_table *table); // must be empty of requests
-void request_destroy(struct request *request); // NULL and half-built are fine
 
 #endif

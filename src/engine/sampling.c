@@ -27,6 +27,10 @@ static enum status resolve(struct nvllm_sampling_params *params,
     // What the user gave has passed: a fault now is in the model's defaults.
     status = params_check_sampling(params, err);
     if (status) return err_prefix(err, status, "default of the model");
+    if (params->min_tokens > params->max_tokens) {
+        return err_set(err, ERR_INVALID, "min_tokens is %d, more than max_tokens %d",
+                       params->min_tokens, params->max_tokens);
+    }
     return OK;
 }
 
@@ -42,6 +46,9 @@ static enum status check_ids(const struct nvllm_sampling_params *params, uint32_
     enum status status = OK;
     for (size_t i = 0; !status && i < params->num_stop_token_ids; i++) {
         status = check_id(params->stop_token_ids[i], vocab_size, "stop_token_ids", err);
+    }
+    for (size_t i = 0; !status && i < params->num_allowed_token_ids; i++) {
+        status = check_id(params->allowed_token_ids[i], vocab_size, "allowed_token_ids", err);
     }
     for (size_t i = 0; !status && i < params->num_logit_bias; i++) {
         status = check_id(params->logit_bias[i].token_id, vocab_size, "logit_bias", err);
@@ -93,12 +100,20 @@ static enum status copy_lists(struct sampling *out, struct err *err) {
     params->stop_token_ids = out->stop_token_ids;
     params->logit_bias = out->logit_bias;
     params->stop = (const char *const *)out->stops;
+    params->allowed_token_ids = NULL;
+    params->bad_words = NULL;
+    params->num_allowed_token_ids = params->num_bad_words = 0;
     params->owned = NULL;
     return status;
 }
 
-void sampling_set_seed(struct sampling *sampling, uint64_t seed) {
-    if (sampling->params.seed >= 0) seed = (uint64_t)sampling->params.seed;
+void sampling_init_borrowed(struct sampling *out, const struct sampling *first) {
+    *out = *first;
+    out->is_borrowed = true;
+}
+
+void sampling_set_seed(struct sampling *sampling, uint64_t seed, uint32_t index) {
+    if (sampling->params.seed >= 0) seed = (uint64_t)sampling->params.seed + index;
     sampling->row.seed_low = (uint32_t)seed;
     sampling->row.seed_high = (uint32_t)(seed >> 32);
 }
@@ -121,7 +136,7 @@ static void fill_row(struct sampling *out, uint32_t vocab_size) {
         .presence_penalty = params->presence_penalty,
         .frequency_penalty = params->frequency_penalty,
     };
-    sampling_set_seed(out, 0);
+    sampling_set_seed(out, 0, 0);
 }
 
 static int compare_ids(const void *a, const void *b) {
@@ -149,7 +164,8 @@ static enum status init_biases(struct sampling *out, struct err *err) {
 }
 
 enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
-                          const struct generation_config *model_defaults, uint32_t vocab_size,
+                          const struct generation_config *model_defaults,
+                          const struct model_config *config, const struct tokenizer *tokenizer,
                           struct err *err) {
     static const struct nvllm_sampling_params unset = NVLLM_SAMPLING_PARAMS_INIT;
     static const struct generation_config no_defaults;
@@ -157,12 +173,13 @@ enum status sampling_init(struct sampling *out, const struct nvllm_sampling_para
     struct nvllm_sampling_params resolved = params ? *params : unset;
     enum status status = resolve(&resolved, model_defaults ? model_defaults : &no_defaults, err);
     if (status) return status;
-    status = check_ids(&resolved, vocab_size, err);
+    status = check_ids(&resolved, config->vocab_size, err);
     if (status) return status;
     out->params = resolved;
-    status = copy_lists(out, err);
+    status = token_mask_init(&out->mask, &resolved, config, tokenizer, err);
+    if (!status) status = copy_lists(out, err);
     if (status) goto fail;
-    fill_row(out, vocab_size);
+    fill_row(out, config->vocab_size);
     out->has_penalties = out->params.repetition_penalty != 1.0f ||
                          out->params.presence_penalty != 0.0f ||
                          out->params.frequency_penalty != 0.0f;
@@ -177,11 +194,13 @@ fail:
 
 void sampling_fini(struct sampling *sampling) {
     if (!sampling) return;
-    free(sampling->stop_token_ids);
-    free(sampling->stops);
-    free(sampling->logit_bias);
-    free(sampling->biases);
-    free(sampling->mask);
+    if (!sampling->is_borrowed) {
+        free(sampling->stop_token_ids);
+        free(sampling->stops);
+        free(sampling->logit_bias);
+        free(sampling->biases);
+        token_mask_fini(&sampling->mask);
+    }
     *sampling = (struct sampling){0};
 }
 

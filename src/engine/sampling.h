@@ -10,28 +10,36 @@
 
 #include "backend/backend.h"
 #include "checkpoint/model_config.h"
+#include "engine/token_mask.h"
 #include "nanovllm.h"
 
 struct sampling {
-    struct nvllm_sampling_params params; // every field set; lists are this struct's own
+    // Every field set. Lists are this struct's own; what only the mask needs is empty.
+    struct nvllm_sampling_params params;
     struct sample_row row; // template: all but draw, counts_slot, mask and where biases start
     int32_t *stop_token_ids; // [params.num_stop_token_ids]
     char **stops; // [params.num_stop], their bytes behind the pointers
     struct nvllm_logit_bias *logit_bias; // [params.num_logit_bias]
     struct sample_bias *biases; // [row.bias_count] the same, as the sampling op reads them
-    uint32_t *mask; // [ceil(vocab_size / 32)] of allowed tokens (backend.h); NULL: all are
+    struct token_mask mask;
     bool has_penalties; // its rows need token counts
+    bool is_borrowed; // what its pointers lead to is another's
 };
 
+// `tokenizer` is for bad_words and may be NULL.
 // Fills *out (all fields, also lists, are copies) from params (NULL: all defaults) and the model's
 // defaults (NULL: none). Refuses values out of the parameter table's ranges and ids out of the
-// vocabulary, naming the field. logprobs and top_k beyond the vocabulary are cut to it. On failure
-// *out is empty.
+// vocabulary of `config`, naming the field. logprobs and top_k beyond the vocabulary are cut to it.
+// On failure *out is empty.
 MUST_USE enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
                                    const struct generation_config *model_defaults,
-                                   uint32_t vocab_size, struct err *err);
-// Draws with `seed`, where params leave it unset.
-void sampling_set_seed(struct sampling *sampling, uint64_t seed);
+                                   const struct model_config *config,
+                                   const struct tokenizer *tokenizer, struct err *err);
+// The same for another output of the request. Borrows from `first`, which must live as long.
+void sampling_init_borrowed(struct sampling *out, const struct sampling *first);
+// For the output with this index: draws with the request's own seed + index, as in vLLM, or with
+// `seed` where params leave it unset.
+void sampling_set_seed(struct sampling *sampling, uint64_t seed, uint32_t index);
 void sampling_fini(struct sampling *sampling); // all-zero is fine
 bool sampling_is_stop_token(const struct sampling *sampling, int32_t token_id);
 

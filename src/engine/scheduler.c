@@ -147,7 +147,7 @@ enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err 
           seq->id);
     enum status status = scheduler_check(s, seq, err);
     if (status) return status;
-    seq->arrival = s->num_added++;
+    seq->arrival = ++s->num_added;
     seq->queued = true;
     queue_insert_near_tail(&s->waiting, seq);
     return OK;
@@ -209,7 +209,7 @@ static void preempt(struct scheduler *s, struct sequence *seq) {
     // There is room: between two schedules with items none of the preempted is admitted again.
     struct schedule *schedule = s->schedule;
     CHECK(schedule->num_preempted < schedule->max_items, "%u preempted", schedule->num_preempted);
-    schedule->preempted[schedule->num_preempted++] = seq->id;
+    schedule->preempted[schedule->num_preempted++] = seq->arrival;
 }
 
 // Gives a running sequence blocks for num_tokens tokens, at the expense of the last ones.
@@ -226,7 +226,7 @@ static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_to
 
 static void schedule_decodes(struct scheduler *s) {
     for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (!seq->is_prefilled || sequence_is_full(seq)) continue;
+        if (!seq->is_prefilled || sequence_is_full(seq) || sequence_is_held_up(seq)) continue;
         if (!make_room(s, seq, seq->num_tokens)) return; // it was the last
         add_item(s, seq, 1);
     }
@@ -304,7 +304,8 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
     if (!seq->was_scheduled) {
         seq->was_scheduled = true;
         seq->num_cached_tokens = seq->num_computed_tokens;
-        s->num_cached_tokens += seq->num_cached_tokens;
+        // The prompt that outputs share is counted once.
+        if (!seq->origin) s->num_cached_tokens += seq->num_cached_tokens;
     }
     queue_remove(&s->waiting, seq);
     seq->status = SEQUENCE_RUNNING;
@@ -331,7 +332,7 @@ static void admit_waiting(struct scheduler *s) {
         next = seq->next;
         if (budget_left(s) == 0 || s->running.count + num_deferred >= s->max_num_active) return;
         block_manager_match(&s->blocks, seq);
-        if (is_deferred(s, seq)) {
+        if (sequence_waits_for_origin(seq) || is_deferred(s, seq)) {
             seq->num_deferrals++;
             num_deferred++;
             continue;
@@ -360,10 +361,10 @@ static void schedule_prefill_first(struct scheduler *s) {
     if (s->schedule->num_items == 0) schedule_decodes(s);
 }
 
-// Whether a sequence only waits for its last token's id.
-static bool has_full(const struct scheduler *s) {
+// Whether a sequence has nothing to run before its last token's id is known.
+static bool has_waiting_for_token(const struct scheduler *s) {
     for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (sequence_is_full(seq)) return true;
+        if (sequence_is_full(seq) || sequence_is_held_up(seq)) return true;
     }
     return false;
 }
@@ -383,8 +384,8 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
         schedule_prefill_first(s);
     }
     if (schedule->num_items > 0) return;
-    CHECK(!scheduler_has_unfinished(s) || has_full(s), "%u waiting, %u running", s->waiting.count,
-          s->running.count);
+    CHECK(!scheduler_has_unfinished(s) || has_waiting_for_token(s), "%u waiting, %u running",
+          s->waiting.count, s->running.count);
     s->schedule = NULL;
 }
 

@@ -11,7 +11,8 @@
  *
  * Both queues are in order of priority (lower first, as in vLLM), then of arrival, and sequences are
  * admitted in that order, with one exception: a sequence whose next uncached block is being computed by another one in this step
- * waits until it can share it, and lets others pass meanwhile.
+ * waits until it can share it, and lets others pass meanwhile. So does one whose origin has not computed
+ * its prompt, also without a prefix cache.
  *
  * A step: scheduler_schedule -> run the model -> scheduler_advance (KV is there, full blocks are
  * published) -> per item with needs_token: scheduler_append_token, and scheduler_finish for those
@@ -20,7 +21,8 @@
  * A device may run one step behind (policy mixed): a step that is enqueued is advanced at once, since
  * the next one runs after it, and every sequence gets a pending token, whose id
  * scheduler_resolve_token brings before the next advance. A sequence that turns out to have ended has run one token in
- * vain. */
+ * vain. One that waits_for_token has its next step only after its token is known: while others run,
+ * in every second step. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
@@ -59,7 +61,7 @@ struct schedule {
     uint32_t num_tokens; // sum over items
     uint32_t num_decode_tokens; // of items whose prefill was done before: the newest token only
     uint32_t num_prefill_tokens; // the rest
-    // Ids of sequences, in this order, that were preempted since the last schedule with items.
+    // Arrivals of the sequences that were preempted since the last schedule with items, in order.
     uint64_t *preempted; // [num_preempted], room for max_items
     uint32_t num_preempted;
 };
@@ -89,7 +91,7 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
 // advanced. The schedule is borrowed until scheduler_advance; the caller may keep its items longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
 // After the step ran: every item's tokens are computed; full blocks become visible to the prefix
-// cache.
+// cache. nano-vllm: the first half of postprocess; land in llm_engine.c is the other.
 void scheduler_advance(struct scheduler *scheduler);
 // Once for every item with needs_token, after advance and before the next schedule, unless it is
 // finished.

@@ -22,7 +22,7 @@ enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 struct sequence {
     uint64_t id; // the engine's name for it
     int32_t priority; // the lower, the more important; set before scheduler_add, 0 else
-    uint64_t arrival; // order of scheduler_add, written there
+    uint64_t arrival; // order of scheduler_add, from 1, written there: no other sequence has it
     enum sequence_status status;
     bool queued; // a scheduler has it, in waiting or running as status says
     struct sequence *prev, *next; // in that queue; NULL outside
@@ -37,6 +37,7 @@ struct sequence {
     // it will be in that row of the step's results.
     bool has_pending_token;
     uint32_t pending_row;
+    bool waits_for_token; // it is not scheduled while a token is pending; set before scheduler_add
     uint32_t num_cached_tokens; // prefix-cache hit of its first admission; for statistics and users
     bool was_scheduled; // num_cached_tokens is final
     bool is_prefilled; // since its admission all known tokens were computed: it decodes
@@ -52,9 +53,13 @@ struct sequence {
     uint32_t num_published; // leading blocks of block_table that are in the prefix cache
     uint32_t num_blocks_max;
     uint64_t cache_salt; // starts the hash chain; 0: the common salt
+    // Has the same prompt, was added before and lives as long. This one waits until that prompt is
+    // computed and shares its full blocks. NULL: none; set before scheduler_add.
+    const struct sequence *origin;
 
-    // While it holds no blocks: block_table[0, num_matched) is the cached prefix found at the last
-    // look. It is still there if its last block's publication number is still match_serial.
+    // While it holds no blocks: block_table[0, num_matched) is the prefix found at the last look, in the
+    // cache or, without one, in its origin's table. In the cache it is still there if its last block's
+    // publication number is still match_serial.
     uint32_t num_matched;
     uint64_t match_serial;
 
@@ -77,6 +82,10 @@ static inline uint32_t sequence_num_generated(const struct sequence *seq) {
     return seq->num_tokens - seq->num_prompt_tokens;
 }
 
+static inline const int32_t *sequence_generated(const struct sequence *seq) {
+    return seq->token_ids + seq->num_prompt_tokens;
+}
+
 // Tokens whose ids are known.
 static inline uint32_t sequence_num_known(const struct sequence *seq) {
     return seq->num_tokens - seq->has_pending_token;
@@ -90,6 +99,18 @@ static inline uint32_t sequence_num_kv_tokens_max(const struct sequence *seq) {
 // Nothing is left to run: its last token has been sampled or is being sampled.
 static inline bool sequence_is_full(const struct sequence *seq) {
     return seq->num_tokens == seq->num_tokens_max;
+}
+
+// It cannot be scheduled before its pending token is resolved.
+static inline bool sequence_is_held_up(const struct sequence *seq) {
+    return seq->waits_for_token && seq->has_pending_token;
+}
+
+// Its prompt is being computed by its origin, or will be.
+static inline bool sequence_waits_for_origin(const struct sequence *seq) {
+    const struct sequence *origin = seq->origin;
+    return origin && origin->status != SEQUENCE_FINISHED &&
+           origin->num_computed_tokens < origin->num_prompt_tokens;
 }
 
 // Tokens whose KV is not in the cache.

@@ -12,14 +12,14 @@ void compose_norm(struct pass *pass, const float *weight) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     d->backend->ops->rms_norm(
-        d->backend, &(struct rms_norm_args){.x = pass->has_pending ? w->projected : w->residual,
-                                            .residual = pass->has_pending ? w->residual : NULL,
+        d->backend, &(struct rms_norm_args){.x = pass->has_unadded ? w->projected : w->residual,
+                                            .residual = pass->has_unadded ? w->residual : NULL,
                                             .weight = weight,
                                             .out = w->hidden,
                                             .rows = pass->step->num_tokens,
                                             .cols = d->config->hidden_size,
                                             .eps = d->config->rms_norm_eps});
-    pass->has_pending = false;
+    pass->has_unadded = false;
 }
 
 void compose_project_in(struct pass *pass, const float *norm, const struct linear *linear,
@@ -31,7 +31,7 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
     const struct project_in_args fused = {
         .linear = linear,
         .residual = w->residual,
-        .pending = pass->has_pending ? w->projected : NULL,
+        .unadded = pass->has_unadded ? w->projected : NULL,
         .norm = norm,
         .out = out,
         .hidden = w->hidden,
@@ -41,7 +41,7 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
         .eps = d->config->rms_norm_eps,
     };
     if (d->backend->fusion && d->backend->fusion->project_in(d->backend, &fused)) {
-        pass->has_pending = false;
+        pass->has_unadded = false;
         return;
     }
     compose_norm(pass, norm);
@@ -62,22 +62,28 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
     uint32_t rows = pass->step->num_tokens;
     const struct project_out_args fused = {
         .linear = linear, .x = x, .residual = w->residual, .projected = w->projected, .rows = rows};
-    // With several ranks the result is a part of a sum, which joins the stream after comm.
+    // With several ranks this result is one part of a sum, which comm adds to the residual.
     bool is_whole = d->comm->world_size == 1;
     if (is_whole && d->backend->fusion && d->backend->fusion->project_out(d->backend, &fused)) {
         return;
     }
     d->backend->ops->linear(
-        d->backend,
-        &(struct linear_args){.linear = linear, .x = x, .out = w->projected, .rows = rows});
+        d->backend, &(struct linear_args){
+                        .linear = linear, .x = x, .out = compose_projected(pass), .rows = rows});
     compose_add_projected(pass);
+}
+
+void *compose_projected(struct pass *pass) {
+    struct decoder *d = pass->d;
+    return d->comm->world_size == 1 ? d->workspace.projected : comm_partial(d->comm);
 }
 
 void compose_add_projected(struct pass *pass) {
     struct decoder *d = pass->d;
-    comm_all_reduce(d->comm, d->backend, d->workspace.projected,
-                    (size_t)pass->step->num_tokens * d->config->hidden_size);
-    pass->has_pending = true;
+    pass->has_unadded = d->comm->world_size == 1;
+    if (pass->has_unadded) return;
+    size_t count = (size_t)pass->step->num_tokens * d->config->hidden_size;
+    comm_reduce_add(d->comm, d->backend, d->workspace.residual, count, false);
 }
 
 void compose_attend(const struct pass *pass, const struct attention_args *args) {

@@ -1,8 +1,8 @@
-/* The pieces of a layer, by the backend's fusion where it does them, else composed from its
- * required ops: the one place that knows both ways.
+/* The pieces of a layer. Each runs as one fused op where the backend has it, else as several of the
+ * required ops. Only this module knows both ways.
  *
- * The residual stream is workspace.residual plus, where has_pending, workspace.projected: a result
- * that is added by whoever reads the stream next, in the op that reads it. */
+ * The residual is workspace.residual, plus workspace.projected where pass.has_unadded: the next op
+ * that reads the residual adds it on the way. */
 #ifndef MODEL_COMPOSE_H
 #define MODEL_COMPOSE_H
 
@@ -13,23 +13,25 @@ struct pass {
     struct decoder *d;
     struct kv_cache *cache;
     const struct step *step;
-    bool has_pending; // workspace.projected is not part of the residual stream yet
+    bool has_unadded; // workspace.projected is still to be added to workspace.residual
 };
 
 // Before the first op of a pass.
 void compose_begin(struct pass *pass);
-// workspace.hidden = norm(residual stream).
+// workspace.hidden = norm(residual).
 void compose_norm(struct pass *pass, const float *weight);
-// out = linear(norm(residual stream)); with is_gated silu(first half) * second half of that.
+// out = linear(norm(residual)); with is_gated silu(first half) * second half of that product.
 void compose_project_in(struct pass *pass, const float *norm, const struct linear *linear,
                         void *out, bool is_gated);
-// The residual stream += linear(x).
+// residual += linear(x).
 void compose_project_out(struct pass *pass, const struct linear *linear, const void *x);
-// workspace.projected, this rank's part of a sum over ranks, joins the residual stream.
+// Where the caller writes a result that compose_add_projected then adds. Call it once for each.
+void *compose_projected(struct pass *pass);
+// residual += that result, or with several ranks += the sum of theirs.
 void compose_add_projected(struct pass *pass);
 // attention_prepare, then attention.
 void compose_attend(const struct pass *pass, const struct attention_args *args);
-// All layers as one op; false: not done.
+// All layers as one op; false: not done, because the backend has no such op for this step.
 bool compose_layers(struct pass *pass);
 
 #endif

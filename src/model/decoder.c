@@ -1,5 +1,4 @@
-/* The pass itself. Everything that a family or a rank changes is data here: null norms, slices,
- * traits. */
+/* The forward pass. Families and ranks differ only in data: norms that are NULL, slices, traits. */
 #include <math.h>
 
 #include "base/check.h"
@@ -59,7 +58,7 @@ static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
                                                           .x = w->hidden,
                                                           .ids = w->expert_ids,
                                                           .weights = w->expert_weights,
-                                                          .out = w->projected,
+                                                          .out = compose_projected(pass),
                                                           .scratch = w->experts_scratch,
                                                           .num_tokens = num_tokens,
                                                           .top_k = moe->num_experts_per_tok});
@@ -76,37 +75,39 @@ static void gather(struct pass *pass, const void *x, void *out) {
                                                             .cols = d->config->hidden_size});
 }
 
-static void project_logits(struct decoder *d, uint32_t rows) {
+// This rank's columns of the logits.
+static const float *project_logits(struct decoder *d, uint32_t rows) {
     const struct decoder_workspace *w = &d->workspace;
+    float *logits = d->comm->world_size == 1 ? w->logits : comm_logits(d->comm);
     d->backend->ops->linear(d->backend, &(struct linear_args){.linear = d->lm_head,
                                                               .x = w->last_hidden,
-                                                              .out = w->logits,
+                                                              .out = logits,
                                                               .rows = rows,
                                                               .out_is_float = true});
+    return logits;
 }
 
-// Only the rows that will be sampled pass the last norm and the vocabulary projection.
+// The last norm and lm_head run only on the rows that will be sampled.
 static const float *last_logits(struct pass *pass) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
     uint32_t rows = pass->step->num_logits;
-    // Where those are all rows this copy also acts as a barrier: without it lm_head's blocks take a
-    // GPU's multiprocessors while the last layer runs (-6 % at one stream).
+    // Copies even where all rows are sampled, because the copy also acts as a barrier: without it
+    // lm_head's blocks take a GPU's multiprocessors while the last layer runs (-6 % with one
+    // sequence).
     gather(pass, w->residual, w->last_residual);
-    if (pass->has_pending) gather(pass, w->projected, w->last_projected);
+    if (pass->has_unadded) gather(pass, w->projected, w->last_projected);
     ops->rms_norm(d->backend, &(struct rms_norm_args){
-                                  .x = pass->has_pending ? w->last_projected : w->last_residual,
-                                  .residual = pass->has_pending ? w->last_residual : NULL,
+                                  .x = pass->has_unadded ? w->last_projected : w->last_residual,
+                                  .residual = pass->has_unadded ? w->last_residual : NULL,
                                   .weight = d->final_norm,
                                   .out = w->last_hidden,
                                   .rows = rows,
                                   .cols = d->config->hidden_size,
                                   .eps = d->config->rms_norm_eps,
                               });
-    project_logits(d, rows);
-    comm_all_gather(d->comm, d->backend, w->logits, w->all_logits, rows, d->config->vocab_size);
-    return w->all_logits;
+    return project_logits(d, rows);
 }
 
 void decoder_warm_up(struct decoder *d, uint32_t rows) {
@@ -121,27 +122,35 @@ void decoder_warm_up(struct decoder *d, uint32_t rows) {
             compose_project_out(&pass, layer->o, w->attended);
         }
         if (layer->experts) continue;
-        pass.has_pending = false;
+        pass.has_unadded = false;
         dense_mlp(&pass, layer);
         break; // all dense layers have the same shapes
     }
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
 }
 
+// Tokens of other ranks give zeros here, and the sum over ranks is complete.
+static void embed(struct decoder *d, const struct step *step) {
+    bool is_whole = d->comm->world_size == 1;
+    void *residual = d->workspace.residual;
+    void *out = is_whole ? residual : comm_partial(d->comm);
+    d->backend->ops->embed(d->backend,
+                           &(struct embed_args){.step = step,
+                                                .table = d->embedding,
+                                                .vocab_start = (int32_t)d->shape.vocab_start,
+                                                .out = out});
+    if (is_whole) return;
+    size_t count = (size_t)step->num_tokens * d->config->hidden_size;
+    comm_reduce_add(d->comm, d->backend, residual, count, true);
+}
+
 const float *decoder_forward(struct decoder *d, struct kv_cache *cache, const struct step *step) {
-    const struct decoder_workspace *w = &d->workspace;
     CHECK(step->num_tokens > 0 && step->num_tokens <= d->limits.max_num_tokens, "num_tokens=%u",
           step->num_tokens);
     CHECK(step->num_logits <= d->limits.max_num_seqs, "num_logits=%u", step->num_logits);
 
     struct pass pass = {.d = d, .cache = cache, .step = step};
-    d->backend->ops->embed(d->backend,
-                           &(struct embed_args){.step = step,
-                                                .table = d->embedding,
-                                                .vocab_start = (int32_t)d->shape.vocab_start,
-                                                .out = w->residual});
-    comm_all_reduce(d->comm, d->backend, w->residual,
-                    (size_t)step->num_tokens * d->config->hidden_size);
+    embed(d, step);
     compose_begin(&pass);
     if (!compose_layers(&pass)) {
         for (uint32_t i = 0; i < d->config->num_layers; i++) {

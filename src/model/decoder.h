@@ -6,12 +6,12 @@
  *     residual += mlp(norm(residual))
  *   logits = lm_head(norm(residual)), of the rows that need them
  *
- * where mlp(x) = down(silu(gate(x)) * up(x)), or in a sparse layer the weighted sum of the experts
- * that the router chooses for x, each of that form.
+ * where mlp(x) = down(silu(gate(x)) * up(x)). In a sparse layer mlp(x) is the weighted sum of the
+ * experts that the router chooses for x, each of that form.
  *
- * Linear layers hold this rank's slice: q/k/v, gate/up and the vocabulary by rows, o and down by
- * columns; their partial results meet in comm. Experts are cut like the dense MLP, so every rank
- * has a part of each; the router is whole on every rank. */
+ * Linears hold this rank's slice: q/k/v, gate/up and the vocabulary are cut by rows, o and down by
+ * columns. comm adds or joins their partial results. Experts are cut like the dense MLP, so every
+ * rank has a part of each expert. The router is whole on every rank. */
 #ifndef MODEL_DECODER_H
 #define MODEL_DECODER_H
 
@@ -26,7 +26,7 @@
 #include "comm/comm.h"
 #include "model/family.h"
 
-// What one rank holds of the model.
+// One rank's share of the model.
 struct decoder_shape {
     uint32_t num_heads, num_kv_heads; // of this rank
     uint32_t intermediate_start, intermediate_size; // of the dense MLPs
@@ -36,11 +36,11 @@ struct decoder_shape {
 };
 
 struct decoder_options {
-    const struct model_config *config; // borrowed for the decoder's life, as backend and comm
+    const struct model_config *config; // borrowed for the decoder's life, like backend and comm
     const struct family_traits *traits; // of the config; copied
     const struct decoder_shape *shape; // of this rank; copied
     struct backend *backend;
-    const struct comm *comm;
+    struct comm *comm;
     struct step_limits limits;
     const struct interrupt *interrupt; // asked before each matrix is loaded; NULL: none
     bool prefers_layers; // as in backend.h's fused_model_spec; for tests
@@ -48,24 +48,28 @@ struct decoder_options {
 
 struct decoder;
 
-// Takes every tensor of `weights` (and calls weights_finish); `weights` may be closed afterwards.
+// Takes every tensor of `weights` and calls weights_finish; `weights` may be closed afterwards.
 MUST_USE enum status decoder_create(struct decoder **out, const struct decoder_options *options,
                                     struct weights *weights, struct err *err);
 void decoder_destroy(struct decoder *decoder); // NULL is fine
 
-// Runs the pass; the result is dev [num_logits][vocab_size] float32, the decoder's own, valid until
-// the next pass; NULL when num_logits is 0.
+// Runs the forward pass. The result is dev [num_logits][vocabulary of this rank] float32, memory of
+// the decoder or of comm, valid until the next pass; NULL when num_logits is 0.
 const float *decoder_forward(struct decoder *decoder, struct kv_cache *cache,
                              const struct step *step);
 
-// Runs each shape of linear once with `rows` rows, lm_head with as many as it ever gets, on whatever
-// the workspace holds: a device times its ways of computing them on their first use.
+// Runs each shape of linear once with `rows` rows, and lm_head with at most max_num_seqs, on the
+// workspace's current content. A device measures its kernels for a linear at its first use.
 void decoder_warm_up(struct decoder *decoder, uint32_t rows);
 
-// ERR_INVALID / ERR_UNSUPPORTED when the shapes cannot be run or split.
+// Computes the share of `rank` < world_size. ERR_UNSUPPORTED when the model's shapes cannot be run
+// or split.
 MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
-                                      const struct comm *comm, struct err *err);
-// The memory plan: bytes of this rank's weights, and of the activations by formula.
+                                      uint32_t rank, uint32_t world_size, struct err *err);
+// The first token id of a rank's slice of the vocabulary. For rank world_size: the vocabulary's
+// size.
+uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, uint32_t world_size);
+// For the memory plan: bytes of this rank's weights, and of its activations.
 size_t decoder_weights_bytes(const struct model_config *config, const struct family_traits *traits,
                              const struct decoder_shape *shape, const struct backend *backend);
 size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
@@ -73,7 +77,8 @@ size_t decoder_workspace_bytes(const struct model_config *config, const struct d
 // Parameters of the whole model (all ranks), tied weights once.
 uint64_t decoder_num_parameters(const struct model_config *config,
                                 const struct family_traits *traits);
-// Without the experts that a token does not go to; the same for a dense model.
+// Parameters that one token uses: of a layer's experts only num_experts_per_tok. For a dense model
+// all.
 uint64_t decoder_num_active_parameters(const struct model_config *config,
                                        const struct family_traits *traits);
 

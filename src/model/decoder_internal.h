@@ -1,5 +1,5 @@
-/* The decoder's own struct, shared by decoder.c and compose.c (the pass), decoder_load.c (building
- * it) and decoder_plan.c (its sizes). */
+/* The decoder's struct, shared by decoder.c and compose.c (the pass), decoder_load.c (building it)
+ * and decoder_plan.c (its sizes). */
 #ifndef MODEL_DECODER_INTERNAL_H
 #define MODEL_DECODER_INTERNAL_H
 
@@ -11,7 +11,7 @@ struct decoder_layer {
     float *q_norm, *k_norm; // dev [head_dim], NULL where the family has none
     struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]
     struct linear *o; // [hidden][num_heads head_dim]
-    // Of the MLP either the first two, or in a sparse layer the last two; the others are NULL.
+    // A dense layer has the first two, a sparse one the last two; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]
     struct linear *down; // [hidden][intermediate]
     struct linear *router; // [num_experts][hidden]
@@ -27,21 +27,20 @@ struct decoder_workspace {
     void *attended; // dev [T][num_heads head_dim]
     void *gate_up; // dev [T][2 intermediate]
     void *activated; // dev [T][intermediate]
-    // Of sparse layers; they share memory with qkv and gate_up too.
+    // Of sparse layers. They share memory with qkv and gate_up.
     float *router_logits; // dev [T][num_experts]
     int32_t *expert_ids; // dev [T][num_experts_per_tok]
     float *expert_weights; // dev [T][num_experts_per_tok]
     void *experts_scratch; // dev
     void *last_residual, *last_projected, *last_hidden; // dev [R][hidden]
-    float *logits; // dev [R][vocab of this rank]
-    float *all_logits; // dev [R][vocab]; the same with one rank
+    float *logits; // dev [R][vocab]; NULL with several ranks: comm has memory for them
     size_t size_bytes;
 };
 
 struct decoder {
     const struct model_config *config;
     struct backend *backend;
-    const struct comm *comm;
+    struct comm *comm;
     struct family_traits traits;
     struct decoder_shape shape;
     struct step_limits limits;
@@ -64,7 +63,7 @@ static inline bool decoder_layer_is_sparse(const struct model_config *config, ui
 struct experts_shape decoder_experts_shape(const struct model_config *config,
                                            const struct decoder_shape *shape);
 
-// Offsets from `base` (may be NULL, for the size alone).
+// Places the activations from `base` on. `base` may be NULL to compute only size_bytes.
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,
                               const struct model_config *config, const struct decoder_shape *shape,
                               const struct step_limits *limits, const struct backend *backend);

@@ -1,6 +1,5 @@
-/* Building a decoder: this rank's slices of the checkpoint's tensors become the backend's linears,
- * and the memory plan's formulas. Every tensor is taken by name with the shape the config implies.
- */
+/* Building a decoder: this rank's slices of the checkpoint's tensors become the backend's linears.
+ * Every tensor is taken by name, with the shape that follows from the config. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 
 enum { NAME_BYTES = 128, PARTS_MAX = 3 };
 
-// State of one load: what every step of it needs.
+// The state of one load.
 struct loader {
     struct decoder *decoder;
     struct weights *weights;
@@ -75,8 +74,9 @@ static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, 
     };
 }
 
-// Column-parallel: the parts' rows of this rank stacked into one linear, so that q, k and v (or
-// gate and up) are one matrix product.
+// Column-parallel: stacks this rank's rows of all parts into one linear, so that q, k and v (or
+// gate and up) are one matrix product. nano-vllm: ColumnParallelLinear, MergedColumnParallelLinear,
+// QKVParallelLinear.
 static enum status load_rows(struct loader *l, uint32_t layer, const struct row_part *parts,
                              uint32_t num_parts, uint32_t cols, bool has_bias,
                              struct linear **out) {
@@ -101,8 +101,8 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
     return backend->ops->linear_create(backend, &spec, out, l->err);
 }
 
-// Row-parallel: columns [start, start + count) of this rank. The bias belongs to the sum over
-// ranks, so only rank 0 adds it.
+// Row-parallel: takes columns [start, start + count). The bias is added once to the sum over ranks,
+// so only rank 0 has it. nano-vllm: RowParallelLinear.
 static enum status load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
                              bool has_bias, struct linear **out) {
     char name[NAME_BYTES];
@@ -148,7 +148,7 @@ static enum status to_device(struct decoder *d, const float *values, size_t coun
     void *dev = NULL;
     enum status status = d->backend->ops->alloc(d->backend, count * sizeof *values, &dev, err);
     if (status) return status;
-    *out = dev; // the decoder's own from here on, also on failure
+    *out = dev; // the decoder owns it from here on, also on failure
     d->backend->ops->upload(d->backend, dev, values, count * sizeof *values);
     return d->backend->ops->synchronize(d->backend, err);
 }
@@ -158,7 +158,7 @@ static enum status load_vector(struct loader *l, const char *name, uint32_t coun
     struct weight weight;
     enum status status = weights_take(l->weights, name, 1, shape, &weight, l->err);
     if (status) return status;
-    float *values = malloc(2 * count * sizeof *values); // and room for what is read of a file
+    float *values = malloc(2 * count * sizeof *values); // the second half: bytes read from a file
     if (!values) return err_nomem(l->err, name);
     const char *data = byte_source_get(&weight.source, 0, count * dtype_size(weight.dtype),
                                        values + count, l->err);
@@ -205,7 +205,7 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
     return status ? status : load_cols(l, i, &down, has_bias, &layer->down);
 }
 
-// The matrix `part` of an expert.
+// Takes the matrix `part` (gate, up or down) of an expert.
 static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert, const char *part,
                                uint32_t rows, uint32_t cols, struct weight *out) {
     char module[NAME_BYTES / 2], name[NAME_BYTES];
@@ -215,7 +215,7 @@ static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert
     return take_matrix(l, name, rows, cols, out);
 }
 
-// `slices` has room for three of each expert.
+// `slices` has room for three matrices of each expert.
 static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slice *slices,
                                 struct experts **out) {
     const struct decoder *d = l->decoder;
@@ -280,6 +280,7 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     return load_dense_mlp(l, i, layer);
 }
 
+// nano-vllm: VocabParallelEmbedding, ParallelLMHead.
 static enum status load_vocabulary(struct loader *l, const char *name, struct linear **out) {
     const struct decoder *d = l->decoder;
     struct weight weight;
@@ -296,7 +297,7 @@ static enum status load_ends(struct loader *l) {
     enum status status = load_vocabulary(l, "model.embed_tokens.weight", &d->embedding);
     if (status) return status;
     if (d->config->tie_word_embeddings) {
-        // Some checkpoints repeat the embedding under this name; another matrix contradicts.
+        // Some checkpoints repeat the embedding under this name. Any other matrix is an error.
         const uint64_t shape[2] = {d->config->vocab_size, d->config->hidden_size};
         status = weights_ignore_copy(l->weights, "lm_head.weight", "model.embed_tokens.weight", 2,
                                      shape, l->err);

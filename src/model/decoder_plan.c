@@ -1,38 +1,102 @@
-/* What a decoder needs before anything is loaded: a rank's shapes, bytes and parameter counts. */
+/* Sizes of a decoder, before anything is loaded: a rank's shapes, bytes and parameter counts. */
 #include "base/check.h"
 #include "model/decoder_internal.h"
 
-// This rank's contiguous share of `total`: [*start, *start + share).
-static uint32_t share_of(uint32_t total, const struct comm *comm, uint32_t *start) {
-    uint64_t begin = (uint64_t)total * comm->rank / comm->world_size;
-    uint64_t end = (uint64_t)total * (comm->rank + 1) / comm->world_size;
-    *start = (uint32_t)begin;
-    return (uint32_t)(end - begin);
+// Kernels are fastest with multiples of 64. So shares are cut in units of 64, or of the largest
+// smaller power of two that makes them equal or, if none does, nearly equal.
+static uint32_t share_unit(uint32_t total, uint32_t world_size) {
+    enum { UNITS_MIN = 4 }; // units of a share: one more or less then matters little
+    uint32_t unit = 64;
+    while (unit > 1 && total % (unit * world_size) && total / unit < UNITS_MIN * world_size) {
+        unit /= 2;
+    }
+    return unit;
+}
+
+// A rank's contiguous part of `total`.
+struct share {
+    uint32_t start, size;
+};
+
+static struct share share_of(uint32_t total, uint32_t rank, uint32_t world_size) {
+    uint32_t unit = share_unit(total, world_size);
+    uint64_t num_units = total / unit; // the last share takes the rest too
+    uint32_t start = (uint32_t)(num_units * rank / world_size) * unit;
+    uint32_t end =
+        rank + 1 == world_size ? total : (uint32_t)(num_units * (rank + 1) / world_size) * unit;
+    return (struct share){start, end - start};
+}
+
+uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank,
+                             uint32_t world_size) {
+    return rank == world_size ? config->vocab_size
+                              : share_of(config->vocab_size, rank, world_size).start;
+}
+
+// Every rank has the same number of whole heads. Where there are more ranks than key/value heads,
+// several ranks have a copy of the same one.
+static enum status share_heads(struct decoder_shape *out, const struct model_config *c,
+                               uint32_t rank, uint32_t world_size, struct err *err) {
+    uint32_t heads = c->num_heads, kv_heads = c->num_kv_heads;
+    bool is_even =
+        heads % world_size == 0 && (kv_heads % world_size == 0 || world_size % kv_heads == 0);
+    if (!is_even) {
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "%u attention heads on %u key/value heads cannot be shared evenly by %u ranks", heads,
+            kv_heads, world_size);
+    }
+    out->num_heads = heads / world_size;
+    out->head_start = rank * out->num_heads;
+    out->num_kv_heads = kv_heads > world_size ? kv_heads / world_size : 1;
+    out->kv_head_start = (uint32_t)((uint64_t)rank * kv_heads / world_size);
+    return OK;
+}
+
+static enum status check_shares(const struct model_config *c, uint32_t world_size,
+                                struct err *err) {
+    const struct {
+        const char *name;
+        uint32_t size;
+        bool is_there;
+    } cut[] = {
+        {"intermediate_size", c->intermediate_size, c->moe.num_sparse_layers < c->num_layers},
+        {"moe_intermediate_size", c->moe.intermediate_size, c->moe.num_experts > 0},
+        {"vocab_size", c->vocab_size, true},
+    };
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        if (!cut[i].is_there || cut[i].size >= world_size) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s is %u, too small for %u ranks", cut[i].name,
+                       cut[i].size, world_size);
+    }
+    return OK;
 }
 
 enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
-                             const struct comm *comm, struct err *err) {
+                             uint32_t rank, uint32_t world_size, struct err *err) {
     if (config->head_dim % 16 != 0 || config->head_dim > 512) {
         return err_set(err, ERR_UNSUPPORTED,
                        "head_dim %u is not supported (a multiple of 16 up to 512)",
                        config->head_dim);
     }
-    if (config->num_kv_heads % comm->world_size != 0) {
-        return err_set(err, ERR_UNSUPPORTED, "%u key/value heads cannot be shared by %u ranks",
-                       config->num_kv_heads, comm->world_size);
-    }
     if (config->num_heads / config->num_kv_heads > 256) {
-        return err_set(err, ERR_UNSUPPORTED, "%u heads on %u key/value heads", config->num_heads,
-                       config->num_kv_heads);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%u heads on %u key/value heads are not supported (at most 256 on one)",
+                       config->num_heads, config->num_kv_heads);
     }
     struct decoder_shape shape = {0};
-    shape.num_kv_heads = share_of(config->num_kv_heads, comm, &shape.kv_head_start);
-    uint32_t group = config->num_heads / config->num_kv_heads;
-    shape.num_heads = shape.num_kv_heads * group;
-    shape.head_start = shape.kv_head_start * group;
-    shape.intermediate_size = share_of(config->intermediate_size, comm, &shape.intermediate_start);
-    shape.expert_size = share_of(config->moe.intermediate_size, comm, &shape.expert_start);
-    shape.vocab_size = share_of(config->vocab_size, comm, &shape.vocab_start);
+    enum status status = share_heads(&shape, config, rank, world_size, err);
+    if (!status) status = check_shares(config, world_size, err);
+    if (status) return status;
+    struct share mlp = share_of(config->intermediate_size, rank, world_size);
+    struct share expert = share_of(config->moe.intermediate_size, rank, world_size);
+    struct share vocab = share_of(config->vocab_size, rank, world_size);
+    shape.intermediate_start = mlp.start;
+    shape.intermediate_size = mlp.size;
+    shape.expert_start = expert.start;
+    shape.expert_size = expert.size;
+    shape.vocab_start = vocab.start;
+    shape.vocab_size = vocab.size;
     *out = shape;
     return OK;
 }
@@ -110,7 +174,7 @@ static void *take(char *base, size_t *offset, size_t rows, size_t cols, size_t e
     return p;
 }
 
-// What a sparse layer's MLP needs, from *at on.
+// Places the activations of a sparse layer's MLP, from *at on.
 static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *at,
                                const struct model_config *c, const struct decoder_shape *s,
                                uint32_t num_tokens, const struct backend *b) {
@@ -137,7 +201,8 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     w.residual = take(base, &at, T, c->hidden_size, element_size);
     w.hidden = take(base, &at, T, c->hidden_size, element_size);
     w.projected = take(base, &at, T, c->hidden_size, element_size);
-    // The intermediates of attention and of either MLP are never alive together: one region.
+    // Attention and the two kinds of MLP never use their intermediates at the same time, so these
+    // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
     w.qkv = take(base, &attention_at, T, qkv_size(c, s), element_size);
     w.attended = take(base, &attention_at, T, (size_t)s->num_heads * c->head_dim, element_size);
@@ -152,10 +217,8 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     w.last_residual = take(base, &at, R, c->hidden_size, element_size);
     w.last_projected = take(base, &at, R, c->hidden_size, element_size);
     w.last_hidden = take(base, &at, R, c->hidden_size, element_size);
-    w.logits = take(base, &at, R, s->vocab_size, sizeof(float));
-    // One rank's logits are whole already.
-    bool is_sliced = s->vocab_size != c->vocab_size;
-    w.all_logits = is_sliced ? take(base, &at, R, c->vocab_size, sizeof(float)) : w.logits;
+    bool is_whole = s->vocab_size == c->vocab_size;
+    if (is_whole) w.logits = take(base, &at, R, c->vocab_size, sizeof(float));
     w.size_bytes = at;
     *out = w;
 }

@@ -47,7 +47,7 @@ static bool has_bias(struct bias_rule rule, const struct model_config *config) {
     return flag == FLAG_ABSENT ? rule.by_default : flag == FLAG_TRUE;
 }
 
-// A bias that the configuration asks for and the family does not have is refused, not left out.
+// Refuses a bias that the configuration asks for but the family does not have.
 static enum status refuse_missing_bias(const struct family_traits *traits,
                                        const struct model_config *config, struct err *err) {
     const struct {

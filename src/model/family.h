@@ -1,5 +1,5 @@
-/* What distinguishes one model family from another inside the one forward pass (decoder.c). A
- * family is a table entry; doc/adding-a-model.md says how to add one. */
+/* The differences between model families within the one forward pass (decoder.c). A family is a
+ * table entry; doc/adding-a-model.md shows how to add one. */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
 
@@ -19,7 +19,7 @@ enum bias_key {
 // All-zero: never a bias.
 struct bias_rule {
     enum bias_key key;
-    bool by_default; // a bias when config.json does not have the key; always without a key
+    bool by_default; // whether there is a bias where config.json lacks the key, or there is no key
 };
 
 // Tensor names of a layer's experts, below "model.layers.N.".
@@ -39,7 +39,7 @@ struct model_family {
     const struct expert_names *expert_names; // NULL: never a mixture of experts
 };
 
-// What the table entry and the config come to for one model.
+// The table entry applied to one model's config.
 struct family_traits {
     const char *family; // static
     bool qk_norm;
@@ -49,11 +49,11 @@ struct family_traits {
     const struct expert_names *expert_names; // static
 };
 
-// ERR_UNSUPPORTED names the architecture and lists the supported ones, or names the config field
-// that the family's forward pass does not run.
+// Finds the family of config->architecture and applies it. ERR_UNSUPPORTED lists the supported
+// architectures, or names the config key that the forward pass does not support.
 MUST_USE enum status family_resolve(struct family_traits *out, const struct model_config *config,
                                     struct err *err);
-// The same for a family that is given.
+// The same for a given family.
 MUST_USE enum status family_apply(struct family_traits *out, const struct model_family *family,
                                   const struct model_config *config, struct err *err);
 

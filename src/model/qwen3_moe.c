@@ -1,5 +1,5 @@
-/* Qwen3 with a mixture of experts in its sparse layers (config.json says which, model_config.h);
- * otherwise Qwen3. Source: Qwen3 Technical Report, arXiv 2505.09388. */
+/* Qwen3 with a mixture of experts in its sparse layers; config.json says which these are
+ * (moe_config.h). Otherwise like Qwen3. Source: Qwen3 Technical Report, arXiv 2505.09388. */
 #include "model/family.h"
 
 static const struct expert_names names = {

@@ -6,8 +6,7 @@
 
 static const double pi = 3.14159265358979323846;
 
-// The original wavelength stays where it is short, is stretched by `factor` where it is long, and
-// changes smoothly between.
+// Short wavelengths stay, long ones are stretched by `factor`, and those between change smoothly.
 static double llama3_frequency(const struct rope_config *rope, double frequency) {
     double wavelength = 2 * pi / frequency;
     double original = rope->original_max_position_embeddings;
@@ -37,7 +36,8 @@ static double yarn_attention_factor(const struct rope_config *rope) {
 }
 
 struct yarn_ramp {
-    double low, high; // dimensions below low keep their frequency, above high are interpolated
+    double low,
+        high; // dimensions below low keep their frequency; those above high are interpolated
 };
 
 static struct yarn_ramp yarn_ramp_of(const struct rope_config *rope, uint32_t head_dim) {
@@ -89,7 +89,7 @@ void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t
     for (uint32_t position = 0; position < num_positions; position++) {
         float *row = table + (size_t)position * head_dim;
         for (uint32_t i = 0; i < half; i++) {
-            // Rounded to float32 as the models were trained with.
+            // Rounded to float32, as in training.
             float angle = (float)position * inv_freq[i];
             row[i] = cosf(angle) * scale;
             row[half + i] = sinf(angle) * scale;

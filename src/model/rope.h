@@ -10,7 +10,7 @@
 
 enum { ROPE_HEAD_DIM_MAX = 1024 };
 
-// Rotations per position, radians: inv_freq[head_dim / 2]. Returns the factor on cosines and sines.
+// Fills inv_freq[head_dim / 2], radians per position. Returns the factor of cosines and sines.
 float rope_frequencies(const struct rope_config *rope, uint32_t head_dim, float *inv_freq);
 
 // table[num_positions][head_dim]: head_dim/2 cosines, then head_dim/2 sines.

@@ -1,5 +1,5 @@
-/* The variables are transformers': messages, tools, documents and add_generation_prompt, then the
- * special tokens, over which the caller's further variables win. */
+/* The variables are those of transformers: messages, tools, documents, add_generation_prompt, and
+ * the special tokens. A variable of the caller replaces a special token of the same name. */
 #include "text/chat.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static enum status nomem(struct err *err) {
     return err_nomem(err, "chat");
 }
 
-// `value`, borrowed or NULL, as the variable `name`; NULL is None.
+// Sets the variable `name` to `value`, which is borrowed; NULL is None.
 static enum status set_variable(json_t *variables, const char *name, json_t *value,
                                 struct err *err) {
     json_t *given = value ? json_incref(value) : json_null();
@@ -48,24 +48,24 @@ static enum status render(const struct chat_template *chat_template,
     json_t *variables = NULL;
     enum status status = make_variables(chat_template, chat, &variables, err);
     if (!status) {
-        status = template_render(variant->template, variables, &chat->now.options, out, err);
+        status = jinja_template_render(variant->template, variables, &chat->now.options, out, err);
     }
     json_decref(variables);
     return status;
 }
 
-// ---- which forms of content a template reads: asked of the template itself, once, with small chats
+// ---- Finds out which forms of content a template reads, by rendering small chats with it once.
 
 struct probe {
     const struct chat_template *chat_template;
     struct chat_variant *variant;
     bool with_tools; // the chats have a tool; else tools is None
     struct buf out; // of the last chat
-    bool rendered; // false: the template refused it, which is an answer too
+    bool rendered; // false: the template refused the last chat
     struct err *err;
 };
 
-// Only ERR_NOMEM.
+// Renders a small chat. The only error is ERR_NOMEM; a refusal is an answer.
 static enum status ask(struct probe *probe, const char *messages) {
     static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
                                 "\"description\": \"d\", \"parameters\": {\"type\": \"object\", "
@@ -92,7 +92,7 @@ static bool has_printed(const struct probe *probe, const char *text) {
     return probe->rendered && memmem(probe->out.data, probe->out.len, text, strlen(text));
 }
 
-// Some templates fail without tools, whatever the messages are.
+// Some templates fail without tools, whatever the messages are: those are probed with a tool.
 static enum status probe_tools(struct probe *probe) {
     probe->with_tools = probe->variant == &probe->chat_template->tool_use;
     if (probe->with_tools) return OK;
@@ -101,8 +101,8 @@ static enum status probe_tools(struct probe *probe) {
     return status;
 }
 
-// A template that takes strings only raises an error over a list of parts, or prints it as Python or
-// JSON writes it, where a newline becomes \n.
+// A template that takes only strings either raises an error over a list of parts or prints the list
+// as Python or JSON does. Then a newline becomes \n, and the probe's text is not found.
 static enum status probe_parts(struct probe *probe) {
     enum status status = ask(probe, "{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
                                     "\"text\": \"nanovllm\\nprobe\"}]}");
@@ -134,15 +134,16 @@ static enum status ask_content(struct probe *probe, enum chat_shape shape, const
     return status;
 }
 
-// An assistant that calls tools, or only thinks, may have null for content or leave it out. A
-// template that reads an empty text there, but fails over the others or prints None, gets the text.
+// An assistant that calls tools, or only thinks, may set content to null or leave it out. Where a
+// template fails over null or a missing content, or prints None for it, but reads an empty text, it
+// gets the empty text.
 static enum status probe_no_content(struct probe *probe, enum chat_shape shape) {
     struct answer text, null, missing;
     enum status status = ask_content(probe, shape, ", \"content\": \"\"", &text);
     if (!status) status = ask_content(probe, shape, ", \"content\": null", &null);
     if (!status) status = ask_content(probe, shape, "", &missing);
     if (status) return status;
-    // Where not even the text is read, the template refuses something else.
+    // Where even the empty text is refused, the content is not the reason.
     struct chat_forms *forms = &probe->variant->forms;
     bool none = text.prints_none;
     forms->null[shape] = !text.rendered || (null.rendered && (none || !null.prints_none));
@@ -183,8 +184,8 @@ enum status chat_template_open(struct chat_template **out, const char *model, co
 
 void chat_template_close(struct chat_template *chat_template) {
     if (!chat_template) return;
-    template_destroy(chat_template->main.template);
-    template_destroy(chat_template->tool_use.template);
+    jinja_template_destroy(chat_template->main.template);
+    jinja_template_destroy(chat_template->tool_use.template);
     json_decref(chat_template->special_tokens);
     buf_fini(&chat_template->names);
     free(chat_template);
@@ -254,7 +255,8 @@ enum status chat_template_render_raw(const struct chat_template *chat_template,
         json_object_del(variables, "now");
         status = choose(chat_template, jread_get(variables, "tools") != NULL, &variant, err);
     }
-    if (!status) status = template_render(variant->template, variables, &now.options, out, err);
+    if (!status)
+        status = jinja_template_render(variant->template, variables, &now.options, out, err);
     json_decref(variables);
     return status;
 }

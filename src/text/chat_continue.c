@@ -1,12 +1,13 @@
-/* continue_final_message, as transformers does it (render_jinja_template): a mark is put behind the
- * last message's text, and the prompt ends where the template printed it. */
+/* continue_final_message, as transformers does it (render_jinja_template): a mark is appended to
+ * the last message's text, and the prompt is cut where the template printed the mark. */
 #include <string.h>
 
 #include "base/jread.h"
 #include "text/chat_messages.h"
 #include "text/unicode.h"
 
-// The template may have trimmed the blank at its end, and with it the message's own.
+// The mark ends in a space. Where that is missing, the template trims texts, and the prompt must
+// end without the message's own white space too.
 static const char mark[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 enum { MARK_LEN = sizeof mark - 1, TRIMMED_LEN = MARK_LEN - 1 };
 
@@ -28,7 +29,7 @@ static size_t rstrip(const char *text, size_t len) {
     return len;
 }
 
-// Bytes of white space at its beginning.
+// Bytes of white space at the beginning of `text`.
 static size_t leading_space(const char *text, size_t len) {
     size_t at = 0;
     while (at < len) {
@@ -39,7 +40,7 @@ static size_t leading_space(const char *text, size_t len) {
     return at;
 }
 
-// Where the last text of a message is: the message itself or its last part.
+// The object that holds the last text of a message, under *key: the message or its last part.
 static json_t *last_text_holder(json_t *message, const char **key) {
     json_t *content = json_object_get(message, "content");
     *key = json_is_array(content) ? "text" : "content";

@@ -5,24 +5,24 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "jinja/jinja.h"
 #include "text/chat.h"
 #include "text/chat_messages.h"
-#include "text/template/template.h"
 
 struct chat_variant {
-    struct template *template; // NULL: the checkpoint has none of this name, or a broken one
-    struct err fault; // why it is broken; the sentence of every chat that needs it
+    struct jinja_template *template; // NULL: the checkpoint has none of this name, or a broken one
+    struct err fault; // why it is broken: the error of every chat that needs it
     struct chat_forms forms;
 };
 
 struct chat_template {
     struct chat_variant main; // the only template, or the one named "default"
     struct chat_variant tool_use; // for chats with tools, where there is one
-    struct buf names; // of all templates, "a, b": for the error where main is not there
+    struct buf names; // of all templates, "a, b": for the error where `main` is missing
     json_t *special_tokens; // object: variable -> string or list of strings
 };
 
-// Fills an all-zero chat template but for what probing finds out. After a fault it is half filled.
+// Fills an all-zero chat template except for the `forms`. After a fault it is half filled.
 MUST_USE enum status chat_open_files(struct chat_template *chat_template, const char *model,
                                      const char *path, struct err *err);
 

@@ -1,5 +1,5 @@
-/* The order of work: everything is checked on the JSON as it came, so that places in sentences are
- * the caller's; then messages are changed in place, for the parsed tree is ours. */
+/* Everything is first checked on the JSON as it came, so that errors name places in the caller's
+ * chat. Then the messages are changed in place, since the parsed tree is ours. */
 #include "text/chat_messages.h"
 
 #include <string.h>
@@ -15,7 +15,8 @@ static const char *const members[] = {"messages",
                                       "chat_template_kwargs",
                                       "now"};
 
-// Variables that transformers sets from arguments of its own; giving them twice is an error there.
+// transformers sets these variables from its own arguments, and giving them twice is an error
+// there.
 static const char *const own_variables[] = {"messages", "tools", "documents",
                                             "add_generation_prompt", "continue_final_message"};
 
@@ -44,7 +45,7 @@ static enum status check_members(json_t *root, struct err *err) {
     return OK;
 }
 
-// A member that is a list of objects, NULL where it is not given.
+// Reads a member that must be a list of objects; *out is NULL where it is not given.
 static enum status read_list(json_t *root, const char *name, json_t **out, struct err *err) {
     *out = jread_get(root, name);
     if (!*out) return OK;
@@ -130,7 +131,7 @@ static enum status check_content(const json_t *message, size_t index, const char
                                  struct err *err) {
     const json_t *content = jread_get(message, "content");
     if (json_is_string(content)) return OK;
-    // An assistant may have called tools, or thought, and said nothing.
+    // An assistant may have only called tools, or only thought.
     if (!content && strcmp(role, "assistant") == 0) return OK;
     if (!json_is_array(content)) {
         return err_set(err, ERR_FORMAT,
@@ -205,7 +206,7 @@ static enum status read(struct chat *chat, const char *text, size_t len, struct 
     if (!status) status = read_kwargs(chat, err);
     if (!status) status = read_flags(chat, err);
     if (!status) status = chat_now_read(&chat->now, json_object_get(chat->root, "now"), err);
-    if (!status && !json_array_size(chat->messages)) { // templates look at the first one
+    if (!status && !json_array_size(chat->messages)) { // templates read the first message
         status = err_set(err, ERR_INVALID, "\"messages\" is empty, want at least one message");
     }
     return status;
@@ -223,7 +224,7 @@ void chat_fini(struct chat *chat) {
     *chat = (struct chat){0};
 }
 
-// The text parts in one string, a newline between two.
+// Replaces a list of text parts by one string, the parts joined by newlines.
 static enum status join_parts(json_t *message, const json_t *parts, struct err *err) {
     struct buf text = {0};
     enum status status = buf_reserve(&text, 0, err);
@@ -242,9 +243,9 @@ static enum status join_parts(json_t *message, const json_t *parts, struct err *
     return status;
 }
 
-/* Arguments as the model's API has them, JSON text, become the object that templates loop over; none
- * at all become an empty one. Text of anything else stays, that with duplicate keys too: the template
- * may print it as it is. */
+/* In OpenAI's API the arguments of a call are JSON text. Templates loop over an object, so the text
+ * is parsed; missing or empty arguments become an empty object. Text that is no valid object stays,
+ * also where only a duplicate key is wrong: the template may print it as it is. */
 static enum status parse_arguments(struct chat *chat, json_t *call, struct err *err) {
     json_t *function = json_object_get(call, "function");
     if (!jread_is_object(function)) return OK;
@@ -269,7 +270,7 @@ static enum status parse_arguments(struct chat *chat, json_t *call, struct err *
 static enum status normalize_tool_calls(struct chat *chat, json_t *message, struct err *err) {
     const json_t *calls = json_object_get(message, "tool_calls");
     if (!calls) return OK;
-    if (!json_array_size(calls)) { // null or empty: there were none, as if never written
+    if (!json_array_size(calls)) { // null or empty: as if left out
         json_object_del(message, "tool_calls");
         return OK;
     }
@@ -280,7 +281,7 @@ static enum status normalize_tool_calls(struct chat *chat, json_t *message, stru
     return status;
 }
 
-// What stands for content that is null or missing: only an assistant's may be (check_content).
+// Replaces content that is null or missing, which only an assistant's may be (check_content).
 static enum status normalize_no_content(json_t *message, const struct chat_forms *forms,
                                         struct err *err) {
     bool has_calls = json_array_size(json_object_get(message, "tool_calls"));

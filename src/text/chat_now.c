@@ -26,7 +26,7 @@ static bool take(struct cursor *c, char want) {
     return true;
 }
 
-// Exactly `num_digits` digits of a number in [min, max].
+// Takes exactly `num_digits` digits; false unless their number is in [min, max].
 static bool take_number(struct cursor *c, int num_digits, int min, int max, int *out) {
     int number = 0;
     for (int i = 0; i < num_digits; i++) {
@@ -54,7 +54,7 @@ static bool take_date(struct cursor *c, struct tm *tm) {
     return true;
 }
 
-// Digits beyond the sixth are dropped, as Python does.
+// Digits beyond the sixth are dropped, as in Python.
 static bool take_fraction(struct cursor *c, int32_t *microsecond) {
     int32_t scale = 100000;
     if (c->at == c->end) return false;
@@ -64,7 +64,7 @@ static bool take_fraction(struct cursor *c, int32_t *microsecond) {
     return c->at[-1] >= '0' && c->at[-1] <= '9';
 }
 
-static bool take_time(struct cursor *c, struct template_render_options *options) {
+static bool take_time(struct cursor *c, struct jinja_render_options *options) {
     struct tm *tm = &options->now;
     if (!take_number(c, 2, 0, 23, &tm->tm_hour) || !take(c, ':')) return false;
     if (!take_number(c, 2, 0, 59, &tm->tm_min)) return false;
@@ -73,7 +73,7 @@ static bool take_time(struct cursor *c, struct template_render_options *options)
     return take(c, '.') ? take_fraction(c, &options->microsecond) : true;
 }
 
-// "Z", "+02:00" or "+0200"; the zone's name is Python's, "UTC+02:00".
+// Takes "Z", "+02:00" or "+0200". The zone's name is written as Python does, "UTC+02:00".
 static bool take_offset(struct cursor *c, struct chat_now *now) {
     struct tm *tm = &now->options.now;
     int hours = 0, minutes = 0;
@@ -106,8 +106,8 @@ enum status chat_now_parse(struct chat_now *now, const char *text, size_t len, s
         return err_set(err, ERR_FORMAT,
                        "\"now\" is \"%.40s\", want a time such as 2026-01-02T03:04:05", text);
     }
-    struct tm day =
-        now->options.now; // timegm finds the days of week and year, and forgets the zone
+    // timegm sets the days of week and year, but drops the zone: give it a copy.
+    struct tm day = now->options.now;
     timegm(&day);
     now->options.now.tm_wday = day.tm_wday;
     now->options.now.tm_yday = day.tm_yday;

@@ -1,8 +1,8 @@
-/* Where a checkpoint keeps its chat template and its special tokens, in transformers' order
- * (tokenization_utils_base.py): files of Jinja source replace what tokenizer_config.json says as a
- * whole, also where they are only additional ones. chat_template.json, which processors wrote, comes
- * last. Both templates that may be wanted are parsed here. A broken one is the fault of the chats that
- * need it; only where no other is left it is found at once. */
+/* Finds a checkpoint's chat templates and special tokens, in transformers' order
+ * (tokenization_utils_base.py). Files of Jinja source come first: if there is any, even only an
+ * additional one, tokenizer_config.json's templates are ignored. chat_template.json, which
+ * processors write, comes last. The templates "default" and "tool_use" are parsed here. A broken
+ * one fails the chats that need it; opening fails only where no other template is left. */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/c_locale.h"
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/model_folder.h"
 #include "text/chat_internal.h"
 #include "text/unicode.h"
 
@@ -22,8 +23,8 @@ static bool is_open(const struct chat_template *chat_template) {
     return chat_template->names.len > 0;
 }
 
-// Notes the name of one of the checkpoint's templates. *variant is where it goes; NULL: templates of
-// other names are not used.
+// Notes the name of one of the checkpoint's templates. *variant is its place, or NULL for a name
+// that is never used.
 static enum status add_name(struct chat_template *chat_template, const char *name,
                             struct chat_variant **variant, struct err *err) {
     struct buf *names = &chat_template->names;
@@ -33,7 +34,7 @@ static enum status add_name(struct chat_template *chat_template, const char *nam
     return buf_appendf(names, err, names->len ? ", %s" : "%s", name);
 }
 
-// A fault of the source is the variant's. What is returned ends the opening: no memory.
+// A fault of the source is kept in the variant. Only ERR_NOMEM is returned and ends the opening.
 static enum status keep_fault(struct chat_variant *variant, enum status status,
                               const struct err *fault, struct err *err) {
     if (!status) return OK;
@@ -45,13 +46,13 @@ static enum status keep_fault(struct chat_variant *variant, enum status status,
 
 static enum status parse(struct chat_variant *variant, const char *source, size_t len,
                          const char *what, struct err *err) {
-    template_destroy(variant->template);
+    jinja_template_destroy(variant->template);
     *variant = (struct chat_variant){0};
     size_t valid = utf8_valid_prefix(source, len);
     if (valid < len) {
         return err_set(err, ERR_FORMAT, "%s is not UTF-8 text: byte %zu", what, valid);
     }
-    return template_parse(&variant->template, source, len, what, err);
+    return jinja_template_parse(&variant->template, source, len, what, err);
 }
 
 static enum status add_template(struct chat_template *chat_template, const char *name,
@@ -139,7 +140,7 @@ static enum status add_named(struct chat_template *chat_template, const json_t *
                         json_string_length(source), what, err);
 }
 
-// The member "chat_template" of a JSON file: a string or a list of named ones.
+// Adds the member "chat_template" of a JSON file: a string or a list of named templates.
 static enum status add_member(struct chat_template *chat_template, const json_t *root,
                               const char *path, struct err *err) {
     const json_t *member = jread_get(root, "chat_template");
@@ -173,7 +174,7 @@ static enum status read_json(json_t **root, const char *model, const char *file,
     return err_set(err, ERR_FORMAT, "%s is %s, want an object", path, jread_type_name(*root));
 }
 
-// A special token's text: a string, or an added token's "content". NULL: it is neither.
+// A special token's text: a string, or the "content" of an object. NULL: it is neither.
 static json_t *token_text(json_t *token) {
     if (json_is_object(token)) token = json_object_get(token, "content");
     return json_is_string(token) ? token : NULL;
@@ -195,7 +196,7 @@ static enum status set_token(json_t *tokens, const char *name, json_t *token, co
     return json_object_set(tokens, name, text) ? err_nomem(err, path) : OK;
 }
 
-// Into `set`, an object whose keys are texts in the order in which they came.
+// Adds the list's texts to `set`, an object that has each as a key, in the order of arrival.
 static enum status collect_texts(json_t *set, const char *name, const json_t *list,
                                  const char *path, struct err *err) {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -206,7 +207,7 @@ static enum status collect_texts(json_t *set, const char *name, const json_t *li
     return OK;
 }
 
-// Added to those that are named already: of two lists transformers makes one without doubles.
+// Adds to the texts already there: transformers joins two lists into one without duplicates.
 static enum status set_token_list(json_t *tokens, const char *name, json_t *list, const char *path,
                                   struct err *err) {
     if (!json_is_array(list)) {
@@ -228,7 +229,7 @@ static enum status set_token_list(json_t *tokens, const char *name, json_t *list
     return status;
 }
 
-// The special tokens that a file names. `only_missing`: those that are named already stay.
+// Adds the special tokens that a file names. `only_missing`: tokens already there stay.
 static enum status add_tokens(json_t *tokens, const json_t *root, bool only_missing,
                               const char *path, struct err *err) {
     static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -244,7 +245,7 @@ static enum status add_tokens(json_t *tokens, const json_t *root, bool only_miss
     if (!status && list && !(only_missing && json_object_get(tokens, list_name))) {
         status = set_token_list(tokens, list_name, list, path, err);
     }
-    // Tokens with names of the model's own: {"image_token": "<image>"}.
+    // Tokens under names that the model chose: {"image_token": "<image>"}.
     json_t *extra = json_object_get(root, "extra_special_tokens"), *token;
     const char *name;
     if (!json_is_object(extra)) return status;
@@ -254,9 +255,9 @@ static enum status add_tokens(json_t *tokens, const json_t *root, bool only_miss
     return status;
 }
 
-/* transformers lets special_tokens_map.json overrule a tokenizer_config.json of the old form, which
- * has no added_tokens_decoder, and takes no notice of it beside one of the new form. There it still
- * fills in what is not named: the tokenizer's class would, with the same tokens. */
+/* In transformers special_tokens_map.json overrides a tokenizer_config.json of the old form, the
+ * one without added_tokens_decoder. Beside the new form it is ignored. Here it then still fills in
+ * tokens that are missing, because transformers gets the same tokens from the tokenizer's class. */
 static enum status add_special_tokens(struct chat_template *chat_template, const json_t *config,
                                       const char *config_path, const char *model, struct err *err) {
     char path[FILE_PATH_MAX];
@@ -276,8 +277,8 @@ static enum status open_model(struct chat_template *chat_template, const char *m
                               const char *path, struct err *err) {
     char config_path[FILE_PATH_MAX], processor_path[FILE_PATH_MAX];
     json_t *config = NULL, *processor = NULL;
-    enum status status = OK;
-    if (!file_is_folder(model)) return err_set(err, ERR_IO, "%s is not a folder", model);
+    enum status status = model_folder_check(model, err);
+    if (status) return status;
     if (!path) status = add_file_if_present(chat_template, model, "chat_template.jinja", err);
     if (!status && !path) status = add_folder(chat_template, model, err);
     if (!status) status = read_json(&config, model, config_name, config_path, err);
@@ -294,7 +295,7 @@ static enum status open_model(struct chat_template *chat_template, const char *m
     return status;
 }
 
-// A broken template is a fault at once where there is no other to use.
+// Opening fails over a broken template only where there is no other to use.
 static enum status check_usable(const struct chat_template *chat_template, struct err *err) {
     const struct chat_variant *main = &chat_template->main, *tool_use = &chat_template->tool_use;
     const struct chat_variant *broken = main->fault.status ? main : tool_use;

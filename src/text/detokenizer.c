@@ -1,5 +1,5 @@
-/* A piece ends where a character ends. Byte-level tokens are bytes of one text, and the pending ones
- * are all there is to know. With byte fallback a row of byte tokens is a text of its own. */
+/* A piece ends where a character ends. Byte-level tokens are bytes of one text, so the pending
+ * bytes are the whole state. With byte fallback each row of byte tokens is a text of its own. */
 #include "text/detokenizer.h"
 
 #include "text/tokenizer_parts.h"

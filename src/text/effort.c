@@ -20,7 +20,7 @@ enum status effort_spend_on_pattern(struct effort *effort, uint64_t steps, struc
         effort->pattern_left = 0;
         return err_set(err, ERR_INVALID,
                        "the tokenizer gave up on this text: its patterns take more than %d steps "
-                       "and %d for each byte",
+                       "plus %d per byte",
                        EFFORT_PATTERN_MIN, EFFORT_PATTERN_PER_BYTE);
     }
     effort->pattern_left -= steps;
@@ -30,7 +30,7 @@ enum status effort_spend_on_pattern(struct effort *effort, uint64_t steps, struc
 enum status effort_check_normalized(const struct effort *effort, size_t len, struct err *err) {
     if (len <= effort->normalized_left) return OK;
     return err_set(err, ERR_INVALID,
-                   "the tokenizer's normalizers make this text longer than %d bytes and %d for "
-                   "each byte",
+                   "the tokenizer's normalizers make this text longer than %d bytes plus %d per "
+                   "byte",
                    EFFORT_NORMALIZED_MIN, EFFORT_NORMALIZED_PER_BYTE);
 }

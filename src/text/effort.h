@@ -1,8 +1,7 @@
-/* What one encode may spend and has spent. Time is counted in steps of about a nanosecond: patterns
- * have a budget that grows with the text, so that no pattern and no text can make the time grow
- * faster than the text; other work is linear by itself. Memory grows with the text that normalizers
- * make: it has a budget too. Whatever works asks the caller's interrupt once in EFFORT_ASK steps.
- */
+/* The budget of one encode. Time is counted in steps of about a nanosecond. Patterns have a budget
+ * that grows with the text, so that time is linear in the text whatever pattern and text are; all
+ * other work is linear by itself. Normalizers have a budget of bytes, because memory grows with the
+ * text that they make. Every EFFORT_ASK steps the caller's interrupt is asked. */
 #ifndef TEXT_EFFORT_H
 #define TEXT_EFFORT_H
 
@@ -12,11 +11,11 @@
 #include "base/interrupt.h"
 
 enum {
-    EFFORT_ASK = 1 << 22, // some milliseconds
-    EFFORT_PATTERN_MIN = 1 << 27, // what patterns may spend on the shortest text
-    EFFORT_PATTERN_PER_BYTE = 256, // and on each of its bytes
-    EFFORT_NORMALIZED_MIN = 1 << 24, // bytes that normalizers may make of the shortest text
-    EFFORT_NORMALIZED_PER_BYTE = 16, // and of each of its bytes
+    EFFORT_ASK = 1 << 22, // steps: about 4 milliseconds
+    EFFORT_PATTERN_MIN = 1 << 27, // steps that patterns may take on any text
+    EFFORT_PATTERN_PER_BYTE = 256, // and as many more for each byte of it
+    EFFORT_NORMALIZED_MIN = 1 << 24, // bytes that normalizers may make of any text
+    EFFORT_NORMALIZED_PER_BYTE = 16, // and as many more for each byte of it
 };
 
 struct effort {
@@ -28,21 +27,22 @@ struct effort {
 
 void effort_begin(struct effort *effort, size_t len, const struct interrupt *interrupt);
 
-// Asks now; use effort_spend.
+// Asks the interrupt now. Called by effort_spend; call that instead.
 MUST_USE enum status effort_ask(struct effort *effort, struct err *err);
 
-// After `steps` of any work: ERR_INTERRUPTED once the caller wants an end.
+// Call after `steps` of any work. ERR_INTERRUPTED once the caller wants the encode to end.
 MUST_USE static inline enum status effort_spend(struct effort *effort, uint64_t steps,
                                                 struct err *err) {
     effort->unasked += steps;
     return LIKELY(effort->unasked < EFFORT_ASK) ? OK : effort_ask(effort, err);
 }
 
-// After `steps` of a pattern: also ERR_INVALID once the budget is spent.
+// Call after `steps` of a pattern. Also ERR_INVALID once the budget is spent.
 MUST_USE enum status effort_spend_on_pattern(struct effort *effort, uint64_t steps,
                                              struct err *err);
 
-// Before a normalizer's result has `len` bytes: ERR_INVALID where that is more than is left.
+// Call before a normalizer makes a text of `len` bytes. ERR_INVALID where the budget does not allow
+// it.
 MUST_USE enum status effort_check_normalized(const struct effort *effort, size_t len,
                                              struct err *err);
 

@@ -1,5 +1,5 @@
-/* The matcher: one instruction after the other, with a stack of the ways not taken yet. Every
- * instruction is a step, and every character that a repeated set takes. */
+/* The matcher runs one instruction after the other and keeps a stack of the ways not tried yet.
+ * Each instruction counts as a step, and so does each character that a repeated set takes. */
 #include "text/regex.h"
 
 #include <stdlib.h>
@@ -9,16 +9,16 @@
 #include "text/regex_parts.h"
 
 enum {
-    STEPS_KEPT = 1 << 16, // steps that are counted here before they are paid
-    FRAMES_MIN = 1 << 20, // the stack's length on the shortest text
-    FRAMES_PER_BYTE = 8, // and more for each of its bytes
+    STEPS_KEPT = 1 << 16, // steps that are counted here before `effort` gets them
+    FRAMES_MIN = 1 << 20, // largest length of the stack on any text
+    FRAMES_PER_BYTE = 8, // and as many frames more for each byte of the text
 };
 
 enum frame_kind {
-    FRAME_WAY, // go on with instruction `next` at `at`
-    FRAME_GREEDY, // the same; then one character earlier each time, down to `limit`
-    FRAME_LAZY, // let OP_REPEAT `next` take one more at `at`, after `limit` ones
-    FRAME_REGISTER, // give register `next` its value `at` back
+    FRAME_WAY, // continue with instruction `next` at `at`
+    FRAME_GREEDY, // the same one character before `at`, then one more each time, down to `limit`
+    FRAME_LAZY, // let OP_REPEAT `next` take one more character at `at`, after `limit` characters
+    FRAME_REGISTER, // set register `next` back to its value `at`
 };
 
 struct regex_frame {
@@ -32,7 +32,7 @@ struct matcher {
     size_t len;
     struct regex_scratch *scratch;
     struct effort *effort;
-    uint64_t steps; // not paid yet
+    uint64_t steps; // not yet given to `effort`
     struct err *err;
 };
 
@@ -46,8 +46,8 @@ static enum status grow_stack(struct matcher *m) {
     struct regex_scratch *scratch = m->scratch;
     if (scratch->num_frames >= FRAMES_MIN + m->len * FRAMES_PER_BYTE) {
         return err_set(m->err, ERR_INVALID,
-                       "the tokenizer gave up on this text: a pattern remembers more than %d "
-                       "places and %d for each byte",
+                       "the tokenizer gave up on this text: a pattern has to remember more than %d "
+                       "places plus %d per byte",
                        FRAMES_MIN, FRAMES_PER_BYTE);
     }
     size_t capacity = scratch->capacity ? scratch->capacity * 2 : 64;
@@ -83,7 +83,8 @@ static size_t character_before(const struct matcher *m, size_t at) {
     return at;
 }
 
-// The end of at most `max` characters of the set from `at` on; *count is how many.
+// Takes at most `max` characters of the set from `at` on. Returns their end; *count is their
+// number.
 static size_t take_set(const struct matcher *m, const struct regex_set *set, size_t at,
                        uint32_t max, uint32_t *count) {
     const unsigned char *p = m->text + at, *end = m->text + m->len;
@@ -103,7 +104,7 @@ static size_t take_set(const struct matcher *m, const struct regex_set *set, siz
     return (size_t)(p - m->text);
 }
 
-// OP_REPEAT at *at, which moves; *matched = false where there are too few characters.
+// Runs OP_REPEAT at *at, which moves; *matched = false where there are too few characters.
 static enum status repeat(struct matcher *m, size_t pc, size_t *at, bool *matched) {
     const struct regex_instruction *i = &m->regex->program[pc];
     const struct regex_set *set = &m->regex->sets[i->set];
@@ -164,7 +165,7 @@ static bool backtrack(struct matcher *m, size_t base, size_t *pc, size_t *at) {
     return false;
 }
 
-// Forgets the ways above `base`, and only them: registers keep what has been found.
+// Forgets the ways above `base`. Frames of registers stay, so that backtracking restores them.
 static void forget_ways(struct regex_scratch *scratch, size_t base) {
     size_t kept = base;
     for (size_t i = base; i < scratch->num_frames; i++) {
@@ -210,7 +211,7 @@ static bool holds(const struct matcher *m, enum regex_assertion assertion, size_
     return (before != is_word_at(m, at)) == (assertion == ASSERT_WORD_EDGE);
 }
 
-// Moves *at over what the group has matched.
+// Moves *at over a copy of the text that the group has matched.
 static bool take_backref(const struct matcher *m, uint32_t reg, size_t *at) {
     size_t start = m->scratch->registers[reg], end = m->scratch->registers[reg + 1];
     if (start == SIZE_MAX || end == SIZE_MAX || end < start || end - start > m->len - *at) {
@@ -228,8 +229,8 @@ static bool go_back(const struct matcher *m, uint32_t count, size_t *at) {
 
 static enum status match(struct matcher *m, size_t pc, size_t *at, bool *matched);
 
-// OP_ATOMIC and OP_LOOK: a match by itself, of which no other way is tried later. Recursion is as
-// deep as the expression's groups.
+// OP_ATOMIC and OP_LOOK: a match of its own, none of whose other ways is tried later. Recursion is
+// as deep as the expression's groups.
 static enum status match_inner(struct matcher *m, size_t pc, size_t *at, bool *matched) {
     const struct regex_instruction *i = &m->regex->program[pc];
     size_t base = m->scratch->num_frames, end = *at;
@@ -245,7 +246,7 @@ static enum status match_inner(struct matcher *m, size_t pc, size_t *at, bool *m
     return OK;
 }
 
-// One instruction that is not about the order of others: *at moves, *matched tells.
+// Runs an instruction that only tests or moves *at; it does not change the order of instructions.
 static enum status run_simple(struct matcher *m, size_t pc, size_t *at, bool *matched) {
     const struct regex_instruction *i = &m->regex->program[pc];
     const unsigned char *p = m->text + *at;
@@ -279,8 +280,8 @@ static enum status run_simple(struct matcher *m, size_t pc, size_t *at, bool *ma
     return OK;
 }
 
-// From instruction `pc` at *at up to OP_END, where *at is then. The ways that are left stay on the
-// stack.
+// Runs from instruction `pc` at *at up to OP_END; *at is then the match's end. Ways not tried stay
+// on the stack.
 static enum status match(struct matcher *m, size_t pc, size_t *at, bool *matched) {
     const struct regex_instruction *program = m->regex->program;
     size_t base = m->scratch->num_frames;

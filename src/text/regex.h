@@ -1,13 +1,13 @@
-/* Regular expressions of tokenizers, in Oniguruma's syntax, which tokenizer.json is written in. A
- * backtracking matcher of our own, for three reasons: characters have the properties of one version
- * of Unicode everywhere, every step is counted, so that a text has a budget, and Oniguruma's classes
- * within classes and their intersections (&&) are what they are there. What is not supported is
- * refused by its name: a pattern is either run as meant or named in an error.
+/* Regular expressions of tokenizers, in Oniguruma's syntax, which tokenizer.json uses. The
+ * backtracking matcher is our own, for three reasons. Characters have the properties of one version
+ * of Unicode on every machine. Every step is counted, so that a text has a budget. Nested classes
+ * and their intersections (&&) mean what they mean in Oniguruma. A construct that is not supported
+ * is refused by name: a pattern either runs as meant or is an error.
  *
  * Supported: literals, ., classes, \d \h \s \w \p{...} and their opposites, \n \t ..., \xHH
  * \x{H...} \uHHHH, ^ $ \A \z \Z \b \B, groups, (?>), (?=) (?!) (?<=) (?<!), (?i) (?m), backward
- * references, \K, and greedy, lazy and possessive repetition. A compiled one is read-only and
- * shared by threads. */
+ * references, \K, and greedy, lazy and possessive repetition. A compiled expression is read-only,
+ * so threads may share it. */
 #ifndef TEXT_REGEX_H
 #define TEXT_REGEX_H
 
@@ -23,12 +23,12 @@ struct regex;
 enum { REGEX_SOURCE_MAX = 1 << 14 }; // bytes of an expression
 
 // `source` is NUL-terminated UTF-8; `what` names the file in errors. ERR_FORMAT: it is no regular
-// expression; ERR_UNSUPPORTED: it uses what the sentence names.
+// expression. ERR_UNSUPPORTED: it uses a construct that the message names.
 MUST_USE enum status regex_compile(struct regex **out, const char *source, const char *what,
                                    struct err *err);
 void regex_destroy(struct regex *regex); // NULL is fine
 
-// What a search works with; all-zero is empty, reusable.
+// Memory of a search, reusable by the next one. All-zero is empty.
 struct regex_scratch {
     struct regex_frame *frames; // [capacity]
     size_t num_frames, capacity;
@@ -42,8 +42,9 @@ struct regex_match {
     size_t start, end; // bytes of the text
 };
 
-// The first match that begins at or after `from` <= len. Lookbehind sees the text before `from`.
-// The text is valid UTF-8 and `from` at a character. ERR_INVALID: the budget is spent.
+// Finds the first match that begins at or after `from` <= len. Lookbehind sees the text before
+// `from`. The text is valid UTF-8, and a character begins at `from`. ERR_INVALID: the budget is
+// spent.
 MUST_USE enum status regex_search(const struct regex *regex, const char *text, size_t len,
                                   size_t from, struct regex_scratch *scratch, struct effort *effort,
                                   struct regex_match *match, struct err *err);

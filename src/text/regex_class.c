@@ -1,5 +1,5 @@
-/* Classes of characters and escapes. In Oniguruma a class may hold classes, && binds weaker than
- * all that stands beside it, and ^ turns round the whole. */
+/* Classes of characters and escapes. In Oniguruma a class may contain classes, && binds weaker than
+ * the union on its two sides, and ^ negates the whole class. */
 #include <string.h>
 
 #include "base/c_locale.h"
@@ -77,7 +77,7 @@ static enum status parse_code_point(struct regex_parser *parser, uint32_t *c) {
     // In Oniguruma \x80 and above is a byte of UTF-8, not a character.
     if (!braces && want == 2 && *c > 0x7f) return regex_refuse(parser, p, 3);
     if (*c >= UNICODE_END || (*c >= 0xd800 && *c < 0xe000)) {
-        return regex_wrong(parser, "a code point that is no character");
+        return regex_wrong(parser, "a code point that is not a character");
     }
     parser->p = digits + len + (braces ? 1 : 0);
     return OK;
@@ -88,7 +88,7 @@ enum status regex_parse_char_escape(struct regex_parser *parser, uint32_t *c) {
     char letter = *parser->p;
     if (letter == 'x' || letter == 'u') return parse_code_point(parser, c);
     const char *at = letter ? strchr(letters, letter) : NULL;
-    // A sign stands for itself.
+    // An escaped punctuation sign stands for itself.
     if (!letter || (!at && c_locale_is_alnum(letter))) {
         return regex_refuse(parser, parser->p - 1, letter ? 2 : 1);
     }
@@ -99,8 +99,9 @@ enum status regex_parse_char_escape(struct regex_parser *parser, uint32_t *c) {
     return OK;
 }
 
-// Whether a character of the range can match another text under (?i): there is no table of cases
-// here, so this is every category with such characters or with parts of them ("a" and U+02BE).
+// Whether a character of the range may match other text under (?i). There is no table of cases
+// here, so this is true for every category that has such characters, or parts of their case forms
+// ("a" and U+02BE).
 static bool may_have_cases(const struct regex_range *range) {
     static const char *const categories[] = {"Lu", "Ll", "Lt", "Lm", "Mn", "Mc", "Me", "Nl", "So"};
     for (size_t i = 0; i < unicode_num_categories; i++) {
@@ -148,7 +149,7 @@ static enum status parse_class_char(struct regex_parser *parser, uint32_t *c) {
         return OK;
     }
     parser->p++;
-    if (*parser->p == 'b') { // here it is no edge of a word
+    if (*parser->p == 'b') { // in a class \b is a backspace
         parser->p++;
         *c = '\b';
         return OK;
@@ -156,7 +157,7 @@ static enum status parse_class_char(struct regex_parser *parser, uint32_t *c) {
     return regex_parse_char_escape(parser, c);
 }
 
-// "a" or "a-z"; a "-" before the closing bracket or && is itself.
+// "a" or "a-z"; a "-" before the closing bracket or && stands for itself.
 static enum status parse_class_range(struct regex_parser *parser, struct regex_ranges *out) {
     uint32_t first = 0;
     enum status status = parse_class_char(parser, &first);
@@ -176,7 +177,7 @@ static enum status parse_class_range(struct regex_parser *parser, struct regex_r
     return regex_ranges_add(out, first, last, parser->err);
 }
 
-// What stands between two &&, or all: up to && or the closing bracket.
+// One operand of &&, or the whole class: up to && or the closing bracket.
 static enum status parse_class_part(struct regex_parser *parser, struct regex_ranges *out) {
     enum status status = OK;
     while (!status && *parser->p != ']' && !(parser->p[0] == '&' && parser->p[1] == '&')) {

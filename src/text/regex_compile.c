@@ -1,5 +1,5 @@
-/* From the tree to instructions. Alternatives know the bytes that they can begin with, so that most
- * are passed over without being tried; a repeated set is one instruction. */
+/* Compiles the tree to instructions. Each alternative knows the bytes that it can begin with, so
+ * that most alternatives are skipped without being tried. A repeated set is one instruction. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum {
     INSTRUCTIONS_MAX = 1 << 15,
-    NODES_MAX = 1 << 17, // that are gone through, also where they become no instruction
+    NODES_MAX = 1 << 17, // nodes that are visited, also those that become no instruction
     LENGTH_MAX = 1 << 16,
 };
 
@@ -22,8 +22,8 @@ struct compiler {
 static enum status emit_node(struct compiler *c, const struct regex_node *node);
 
 static enum status too_large(const struct compiler *c) {
-    return err_set(c->err, ERR_UNSUPPORTED, "%s: a pattern of more than %d instructions", c->what,
-                   INSTRUCTIONS_MAX);
+    return err_set(c->err, ERR_UNSUPPORTED, "%s: a pattern needs more than %d instructions",
+                   c->what, INSTRUCTIONS_MAX);
 }
 
 // Appends an instruction; *at is its index.
@@ -47,12 +47,12 @@ static enum status emit_op(struct compiler *c, enum regex_op op, size_t *at) {
     return emit(c, (struct regex_instruction){.op = (uint8_t)op}, at);
 }
 
-// The instruction at `at` leads to what comes next.
+// Makes the instruction at `at` lead to the one that is emitted next.
 static void point_here(struct compiler *c, size_t at) {
     c->regex->program[at].to = (uint32_t)c->regex->num_instructions;
 }
 
-// The bytes that the characters from `first` to `last` begin with: they ascend with them.
+// Adds the first bytes of the characters from `first` to `last`; lead bytes ascend with characters.
 static void first_add_range(struct regex_first *out, uint32_t first, uint32_t last) {
     char low[4], high[4];
     (void)utf8_write(first, low);
@@ -70,7 +70,7 @@ static void first_add(struct regex_first *out, const struct regex_first *other) 
     for (size_t i = 0; i < ARRAY_LEN(out->bytes); i++) out->bytes[i] |= other->bytes[i];
 }
 
-// The bytes of all children up to the first that takes text.
+// Adds the first bytes of all children up to the first that cannot be empty.
 static void first_of_list(const struct regex_tree *tree, const struct regex_node *node,
                           struct regex_first *out) {
     out->may_be_empty = true;
@@ -126,7 +126,7 @@ static void first_of(const struct regex_tree *tree, const struct regex_node *nod
     }
 }
 
-// Characters that the node matches; false when that is not one number.
+// The number of characters that the node matches; false when it may vary.
 static bool fixed_length(const struct regex_node *node, uint32_t *length) {
     uint32_t one;
     *length = 0;
@@ -167,7 +167,7 @@ static bool fixed_length(const struct regex_node *node, uint32_t *length) {
     return false;
 }
 
-// OP_BRANCH over what begins with the node; OP_SPLIT where the node needs no byte.
+// OP_BRANCH on the bytes that the node can begin with; OP_SPLIT where the node may be empty.
 static enum status emit_branch(struct compiler *c, const struct regex_node *node, size_t *at) {
     struct regex_first first;
     first_of(c->tree, node, &first);
@@ -185,7 +185,7 @@ static enum status emit_branch(struct compiler *c, const struct regex_node *node
         c, (struct regex_instruction){.op = OP_BRANCH, .reg = (uint32_t)regex->num_firsts++}, at);
 }
 
-// Behind, an alternative first goes back by its length.
+// In a lookbehind an alternative first goes back by its length.
 static enum status emit_alternative(struct compiler *c, const struct regex_node *node,
                                     bool behind) {
     uint32_t length;
@@ -193,7 +193,7 @@ static enum status emit_alternative(struct compiler *c, const struct regex_node 
     if (behind) {
         if (!fixed_length(node, &length)) {
             return err_set(c->err, ERR_UNSUPPORTED,
-                           "%s: a pattern whose (?<= or (?<! has no fixed length", c->what);
+                           "%s: a pattern's (?<= or (?<! has no fixed length", c->what);
         }
         enum status status = emit(c, (struct regex_instruction){.op = OP_BACK, .min = length}, &at);
         if (status) return status;
@@ -201,8 +201,8 @@ static enum status emit_alternative(struct compiler *c, const struct regex_node 
     return emit_node(c, node);
 }
 
-// The first alternative that leads on. The ways out of all but the last are linked through their
-// `to` until the end is known.
+// Tries the alternatives in order. Until the end is known, the jumps out of all but the last one
+// are linked through their `to`.
 static enum status emit_choice(struct compiler *c, const struct regex_node *node, bool behind) {
     const struct regex_node *child = node->kind == NODE_CHOICE ? node->child : node;
     uint32_t exits = UINT32_MAX;
@@ -226,14 +226,14 @@ static enum status emit_choice(struct compiler *c, const struct regex_node *node
     return status;
 }
 
-// What a repetition begins with: try once more, or go on.
+// The choice that a repetition begins with: once more, or go on.
 static enum status emit_repeat_split(struct compiler *c, const struct regex_node *node,
                                      size_t *at) {
     if (node->repeat == REPEAT_LAZY) return emit_op(c, OP_SPLIT_LATER, at);
     return emit_branch(c, node->child, at);
 }
 
-// Once more as often as it goes. A turn that takes no text is the last one.
+// A loop without a limit. A turn that takes no text is the last one.
 static enum status emit_forever(struct compiler *c, const struct regex_node *node) {
     struct regex_first first;
     first_of(c->tree, node->child, &first);

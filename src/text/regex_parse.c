@@ -15,7 +15,7 @@ static enum status node_make(struct regex_parser *parser, enum regex_node_kind k
     return OK;
 }
 
-// A node of the set, which is taken, also when this fails. Equal sets are one.
+// Makes a node of the set. Takes the ranges, also when it fails. Equal sets are stored once.
 static enum status make_set(struct regex_parser *parser, struct regex_ranges *ranges,
                             struct regex_node **out) {
     struct regex_tree *tree = parser->tree;
@@ -36,7 +36,7 @@ static enum status make_set(struct regex_parser *parser, struct regex_ranges *ra
     return status;
 }
 
-// A character as written. Under (?i) some pairs of letters are also one character (a ligature).
+// One character as written; under (?i) the set of its cases.
 static enum status make_char(struct regex_parser *parser, uint32_t c, struct regex_node **out) {
     if (parser->ignore_case) {
         struct regex_ranges ranges = {0};
@@ -126,14 +126,14 @@ static enum status parse_escape(struct regex_parser *parser, struct regex_node *
     return status ? status : make_char(parser, code_point, out);
 }
 
-// "(?im-im:" or "(?im-im)" at what follows "(?"; *to_end tells the second. Oniguruma's m lets "."
-// match line ends.
+// "(?im-im:" or, with *to_end, "(?im-im)"; `p` is after "(?". In Oniguruma m lets "." match line
+// ends.
 static enum status parse_options(struct regex_parser *parser, bool *to_end) {
     size_t len = strspn(parser->p, "im-");
     char closing = parser->p[len];
     *to_end = closing == ')';
-    // Options that stand alone reach to the end of the group. Only at the beginning of the
-    // expression is that clear: elsewhere they also cut its alternatives.
+    // "(?i)" applies up to the end of its group. It is supported only at the beginning of the
+    // expression: elsewhere it also splits the group's alternatives.
     bool at_start = parser->p == parser->source + 2;
     if (len == 0 || (closing != ':' && !(*to_end && at_start))) {
         return regex_refuse(parser, parser->p - 2, 3);
@@ -158,7 +158,7 @@ static enum status parse_inside(struct regex_parser *parser, struct regex_node *
     return OK;
 }
 
-// A group that is remembered: "(" or "(?<name>".
+// A capturing group: "(" or "(?<name>".
 static enum status parse_capture(struct regex_parser *parser, struct regex_node **out) {
     enum status status = node_make(parser, NODE_GROUP, out);
     if (!status) (*out)->group = ++parser->tree->num_groups;
@@ -254,7 +254,7 @@ static uint32_t read_number(const char **p) {
     return number;
 }
 
-// "{n}", "{n,}", "{,m}" or "{n,m}" at the brace; *is_one = false: the brace is itself.
+// "{n}", "{n,}", "{,m}" or "{n,m}" at the brace; *is_one = false: the brace stands for itself.
 static enum status parse_interval(struct regex_parser *parser, struct regex_node *node,
                                   bool *is_one) {
     const char *p = parser->p + 1, *low = p;
@@ -268,7 +268,8 @@ static enum status parse_interval(struct regex_parser *parser, struct regex_node
     }
     *is_one = *p == '}' && (has_low || has_high);
     if (!*is_one) return OK;
-    // What would be possessive or lazy elsewhere repeats the whole once more in Oniguruma.
+    // After an interval "+", and after "{n}" also "?", repeats the whole once more in Oniguruma.
+    // Elsewhere they mean possessive and lazy.
     if (p[1] == '+' || (p[1] == '?' && !comma)) {
         return regex_refuse(parser, parser->p, (size_t)(p - parser->p) + 2);
     }
@@ -282,7 +283,7 @@ static enum status parse_interval(struct regex_parser *parser, struct regex_node
     return OK;
 }
 
-// What repeats the atom *node, if anything does.
+// Wraps the atom *node into its repetition, if one follows.
 static enum status parse_repeat(struct regex_parser *parser, struct regex_node **node) {
     char sign = *parser->p;
     if (!sign || !strchr("*+?{", sign)) return OK;
@@ -318,7 +319,7 @@ static enum status parse_repeat(struct regex_parser *parser, struct regex_node *
     return OK;
 }
 
-// Whether two letters in a row, without regard to case, are also one character, "ss" of U+00DF.
+// Whether (?i) is on and the two letters at `p` are also one character, as "ss" is U+00DF.
 static bool are_a_ligature(const struct regex_parser *parser, const char *p) {
     static const char *const pairs[] = {"ss", "ff", "fi", "fl", "st"};
     for (size_t i = 0; i < ARRAY_LEN(pairs) && parser->ignore_case; i++) {
@@ -336,7 +337,7 @@ static enum status parse_list(struct regex_parser *parser, struct regex_node **o
         struct regex_node *node = NULL;
         status = parse_atom(parser, &node);
         CHECK(status || node, "status=%d", (int)status);
-        // "{" that begins no interval is a character of its own; one after an atom may repeat it.
+        // A "{" that begins no interval is itself an atom.
         if (!status) status = parse_repeat(parser, &node);
         if (status) break;
         *next = node;
@@ -363,11 +364,11 @@ static enum status parse_choice(struct regex_parser *parser, struct regex_node *
     return status;
 }
 
-// Whether the tree refers only to groups that there are.
+// Refuses backward references to groups that do not exist.
 static enum status check_backrefs(struct regex_parser *parser, const struct regex_node *node) {
     for (; node; node = node->next) {
         if (node->kind == NODE_BACKREF && node->group > parser->tree->num_groups) {
-            return regex_wrong(parser, "a reference to a group that is not there");
+            return regex_wrong(parser, "a reference to a group that does not exist");
         }
         enum status status = check_backrefs(parser, node->child);
         if (status) return status;
@@ -381,13 +382,13 @@ enum status regex_parse(struct regex_tree *tree, const char *source, const char 
     struct regex_parser parser = {
         .tree = tree, .source = source, .p = source, .what = what, .err = err};
     if (strlen(source) > REGEX_SOURCE_MAX) {
-        return err_set(err, ERR_UNSUPPORTED, "%s: a pattern of %zu bytes, at most %d are supported",
-                       what, strlen(source), REGEX_SOURCE_MAX);
+        return err_set(err, ERR_UNSUPPORTED, "%s: a pattern has %zu bytes, want at most %d", what,
+                       strlen(source), REGEX_SOURCE_MAX);
     }
     enum status status = parse_choice(&parser, &tree->root);
     if (!status && *parser.p) return regex_wrong(&parser, "a \")\" without its \"(\"");
     if (status || !tree->has_backref) return status;
-    // With names in it, Oniguruma's groups without a name are not remembered.
+    // In an expression with named groups Oniguruma does not capture unnamed ones.
     if (parser.has_named) return regex_refuse(&parser, "\\1 beside (?<name>", 18);
     if (tree->num_groups > REGEX_GROUPS_MAX) return regex_refuse(&parser, "\\1 and ten groups", 17);
     return check_backrefs(&parser, tree->root);

@@ -1,4 +1,5 @@
-/* Between the regular expression's parser, its compiler and its matcher. */
+/* The tree and the instructions: shared by the regular expressions' parser, compiler and matcher.
+ * */
 #ifndef TEXT_REGEX_PARTS_H
 #define TEXT_REGEX_PARTS_H
 
@@ -8,9 +9,9 @@
 
 enum {
     REGEX_SETS_MAX = 256,
-    REGEX_DEPTH_MAX = 64, // groups within groups
-    REGEX_REPEAT_MAX = 100000, // Oniguruma's
-    REGEX_GROUPS_MAX = 9, // a backward reference is one digit
+    REGEX_DEPTH_MAX = 64, // nested groups, and nested classes
+    REGEX_REPEAT_MAX = 100000, // Oniguruma's limit
+    REGEX_GROUPS_MAX = 9, // in an expression with backward references, which are one digit
 };
 static const uint32_t REGEX_FOREVER = UINT32_MAX; // of a repetition without an end
 
@@ -19,12 +20,12 @@ enum regex_node_kind {
     NODE_SET, // one character of set
     NODE_LIST, // the children one after the other; none: the empty text
     NODE_CHOICE, // the first child that leads to a match
-    NODE_REPEAT, // the child min to max times
-    NODE_GROUP, // the child, remembered as group
-    NODE_ATOMIC, // the child's first way to match alone
+    NODE_REPEAT, // the child, min to max times
+    NODE_GROUP, // the child, captured as group
+    NODE_ATOMIC, // the child, but only its first way to match
     NODE_LOOK, // the child, without taking text
     NODE_ASSERTION,
-    NODE_BACKREF, // what group has matched
+    NODE_BACKREF, // the text that group has matched
     NODE_KEEP, // \K: the match begins here
 };
 
@@ -35,7 +36,7 @@ enum regex_assertion {
     ASSERT_LINE_END,
     ASSERT_TEXT_START,
     ASSERT_TEXT_END,
-    ASSERT_TEXT_END_OR_LINE, // before a line end that is the last character, too
+    ASSERT_TEXT_END_OR_LINE, // also before a line end that is the last character
     ASSERT_WORD_EDGE,
     ASSERT_NO_WORD_EDGE,
 };
@@ -52,9 +53,9 @@ struct regex_node {
     bool behind, negative; // of NODE_LOOK
 };
 
-// What the parser makes.
+// The parser's result.
 struct regex_tree {
-    struct arena arena; // of the nodes
+    struct arena arena; // holds the nodes
     struct regex_node *root;
     struct regex_ranges sets[REGEX_SETS_MAX]; // [num_sets], settled
     size_t num_sets;
@@ -66,49 +67,50 @@ MUST_USE enum status regex_parse(struct regex_tree *tree, const char *source, co
                                  struct err *err);
 void regex_tree_fini(struct regex_tree *tree);
 
-// A class, "[...]", in regex_class.c.
+// The parser's state, shared by regex_parse.c and regex_class.c.
 struct regex_parser {
     struct regex_tree *tree;
     const char *source; // the whole expression, for errors
-    const char *p; // what comes next
-    const char *what; // the source, for errors
+    const char *p; // the next byte to read
+    const char *what; // the file, for errors
     size_t depth;
     bool ignore_case, dot_is_all; // (?i) and (?m)
     bool has_named, in_look;
     struct err *err;
 };
-// At the bracket; leaves `p` after the closing one.
+// Parses a class, "[...]", at its bracket; leaves `p` after the closing one.
 MUST_USE enum status regex_parse_class(struct regex_parser *parser, struct regex_ranges *out);
-// After the backslash, an escape that stands for a set inside and outside of classes: \d, \p{...}.
-// *is_set = false: it is none, and `p` has not moved.
+// Parses, after the backslash, an escape that stands for a set: \d, \p{...}. *is_set = false: it is
+// none, and `p` has not moved.
 MUST_USE enum status regex_parse_set_escape(struct regex_parser *parser, struct regex_ranges *out,
                                             bool *is_set);
-// After the backslash, an escape that stands for one character: \n, \x41, \-.
+// Parses, after the backslash, an escape that stands for one character: \n, \x41, \-.
 MUST_USE enum status regex_parse_char_escape(struct regex_parser *parser, uint32_t *c);
-// ERR_UNSUPPORTED naming `len` bytes of the expression.
+// Returns ERR_UNSUPPORTED; the message names `detail` [len], a part of the expression.
 MUST_USE enum status regex_refuse(const struct regex_parser *parser, const char *detail,
                                   size_t len);
-// ERR_FORMAT: it is no regular expression.
+// Returns ERR_FORMAT: `why` it is no regular expression.
 MUST_USE enum status regex_wrong(const struct regex_parser *parser, const char *why);
-// Adds the other cases of the ASCII letters that are there. ERR_UNSUPPORTED for letters beyond.
+// For (?i): adds the other cases of the ASCII letters in `ranges`. ERR_UNSUPPORTED for other
+// letters.
 MUST_USE enum status regex_fold(const struct regex_parser *parser, struct regex_ranges *ranges);
 
 enum regex_op {
     OP_CHAR, // bytes [len]
     OP_SET,
-    OP_REPEAT, // a set, min to max times, in one of three ways
-    OP_JUMP, // to
-    OP_SPLIT, // the next instruction first, then `to`
-    OP_SPLIT_LATER, // `to` first, then the next instruction
-    OP_BRANCH, // like OP_SPLIT where the next byte is one of firsts[first], else to `to`
-    OP_SAVE, // register: the position
-    OP_ADVANCED, // to `to` where the position is not the register's
-    OP_ATOMIC, // what follows up to OP_END, then `to`
+    OP_REPEAT, // a set, min to max times, as `mode` (enum regex_repeat) says
+    OP_JUMP, // goes to `to`
+    OP_SPLIT, // tries the next instruction first, then `to`
+    OP_SPLIT_LATER, // tries `to` first, then the next instruction
+    OP_BRANCH, // OP_SPLIT where the next byte is one of firsts[reg]; else goes to `to`
+    OP_SAVE, // saves the position in register `reg`
+    OP_ADVANCED, // goes to `to` where the position differs from register `reg`
+    OP_ATOMIC, // matches the instructions up to OP_END, then goes to `to`
     OP_LOOK, // the same, without taking text
-    OP_BACK, // min characters
+    OP_BACK, // goes `min` characters back
     OP_ASSERT,
-    OP_BACKREF, // group
-    OP_END, // of the whole expression, of OP_ATOMIC and of OP_LOOK
+    OP_BACKREF, // matches the text between registers `reg` and `reg` + 1
+    OP_END, // ends the whole expression, OP_ATOMIC or OP_LOOK
 };
 
 struct regex_instruction {
@@ -122,13 +124,14 @@ struct regex_instruction {
     char bytes[4];
 };
 
-// Bytes that a text can begin with where a part of the expression matches.
+// The bytes that a match of a part of the expression can begin with.
 struct regex_first {
     uint64_t bytes[4]; // bit b
     bool may_be_empty; // no byte is needed
 };
 
-// Registers: 0 where the match begins; 2g and 2g + 1 where group g does and ends; then loops'.
+// Registers: 0 is where \K set the match's start; 2g and 2g + 1 are start and end of group g; then
+// come those of loops.
 struct regex {
     struct regex_instruction *program; // [num_instructions]
     size_t num_instructions;
@@ -136,7 +139,7 @@ struct regex {
     size_t num_sets;
     struct regex_first *firsts; // [num_firsts], of alternatives
     size_t num_firsts;
-    struct regex_first first; // of the whole
+    struct regex_first first; // of the whole expression
     size_t num_registers;
     int32_t word_set; // index into sets; -1: none is needed
 };

@@ -30,7 +30,7 @@ void regex_ranges_settle(struct regex_ranges *ranges) {
     ranges->len = n;
 }
 
-// Room for one more. A list that is full is settled first: the same ranges again and again stay few.
+// Room for one more. A full list is settled first, so that repeated ranges take no memory.
 static enum status make_room(struct regex_ranges *ranges, struct err *err) {
     if (ranges->len < ranges->capacity) return OK;
     regex_ranges_settle(ranges);
@@ -112,9 +112,9 @@ bool regex_ranges_have(const struct regex_ranges *ranges, uint32_t c) {
     return false;
 }
 
-// A property's name without what does not count in it, in lower case.
+// A property's name in lower case, without "_", "-" and spaces.
 struct property_name {
-    char text[32]; // [len]; longer ones are cut, and no property's
+    char text[32]; // [len]; longer names are cut, which no property's name is
     size_t len;
 };
 
@@ -132,7 +132,8 @@ static bool name_is(const struct property_name *name, const char *other) {
     return name->len == plain.len && memcmp(name->text, plain.text, plain.len) == 0;
 }
 
-// Whether "Lu" has the name: "Lu" itself, "L", or "LC" for the cased letters.
+// Whether a category such as "Lu" is meant by the name: "Lu" itself, "L", or "LC" for cased
+// letters.
 static bool category_has(const char *category, const struct property_name *name) {
     const char *text = name->text;
     if (text[0] != (category[0] | 0x20)) return false;
@@ -183,7 +184,7 @@ enum status regex_ranges_add_property(struct regex_ranges *ranges, const char *t
 
 enum status regex_ranges_add_escape(struct regex_ranges *ranges, char letter, struct err *err) {
     static const char *const word_categories[] = {"L", "M", "Nd", "Nl", "Pc"};
-    // The other digits and letters that Oniguruma has in \w.
+    // Digits and letters of other categories that Oniguruma has in \w.
     static const struct regex_range others[] = {
         {0xb2, 0xb3},       {0xb9, 0xb9},       {0xbc, 0xbe},      {0x24b6, 0x24e9},
         {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
@@ -208,7 +209,8 @@ enum status regex_ranges_add_escape(struct regex_ranges *ranges, char letter, st
     return status;
 }
 
-// The bits of the ranges in one page.
+// Sets the bits of one page. *next is the first range that may reach into it; it only moves
+// forward.
 static void fill_page(const struct regex_ranges *ranges, size_t *next, uint32_t page,
                       uint64_t bits[4]) {
     uint32_t begin = page << 8, end = begin + 255;
@@ -223,7 +225,7 @@ static void fill_page(const struct regex_ranges *ranges, size_t *next, uint32_t 
     }
 }
 
-// Most pages are all ones or all zeros: a page that is there already is used again.
+// Most pages are all ones or all zeros: equal pages are stored once.
 enum status regex_set_init(struct regex_set *set, const struct regex_ranges *ranges,
                            struct err *err) {
     *set = (struct regex_set){0};
@@ -231,7 +233,7 @@ enum status regex_set_init(struct regex_set *set, const struct regex_ranges *ran
     for (uint32_t page = 0; page < ARRAY_LEN(set->page_of); page++) {
         uint64_t bits[4];
         fill_page(ranges, &next, page, bits);
-        size_t i = set->num_pages; // the newest first: pages that are alike stand together
+        size_t i = set->num_pages; // search from the newest: equal pages are often neighbours
         while (i > 0 && memcmp(set->pages[i - 1], bits, sizeof bits) != 0) i--;
         if (i == 0) {
             if (set->num_pages == capacity) {

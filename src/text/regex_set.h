@@ -1,5 +1,6 @@
-/* Sets of characters: lists of ranges while a class of a regular expression is read, and what they
- * become in the end, two lookups per character. Properties are those of unicode_table.h. */
+/* Sets of characters. While a class of a regular expression is parsed, a set is a list of ranges
+ * (regex_ranges). For matching it becomes a bitmap in pages (regex_set): two lookups per character.
+ * Properties are those of unicode_table.h. */
 #ifndef TEXT_REGEX_SET_H
 #define TEXT_REGEX_SET_H
 
@@ -14,7 +15,7 @@ struct regex_range {
     uint32_t first, last; // code points, inclusive
 };
 
-// In any order until they are settled. All-zero is empty.
+// In any order until regex_ranges_settle. All-zero is empty.
 struct regex_ranges {
     struct regex_range *data; // [len]
     size_t len, capacity;
@@ -25,15 +26,16 @@ MUST_USE enum status regex_ranges_add(struct regex_ranges *ranges, uint32_t firs
                                       struct err *err);
 MUST_USE enum status regex_ranges_add_all(struct regex_ranges *ranges,
                                           const struct regex_ranges *other, struct err *err);
-// The characters of a general category ("Lu", "L") or a script ("Han", "Hani"), [len] bytes; case,
-// "_", "-" and spaces do not matter. *known = false: there is none of this name.
+// Adds the characters of a general category ("Lu", "L") or a script ("Han", "Hani"). Case, "_", "-"
+// and spaces in `name` [len] do not matter. *known = false: no property has this name.
 MUST_USE enum status regex_ranges_add_property(struct regex_ranges *ranges, const char *name,
                                                size_t len, bool *known, struct err *err);
-// Oniguruma's \d, \h, \s or \w.
+// Adds the characters of Oniguruma's \d, \h, \s or \w.
 MUST_USE enum status regex_ranges_add_escape(struct regex_ranges *ranges, char letter,
                                              struct err *err);
 
-// Ascending from then on, with gaps between them: all below want that, and leave it so.
+// Sorts the ranges and joins those that touch. The functions below need settled ranges and keep
+// them settled.
 void regex_ranges_settle(struct regex_ranges *ranges);
 MUST_USE enum status regex_ranges_negate(struct regex_ranges *ranges, struct err *err);
 MUST_USE enum status regex_ranges_intersect(struct regex_ranges *ranges,

@@ -1,5 +1,5 @@
-/* Encoding. A text goes through the stages piece by piece, from the text to the ids of
- * its last word: nothing is collected between the stages. */
+/* Encoding. Each piece of the text goes through all stages, down to the ids of its words, before
+ * the next piece begins: nothing is collected between the stages. */
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
@@ -54,13 +54,13 @@ void tokenizer_close(struct tokenizer *tokenizer) {
     free(tokenizer);
 }
 
-// The pool is not part of what a const tokenizer promises to keep.
+// The pool changes also inside a const tokenizer; its lock guards it.
 static struct tokenizer *pool_of(const struct tokenizer *tokenizer) {
     return (struct tokenizer *)(uintptr_t)tokenizer;
 }
 
-// A scratch that nobody uses, a new one when all are in use; NULL when memory is out. The last one
-// given back comes first: its cache is the warmest.
+// An idle scratch, or a new one when all are in use; NULL when memory is out. The last one given
+// back is taken first: its cache is the warmest.
 static struct tokenizer_scratch *scratch_take(const struct tokenizer *tokenizer, struct err *err) {
     struct tokenizer *pool = pool_of(tokenizer);
     pthread_mutex_lock(&pool->lock);
@@ -79,8 +79,8 @@ static void shrink(struct buf *buf) {
     if (buf->capacity > SCRATCH_BYTES_KEPT) buf_fini(buf);
 }
 
-// Back into the pool, without the buffers that one huge text made large. A pool that is full means
-// many threads at once: the scratches beyond it are freed.
+// Gives a scratch back to the pool, without buffers that a huge text made large. The pool keeps
+// SCRATCHES_KEPT; more of them, after many threads at once, are freed.
 static void scratch_give(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch) {
     shrink(&scratch->repaired);
     shrink(&scratch->normalized);
@@ -107,7 +107,7 @@ struct encoding {
     struct tokenizer_scratch *scratch;
     struct token_list *out;
     struct err *err;
-    const char *beginning; // of the whole text, while its first piece is worked on, normalised
+    const char *beginning; // the text's first piece, normalised, while it is encoded; else NULL
 };
 
 static enum status encode_piece(struct encoding *encoding, size_t stage, const char *text,
@@ -131,13 +131,13 @@ static enum status encode_scanned(struct encoding *encoding, const struct split 
     return OK;
 }
 
-// The parts between delimiters, one at a time, as the behavior joins them. A delimiter may be
-// empty; an empty part goes no further.
+// Joins parts and delimiters as the behavior says. A delimiter may be empty; empty parts are
+// dropped.
 struct splitter {
     const struct split *split;
-    size_t start, end; // the part that is not handed on yet
-    bool holds; // there is one
-    bool was_delimiter; // the last one taken was a delimiter
+    size_t start, end; // the held part, not yet handed on
+    bool holds; // there is a held part
+    bool was_delimiter; // the last part taken was a delimiter
 };
 
 // Sends the held part to the next stage.
@@ -148,8 +148,8 @@ static enum status hand_on(struct encoding *encoding, struct splitter *splitter,
                         splitter->end - splitter->start);
 }
 
-// The next part of the text, match or not. It is joined to the held part or takes its place: what
-// is held can still grow, so that a part goes on only when its successor is known.
+// Takes the next part of the text, a match or not. It is joined to the held part or replaces it. A
+// part is held because it can still grow: only its successor shows that it is complete.
 static enum status take_part(struct encoding *encoding, struct splitter *splitter, size_t stage,
                              const char *text, size_t start, size_t end, bool is_match) {
     bool delimiter = is_match != splitter->split->invert;
@@ -183,7 +183,7 @@ static enum status take_part(struct encoding *encoding, struct splitter *splitte
     return status;
 }
 
-// The general way: matches from the pattern, the text between them, both through the splitter.
+// The general way: matches and the text between them both go through the splitter.
 static enum status encode_split(struct encoding *encoding, const struct split *split, size_t stage,
                                 const char *text, size_t len) {
     struct pattern_cursor cursor = {.text = text, .len = len, .last_end = SIZE_MAX};
@@ -211,7 +211,7 @@ static enum status encode_split(struct encoding *encoding, const struct split *s
     return hand_on(encoding, &splitter, stage, text);
 }
 
-// Hugging Face puts the space before every piece, not only the first of the text.
+// As in Hugging Face every piece gets the space, not only the text's first.
 static enum status encode_prefixed(struct encoding *encoding, size_t stage, const char *text,
                                    size_t len) {
     if (text[0] == ' ') return encode_piece(encoding, stage + 1, text, len);
@@ -222,7 +222,7 @@ static enum status encode_prefixed(struct encoding *encoding, size_t stage, cons
     return status ? status : encode_piece(encoding, stage + 1, prefixed->data, prefixed->len);
 }
 
-// Words begin at each visible space when they are split; `text` is after the first stage's buffer.
+// Cuts words at visible spaces, if the metaspace splits. `text` is in scratch->prefixed.
 static enum status encode_metaspaced(struct encoding *encoding, const struct metaspace *metaspace,
                                      size_t stage, const char *text, size_t len) {
     while (metaspace->split && len > metaspace->len) {
@@ -237,8 +237,8 @@ static enum status encode_metaspaced(struct encoding *encoding, const struct met
     return encode_piece(encoding, stage + 1, text, len);
 }
 
-// Spaces become visible ones, and one is put in front of a piece that has none, or only of the
-// text's first piece.
+// Replaces spaces by visible ones. By scheme, each piece that does not begin with one gets one, or
+// only the text's first piece does.
 static enum status encode_metaspace(struct encoding *encoding, const struct metaspace *metaspace,
                                     size_t stage, const char *text, size_t len) {
     const char *character = metaspace->character;
@@ -255,8 +255,8 @@ static enum status encode_metaspace(struct encoding *encoding, const struct meta
     return encode_metaspaced(encoding, metaspace, stage, spaced->data, spaced->len);
 }
 
-// One piece, not empty, from stage `stage` of the pre-tokenizer on. Recursion is as deep as there
-// are stages.
+// Encodes one piece, not empty, from stage `stage` of the pre-tokenizer on. The recursion is as
+// deep as the number of stages.
 static enum status encode_piece(struct encoding *encoding, size_t stage, const char *text,
                                 size_t len) {
     const struct tokenizer *tokenizer = encoding->tokenizer;
@@ -273,7 +273,7 @@ static enum status encode_piece(struct encoding *encoding, size_t stage, const c
     if (split->kind == SPLIT_METASPACE) {
         return encode_metaspace(encoding, &split->metaspace, stage, text, len);
     }
-    // Where delimiters are kept, or are all there is, no part needs to be joined or dropped.
+    // Where all matches are kept as they are, no part needs to be joined or dropped.
     bool whole =
         (split->behavior == SPLIT_ISOLATED) || (split->behavior == SPLIT_REMOVED && split->invert);
     if (whole && pattern_is_scanned(&split->pattern)) {
@@ -289,7 +289,8 @@ static enum status append_id(struct encoding *encoding, int32_t id) {
     return OK;
 }
 
-// A piece between two added tokens of the first set: normalised, then cut at those of the second.
+// Encodes a piece between two added tokens of the first set: normalises it, then cuts it at added
+// tokens of the second set.
 static enum status encode_raw_piece(struct encoding *encoding, const char *text, size_t len,
                                     bool first) {
     enum status status =
@@ -307,8 +308,8 @@ static enum status encode_raw_piece(struct encoding *encoding, const char *text,
     return status ? status : cursor.status;
 }
 
-// A whole valid text. Added tokens that are matched as written are cut out first: normalisation
-// must not touch them.
+// Encodes a valid text. Added tokens that are matched as written are cut out first, because
+// normalisation must not change them.
 static enum status encode_text(struct encoding *encoding, const char *text, size_t len) {
     struct added_cursor cursor = {
         .text = text, .len = len, .effort = &encoding->scratch->effort, .err = encoding->err};
@@ -324,7 +325,7 @@ static enum status encode_text(struct encoding *encoding, const char *text, size
     return status ? status : cursor.status;
 }
 
-// The same between the special tokens of the post-processor.
+// The same, with the special tokens of the post-processor before and after it.
 static enum status encode_valid(struct encoding *encoding, const char *text, size_t len,
                                 bool add_special_tokens) {
     const struct tokenizer *tokenizer = encoding->tokenizer;
@@ -363,7 +364,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
         len = scratch->repaired.len;
     }
     if (!status) status = encode_valid(&encoding, text, len, add_special_tokens);
-    // All or nothing: the caller's list is as it was when this fails.
+    // All or nothing: after an error the caller's list is as it was.
     if (status) out->len = first;
     scratch_give(tokenizer, scratch);
     return status;

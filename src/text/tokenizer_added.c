@@ -1,5 +1,5 @@
-/* Matching narrows a sorted list byte by byte: there are few tokens, and in most texts few places
- * where one could begin, which a byte search finds. */
+/* Matching narrows a sorted list of tokens byte by byte. In most texts a token can begin at few
+ * places only; a search for its first byte finds them. */
 #include "text/tokenizer_added.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "text/unicode.h"
 
-// By bytes, a text before those it begins: match_at relies on that order.
+// Sorts by bytes, and a text before the longer texts that begin with it: match_at relies on that.
 static int compare_tokens(const void *a, const void *b) {
     const struct added_token *x = a, *y = b;
     size_t len = x->len < y->len ? x->len : y->len;
@@ -55,8 +55,8 @@ void added_set_fini(struct added_set *set) {
     *set = (struct added_set){0};
 }
 
-// The first of tokens [low, high), which agree on the `depth` bytes before, with a greater byte
-// there.
+// The first of the tokens [low, high) whose byte at `depth` is greater than `byte`. Their bytes
+// before `depth` are equal.
 static size_t first_above(const struct added_set *set, size_t low, size_t high, size_t depth,
                           int byte) {
     while (low < high) {
@@ -70,8 +70,8 @@ static size_t first_above(const struct added_set *set, size_t low, size_t high, 
     return low;
 }
 
-// The longest token that begins the text; NULL when none does. `text` is not empty. *steps is how
-// far it was looked at.
+// The longest token that the text begins with, or NULL. `text` is not empty. *steps is the number
+// of bytes compared.
 static const struct added_token *match_at(const struct added_set *set, const char *text, size_t len,
                                           size_t *steps) {
     unsigned char byte = (unsigned char)text[0];
@@ -80,7 +80,7 @@ static const struct added_token *match_at(const struct added_set *set, const cha
     *steps = 1;
     for (size_t depth = 1; low < high; depth++) {
         *steps = depth;
-        // Shorter texts come first: only the first can end here.
+        // Shorter texts are sorted first, so only the first token can end here.
         if (set->tokens[low].len == depth) longest = &set->tokens[low++];
         if (depth == len) break;
         byte = (unsigned char)text[depth];
@@ -90,8 +90,9 @@ static const struct added_token *match_at(const struct added_set *set, const cha
     return longest;
 }
 
-// The next token at or after cursor->search; NULL: there is none, or cursor->status. Most texts hold few bytes that a token begins with: they are
-// searched for, with memchr when all tokens begin alike.
+// The next token at or after cursor->search. NULL: there is none, or cursor->status is an error.
+// Most texts have few bytes that a token can begin with, so the search looks for those: with memchr
+// when all tokens begin with the same byte.
 static const struct added_token *find_token(const struct added_set *set,
                                             struct added_cursor *cursor, size_t *start) {
     const char *text = cursor->text;
@@ -110,7 +111,7 @@ static const struct added_token *find_token(const struct added_set *set,
         }
         size_t steps;
         const struct added_token *token = match_at(set, text + i, len - i, &steps);
-        // A file may have tokens as long as the text, and a text the beginning of one everywhere.
+        // Hostile input: tokens as long as the text, and a text that nearly matches one everywhere.
         cursor->status = effort_spend_on_pattern(cursor->effort, steps, cursor->err);
         if (cursor->status) return NULL;
         if (token) {
@@ -121,7 +122,7 @@ static const struct added_token *find_token(const struct added_set *set,
     return NULL;
 }
 
-// The flags of the character that ends at `at`, which is not 0; *start is where it begins.
+// The flags of the character that ends at `at` > 0; *start is where it begins.
 static unsigned flags_before(const struct added_set *set, const char *text, size_t at,
                              size_t *start) {
     *start = at - 1;
@@ -138,7 +139,7 @@ static unsigned flags_after(const struct added_set *set, const char *text, size_
     return flags;
 }
 
-// No word character before or after the match.
+// Whether there is no word character before or after the match.
 static bool stands_alone(const struct added_set *set, const struct added_cursor *cursor,
                          size_t start, size_t end) {
     size_t unused;
@@ -164,8 +165,8 @@ static void strip(const struct added_set *set, const struct added_cursor *cursor
     }
 }
 
-// The piece [start, end) is next. `done` can move back: a token that begins in the white space
-// which the one before took is matched again, as Hugging Face does.
+// Sets the next piece, [start, end). `done` can move back: as in Hugging Face, a token may begin in
+// the white space that the token before it took along.
 static bool hand_out(struct added_cursor *cursor, size_t start, size_t end, int32_t id) {
     cursor->start = start;
     cursor->end = end;
@@ -186,7 +187,7 @@ bool added_next(const struct added_set *set, struct added_cursor *cursor) {
         if (!token) break;
         size_t end = start + token->len;
         cursor->search = end;
-        // A match that is refused is still passed over: what begins inside it is not looked at.
+        // A refused match is skipped as a whole: no token is searched inside it.
         if (token->single_word && !stands_alone(set, cursor, start, end)) continue;
         strip(set, cursor, token, &start, &end);
         if (start <= cursor->done) return hand_out(cursor, start, end, token->id);

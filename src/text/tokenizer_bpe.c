@@ -1,5 +1,5 @@
 /* Short words: a lookup in the cache, else a scan for the lowest rank per join. Nearly all words of
- * a text are short and come again, so the cache decides the speed; its entry is one cache line, and
+ * a text are short and occur again, so the cache decides the speed. An entry is one cache line, and
  * a hit copies all of its ids at once. */
 #include "text/tokenizer_bpe.h"
 
@@ -28,7 +28,7 @@ enum status token_list_reserve(struct token_list *list, size_t extra, struct err
     return OK;
 }
 
-// At most half full: a lookup that finds nothing, the usual one, ends after one or two slots.
+// The table is at most half full: most lookups find nothing, and end after one or two slots.
 enum status bpe_reserve_merges(struct bpe *bpe, size_t num_merges, struct err *err) {
     size_t num_slots = 16;
     bpe->shift = 60;
@@ -63,7 +63,7 @@ void bpe_fini(struct bpe *bpe) {
     *bpe = (struct bpe){0};
 }
 
-// The single bytes' ids; returns how many.
+// Writes the ids of the word's single bytes; returns how many.
 static size_t spell_bytes(const struct bpe *bpe, const unsigned char *word, size_t len,
                           int32_t *ids) {
     size_t num_ids = 0;
@@ -85,7 +85,7 @@ struct candidate {
     uint32_t rank, new_id;
 };
 
-// What joining the ids i and i + 1 would give; the highest rank when they cannot be joined.
+// The result of joining the ids i and i + 1; rank UINT32_MAX when they cannot be joined.
 static struct candidate candidate_at(const struct bpe *bpe, const int32_t *ids, size_t i) {
     const struct bpe_merge *merge = bpe_find_merge(bpe, (uint32_t)ids[i], (uint32_t)ids[i + 1]);
     return merge ? (struct candidate){merge->rank, merge->new_id}
@@ -100,7 +100,7 @@ static size_t join_short(const struct bpe *bpe, int32_t *ids, size_t num_ids) {
     while (num_ids > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < num_ids; i++) {
-            // Less, not less or equal: of equal ranks the leftmost.
+            // "<", not "<=": of equal ranks the leftmost wins.
             if (candidates[i].rank < candidates[best].rank) best = i;
         }
         if (candidates[best].rank == UINT32_MAX) break;
@@ -164,7 +164,7 @@ static uint64_t low_bytes(uint64_t word, size_t len) {
     return len >= 8 ? word : word & (((uint64_t)1 << (8 * len)) - 1);
 }
 
-// The word as three integers (for len <= BPE_CACHED_BYTES); different words have different keys.
+// A word of at most BPE_CACHED_BYTES as three integers; different words have different keys.
 static void make_key(const unsigned char *word, size_t len, size_t available, uint64_t key[3]) {
     key[0] = key[1] = key[2] = 0;
     if (available >= 24) {
@@ -184,8 +184,8 @@ static void make_key(const unsigned char *word, size_t len, size_t available, ui
     key[2] |= (uint64_t)len << 56;
 }
 
-// Mixes all of the key into the high bits, which index. It has no secret: words that meet take each
-// other's place, which costs them the cache and nothing else.
+// Mixes all of the key into the high bits, which are the index. No secret is needed: words that
+// collide replace each other in the cache, which only makes them slower.
 static size_t key_slot(const uint64_t key[3]) {
     uint64_t hash = (key[0] ^ key[2]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 29;
@@ -200,7 +200,7 @@ enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
     if (UNLIKELY(status)) return status;
     if (len > BPE_CACHED_BYTES) return encode_uncached(bpe, scratch, word, len, out, err);
     if (UNLIKELY(!scratch->cache)) {
-        // calloc: a short text touches only the pages that its words fall into.
+        // calloc: a short text touches only the pages of its words.
         scratch->cache = calloc((size_t)1 << BPE_CACHE_BITS, sizeof *scratch->cache);
         if (!scratch->cache) return err_nomem(err, "word cache");
     }
@@ -212,7 +212,7 @@ enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
             status = token_list_reserve(out, BPE_CACHED_IDS, err);
             if (status) return status;
         }
-        // All of them: a fixed size is one copy without a loop.
+        // Copy all of them: with a fixed size that needs no loop.
         memcpy(out->ids + out->len, cached->ids, sizeof cached->ids);
         out->len += cached->num_ids;
         return OK;
@@ -221,7 +221,7 @@ enum status bpe_encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
     status = encode_uncached(bpe, scratch, word, len, out, err);
     size_t num_ids = out->len - first;
     if (status || num_ids > BPE_CACHED_IDS) return status;
-    // The newer word replaces the older: a text's frequent words come back soon.
+    // The newer word replaces the older one; frequent words come back soon.
     memcpy(cached->key, key, sizeof key);
     memcpy(cached->ids, out->ids + first, num_ids * sizeof *out->ids);
     cached->num_ids = (uint32_t)num_ids;

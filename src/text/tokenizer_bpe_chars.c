@@ -1,7 +1,7 @@
-/* BPE by characters, as SentencePiece models are converted: a character without a token is spelled
- * in the tokens of its UTF-8 bytes. A text is one word to such a model, however long it is; where
- * no merge can reach over the beginning of a word, its words are joined one by one instead, which
- * gives the same ids and finds most of them in the cache. */
+/* BPE by characters, for models converted from SentencePiece. A character without a token is
+ * spelled in the tokens of its UTF-8 bytes. To such a model a whole text is one word. Where no
+ * merge can reach over the beginning of a word, words are encoded one by one instead: the ids are
+ * the same, and the cache has most of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +20,10 @@ static bool ends_with_space(const char *text, size_t len) {
     return len >= SPACE_BYTES && begins_with_space(text + len - SPACE_BYTES, SPACE_BYTES);
 }
 
-// Whether words can be cut off before each U+2581 that follows another character. A join over such
-// a place has a right part whose text begins with U+2581, because that character has a token, and a
-// left part that ends in the other character, in a byte's token or in unk_id.
+// Whether a text can be cut before each U+2581 that follows another character. A merge over such a
+// cut has a right part whose text begins with U+2581, because that character has a token. Its left
+// part ends in the other character, in a byte's token or in unk_id. So it suffices to look for such
+// merges.
 static bool can_cut_at_space(const struct bpe *bpe) {
     const struct vocab *vocab = &bpe->vocab;
     const char *data = vocab->data.data;
@@ -30,7 +31,8 @@ static bool can_cut_at_space(const struct bpe *bpe) {
     if (!vocab_find(vocab, space, SPACE_BYTES, &id) || !(vocab->tokens[id].flags & TOKEN_MODEL)) {
         return false;
     }
-    if (bpe->unk_id < 0 && !bpe->byte_fallback) return false; // what is left out joins its sides
+    // Characters that are left out make their neighbours meet.
+    if (bpe->unk_id < 0 && !bpe->byte_fallback) return false;
     if (bpe->unk_id >= 0) {
         const struct vocab_token *unk = &vocab->tokens[bpe->unk_id];
         if (ends_with_space(data + unk->text, unk->text_len)) return false;
@@ -86,8 +88,9 @@ static bool spell_fallback(const struct bpe *bpe, const unsigned char *bytes, si
 size_t bpe_spell_characters(const struct bpe *bpe, const unsigned char *word, size_t len,
                             int32_t *ids) {
     size_t num_ids = 0;
-    // Hugging Face keeps an unknown character back until one with a token of its own comes, past
-    // those that are spelled in bytes; there is room for it, they have taken less than their bytes.
+    // As in Hugging Face an unknown character's id is held back until a character with its own
+    // token comes. Characters spelled in bytes pass it by. `ids` has room: it has one place for
+    // each byte, and the unknown character left at least one unused.
     bool unknown = false;
     for (size_t i = 0, size; i < len; i += size) {
         uint32_t id_plus_1 = bpe->char_ids[utf8_decode(word + i, &size)];
@@ -106,7 +109,7 @@ size_t bpe_spell_characters(const struct bpe *bpe, const unsigned char *word, si
     return num_ids;
 }
 
-// The bytes before the next U+2581 that follows another character.
+// The length of the first word: up to the next U+2581 that follows another character.
 static size_t word_bytes(const char *text, size_t len) {
     size_t i = 0;
     while (begins_with_space(text + i, len - i)) i += SPACE_BYTES;

@@ -1,14 +1,15 @@
 /* Joining one long word, for example ten million times the same letter. Each rank that occurs has a
- * bucket of the positions where its pair stands; the bucket with the lowest rank is worked off from
- * left to right. A position is appended when a pair comes up and checked when its turn comes, so
- * that joining never searches. Positions come up almost in order; a bucket is sorted when not. */
+ * bucket: the positions of its pair. The bucket with the lowest rank is processed from left to
+ * right. A position is appended when its pair arises, and checked when its turn comes, because the
+ * pair may be gone by then. So joining never searches. Positions arise almost in order; a bucket
+ * that is not in order is sorted. */
 #include <stdlib.h>
 
 #include "text/tokenizer_bpe.h"
 
 static const uint32_t NONE = UINT32_MAX;
 
-// Also after a failure half-way: every bucket that was made is known by its index.
+// Also correct after a failure half-way: num_buckets counts exactly the buckets that exist.
 static void free_buckets(struct bpe_scratch *scratch) {
     for (size_t i = 0; i < scratch->num_buckets; i++) {
         scratch->bucket_of_rank[scratch->buckets[i].rank] = 0;
@@ -43,7 +44,7 @@ static void queue_sift_down(uint32_t *queue, size_t len, size_t i) {
     }
 }
 
-// A binary heap: of a million positions there are few ranks.
+// A binary heap of ranks, of which a million positions have few.
 static enum status queue_push(struct bpe_scratch *scratch, uint32_t rank, struct err *err) {
     if (scratch->num_queued == scratch->queue_capacity) {
         size_t capacity = scratch->queue_capacity ? scratch->queue_capacity * 2 : 64;
@@ -64,7 +65,7 @@ static void queue_pop(struct bpe_scratch *scratch) {
     queue_sift_down(scratch->queue, scratch->num_queued, 0);
 }
 
-// The bucket of the merge's rank, made when it is the first. Buckets may move.
+// The bucket of the merge's rank, made at first use. Pointers to other buckets become invalid.
 static enum status bucket_get(struct bpe_scratch *scratch, const struct bpe_merge *merge,
                               struct bpe_bucket **out, struct err *err) {
     uint32_t index = scratch->bucket_of_rank[merge->rank];
@@ -88,7 +89,7 @@ static enum status bucket_get(struct bpe_scratch *scratch, const struct bpe_merg
     return OK;
 }
 
-// The pair at `position` and its successor goes into its bucket, when it can be joined at all.
+// Appends `position` to the bucket of the pair that starts there, if that pair can be joined.
 static enum status offer(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t position,
                          struct err *err) {
     const struct bpe_symbol *symbol = &scratch->symbols[position];
@@ -120,7 +121,7 @@ static int compare_positions(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Takes the leftmost position of the bucket; a bucket that is empty then leaves the queue.
+// Takes the leftmost position out of the bucket. A bucket that becomes empty leaves the queue.
 static uint32_t bucket_take(struct bpe_scratch *scratch, struct bpe_bucket *bucket) {
     if (bucket->unsorted) {
         qsort(bucket->positions + bucket->next, bucket->len - bucket->next,
@@ -136,10 +137,10 @@ static uint32_t bucket_take(struct bpe_scratch *scratch, struct bpe_bucket *buck
     return position;
 }
 
-// Joins at the leftmost position of the lowest rank, unless its pair is gone: one of the two may
-// have been joined to something else since it was offered.
+// Joins the pair at the leftmost position of the lowest rank. If one of the two symbols was joined
+// to another one meanwhile, the pair is gone and nothing happens.
 static enum status join_next(const struct bpe *bpe, struct bpe_scratch *scratch, struct err *err) {
-    enum { STEPS = 64 }; // a position's neighbours and its pair's merge are anywhere in memory
+    enum { STEPS = 64 }; // cost of one join: symbols and merges are scattered in memory
     enum status status = effort_spend(scratch->effort, STEPS, err);
     if (status) return status;
     struct bpe_symbol *symbols = scratch->symbols;

@@ -1,6 +1,6 @@
-/* The components of tokenizer.json around the model: normalizer, pre_tokenizer, post_processor,
- * decoder. What is not here is refused by its name: a tokenizer that runs almost as meant gives
- * wrong answers that nobody sees. */
+/* The components of tokenizer.json around the model: the lists of components, pre_tokenizer and
+ * post_processor. A component that is not supported is refused by name: a tokenizer that is almost
+ * right gives wrong answers that nobody notices. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ enum status component_unsupported(const char *role, const char *type, const char
                    type);
 }
 
-// Sequences within sequences are not published anywhere.
+// A Sequence inside a Sequence is not supported: no published file has one.
 enum status component_list_read(const json_t *root, const char *role, const char *key,
                                 struct component_list *list, const char *what, struct err *err) {
     *list = (struct component_list){0};
@@ -57,8 +57,8 @@ enum status component_list_read(const json_t *root, const char *role, const char
     return OK;
 }
 
-// What happens to the delimiters, by Hugging Face's names. `fallback`: without one; NULL: it must be
-// there.
+// Reads what happens to the delimiters, by Hugging Face's names. `fallback` is used where the file
+// has no "behavior"; NULL: it must have one.
 static enum status load_behavior(const json_t *component, const char *fallback,
                                  enum split_behavior *behavior, const char *what, struct err *err) {
     static const char *const names[] = {
@@ -80,7 +80,7 @@ static enum status load_behavior(const json_t *component, const char *fallback,
                    name ? name : "(missing)");
 }
 
-// The pattern is compiled here, so that a bad one is a fault of the file and not of a text.
+// The pattern is compiled here, so that a bad one is an error of loading and not of encoding.
 static enum status load_split(struct tokenizer *tokenizer, struct split *split,
                               const json_t *component, const char *what, struct err *err) {
     enum status status = load_behavior(component, NULL, &split->behavior, what, err);
@@ -90,7 +90,7 @@ static enum status load_split(struct tokenizer *tokenizer, struct split *split,
                                   what, err);
 }
 
-// Digits cuts at numbers, each one alone or a row of them together.
+// Digits makes each digit a piece, or each row of digits.
 static enum status load_digits(struct tokenizer *tokenizer, struct split *split,
                                const json_t *component, const char *what, struct err *err) {
     bool individual = false;
@@ -101,17 +101,18 @@ static enum status load_digits(struct tokenizer *tokenizer, struct split *split,
     return OK;
 }
 
-// Punctuation cuts at signs, of ASCII and of the categories P as Hugging Face knows them.
+// Punctuation cuts at signs: those of ASCII, and the categories P in Hugging Face's Unicode
+// version.
 static enum status load_punctuation(struct tokenizer *tokenizer, struct split *split,
                                     const json_t *component, const char *what, struct err *err) {
     pattern_init_flagged(&split->pattern, tokenizer->flags, UNICODE_PUNCTUATION);
     return load_behavior(component, "Isolated", &split->behavior, what, err);
 }
 
-// Whitespace drops white space and cuts words from signs; WhitespaceSplit only drops it.
+// Whitespace drops white space and separates words from signs; WhitespaceSplit only drops it.
 static void load_whitespace(struct tokenizer *tokenizer, struct split *split, bool words) {
     split->behavior = SPLIT_REMOVED;
-    split->invert = words; // what the pattern finds is kept
+    split->invert = words; // matches of the word pattern are kept
     if (words) {
         pattern_init_word(&split->pattern, tokenizer->flags);
     } else {
@@ -126,7 +127,7 @@ static struct split *next_split(struct tokenizer *tokenizer) {
 enum status tokenizer_read_byte_level(const json_t *component, bool *prefix_space, bool *use_regex,
                                       const char *what, struct err *err) {
     bool trim_offsets = true;
-    *prefix_space = *use_regex = true; // as Hugging Face: use_regex came later
+    *prefix_space = *use_regex = true; // Hugging Face's defaults; old files have no use_regex
     enum status status = jread_bool(component, "add_prefix_space", prefix_space, what, err);
     if (!status) status = jread_bool(component, "trim_offsets", &trim_offsets, what, err);
     return status ? status : jread_bool(component, "use_regex", use_regex, what, err);
@@ -140,8 +141,8 @@ static enum status load_byte_level(struct tokenizer *tokenizer, const json_t *co
     if (tokenizer->num_splits + 2 > SPLITS_MAX) {
         return err_set(err, ERR_UNSUPPORTED, "%s: pre_tokenizer has too many components", what);
     }
-    // ByteLevel is two stages: the space, then GPT-2's pattern. The alphabet needs none, the words
-    // are bytes to the model.
+    // ByteLevel is two stages: the space, then GPT-2's pattern. Its alphabet needs no stage: here
+    // the model works on bytes.
     if (prefix_space) next_split(tokenizer)->kind = SPLIT_PREFIX_SPACE;
     if (use_regex) {
         struct split *split = next_split(tokenizer);
@@ -151,7 +152,7 @@ static enum status load_byte_level(struct tokenizer *tokenizer, const json_t *co
     return OK;
 }
 
-// Old files say add_prefix_space instead of a scheme; where both are, they must agree.
+// Old files have add_prefix_space instead of a scheme. A file with both must have them agree.
 static enum status read_scheme(const json_t *component, const char *role,
                                enum metaspace_scheme *scheme, const char *what, struct err *err) {
     static const char *const names[] = {
@@ -194,7 +195,7 @@ enum status tokenizer_read_metaspace(const json_t *component, const char *role,
     return OK;
 }
 
-// Its buffer is the one that the prefix space has too: there is one such stage.
+// Metaspace and the prefix space share one buffer of the scratch, so there can be one such stage.
 static enum status load_metaspace(struct tokenizer *tokenizer, const json_t *component,
                                   const char *what, struct err *err) {
     for (size_t i = 0; i < tokenizer->num_splits; i++) {
@@ -250,7 +251,8 @@ enum status tokenizer_load_pre_tokenizer(struct tokenizer *tokenizer, const json
         } else if (i + 1 == list.len) {
             status = load_byte_level(tokenizer, list.items[i], what, err);
         } else {
-            // After ByteLevel the text is spelled in its alphabet: nothing may look at it any more.
+            // In Hugging Face a component after ByteLevel sees text in ByteLevel's alphabet. Here
+            // it would see the text itself.
             status = err_set(
                 err, ERR_UNSUPPORTED,
                 "%s: pre_tokenizer: ByteLevel before other components is not supported", what);
@@ -274,10 +276,9 @@ static enum status load_template_token(struct tokenizer *tokenizer, const json_t
         const json_t *value = json_array_get(ids, i);
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (!vocab_token(&tokenizer->bpe.vocab, id)) {
-            return err_set(
-                err, ERR_FORMAT,
-                "%s: post_processor: special token \"%.80s\" has an id that is no token's", what,
-                name);
+            return err_set(err, ERR_FORMAT,
+                           "%s: post_processor: special token \"%.80s\" has an id without a token",
+                           what, name);
         }
         if (*len == TEMPLATE_IDS_MAX) {
             return err_set(err, ERR_UNSUPPORTED, "%s: post_processor adds more than %d tokens",
@@ -302,15 +303,15 @@ static enum status load_template_piece(struct tokenizer *tokenizer, const json_t
     if (name) return load_template_token(tokenizer, tokens, name, *after, what, err);
     if (!sequence || strcmp(sequence, "A") != 0 || *after) {
         return err_set(err, ERR_UNSUPPORTED,
-                       "%s: post_processor: the single template is not special tokens around one "
-                       "text",
+                       "%s: post_processor: \"single\" must be special tokens around one text, the "
+                       "sequence A",
                        what);
     }
     *after = true;
     return OK;
 }
 
-// Only the template of a single text is asked for: pairs of texts are for other models.
+// Reads only the template of a single text: generation never encodes pairs of texts.
 static enum status load_template(struct tokenizer *tokenizer, const json_t *component,
                                  const char *what, struct err *err) {
     const json_t *single = json_object_get(component, "single");
@@ -322,8 +323,7 @@ static enum status load_template(struct tokenizer *tokenizer, const json_t *comp
             load_template_piece(tokenizer, json_array_get(single, i), tokens, &after, what, err);
     }
     if (!status && !after) {
-        return err_set(err, ERR_FORMAT, "%s: post_processor: the single template has no text",
-                       what);
+        return err_set(err, ERR_FORMAT, "%s: post_processor: \"single\" has no sequence", what);
     }
     return status;
 }
@@ -335,7 +335,7 @@ enum status tokenizer_load_post_processor(struct tokenizer *tokenizer, const jso
         component_list_read(root, "post_processor", "processors", &list, what, err);
     bool templated = false;
     for (size_t i = 0; i < list.len && !status; i++) {
-        // ByteLevel moves offsets only, which nobody asks for here.
+        // ByteLevel changes only offsets, which are not used here.
         if (strcmp(list.types[i], "ByteLevel") == 0) {
             bool unused;
             status = tokenizer_read_byte_level(list.items[i], &unused, &unused, what, err);

@@ -1,6 +1,7 @@
-/* Decoding a whole list of ids. A byte-level tokenizer's tokens are one row of bytes, in which what
- * is not UTF-8 is replaced. A SentencePiece one's are characters, but for rows of byte tokens, each
- * of which is UTF-8 as a whole or, as Hugging Face does it, U+FFFD for every byte of it. */
+/* Decoding a whole list of ids. The tokens of a byte-level tokenizer form one text of bytes, in
+ * which invalid UTF-8 is replaced. The tokens of a SentencePiece tokenizer are characters, except
+ * for rows of byte tokens. As in Hugging Face, a row that is not UTF-8 as a whole becomes one
+ * U+FFFD for each of its bytes. */
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
@@ -55,7 +56,7 @@ bool decoding_strip(const struct decoding *decoding, uint32_t *num_stripped, str
     return past;
 }
 
-// The row of bytes that begins at `row` in `out` is over.
+// Ends the row of byte tokens that begins at `row` in `out`.
 static enum status end_row(struct buf *out, size_t row, struct err *err) {
     size_t len = out->len - row;
     if (utf8_valid_prefix(out->data + row, len) == len) return OK;
@@ -67,7 +68,7 @@ static enum status decode_characters(const struct tokenizer *tokenizer, const in
                                      size_t num_ids, bool skip_special, struct buf *out,
                                      struct err *err) {
     const struct vocab *vocab = &tokenizer->bpe.vocab;
-    size_t row = SIZE_MAX; // where the row of bytes that goes on begins in `out`
+    size_t row = SIZE_MAX; // where the current row of byte tokens begins in `out`; SIZE_MAX: none
     bool first = true;
     enum status status = OK;
     for (size_t i = 0; i < num_ids && !status; i++) {

@@ -1,6 +1,7 @@
-/* The decoder component. Whatever looks at one token alone (Replace, Metaspace, the value of a byte
- * token) is done once for every token here; what looks across tokens (ByteFallback, Strip) is left
- * to decoding. Only orders that are published, and mean the same when done so, are accepted. */
+/* The decoder component. Stages that work on one token alone (Replace, Metaspace, the value of a
+ * byte token) are applied here, once to every token. Stages that look across tokens (ByteFallback,
+ * Strip) are left to decoding. Only published orders of stages are accepted, for which this gives
+ * the same text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +12,13 @@ struct loading {
     struct tokenizer *tokenizer;
     const char *what;
     struct err *err;
-    struct effort effort; // for the texts of all tokens
+    struct effort effort; // one budget for the texts of all tokens
     struct pattern_scratch pattern;
-    struct buf decoded; // a token on its way
-    size_t growth; // how many times as long as in the vocabulary a token may be by now
+    struct buf decoded; // the current token's text after the current stage
+    size_t growth; // how many times longer than in the vocabulary a token can be by now
 };
 
-// Gives a token `loading->decoded` as its bytes, unless nothing has changed.
+// Makes `loading->decoded` the token's bytes, unless they are that already.
 static enum status set_bytes(struct loading *loading, size_t id) {
     struct vocab *vocab = &loading->tokenizer->bpe.vocab;
     struct vocab_token *token = &vocab->tokens[id];
@@ -51,7 +52,7 @@ static enum status load_replace(struct loading *loading, const json_t *component
     return status;
 }
 
-// The token with its visible spaces as spaces, or without them.
+// The token with its visible spaces replaced as `space` says: by spaces, or by nothing.
 static enum status show_spaces(struct loading *loading, const struct normalizer *space, size_t id) {
     struct vocab *vocab = &loading->tokenizer->bpe.vocab;
     const struct vocab_token *token = &vocab->tokens[id];
@@ -101,7 +102,8 @@ static int hex_value(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-// <0x41>, as Hugging Face reads it: it lets one digit have a sign. -1: it is no byte.
+// The value of a byte token's text, <0x41>; -1: it is none. As in Hugging Face the first digit may
+// be a plus sign, which counts as 0.
 static int byte_value(const char *text, size_t len) {
     if (len != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
     int high = text[3] == '+' ? 0 : hex_value(text[3]), low = hex_value(text[4]);
@@ -146,7 +148,7 @@ static enum status load_strip(struct loading *loading, const json_t *component) 
                        "\"start\" and \"stop\"",
                        what);
     }
-    // The end of a text is not known while it streams; nor is U+FFFD a character that tokens have.
+    // The end of a text is not known while it streams. U+FFFD comes from decoding, not from tokens.
     if (stop > 0 || strcmp(content, "\xef\xbf\xbd") == 0) {
         return err_set(loading->err, ERR_UNSUPPORTED,
                        "%s: decoder: Strip at the end of a text or of U+FFFD is not supported",
@@ -158,7 +160,7 @@ static enum status load_strip(struct loading *loading, const json_t *component) 
     return OK;
 }
 
-// The order in which the stages may stand; Replace alone may come several times.
+// Stages must stand in this order. Only Replace may come several times.
 enum stage { STAGE_REPLACE, STAGE_METASPACE, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_STRIP };
 static const char *const stage_names[] = {"Replace", "Metaspace", "ByteFallback", "Fuse", "Strip"};
 
@@ -171,7 +173,7 @@ static enum status load_stage(struct loading *loading, size_t stage, const json_
     case STAGE_BYTE_FALLBACK:
         return load_byte_fallback(loading);
     case STAGE_FUSE:
-        return OK; // all tokens are one text in the end anyway
+        return OK; // decoding joins all tokens anyway
     case STAGE_STRIP:
         return load_strip(loading, component);
     }
@@ -190,7 +192,7 @@ static enum status load_stages(struct loading *loading, const struct component_l
         if (stage == ARRAY_LEN(stage_names)) {
             return component_unsupported("decoder", list->types[i], loading->what, loading->err);
         }
-        // Strip without Fuse is about the start of every token.
+        // Strip without Fuse would strip the start of every token.
         if (stage < next || (stage == STAGE_STRIP && !fused)) {
             return err_set(loading->err, ERR_UNSUPPORTED,
                            "%s: decoder: %s in this place is not supported, want the order "
@@ -207,7 +209,7 @@ static enum status load_stages(struct loading *loading, const struct component_l
 static enum status load_byte_level(const struct component_list *list, const char *what,
                                    struct err *err) {
     for (size_t i = 0; i < list->len; i++) {
-        // ByteLevel leaves one piece: Fuse after it has nothing to do.
+        // ByteLevel gives one piece, so Fuse after it does nothing.
         if (strcmp(list->types[i], i == 0 ? "ByteLevel" : "Fuse") != 0) {
             return component_unsupported("decoder", list->types[i], what, err);
         }

@@ -1,6 +1,6 @@
-/* A JSON reader for two shapes of value and a search for where they are. The search only counts
- * brackets; whatever it gets wrong in a broken file ends as a fault of jansson's or of the
- * reader's, never as a value read from the wrong place. */
+/* A JSON reader for two shapes of value, and a search for their places. The search only counts
+ * brackets. Where a broken file misleads it, jansson or the reader reports an error; a value is
+ * never read from the wrong place. */
 #include "text/tokenizer_json.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static const char *skip_spaces(const char *p, const char *end) {
     return p;
 }
 
-// After the closing quote; NULL when there is none. `p` is at the opening one.
+// The place after the string's closing quote; NULL when there is none. `p` is at the opening one.
 static const char *skip_string(const char *p, const char *end) {
     for (p++; p < end; p++) {
         if (*p == '"') return p + 1;
@@ -26,7 +26,7 @@ static const char *skip_string(const char *p, const char *end) {
     return NULL;
 }
 
-// After the value at `p`: brackets are counted, nothing else is checked. NULL when it does not end.
+// The place after the value at `p`; NULL when it does not end. Only brackets are counted.
 static const char *skip_value(const char *p, const char *end) {
     size_t depth = 0;
     while (p < end) {
@@ -44,15 +44,15 @@ static const char *skip_value(const char *p, const char *end) {
             return p;
         } else {
             p++;
-            continue; // within a number or word, or between values
+            continue; // inside a number or word, or between values
         }
         if (depth == 0) return p;
     }
     return depth ? NULL : p;
 }
 
-// The next key of the object that `*p` is in, after its opening bracket or a value. *p moves to the
-// key's value; false at the end or when this does not look like an object.
+// The next key of an object; *p is at its opening bracket or after a value, and moves to the key's
+// value. False at the end, or when this is no object.
 static bool next_key(const char **p, const char *end, struct json_span *key) {
     const char *q = skip_spaces(*p, end);
     if (q < end && (*q == ',' || *q == '{')) q = skip_spaces(q + 1, end);
@@ -71,15 +71,15 @@ static bool key_is(struct json_span key, const char *name) {
     return key.len == strlen(name) && memcmp(key.text, name, key.len) == 0;
 }
 
-// Finds the big values. Of a key that comes twice the first is cut out and the second left in
-// place, so that jansson sees the duplicate.
+// Finds the big values. Where a key comes twice, only the first value is cut out, so that jansson
+// sees the duplicate.
 static void find_spans(struct tokenizer_document *document, const char *text, size_t len) {
     const char *p = text, *end = text + len;
     struct json_span key;
     bool in_model = false;
     while (p && next_key(&p, end, &key)) {
         if (!in_model && key_is(key, "model") && *p == '{') {
-            in_model = true; // its keys come next, the rest of the file does not matter
+            in_model = true; // next come the model's keys; the rest of the file is not needed
             continue;
         }
         const char *value = p;
@@ -128,7 +128,7 @@ enum status tokenizer_document_read(struct tokenizer_document *out, const char *
     if (!status) status = jread_text(&out->root, rest.data ? rest.data : "", rest.len, what, err);
     buf_fini(&rest);
     if (status == ERR_FORMAT && out->vocab.text) {
-        // The position in the shortened text says nothing: let the whole be read for the sentence.
+        // A position in the shortened text would mislead: parse the whole text for the message.
         json_t *root = NULL;
         enum status whole = jread_text(&root, text, len, what, err);
         json_decref(root);
@@ -156,13 +156,13 @@ void json_reader_fini(struct json_reader *reader) {
     buf_fini(&reader->second);
 }
 
-// Where the value stops being what it should be, counted from its first byte.
+// An error at the reader's place, which is counted from the value's first byte.
 static enum status wrong(const struct json_reader *reader, const char *want, struct err *err) {
-    return err_set(err, ERR_FORMAT, "%s: %s: want %s at byte %zu of it", reader->what, reader->name,
-                   want, (size_t)(reader->p - reader->text));
+    return err_set(err, ERR_FORMAT, "%s: %s: want %s at byte %zu of this value", reader->what,
+                   reader->name, want, (size_t)(reader->p - reader->text));
 }
 
-// Each step leaves `p` before the next thing that is no white space.
+// Every reading function leaves `p` after white space.
 static void skip(struct json_reader *reader) {
     reader->p = skip_spaces(reader->p, reader->end);
 }
@@ -195,7 +195,7 @@ static bool hex4(const char *p, const char *end, uint32_t *value) {
     return true;
 }
 
-// The four hex digits after \u, of a surrogate pair both times.
+// Reads the four hex digits after \u; of a surrogate pair also its second half.
 static enum status read_unicode_escape(struct json_reader *reader, struct buf *out,
                                        struct err *err) {
     uint32_t c, low;
@@ -216,7 +216,7 @@ static enum status read_unicode_escape(struct json_reader *reader, struct buf *o
     return buf_append(out, bytes, utf8_write(c, bytes), err);
 }
 
-// After the backslash.
+// Reads an escape; `p` is after the backslash.
 static enum status read_escape(struct json_reader *reader, struct buf *out, struct err *err) {
     static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     if (reader->p == reader->end) return wrong(reader, "an escape", err);
@@ -227,7 +227,7 @@ static enum status read_escape(struct json_reader *reader, struct buf *out, stru
     return buf_append(out, &values[letter - letters], 1, err);
 }
 
-// A string at `p` into `out`. Control characters in it are faults, as for jansson.
+// Reads the string at `p` into `out`. Control characters in it are errors, as in jansson.
 static enum status read_string(struct json_reader *reader, struct buf *out, struct err *err) {
     buf_clear(out);
     if (!at(reader, '"')) return wrong(reader, "a string", err);
@@ -249,7 +249,7 @@ static enum status read_string(struct json_reader *reader, struct buf *out, stru
     }
 }
 
-// Before each element: the opening bracket or a comma. *found = false at the closing bracket.
+// Reads the opening bracket or comma before an element. *found = false at the closing bracket.
 static enum status next_element(struct json_reader *reader, char open, char close, bool *found,
                                 struct err *err) {
     *found = false;
@@ -285,7 +285,7 @@ enum status json_reader_next_entry(struct json_reader *reader, int64_t *number, 
     return OK;
 }
 
-// One space, no more: with two, which token has it could not be told.
+// "a b" may have one space only: with two it is not clear which token has the other.
 enum status json_reader_next_pair(struct json_reader *reader, bool *found, struct err *err) {
     enum status status = next_element(reader, '[', ']', found, err);
     if (status || !*found) return status;
@@ -304,7 +304,7 @@ enum status json_reader_next_pair(struct json_reader *reader, bool *found, struc
     char *space = pair->data ? memchr(pair->data, ' ', pair->len) : NULL;
     size_t left = space ? (size_t)(space - pair->data) : 0;
     if (!space || memchr(space + 1, ' ', pair->len - left - 1)) {
-        return wrong(reader, "two tokens with one space between before here,", err);
+        return wrong(reader, "two tokens with one space between them", err);
     }
     status = buf_append(&reader->second, space + 1, pair->len - left - 1, err);
     if (status) return status;

@@ -1,6 +1,6 @@
-/* The two big values of tokenizer.json, model.vocab and model.merges, read by hand: they are all
- * but a few kilobytes of the file, and building a JSON tree of 600,000 values takes longer than all
- * else in loading. The rest of the file is a small document that jansson reads and checks. */
+/* The two big values of tokenizer.json, model.vocab and model.merges, are read by hand. They are
+ * all but a few kilobytes of the file, and a JSON tree of their 600,000 values would take longer
+ * than the rest of loading. jansson reads and checks the rest of the file, a small document. */
 #ifndef TEXT_TOKENIZER_JSON_H
 #define TEXT_TOKENIZER_JSON_H
 
@@ -33,7 +33,7 @@ struct json_reader {
     const char *what; // the source, and
     const char *name; // which value of it: for errors
     bool started;
-    struct buf first, second; // decoded strings
+    struct buf first, second; // strings without their escapes
 };
 void json_reader_init(struct json_reader *reader, struct json_span span, const char *what,
                       const char *name);

@@ -1,5 +1,5 @@
-/* Building a tokenizer from tokenizer.json: the model, and the order of all parts. Everything is
- * checked here, so that encoding and decoding have only memory to run out of. */
+/* Builds a tokenizer from tokenizer.json: the model, and the order of all parts. Everything is
+ * checked here, so that encoding fails only over memory or a text's budget. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 
 enum { TEXT_BYTES_MAX = 1 << 30 };
 
-// A token's text for an error message: short, whatever it is.
+// How much of a token's text an error message shows.
 static int shown(size_t len) {
     return len > 60 ? 60 : (int)len;
 }
 
-// Reads straight from the file's text: there is no copy of it in between.
+// Reads straight from the file's text, without a copy in between.
 static enum status load_vocab(struct vocab *vocab, struct json_span span, const char *what,
                               struct err *err) {
     struct json_reader reader;
@@ -43,7 +43,7 @@ static enum status load_vocab(struct vocab *vocab, struct json_span span, const 
     return status;
 }
 
-// How many merges there can be at most: an element takes two quotes at least.
+// An upper bound of the number of merges: a string takes two quotes, a pair four.
 static size_t count_merges(struct json_span span) {
     size_t quotes = 0;
     const char *p = span.text, *end = span.text + span.len;
@@ -55,7 +55,7 @@ static size_t count_merges(struct json_span span) {
     return pairs ? quotes / 4 + 1 : quotes / 2 + 1;
 }
 
-// An empty token would make a join that joins nothing: it is refused with the unknown ones.
+// An empty token is refused like an unknown one: a merge with it would join nothing.
 static enum status find_merged(const struct vocab *vocab, const struct buf *text, uint32_t *id,
                                size_t rank, const char *what, struct err *err) {
     if (text->len && vocab_find(vocab, text->data, text->len, id)) return OK;
@@ -75,7 +75,7 @@ static enum status load_merges(struct bpe *bpe, struct json_span span, const cha
         uint32_t left, right, new_id;
         status = json_reader_next_pair(&reader, &found, err);
         if (status || !found) break;
-        if (bpe->num_merges == num_merges_max) { // the two forms mixed
+        if (bpe->num_merges == num_merges_max) { // count_merges assumes one form
             status = err_set(err, ERR_FORMAT, "%s: model.merges mixes strings and pairs", what);
             break;
         }
@@ -94,7 +94,7 @@ static enum status load_merges(struct bpe *bpe, struct json_span span, const cha
     return status;
 }
 
-// Options of the model that must be off: absent, null, false, 0 or "", each of its own type.
+// Refuses options of the model that are not supported, unless they are off: absent, null, 0 or "".
 static enum status check_off(const json_t *model, const char *what, struct err *err) {
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     double dropout = 0;
@@ -111,8 +111,8 @@ static enum status check_off(const json_t *model, const char *what, struct err *
     return err_set(err, ERR_UNSUPPORTED, "%s: model: \"%s\" is not supported", what, on);
 }
 
-// What training's last batch left in the file: how to cut texts and fill them up to one length.
-// transformers sets both anew for each call, so neither means anything here.
+// "truncation" and "padding" are leftovers of training: how to bring a batch's texts to one length.
+// transformers sets both for each call, so they are ignored here.
 static enum status check_encoding(const json_t *root, const char *what, struct err *err) {
     static const char *const keys[] = {"truncation", "padding"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -124,7 +124,8 @@ static enum status check_encoding(const json_t *root, const char *what, struct e
     return OK;
 }
 
-// The tokens of the single bytes in the byte-level alphabet; *missing is one that has none, or -1.
+// Finds the tokens of the single bytes in the byte-level alphabet; *missing is a byte without one,
+// or -1.
 static enum status load_bytes(struct bpe *bpe, int *missing, struct err *err) {
     struct buf text = {0};
     enum status status = OK;
@@ -143,7 +144,7 @@ static enum status load_bytes(struct bpe *bpe, int *missing, struct err *err) {
     return status;
 }
 
-// The tokens of single bytes and characters, and what stands for one that has none.
+// Finds the tokens of single bytes and characters, and unk_id, the token of those that have none.
 static enum status load_symbols(struct bpe *bpe, const json_t *model, const char *what,
                                 struct err *err) {
     bpe->unk_id = -1;
@@ -169,21 +170,23 @@ static enum status load_symbols(struct bpe *bpe, const json_t *model, const char
                        (unsigned)missing, unk);
     }
     if (!bpe->vocab.byte_level || !bpe->byte_fallback) return OK;
-    // The alphabet's characters, not the text's bytes, would be spelled in bytes.
+    // In Hugging Face the fallback would spell the bytes of the alphabet's character, not the
+    // text's byte.
     return err_set(err, ERR_UNSUPPORTED,
-                   "%s: model: \"byte_fallback\" beside ByteLevel is not supported unless each "
-                   "byte has a token, which 0x%02x has not",
+                   "%s: model: \"byte_fallback\" with ByteLevel is not supported unless each byte "
+                   "has a token: 0x%02x has none",
                    what, (unsigned)missing);
 }
 
-// What an old file without a type must be: each kind of model has another vocabulary.
+// The type of the model in an old file that names none, by the shape of its vocabulary.
 static const char *guess_type(const struct tokenizer_document *document, const json_t *model) {
     if (json_is_array(json_object_get(model, "vocab"))) return "Unigram";
     bool has_merges = document->merges.text || json_object_get(model, "merges");
     return document->vocab.text && !has_merges ? "WordPiece or WordLevel" : "BPE";
 }
 
-// The options first: they say more about a file that is not ours than its vocabulary does.
+// Options are checked first: for a file of another kind their error says more than the
+// vocabulary's.
 static enum status load_model(struct tokenizer *tokenizer,
                               const struct tokenizer_document *document, const char *what,
                               struct err *err) {
@@ -217,7 +220,8 @@ static enum status load_model(struct tokenizer *tokenizer,
     return status ? status : load_symbols(bpe, model, what, err);
 }
 
-// Order matters: added tokens need the model and the normalizer, templates the added tokens.
+// The order matters: added tokens need the model and the normalizer; the post-processor's templates
+// need the added tokens.
 static enum status load(struct tokenizer *tokenizer, const struct tokenizer_document *document,
                         const struct added_source *config, const char *what, struct err *err) {
     const json_t *root = document->root;
@@ -277,7 +281,7 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
     return parse(out, json, len, what, &none, err);
 }
 
-// What stands in a file's place beside it, when that is all that a model was published with.
+// The name of another form of the tokenizer in the same folder, or NULL.
 static const char *find_other_form(const char *path) {
     static const char *const names[] = {"tokenizer.model", "tekken.json"};
     const char *slash = strrchr(path, '/');
@@ -297,13 +301,13 @@ enum status tokenizer_check_present(const char *path, bool *present, struct err 
     if (!other) return OK;
     return err_set(
         err, ERR_UNSUPPORTED,
-        "%s is missing, and %s beside it is not read: make the fast tokenizer's file, in "
-        "Python AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+        "%s is missing, and %s in the same folder is not supported: make tokenizer.json with "
+        "Python's AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
         path, other);
 }
 
-// tokenizer_config.json beside a file that is called tokenizer.json; *root stays NULL where there is
-// none. config_path [FILE_PATH_MAX] is its path.
+// Reads the tokenizer_config.json in the folder of a file called tokenizer.json. *root stays NULL
+// where there is none. config_path [FILE_PATH_MAX] gets its path.
 static enum status read_config(json_t **root, const char *path, char *config_path,
                                struct err *err) {
     static const char own_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json";
@@ -325,7 +329,7 @@ enum status tokenizer_open(struct tokenizer **out, const char *path, struct err 
     *out = NULL;
     bool present;
     enum status status = tokenizer_check_present(path, &present, err);
-    if (status == ERR_UNSUPPORTED) return status; // what else is wrong, opening says
+    if (status == ERR_UNSUPPORTED) return status; // file_read reports all other errors
     char config_path[FILE_PATH_MAX];
     struct added_source config = {.what = config_path};
     json_t *root = NULL;

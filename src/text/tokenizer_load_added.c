@@ -1,7 +1,7 @@
-/* Added tokens: those of tokenizer.json, and what tokenizer_config.json's "added_tokens_decoder"
- * says, as transformers puts the two together. A token in both has the flags of the second, and is
- * special where either says so; a token only there is added behind the others, in the order of the
- * ids that it is written under. */
+/* Added tokens: those of tokenizer.json and of "added_tokens_decoder" in tokenizer_config.json, put
+ * together as transformers does. A token in both files has the flags of the second, but is special
+ * where either file says so. Tokens that only the second file has are added after the others, in
+ * the order of their ids. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +18,12 @@ struct loading {
     struct tokenizer *tokenizer;
     struct added_fields *tokens; // [num_tokens], in the order of addition
     size_t num_tokens;
-    int64_t max_id; // of an added token so far; -1: there is none
+    int64_t max_id; // the largest id of an added token so far; -1: none
     struct err *err;
 };
 
-// A key that is not known may be a misspelled one, whose flag would stay off unseen. `unless` is
-// known too; NULL: none.
+// Refuses unknown keys: one may be a misspelled flag, which would silently stay off. `unless` is
+// known too.
 static enum status check_keys(const json_t *item, const char *unless, const char *what,
                               struct err *err) {
     static const char *const known[] = {"content", "single_word", "lstrip",
@@ -40,8 +40,8 @@ static enum status check_keys(const json_t *item, const char *unless, const char
     return OK;
 }
 
-// The content and the flags. Those that are missing are off, but "normalized", of which
-// fields->normalized says what it is then.
+// Reads the content and the flags. Missing flags are off; a missing "normalized" leaves
+// fields->normalized as it is.
 static enum status read_fields(const json_t *item, struct added_fields *fields, const char *what,
                                struct err *err) {
     enum status status = jread_string(item, "content", &fields->text, what, err);
@@ -68,7 +68,7 @@ static enum status read_own(const json_t *item, struct added_fields *fields, con
     return status;
 }
 
-// An id as Python writes one; -1: it is none.
+// Reads an id in decimal digits without leading zeros; -1: it is none.
 static int64_t read_id(const char *key) {
     int64_t id = 0;
     if (!*key || (*key == '0' && key[1])) return -1;
@@ -104,8 +104,8 @@ static enum status read_config_token(const char *key, const json_t *item,
     return status;
 }
 
-// Gives the token its place in the vocabulary. Hugging Face numbers added tokens itself: those of
-// the model keep their id, others follow each other; a file that says otherwise is refused.
+// Gives the token its place in the vocabulary. Hugging Face numbers added tokens itself: tokens of
+// the model keep their id, others get ascending ids. A file with other ids is refused.
 static enum status place(struct loading *loading, const struct added_fields *fields,
                          const char *what) {
     struct vocab *vocab = &loading->tokenizer->bpe.vocab;
@@ -149,8 +149,8 @@ static enum status load_own(struct loading *loading, const json_t *items, const 
     return status;
 }
 
-// Whether the file names the text as one of the tokens with a role (bos_token and the like), which
-// are special whatever else it says of them.
+// Whether the file gives the text a role (bos_token and the like). Such tokens are special whatever
+// their flags say.
 static bool has_role(const json_t *config, const char *text) {
     static const char *const roles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
@@ -167,8 +167,8 @@ static int compare_ids(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
-// A token of tokenizer_config.json, in ascending order. token_of_id [num_ids] are tokenizer.json's:
-// index + 1, 0: it has none of this id.
+// Adds a token of tokenizer_config.json; they come in ascending order of ids. token_of_id [num_ids]
+// is the index + 1 of tokenizer.json's token with an id; 0: none.
 static enum status merge(struct loading *loading, const struct added_fields *fields,
                          const uint32_t *token_of_id, size_t num_ids, const char *what) {
     struct vocab *vocab = &loading->tokenizer->bpe.vocab;
@@ -215,7 +215,8 @@ static enum status load_config(struct loading *loading, const json_t *decoder,
     return status;
 }
 
-// The text that a token is looked for by, normalised when it is looked for in normalised text.
+// Puts the token into the set that finds it. A token that is matched in normalised text is
+// normalised first.
 static enum status put(struct loading *loading, const struct added_fields *fields,
                        struct tokenizer_scratch *scratch, const char *what) {
     struct tokenizer *tokenizer = loading->tokenizer;
@@ -223,7 +224,7 @@ static enum status put(struct loading *loading, const struct added_fields *field
     size_t len = strlen(text);
     if (fields->normalized) {
         enum status status = tokenizer_normalize(tokenizer, scratch, &text, &len, loading->err);
-        if (!status && text != fields->text) { // Hugging Face decodes it normalised as well
+        if (!status && text != fields->text) { // as in Hugging Face it also decodes to that text
             status = vocab_set_decoded(&tokenizer->bpe.vocab, (uint32_t)fields->id, text, len,
                                        loading->err);
         }
@@ -231,7 +232,7 @@ static enum status put(struct loading *loading, const struct added_fields *field
     }
     if (len == 0) {
         return err_set(loading->err, ERR_UNSUPPORTED,
-                       "%s: the normalizer makes nothing of the added token \"%.60s\"", what,
+                       "%s: the normalizer removes all of the added token \"%.60s\"", what,
                        fields->text);
     }
     const struct added_token token = {.text = text,

@@ -1,5 +1,5 @@
-/* Normalizers: NFC, NFKC, Prepend and Replace, run one after the other on each piece of text that stands
- * between added tokens. Two buffers take turns, and a normalizer that changes nothing copies
+/* Normalizers: NFC, NFKC, Prepend and Replace. They run one after the other on each piece of text
+ * between added tokens. Two buffers take turns, and NFC or NFKC that changes nothing copies
  * nothing. */
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/jread.h"
 #include "text/tokenizer_parts.h"
 
-enum { GROWTH_MAX = 256 }; // a file that makes texts much longer is broken or meant to harm
+enum { GROWTH_MAX = 256 }; // a file that makes texts longer than that is broken or hostile
 
 void tokenizer_normalizer_fini(struct normalizer *normalizer) {
     pattern_fini(&normalizer->pattern);
@@ -29,7 +29,10 @@ enum status tokenizer_load_pattern(struct pattern *pattern, const uint8_t *flags
                        "%s: %s: the pattern is neither {\"Regex\": ...} nor {\"String\": ...}",
                        what, role);
     }
-    if (!*literal) return err_set(err, ERR_UNSUPPORTED, "%s: %s: an empty pattern", what, role);
+    if (!*literal) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: %s: an empty pattern is not supported", what,
+                       role);
+    }
     return pattern_init_literal(pattern, literal, err);
 }
 
@@ -62,8 +65,8 @@ static enum status load_prepend(struct normalizer *out, const json_t *component,
     return out->text ? OK : err_nomem(err, "normalizer");
 }
 
-// How many times as long as before a text can be. An empty match lets a text stand between any two
-// of its bytes.
+// How many times longer a text can become. A regular expression may match the empty text, which
+// inserts the content between any two bytes.
 static size_t growth(const struct normalizer *normalizer) {
     size_t len = normalizer->len;
     if (normalizer->kind == NORMALIZER_NFC) return 3;
@@ -115,7 +118,7 @@ static size_t count_byte(const char *text, size_t len, char byte) {
     return count;
 }
 
-// One byte by a text, usually a space by U+2581: counted first, so that copying needs no checks.
+// The bytes are counted first, so that copying needs no checks of the room.
 enum status text_replace_byte(const char *text, size_t len, char byte, const char *content,
                               size_t content_len, size_t before, struct buf *out, struct err *err) {
     buf_clear(out);
@@ -135,7 +138,7 @@ enum status text_replace_byte(const char *text, size_t len, char byte, const cha
     return OK;
 }
 
-// The matches that a walk over a text finds, empty ones too, each replaced by the content.
+// Replaces each match, empty ones too, by the content.
 static enum status replace_matches(const struct normalizer *normalizer,
                                    struct pattern_scratch *scratch, const char *text, size_t len,
                                    struct buf *out, struct err *err) {
@@ -173,7 +176,7 @@ enum status text_replace(const struct normalizer *normalizer, struct pattern_scr
     return replace_matches(normalizer, scratch, text, len, out, err);
 }
 
-// One normalizer's result into `out`, unless *changed is false.
+// Writes one normalizer's result to `out`, unless *changed is false.
 static enum status run(const struct tokenizer *tokenizer, const struct normalizer *normalizer,
                        struct tokenizer_scratch *scratch, const char *text, size_t len,
                        struct buf *out, bool *changed, struct err *err) {
@@ -188,7 +191,7 @@ static enum status run(const struct tokenizer *tokenizer, const struct normalize
     if (kind == NORMALIZER_REPLACE) {
         return text_replace(normalizer, &scratch->pattern, text, len, out, err);
     }
-    *changed = len > 0; // nothing is put before nothing
+    *changed = len > 0; // an empty text gets no prefix
     buf_clear(out);
     enum status status = effort_check_normalized(&scratch->effort, normalizer->len + len, err);
     if (!status) status = buf_append(out, normalizer->text, normalizer->len, err);
@@ -200,7 +203,7 @@ enum status tokenizer_normalize(const struct tokenizer *tokenizer,
                                 struct err *err) {
     bool any_changed = false;
     for (size_t i = 0; i < tokenizer->num_normalizers; i++) {
-        bool busy = *text == scratch->normalized.data; // the text is in it
+        bool busy = *text == scratch->normalized.data; // the input is in this buffer
         struct buf *out = busy ? &scratch->normalizing : &scratch->normalized;
         bool changed;
         enum status status =
@@ -211,7 +214,7 @@ enum status tokenizer_normalize(const struct tokenizer *tokenizer,
         *text = out->data;
         *len = out->len;
     }
-    // Intermediate results share two buffers; what the last one makes becomes words and ids.
+    // Only the last result counts: the others share two buffers, but it becomes words and ids.
     if (any_changed) scratch->effort.normalized_left -= *len;
     return OK;
 }

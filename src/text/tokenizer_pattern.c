@@ -1,4 +1,4 @@
-/* Which engine runs a pattern, and the walk over its matches. */
+/* The choice of a pattern's engine, and the walk over its matches. */
 #include "text/tokenizer_pattern.h"
 
 #include <stdlib.h>
@@ -6,9 +6,10 @@
 
 #include "text/unicode.h"
 
-// The published spellings of the pattern that cl100k, Llama 3 and Qwen use. They match alike: an
-// optional character that is no letter before letters is found the same with and without "+", and
-// "\s*[\r\n]" reaches the last line end of the white space either way.
+// Published spellings of GPT-2's pattern and of the one that cl100k, Llama 3 and Qwen use. The
+// spellings of the latter match alike: possessive repetition finds the same optional character
+// before letters, and "\s*[\r\n]" reaches the last line end of the white space with and without a
+// final "+".
 static const struct {
     const char *regex;
     enum pattern_kind kind;
@@ -32,7 +33,8 @@ static const struct {
      PATTERN_CL100K, 3},
 };
 
-// A known pattern is known by its text: rewriting it in any way only makes it slower.
+// A published pattern is recognised by its exact text. Any other spelling gives the same result,
+// but runs slower.
 enum status pattern_init_regex(struct pattern *pattern, const uint8_t *flags, const char *regex,
                                const char *what, struct err *err) {
     *pattern = (struct pattern){.kind = PATTERN_REGEX, .flags = flags};
@@ -87,7 +89,7 @@ static bool find_flagged(const struct pattern *pattern, struct pattern_cursor *c
     return false;
 }
 
-// \w+|[^\w\s]+: the next row of characters that are no white space, of one of the two kinds.
+// \w+|[^\w\s]+: the next row of word characters, or of characters that are neither word nor space.
 static bool find_word(const struct pattern *pattern, struct pattern_cursor *cursor) {
     const unsigned char *text = (const unsigned char *)cursor->text;
     size_t i = cursor->from, size;
@@ -105,7 +107,7 @@ static bool find_word(const struct pattern *pattern, struct pattern_cursor *curs
     return true;
 }
 
-// Empty matches are found too, but none right after the match before.
+// Finds empty matches too, but none right at the end of the match before.
 static enum status find_regex(const struct pattern *pattern, struct pattern_cursor *cursor,
                               struct pattern_scratch *scratch, bool *found, struct err *err) {
     while (cursor->from <= cursor->len) {
@@ -137,7 +139,7 @@ enum status pattern_next(const struct pattern *pattern, struct pattern_cursor *c
         cursor->end = cursor->from + pattern_scan(pattern, text + cursor->from, text + cursor->len);
         *found = true;
     } else if (pattern->kind == PATTERN_LITERAL) {
-        // Whole characters in valid UTF-8 are only found at characters.
+        // A byte search suffices: in valid UTF-8 it finds whole characters only.
         const char *hit = memmem(cursor->text + cursor->from, cursor->len - cursor->from,
                                  pattern->literal, pattern->literal_len);
         if (!hit) return OK;

@@ -1,7 +1,7 @@
 /* The patterns that cut a text into words. The published ones (GPT-2's, and the one that cl100k,
- * Llama 3 and Qwen share) are scanned by hand in linear time; any other regular expression is run
- * by regex.h. A pattern is read-only and shared by threads; what a match needs is in
- * `struct pattern_scratch`. */
+ * Llama 3 and Qwen share) have scanners written by hand, which take linear time. Any other regular
+ * expression is run by regex.h. A pattern is read-only, so threads may share it; the memory of a
+ * match is in `struct pattern_scratch`. */
 #ifndef TEXT_TOKENIZER_PATTERN_H
 #define TEXT_TOKENIZER_PATTERN_H
 
@@ -18,7 +18,7 @@ enum pattern_kind {
     PATTERN_LITERAL,
     PATTERN_GPT2,
     PATTERN_CL100K,
-    PATTERN_FLAGGED, // one character
+    PATTERN_FLAGGED, // one character with certain flags
     PATTERN_WORD, // \w+|[^\w\s]+
     PATTERN_REGEX,
 };
@@ -26,7 +26,7 @@ enum pattern_kind {
 struct pattern {
     enum pattern_kind kind;
     const uint8_t *flags; // [UNICODE_END], borrowed
-    size_t max_digits; // PATTERN_CL100K: how many digits make a word
+    size_t max_digits; // PATTERN_CL100K: most digits of one word
     char *literal; // [literal_len]
     size_t literal_len;
     unsigned wanted; // PATTERN_FLAGGED: UNICODE_LETTER, ... of unicode.h
@@ -49,21 +49,21 @@ void pattern_init_flagged(struct pattern *pattern, const uint8_t *flags, unsigne
 void pattern_init_word(struct pattern *pattern, const uint8_t *flags);
 void pattern_fini(struct pattern *pattern); // all-zero is fine
 
-// True: every byte of every text is part of a match, and pattern_scan tells how long the match is
-// that begins at `text`, given where the text ends (text < end).
+// True: every byte of every text is part of a match. pattern_scan then returns the length of the
+// match that begins at `text` < end; `end` is where the text ends.
 static inline bool pattern_is_scanned(const struct pattern *pattern) {
     return pattern->kind == PATTERN_GPT2 || pattern->kind == PATTERN_CL100K;
 }
 size_t pattern_scan(const struct pattern *pattern, const unsigned char *text,
                     const unsigned char *end);
 
-// Walks over the matches in `text`, as Oniguruma's find_iter does. Start with from = 0, last_end =
-// SIZE_MAX.
+// Walks over the matches in `text`, as Oniguruma's find_iter does. Start with from = 0 and last_end
+// = SIZE_MAX.
 struct pattern_cursor {
     const char *text; // [len], valid UTF-8
     size_t len;
-    size_t from; // where to go on searching
-    size_t last_end; // where the last match ended; SIZE_MAX before the first
+    size_t from; // where the search continues
+    size_t last_end; // end of the last match; SIZE_MAX before the first
     size_t start, end; // the match
 };
 // The next match, or *found = false.

@@ -1,6 +1,6 @@
-/* The published patterns by hand. Each function takes the alternatives in the pattern's order, as a
- * backtracking engine would; a run of white space is looked at no more than twice, so that the time
- * is linear in the text whatever it holds. */
+/* Scanners for the published patterns. Each function tries the alternatives in the pattern's order,
+ * as a backtracking engine would. It reads a run of white space at most twice, so that the time is
+ * linear for any text. */
 #include <string.h>
 
 #include "text/tokenizer_pattern.h"
@@ -24,7 +24,7 @@ static inline const unsigned char *skip_flagged(const uint8_t *flags, const unsi
     return p;
 }
 
-// The end of the run of characters that are no letters, numbers or white space.
+// The end of the run of characters that are neither letters, numbers nor white space.
 static const unsigned char *skip_other(const uint8_t *flags, const unsigned char *p,
                                        const unsigned char *end) {
     while (p < end) {
@@ -41,7 +41,7 @@ static unsigned flags_at(const uint8_t *flags, const unsigned char *p, const uns
     return p < end ? flags[utf8_decode(p, size)] : 0;
 }
 
-// \s+(?!\S)|\s+ at white space: the last character of a run is left to the word that follows it.
+// \s+(?!\S)|\s+ at white space: a run leaves its last character to the word that follows it.
 static size_t scan_space(const uint8_t *flags, const unsigned char *text,
                          const unsigned char *end) {
     const unsigned char *stop = skip_flagged(flags, text, end, UNICODE_SPACE);
@@ -51,8 +51,8 @@ static size_t scan_space(const uint8_t *flags, const unsigned char *text,
     return (size_t)((last > text ? last : stop) - text);
 }
 
-// 's 't 're 've 'm 'll 'd after the apostrophe; 0 when there is none. Without regard to case also
-// the long s (U+017F), whose other case is s.
+// Length of a contraction ('s 't 're 've 'm 'll 'd) after its apostrophe; 0: there is none. With
+// ignore_case also the long s (U+017F), which is a case of s.
 static size_t scan_contraction(const unsigned char *p, const unsigned char *end, bool ignore_case) {
     size_t room = (size_t)(end - p);
     if (room == 0) return 0;
@@ -67,8 +67,8 @@ static size_t scan_contraction(const unsigned char *p, const unsigned char *end,
     return two ? 2 : 0;
 }
 
-// Contractions with regard to case; letters, numbers, others, each with a space before; white
-// space.
+// The alternatives: contractions in lower case; letters, numbers or others, each with an optional
+// space before; white space.
 static size_t scan_gpt2(const uint8_t *flags, const unsigned char *text, const unsigned char *end) {
     if (*text == '\'') {
         size_t contraction = scan_contraction(text + 1, end, false);
@@ -90,7 +90,7 @@ static size_t scan_gpt2(const uint8_t *flags, const unsigned char *text, const u
     return scan_space(flags, text, end);
 }
 
-// \s*[\r\n]+ at white space: up to the last line end of the run; 0 when it has none.
+// \s*[\r\n]+ at white space: the length up to the run's last line end; 0 when it has none.
 static size_t scan_lines(const uint8_t *flags, const unsigned char *text,
                          const unsigned char *end) {
     const unsigned char *stop = skip_flagged(flags, text, end, UNICODE_SPACE);
@@ -98,8 +98,8 @@ static size_t scan_lines(const uint8_t *flags, const unsigned char *text,
     return (size_t)(stop - text);
 }
 
-// Letters may have any one character before them but a line end, a letter or a number. Other
-// characters take the line ends after them along.
+// Letters may have one character before them that is no line end, letter or number. Other
+// characters take along the line ends that follow them.
 static size_t scan_cl100k(const uint8_t *flags, size_t max_digits, const unsigned char *text,
                           const unsigned char *end) {
     if (*text == '\'') {
@@ -123,7 +123,7 @@ static size_t scan_cl100k(const uint8_t *flags, size_t max_digits, const unsigne
     if (*text != '\r' && *text != '\n' && next & UNICODE_LETTER) {
         return (size_t)(skip_flagged(flags, p + next_size, end, UNICODE_LETTER) - text);
     }
-    // Here the text is a space, another white space, a mark or a sign.
+    // Here the text begins with white space, a mark or a sign.
     bool other = !(first & UNICODE_SPACE);
     if (*text == ' ' && p < end) other = !(next & NOT_OTHER);
     if (other) {

@@ -1,4 +1,4 @@
-/* Texts live in one buffer and are named by offsets, so that 150,000 tokens cost a handful of
+/* Texts are in one buffer and referred to by offsets, so that 150,000 tokens take a handful of
  * allocations. */
 #include "text/tokenizer_vocab.h"
 
@@ -12,7 +12,7 @@
 void vocab_init(struct vocab *vocab) {
     *vocab = (struct vocab){.byte_level = true, .secret = secret_make()};
     memset(vocab->byte_of_char, 0xff, sizeof vocab->byte_of_char);
-    // Printable Latin-1 stands for itself, the other bytes take the characters from U+0100 on.
+    // Printable Latin-1 characters stand for their byte; the other bytes get U+0100 and up.
     unsigned next = 0x100;
     for (unsigned byte = 0; byte < 256; byte++) {
         bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
@@ -29,7 +29,7 @@ void vocab_fini(struct vocab *vocab) {
     *vocab = (struct vocab){0};
 }
 
-// Ids need not come in order, nor without holes.
+// Ids may come in any order and with gaps.
 static enum status grow_ids(struct vocab *vocab, size_t num_ids, struct err *err) {
     if (num_ids > vocab->capacity) {
         size_t capacity = vocab->capacity ? vocab->capacity : 512;
@@ -48,8 +48,8 @@ static uint32_t hash_of(const struct vocab *vocab, const char *text, size_t len)
     return (uint32_t)XXH3_64bits_withSeed(text, len, vocab->secret);
 }
 
-// The slot of a text, or the empty one where it belongs. The hash is compared first: most slots
-// passed over hold another text, whose bytes need not be fetched.
+// The slot of a text, or the empty slot where it belongs. The hash is compared first, so that the
+// bytes of other texts are seldom read.
 static size_t slot_of(const struct vocab *vocab, const char *text, size_t len, uint32_t hash) {
     size_t mask = vocab->num_slots - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
@@ -63,7 +63,7 @@ static size_t slot_of(const struct vocab *vocab, const char *text, size_t len, u
     }
 }
 
-// At most half full. Texts are not hashed again: the slots know their hashes.
+// Keeps the table at most half full. Slots store hashes, so texts are not hashed again.
 static enum status grow_slots(struct vocab *vocab, struct err *err) {
     if (vocab->num_tokens < vocab->num_slots / 2) return OK;
     size_t num_slots = vocab->num_slots ? vocab->num_slots * 2 : 1024;
@@ -81,8 +81,8 @@ static enum status grow_slots(struct vocab *vocab, struct err *err) {
     return OK;
 }
 
-// The bytes that a text in the byte-level alphabet stands for, appended to vocab->data, where the
-// text is too. A text with any other character stands for itself.
+// Appends to vocab->data the bytes that a text in the byte-level alphabet stands for; the text is
+// in vocab->data too. A text with any other character stands for itself.
 static enum status spell_out(struct vocab *vocab, uint32_t text, uint32_t len,
                              struct vocab_token *token, struct err *err) {
     token->bytes = text;

@@ -1,6 +1,6 @@
-/* The vocabulary: tokens by id and by text. A token's text is how tokenizer.json writes it: in the
- * byte-level alphabet where each byte is one printable character, or in plain characters with a
- * visible one for the space. Its bytes are what it stands for in a decoded text. */
+/* The vocabulary: tokens by id and by text. A token's text is as tokenizer.json writes it: in the
+ * byte-level alphabet, where each byte is one printable character, or in plain characters with a
+ * visible one for the space. Its bytes are its part of a decoded text. */
 #ifndef TEXT_TOKENIZER_VOCAB_H
 #define TEXT_TOKENIZER_VOCAB_H
 
@@ -13,8 +13,8 @@
 
 enum {
     TOKEN_PRESENT = 1,
-    TOKEN_MODEL = 2, // of the BPE model, not only added beside it
-    TOKEN_SPECIAL = 4, // left out of a decoding that skips special tokens
+    TOKEN_MODEL = 2, // in the BPE model's vocabulary, not only an added token
+    TOKEN_SPECIAL = 4, // skipped by a decoding that skips special tokens
     TOKEN_BYTE = 8, // <0x41>: one byte of a character that has no token
     VOCAB_IDS_MAX = 1 << 22,
 };
@@ -36,13 +36,13 @@ struct vocab {
     size_t num_ids; // largest id + 1
     size_t capacity; // of tokens
     size_t num_tokens;
-    size_t num_model_tokens; // of them the BPE model's
+    size_t num_model_tokens; // those with TOKEN_MODEL
     size_t max_token_bytes;
     size_t max_text_bytes;
     bool byte_level; // texts are in the byte-level alphabet; set before the first token
     struct vocab_slot *slots; // [num_slots], open addressing by text
     size_t num_slots; // a power of two, or 0
-    uint64_t secret; // keys the hashes: a file cannot choose texts that meet
+    uint64_t secret; // keys the hashes: a file cannot choose texts that collide
     uint16_t char_of_byte[256];
     int16_t byte_of_char[0x144]; // -1: not in the alphabet
 };
@@ -50,10 +50,10 @@ struct vocab {
 void vocab_init(struct vocab *vocab);
 void vocab_fini(struct vocab *vocab); // after vocab_init
 
-// Adds a token; ERR_INVALID (without a sentence) when the id or the text is taken.
+// Adds a token. ERR_INVALID, with no message set, when the id or the text is taken.
 MUST_USE enum status vocab_add(struct vocab *vocab, const char *text, size_t len, uint32_t id,
                                uint32_t flags, struct err *err);
-// Lets a token be decoded as if its text were another one.
+// Makes the token decode to the bytes of another text.
 MUST_USE enum status vocab_set_decoded(struct vocab *vocab, uint32_t id, const char *text,
                                        size_t len, struct err *err);
 // Copies bytes into vocab->data; *at is their offset.

@@ -1,5 +1,5 @@
-/* NFC works on short runs: between two characters that NFC never touches nothing can interact, so
- * only the runs of characters that it may touch are decomposed, ordered and composed. */
+/* NFC works on short runs: only runs of characters that NFC may touch, with the character before
+ * each run, are decomposed, ordered and composed. Two runs cannot affect each other. */
 #include "text/unicode.h"
 
 #include <stdlib.h>
@@ -21,86 +21,18 @@ enum status unicode_flags_create(uint8_t **out, struct err *err) {
     return OK;
 }
 
-// How many bytes the character with this first byte has; 0 when it begins none. [*low, *high] is
-// what the second byte may be: it excludes overlong forms, surrogates and what is past U+10FFFF.
-static unsigned sequence_bytes(unsigned char lead, unsigned char *low, unsigned char *high) {
-    *low = 0x80;
-    *high = 0xbf;
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2) return 0;
-    if (lead < 0xe0) return 2;
-    if (lead < 0xf0) {
-        if (lead == 0xe0) *low = 0xa0;
-        if (lead == 0xed) *high = 0x9f;
-        return 3;
-    }
-    if (lead > 0xf4) return 0;
-    if (lead == 0xf0) *low = 0x90;
-    if (lead == 0xf4) *high = 0x8f;
-    return 4;
-}
-
-static bool all_ascii8(const char *text) {
-    uint64_t word;
-    memcpy(&word, text, sizeof word);
-    return (word & 0x8080808080808080u) == 0;
-}
-
-size_t utf8_valid_prefix(const char *text, size_t len) {
-    const unsigned char *bytes = (const unsigned char *)text;
-    size_t i = 0;
-    while (i < len) {
-        if (bytes[i] < 0x80) {
-            while (len - i >= 8 && all_ascii8(text + i)) i += 8;
-            while (i < len && bytes[i] < 0x80) i++;
-            continue;
-        }
-        unsigned char low, high;
-        unsigned size = sequence_bytes(bytes[i], &low, &high);
-        if (size == 0 || len - i < size || bytes[i + 1] < low || bytes[i + 1] > high) return i;
-        for (unsigned k = 2; k < size; k++) {
-            if ((bytes[i + k] & 0xc0) != 0x80) return i;
-        }
-        i += size;
-    }
-    return len;
-}
-
-size_t utf8_write(uint32_t c, char out[4]) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
-}
-
-// Adds one byte to `pending`. True: it was taken, and *complete tells whether the character is
-// whole now. False: it cannot go on like this.
+// Adds one byte to `pending`. True: it was added, and *complete tells whether the character is
+// whole now. False: no character has this byte here.
 static bool pending_take(struct utf8_pending *pending, unsigned char byte, bool *complete) {
     unsigned char low, high;
     if (pending->len == 0) {
-        unsigned size = sequence_bytes(byte, &low, &high);
+        unsigned size = utf8_sequence_bytes(byte, &low, &high);
         if (size == 0) return false;
         pending->bytes[pending->len++] = byte;
         *complete = size == 1;
         return true;
     }
-    unsigned size = sequence_bytes(pending->bytes[0], &low, &high);
+    unsigned size = utf8_sequence_bytes(pending->bytes[0], &low, &high);
     if (pending->len > 1) {
         low = 0x80;
         high = 0xbf;
@@ -135,7 +67,7 @@ enum status utf8_append_lossy(struct utf8_pending *pending, const char *bytes, s
             status = buf_append(out, pending->bytes, pending->len, err);
             pending->len = 0;
         } else if (pending->len) {
-            status = utf8_append_end(pending, out, err); // the byte may begin the next character
+            status = utf8_append_end(pending, out, err); // this byte may begin the next character
         } else {
             status = buf_append(out, replacement, sizeof replacement, err);
             i++;
@@ -190,8 +122,8 @@ static unsigned combining_class(int32_t code_point) {
     return (unsigned)utf8proc_get_property(code_point)->combining_class & 0xff;
 }
 
-// Orders the marks [first, last) by combining class, keeping the order within a class. A counting
-// sort: a text may be one long row of marks, and utf8proc's own ordering is quadratic.
+// Orders the marks [first, last) by combining class and keeps the order within a class. A counting
+// sort: a text may be one long row of marks, and utf8proc's own sort is quadratic.
 static enum status order_marks(struct unicode_nfc_scratch *scratch, size_t first, size_t last,
                                struct err *err) {
     scratch->sorted.len = 0;
@@ -208,8 +140,7 @@ static enum status order_marks(struct unicode_nfc_scratch *scratch, size_t first
     return OK;
 }
 
-// The canonical order: within each row of marks, by class. Rows in order, nearly all, are left
-// alone.
+// Brings each row of marks into canonical order, by class. Nearly all rows are in order already.
 static enum status order_all_marks(struct unicode_nfc_scratch *scratch, struct err *err) {
     const struct unicode_points *points = &scratch->points;
     size_t i = 0;
@@ -232,7 +163,7 @@ static enum status order_all_marks(struct unicode_nfc_scratch *scratch, struct e
     return OK;
 }
 
-// The normal form of one run of characters into scratch->piece.
+// Writes the normal form of one run of characters to scratch->piece.
 static enum status normalize_run(enum unicode_form form, const unsigned char *text, size_t len,
                                  struct unicode_nfc_scratch *scratch, struct err *err) {
     struct unicode_points *points = &scratch->points;
@@ -245,10 +176,10 @@ static enum status normalize_run(enum unicode_form form, const unsigned char *te
         size_t size;
         uint32_t c = utf8_decode(text + i, &size);
         i += size;
-        enum { DECOMPOSED_MAX = 32 }; // canonical ones have at most 4, compatible ones 18
+        enum { DECOMPOSED_MAX = 32 }; // canonical decompositions have at most 4, compatible ones 18
         enum status status = points_reserve(points, DECOMPOSED_MAX, err);
         if (status) return status;
-        // One character at a time: utf8proc orders marks when it is given a whole text.
+        // One character at a time: given a whole text, utf8proc would order the marks itself.
         int boundary = 0;
         utf8proc_ssize_t n = utf8proc_decompose_char(
             (utf8proc_int32_t)c, points->data + points->len, DECOMPOSED_MAX, decompose, &boundary);
@@ -271,15 +202,15 @@ static enum status normalize_run(enum unicode_form form, const unsigned char *te
     return OK;
 }
 
-// The next character with one of the flags `checked`, at or after `i`; len when there is none. None
-// has a lead byte below `lead`.
+// The next character at or after `i` with one of the flags `checked`; len when there is none. No
+// such character has a first byte below `lead`.
 static size_t find_checked(const uint8_t *flags, unsigned checked, unsigned lead,
                            const unsigned char *text, size_t len, size_t i) {
     while (i < len) {
-        if (len - i >= 8 && all_ascii8((const char *)text + i)) {
+        if (len - i >= 8 && utf8_is_ascii8((const char *)text + i)) {
             i += 8;
         } else if (text[i] < lead) {
-            i++; // ASCII, or part of a character that is not touched
+            i++; // ASCII, or a byte of a character without the flags
         } else {
             size_t size;
             if (flags[utf8_decode(text + i, &size)] & checked) return i;
@@ -289,8 +220,8 @@ static size_t find_checked(const uint8_t *flags, unsigned checked, unsigned lead
     return len;
 }
 
-// Where the run begins whose first touchable character is at `i`: one earlier when that one may
-// take part in a composition. `from` is the earliest allowed.
+// Where the run begins whose first flagged character is at `i`: one character earlier when that one
+// may be composed with it. The run begins at `from` at the earliest.
 static size_t run_start(const uint8_t *flags, const unsigned char *text, size_t from, size_t i) {
     if (i == from) return i;
     size_t previous = i - 1;

@@ -1,6 +1,6 @@
-/* Character properties as ranges; the data is generated, and of one version of Unicode (unicode.h).
- * unicode_flags_create spreads the first table into one byte per character; regex_set.c makes the
- * character classes of regular expressions from the others. */
+/* Character properties as ranges. The data is generated, all from one version of Unicode
+ * (unicode.h). unicode_flags_create expands the first table to one byte per character. regex_set.c
+ * makes the character classes of regular expressions from the other tables. */
 #ifndef TEXT_UNICODE_TABLE_H
 #define TEXT_UNICODE_TABLE_H
 
@@ -20,7 +20,7 @@ struct unicode_category_range {
     char name[3]; // "Lu"
 };
 
-// [unicode_num_categories], ascending; what is in no range is Cn or Cs
+// [unicode_num_categories], ascending; characters in no range are Cn or Cs
 extern const struct unicode_category_range unicode_categories[];
 extern const size_t unicode_num_categories;
 

@@ -1,7 +1,7 @@
-/* Found instead of the compiler's header by the emulated kernels (CMakeLists.txt here): AVX2 and
- * AVX-512 by SIMDe's portable code, and here what SIMDe lacks and what matters to the bit: tiles
- * and bf16 dot products as Intel's manual defines them. Each file that includes this has tiles of
- * its own, and they refuse what the processor refuses. */
+/* The emulated kernels include this instead of the compiler's header (see CMakeLists.txt here).
+ * SIMDe's portable code gives AVX2 and AVX-512. This file adds what SIMDe lacks and what must be
+ * right to the bit: tiles and bf16 dot products as Intel's manual defines them. Each file that
+ * includes this has tiles of its own. They refuse what the processor refuses. */
 #ifndef EMULATED_IMMINTRIN_H
 #define EMULATED_IMMINTRIN_H
 
@@ -46,7 +46,7 @@ EMULATED void emulated_mask_storeu_ps(float *to, __mmask16 mask, __m512 from) {
     }
 }
 
-// In halves, as compilers do it.
+// The sum or maximum, halving the vector again and again, as compilers do it.
 EMULATED float emulated_reduce(__m512 from, int is_max) {
     float value[16];
     _mm512_storeu_ps(value, from);
@@ -59,7 +59,7 @@ EMULATED float emulated_reduce(__m512 from, int is_max) {
     return value[0];
 }
 
-// One rounding, as of double: the sum is exact there but for the rarest cases.
+// One rounding: the sum is exact in double but for the rarest cases.
 EMULATED __m512 emulated_fmadd(__m512 a, __m512 b, __m512 c) {
     float x[16], y[16], z[16];
     _mm512_storeu_ps(x, a), _mm512_storeu_ps(y, b), _mm512_storeu_ps(z, c);
@@ -67,7 +67,7 @@ EMULATED __m512 emulated_fmadd(__m512 a, __m512 b, __m512 c) {
     return _mm512_loadu_ps(z);
 }
 
-// SIMDe's is off by an ulp or two.
+// SIMDe's own is off by an ulp or two.
 EMULATED __m512 emulated_maskz_scalef(__mmask16 mask, __m512 from, __m512 power) {
     float value[16], exponent[16];
     _mm512_storeu_ps(value, from);
@@ -204,7 +204,6 @@ EMULATED __mmask32 emulated_cmpeq_epi16_mask(__m512i a, __m512i b) {
 #undef _mm512_cvtne2ps_pbh
 #define _mm512_cvtne2ps_pbh(high, low) emulated_cvtne2ps_pbh(high, low)
 
-// ---- tiles ----
 struct emulated_tiles {
     unsigned char configured, rows[8];
     uint16_t row_bytes[8];
@@ -258,7 +257,8 @@ EMULATED void emulated_tile_check(int sum, int a, int b) {
     CHECK(emulated_tiles.row_bytes[a] == 4 * emulated_tiles.rows[b], "tile=%d", a);
 }
 
-// Even and odd numbers of the depth are summed apart, from 0 on, then both join the sum.
+// Even and odd numbers of the depth are summed apart, beginning with 0. Then both are added to the
+// sum.
 EMULATED void emulated_tile_dpbf16ps(int sum, int a, int b) {
     emulated_tile_check(sum, a, b);
     for (int row = 0; row < emulated_tiles.rows[sum]; row++) {

@@ -1,4 +1,4 @@
-/* The table of a machine that has everything, by emulation. */
+/* The table of a machine that has every instruction set, by emulation. */
 #include "backend/cpu/kernels.h"
 
 void cpu_isa_table(struct cpu_isa table[CPU_ISA_COUNT]) {

@@ -41,6 +41,7 @@ struct sequence *fixture_add(struct fixture *f, int32_t first, uint32_t num_prom
                      OK);
     f->seqs[f->num_seqs++] = seq;
     seq->priority = f->priority;
+    seq->origin = f->origin;
     assert_int_equal(scheduler_add(f->scheduler, seq, &err), OK);
     return seq;
 }

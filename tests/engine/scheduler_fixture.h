@@ -14,6 +14,7 @@ struct fixture {
     struct sequence *seqs[FIXTURE_SEQS_MAX]; // [num_seqs], also finished ones
     uint32_t num_seqs;
     int32_t priority; // of those that fixture_add adds
+    const struct sequence *origin; // of these too; NULL: none
 };
 
 // Fields of the config that are 0 become: 64 seqs, 64 tokens, 64 blocks of 4 tokens.

@@ -13,10 +13,12 @@ enum abort_phase { ABORT_BEFORE, ABORT_MIDSTEP, ABORT_AFTER_RUN, ABORT_AMONG_OUT
 
 struct sim_request {
     struct sequence *seq; // NULL before it is added and after it ended
+    struct sequence *first_seq; // the same, and still after it ended
     int32_t tokens[PROMPT_MAX + NEW_MAX]; // [num_tokens] prompt, then what it generates alone
     uint64_t prefix[PROMPT_MAX + NEW_MAX]; // [num_tokens] what the slot of each position must hold
     uint32_t num_prompt, num_tokens, num_tokens_max;
-    uint64_t salt;
+    uint64_t salt, seed;
+    struct sim_request *origin; // the request whose prompt this is another output of; NULL: none
     bool ignore_eos;
     int32_t priority;
     uint64_t arrival_step, abort_step; // abort_step counts from its arrival; UINT64_MAX: never
@@ -80,10 +82,10 @@ static uint64_t slot_content(uint64_t before, int32_t token) {
     return mix(before, (uint64_t)token + 17);
 }
 
-// The model: the next token from the last position's slot. Few different tokens, so that contents
-// repeat.
-static int32_t next_token(uint64_t content) {
-    uint64_t logits = mix(content, 99);
+// The model: the next token from the last position's slot and the request's seed. Few different
+// tokens, so that contents repeat.
+static int32_t next_token(uint64_t content, uint64_t seed) {
+    uint64_t logits = mix(content, 99 + seed);
     if (logits % 29 == 0) return EOS;
     return 1 + (int32_t)((logits >> 32) % 3);
 }
@@ -94,7 +96,7 @@ static void make_alone(struct sim_request *request) {
     for (uint32_t i = 0; i < request->num_tokens; i++) {
         before = request->prefix[i] = slot_content(before, request->tokens[i]);
         if (i + 1 < request->num_tokens || request->num_tokens == request->num_tokens_max) continue;
-        int32_t token = next_token(before);
+        int32_t token = next_token(before, request->seed);
         request->tokens[request->num_tokens++] = token;
         if (token == EOS && !request->ignore_eos) return;
     }
@@ -116,6 +118,21 @@ static void make_config(struct sim *sim, enum schedule_policy policy, bool enabl
     };
 }
 
+// Further outputs of the first-th request, in the places behind it; returns the last one's.
+static uint32_t make_outputs(struct sim *sim, uint32_t first) {
+    uint32_t left = sim->num_requests - 1 - first, count = between(sim, 1, 6);
+    uint32_t last = first + (count < left ? count : left);
+    for (uint32_t i = first + 1; i <= last; i++) {
+        struct sim_request *request = &sim->requests[i];
+        *request = sim->requests[first];
+        request->seed = i;
+        request->origin = &sim->requests[first];
+        request->abort_step = one_in(sim, 8) ? below(sim, 30) : UINT64_MAX;
+        make_alone(request);
+    }
+    return last;
+}
+
 static void make_requests(struct sim *sim) {
     int32_t bases[BASES_MAX][PROMPT_MAX];
     uint32_t num_bases = between(sim, 1, BASES_MAX), num_salts = one_in(sim, 4) ? 3 : 1;
@@ -125,7 +142,7 @@ static void make_requests(struct sim *sim) {
     }
     uint32_t cache_tokens = sim->config.num_blocks * sim->config.block_size;
     sim->num_requests = between(sim, 1, REQUESTS_MAX);
-    bool has_priorities = one_in(sim, 2);
+    bool has_priorities = one_in(sim, 2), has_outputs = one_in(sim, 2);
     uint64_t arrival = 0;
     for (uint32_t i = 0; i < sim->num_requests; i++) {
         struct sim_request *request = &sim->requests[i];
@@ -154,6 +171,7 @@ static void make_requests(struct sim *sim) {
         request->abort_step = one_in(sim, 8) ? below(sim, 30) : UINT64_MAX;
         request->abort_phase = (enum abort_phase)below(sim, NUM_PHASES);
         make_alone(request);
+        if (has_outputs && one_in(sim, 2)) i = make_outputs(sim, i);
     }
 }
 
@@ -212,6 +230,8 @@ static void add_due(struct sim *sim) {
         CHECK(request->seq, "sequence %u", i);
         request->seq->user = request;
         request->seq->priority = request->priority;
+        if (request->origin) request->seq->origin = request->origin->first_seq;
+        request->first_seq = request->seq;
         sim->seqs[i] = request->seq;
         weaken_hashes(sim, request->seq);
         bool fits = request->seq->num_blocks_max <= sim->config.num_blocks;
@@ -248,11 +268,32 @@ static void check_item(struct sim *sim, uint32_t index) {
     }
 }
 
+// Of an output just admitted whose origin is there: the prompt's full blocks are not computed again.
+static void check_sharing(struct sim *sim, const struct scheduled *item) {
+    const struct sequence *seq = item->seq, *origin = seq->origin;
+    const struct sim_request *request = seq->user;
+    if (!origin || origin->status == SEQUENCE_FINISHED || request->was_running) return;
+    if (origin->num_computed_tokens < origin->num_prompt_tokens) {
+        fail(sim, "an output runs before its prompt is computed");
+    }
+    uint32_t block_size = sim->config.block_size;
+    uint32_t most = (seq->num_tokens - 1) / block_size;
+    uint32_t num_blocks = seq->num_prompt_tokens / block_size;
+    if (num_blocks > most) num_blocks = most;
+    // Weak hashes keep blocks out of the cache.
+    if (sim->config.enable_prefix_caching && sim->has_weak_hashes) return;
+    if (seq->num_computed_tokens < num_blocks * block_size) {
+        fail(sim, "an output computes its prompt again");
+    }
+    sim->totals->num_shared_prompts += num_blocks > 0;
+}
+
 static void check_schedule(struct sim *sim) {
     const struct schedule *schedule = &sim->schedule;
     uint32_t num_tokens = 0, num_prefills = 0, num_cut = 0;
     for (uint32_t i = 0; i < schedule->num_items && !sim->fault[0]; i++) {
         check_item(sim, i);
+        check_sharing(sim, &schedule->items[i]);
         num_tokens += schedule->items[i].num_tokens;
         num_prefills += i >= schedule->num_decode_tokens;
         num_cut += !schedule->items[i].needs_token;
@@ -377,7 +418,8 @@ static void run_model(struct sim *sim) {
 
 static void take_output(struct sim *sim, struct sequence *seq) {
     struct sim_request *request = seq->user;
-    int32_t token = next_token(*slot_of(sim, sim->slots, seq, seq->num_tokens - 1));
+    uint64_t content = *slot_of(sim, sim->slots, seq, seq->num_tokens - 1);
+    int32_t token = next_token(content, request->seed);
     if (token != request->tokens[seq->num_tokens]) {
         fail(sim, "request %llu generates another token than alone", (unsigned long long)seq->id);
     }

@@ -40,7 +40,7 @@ static void init(struct fixture *f, uint32_t vocab_size, const uint32_t num_toke
         .mask_words = (vocab_size + 31) / 32,
     };
     assert_int_equal(backend_create(&f->backend, &options, NULL), OK);
-    assert_int_equal(batch_init(&f->batch, f->backend, &f->limits, vocab_size, NULL), OK);
+    assert_int_equal(batch_init(&f->batch, f->backend, &f->limits, vocab_size, NULL, NULL), OK);
     f->schedule = (struct schedule){
         .items = f->items, .num_items = NUM_SEQS, .max_items = NUM_SEQS, .num_prefill_tokens = 1};
     for (uint32_t i = 0; i < NUM_SEQS; i++) {
@@ -74,9 +74,11 @@ static void add_biases(struct sampling *sampling, uint32_t count, uint32_t i) {
 }
 
 static void add_mask(struct fixture *f, uint32_t i) {
-    f->samplings[i].mask = malloc(f->mask_words * sizeof *f->samplings[i].mask);
-    assert_non_null(f->samplings[i].mask);
-    for (uint32_t k = 0; k < f->mask_words; k++) f->samplings[i].mask[k] = i << 24 | k;
+    struct token_mask *mask = &f->samplings[i].mask;
+    mask->num_words = f->mask_words;
+    mask->always = malloc(f->mask_words * sizeof *mask->always);
+    assert_non_null(mask->always);
+    for (uint32_t k = 0; k < f->mask_words; k++) mask->always[k] = i << 24 | k;
 }
 
 // What the rows of a copy of the batch find.
@@ -93,14 +95,14 @@ static void check(const struct fixture *f, uint32_t num_rows) {
         uint32_t num_blocks = (f->items[i].num_tokens + BLOCK_SIZE - 1) / BLOCK_SIZE;
         assert_int_equal(row->counts_slot, 10 * (i + 1));
         assert_int_equal(row->bias_count, sampling->row.bias_count);
-        assert_int_equal(row->mask != 0, sampling->mask != NULL);
+        assert_int_equal(row->mask != 0, sampling->mask.always != NULL);
         if (row->bias_count) {
             assert_memory_equal(step.biases + row->bias_start, sampling->biases,
                                 row->bias_count * sizeof *sampling->biases);
         }
         if (row->mask) {
             assert_memory_equal(step.masks + (size_t)(row->mask - 1) * f->mask_words,
-                                sampling->mask, f->mask_words * sizeof *sampling->mask);
+                                sampling->mask.always, f->mask_words * sizeof(uint32_t));
         }
         assert_memory_equal(step.block_tables + i * step.block_table_stride,
                             f->seqs[i]->block_table, num_blocks * sizeof(int32_t));
@@ -169,7 +171,7 @@ static void test_padded_rows_keep_their_places(void **state) {
     init(&f, 1000, one_token);
     f.limits.max_num_seqs = 8; // room for padding
     batch_fini(&f.batch, f.backend);
-    assert_int_equal(batch_init(&f.batch, f.backend, &f.limits, f.vocab_size, NULL), OK);
+    assert_int_equal(batch_init(&f.batch, f.backend, &f.limits, f.vocab_size, NULL, NULL), OK);
     batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 8);
     check(&f, 8);
     const struct step bare = batch_bind(f.batch.header, f.batch.header);

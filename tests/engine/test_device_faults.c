@@ -192,7 +192,7 @@ static void expect_eager_steps(const struct workload_expected *expected, enum fa
     fake_device_fail_at(fault, n);
     log_set_level(LOG_QUIET);
     struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
-    log_set_level(LOG_WARNING);
+    log_set_level(LOG_NOTICE);
     assert_true(fake_device_has_failed());
     assert_int_equal(fake_device_counts().num_graphs, n - 1);
     workload_expect_same(got, expected->results);

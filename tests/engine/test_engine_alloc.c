@@ -25,6 +25,15 @@ static struct nvllm_sampling_params busy_params(uint32_t i) {
     params.logprobs = i % 5 ? -1 : 4;
     params.ignore_eos = 1;
     params.max_tokens = (int32_t)(5 + i % 40);
+    params.min_tokens = (int32_t)(i % 5);
+    params.priority = (int32_t)(i % 3);
+    params.n = i % 7 == 3 ? 3 : 1;
+    static const char *const words[] = {"is", "95", "bad words"};
+    params.bad_words = words;
+    params.num_bad_words = i % 4;
+    static const int32_t allowed[] = {300, 301, 302, 303, 13};
+    params.allowed_token_ids = allowed;
+    params.num_allowed_token_ids = i % 6 ? 0 : 5;
     return params;
 }
 
@@ -57,7 +66,7 @@ static void count_steps(const struct nvllm_step_trace *trace, void *user_data) {
 static void check_step_loop(const char *async_scheduling, bool is_observed) {
     struct nvllm_engine_options options = small_options();
     options.async_scheduling = async_scheduling;
-    options.num_kvcache_blocks = 20; // preemptions too
+    options.num_kvcache_blocks = 16; // preemptions too
     options.threads = 2;
     struct nvllm_engine *engine = open_engine(&options);
     uint64_t events = 0, steps = 0;
@@ -157,7 +166,7 @@ static void test_1000_requests_with_aborts_leave_nothing_behind(void **state) {
     struct nvllm_stats stats;
     stats.struct_size = sizeof stats;
     nvllm_engine_stats(engine, &stats);
-    assert_int_equal(stats.num_requests_finished, 1100);
+    assert_int_equal(stats.num_requests_finished, 11 * (100 + 2 * 14));
     assert_int_equal(stats.num_kv_blocks_used, 0);
     assert_int_equal(stats.num_running + stats.num_waiting, 0);
     assert_int_equal(alloc_hook_live(), live);
@@ -182,9 +191,11 @@ static enum status load_and_generate(void *context, struct err *err) {
     enum nvllm_status status = nvllm_engine_create(&engine, &options, &error);
     if (status) return to_err(&error, status, err);
     static const char *const stops[] = {"xyz"};
-    struct nvllm_sampling_params params = busy_params(0);
+    struct nvllm_sampling_params params = busy_params(42); // of each list some
     params.repetition_penalty = 1.2f;
     params.max_tokens = 3;
+    params.min_tokens = 1;
+    params.n = 2;
     params.stop = stops;
     params.num_stop = 1;
     static const char chat[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";

@@ -463,7 +463,8 @@ static void test_special_tokens_are_kept_on_demand(void **state) {
     struct nvllm_sampling_params params = greedy_params(60);
     struct record r = {0};
     struct nvllm_request request = text_request(QUESTION, &params);
-    request.keep_special_tokens = 1;
+    params.skip_special_tokens = 0;
+    request.keep_stop_token = 1;
     add(*state, request, &r);
     run(*state);
     assert_string_equal(r.text, "37 + 58 = 95.<|im_end|>");

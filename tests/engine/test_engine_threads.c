@@ -13,7 +13,7 @@
 
 #include "support/engine_fixture.h"
 
-enum { SUBMITTERS = 8, REQUESTS_EACH = 12 };
+enum { SUBMITTERS = 8, REQUESTS_EACH = 12, OUTPUTS_MAX = 3 };
 
 // ---- one thread's rules ----
 
@@ -199,9 +199,10 @@ static void test_a_second_thread_cannot_drive_the_engine(void **state) {
 // ---- many threads ----
 
 struct ticket {
-    enum nvllm_finish_reason end;
-    int num_tokens;
-    atomic_int num_ends;
+    enum nvllm_finish_reason ends[OUTPUTS_MAX];
+    int num_tokens[OUTPUTS_MAX];
+    int num_outputs;
+    int num_ends, num_last; // of outputs; of the request
     bool was_aborted; // abort said so
 };
 
@@ -219,13 +220,19 @@ static uint32_t draw(struct submitter *s, uint32_t below) {
     return (s->random >> 16) % below;
 }
 
+static int num_requests_ended; // the engine's thread's
+
 static void take_ticket(const struct nvllm_event *event, void *user_data) {
     struct ticket *ticket = user_data;
-    assert_int_equal(ticket->end, NVLLM_FINISH_NONE); // nothing after the end
-    ticket->num_tokens += event->token_id >= 0;
-    assert_int_equal(event->num_generated_tokens, ticket->num_tokens);
-    ticket->end = event->finish_reason;
-    if (event->finish_reason) atomic_fetch_add(&ticket->num_ends, 1);
+    uint32_t i = event->index;
+    assert_true(i < OUTPUTS_MAX);
+    assert_int_equal(ticket->ends[i], NVLLM_FINISH_NONE); // nothing after the end
+    ticket->num_tokens[i] += event->token_id >= 0;
+    assert_int_equal(event->num_generated_tokens, ticket->num_tokens[i]);
+    ticket->ends[i] = event->finish_reason;
+    ticket->num_ends += event->finish_reason != NVLLM_FINISH_NONE;
+    ticket->num_last += !event->num_outputs_left;
+    num_requests_ended += !event->num_outputs_left;
 }
 
 static void check_stats(struct nvllm_engine *engine) {
@@ -242,6 +249,8 @@ static void *submit_and_abort(void *arg) {
     for (int i = 0; i < REQUESTS_EACH;) {
         struct nvllm_sampling_params params = greedy_params((int32_t)(1 + draw(s, 12)));
         params.ignore_eos = 1;
+        params.n = (int32_t)(1 + draw(s, OUTPUTS_MAX));
+        s->tickets[i].num_outputs = params.n;
         struct nvllm_request request = text_request(QUESTION, &params);
         request.prompt_len = 1 + draw(s, (uint32_t)request.prompt_len);
         request.on_event = take_ticket;
@@ -264,10 +273,23 @@ static void *submit_and_abort(void *arg) {
     return NULL;
 }
 
+// Outputs that had ended before the abort keep their end.
+static void check_ticket(const struct ticket *ticket) {
+    int num_aborted = 0;
+    for (int i = 0; i < ticket->num_outputs; i++) {
+        bool is_aborted = ticket->ends[i] == NVLLM_FINISH_ABORT;
+        num_aborted += is_aborted;
+        if (!is_aborted) assert_int_equal(ticket->ends[i], NVLLM_FINISH_LENGTH);
+    }
+    assert_int_equal(ticket->num_ends, ticket->num_outputs);
+    assert_int_equal(ticket->num_last, 1);
+    assert_int_equal(num_aborted > 0, ticket->was_aborted);
+}
+
 static void test_eight_submitters_with_random_aborts(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();
-    options.max_num_waiting = 20;
+    options.max_num_waiting = 40;
     options.num_kvcache_blocks = 16; // preemptions too
     static const char *const modes[] = {"off", "on"};
     for (int mode = 0; mode < 2; mode++) {
@@ -280,21 +302,17 @@ static void test_eight_submitters_with_random_aborts(void **state) {
             submitters[i].random = i + 1;
             pthread_create(&submitters[i].thread, NULL, submit_and_abort, &submitters[i]);
         }
-        struct nvllm_stats stats = NVLLM_STATS_INIT;
-        while (stats.num_requests_finished < SUBMITTERS * REQUESTS_EACH) {
+        num_requests_ended = 0;
+        while (num_requests_ended < SUBMITTERS * REQUESTS_EACH) {
             // If the last ones end in this wait, by an abort, it returns.
             assert_int_equal(nvllm_engine_wait(engine, -1, NULL), NVLLM_OK);
             assert_int_equal(nvllm_engine_step(engine, NULL), NVLLM_OK);
-            nvllm_engine_stats(engine, &stats);
         }
         for (int i = 0; i < SUBMITTERS; i++) {
             struct submitter *s = &submitters[i];
             pthread_join(s->thread, NULL);
             for (int k = 0; k < REQUESTS_EACH; k++) {
-                const struct ticket *ticket = &s->tickets[k];
-                assert_int_equal(ticket->num_ends, 1);
-                assert_int_equal(ticket->end,
-                                 ticket->was_aborted ? NVLLM_FINISH_ABORT : NVLLM_FINISH_LENGTH);
+                check_ticket(&s->tickets[k]);
             }
         }
         assert_int_equal(nvllm_engine_has_unfinished(engine), 0);

@@ -13,9 +13,9 @@ static void open_inbox(struct inbox *inbox, uint32_t max_num_waiting, uint64_t m
 }
 
 static struct request *make_request(uint32_t num_prompt_tokens) {
-    struct request *request = calloc(1, sizeof *request);
+    struct request *request;
     int32_t *prompt = calloc(num_prompt_tokens, sizeof *prompt);
-    assert_non_null(request);
+    assert_int_equal(request_create(&request, NULL), OK);
     assert_non_null(prompt);
     assert_int_equal(sequence_create(&request->seq, 0, prompt, num_prompt_tokens, 1, 16, 0, NULL),
                      OK);
@@ -94,6 +94,79 @@ static void test_waiting_tokens_are_bounded_but_for_a_single_request(void **stat
                    "the waiting requests have 10 prompt tokens, and with 1 more they would exceed "
                    "max_waiting_tokens 10: try again later");
     assert_int_equal(empty(&inbox, true), 2);
+    inbox_fini(&inbox);
+}
+
+static struct request *make_outputs(uint32_t num_outputs, uint32_t num_prompt_tokens) {
+    struct request *first = make_request(num_prompt_tokens);
+    for (uint32_t i = 1; i < num_outputs; i++) {
+        struct request *request, *one = make_request(num_prompt_tokens);
+        assert_int_equal(request_create_output(first, &request, NULL), OK);
+        assert_int_equal(request->index, i);
+        request->seq = one->seq;
+        one->seq = NULL;
+        request_destroy(one);
+    }
+    return first;
+}
+
+static void test_a_request_counts_by_its_outputs(void **state) {
+    (void)state;
+    struct inbox inbox;
+    struct err err = {0};
+    uint64_t id;
+    open_inbox(&inbox, 4, 20);
+    struct request *large = make_outputs(9, 3); // alone it may wait, however large
+    assert_int_equal(inbox_submit(&inbox, large, &id, NULL), OK);
+    for (struct request *output = large; output; output = output->next_output) {
+        assert_int_equal(output->seq->id, 1);
+    }
+    expect_no_room(&inbox, 1,
+                   "9 requests are waiting, as many as max_num_waiting allows: try again later");
+    inbox_note_scheduled(&inbox, 7, 21);
+    struct request *more = make_outputs(3, 2);
+    assert_int_equal(inbox_submit(&inbox, more, &id, &err), ERR_CAPACITY);
+    assert_string_equal(err.message, "2 requests are waiting, and with 3 more they would exceed "
+                                     "max_num_waiting 4: try again later");
+    request_destroy(more);
+    more = make_outputs(2, 8);
+    assert_int_equal(inbox_submit(&inbox, more, &id, &err), ERR_CAPACITY);
+    assert_string_equal(err.message,
+                        "the waiting requests have 6 prompt tokens, and with 16 more they would "
+                        "exceed max_waiting_tokens 20: try again later");
+    request_destroy(more);
+    more = make_outputs(2, 7);
+    assert_int_equal(inbox_submit(&inbox, more, &id, NULL), OK);
+    assert_int_equal(id, 2);
+    assert_int_equal(inbox_num_unfinished(&inbox), 2);
+    struct nvllm_stats stats;
+    inbox_read_stats(&inbox, &stats);
+    assert_int_equal(stats.num_requests_added, 11);
+    inbox_take(&inbox);
+    // One output's end is not the request's.
+    assert_true(inbox_begin_end(&inbox, more->next_output));
+    assert_true(inbox_is_unfinished(&inbox, id));
+    inbox_remove(&inbox, more->next_output, true);
+    assert_int_equal(inbox_num_unfinished(&inbox), 2);
+    assert_true(inbox_begin_end(&inbox, more));
+    assert_false(inbox_is_unfinished(&inbox, id));
+    assert_false(inbox_abort(&inbox, id));
+    inbox_remove(&inbox, more, true);
+    assert_int_equal(inbox_num_unfinished(&inbox), 1);
+    request_destroy(more);
+    // An abort ends all that have not.
+    assert_true(inbox_abort(&inbox, 1));
+    assert_ptr_equal(inbox_take(&inbox).aborted, large);
+    int num_left = 9;
+    for (struct request *output = large; output; output = output->next_output) {
+        assert_false(inbox_begin_end(&inbox, output));
+        assert_true(inbox_is_unfinished(&inbox, 1));
+        inbox_begin_abort(&inbox, output);
+        assert_int_equal(inbox_is_unfinished(&inbox, 1), --num_left > 0);
+        inbox_remove(&inbox, output, num_left < 2);
+    }
+    assert_int_equal(inbox_num_unfinished(&inbox), 0);
+    request_destroy(large);
     inbox_fini(&inbox);
 }
 
@@ -232,6 +305,7 @@ int main(void) {
         cmocka_unit_test(test_ids_are_in_order_of_submission_and_refused_ones_take_none),
         cmocka_unit_test(test_waiting_tokens_are_bounded_but_for_a_single_request),
         cmocka_unit_test(test_no_bound_by_default),
+        cmocka_unit_test(test_a_request_counts_by_its_outputs),
         cmocka_unit_test(test_a_draining_inbox_takes_nothing),
         cmocka_unit_test(test_a_failed_inbox_takes_nothing),
         cmocka_unit_test(test_the_first_of_abort_and_end_wins),

@@ -29,13 +29,19 @@ static int32_t token_of(const char *bytes, size_t len) {
     return NONE;
 }
 
-static void open_text(struct output_text *text, struct buf *out, const char *const *stops,
-                      size_t num_stops) {
+static void open_with(struct output_text *text, struct buf *out,
+                      const struct output_text_options *options) {
     struct err err = {0};
-    if (output_text_init(text, tokenizer, stops, num_stops, false, &err) != OK)
-        fail_msg("%s", err.message);
+    if (output_text_init(text, tokenizer, options, &err) != OK) fail_msg("%s", err.message);
     *out = (struct buf){0};
     assert_int_equal(buf_reserve(out, output_text_max_piece(text, tokenizer), NULL), OK);
+}
+
+static void open_text(struct output_text *text, struct buf *out, const char *const *stops,
+                      size_t num_stops) {
+    open_with(text, out,
+              &(struct output_text_options){
+                  .stops = stops, .num_stops = num_stops, .skip_special = true});
 }
 
 static void close_text(struct output_text *text, struct buf *out) {
@@ -140,6 +146,48 @@ static void test_an_earlier_token_decides(void **state) {
     close_text(&text, &out);
 }
 
+static void test_the_first_tokens_end_nothing(void **state) {
+    (void)state;
+    static const char *const stops[] = {"aa"};
+    struct output_text text;
+    struct buf out;
+    open_with(&text, &out,
+              &(struct output_text_options){.stops = stops, .num_stops = 1, .min_tokens = 3});
+    push(&text, &out, "a", "", NONE);
+    push(&text, &out, "a", "a", NONE); // passed over
+    push(&text, &out, "b", "ab", NONE);
+    push(&text, &out, "a", "", NONE);
+    push(&text, &out, "a", "", 0);
+    close_text(&text, &out);
+    // One that begins among them and ends behind them counts.
+    open_with(&text, &out,
+              &(struct output_text_options){.stops = stops, .num_stops = 1, .min_tokens = 1});
+    push(&text, &out, "a", "", NONE);
+    push(&text, &out, "a", "", 0);
+    close_text(&text, &out);
+}
+
+static void test_a_stop_string_may_be_handed_out(void **state) {
+    (void)state;
+    static const char *const stops[] = {"the", "ea"};
+    struct output_text text;
+    struct buf out;
+    const struct output_text_options options = {
+        .stops = stops, .num_stops = 2, .include_stop = true};
+    open_with(&text, &out, &options);
+    push(&text, &out, "t", "t", NONE); // nothing waits
+    push(&text, &out, "h", "h", NONE);
+    push(&text, &out, "e", "e", 0);
+    close_text(&text, &out);
+    open_with(&text, &out, &options);
+    push(&text, &out, " the", " the", 0);
+    close_text(&text, &out);
+    open_with(&text, &out, &options);
+    push(&text, &out, "e", "e", NONE);
+    push(&text, &out, "and", "a", 1); // what follows it is not handed out
+    close_text(&text, &out);
+}
+
 static void test_stop_strings_of_characters(void **state) {
     (void)state;
     static const char *const stops[] = {"\xe2\x82\xac!"};
@@ -176,15 +224,17 @@ static void test_without_a_tokenizer_there_is_no_text(void **state) {
     struct output_text text;
     struct buf out = {0};
     struct err err = {0};
-    assert_int_equal(output_text_init(&text, NULL, stops, 1, false, &err), ERR_INVALID);
+    const struct output_text_options one = {.stops = stops, .num_stops = 1}, none = {0};
+    assert_int_equal(output_text_init(&text, NULL, &one, &err), ERR_INVALID);
     assert_string_equal(err.message, "stop strings need a tokenizer, and there is none");
-    assert_int_equal(output_text_init(&text, NULL, NULL, 0, false, &err), OK);
+    assert_int_equal(output_text_init(&text, NULL, &none, &err), OK);
     assert_int_equal(output_text_push(&text, NULL, 5, &out), NONE);
     output_text_finish(&text, &out);
     assert_int_equal(out.len, 0);
     close_text(&text, &out);
     static const char *const empty[] = {"a", ""};
-    assert_int_equal(output_text_init(&text, tokenizer, empty, 2, false, &err), ERR_INVALID);
+    const struct output_text_options two = {.stops = empty, .num_stops = 2};
+    assert_int_equal(output_text_init(&text, tokenizer, &two, &err), ERR_INVALID);
     assert_string_equal(err.message, "a stop string is empty");
 }
 
@@ -236,7 +286,14 @@ static void run_random_case(const int32_t *tokens, size_t num_tokens) {
     struct model model = {.len = 0};
     char got[TEXT_MAX];
     size_t got_len = 0;
-    open_text(&text, &piece, stops, num_stops);
+    const struct output_text_options options = {
+        .stops = stops,
+        .num_stops = num_stops,
+        .min_tokens = random_below(2) ? random_below(20) : 0,
+        .skip_special = true,
+        .include_stop = random_below(2),
+    };
+    open_with(&text, &piece, &options);
     char *reserved = piece.data;
     int found = NONE;
     for (int i = 0; i < 60 && found == NONE; i++) {
@@ -250,8 +307,13 @@ static void run_random_case(const int32_t *tokens, size_t num_tokens) {
         assert_ptr_equal(piece.data, reserved); // never grows
         memcpy(got + got_len, piece.data, piece.len);
         got_len += piece.len;
-        assert_int_equal(found, model_stop(&model, old_len, stops, num_stops, &begin));
+        bool may_stop = (uint32_t)i >= options.min_tokens;
+        assert_int_equal(found,
+                         may_stop ? model_stop(&model, old_len, stops, num_stops, &begin) : NONE);
         size_t want_len = found == NONE ? model.len - model_held(&model, stops, num_stops) : begin;
+        if (options.include_stop) {
+            want_len = found == NONE ? model.len : begin + strlen(stops[found]);
+        }
         assert_int_equal(got_len, want_len);
         assert_memory_equal(got, model.text, got_len);
     }
@@ -306,6 +368,8 @@ int main(void) {
         cmocka_unit_test(test_a_stop_string_inside_a_token),
         cmocka_unit_test(test_the_first_to_begin_wins_within_a_token),
         cmocka_unit_test(test_an_earlier_token_decides),
+        cmocka_unit_test(test_the_first_tokens_end_nothing),
+        cmocka_unit_test(test_a_stop_string_may_be_handed_out),
         cmocka_unit_test(test_stop_strings_of_characters),
         cmocka_unit_test(test_special_tokens_add_no_text),
         cmocka_unit_test(test_without_a_tokenizer_there_is_no_text),

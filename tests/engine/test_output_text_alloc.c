@@ -4,12 +4,13 @@
 #include "support/cmocka_all.h"
 
 static const char *const stops[] = {"END", "a longer one"};
+static const struct output_text_options options = {.stops = stops, .num_stops = 2};
 
 static enum status make_and_use(void *context, struct err *err) {
     const struct tokenizer *tokenizer = context;
     struct output_text text;
     struct buf out = {0};
-    enum status status = output_text_init(&text, tokenizer, stops, 2, false, err);
+    enum status status = output_text_init(&text, tokenizer, &options, err);
     if (!status) status = buf_reserve(&out, output_text_max_piece(&text, tokenizer), err);
     if (!status) {
         output_text_push(&text, tokenizer, 5, &out);
@@ -28,7 +29,7 @@ static void test_pushing_does_not_allocate(void **state) {
     const struct tokenizer *tokenizer = *state;
     struct output_text text;
     struct buf out = {0};
-    assert_int_equal(output_text_init(&text, tokenizer, stops, 2, false, NULL), OK);
+    assert_int_equal(output_text_init(&text, tokenizer, &options, NULL), OK);
     assert_int_equal(buf_reserve(&out, output_text_max_piece(&text, tokenizer), NULL), OK);
     alloc_hook_reset();
     for (int32_t id = 0; id < (int32_t)tokenizer_num_tokens(tokenizer); id++) {

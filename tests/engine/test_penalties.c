@@ -9,37 +9,8 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
+#include "support/ways.h"
 #include "support/workload.h"
-
-// Where and how the same requests run.
-struct way {
-    const char *device;
-    const char *async_scheduling, *schedule; // NULL: the default
-    int max_num_seqs;
-    int max_num_tokens; // of a step; 0: 64
-    int num_blocks; // 0: enough for everything
-    int enforce_eager;
-};
-
-static struct nvllm_engine_options options_of(const struct way *way) {
-    struct nvllm_engine_options options = small_options();
-    options.device = way->device;
-    if (way->async_scheduling) options.async_scheduling = way->async_scheduling;
-    if (way->schedule) options.schedule = way->schedule;
-    options.max_num_seqs = way->max_num_seqs;
-    options.max_num_batched_tokens = way->max_num_tokens ? way->max_num_tokens : 64;
-    if (way->num_blocks) options.num_kvcache_blocks = way->num_blocks;
-    options.enforce_eager = way->enforce_eager;
-    return options;
-}
-
-static const struct way alone = {.device = "cpu", .async_scheduling = "off", .max_num_seqs = 1};
-
-static struct nvllm_result *run_alone(struct workload *workload, struct nvllm_stats *stats) {
-    struct nvllm_engine_options options = options_of(&alone);
-    *stats = (struct nvllm_stats)NVLLM_STATS_INIT;
-    return workload_run(workload, &options, stats);
-}
 
 // The usual requests, but none ends before it has a history.
 static struct workload *create_long_workload(void) {
@@ -64,7 +35,7 @@ static int make_expected(void **state) {
         params->frequency_penalty = i % 4 ? 0.3f : -0.2f;
         params->logprobs = 3;
     }
-    expected->results = run_alone(expected->workload, &expected->stats);
+    expected->results = way_run_alone(expected->workload, &expected->stats);
     *state = expected;
     return 0;
 }
@@ -78,7 +49,7 @@ static void test_penalties_change_results(void **state) {
         plain->params[i].repetition_penalty = 1;
         plain->params[i].presence_penalty = plain->params[i].frequency_penalty = 0;
     }
-    struct nvllm_result *results = run_alone(plain, &stats);
+    struct nvllm_result *results = way_run_alone(plain, &stats);
     int num_changed = 0;
     for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
         const struct nvllm_result *with = &expected->results[i], *without = &results[i];
@@ -91,27 +62,6 @@ static void test_penalties_change_results(void **state) {
     free(plain);
 }
 
-static void expect_same(const struct workload_expected *expected, const struct way *way) {
-    struct nvllm_engine_options options = options_of(way);
-    struct nvllm_stats stats = NVLLM_STATS_INIT;
-    fake_device_reset();
-    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
-    workload_expect_same(got, expected->results);
-    if (way->num_blocks) assert_true(stats.num_preemptions > 0);
-    if (strcmp(way->device, "cuda") == 0) {
-        struct fake_device_counts counts = fake_device_counts();
-        assert_int_equal(counts.num_graph_launches > 0, !way->enforce_eager);
-        assert_int_equal(counts.live, 0);
-        assert_int_equal(counts.num_given_back_early, 0);
-    }
-    nvllm_results_free(got, WORKLOAD_REQUESTS);
-}
-
-static void expect_same_each(const struct workload_expected *expected, const struct way *ways,
-                             size_t num_ways) {
-    for (size_t i = 0; i < num_ways; i++) expect_same(expected, &ways[i]);
-}
-
 static void test_together(void **state) {
     static const struct way ways[] = {
         {.device = "cpu", .async_scheduling = "off", .max_num_seqs = 3},
@@ -119,7 +69,7 @@ static void test_together(void **state) {
         {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 14},
         {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 8, .max_num_tokens = 24},
     };
-    expect_same_each(*state, ways, ARRAY_LEN(ways));
+    ways_expect_same(*state, ways, ARRAY_LEN(ways));
 }
 
 static void test_preempted(void **state) {
@@ -129,7 +79,7 @@ static void test_preempted(void **state) {
         {.device = "cpu", .schedule = "prefill-first", .max_num_seqs = 8, .num_blocks = 14},
         {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 8, .num_blocks = 12},
     };
-    expect_same_each(*state, ways, ARRAY_LEN(ways));
+    ways_expect_same(*state, ways, ARRAY_LEN(ways));
 }
 
 static void test_recorded(void **state) {
@@ -139,7 +89,7 @@ static void test_recorded(void **state) {
         {.device = "cuda", .async_scheduling = "off", .max_num_seqs = 14},
         {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 14, .enforce_eager = 1},
     };
-    expect_same_each(*state, ways, ARRAY_LEN(ways));
+    ways_expect_same(*state, ways, ARRAY_LEN(ways));
 }
 
 // While a step runs, the next one is launched: a step's results come with the call after its own.
@@ -148,7 +98,7 @@ static void test_steps_overlap(void **state) {
     const struct workload_expected *expected = *state;
     for (int d = 0; d < 2; d++) {
         fake_device_reset();
-        struct nvllm_engine_options options = options_of(
+        struct nvllm_engine_options options = way_options(
             &(struct way){.device = devices[d], .async_scheduling = "on", .max_num_seqs = 4});
         struct nvllm_engine *engine = open_engine(&options);
         struct nvllm_error error = {0};
@@ -226,7 +176,7 @@ static void step(struct nvllm_engine *engine, struct watched *watched, int num_w
 }
 
 static void expect_as_alone(const struct watched *w, int seed) {
-    struct nvllm_engine_options options = options_of(&alone);
+    struct nvllm_engine_options options = way_options(&way_alone);
     struct nvllm_engine *engine = open_engine(&options);
     struct watched *want = calloc(1, sizeof *want);
     assert_non_null(want);
@@ -246,7 +196,7 @@ static void expect_as_alone(const struct watched *w, int seed) {
 // when the first one has ended, and its counts are made anew.
 static void check_slots_that_change_hands(const struct way *way) {
     fake_device_reset();
-    struct nvllm_engine_options options = options_of(way);
+    struct nvllm_engine_options options = way_options(way);
     struct nvllm_engine *engine = open_engine(&options);
     struct watched watched[NUM_WATCHED] = {
         {.num_prompt = 20, .num_new = 80},
@@ -289,7 +239,7 @@ static void test_the_slot_of_an_aborted_request(void **state) {
     static const char *const devices[] = {"cpu", "cuda"};
     for (int d = 0; d < 2; d++) {
         fake_device_reset();
-        struct nvllm_engine_options options = options_of(
+        struct nvllm_engine_options options = way_options(
             &(struct way){.device = devices[d], .async_scheduling = "on", .max_num_seqs = 1});
         struct nvllm_engine *engine = open_engine(&options);
         struct watched gone = {.num_prompt = 7, .num_new = 50};

@@ -10,15 +10,16 @@
 
 enum { VOCAB = 1000 };
 
+static const struct model_config config = {.vocab_size = VOCAB}, small = {.vocab_size = 7};
 static const struct nvllm_sampling_params params_init = NVLLM_SAMPLING_PARAMS_INIT;
 
 static void init_ok(struct sampling *sampling, const struct nvllm_sampling_params *params,
                     const struct generation_config *defaults) {
     struct err err = {0};
-    if (sampling_init(sampling, params, defaults, VOCAB, &err) != OK) {
+    if (sampling_init(sampling, params, defaults, &config, NULL, &err) != OK) {
         fail_msg("%s", err.message);
     }
-    sampling_set_seed(sampling, 77);
+    sampling_set_seed(sampling, 77, 0);
 }
 
 static void init_refused(const struct nvllm_sampling_params *params,
@@ -26,7 +27,7 @@ static void init_refused(const struct nvllm_sampling_params *params,
     struct sampling sampling;
     static const struct sampling empty;
     struct err err = {0};
-    assert_int_equal(sampling_init(&sampling, params, defaults, VOCAB, &err), ERR_INVALID);
+    assert_int_equal(sampling_init(&sampling, params, defaults, &config, NULL, &err), ERR_INVALID);
     assert_string_equal(err.message, sentence);
     assert_memory_equal(&sampling, &empty, sizeof empty);
 }
@@ -52,7 +53,7 @@ static void test_library_defaults(void **state) {
         assert_int_equal(s.row.bias_count, 0);
         assert_null(s.biases);
         assert_int_equal(s.row.mask, 0);
-        assert_null(s.mask);
+        assert_false(token_mask_is_needed(&s.mask, NULL, 0));
         sampling_fini(&s);
     }
 }
@@ -125,7 +126,7 @@ static void test_counts_beyond_the_vocabulary_are_cut(void **state) {
     assert_int_equal(s.row.top_k, 0);
     sampling_fini(&s);
     params.logprobs = 20;
-    assert_int_equal(sampling_init(&s, &params, NULL, 7, NULL), OK);
+    assert_int_equal(sampling_init(&s, &params, NULL, &small, NULL, NULL), OK);
     assert_int_equal(s.row.num_top, 7);
     assert_int_equal(s.params.logprobs, 7);
     sampling_fini(&s);
@@ -144,9 +145,18 @@ static void test_a_seed_of_its_own_wins(void **state) {
     init_ok(&s, &params, NULL);
     assert_int_equal(s.row.seed_low, 0);
     sampling_fini(&s);
+    params.seed = INT64_MAX; // an output further on draws with the seed + its index
+    init_ok(&s, &params, NULL);
+    struct sampling other;
+    sampling_init_borrowed(&other, &s);
+    sampling_set_seed(&other, 77, 3);
+    assert_int_equal(other.row.seed_low, 2);
+    assert_int_equal(other.row.seed_high, 0x80000000);
+    sampling_fini(&other); // leaves what it borrowed
+    sampling_fini(&s);
     uint64_t seed = 0xfedcba9876543210;
-    assert_int_equal(sampling_init(&s, NULL, NULL, VOCAB, NULL), OK);
-    sampling_set_seed(&s, seed);
+    assert_int_equal(sampling_init(&s, NULL, NULL, &config, NULL, NULL), OK);
+    sampling_set_seed(&s, seed, 0);
     assert_int_equal(s.row.seed_low, 0x76543210);
     assert_int_equal(s.row.seed_high, 0xfedcba98);
     sampling_fini(&s);
@@ -167,6 +177,11 @@ static void test_refusals_name_the_field(void **state) {
     init_refused(&params, NULL, "logit_bias has token id 1000, the vocabulary ends at 999");
     params.num_logit_bias = 3;
     init_refused(&params, NULL, "logit_bias names token 7 twice");
+    params = params_init;
+    params.min_tokens = 9, params.max_tokens = 8;
+    init_refused(&params, NULL, "min_tokens is 9, more than max_tokens 8");
+    params.min_tokens = -1;
+    init_refused(&params, NULL, "min_tokens is -1, want an integer from 0 to 2147483647");
     const struct generation_config model = {.has_top_p = true, .top_p = 1.5f};
     init_refused(NULL, &model,
                  "default of the model: top_p is 1.5, want a number above 0 and at most 1");

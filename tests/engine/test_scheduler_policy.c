@@ -234,6 +234,111 @@ static void test_prefill_first_reserves_nothing(void **state) {
     fixture_fini(&f);
 }
 
+// Launches what is scheduled: every item's token is on its way.
+static void launch(struct fixture *f) {
+    scheduler_advance(f->scheduler);
+    for (uint32_t i = 0; i < f->schedule.num_items; i++) {
+        scheduler_append_pending(f->scheduler, f->schedule.items[i].seq, i);
+    }
+}
+
+static void test_one_that_waits_for_its_token_lets_others_pass(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){0});
+    struct sequence *waits = fixture_add(&f, 0, 4, 3), *other = fixture_add(&f, 100, 4, 20);
+    waits->waits_for_token = true;
+    fixture_schedule(&f);
+    launch(&f);
+    for (int i = 0; i < 2; i++) {
+        fixture_schedule(&f);
+        assert_int_equal(f.schedule.num_items, 1);
+        assert_ptr_equal(f.schedule.items[0].seq, other);
+        scheduler_resolve_token(f.scheduler, waits, 7);
+        scheduler_resolve_token(f.scheduler, other, 8);
+        launch(&f);
+        fixture_schedule(&f);
+        assert_int_equal(f.schedule.num_items, 2);
+        assert_ptr_equal(f.schedule.items[0].seq, waits);
+        scheduler_resolve_token(f.scheduler, other, 8);
+        launch(&f);
+    }
+    scheduler_finish(f.scheduler, other);
+    fixture_schedule(&f); // alone with a token on its way: there is nothing to run
+    assert_int_equal(f.schedule.num_items, 0);
+    scheduler_resolve_token(f.scheduler, waits, 7);
+    assert_int_equal(waits->num_tokens, waits->num_tokens_max);
+    fixture_fini(&f);
+}
+
+// Three outputs of one prompt, with and without a cache.
+static void test_outputs_share_the_prompt_that_the_first_computes(void **state) {
+    (void)state;
+    for (int is_cached = 0; is_cached < 2; is_cached++) {
+        struct fixture f;
+        fixture_init(&f, (struct scheduler_config){.max_num_batched_tokens = 8,
+                                                   .enable_prefix_caching = is_cached});
+        struct sequence *first = fixture_add(&f, 0, 14, 8);
+        f.origin = first;
+        struct sequence *second = fixture_add(&f, 0, 14, 8), *third = fixture_add(&f, 0, 14, 8);
+        f.origin = NULL;
+        struct sequence *other = fixture_add(&f, 500, 2, 8);
+        fixture_schedule(&f);
+        assert_int_equal(f.schedule.num_items, 1);
+        assert_int_equal(first->num_scheduled_tokens, 8);
+        fixture_complete(&f);
+        fixture_schedule(&f); // there is room for more, but the prompt is not there yet
+        assert_int_equal(first->num_scheduled_tokens, 6);
+        assert_int_equal(f.schedule.num_items, 2);
+        assert_ptr_equal(f.schedule.items[1].seq, other);
+        fixture_complete(&f);
+        fixture_schedule(&f);
+        struct sequence *outputs[] = {second, third};
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(outputs[i]->num_computed_tokens, 12);
+            assert_int_equal(outputs[i]->num_scheduled_tokens, 2);
+            assert_memory_equal(outputs[i]->block_table, first->block_table, 3 * sizeof(uint32_t));
+            assert_int_not_equal(outputs[i]->block_table[3], first->block_table[3]);
+        }
+        fixture_complete(&f);
+        assert_int_equal(scheduler_num_cached_tokens(f.scheduler), 0); // the prompt counts once
+        fixture_run(&f, 100);
+        fixture_fini(&f);
+    }
+}
+
+// The last token's logits are wanted, so its block is computed again.
+static void test_outputs_of_a_prompt_of_full_blocks(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){0});
+    f.origin = fixture_add(&f, 0, 8, 4);
+    struct sequence *second = fixture_add(&f, 0, 8, 4);
+    fixture_step(&f);
+    fixture_schedule(&f);
+    assert_int_equal(second->num_computed_tokens, 4);
+    assert_int_equal(second->num_scheduled_tokens, 4);
+    fixture_complete(&f);
+    fixture_run(&f, 100);
+    fixture_fini(&f);
+}
+
+static void test_an_output_whose_first_has_gone_computes_the_prompt(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.max_num_seqs = 1});
+    struct sequence *first = fixture_add(&f, 0, 10, 1);
+    f.origin = first;
+    struct sequence *second = fixture_add(&f, 0, 10, 2);
+    fixture_step(&f); // ends with its only token
+    assert_int_equal(first->status, SEQUENCE_FINISHED);
+    fixture_schedule(&f);
+    assert_int_equal(second->num_scheduled_tokens, 10);
+    fixture_complete(&f);
+    fixture_run(&f, 100);
+    fixture_fini(&f);
+}
+
 static void test_lower_priorities_are_admitted_first(void **state) {
     (void)state;
     struct fixture f;
@@ -296,7 +401,7 @@ static void test_preemption_of_an_empty_schedule_is_told_by_the_next(void **stat
     assert_int_equal(f.schedule.num_items, 1);
     assert_true(f.schedule.items[0].is_admitted);
     assert_int_equal(f.schedule.num_preempted, 1);
-    assert_int_equal(f.schedule.preempted[0], last->id);
+    assert_int_equal(f.schedule.preempted[0], last->arrival);
     scheduler_advance(f.scheduler);
     fixture_schedule(&f);
     assert_int_equal(f.schedule.num_preempted, 0);
@@ -317,6 +422,10 @@ int main(void) {
         cmocka_unit_test(test_prefill_first_cuts_only_the_first_prompt_of_a_batch),
         cmocka_unit_test(test_prefill_first_abort_of_a_cut_prompt),
         cmocka_unit_test(test_prefill_first_reserves_nothing),
+        cmocka_unit_test(test_one_that_waits_for_its_token_lets_others_pass),
+        cmocka_unit_test(test_outputs_share_the_prompt_that_the_first_computes),
+        cmocka_unit_test(test_outputs_of_a_prompt_of_full_blocks),
+        cmocka_unit_test(test_an_output_whose_first_has_gone_computes_the_prompt),
         cmocka_unit_test(test_lower_priorities_are_admitted_first),
         cmocka_unit_test(test_the_least_important_is_preempted),
         cmocka_unit_test(test_preemption_of_an_empty_schedule_is_told_by_the_next),

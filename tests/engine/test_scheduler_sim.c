@@ -22,11 +22,11 @@ static void print_totals(const struct sim_totals *t) {
         (unsigned long long)t->num_aborts, (unsigned long long)t->num_midstep_aborts,
         (unsigned long long)t->num_refused, (unsigned long long)t->num_tokens);
     print_message("%llu preemptions, %llu cached tokens, %llu deferrals, %llu duplicates, %llu "
-                  "evictions, %llu collisions, at most %.3f steps per token\n",
+                  "evictions, %llu collisions, %llu shared prompts, at most %.3f steps per token\n",
                   (unsigned long long)t->num_preemptions, (unsigned long long)t->num_cached_tokens,
                   (unsigned long long)t->num_deferrals, (unsigned long long)t->num_duplicates,
                   (unsigned long long)t->num_evictions, (unsigned long long)t->num_collisions,
-                  t->worst_step_ratio);
+                  (unsigned long long)t->num_shared_prompts, t->worst_step_ratio);
 }
 
 static void test_sim(void **state) {
@@ -41,7 +41,7 @@ static void test_sim(void **state) {
     print_totals(&totals);
     if (fuzz->num_cases < 100) return; // too few to meet everything
     assert_true(totals.num_preemptions > 0 && totals.num_aborts > 0 && totals.num_refused > 0);
-    assert_true(totals.num_midstep_aborts > 0);
+    assert_true(totals.num_midstep_aborts > 0 && totals.num_shared_prompts > 0);
     if (!fuzz->enable_prefix_caching) {
         assert_int_equal(totals.num_cached_tokens, 0);
         return;

@@ -22,16 +22,19 @@ static int file_with(const uint8_t *data, size_t size) {
 
 static void check_result(struct request_line *line, const char *error) {
     char message[sizeof((struct err *)0)->message];
-    struct result result = {
-        .finish_reason = NVLLM_FINISH_ERROR, .stop_token_id = -1, .num_top = -1};
+    struct result result = {.first = {.finish_reason = NVLLM_FINISH_ERROR, .stop_token_id = -1},
+                            .num_top = -1};
     result.prompt_ids = line->prompt_token_ids;
     result.num_prompt_ids = line->num_prompt_token_ids;
-    if (line->sampling.num_stop) result.stop_string = (char *)(uintptr_t)line->sampling.stop[0];
+    if (line->sampling.num_stop) {
+        result.first.stop_string = (char *)(uintptr_t)line->sampling.stop[0];
+    }
     if (error) {
         memcpy(message, error, strlen(error) + 1);
         result.error = message;
     }
-    CHECK(buf_append(&result.text, line->prompt, line->prompt_len, NULL) == OK, "out of memory");
+    CHECK(buf_append(&result.first.text, line->prompt, line->prompt_len, NULL) == OK,
+          "out of memory");
     struct buf out = {0};
     CHECK(result_line_format(&out, &result, NULL) == OK, "out of memory");
     CHECK(memchr(out.data, '\n', out.len) == out.data + out.len - 1, "more than one line");
@@ -40,7 +43,7 @@ static void check_result(struct request_line *line, const char *error) {
     CHECK(root, "%s: %s", fault.text, out.data);
     json_decref(root);
     buf_fini(&out);
-    buf_fini(&result.text);
+    buf_fini(&result.first.text);
 }
 
 // What goes to the library is JSON with messages, whatever they are.

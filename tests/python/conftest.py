@@ -23,7 +23,8 @@ from nanovllm import LLM  # noqa: E402 (after the path)
 QUESTION = (
     "<|im_start|>user\nWhat is 37 + 58?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-ANSWER = "37 + 58 = 95.<|im_end|>"
+SPOKEN = "37 + 58 = 95."
+ANSWER = SPOKEN + "<|im_end|>"
 EOS = 4091  # <|im_end|>, the tokenizer's
 EOS_TOO = 4089  # <|endoftext|>, of generation_config.json's list
 DEVICE = os.environ.get("NANOVLLM_TEST_DEVICE", "cpu")
@@ -36,6 +37,12 @@ same_ids = pytest.mark.skipif(
 def small(**options: Any) -> dict[str, Any]:
     """Options of an engine that is made in milliseconds."""
     return {"device": DEVICE, "threads": 1, "num_kvcache_blocks": 64, "cache_dir": "", **options}
+
+
+def complaints(stderr: str) -> str:
+    """What a program wrote there, without the line of a GPU's first start."""
+    first = "nanovllm: first start of this model on "
+    return "".join(line for line in stderr.splitlines(True) if not line.startswith(first))
 
 
 @pytest.fixture(scope="session")

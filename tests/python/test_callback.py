@@ -74,27 +74,27 @@ PARAMS = {
     "ends": SamplingParams(0, 3, True),
     "logprobs": SamplingParams(0, 3, True, logprobs=0),
     "stop": SamplingParams(0, 3, True, stop="never"),
+    "outputs": SamplingParams(0, 3, True, n=2),
 }
+NUM_CALLS = {"ends": 1, "logprobs": 3, "stop": 3, "outputs": 2}  # of a prompt
 
 
 @pytest.mark.parametrize("use_tqdm", [False, True])
-@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
-def test_generate_raises_whichever_event_is_lost(
-    own: LLM, params: SamplingParams, use_tqdm: bool
-) -> None:
+@pytest.mark.parametrize("name", PARAMS)
+def test_generate_raises_whichever_event_is_lost(own: LLM, name: str, use_tqdm: bool) -> None:
     library = bound(own._engine)
     number = 0
     while True:
         calls = raise_at_entry(own._engine, number)
         library.num_steps = 0
         try:
-            outputs = own.generate([[1, 2], [3, 4]], params, use_tqdm)
+            outputs = own.generate([[1, 2], [3, 4]], PARAMS[name], use_tqdm)
         except NanovllmError as error:
             assert LOST in str(error)
         else:
             break  # it has fewer calls
         number += 1
-    assert number == len(calls) == 2 * (1 if params is PARAMS["ends"] else 3)
+    assert number == len(calls) == 2 * NUM_CALLS[name]
     assert [len(output["token_ids"]) for output in outputs] == [3, 3]
     settle(own)
 
@@ -183,7 +183,8 @@ CODES = [
         _engine._Sink.end,
         _engine._Sink._take_token,
         _engine._Sink._take_end,
-        llm_module._Group.take_end,
+        _engine._Sink._take_last,
+        llm_module._Run._take_end,
     )
 ]
 
@@ -215,14 +216,14 @@ def traced(raiser: Raiser, call: Any) -> Any:
         sys.settrace(before)
 
 
-@pytest.mark.parametrize("params", [PARAMS["ends"], PARAMS["logprobs"]], ids=["ends", "logprobs"])
-def test_generate_ends_wherever_an_exception_is_raised(own: LLM, params: SamplingParams) -> None:
+@pytest.mark.parametrize("name", ["ends", "logprobs", "outputs"])
+def test_generate_ends_wherever_an_exception_is_raised(own: LLM, name: str) -> None:
     library = bound(own._engine)
 
     def generate() -> Any:
-        (output,) = own.generate([[1, 2]], params, False)
+        (output,) = own.generate([[1, 2]], PARAMS[name], False)
         del output["times"]
-        return output
+        return output, [one.token_ids for one in output.outputs]
 
     expected = generate()
     num_raised = 0

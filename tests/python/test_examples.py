@@ -40,9 +40,9 @@ def test_bench() -> None:
 
 
 def test_stream() -> None:
-    output = run("stream.py")
-    assert "[What is 37 + 58? stop]" in output
-    assert "[introduce yourself stop]" in output
+    first, second = run("stream.py").split("> ")[1:]
+    assert first.startswith("What is 37 + 58?\n37 + 58 = 95.") and first.count("\n") == 2
+    assert second.startswith("introduce yourself\nI am Nano, a tiny language model. I can ")
 
 
 def test_generate() -> None:

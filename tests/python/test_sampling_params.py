@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from conftest import ANSWER, EOS, QUESTION, same_ids
+from conftest import ANSWER, EOS, MODEL, QUESTION, SPOKEN, same_ids, small
 from nanovllm import LLM, SamplingParams, _library
 from nanovllm.sampling_params import _DEFAULTS
 
@@ -17,16 +17,16 @@ def greedy(**fields: Any) -> SamplingParams:
 
 
 def test_every_parameter_of_the_library_is_a_field() -> None:
-    assert set(_library.sampling_params()) == set(_DEFAULTS) - {"n"}
+    assert set(_library.sampling_params()) == set(_DEFAULTS)
 
 
-@pytest.mark.parametrize("name", sorted(set(_DEFAULTS) - {"n"}))
+@pytest.mark.parametrize("name", sorted(_DEFAULTS))
 def test_ranges_are_the_librarys(name: str) -> None:
     param = _library.sampling_params()[name]
     for beyond in (param.min - 1, param.max + 1):
         # A bool's next integer, an integer's, a number's.
         value: Any = beyond if name in ("temperature", "top_p", "min_p") else int(beyond)
-        if name in ("stop", "stop_token_ids"):
+        if name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
             value = [beyond]
         elif name == "logit_bias":
             value = {1: beyond}
@@ -56,6 +56,10 @@ def test_ranges_are_the_librarys(name: str) -> None:
         {"stop": 5},
         {"stop_token_ids": [-1]},
         {"stop_token_ids": "12"},
+        {"allowed_token_ids": []},
+        {"allowed_token_ids": 5},
+        {"bad_words": [""]},
+        {"bad_words": "x" * 257},
         {"logit_bias": {"x": 1}},
         {"logit_bias": [1]},
         {"logprobs": 21},
@@ -154,10 +158,71 @@ def test_stop_token_ids_end_and_are_kept(llm: LLM) -> None:
     assert output["text"] == "37 + 58 ="
 
 
+@pytest.mark.parametrize(
+    ("fields", "eos", "stop_token", "stop_string"),
+    [
+        ({}, ANSWER, "37 + 58 =", "37 + 58"),
+        ({"skip_special_tokens": False}, ANSWER, "37 + 58 =", "37 + 58"),
+        ({"skip_special_tokens": True}, SPOKEN, "37 + 58", "37 + 58"),
+        ({"include_stop_str_in_output": True}, ANSWER, "37 + 58 =", "37 + 58 = 9"),
+        (
+            {"include_stop_str_in_output": True, "skip_special_tokens": True},
+            SPOKEN,
+            "37 + 58 =",
+            "37 + 58 = 9",
+        ),
+    ],
+)
+def test_what_a_text_ends_with(
+    llm: LLM, fields: dict[str, Any], eos: str, stop_token: str, stop_string: str
+) -> None:
+    (token,) = llm.tokenizer.encode(" =")
+    ends = [greedy(**fields), greedy(stop_token_ids=[token], **fields)]
+    ends.append(greedy(stop=" = 9", **fields))
+    outputs = llm.generate([QUESTION] * 3, ends, False)
+    assert [output["text"] for output in outputs] == [eos, stop_token, stop_string]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_chat_may_keep_special_tokens(llm: LLM, skip: bool) -> None:
+    chat = [{"role": "user", "content": "What is 37 + 58?"}]
+    kwargs = {"enable_thinking": False}
+    params = greedy(skip_special_tokens=skip)
+    (output,) = llm.chat(chat, params, False, chat_template_kwargs=kwargs)
+    assert output["text"] == (SPOKEN if skip else ANSWER)
+
+
+def test_min_tokens_keep_an_answer_from_ending(llm: LLM) -> None:
+    length = len(llm.generate([QUESTION], greedy(), False)[0]["token_ids"])
+    output = llm.generate([QUESTION], greedy(min_tokens=length), False)[0]
+    assert EOS not in output["token_ids"][:length]
+    with pytest.raises(ValueError, match="min_tokens is 61, more than max_tokens 60"):
+        llm.generate([QUESTION], greedy(min_tokens=61), False)
+
+
 def test_a_bias_of_minus_infinity_bans(llm: LLM) -> None:
     params = SamplingParams(0, 12, logit_bias={EOS: float("-inf")})
     output = llm.generate([QUESTION], params, False)[0]
     assert EOS not in output["token_ids"]
+
+
+def test_allowed_tokens_alone_are_generated(llm: LLM) -> None:
+    allowed = llm.tokenizer.encode("0123456789")
+    params = greedy(allowed_token_ids=allowed, max_tokens=8)
+    (output,) = llm.generate([QUESTION], params, False)
+    assert len(output["token_ids"]) == 8
+    assert set(output["token_ids"]) <= set(allowed)
+    assert output["text"].isdigit()
+
+
+def test_bad_words_are_not_generated(llm: LLM) -> None:
+    """ "95" is two tokens, "=" is one with and without a space before it."""
+    (output,) = llm.generate([QUESTION], greedy(bad_words=["95"]), False)
+    assert output["text"].startswith("37 + 58 = 9")
+    assert "95" not in output["text"]
+    (output,) = llm.generate([QUESTION], greedy(bad_words="="), False)
+    assert output["text"].startswith("37 + 58")
+    assert "=" not in output["text"]
 
 
 def test_logprobs_are_of_each_token(llm: LLM) -> None:
@@ -175,31 +240,71 @@ def test_logprobs_of_the_chosen_token_alone(llm: LLM) -> None:
     assert all(len(row) == 1 for row in rows)
 
 
-def test_n_completions_of_a_prompt(own: LLM) -> None:
+def test_a_lower_priority_runs_first() -> None:
+    with LLM(MODEL, **small(max_num_seqs=1)) as llm:
+        ids = [
+            llm.add_request("a", SamplingParams(0, 2, True, priority=priority))
+            for priority in (0, 1, -1, 0)
+        ]
+        ended = []
+        while not llm.is_finished():
+            ended += [seq_id for seq_id, _ in llm.step()[0]]
+    assert ended == [ids[2], ids[0], ids[3], ids[1]]
+
+
+def test_n_outputs_of_a_prompt(own: LLM) -> None:
     params = SamplingParams(2.0, 8, True, n=4, seed=5)
-    prompt = list(range(300))
-    (output,) = own.generate([prompt], params, False)
-    assert len(output["completions"]) == 4
-    assert {key: output[key] for key in output["completions"][0]} == output["completions"][0]
-    assert len({tuple(one["token_ids"]) for one in output["completions"]}) == 4
+    (output,) = own.generate([list(range(300))], params, False)
+    assert [one.index for one in output.outputs] == [0, 1, 2, 3]
+    assert len({tuple(one.token_ids) for one in output.outputs}) == 4
+    assert all(one.finish_reason == "length" for one in output.outputs)
+    assert own.stats()["num_requests_added"] == own.stats()["num_requests_finished"] == 4
+
+
+def test_an_output_is_nano_vllms_dict_and_vllms_object(llm: LLM) -> None:
+    (output,) = llm.generate([QUESTION], greedy(logprobs=0), False)
+    (first,) = output.outputs
+    assert (first.text, first.token_ids) == (output["text"], output["token_ids"])
+    assert (first.finish_reason, first.stop_reason) == (output["finish_reason"], EOS)
+    assert (first.logprobs, first.times) == (output["logprobs"], output["times"])
+    assert pickle.loads(pickle.dumps(output)).outputs == output.outputs
+    (output,) = llm.generate([QUESTION], greedy(stop=" = 9"), False)
+    assert output.outputs[0].stop_reason == " = 9"
+    (output,) = llm.generate([QUESTION], greedy(max_tokens=1), False)
+    assert output.outputs[0].stop_reason is None
 
 
 @same_ids
-def test_completion_i_is_the_one_with_the_seed_plus_i(own: LLM) -> None:
+def test_output_i_is_the_one_with_the_seed_plus_i(own: LLM) -> None:
     prompt = list(range(300))
     (output,) = own.generate([prompt], SamplingParams(2.0, 8, True, n=4, seed=5), False)
-    alone = own.generate([prompt], SamplingParams(2.0, 8, True, seed=7), False)[0]
-    assert alone["token_ids"] == output["completions"][2]["token_ids"]
+    for index in range(4):
+        alone = own.generate([prompt], SamplingParams(2.0, 8, True, seed=5 + index), False)[0]
+        assert alone["token_ids"] == output.outputs[index].token_ids
 
 
-def test_n_completions_share_the_prompt(own: LLM) -> None:
-    own.generate([list(range(600))], SamplingParams(2.0, 4, True, n=4), False)
-    assert own.stats()["num_prefill_tokens"] < 2 * 600
+@pytest.mark.parametrize("caching", [False, True])
+def test_n_outputs_compute_the_prompt_once(caching: bool) -> None:
+    with LLM(MODEL, **small(enable_prefix_caching=caching)) as llm:
+        (output,) = llm.generate([list(range(600))], SamplingParams(2.0, 4, True, n=4), False)
+        # Two blocks of 256 are shared, 88 tokens are each output's own.
+        assert llm.stats()["num_prefill_tokens"] == 600 + 3 * 88
+        assert llm.stats()["num_cached_tokens"] == output["num_cached_tokens"] == 0
 
 
 def test_n_without_a_seed_differs(own: LLM) -> None:
     (output,) = own.generate(["a"], SamplingParams(2.0, 8, True, n=3), False)
-    assert len({tuple(one["token_ids"]) for one in output["completions"]}) == 3
+    assert len({tuple(one.token_ids) for one in output.outputs}) == 3
+
+
+def test_stop_strings_end_each_output_by_itself(llm: LLM) -> None:
+    params = SamplingParams(1.5, 40, n=4, seed=1, stop=["e"], logprobs=0)
+    (output,) = llm.generate([QUESTION], params, False)
+    for one in output.outputs:
+        assert one.logprobs is not None
+        assert [row[0][0] for row in one.logprobs] == one.token_ids
+        assert ("e" in llm.tokenizer.decode(one.token_ids)) == (one.stop_reason == "e")
+        assert "e" not in one.text.split("<")[0]
 
 
 def test_n_is_for_generate_and_chat(llm: LLM) -> None:

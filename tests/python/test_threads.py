@@ -47,7 +47,7 @@ def test_threads_generate_at_a_time(own: LLM) -> None:
         ]
 
     results = in_threads(*(work(i) for i in range(10, 16)))
-    assert results == [[f"{i} + 50 = {i + 50}.<|im_end|>"] * 3 for i in range(10, 16)]
+    assert results == [[f"{i} + 50 = {i + 50}."] * 3 for i in range(10, 16)]
     assert own.stats()["num_running"] == 0
 
 

@@ -4,6 +4,7 @@ the test has its number and asserts what is right."""
 from __future__ import annotations
 
 import inspect
+import os
 import random
 
 import nanovllm
@@ -72,15 +73,36 @@ def test_max_model_len_may_be_less() -> None:
         )
 
 
-def test_tensor_parallel_size_beyond_one_is_refused_with_a_sentence() -> None:
-    with pytest.raises(NotImplementedError, match="tensor_parallel_size is 2, but this version"):
-        LLM(MODEL, tensor_parallel_size=2)
+def test_tensor_parallel_size_runs_as_many_processes() -> None:
+    with LLM(MODEL, **small(device="cpu", tensor_parallel_size=2)) as llm:
+        outputs = llm.generate([QUESTION], SamplingParams(temperature=0.0001, max_tokens=32), False)
+    assert outputs[0]["text"] == ANSWER
 
 
-@pytest.mark.parametrize("size", [0, -1, "2", None, 1.5, True])
+def test_tensor_parallel_size_that_the_heads_forbid() -> None:
+    with pytest.raises(NotImplementedError, match="8 attention heads on 4 .* by 3 ranks"):
+        LLM(MODEL, **small(device="cpu", tensor_parallel_size=3))
+
+
+@pytest.mark.parametrize("size", [0, -1, "2", None, 1.5, True, 65])
 def test_tensor_parallel_size_wants_an_integer(size: object) -> None:
-    with pytest.raises(ValueError, match="tensor_parallel_size is .*, want an integer from 1"):
+    with pytest.raises(ValueError, match="tensor_parallel_size is .*"):
         LLM(MODEL, tensor_parallel_size=size)
+
+
+def test_a_worker_program_that_is_not_there() -> None:
+    with pytest.raises(Exception, match="cannot start /nonexistent/nanovllm"):
+        LLM(MODEL, **small(device="cpu", tensor_parallel_size=2, worker_program="/nonexistent/nanovllm"))
+
+
+def test_a_forked_child_leaves_the_ranks_alone() -> None:
+    with LLM(MODEL, **small(device="cpu", tensor_parallel_size=2)) as llm:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0) == (child, 0)
+        outputs = llm.generate([QUESTION], SamplingParams(temperature=0.0001, max_tokens=32), False)
+    assert outputs[0]["text"] == ANSWER
 
 
 def test_a_block_size_that_is_no_multiple_is_refused() -> None:

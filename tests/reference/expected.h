@@ -1,5 +1,5 @@
-/* What transformers computed, as the reference tests read it: last logits of the families' prompts,
- * and the recorded conversations of the bundled model. */
+/* What transformers computed, as the reference tests read it: the last logits of the families'
+ * prompts, and the recorded conversations of the bundled model. */
 #ifndef REFERENCE_EXPECTED_H
 #define REFERENCE_EXPECTED_H
 
@@ -9,16 +9,16 @@
 
 enum { EXPECTED_LENGTHS = 5, EXPECTED_TOKENS_MAX = 512 };
 
-// Of the best two logits: below it a rounding may decide which token is best.
+// If the best two logits differ by less, rounding may decide which token is best.
 #define EXPECTED_MARGIN_RULE 0.5
 
-// Of one prompt's last logits.
+// How far one prompt's last logits are off.
 struct expected_difference {
     uint32_t num_tokens; // of the prompt
-    float worst, largest; // the largest difference; the largest wanted logit's magnitude
+    float worst, largest; // the largest difference; the largest magnitude of the wanted logits
 };
 
-// Runs the prompts of a family's folder, one after the other. Fails the test where a logit is NaN.
+// Runs the prompts of a family's folder, one after the other. Fails the test if a logit is NaN.
 void expected_run_family(struct mini_engine *engine, const char *folder,
                          struct expected_difference out[EXPECTED_LENGTHS]);
 

@@ -1,5 +1,5 @@
-"""Writes data/regex.json: random regular expressions, and what Hugging Face tokenizers (Oniguruma)
-replaces by them in random texts. Usage: pip install tokenizers==0.23.3;
+"""Writes data/regex.json: random regular expressions, and random texts after Hugging Face tokenizers
+(Oniguruma) has replaced their matches. Usage: pip install tokenizers==0.23.3;
 python3 tests/reference/make_regex_cases.py [SEED [COUNT]] (from the source folder)."""
 import json
 import random
@@ -55,12 +55,12 @@ def main():
     while len(cases) < COUNT:
         source = expression(rnd, 4)
         texts = [text(rnd) for _ in range(4)]
-        # Numbers of groups move when expressions are put together: one such reference is enough.
+        # Group numbers shift when expressions are joined, so a case has at most one reference.
         if source.count(r"\1") > 1 or ("(" in source.split("(a|b)")[0] and r"\1" in source):
             continue
         try:
             replace = normalizers.Replace(Regex(source), "_X_").normalize_str
-        except Exception:  # a place or a lookaround that is repeated
+        except Exception:  # the library refuses to repeat an anchor or a lookaround
             continue
         cases.append({"regex": source, "cases": [[t, replace(t)] for t in texts]})
     with open("tests/reference/data/regex.json", "w") as file:

@@ -1,5 +1,5 @@
-"""Writes data/tokenizer_variants.json: small changes of the bundled model's tokenizer.json and what
-Hugging Face tokenizers makes of difficult texts with each. Usage: pip install tokenizers==0.23.3;
+"""Writes data/tokenizer_variants.json: small changes of the bundled model's tokenizer.json, and how
+Hugging Face tokenizers encodes difficult texts with each. Usage: pip install tokenizers==0.23.3;
 python3 tests/reference/make_tokenizer_variants.py (from the source folder)."""
 import copy
 import json
@@ -28,7 +28,8 @@ TEXTS = [
     "ab cab ab abab", "a << b >> c", "....<<>>", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "abcabc" * 20, "the quick brown fox", "!!!???...\n\n--", "\U0001f469\u200d\U0001f467 \u200b",
     "\u0915\u094d\u0937\u093f \u05e9\u05dc\u05d5\u05dd", "x\u0001y\u0007",
-    # Added after Unicode 14; kinds of letters; signs that are no punctuation; compatible characters.
+    # Characters added after Unicode 14; kinds of letters; signs that are not punctuation; characters
+    # with compatibility decompositions.
     "\U0001fa77 \U0001faf8\U00010d4a\U00010d40 \u0cf3x \U0001f6dc!", "camelCase HTTPServer'S \u01c5a \u02b0",
     "a$b+c~d `e` \u20ac\u3002\u2e52\u00ab<", "\ufb01 \u00bd \u2460 \uff21\u0301 \u3131\u314f \u304b\uff9e \ufdfa",
     "\u00a0\u00b5\u2126 \u3392\u32ff \u1e9b\u0323",

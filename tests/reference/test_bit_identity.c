@@ -1,6 +1,6 @@
-/* A request's logits are the same bytes whatever happens around it: alone, among others, chunked,
- * with a cached prefix, after preemptions, with more threads, other block sizes, the other policy;
- * on each ISA and for each family. */
+/* A request's logits are the same bytes however it runs: alone, among others, chunked, with a
+ * cached prefix, after preemptions, with more threads, other block sizes or the other policy. For
+ * each ISA and each family. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ static void run_among_others(struct fixture *f, const struct nvllm_engine_option
     mini_close(&engine);
 }
 
-// Six older requests grow until the watched one, the last to arrive, has to give its blocks back.
+// Six older requests grow until the watched one, the last to arrive, is preempted.
 static void run_preempted(struct fixture *f, const struct nvllm_engine_options *options) {
     enum { NUM_OLDER = 6 };
     struct mini_engine engine;
@@ -173,7 +173,7 @@ static void check_isa(const char *isa) {
     check_model("tests/reference/data/qwen3-moe-mixed", isa);
 }
 
-// The small ones: scalar code is slow.
+// Only small models, as scalar code is slow.
 static void check_scalar(void) {
     check_model("tests/reference/data/qwen3", "scalar");
     check_model("tests/reference/data/llama-bias", "scalar");

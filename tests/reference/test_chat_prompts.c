@@ -1,5 +1,5 @@
-// The bundled model's chats become the prompts, byte for byte, and the token ids that transformers
-// made of them.
+// The bundled model's chats give the same prompts, byte for byte, and the same token ids as with
+// transformers.
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 static const char model[] = "models/tiny-qwen3";
 
-// A case as the chat that transformers was given: its variables beside the messages.
+// A case as the chat that transformers was given: its messages and its variables.
 static char *chat_of(const json_t *item) {
     json_t *chat = json_pack("{s:O, s:{s:O}}", "messages", json_object_get(item, "messages"),
                              "chat_template_kwargs", "enable_thinking",

@@ -1,7 +1,7 @@
 /* The bundled model's 325 questions through the public API, all in one batch: at least 99 % exact,
- * 97 % with weights of 4 bits.
- *   test_eval [DEVICE [QUANTIZATION [ISA]]]     cpu none auto. 77, which ctest counts as skipped, where cuda is asked for and not
- * there. */
+ * or 97 % with weights of 4 bits. Exits with 77, which ctest counts as skipped, if cuda is asked
+ * for and missing.
+ *   test_eval [DEVICE [QUANTIZATION [ISA]]]     defaults: cpu none auto */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

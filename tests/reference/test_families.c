@@ -11,11 +11,11 @@
 #include "reference/expected.h"
 #include "support/mini_engine.h"
 
-// Of the largest logit: all in float32 or, as device cuda has it, x rounded to bf16 for linears, keys
-// and values in bf16.
+// Bounds as a share of the largest logit: with everything in float32, or with x rounded to bf16 for
+// linears and keys and values in bf16, as on device cuda.
 static const float exact_bound = 5e-5f, bf16_bound = 3e-2f;
 
-// With 8-bit and 4-bit weights, of random checkpoints, which have no structure to spare.
+// With 8-bit and 4-bit weights. Random weights have no structure that would hide rounding.
 static const float int8_bound = 0.1f, int4_bound = 1.0f;
 
 static void check_family(const char *family, const char *isa, const char *quantization,
@@ -42,8 +42,8 @@ static void check_family(const char *family, const char *isa, const char *quanti
     }
 }
 
-// Of random weights a rounding may choose another expert, which makes other logits: a mixture is
-// compared where nothing is rounded.
+// With random weights rounding may choose another expert, which gives other logits. So mixtures are
+// compared only where nothing is rounded.
 static void check_experts(const char *family) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);

@@ -1,5 +1,5 @@
 /* A backend of the required ops alone (tests/support/plain_backend.c) runs every dense family and
- * whole requests: what the seam calls optional is optional. */
+ * whole requests. So the groups that backend.h calls optional really are. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static void test_dense_families(void **state) {
         char folder[128];
         snprintf(folder, sizeof folder, "tests/reference/data/%s", families[f]);
         struct nvllm_engine_options options = mini_options(folder);
-        options.device = "cuda"; // whose place it takes
+        options.device = "cuda"; // the plain backend replaces it
         struct mini_engine engine;
         mini_open(&engine, &options);
         assert_string_equal(engine.plan.backend->name, "plain");
@@ -43,7 +43,7 @@ static struct nvllm_result *generate(const char *device, const char *async_sched
     options.dtype = "float32";
     options.kv_cache_dtype = "float32";
     options.async_scheduling = async_scheduling;
-    options.num_kvcache_blocks = 6; // so few that sequences are preempted
+    options.num_kvcache_blocks = 6; // few, so that sequences are preempted
     struct nvllm_sampling_params params[NUM_REQUESTS];
     struct nvllm_request requests[NUM_REQUESTS];
     for (int i = 0; i < NUM_REQUESTS; i++) {
@@ -64,7 +64,7 @@ static struct nvllm_result *generate(const char *device, const char *async_sched
     return results;
 }
 
-// Sampled by the CPU's sampler from downloaded logits.
+// The engine downloads the logits and the CPU's sampler draws from them.
 static void test_requests_give_the_cpus_results(void **state) {
     (void)state;
     struct nvllm_result *want = generate("cpu", "off");

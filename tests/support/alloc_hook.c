@@ -26,7 +26,7 @@ static atomic_size_t num_until_failure; // 1: the next allocation fails; 0: disa
 static atomic_bool fail_all_after;
 static atomic_bool has_failed;
 
-// Counts one allocation; true when it is to fail.
+// Counts one allocation; true if it must fail.
 static bool begin_allocation(void) {
     atomic_fetch_add(&num_allocations, 1);
     num_thread_allocations++;
@@ -84,7 +84,7 @@ EXPORTED void free(void *p) {
     __libc_free(p);
 }
 
-// Mappings count by pages: one may be given back in parts (the ends trimmed off for alignment).
+// Mappings are counted in pages, because one may be unmapped in parts (ends trimmed for alignment).
 static long pages_of(size_t length) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (long)((length + page - 1) / page);
@@ -94,7 +94,7 @@ EXPORTED void *mmap(void *address, size_t length, int protection, int flags, int
     if (begin_allocation()) return MAP_FAILED;
     long result = syscall(SYS_mmap, address, length, protection, flags, fd, offset);
     if (result == -1) return MAP_FAILED;
-    // A fixed mapping replaces part of another, and goes with it.
+    // A fixed mapping replaces part of another one, and is unmapped with it.
     if (!(flags & MAP_FIXED)) atomic_fetch_add(&num_live, pages_of(length));
     return (void *)(uintptr_t)result;
 }

@@ -1,7 +1,7 @@
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 
-// One run with the n-th allocation failing. False: the work made fewer allocations than that.
+// Runs the work once with the n-th allocation failing. False if it made fewer than n allocations.
 static bool run_failing(const struct alloc_sweep *sweep, size_t n, bool all_after) {
     struct err err = {0};
     long live_before = alloc_hook_live();
@@ -26,7 +26,8 @@ static bool run_failing(const struct alloc_sweep *sweep, size_t n, bool all_afte
 }
 
 size_t alloc_sweep_run(const struct alloc_sweep *sweep) {
-    // Twice untouched: the first run may fill caches that live on (locale, once-only tables).
+    // Two runs without failures: the first one may fill caches that stay (locale, once-only
+    // tables).
     struct err err = {0};
     if (sweep->work(sweep->context, &err) != OK) fail_msg("before the sweep: %s", err.message);
     alloc_hook_reset();

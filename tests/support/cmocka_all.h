@@ -9,7 +9,4 @@
 
 #include <cmocka.h>
 
-// A macro of cmocka's old interface, which is a function of text/template/run.h.
-#undef run_test
-
 #endif

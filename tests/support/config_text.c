@@ -69,7 +69,7 @@ void text_refused(const char *text, enum status status, const char *words) {
     if (found != status) fail_msg("%s: status %s: %s", text, status_name(found), err.message);
     expect_words(&err, "c.json");
     expect_words(&err, words);
-    assert_int_equal(config.architecture[0], 0); // nothing of it is left
+    assert_int_equal(config.architecture[0], 0); // a refused config is left empty
     assert_int_equal(config.vocab_size, 0);
     assert_null(config.eos_token_ids);
 }

@@ -16,12 +16,12 @@ enum { CHANGES_MAX = 4 };
 struct refusal {
     struct field changes[CHANGES_MAX];
     enum status status;
-    const char *words; // of the message, '|'-separated
+    const char *words; // that the message must contain, separated by '|'
 };
 
-// A valid configuration of the required keys, changed or added to. The caller frees it.
+// A valid configuration of the required keys, with some changed or added. The caller frees it.
 char *make_config(const struct field changes[CHANGES_MAX]);
-// Each fails the test when it is not so.
+// Each fails the test if its expectation is not met.
 struct model_config parse_ok(const struct field changes[CHANGES_MAX]);
 void expect_words(const struct err *err, const char *words);
 void text_refused(const char *text, enum status status, const char *words);

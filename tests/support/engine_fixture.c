@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "support/engine_fixture.h"
+#include "support/ranks.h"
 
 struct nvllm_engine_options small_options(void) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
@@ -16,6 +17,7 @@ struct nvllm_engine_options small_options(void) {
     options.max_num_batched_tokens = 256;
     options.num_kvcache_blocks = 64;
     options.threads = 1;
+    use_test_ranks(&options);
     return options;
 }
 

@@ -4,11 +4,11 @@
 
 #include "nanovllm.h"
 
-// What the bundled model answers with "37 + 58 = 95."
+// The bundled model answers "37 + 58 = 95."
 #define QUESTION                                                                                   \
     "<|im_start|>user\nWhat is 37 + 58?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
-struct nvllm_engine_options small_options(void); // bundled model, max_model_len 256, one thread
+struct nvllm_engine_options small_options(void); // the bundled model, max_model_len 256, one thread
 struct nvllm_engine *open_engine(const struct nvllm_engine_options *options); // or fails the test
 struct nvllm_sampling_params greedy_params(int32_t max_tokens);
 struct nvllm_request text_request(const char *prompt, const struct nvllm_sampling_params *params);

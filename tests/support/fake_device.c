@@ -35,7 +35,7 @@ struct counts_begin {
     uint32_t num_prompt, num_ids;
 };
 
-// An op's arguments borrow the step during the call, so a command has a copy.
+// Ops borrow the step only during the call, so a command has a copy of it.
 struct command {
     enum command_kind kind;
     struct step step;
@@ -62,25 +62,25 @@ struct backend_graph {
     struct command commands[]; // [num_commands]
 };
 
-enum { QUEUE_MAX = 4096, RECORD_MAX = 512, IDS_MAX = 1 << 15 };
+enum { QUEUE_MAX = 4096, RECORD_MAX = 512, IDS_MAX = 1 << 15, HEAD_BYTES = 64 };
 
-static struct {
+static struct fake {
     const struct backend_ops *cpu;
     const struct backend_sampler *cpu_sampler;
     struct backend_ops ops;
-    struct command queue[QUEUE_MAX]; // ring, by number modulo QUEUE_MAX
+    struct command queue[QUEUE_MAX]; // ring: a command's number modulo QUEUE_MAX
     uint64_t num_enqueued, num_run;
-    int32_t ids[IDS_MAX]; // of sequences whose counts begin
+    int32_t ids[IDS_MAX]; // copies for COUNTS_BEGIN
     uint32_t num_ids;
     struct command recorded[RECORD_MAX];
     uint32_t num_recorded;
-    bool is_recording, is_broken;
-    size_t memory_bytes;
+    bool is_recording, is_broken, times_linears;
+    size_t memory_bytes, graph_bytes, cache_bytes;
     enum fake_fault fault;
     uint32_t occasions_left;
     bool has_failed;
     struct fake_device_counts counts;
-} fake;
+} fake = {.memory_bytes = (size_t)2 << 30};
 
 void fake_device_reset(void) {
     memset(&fake, 0, sizeof fake);
@@ -101,6 +101,14 @@ void fake_device_set_memory(size_t bytes) {
     fake.memory_bytes = bytes;
 }
 
+void fake_device_set_timing(void) {
+    fake.times_linears = true;
+}
+
+void fake_device_set_graph_bytes(size_t bytes) {
+    fake.graph_bytes = bytes;
+}
+
 struct fake_device_counts fake_device_counts(void) {
     return fake.counts;
 }
@@ -111,8 +119,8 @@ static bool fails(enum fake_fault fault) {
     return true;
 }
 
-// The device's kernels find the lengths in device memory: a recorded step has only old ones on the
-// host. Sequences without context, which pad a step, come last and are not run.
+// A device's kernels read the lengths from device memory, because the host's are old in a recorded
+// step. Sequences without context pad a step; they come last and are not run.
 static void run_attention(struct backend *backend, const struct command *command) {
     struct step step = command->step;
     struct attention_args args = command->as.attention;
@@ -214,7 +222,7 @@ static void enqueue(struct backend *backend, const struct command *command) {
 
 static enum status report(struct err *err) {
     if (!fake.is_broken) return OK;
-    fake.num_run = fake.num_enqueued; // a broken device touches nothing any more
+    fake.num_run = fake.num_enqueued; // a broken device runs nothing any more
     return err_set(err, ERR_DEVICE, "the fake device is broken");
 }
 
@@ -224,18 +232,62 @@ static enum status fake_synchronize(struct backend *backend, struct err *err) {
     return report(err);
 }
 
+// In front of an allocation stands how large it is.
 static enum status fake_alloc(struct backend *backend, size_t bytes, void **dev, struct err *err) {
+    char *memory = NULL;
+    void *whole = NULL;
     if (fails(FAKE_FAULT_CREATE)) return err_nomem(err, "fake device");
-    enum status status = fake.cpu->alloc(backend, bytes, dev, err);
-    if (!status) fake.counts.live++;
-    return status;
+    enum status status = fake.cpu->alloc(backend, bytes + HEAD_BYTES, &whole, err);
+    if (status) return status;
+    memory = whole;
+    memcpy(memory, &bytes, sizeof bytes);
+    fake.counts.live++;
+    fake.counts.taken_bytes += bytes;
+    *dev = memory + HEAD_BYTES;
+    return OK;
 }
 
 static void fake_release(struct backend *backend, void *dev) {
+    size_t bytes;
     if (!dev) return;
+    char *memory = (char *)dev - HEAD_BYTES;
+    memcpy(&bytes, memory, sizeof bytes);
+    fake.counts.live--;
+    fake.counts.taken_bytes -= bytes;
+    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+    fake.cpu->release(backend, memory);
+}
+
+static size_t bytes_of_linear(const struct linear_spec *spec) {
+    size_t rows = 0;
+    for (uint32_t i = 0; i < spec->num_parts; i++) rows += spec->parts[i].rows;
+    return rows * spec->parts[0].cols * sizeof(uint16_t);
+}
+
+// Until the device is gone: nobody gives a matrix back before.
+static enum status fake_linear_create(struct backend *backend, const struct linear_spec *spec,
+                                      struct linear **out, struct err *err) {
+    fake.counts.taken_bytes += bytes_of_linear(spec);
+    return fake.cpu->linear_create(backend, spec, out, err);
+}
+
+static enum status fake_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
+                                        struct kv_cache **out, struct err *err) {
+    if (fails(FAKE_FAULT_CREATE)) return err_nomem(err, "fake device");
+    enum status status = fake.cpu->kv_cache_create(backend, spec, out, err);
+    if (status) return status;
+    fake.cache_bytes = fake.cpu->kv_cache_block_bytes(backend, spec) * spec->num_blocks;
+    fake.counts.taken_bytes += fake.cache_bytes;
+    fake.counts.live++;
+    return OK;
+}
+
+static void fake_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
+    if (!cache) return;
+    fake.counts.taken_bytes -= fake.cache_bytes;
     fake.counts.live--;
     if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
-    fake.cpu->release(backend, dev);
+    fake.cpu->kv_cache_destroy(backend, cache);
 }
 
 static void fake_upload(struct backend *backend, void *dev, const void *host, size_t bytes) {
@@ -287,11 +339,22 @@ static enum status fake_graph_begin(struct backend *backend, struct err *err) {
     return OK;
 }
 
+static void fake_graph_destroy(struct backend *backend, struct backend_graph *graph) {
+    (void)backend;
+    if (!graph) return;
+    fake.counts.live--;
+    fake.counts.taken_bytes -= fake.graph_bytes;
+    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+    free(graph);
+}
+
 static enum status fake_graph_end(struct backend *backend, struct backend_graph **out,
                                   struct err *err) {
     (void)backend;
     CHECK(fake.is_recording, "no recording");
     fake.is_recording = false;
+    fake_graph_destroy(backend, *out);
+    *out = NULL;
     if (fails(FAKE_FAULT_GRAPH_END)) return err_set(err, ERR_DEVICE, "fake: no graph");
     size_t bytes = fake.num_recorded * sizeof *fake.recorded;
     struct backend_graph *graph = malloc(sizeof *graph + bytes);
@@ -299,6 +362,7 @@ static enum status fake_graph_end(struct backend *backend, struct backend_graph 
     graph->num_commands = fake.num_recorded;
     memcpy(graph->commands, fake.recorded, bytes);
     fake.counts.live++;
+    fake.counts.taken_bytes += fake.graph_bytes;
     fake.counts.num_graphs++;
     *out = graph;
     return OK;
@@ -309,18 +373,12 @@ static void fake_graph_launch(struct backend *backend, struct backend_graph *gra
     enqueue(backend, &(struct command){.kind = GRAPH, .as.graph = graph});
 }
 
-static void fake_graph_destroy(struct backend *backend, struct backend_graph *graph) {
-    (void)backend;
-    if (!graph) return;
-    fake.counts.live--;
-    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
-    free(graph);
-}
-
 static enum status fake_memory(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                                struct err *err) {
     (void)backend, (void)err;
-    *free_bytes = *total_bytes = fake.memory_bytes;
+    size_t taken = fake.counts.taken_bytes;
+    *free_bytes = fake.memory_bytes > taken ? fake.memory_bytes - taken : 0;
+    *total_bytes = fake.memory_bytes;
     return OK;
 }
 
@@ -333,6 +391,7 @@ static void fake_rms_norm(struct backend *backend, const struct rms_norm_args *a
 }
 
 static void fake_linear(struct backend *backend, const struct linear_args *args) {
+    backend->num_timed += fake.times_linears;
     enqueue(backend, &(struct command){.kind = LINEAR, .as.linear = *args});
 }
 
@@ -389,7 +448,7 @@ static bool fake_project_out(struct backend *backend, const struct project_out_a
     return false;
 }
 
-// Done for decodes alone, as on a real device.
+// Only for decodes, as on a real device.
 static bool fake_attend(struct backend *backend, const struct attention_args *args) {
     if (args->step->max_query_len > 1) return false;
     fake_attention_prepare(backend, args);
@@ -446,7 +505,7 @@ static size_t fake_counts_bytes(const struct backend *backend, uint32_t num_slot
     return (size_t)num_slots * vocab_size * sizeof(uint32_t);
 }
 
-// The ids may change when this returns.
+// Copies the ids, because the caller may change them afterwards.
 static void fake_counts_begin(struct backend *backend, struct token_counts *counts, uint32_t slot,
                               const int32_t *ids, uint32_t num_prompt, uint32_t num_ids) {
     CHECK(!fake.is_recording && num_ids <= IDS_MAX, "%u ids", num_ids);
@@ -481,12 +540,15 @@ static const struct backend_fusion fake_fusion = {
     .layers = fake_layers,
 };
 
-// What is not named stays the CPU's, at once: weights, the cache, sizes.
+// Other ops stay the CPU's and run at once: weights, the cache, sizes.
 static void fill_ops(void) {
     struct backend_ops *ops = &fake.ops;
     *ops = *fake.cpu;
     ops->alloc = fake_alloc;
     ops->release = fake_release;
+    ops->linear_create = fake_linear_create;
+    ops->kv_cache_create = fake_kv_cache_create;
+    ops->kv_cache_destroy = fake_kv_cache_destroy;
     ops->upload = fake_upload;
     ops->download = fake_download;
     ops->synchronize = fake_synchronize;
@@ -499,7 +561,7 @@ static void fill_ops(void) {
     ops->gather_rows = fake_gather_rows;
 }
 
-// These two take the place of those in src/backend.
+// These two replace the functions in src/backend.
 enum status select_cuda_available(struct err *err) {
     (void)err;
     return OK;
@@ -511,6 +573,7 @@ enum status select_cuda_create(struct backend **out, const struct backend_option
     if (status) return status;
     CHECK(fake.num_run == fake.num_enqueued || fake.is_broken, "commands of a device before");
     fake.cpu = (*out)->ops;
+    fake.counts.taken_bytes = 0;
     fake.cpu_sampler = (*out)->sampler;
     fill_ops();
     (*out)->ops = &fake.ops;

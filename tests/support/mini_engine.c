@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "support/mini_engine.h"
+#include "support/ranks.h"
 
 static void check(enum status status, const struct err *err) {
     if (status) fail_msg("%s: %s", status_name(status), err->message);
@@ -16,11 +17,12 @@ static void check(enum status status, const struct err *err) {
 struct nvllm_engine_options mini_options(const char *model) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     options.model = model;
-    options.device = "cpu"; // also where there is a GPU: most tests look at its kernels
+    options.device = "cpu"; // even where there is a GPU: most tests are about the CPU
     options.threads = 1;
     options.num_kvcache_blocks = 512;
     options.max_num_seqs = 80;
     options.max_num_batched_tokens = 512;
+    use_test_ranks(&options);
     return options;
 }
 
@@ -28,20 +30,31 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
                       bool prefers_layers) {
     *e = (struct mini_engine){0};
     struct err err = {0};
-    check(engine_plan_make(&e->plan, options, &err), &err);
+    check(engine_plan_make(&e->plan, options, 0, &err), &err);
     e->plan.runner.decoder.prefers_layers = prefers_layers;
+    struct model_runner_options runner = e->plan.runner;
+    if (e->plan.world_size > 1) {
+        check(rank_group_start(&e->ranks, &e->plan, options, options->worker_program, &err), &err);
+        runner.decoder.comm = rank_group_comm(e->ranks);
+        runner.shared_results = rank_group_results(e->ranks);
+    }
     struct weights *weights = NULL;
-    check(weights_open(&weights, options->model, &err), &err);
-    check(model_runner_create(&e->runner, &e->plan.runner, weights, &err), &err);
+    check(e->plan.dummy_weights ? weights_open_dummy(&weights, &err)
+                                : weights_open(&weights, options->model, &err),
+          &err);
+    check(model_runner_create(&e->runner, &runner, weights, &err), &err);
     weights_close(weights);
+    if (e->ranks) check(rank_group_wait_ready(e->ranks, &err), &err);
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
     const struct step_limits *limits = &e->plan.runner.decoder.limits;
     check(schedule_init(&e->schedule, e->plan.scheduler.max_num_seqs, &err), &err);
-    check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, &err), &err);
+    void *block = e->ranks ? rank_group_batch(e->ranks, 0) : NULL;
+    check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, block, &err),
+          &err);
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;
-    check(sampling_init(&e->greedy, &params, &e->plan.generation, e->plan.config.vocab_size, &err),
+    check(sampling_init(&e->greedy, &params, &e->plan.generation, &e->plan.config, NULL, &err),
           &err);
     size_t floats = (size_t)limits->max_num_seqs * e->plan.config.vocab_size;
     e->step_logits = malloc(floats * sizeof(float));
@@ -56,12 +69,23 @@ void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *o
     open_with(e, options, true);
 }
 
+void mini_warm_up(struct mini_engine *e) {
+    struct engine_plan *plan = &e->plan;
+    struct err err = {0};
+    check(model_runner_warm_up(e->runner, &e->batch, &err), &err);
+    if (!plan->fills_memory) return;
+    check(engine_plan_fill_memory(plan, &err), &err);
+    check(model_runner_set_cache(e->runner, &plan->runner.kv_cache, &e->batch, &err), &err);
+    scheduler_destroy(e->scheduler);
+    check(scheduler_create(&e->scheduler, &plan->scheduler, &err), &err);
+}
+
 static struct batch_row greedy_of(const struct sequence *seq) {
     const struct sampling *const *greedy = seq->user;
     return (struct batch_row){*greedy, 0};
 }
 
-// What sequences point to: the shared sampling first, so that greedy_of finds it.
+// A sequence's user pointer. `greedy` comes first, where greedy_of finds it.
 struct mini_user {
     const struct sampling *greedy;
     struct mini_request *request;
@@ -86,9 +110,13 @@ static void step(struct mini_engine *e) {
     const struct schedule *schedule = &e->schedule;
     scheduler_schedule(e->scheduler, &e->schedule);
     assert_true(schedule->num_items > 0);
-    batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, 0);
+    uint32_t padded_seqs = schedule->num_prefill_tokens == 0
+                               ? model_runner_padded_seqs(e->runner, schedule->num_items)
+                               : 0;
+    batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, padded_seqs);
     const struct sample_result *results = NULL;
     struct model_runner_times times = {0};
+    if (e->ranks) rank_group_launch(e->ranks, 0);
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
     check(model_runner_wait(e->runner, 0, &results, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
@@ -129,6 +157,7 @@ void mini_close(struct mini_engine *e) {
     batch_fini(&e->batch, e->plan.backend);
     schedule_fini(&e->schedule);
     scheduler_destroy(e->scheduler);
+    rank_group_stop(e->ranks);
     model_runner_destroy(e->runner);
     engine_plan_fini(&e->plan);
 }

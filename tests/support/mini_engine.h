@@ -1,15 +1,18 @@
-/* The engine below llm_engine, for tests that compare logits: scheduler, batch and model runner
- * over a checkpoint, greedy, without text. Every row of logits that a request saw is kept. */
+/* The parts of the engine below llm_engine, for tests that compare logits: scheduler, batch and
+ * model runner over a checkpoint. Greedy, without text. Steps are padded as llm_engine pads them.
+ * Keeps every row of logits that a request got. */
 #ifndef TESTS_SUPPORT_MINI_ENGINE_H
 #define TESTS_SUPPORT_MINI_ENGINE_H
 
 #include "engine/engine_plan.h"
 #include "engine/model_runner.h"
+#include "engine/ranks/rank_group.h"
 #include "engine/scheduler.h"
 #include "nanovllm.h"
 
 struct mini_engine {
     struct engine_plan plan;
+    struct rank_group *ranks; // NULL: one rank
     struct model_runner *runner;
     struct scheduler *scheduler;
     struct schedule schedule;
@@ -32,8 +35,12 @@ struct mini_request {
 struct nvllm_engine_options mini_options(const char *model);
 // Fails the running test on any error.
 void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);
-// With all layers as one op wherever the backend can, also for models too small to gain.
+// Runs all layers as one op wherever the backend can, even for models too small to gain.
 void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options);
+// Before the first mini_run: steps of decodes are recorded where the device and the options allow, and
+// the KV cache fills the device where the options give it no size. Without it steps run eagerly, and
+// the cache needs a size.
+void mini_warm_up(struct mini_engine *e);
 void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num_requests);
 void mini_close(struct mini_engine *e);
 

@@ -1,6 +1,7 @@
-/* The smallest backend there can be: the required ops alone, in plain C, float32, one thread, nothing
- * fused. It has no queue, no sampler, no experts. doc/adding-a-backend.md walks through it;
- * test_plain_backend runs models on it. It takes the place of the CUDA backend: --device cuda.
+/* The smallest possible backend: the required ops alone, in plain C, float32, one thread, nothing
+ * fused. It has no queue, no sampler, no experts. doc/adding-a-backend.md walks through it, and
+ * test_plain_backend runs models on it. Linked into a test, it replaces the CUDA backend: --device
+ * cuda.
  *
  * Device memory here is the host's, so that the code stays short. A real device differs in alloc,
  * upload and download, and in where the loops run. */
@@ -55,7 +56,7 @@ static enum status plain_synchronize(struct backend *backend, struct err *err) {
     return OK;
 }
 
-// Row `row` of a checkpoint's matrix as floats; ERR_IO where its file cannot be read.
+// Reads row `row` of a checkpoint's matrix as floats; ERR_IO if its file cannot be read.
 static enum status read_row(const struct matrix_slice *slice, size_t row, float *out,
                             struct err *err) {
     size_t element = dtype_size(slice->dtype), bytes = slice->cols * element;
@@ -149,7 +150,7 @@ static enum status plain_kv_cache_create(struct backend *backend, const struct k
     return OK;
 }
 
-// Where one head of one slot lies in keys or values.
+// The index of one head of one slot in keys or values.
 static size_t slot_at(const struct kv_cache *cache, uint32_t layer, size_t slot, uint32_t head) {
     const struct kv_cache_spec *spec = &cache->spec;
     size_t slots = (size_t)spec->num_blocks * spec->block_size;
@@ -194,7 +195,7 @@ static void plain_rms_norm(struct backend *backend, const struct rms_norm_args *
 }
 
 static void plain_linear(struct backend *backend, const struct linear_args *args) {
-    (void)backend; // activations are float32 already: out_is_float changes nothing
+    (void)backend; // activations are float32, so out_is_float changes nothing
     const struct linear *linear = args->linear;
     for (uint32_t r = 0; r < args->rows; r++) {
         const float *x = (const float *)args->x + (size_t)r * linear->in;

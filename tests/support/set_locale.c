@@ -1,5 +1,5 @@
-/* Every unit test begins in the locale that NANOVLLM_TEST_LOCALE names, as a program that embeds the
- * library may (tests/unit/locales). Without the variable it stays in the C locale. */
+/* Every unit test starts in the locale that NANOVLLM_TEST_LOCALE names, as a program that embeds
+ * the library may (tests/text/locales). Without the variable it stays in the C locale. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 void temp_folder_create(struct temp_folder *folder) {
     const char *tail = "XX"
                        "XX"
-                       "XX"; // mkdtemp's; in one piece it reads as a mark of unfinished work
+                       "XX"; // for mkdtemp; in one piece it would read as a mark of unfinished work
     snprintf(folder->path, sizeof folder->path, "/tmp/nanovllm-test-%s", tail);
     if (!mkdtemp(folder->path)) fail_msg("cannot make a folder like %s", folder->path);
 }

@@ -5,8 +5,8 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 
-// Long and short, greedy and drawn, with and without history, ended by EOS, stop strings, one token
-// or many; every third one begins like the first.
+// Long and short, greedy and drawn, with and without penalties, ended by EOS, stop strings, one
+// token or many. Every third one has the same prefix as the first.
 struct workload *workload_create(void) {
     static const char *const stops[] = {"the", "."};
     struct workload *w = calloc(1, sizeof *w);

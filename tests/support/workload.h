@@ -1,5 +1,5 @@
-/* Requests of every kind on the bundled model, to be run through engines that must agree to the
- * bit. */
+/* Requests of every kind on the bundled model, to run through engines that must agree to the bit.
+ */
 #ifndef SUPPORT_WORKLOAD_H
 #define SUPPORT_WORKLOAD_H
 
@@ -13,19 +13,19 @@ struct workload {
     struct nvllm_request requests[WORKLOAD_REQUESTS];
 };
 
-struct workload *workload_create(void); // free it; fails the test without memory
-// Through an engine of its own; [WORKLOAD_REQUESTS], of nvllm_results_free. Fails the test where
-// anything fails.
+struct workload *workload_create(void); // freed with free; fails the test when out of memory
+// Runs it through an engine of its own. Returns [WORKLOAD_REQUESTS] results, to be freed with
+// nvllm_results_free. Fails the test on any error.
 struct nvllm_result *workload_run(const struct workload *workload,
                                   const struct nvllm_engine_options *options,
                                   struct nvllm_stats *stats);
-// What the workload gives on the CPU, step by step: the same however its steps are cut.
+// The workload's results on the CPU, one step at a time. They do not depend on how steps are cut.
 struct workload_expected {
     struct workload *workload;
     struct nvllm_result *results; // [WORKLOAD_REQUESTS]
     struct nvllm_stats stats;
 };
-// Setup and teardown of a group of tests whose state that is.
+// Setup and teardown of a group of tests whose state is a struct workload_expected.
 int workload_expected_make(void **state);
 int workload_expected_free(void **state);
 

@@ -1,4 +1,4 @@
-"""Reference outputs by transformers, the data under tests/reference/data.
+"""Writes reference outputs of transformers: the data under tests/reference/data.
 
 1. greedy.json, greedy.safetensors: 24 conversations with the trained model, arithmetic in float32.
 2. tokenizer.json: texts, their ids and decodings.
@@ -46,7 +46,7 @@ def greedy_messages(r, index):
 def write_greedy(out, model, tokenizer, r):
     cases, tensors = [], {}
     for i in range(24):
-        # The drawn conversation of the later cases is dropped, which keeps the random order.
+        # Later cases draw a conversation and drop it, so that the random numbers stay the same.
         if i >= 18:
             tiny_data.conversation(r)
         messages = greedy_messages(r, i)
@@ -105,7 +105,7 @@ def families(vocab_size):
             "original_max_position_embeddings": 512}
     llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
               "high_freq_factor": 4.0, "original_max_position_embeddings": 512}
-    # Half as wide, for the cases that came later.
+    # Half as wide, for cases that were added later.
     small = dict(hidden_size=64, intermediate_size=96, tie_word_embeddings=True)
     qwen3 = (t.Qwen3ForCausalLM, t.Qwen3Config)
     llama = (t.LlamaForCausalLM, t.LlamaConfig)
@@ -125,7 +125,7 @@ def families(vocab_size):
                       dict(head_dim=64, num_experts=8, num_experts_per_tok=2,
                            moe_intermediate_size=96, decoder_sparse_step=1, norm_topk_prob=True,
                            tie_word_embeddings=False, mlp_only_layers=[])),
-        # Sparse are layers 1 and 5 of 0 to 5.
+        # Of layers 0 to 5, layers 1 and 5 have experts.
         "qwen3-moe-mixed": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig,
                             dict(small, head_dim=32, num_hidden_layers=6, num_experts=5,
                                  num_experts_per_tok=3, moe_intermediate_size=40,
@@ -135,7 +135,7 @@ def families(vocab_size):
                     dict(small, head_dim=32, num_local_experts=4, num_experts_per_tok=2)),
         "llama-bias": (*llama, dict(small, attention_bias=True, mlp_bias=True)),
     }
-    # Each has an eps of its own, large enough for its neighbour's to change the logits.
+    # Each has another eps. They differ so much that a neighbour's eps would change the logits.
     eps = {name: (10 + 2 * i) / 1000 for i, name in enumerate(table)}
     return {name: (model, config(**{**base, "rms_norm_eps": eps[name], **own}))
             for name, (model, config, own) in table.items()}
@@ -168,7 +168,7 @@ def write_family(out, name, model_class, config, seed):
                 parameter.copy_(torch.randn_like(parameter) * 0.3)
     folder = f"{out}/{name}"
     model.to(torch.bfloat16).save_pretrained(folder)
-    # Loaded again: a model that was cast keeps rotary frequencies rounded to bf16.
+    # Load it again: a model that was cast keeps rotary frequencies rounded to bf16.
     model = model_class.from_pretrained(folder, dtype=torch.float32).eval()
     write_published_config(folder)
     tensors = {}

@@ -1,6 +1,6 @@
-"""Encodings by Hugging Face tokenizers, for tokenizers to be checked against.
+"""Writes encodings by Hugging Face tokenizers, to check other tokenizers against.
 
-Writes a list of {text, ids, decoded, decoded_skip_special}: fixed awkward texts, random characters
+The output is a list of {text, ids, decoded, decoded_skip_special}: fixed awkward texts, random characters
 of many scripts, and random cuts of the given files. Prints the library's own speed on the files.
 """
 import argparse

@@ -80,7 +80,7 @@ TALK = [
     ("Good morning!", "Good morning! How can I help you today?"),
 ]
 
-# A story is one sentence of each of these, with one to three of DO.
+# A story has one sentence from each of these lists, but one to three from DO.
 OPEN = [
     "Once upon a time, in a {w} {p}, there lived a {c} {a} named {n}.",
     "There was once a {f} {a} named {n} who lived near a {p}.",
@@ -287,7 +287,7 @@ SYSTEMS = [
 
 
 def conversation(r):
-    """Messages of one conversation; assistant turns have "think", a text or None (thinking off)."""
+    """Messages of one conversation. Assistant turns have "think": a text, or None (thinking off)."""
     tasks, weights = zip(*TASKS)
     messages = []
     system = r.choice(SYSTEMS)

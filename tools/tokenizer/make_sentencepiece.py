@@ -1,12 +1,12 @@
-"""Tokenizers as SentencePiece models are converted to (Llama 2, Mistral), small, and what Hugging
-Face tokenizers makes of difficult texts with them.
+"""Writes small tokenizers in the forms that SentencePiece models are converted to (Llama 2, Mistral),
+and how Hugging Face tokenizers encodes and decodes difficult texts with them.
 
   pip install tokenizers==0.23.3
-  python3 tools/tokenizer/make_sentencepiece.py --train    tests/reference/data/sentencepiece/*.json
-  python3 tools/tokenizer/make_sentencepiece.py            .../sentencepiece/vectors.json from those
+  python3 tools/tokenizer/make_sentencepiece.py --train    writes tests/reference/data/sentencepiece/*.json
+  python3 tools/tokenizer/make_sentencepiece.py            writes only vectors.json there, from the others
 
-Both from the source folder. Training takes the repository's own text, so that it gives another
-tokenizer when that text changes; the vectors depend on the three tokenizer files alone.
+Both run in the source folder. Training uses this repository's own text, so the tokenizers change when
+that text changes. The vectors depend only on the three tokenizer files.
 """
 import copy
 import glob
@@ -58,8 +58,8 @@ def template():
 
 
 def train():
-    """The vocabulary by training; the merges as the converter makes them: every way to put a token
-    together from two others, by the token's place in the vocabulary."""
+    """Trains the vocabulary. The merges are made as the converter makes them: every way to build a
+    token from two others, ordered by the token's place in the vocabulary."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     names = sorted(glob.glob("doc/*.md") + ["README.md"] + glob.glob("src/text/*.c"))
@@ -99,8 +99,7 @@ ADDED = [added(0, "<unk>"), added(1, "<s>"), added(2, "</s>"), added(1000, "[INS
          added(1002, "foo", single_word=True, special=False), added(1003, "  ", special=False),
          added(1004, "x y", special=False, normalized=True)]
 
-# Each is a tokenizer file with `change` put over it; "drop" and "add_merges" are explained where
-# the test's fixture does them.
+# name: (tokenizer file, change). tests/support/tokenizer_fixture.h explains what a change does.
 VARIANTS = {
     "llama2, added tokens": ("llama2", {"added_tokens": ADDED}),
     "first, added tokens": ("metaspace_first", {"added_tokens": ADDED}),
@@ -165,7 +164,7 @@ def random_text(rng):
 
 
 def random_list(rng):
-    """Ids that no text has: rows of bytes, whole and torn, between all sorts of tokens."""
+    """Ids that no text encodes to: rows of byte tokens, whole and broken, between other tokens."""
     ids = []
     for _ in range(rng.randrange(1, 6)):
         kind = rng.random()
@@ -191,8 +190,8 @@ def whole_characters(row):
 
 
 def streamed(tokenizer, ids, skip):
-    """The decoding as a stream has it: what is whole before a fault in a row of bytes stays, each
-    byte from there on is U+FFFD. A private character stands in for it, as a token of its own."""
+    """The decoding as a stream gives it. In a row of byte tokens the whole characters before the first
+    fault stay, and each byte from there on is U+FFFD. A token of a private character stands in for it."""
     fault = tokenizer.token_to_id("\ue000")
     out, row = [], b""
     for id_ in [i for i in ids if not (skip and i in (0, 1, 2))] + [None]:
@@ -236,7 +235,7 @@ def vectors():
         form = {"name": name, "file": base + ".json", "change": change, "ids": ids}
         for key, skip in (("decoded", False), ("skipped", True)):
             decoded = [tokenizer.decode(i, skip_special_tokens=skip) for i in ids]
-            # A text that comes back as it was is not written again.
+            # None: the decoding is the text itself.
             form[key] = [None if d == t else d for d, t in zip(decoded, texts)]
             if not change or "decoder" in change:
                 whole = [tokenizer.decode(i, skip_special_tokens=skip) for i in lists]

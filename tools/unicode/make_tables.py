@@ -1,10 +1,12 @@
-"""Writes src/text/unicode_table.c, which characters are letters, numbers, spaces, word characters and
-punctuation, and which ones NFC and NFKC can change, and src/text/unicode_class_table.c, each
+"""Writes the two tables of Unicode characters.
+
+src/text/unicode_table.c says which characters are letters, numbers, spaces, word characters and
+punctuation, and which ones NFC and NFKC can change. src/text/unicode_class_table.c has each
 character's general category and script.
 
-Letters, numbers, word characters, categories and scripts are Unicode 16's, as the regex engines
-inside Hugging Face tokenizers 0.23 know them. Its NFC, NFKC and Punctuation know characters up to
-Unicode 9 only, so those properties are asked from it.
+Letters, numbers, word characters, categories and scripts are those of Unicode 16, like in the regex
+engines of Hugging Face tokenizers 0.23. Its NFC, NFKC and Punctuation know only characters up to
+Unicode 9, so these properties are taken from the library itself.
 
 Usage: pip install unicodedata2==16.0.0 fonttools==4.56.0 tokenizers==0.23.3
        python3 tools/unicode/make_tables.py src/text
@@ -44,7 +46,7 @@ for c in OTHER_WORD:
     flags[c] |= WORD
 
 for c in characters:
-    # A mark of class 240 lets every mark of a lower class go before it.
+    # Marks of a lower class move before U+0345, a mark of class 240.
     reorders = nfc("a\u0345" + chr(c)) != "a\u0345" + chr(c) or c == 0x0345
     if nfc(chr(c)) != chr(c) or reorders:
         flags[c] |= NFC_CHECK

@@ -1,10 +1,10 @@
 /* One span of 64 positions for up to 16 query rows by matrix tiles: 16 rows x 16 positions of
- * scores, 16 rows x 16 dimensions of values. Queries and exponentials are rounded to bf16. A tile's
- * row depends on the same row of its left factor alone, and few rows are computed with the same
- * bits without tiles: a row's bits do not depend on the others. Rows that a panel lacks hold
- * whatever is there.
+ * scores, 16 rows x 16 dimensions of values. Queries and exponentials are rounded to bf16. A row of
+ * a tile product depends only on the same row of its left factor, and amx_attention_few.c computes
+ * few rows with the same bits. So a row's bits do not depend on the other rows. Rows that a panel
+ * lacks hold whatever is in memory; nothing reads their results.
  *
- * The values of a span are summed apart and then added to those before it. */
+ * A span's values are summed from 0 and then added to acc. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -13,11 +13,11 @@
 enum {
     BLOCKS = 4, // of 16 dimensions that are summed together
     WIDTH = BLOCKS * LANES,
-    FLUSH_DENORMALS = 0x8040, // of MXCSR: results and operands, as tiles do
+    FLUSH_DENORMALS = 0x8040, // MXCSR's FTZ and DAZ, as tiles flush denormals
     SCORES_BYTES = ATTENTION_SPAN * sizeof(float), // of a row
 };
 
-// Tiles 0 to 3 are results; 4 and 5 factors of 32 products a result, 6 and 7 of 16.
+// Tiles 0 to 3 are results. 4 and 5 are factors with 32 products per result, 6 and 7 with 16.
 unsigned amx_attention_begin(void) {
     static const struct {
         uint8_t palette, start_row, reserved[14];
@@ -39,7 +39,7 @@ void amx_attention_end(unsigned before) {
     _mm_setcsr(before);
 }
 
-// Scores against the first `chunks` chunks; those of the others are not defined.
+// Scores of the first `chunks` chunks; those of the others are undefined.
 static void score_span(const struct attention_tile *tile, uint32_t chunks) {
     size_t head_dim = tile->head_dim, q_bytes = head_dim * sizeof(uint16_t), d = 0;
     const char *q = tile->q, *k[ATTENTION_CHUNKS];
@@ -78,8 +78,8 @@ static void score_span(const struct attention_tile *tile, uint32_t chunks) {
     _tile_stored(3, tile->scores + 3 * LANES, SCORES_BYTES);
 }
 
-// The row's scores become exponentials, bf16 [ATTENTION_SPAN] in the first half of the scores'
-// place. The sum has them as they are rounded, so that the weights of the values add up to 1.
+// Replaces the row's scores by their exponentials: bf16 [ATTENTION_SPAN] in the first half of the
+// same memory. The sum adds them as rounded, so that the weights of the values add up to 1.
 static void finish_row(const struct attention_tile *tile, uint32_t row, float shrink) {
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
     float *sums = tile->sum + (size_t)row * ATTENTION_SUMS;
@@ -91,25 +91,25 @@ static void finish_row(const struct attention_tile *tile, uint32_t row, float sh
         __m256i narrow = (__m256i)_mm512_cvtneps_pbh(score);
         __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16);
         sum = _mm512_add_ps(sum, _mm512_castsi512_ps(wide));
-        // Over scores that have been read.
+        // Overwrites scores that have been read.
         _mm256_storeu_si256((void *)(scores + (size_t)c * LANES / 2), narrow);
     }
     _mm512_storeu_ps(sums, sum);
     scores[AMX_SHRINK_AT] = shrink;
 }
 
-// A chunk's values of some dimensions: 8 lines of pairs of positions.
+// Some dimensions of a chunk's values: 8 lines of pairs of positions.
 struct values {
     const void *at; // [8][stride bytes]
     size_t stride;
 };
 
-// sums[row][block * 16 + lane] = p V of the chunks from values[0] on for `blocks` blocks; the other
-// blocks are not defined.
+// sums[row][block * 16 + lane] = p V over `chunks` chunks, for `blocks` blocks of 16 dimensions.
+// Other blocks are undefined.
 static ALWAYS_INLINE void sum_values(const struct attention_tile *tile, const struct values *values,
                                      uint32_t chunks, uint32_t blocks,
                                      float sums[ATTENTION_PANEL_MAX][WIDTH]) {
-    // Blocks that are not there: another one again.
+    // A block that is not there repeats the first one, to read no memory outside.
     size_t second = blocks > 1 ? 64 : 0, third = blocks > 2 ? 128 : 0,
            fourth = blocks > 3 ? 192 : 0;
     _tile_zero(0);
@@ -166,8 +166,8 @@ static void value_span(const struct attention_tile *tile, uint32_t chunks) {
     }
 }
 
-// Positions behind a row's own may hold what is no number, which even 0 must not be multiplied by:
-// row by row, over a copy in which they are zeros.
+// value_span for when positions after a row's own hold NaN or inf: multiplied by 0 they would give
+// NaN. Works row by row, over a copy in which those positions are 0.
 static void value_span_masked(const struct attention_tile *tile, uint32_t chunks) {
     _Alignas(64) float sums[ATTENTION_PANEL_MAX][WIDTH];
     _Alignas(64) uint16_t copy[ATTENTION_CHUNKS][8][WIDTH][2];
@@ -205,7 +205,7 @@ static bool is_finite(const uint16_t *values, size_t count) {
 }
 
 void amx_attention(const struct attention_tile *tile) {
-    uint32_t least = ATTENTION_SPAN, most = 0; // of what rows see that see anything
+    uint32_t least = ATTENTION_SPAN, most = 0; // of `visible`, where it is not 0
     for (uint32_t row = 0; row < tile->rows; row++) {
         uint32_t visible = tile->visible[row];
         if (visible && visible < least) least = visible;

@@ -1,7 +1,7 @@
-/* Attention of few rows on a machine with tiles, in AVX-512: tiles that wait for memory are slow,
- * and most of their rows would be empty. A tile's arithmetic is repeated to the bit: products are
- * added in two chains, of the first and of the second numbers of the pairs, which begin with 0 for
- * every product of tiles; their sum is added to what is there. Denormal numbers count as 0. */
+/* Attention of few rows on a machine with AMX, in AVX-512. Tiles that wait for memory are slow, and
+ * most of their rows would be empty. The arithmetic of tiles is repeated to the bit. A tile product
+ * adds in two chains that begin with 0, one of the pairs' first numbers and one of their second.
+ * The sum of both is then added to the result. Denormals count as 0. */
 #include <string.h>
 
 #include "backend/cpu/amx_attention.h"

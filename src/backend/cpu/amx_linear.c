@@ -1,14 +1,16 @@
-/* y = x W^T in tiles: 2 x 2 tiles of 16 x 16 sums, two of x and two of the weights, 16 KiB
- * multiply-adds for each KiB loaded. A tile of weights is 1 KiB as it lies in memory.
+/* y = x W^T in tiles: 2 x 2 tiles of 16 x 16 sums, from two tiles of x and two of the weights. Each
+ * KiB loaded gives 16 Ki multiply-adds of bytes, or 8 Ki of bf16. Weights are stored as such tiles
+ * of 1 KiB.
  *
- * A sum is one chain of tile products over ascending chunks of the depth, from its bias on, whatever
- * the number of rows and wherever its row stands in a tile: a row's bits do not depend on the batch.
- * Fewer than 16 rows configure smaller tiles, which take the less time.
+ * A sum begins with its bias and adds tile products over ascending chunks of the depth. Neither the
+ * number of rows nor a row's place in its tile changes that, so a row's bits do not depend on the
+ * batch. For fewer than 16 rows smaller tiles are configured, which take less time.
  *
- * One panel of up to 32 rows: the sums stay in tiles over the whole depth. More rows: the depth goes
- * in pieces, so that two blocks' weights (16 KiB) stay in the L1 cache while all panels meet them,
- * and the sums rest in a buffer in between (in `out`
- * rows lie a power of two apart: they would push each other out of the L1). While a piece is multiplied the next one is fetched. */
+ * One panel of up to 32 rows: the sums stay in tiles over the whole depth. More rows: the depth is
+ * cut into pieces, so that two blocks' weights (16 KiB) stay in the L1 cache while all panels are
+ * multiplied by them. Between pieces the sums are in a buffer; rows of `out` may be a power of two
+ * apart and would evict each other from the L1. While a piece is multiplied, the next one is
+ * prefetched. */
 #include "backend/cpu/avx512_dots.h"
 #include "base/check.h"
 #include "base/compiler.h"
@@ -22,7 +24,7 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-// Two blocks of an item, or its last one.
+// Two blocks of an item, or a single one at its end.
 struct blocks {
     const struct linear_item *item;
     uint32_t first;
@@ -33,15 +35,15 @@ struct blocks {
     float *sums; // [panels][4][16][16]: a panel's tiles 0 to 3 between pieces
 };
 
-// The weights of a piece, and those to fetch meanwhile.
+// The weights of a piece, and those to prefetch meanwhile.
 struct piece {
     uint32_t chunk, num_chunks;
     const unsigned char *weights[2];
-    const char *ahead[2]; // NULL: nothing to fetch
-    uint32_t line_bytes; // of `ahead`, for each chunk
+    const char *ahead[2]; // NULL: nothing to prefetch
+    uint32_t line_bytes; // bytes of `ahead` to prefetch for each chunk
 };
 
-// Tiles of sums are 0 and 1 for the first 16 rows, 2 and 3 for the others; 4 and 5 are x, 6 and 7
+// Tiles 0 and 1 are the sums of the first 16 rows, 2 and 3 of the others. 4 and 5 are x, 6 and 7
 // weights. Configuring clears them all.
 static void configure(uint32_t rows, uint32_t *configured) {
     if (*configured == rows) return;
@@ -53,7 +55,8 @@ static void configure(uint32_t rows, uint32_t *configured) {
         config.rows[i] = (uint8_t)of_tile[i];
         config.row_bytes[i] = of_tile[i] ? CHUNK_BYTES : 0;
     }
-    // Compilers believe that only the first bytes of it are read.
+    // Compilers assume that only the first bytes of `config` are read. This keeps all of them in
+    // memory.
     __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
     *configured = rows;
@@ -100,7 +103,7 @@ static ALWAYS_INLINE void store_out(float *out, size_t stride, bool two_rows, bo
     if (two_rows && two_blocks) _tile_stored(3, second + LANES * sizeof(float), stride);
 }
 
-// Biases in every row, for bf16; integers begin with 0.
+// Sums of bf16 begin with the biases, integer sums with 0.
 static ALWAYS_INLINE void start_sums(const struct blocks *blocks, bool two_rows, bool two_blocks,
                                      bool bf16) {
     if (bf16) {
@@ -128,7 +131,7 @@ static ALWAYS_INLINE void fetch(const char *from, uint32_t begin, uint32_t end, 
     }
 }
 
-// One panel's piece. It fetches bytes begin .. end of each chunk's line_bytes to come.
+// Multiplies one panel by a piece. Also prefetches bytes begin .. end - 1 of each chunk to come.
 static ALWAYS_INLINE void multiply(const struct piece *piece, const struct panel *panel,
                                    uint32_t begin, uint32_t end, bool two_rows, bool two_blocks,
                                    bool bf16) {
@@ -158,7 +161,7 @@ static ALWAYS_INLINE void multiply(const struct piece *piece, const struct panel
     }
 }
 
-// Rows of one tile of sums, from a buffer into `out`. See struct linear_item for bytes.
+// Writes one tile of sums from a buffer to `out`; integers are scaled as struct linear_item says.
 static ALWAYS_INLINE void finish_tile(const struct blocks *blocks, uint32_t row, uint32_t rows,
                                       uint32_t block, const float *sums) {
     const struct linear_item *item = blocks->item;
@@ -182,7 +185,7 @@ static ALWAYS_INLINE void finish_tile(const struct blocks *blocks, uint32_t row,
     }
 }
 
-// The tiles' sums are complete: to `out`, directly or through the panel's buffer.
+// Writes the tiles' complete sums to `out`, directly or through the panel's buffer.
 static ALWAYS_INLINE void finish(const struct blocks *blocks, const struct panel *panel,
                                  float *sums, bool two_rows, bool two_blocks, bool bf16) {
     const struct linear_item *item = blocks->item;
@@ -232,11 +235,12 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
         }
         piece->ahead[b] = (const char *)next;
     }
-    // What was unpacked is read by tile loads, of which compilers do not know.
+    // Compilers do not know that tile loads read what was unpacked.
     __asm__ volatile("" ::: "memory");
 }
 
-// One panel's piece: its sums begin, or come from the buffer, and go back to it or are complete.
+// Runs one panel over a piece. Its sums begin here or come from the buffer, and go back to the
+// buffer or, when complete, to `out`.
 static ALWAYS_INLINE void run_tiles(const struct blocks *blocks, const struct piece *piece,
                                     const struct panel *panel, uint32_t begin, uint32_t end,
                                     bool two_rows, bool two_blocks, bool bf16) {
@@ -255,7 +259,7 @@ static ALWAYS_INLINE void run_tiles(const struct blocks *blocks, const struct pi
     }
 }
 
-// All panels of a piece one after the other.
+// Piece after piece of the depth, all panels over each.
 static ALWAYS_INLINE void run_blocks(const struct blocks *blocks, bool two_blocks, bool bf16) {
     const struct linear_item *item = blocks->item;
     uint32_t num_panels = (item->rows + PANEL_ROWS - 1) / PANEL_ROWS;

@@ -1,13 +1,14 @@
 /* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
- * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows,
- * which walk the positions together in absolute spans of 64 with online softmax and skip what lies
- * behind the last query; each span's K and V are used by all panels of rows.
+ * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows.
+ * Its rows walk the positions together, up to the last query's, with online softmax. A step of the
+ * walk is a span of 64 positions that begins at a multiple of 64. All panels of rows use a span's K
+ * and V before the next span.
  *
- * Positions are cut at multiples of ATTENTION_PART. A row's parts are summed apart and then joined
- * in order, whoever computed them: by one item one after the other, or, where a few long sequences
- * would leave threads idle, each part by an item of its own (attention_plan.c decides). So a
- * query's result has the same bits in a decode, in any chunk of a prefill, for any block size and
- * for any number of threads. */
+ * Positions are cut into parts at multiples of ATTENTION_PART. A row's parts are summed apart and
+ * then joined in order. One item computes all parts, or, where a few long sequences would leave
+ * threads idle, each part is an item of its own (attention_plan.c decides). So a query's bits do
+ * not depend on how its prefill is chunked, on the block size or on the number of threads. A decode
+ * gives the same. */
 #include "backend/cpu/attention.h"
 
 #include <math.h>
@@ -29,7 +30,7 @@ struct attention_item {
     const struct attention_seq *seq;
     uint32_t index; // of the sequence
     uint32_t kv_head;
-    uint32_t part; // the only one to walk; unused where the item walks all
+    uint32_t part; // the only part to walk, if the sequence is split
     uint32_t first_row; // of the sequence's query_len * group rows
     uint32_t num_rows, num_panels;
 };
@@ -39,7 +40,7 @@ size_t attention_state_floats(uint32_t rows, uint32_t head_dim) {
     return (floats + LANES - 1) / LANES * LANES;
 }
 
-// acc first: it starts on a cache line.
+// acc comes first, so that it starts on a cache line.
 static struct attention_state state_at(float *memory, uint32_t rows, uint32_t head_dim) {
     struct attention_state state = {.acc = memory};
     state.sum = state.acc + (size_t)rows * head_dim;
@@ -80,7 +81,7 @@ static void find_item(const struct attention_job *job, uint32_t index,
     }
     const struct attention_seq *seq = &cache->seqs[low];
     uint32_t of_seq = index - seq->first_item, num_kv_heads = job->args->num_kv_heads;
-    uint32_t piece = of_seq / num_kv_heads; // a tile or, where it has only one, a part
+    uint32_t piece = of_seq / num_kv_heads; // a part of a split sequence, else a tile of rows
     *item = (struct attention_item){
         .seq = seq, .index = low, .kv_head = of_seq % num_kv_heads, .num_rows = seq->num_rows};
     if (seq->is_split) {
@@ -116,7 +117,7 @@ static float *panel_queries(const struct attention_job *job,
     return scratch->q + (size_t)panel * job->kernels->panel_rows * job->args->head_dim;
 }
 
-// A panel's row of queries, scaled, as the kernels want it.
+// Writes one row of a panel's queries, scaled, in the kernels' layout.
 static void put_queries(const struct attention_job *job, const float *q, uint32_t row,
                         uint32_t rows, float *panel) {
     uint32_t head_dim = job->args->head_dim;
@@ -151,7 +152,7 @@ static void load_queries(const struct attention_job *job, const struct attention
     }
 }
 
-// K and V of the span's chunks up to `last_position`, into next_k and next_v of the tile.
+// Sets next_k and next_v of the tile to the span's chunks up to `last_position`.
 static void find_chunks(const struct attention_job *job, const struct attention_item *item,
                         uint32_t span_begin, uint32_t last_position, struct attention_tile *tile) {
     const struct attention_args *args = job->args;
@@ -193,7 +194,7 @@ static void walk_span(const struct attention_job *job, const struct attention_it
     }
 }
 
-// All rows against the part's positions; sum[row * ATTENTION_SUMS] becomes a row's whole sum.
+// Computes all rows over the part's positions. sum[row * ATTENTION_SUMS] becomes a row's whole sum.
 static void walk_part(const struct attention_job *job, const struct attention_item *item,
                       const struct attention_scratch *scratch, uint32_t part,
                       const struct attention_state *state) {
@@ -223,7 +224,7 @@ static void add_scaled(float *restrict acc, float keep, const float *restrict mo
     for (size_t i = 0; i < count; i++) acc[i] = acc[i] * keep + more[i] * scale;
 }
 
-// Joins a later part to the total of those before it, for the rows that see it.
+// Adds a part to the total of the parts before it, for the rows that see it.
 static void join_part(const struct attention_job *job, const struct attention_item *item,
                       uint32_t part, const struct attention_state *total,
                       const struct attention_state *more) {
@@ -249,7 +250,7 @@ static void finish_rows(const struct attention_job *job, const struct attention_
         float *out =
             (float *)args->out +
             (row_token(job, item, row) * args->num_heads + row_head(job, item, row)) * head_dim;
-        // Kernels may differ in the sign of a zero: + 0 makes all of them +0.
+        // Kernels may differ in the sign of a zero: adding 0 makes all of them +0.
         for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale + 0.0f;
     }
 }
@@ -264,7 +265,7 @@ static struct attention_state split_state(const struct attention_job *job,
     return state_at(memory, item->num_rows, head_dim);
 }
 
-// Whoever ends last joins all parts.
+// The thread that finishes last joins all parts.
 static void run_split(const struct attention_job *job, const struct attention_item *item,
                       const struct attention_scratch *scratch) {
     const struct kv_cache *cache = job->args->cache;
@@ -294,7 +295,8 @@ static void run_whole(const struct attention_job *job, const struct attention_it
 
 static void attention_item(void *arg, uint32_t index, uint32_t thread) {
     const struct attention_job *job = arg;
-    // Last ones first: in a prefill they are the longest, and what comes last should be short.
+    // Last items first: in a prefill they are the longest, and short items at the end keep all
+    // threads busy.
     struct attention_item item;
     find_item(job, job->num_items - 1 - index, &item);
     struct attention_scratch scratch = scratch_of(job->cpu, thread, job->args->head_dim);

@@ -1,4 +1,4 @@
-/* What attention.c (running) and attention_plan.c (cutting a call into items) share. */
+/* Shared by attention.c, which runs a call, and attention_plan.c, which cuts it into items. */
 #ifndef BACKEND_CPU_ATTENTION_H
 #define BACKEND_CPU_ATTENTION_H
 
@@ -8,15 +8,16 @@
 #include "backend/cpu/ops.h"
 
 enum {
-    // Most query rows of an item: they share one walk over a kv head's blocks.
+    // Most query rows of an item. They share one pass over a kv head's blocks.
     ATTENTION_ROWS_MAX = 192,
-    // Positions whose results are joined with those before: absolute multiples, of 8 spans.
+    // Positions of a part: 8 spans, beginning at a multiple of this. Parts are summed apart, then
+    // joined.
     ATTENTION_PART = 512,
-    // Queries of one sequence of the cache's whole length that `partials` has room for.
+    // `partials` has room for this many queries of one sequence as long as the whole cache.
     ATTENTION_SPLIT_QUERIES = 8,
 };
 
-// Results of some rows over some positions.
+// Running results of some rows over some positions.
 struct attention_state {
     float *acc; // [rows][head_dim]
     float *sum; // [rows][ATTENTION_SUMS]
@@ -25,12 +26,12 @@ struct attention_state {
 
 // How a sequence of the call is cut into items.
 struct attention_seq {
-    uint32_t first_item; // of the call's; its items stand together
+    uint32_t first_item; // index of the first of its items, which are consecutive
     uint32_t num_rows; // queries x group
     uint32_t first_position; // of its first query
-    uint32_t num_parts; // that its last query sees
-    bool is_split; // an item is a part, of all rows; else a tile of rows, over all parts
-    size_t first_partial; // floats into the cache's partials, where it is split
+    uint32_t num_parts; // parts that its last query sees
+    bool is_split; // an item is one part of all rows; else a tile of rows over all parts
+    size_t first_partial; // offset into the cache's partials, in floats, if split
 };
 
 struct attention_job {
@@ -44,7 +45,7 @@ struct attention_job {
 
 size_t attention_state_floats(uint32_t rows, uint32_t head_dim);
 
-// Fills the cache's table of sequences and counts of parts, rows_per_item and num_items.
+// Fills cache->seqs, cache->parts_left, rows_per_item and num_items.
 void attention_make_plan(struct attention_job *job);
 
 // Floats of kv_cache.partials.

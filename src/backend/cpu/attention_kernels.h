@@ -1,15 +1,15 @@
 /* What an instruction set must provide for attention: one span of positions for some query rows of
  * one kv head. attention.c cuts the work into spans and keeps their results.
  *
- * K and V are cached in bf16 or float32, 16 positions (a chunk) after another:
+ * K and V are cached in bf16 or float32, in chunks of 16 positions:
  *   bf16   K [head_dim/2][16][2]   V [16/2][head_dim][2]     a 32-bit lane holds a pair along the
  *   f32    K [head_dim][16]        V [16][head_dim]          index that is summed over
- * Dot products of pairs and matrix tiles take such pairs as they are; other instruction sets make
- * two floats of a lane with a shift and a mask.
+ * Instructions that multiply pairs take such a lane as it is. Other instruction sets turn it into
+ * two floats with a shift and a mask.
  *
- * A row's results depend on its own queries and positions alone, to the bit: never on the other
- * rows of a panel, nor on values at positions that it does not see, which may be no numbers. Only
- * the sign of a zero in `acc` may differ. */
+ * A row's bits depend only on its own query and on the positions that it sees. They do not depend
+ * on the other rows of a panel, nor on K and V at other positions, which may be NaN. Only the sign
+ * of a zero in `acc` may differ. */
 #ifndef BACKEND_CPU_ATTENTION_KERNELS_H
 #define BACKEND_CPU_ATTENTION_KERNELS_H
 
@@ -17,20 +17,19 @@
 #include <stdint.h>
 
 enum {
-    ATTENTION_SPAN = 64, // positions per online-softmax step; absolute multiples
+    ATTENTION_SPAN = 64, // positions per online-softmax step; spans begin at multiples of it
     ATTENTION_CHUNK = 16,
     ATTENTION_CHUNKS = ATTENTION_SPAN / ATTENTION_CHUNK,
-    ATTENTION_PANEL_MAX = 16, // query rows of a tile
+    ATTENTION_PANEL_MAX = 16, // most query rows of a tile
     ATTENTION_SUMS = 16, // partial sums of a row's exponentials
 };
 
-// State goes from span to span.
+// One span for the rows of one panel. max, sum and acc carry over from span to span.
 struct attention_tile {
-    const void *q; // as the kernels' `queries` says; 64-byte aligned
+    const void *q; // in the layout attention_kernels.queries; 64-byte aligned
     const void *k[ATTENTION_CHUNKS];
     const void *v[ATTENTION_CHUNKS];
-    // Of the span that the item walks next, to be fetched ahead; those of this one where it is the
-    // last.
+    // Of the item's next span, to prefetch; of this span if it is the last.
     const void *next_k[ATTENTION_CHUNKS];
     const void *next_v[ATTENTION_CHUNKS];
     uint32_t visible[ATTENTION_PANEL_MAX]; // how many of the span's positions a row sees: 0 .. 64;
@@ -43,7 +42,7 @@ struct attention_tile {
     uint32_t head_dim; // a multiple of 16
 };
 
-// A panel's queries, scaled.
+// The layout of a panel's queries, which are already scaled.
 enum attention_queries {
     QUERIES_F32, // float [head_dim][rows]
     QUERIES_BF16, // bf16 [rows][head_dim], with room for ATTENTION_PANEL_MAX rows
@@ -53,8 +52,8 @@ struct attention_kernels {
     uint32_t panel_rows; // rows of a full panel: a divisor of ATTENTION_ROWS_MAX
     enum attention_queries queries;
     void (*span)(const struct attention_tile *tile);
-    // What a thread does before its first span of an item and after the last, with what `begin`
-    // returned; NULL: nothing.
+    // A thread calls `begin` before its first span of an item, and after the last span `end` with
+    // what `begin` returned. NULL: nothing to call.
     unsigned (*begin)(void);
     void (*end)(unsigned before);
 };

@@ -1,6 +1,7 @@
-/* Cuts a call of attention into items of about equal cost: tiles of rows that walk all positions
- * or, for a sequence of few rows that would keep a thread busy while others idle, its parts. What
- * is chosen changes the time alone: parts are joined in the same order either way. */
+/* Cuts a call of attention into items of about equal cost. An item is usually a tile of rows, which
+ * walk all positions. A sequence of few rows that would keep one thread busy while others idle is
+ * split instead: an item is one of its parts. The choice changes only the time, as parts are joined
+ * in the same order either way. */
 #include "backend/cpu/attention.h"
 
 enum {
@@ -14,7 +15,7 @@ size_t attention_partials_floats(const struct kv_cache_spec *spec) {
     return parts * rows * attention_state_floats(1, spec->head_dim);
 }
 
-// Many rows share the reading of K and V, but every thread should have some items.
+// Larger items read K and V less often, but every thread should have several items.
 static uint32_t choose_rows(const struct attention_job *job) {
     uint32_t panel_rows = job->kernels->panel_rows;
     uint64_t rows = (uint64_t)job->args->step->num_tokens * job->group * job->args->num_kv_heads;
@@ -42,7 +43,7 @@ static void measure_seqs(const struct attention_job *job) {
     }
 }
 
-// Cost is counted in parts that an item walks.
+// A thread's share of the cost, which is counted in parts that an item walks.
 static uint64_t thread_share(const struct attention_job *job) {
     uint64_t cost = 0;
     for (uint32_t s = 0; s < job->args->step->num_seqs; s++) {

@@ -16,13 +16,14 @@ float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_
 void avx2_attention_bf16(const struct attention_tile *tile);
 void avx2_attention_f32(const struct attention_tile *tile);
 
-// The first `left` of 8 lanes (all when more): a mask for maskload and maskstore.
+// A mask of the first `left` of 8 lanes (of all if more), for maskload and maskstore.
 static inline __m256i avx2_tail_mask(uint32_t left) {
     static const int32_t table[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     return _mm256_loadu_si256((const void *)(table + HALF - (left < HALF ? left : HALF)));
 }
 
-// e^x within 1 ulp; below -87.3, where the result would be subnormal, 0; large x inf, NaN NaN.
+// e^x within 1 ulp. Below -87.3, where the result would be subnormal, it is 0. Large x gives inf,
+// NaN gives NaN.
 static inline __m256 avx2_exp(__m256 x) {
     __m256 normal = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3f), _CMP_NLT_UQ);
     // The second operand is returned when one is NaN.
@@ -41,7 +42,7 @@ static inline __m256 avx2_exp(__m256 x) {
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-    // 2^n as a product of two, for n beyond a float's exponent: up to 144.
+    // 2^n as a product of two powers: n goes up to 144, beyond a float's exponent.
     __m256i whole = _mm256_cvtps_epi32(n);
     __m256i first = _mm256_srai_epi32(whole, 1);
     __m256i second = _mm256_sub_epi32(whole, first);

@@ -1,7 +1,7 @@
 /* One span of 64 positions for up to 6 query rows: scores with 8 positions in a register, online
- * softmax, values with 8 dimensions in a register. As in avx2_linear.c, rows x halves accumulators
- * stay in registers and every score and every output dimension is one chain in index order. A
- * cached bf16 pair is widened by a shift and a mask, both exact. */
+ * softmax, values with 8 dimensions in a register. As in avx2_linear.c, `rows` x `halves`
+ * accumulators stay in registers, and every score and every output dimension is one chain in index
+ * order. A cached bf16 pair is widened by a shift and a mask, both exact. */
 #include "backend/cpu/avx2.h"
 #include "base/compiler.h"
 
@@ -10,21 +10,22 @@ enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8, SPAN_HALVES = ATTENTION_SPAN / HALF };
 // What the cache holds.
 enum kind { KIND_BF16, KIND_F32 };
 
-// 8 lanes of two neighbours along the summed index. Loaded apart, as both are more than the
-// registers hold.
+// first_of and second_of load one of two neighbours along the summed index, for 8 lanes. They are
+// apart because the registers do not hold both.
 static ALWAYS_INLINE __m256 first_of(const float *at, enum kind kind) {
     if (kind == KIND_F32) return _mm256_loadu_ps(at);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const void *)at), 16));
 }
 
-// `next`: from a float32 to its neighbour.
+// next: floats from a float32 to its neighbour; unused for bf16.
 static ALWAYS_INLINE __m256 second_of(const float *at, size_t next, enum kind kind) {
     if (kind == KIND_F32) return _mm256_loadu_ps(at + next);
     const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const void *)at), high));
 }
 
-// Lines of the next span. A decode reads everything once from memory: one for each one of this.
+// Prefetches from the next span, a line for each line of this span: a decode reads K and V once,
+// from memory.
 static ALWAYS_INLINE void fetch(const float *at, size_t next, enum kind kind) {
     _mm_prefetch((const char *)at, _MM_HINT_T1);
     if (kind == KIND_F32) _mm_prefetch((const char *)(at + next), _MM_HINT_T1);
@@ -103,7 +104,7 @@ static ALWAYS_INLINE void score_span(const struct attention_tile *tile, uint32_t
     }
 }
 
-// The row's largest score among those it sees; the others become -inf.
+// Returns the row's largest score among the positions it sees. The other scores become -inf.
 static float mask_row(const struct attention_tile *tile, uint32_t row) {
     uint32_t visible = tile->visible[row];
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
@@ -120,7 +121,7 @@ static float mask_row(const struct attention_tile *tile, uint32_t row) {
     return avx2_reduce_max(top);
 }
 
-// The row's scores become exponentials; its sum and gathered values shrink to the new maximum.
+// Replaces the row's scores by their exponentials, and scales its sum and acc to the new maximum.
 static void softmax_row(const struct attention_tile *tile, uint32_t row, float shrink) {
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
     float *sums = tile->sum + (size_t)row * ATTENTION_SUMS;
@@ -136,7 +137,7 @@ static void softmax_row(const struct attention_tile *tile, uint32_t row, float s
     }
     _mm256_storeu_ps(sums, sum[0]);
     _mm256_storeu_ps(sums + HALF, sum[1]);
-    if (shrink == 1.0f) return; // the maximum stays, as it mostly does
+    if (shrink == 1.0f) return; // the maximum is the same, as usual
     float *acc = tile->acc + (size_t)row * tile->head_dim;
     for (uint32_t d = 0; d < tile->head_dim; d += HALF) {
         _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), factor));
@@ -149,7 +150,7 @@ static void softmax_span(const struct attention_tile *tile) {
         before[row] = tile->max[row];
         top[row] = tile->visible[row] ? mask_row(tile, row) : before[row];
     }
-    // All rows in the lanes of one register, as a row is a long chain of dependent steps.
+    // All rows in the lanes of one register, as each row is a long chain of dependent steps.
     __m256 old = _mm256_loadu_ps(before);
     __m256 largest = _mm256_max_ps(_mm256_loadu_ps(top), old);
     _mm256_storeu_ps(top, largest);
@@ -198,7 +199,7 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
                     acc[r][h] = _mm256_fmadd_ps(p_r, value[h], acc[r][h]);
                 }
             }
-            if (j + 1 == range.end) break; // the second one may be no number
+            if (j + 1 == range.end) break; // the second one may be NaN
             UNROLL for (uint32_t h = 0; h < halves; h++) {
                 value[h] = second_of(v + (size_t)h * HALF, head_dim, kind);
             }
@@ -269,8 +270,8 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind 
     softmax_span(tile);
     least -= least % 2;
     if (least) value_span(tile, least, kind);
-    // The rest row by row: values behind a row's own position must not even be multiplied by 0, as
-    // they may be no numbers.
+    // The rest row by row: values after a row's own position may be NaN, so they must not even be
+    // multiplied by 0.
     for (uint32_t row = 0; row < tile->rows; row++) {
         struct value_range range = {row, least, tile->visible[row]};
         if (range.begin < range.end) value_rows(tile, range, 1, 8, kind);

@@ -1,7 +1,7 @@
-/* y = x W^T in registers of 8 outputs: `rows` x `halves` accumulators (two halves are a block of
- * 16), at most 12 of the 16 registers, each one chain over k with one multiply-add per k. A pair of
- * bf16 is one 32-bit lane: shifted left it is the even k's float, with its low half cleared the odd
- * k's. */
+/* y = x W^T in registers of 8 outputs, two of which (halves) are a block of 16. `rows` x `halves`
+ * accumulators take at most 12 of the 16 registers. Each is one chain over k with one multiply-add
+ * per k. A pair of bf16 is one 32-bit lane: shifted left it is the even k's float, with its low
+ * half cleared the odd k's. */
 #include <stdbool.h>
 
 #include "backend/cpu/avx2.h"

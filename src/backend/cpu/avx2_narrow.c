@@ -1,6 +1,7 @@
 /* 8-bit and 4-bit weights by AVX2. Both factors are widened to 16 bits, because vpmaddubsw's sums
  * of two 8-bit products may saturate; vpmaddwd's sums of two 16-bit products cannot. A 32-bit lane
- * holds four of the depth: its even bytes meet in one vpmaddwd, its odd bytes in another. */
+ * holds four bytes along the depth. One vpmaddwd multiplies its even bytes, another its odd bytes.
+ */
 #include "backend/cpu/avx2.h"
 #include "backend/cpu/linear_dots.h"
 #include "base/compiler.h"
@@ -74,7 +75,7 @@ static void int8_dots(const struct linear_dots *dots) {
     }
 }
 
-// (q - 7) * s: q * s of 0 .. 14 and 1 .. 18 stays below 256, so one 16-bit product holds two.
+// (q - 7) * s for two bytes by one 16-bit product: q * s is at most 14 * 18 and stays below 256.
 static void unpack_int4(const unsigned char *quads, const unsigned char *scales,
                         unsigned char *out) {
     const __m256i low = _mm256_set1_epi8(15), spread = _mm256_set1_epi32(0x00010001);

@@ -88,8 +88,8 @@ static ALWAYS_INLINE void transpose_8x8(__m256i line[8]) {
 
 static void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out) {
     for (size_t k = 0; k < count; k += 32, out += 32 * LANES) {
-        // Quarters of 8 rows x 8 pairs; both quarters of a line of 64 bytes are stored one after
-        // the other, as half-written lines past the cache are slow.
+        // Quarters of 8 rows x 8 pairs. Both quarters of a line of 64 bytes are stored one after
+        // the other, as streaming stores of half lines are slow.
         UNROLL for (int part = 0; part < 2; part++) {
             __m256i low[8], high[8];
             UNROLL for (int r = 0; r < 8; r++) {

@@ -4,7 +4,7 @@
 
 enum { HALF = 8 }; // floats of a register
 
-// Polynomial step p * r + c in two roundings, as the other versions have it.
+// Polynomial step p * r + c, rounded twice as in the other versions.
 static inline __m256 step(__m256 p, __m256 r, float c) {
     return _mm256_add_ps(_mm256_mul_ps(p, r), _mm256_set1_ps(c));
 }

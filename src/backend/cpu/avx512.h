@@ -21,8 +21,8 @@ void avx512_rope_head(float *head, const float *weight, const float *rope, uint3
 void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
 void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 
-// e^x within 1 ulp; below -87.3, where the result would be subnormal, 0; large x inf, NaN NaN. (A
-// subnormal result of scalef costs 150 cycles, and masked scores are all -inf.)
+// e^x within 1 ulp. Below -87.3, where the result would be subnormal, it is 0. Large x gives inf,
+// NaN gives NaN. (A subnormal result of scalef costs 150 cycles, and masked scores are all -inf.)
 static inline __m512 avx512_exp(__m512 x) {
     __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.3f), _CMP_NLT_UQ);
     // The second operand is returned when one is NaN.

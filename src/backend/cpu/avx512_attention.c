@@ -1,7 +1,7 @@
 /* One span of 64 positions for up to 12 query rows: scores with 16 positions in lanes, online
- * softmax, values with 16 dimensions in lanes. As in avx512_linear.c, rows x vectors accumulators
- * stay in registers and every score and every output dimension is one chain in index order. A
- * cached bf16 pair is widened by a shift and a mask, both exact. */
+ * softmax, values with 16 dimensions in lanes. As in avx512_linear.c, `rows` x `vectors`
+ * accumulators stay in registers, and every score and every output dimension is one chain in index
+ * order. A cached bf16 pair is widened by a shift and a mask, both exact. */
 #include "backend/cpu/avx512_attention.h"
 
 enum { AVX512_ROWS_MAX = 12, VECTORS_MAX = 8 };
@@ -9,21 +9,22 @@ enum { AVX512_ROWS_MAX = 12, VECTORS_MAX = 8 };
 // What the cache holds.
 enum kind { KIND_BF16, KIND_F32 };
 
-// 16 lanes of two neighbours along the summed index. Loaded apart, as both are more than the
-// registers hold.
+// first_of and second_of load one of two neighbours along the summed index, for 16 lanes. They are
+// apart because the registers do not hold both.
 static ALWAYS_INLINE __m512 first_of(const float *at, enum kind kind) {
     if (kind == KIND_F32) return _mm512_loadu_ps(at);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512((const void *)at), 16));
 }
 
-// `next`: from a float32 to its neighbour.
+// next: floats from a float32 to its neighbour; unused for bf16.
 static ALWAYS_INLINE __m512 second_of(const float *at, size_t next, enum kind kind) {
     if (kind == KIND_F32) return _mm512_loadu_ps(at + next);
     const __m512i high = _mm512_set1_epi32((int32_t)0xffff0000);
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512((const void *)at), high));
 }
 
-// Lines of the next span. A decode reads everything once from memory: one for each one of this.
+// Prefetches from the next span, a line for each line of this span: a decode reads K and V once,
+// from memory.
 static ALWAYS_INLINE void fetch(const float *at, size_t next, enum kind kind) {
     _mm_prefetch((const char *)at, _MM_HINT_T1);
     if (kind == KIND_F32) _mm_prefetch((const char *)(at + next), _MM_HINT_T1);
@@ -119,7 +120,7 @@ static ALWAYS_INLINE void score_span(const struct attention_tile *tile, uint32_t
     }
 }
 
-// The row's scores become exponentials; its sum and gathered values shrink to the new maximum.
+// Replaces the row's scores by their exponentials, and scales its sum and acc to the new maximum.
 static ALWAYS_INLINE void softmax_row(const struct attention_tile *tile, uint32_t row,
                                       float shrink) {
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
@@ -174,7 +175,7 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
                     acc[r][i] = _mm512_fmadd_ps(p_r, value[i], acc[r][i]);
                 }
             }
-            if (j + 1 == range.end) break; // the second one may be no number
+            if (j + 1 == range.end) break; // the second one may be NaN
             UNROLL for (uint32_t i = 0; i < vectors; i++) {
                 value[i] = second_of(v + (size_t)i * LANES, head_dim, kind);
             }
@@ -263,8 +264,8 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind 
     avx512_softmax_span(tile, softmax_row);
     least -= least % 2;
     if (least) value_span(tile, least, kind);
-    // The rest row by row: values behind a row's own position must not even be multiplied by 0, as
-    // they may be no numbers.
+    // The rest row by row: values after a row's own position may be NaN, so they must not even be
+    // multiplied by 0.
     for (uint32_t row = 0; row < tile->rows; row++) {
         struct value_range range = {row, least, tile->visible[row]};
         if (range.begin < range.end) value_rows(tile, range, 1, 8, kind);

@@ -1,11 +1,11 @@
-/* What the attention kernels of AVX-512 and of its extensions share: the online softmax. */
+/* The online softmax, shared by the attention kernels of AVX-512 and of its extensions. */
 #ifndef BACKEND_CPU_AVX512_ATTENTION_H
 #define BACKEND_CPU_AVX512_ATTENTION_H
 
 #include "backend/cpu/avx512.h"
 #include "base/compiler.h"
 
-// The row's largest score among those it sees; the others become -inf.
+// Returns the row's largest score among the positions it sees. The other scores become -inf.
 static ALWAYS_INLINE float avx512_mask_row(const struct attention_tile *tile, uint32_t row) {
     uint32_t visible = tile->visible[row];
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
@@ -22,10 +22,10 @@ static ALWAYS_INLINE float avx512_mask_row(const struct attention_tile *tile, ui
     return _mm512_reduce_max_ps(top);
 }
 
-// A row's gathered values, made smaller by a new maximum.
+// Scales a row of acc to the new maximum.
 static ALWAYS_INLINE void avx512_shrink_row(const struct attention_tile *tile, uint32_t row,
                                             float shrink) {
-    if (shrink == 1.0f) return; // the maximum stays, as it mostly does
+    if (shrink == 1.0f) return; // the maximum is the same, as usual
     const __m512 factor = _mm512_set1_ps(shrink);
     float *acc = tile->acc + (size_t)row * tile->head_dim;
     for (uint32_t d = 0; d < tile->head_dim; d += LANES) {
@@ -33,8 +33,8 @@ static ALWAYS_INLINE void avx512_shrink_row(const struct attention_tile *tile, u
     }
 }
 
-// The online softmax of all rows; `finish_row` makes exponentials of a row's masked scores and moves
-// its sum and gathered values on to the new maximum, which is in tile->max by then.
+// The online softmax of all rows. `finish_row` makes exponentials of a row's masked scores and
+// scales its sum and acc to the new maximum, which is in tile->max by then.
 static ALWAYS_INLINE void avx512_softmax_span(const struct attention_tile *tile,
                                               void (*finish_row)(const struct attention_tile *tile,
                                                                  uint32_t row, float shrink)) {
@@ -43,7 +43,7 @@ static ALWAYS_INLINE void avx512_softmax_span(const struct attention_tile *tile,
         before[row] = tile->max[row];
         top[row] = tile->visible[row] ? avx512_mask_row(tile, row) : before[row];
     }
-    // All rows in the lanes of one register, as a row is a long chain of dependent steps.
+    // All rows in the lanes of one register, as each row is a long chain of dependent steps.
     __m512 old = _mm512_loadu_ps(before);
     __m512 largest = _mm512_max_ps(_mm512_loadu_ps(top), old);
     _mm512_storeu_ps(top, largest);

@@ -5,7 +5,7 @@
 
 enum { PREFETCH_BYTES = 1024 };
 
-// As one type: floats and integers are the same registers.
+// Takes floats and integers as one type, which costs nothing: they are the same registers.
 static ALWAYS_INLINE __m512i dot(__m512i acc, __m512i x, __m512i w, bool bf16) {
     if (!bf16) return _mm512_dpbusd_epi32(acc, x, w);
     __m512 sum = _mm512_dpbf16_ps(_mm512_castsi512_ps(acc), (__m512bh)x, (__m512bh)w);
@@ -97,7 +97,7 @@ static void int8_dots(const struct linear_dots *dots) {
     dots_of_rows(dots, false);
 }
 
-// (q - 7) * s: q * s of 0 .. 14 and 1 .. 18 stays below 256, so one 16-bit product holds two.
+// (q - 7) * s for two bytes by one 16-bit product: q * s is at most 14 * 18 and stays below 256.
 void avx512_unpack_int4(const unsigned char *quads, const unsigned char *scales,
                         unsigned char *out) {
     const __m512i low = _mm512_set1_epi8(15);

@@ -1,10 +1,10 @@
-/* y = x W^T in registers of 16 outputs: `rows` x `blocks` accumulators, each one chain over k, one
- * multiply-add per k. A pair of bf16 is one 32-bit lane: shifted left it is the even k's float,
- * with its low half cleared the odd k's.
+/* y = x W^T in registers of 16 outputs. Each of the `rows` x `blocks` accumulators is one chain
+ * over k with one multiply-add per k. A pair of bf16 is one 32-bit lane: shifted left it is the
+ * even k's float, with its low half cleared the odd k's.
  *
- * Few rows want many blocks in flight (memory streams, and 8 chains to fill two 4-cycle FMA units);
- * many rows want each weight converted once per 12 rows. The rows and blocks are compile-time
- * numbers of every specialisation in the switches below. */
+ * Few rows need many blocks in flight: memory streams, and 8 chains fill two 4-cycle FMA units.
+ * Many rows convert each weight once per 12 rows. Rows and blocks are compile-time numbers in each
+ * case of the switches below. */
 #include <stdbool.h>
 
 #include "backend/cpu/avx512.h"

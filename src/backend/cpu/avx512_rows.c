@@ -105,7 +105,8 @@ void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint
         __m512i line[16];
         UNROLL for (int r = 0; r < 16; r++) line[r] = _mm512_loadu_si512(rows[r] + k * 2);
         transpose_16x16(line);
-        // Not read again soon: past the cache, which spares reading the line first.
+        // Streaming stores: a line is not read again soon, and need not be read before it is
+        // written.
         UNROLL for (int p = 0; p < 16; p++) {
             _mm512_stream_si512((void *)(out + p * 2 * LANES), line[p]);
         }

@@ -2,7 +2,7 @@
 
 #include "backend/cpu/sample_weigh.h"
 
-// Polynomial step p * r + c in two roundings, as the other versions have it.
+// Polynomial step p * r + c, rounded twice as in the other versions.
 static inline __m512 step(__m512 p, __m512 r, float c) {
     return _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(c));
 }

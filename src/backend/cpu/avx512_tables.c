@@ -1,5 +1,5 @@
-/* The tables of AVX-512 and of what newer processors add to it. A table takes the kernels of the
- * one above it, but for those that the new instructions make faster. */
+/* The tables of AVX-512 and of its extensions. A table repeats the kernels of the one above it,
+ * except those that the new instructions make faster. */
 #include "backend/cpu/avx2.h"
 #include "backend/cpu/avx512.h"
 #include "backend/cpu/avx512_dots.h"

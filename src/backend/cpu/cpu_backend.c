@@ -43,7 +43,7 @@ static void cpu_download(struct backend *backend, void *host, const void *dev, s
 
 static enum status cpu_synchronize(struct backend *backend, struct err *err) {
     (void)backend, (void)err;
-    return OK; // ops run to their end
+    return OK; // ops are done when they return
 }
 
 static const struct backend_ops cpu_ops = {
@@ -86,7 +86,9 @@ static const struct backend_moe cpu_moe = {
     .experts = cpu_experts,
 };
 
-// "scalar, avx2" of what can run here.
+static const struct backend_peers cpu_peers = {.sum = cpu_sum};
+
+// Writes the names of the ISAs that can run here: "scalar, avx2".
 static void list_isas(const struct cpu_isa table[CPU_ISA_COUNT], char *out, size_t out_size) {
     size_t len = 0;
     out[0] = 0;
@@ -140,7 +142,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
                        dtype_name(options->weight_dtype));
     }
     if (options->quantization != QUANTIZATION_NONE && options->weight_dtype != DTYPE_BF16) {
-        return err_set(err, ERR_INVALID, "weights are quantized, or kept as float32, not both");
+        return err_set(err, ERR_INVALID, "weights cannot be quantized and kept as float32 too");
     }
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_nomem(err, "CPU backend");
@@ -148,6 +150,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .ops = &cpu_ops,
         .sampler = &cpu_sampler,
         .moe = &cpu_moe,
+        .peers = &cpu_peers,
         .name = "cpu",
         .activation_dtype = DTYPE_F32,
         .weight_dtype = options->weight_dtype,

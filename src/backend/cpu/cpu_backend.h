@@ -20,8 +20,8 @@ struct cpu_backend {
     uint32_t attention_scratch_head_dim;
 };
 
-// Creates the backend for options->device "cpu" (or "auto"). An ISA that is unknown or that this
-// machine lacks, a thread count out of range or another weight type is an error that says so.
+// Creates the backend for options->device "cpu" (or "auto"). Refused with a sentence: an ISA that
+// is unknown or that this machine lacks, a thread count out of range, another weight type.
 MUST_USE enum status cpu_backend_create(struct backend **out, const struct backend_options *options,
                                         struct err *err);
 

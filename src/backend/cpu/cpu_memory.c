@@ -7,7 +7,7 @@
 
 enum { HUGE_PAGE = 2 << 20, BIG = 1 << 20, ALIGNMENT = 64 };
 
-// In the 64 bytes in front of the memory.
+// Kept in the 64 bytes before the returned memory.
 struct header {
     void *base;
     size_t mapped_bytes; // 0: base is malloc's
@@ -19,8 +19,8 @@ static void *with_header(void *base, size_t mapped_bytes) {
     return (char *)base + ALIGNMENT;
 }
 
-// Starts at a multiple of the huge page, or the kernel could not use one for the first and last
-// part.
+// The mapping starts at a multiple of the huge page. Otherwise the kernel could not use huge pages
+// for its first and last parts.
 static void *map_big(size_t bytes) {
     size_t reserved = bytes + HUGE_PAGE;
     char *start = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,9 +1,10 @@
 /* Mixture of experts: choosing each token's experts, and running them.
  *
- * The (token, slot) pairs are sorted by expert. Experts that have rows then run in waves, as many
- * at a time as the scratch memory holds: all their first linears are one loop over the threads, so
- * are the SiLUs and the second linears. An expert's weights are read in one wave only. At last each
- * token adds up its own rows, slots ascending: what else was in the call shows in no bit. */
+ * The (token, slot) pairs are sorted by expert. Then the experts that have rows run in waves, as
+ * many at a time as the scratch memory holds. In a wave all first linears are one parallel loop; so
+ * are the SiLUs, and the second linears. An expert's weights are read in one wave only. In the end
+ * each token adds up its own rows, slots ascending, so its bits do not depend on the other tokens
+ * of the call. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@
 #include "backend/cpu/ops.h"
 #include "base/check.h"
 
-// Rows of a wave, where there are so many: enough for all threads, and little scratch memory.
+// Most rows of a wave, unless the call has more tokens: enough for all threads, with little scratch
+// memory.
 enum { WAVE_ROWS = 1024 };
 
 struct experts {
@@ -89,7 +91,8 @@ struct route_job {
     uint32_t tokens_per_item;
 };
 
-// `values`: logits that become probabilities, of which the chosen ones are overwritten.
+// values: logits on entry; they become probabilities, and those of the chosen experts are
+// overwritten.
 static void route_token(const struct route_args *args, float *values, int32_t *ids,
                         float *weights) {
     uint32_t count = args->num_experts;
@@ -137,7 +140,7 @@ void cpu_route(struct backend *backend, const struct route_args *args) {
     thread_pool_for(cpu->pool, num_items, route_item, &job);
 }
 
-// The scratch memory of a call; a row is a (token, slot) pair in the order of experts.
+// The scratch memory of a call. A row is a (token, slot) pair; rows are in the order of experts.
 struct layout {
     uint32_t *source; // [rows] the token of a row
     uint32_t *position; // [num_tokens][top_k] the row of a pair
@@ -148,7 +151,7 @@ struct layout {
     float *gate_up; // [wave_rows][2 intermediate]
     float *activated; // [wave_rows][intermediate]
     float *down; // [rows][hidden]
-    uint32_t wave_rows; // no expert has more
+    uint32_t wave_rows; // at least num_tokens, the most rows of one expert
     size_t bytes;
 };
 
@@ -158,7 +161,7 @@ static void *take(char *base, size_t *offset, size_t bytes) {
     return p;
 }
 
-// `base` may be NULL, for the size alone.
+// base: NULL if only the size is wanted.
 static struct layout layout_of(char *base, const struct experts_shape *shape, uint32_t num_tokens,
                                uint32_t top_k) {
     CHECK((uint64_t)num_tokens * top_k <= INT32_MAX, "num_tokens=%u", num_tokens);
@@ -167,7 +170,7 @@ static struct layout layout_of(char *base, const struct experts_shape *shape, ui
     if (wave > rows) wave = rows;
     size_t hidden = shape->hidden, intermediate = shape->intermediate;
     size_t depth = hidden > intermediate ? hidden : intermediate;
-    depth = (depth + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES; // as padded at most
+    depth = (depth + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES; // the most that any kind pads
     struct layout l = {.wave_rows = (uint32_t)wave};
     l.source = take(base, &l.bytes, rows * sizeof *l.source);
     l.position = take(base, &l.bytes, rows * sizeof *l.position);
@@ -216,7 +219,7 @@ struct wave {
     uint32_t first_row, num_rows;
 };
 
-// The next experts that have rows, as linear groups; false when there are none left.
+// Makes linear groups of the next experts that have rows; false when no experts are left.
 static bool next_wave(const struct experts *experts, const struct layout *l, struct wave *wave) {
     wave->first_row += wave->num_rows;
     wave->num_rows = 0;
@@ -233,7 +236,8 @@ static bool next_wave(const struct experts *experts, const struct layout *l, str
     return wave->num_groups > 0;
 }
 
-// From the groups of the first linears to those of the second: the same experts in the same order.
+// Changes the groups from the first linears to the second ones of the same experts, in the same
+// order.
 static void use_down(const struct experts *experts, const struct layout *l,
                      const struct wave *wave) {
     uint32_t expert = 0;

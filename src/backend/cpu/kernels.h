@@ -1,10 +1,11 @@
-/* What an instruction set must provide: the inner loops of the ops on data that the drivers
- * (linear.c, attention.c, row_ops.c) have already cut into pieces for one thread.
+/* The table of kernels that each instruction set fills in: the inner loops of the ops. The drivers
+ * (linear.c, linear_narrow.c, attention.c, row_ops.c) have already cut the data into pieces for one
+ * thread.
  *
- * Lanes are always outputs (of a linear), positions (of scores) or dimensions (of values), never
- * the summed index: each result is one chain of fused multiply-adds in index order, whatever the
- * number of rows or blocks a call has. That makes a row's bits independent of its neighbours.
- * Instruction sets may differ from each other in rounding. */
+ * In linears and attention a vector lane is an output, a position (of scores) or a dimension (of
+ * values). It is never the summed index. Each sum is added up in index order, whatever the number
+ * of rows or blocks in a call. So a row's bits do not depend on the other rows. Instruction sets
+ * may differ from each other in rounding. */
 #ifndef BACKEND_CPU_KERNELS_H
 #define BACKEND_CPU_KERNELS_H
 
@@ -16,7 +17,7 @@
 
 enum {
     LANES = 16, // outputs of a weight block, positions of a K chunk
-    PANEL_ROWS_MAX = 12, // rows that share one pass over weights
+    PANEL_ROWS_MAX = 12, // most rows that share one pass over the weights
 };
 
 // out[r][b * 16 + lane] = start + sum over k of x[k][r] * w[b][k][lane], k ascending.
@@ -24,7 +25,7 @@ struct linear_tile {
     const float *x; // [depth][rows]
     const void *weights; // bf16 [num_blocks][depth/2][16][2] or float [num_blocks][depth][16]
     size_t block_bytes; // from one block to the next
-    const float *start; // [num_blocks][16] what the sums begin with; NULL: with what is in out
+    const float *start; // [num_blocks][16] initial sums; NULL: continue from `out`
     float *out; // [rows][num_blocks * 16], rows out_stride floats apart
     size_t out_stride;
     uint32_t rows; // 1 .. panel_rows
@@ -35,10 +36,11 @@ struct linear_tile {
 // How a linear keeps its weights.
 enum linear_kind { LINEAR_F32, LINEAR_BF16, LINEAR_INT8, LINEAR_INT4 };
 
-/* Narrow numbers, bf16 or 8-bit, meet in chunks: 64 bytes of the depth, so 32 bf16 or 64 bytes.
- * A tile is 1 KiB, 16 rows of x [16][64 bytes], or 16 outputs of the weights [16][16][4 bytes]: four
- * bytes of the depth (two bf16) of an output are one 32-bit lane. The last rows of x, fewer than 16,
- * are a smaller tile. */
+/* The layout of narrow numbers, bf16 or 8-bit. A chunk is 64 bytes along the depth (the summed
+ * index): 32 bf16 or 64 bytes. A tile is 1 KiB: one chunk of 16 rows of x, [16][64 bytes], or of 16
+ * outputs of the weights, [16][16 outputs][4 bytes]. So a 32-bit lane of weights holds four bytes
+ * (two bf16) along the depth of one output. If fewer than 16 rows of x are left, their tile is
+ * smaller. */
 enum {
     CHUNK_BYTES = 64,
     TILE_ROWS = 16,
@@ -46,14 +48,16 @@ enum {
     INT4_GROUP = 32, // weights that share a scale
     INT4_TILE_BYTES = TILE_BYTES / 2, // 4-bit numbers of a tile
     INT4_SCALE_BYTES = LANES * CHUNK_BYTES / INT4_GROUP, // scales of a tile
-    ITEM_ROWS_MAX = 512, // of struct linear_item
-    PIECE_CHUNKS = 8, // chunks of the depth that many rows walk together
+    ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
+    PIECE_CHUNKS = 8, // many rows: all are multiplied by this many chunks before the next
 };
 
-/* One thread's share of a linear of narrow numbers. Sums of bf16 are float32 in ascending order of
- * the depth and begin with `start`. Sums of 8-bit numbers are exact; x is stored as value + 128, so
+/* One thread's share of a linear of narrow numbers. Sums of bf16 products are float32, added in
+ * ascending order of the depth, and begin with `start`. Sums of 8-bit products are exact integers.
+ * x is stored as value + 128, so
  *   out = start + (sum - sum128) * (scale * x_scale).
- * 4-bit weights are 8-bit ones, compressed: (q - 7) * s with q of 0 .. 14 and s of 1 .. 18. */
+ * A 4-bit weight q (0 .. 14) and the scale s (1 .. 18) of its group stand for an 8-bit weight,
+ *   (q - 7) * s. */
 struct linear_item {
     enum linear_kind kind; // not LINEAR_F32
     // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128
@@ -81,14 +85,14 @@ struct cpu_kernels {
     void (*linear_bf16)(const struct linear_tile *tile);
     void (*linear_f32)(const struct linear_tile *tile);
     void (*linear_narrow)(const struct linear_item *item);
-    bool has_bf16_dots; // linear_narrow knows bf16 too; linear_bf16 is NULL then
-    // A row of `count` floats into 64 bytes of each of its tiles, `stride` bytes apart; zeros behind
-    // the last one. Rounded to the nearest even.
+    bool has_bf16_dots; // linear_narrow also takes bf16; linear_bf16 is NULL then
+    // Converts a row of `count` floats to bf16, rounding to the nearest even. Writes 64 bytes into
+    // each tile, `stride` bytes apart. The last 64 bytes are padded with zeros.
     void (*narrow_bf16)(const float *x, uint32_t count, unsigned char *out, size_t stride);
-    // As bytes of round(value / scale) + 128. Returns the scale, largest magnitude / 127, or NaN
-    // where one is not finite.
+    // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
+    // or NaN if a value is not finite.
     float (*narrow_int8)(const float *x, uint32_t count, unsigned char *out, size_t stride);
-    struct attention_kernels attention_bf16, attention_f32; // by what the KV cache holds
+    struct attention_kernels attention_bf16, attention_f32; // by the type of the KV cache
     // residual (may be NULL) += x; out = norm(residual or x) * weight. All [cols]; out may be x.
     void (*rms_norm)(const float *x, float *residual, const float *weight, float *out,
                      uint32_t cols, float eps);
@@ -96,8 +100,8 @@ struct cpu_kernels {
     void (*rope_head)(float *head, const float *weight, const float *rope, uint32_t head_dim,
                       float eps);
     void (*silu_mul)(const float *gate, const float *up, float *out, uint32_t count);
-    // Interleaves 16 rows of `count` bf16, a multiple of 32, into [count/2][16][2]. Rows have any
-    // alignment, `out` has 64 bytes.
+    // Interleaves 16 rows of `count` bf16, a multiple of 32, into [count/2][16][2]. The rows may
+    // have any alignment; `out` is 64-byte aligned.
     void (*pack_bf16)(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
     // sample_weigh.h; the same bits from every instruction set.
     double (*sample_weigh)(const float *logits, float *weights, uint32_t count,
@@ -105,8 +109,8 @@ struct cpu_kernels {
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;
-// x86-64 builds only. Each has what the one before has, faster where the machine's new instructions
-// help.
+// x86-64 builds only. Each table can do what the one before it can, faster where its new
+// instructions help.
 extern const struct cpu_kernels cpu_kernels_avx2;
 extern const struct cpu_kernels cpu_kernels_avx512;
 extern const struct cpu_kernels cpu_kernels_avx512_bf16; // with VNNI
@@ -119,8 +123,8 @@ struct cpu_isa {
 
 enum { CPU_ISA_COUNT = 5 };
 
-// All names, slowest first. Asks the kernel for tiles where the processor has them. isa_x86.c or
-// isa_generic.c, as the build chooses.
+// Fills in all names, slowest first. If the processor has AMX, asks the operating system for its
+// use. Defined in isa_x86.c or isa_generic.c, as the build chooses.
 void cpu_isa_table(struct cpu_isa table[CPU_ISA_COUNT]);
 
 #endif

@@ -27,8 +27,10 @@ static enum status check_spec(const struct kv_cache_spec *spec, struct err *err)
                        spec->head_dim, LANES);
     }
     if (spec->num_layers == 0 || spec->num_kv_heads == 0 || spec->num_blocks == 0) {
-        return err_set(err, ERR_INVALID, "a KV cache of %u layers, %u kv heads, %u blocks",
-                       spec->num_layers, spec->num_kv_heads, spec->num_blocks);
+        return err_set(
+            err, ERR_INVALID,
+            "a KV cache of %u layers, %u kv heads and %u blocks, want at least 1 of each",
+            spec->num_layers, spec->num_kv_heads, spec->num_blocks);
     }
     if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16 && spec->dtype != DTYPE_F32) {
         return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, want BF16 or F32",
@@ -58,7 +60,7 @@ static enum status allocate_data(const struct backend *backend, struct kv_cache 
                    spec->num_blocks, block_bytes);
 }
 
-// What calls of attention are cut with.
+// The working memory of cpu_attention.
 static enum status allocate_plan(struct kv_cache *cache, struct err *err) {
     const struct kv_cache_spec *spec = &cache->spec;
     size_t num_seqs = spec->limits.max_num_seqs, counts = num_seqs * spec->num_kv_heads;
@@ -67,7 +69,7 @@ static enum status allocate_plan(struct kv_cache *cache, struct err *err) {
     cache->parts_left = calloc(counts ? counts : 1, sizeof *cache->parts_left);
     cache->partials = cpu_memory_alloc(cache->partials_floats * sizeof *cache->partials);
     if (cache->seqs && cache->parts_left && cache->partials) return OK;
-    return err_nomem(err, "parts of attention");
+    return err_nomem(err, "work list of attention");
 }
 
 enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
@@ -106,7 +108,8 @@ struct prepare_job {
     uint32_t tokens_per_item;
 };
 
-// K and V of one head at an offset of its block: pairs along head_dim, pairs along the positions.
+// Writes K and V of one head at an offset in its block: pairs along head_dim for K, along the
+// positions for V.
 static void write_bf16(const struct kv_cache *cache, char *head, uint32_t offset, const float *k,
                        const float *v) {
     size_t head_dim = cache->spec.head_dim, first = offset - offset % LANES;

@@ -1,10 +1,11 @@
-/* Running linears, and embedding by them. x in float32: each group's rows of x are packed into panels of up to panel_rows, [depth][rows],
- * then items of some blocks of outputs times some panels go to the threads.
+/* Running linears, and embedding, which reads the rows of one. Here x is float32; linear_narrow.c
+ * has narrow x. Each group's rows of x are packed into panels of up to panel_rows, [depth][rows].
+ * Then items of some blocks of outputs times some panels go to the threads.
  *
  * One panel (decode): an item streams its weights once, over the whole depth. Several panels
- * (prefill): the depth is cut so that a piece of the weights stays in the L2 cache and a panel in
- * the L1 while they meet; sums then rest in `out` between the pieces, which changes no bit of them.
- * Narrow x is linear_narrow.c's. */
+ * (prefill): the depth is cut into pieces. A piece of the weights stays in the L2 cache and a panel
+ * in the L1 while they are multiplied. Between pieces the sums are stored in `out`, which changes
+ * no bit of them. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
@@ -34,14 +35,14 @@ static struct panel panel_of(const struct linear_group *group, uint32_t index) {
     return (struct panel){first, part_begin(group->num_rows, group->num_panels, index + 1) - first};
 }
 
-// A single row is a panel already.
+// A single row without padding has the layout of a panel already.
 static bool is_direct(const struct linear_group *group) {
     return group->num_rows == 1 && group->linear->in == group->linear->depth;
 }
 
 const struct linear_group *linear_find_group(const struct linear_run *run, uint32_t item,
                                              bool packing) {
-    uint32_t low = 0, high = run->num_groups; // it is in [low, high)
+    uint32_t low = 0, high = run->num_groups; // the group is in [low, high)
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
         const struct linear_group *group = &run->groups[middle];
@@ -54,8 +55,8 @@ const struct linear_group *linear_find_group(const struct linear_run *run, uint3
     return &run->groups[low];
 }
 
-// One panel's piece of the depth. Rows in the outer loop: reading down a column of x would put all
-// rows into one cache set when `in` is a power of two.
+// Packs one panel's piece of the depth. Rows are the outer loop: reading down a column of x would
+// put all rows into one cache set when `in` is a power of two.
 static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
@@ -76,7 +77,8 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-// The last block when it has fewer than 16 outputs: through a buffer, as kernels know whole blocks.
+// The last block when it has fewer than 16 outputs: through a buffer, as kernels write whole
+// blocks.
 static void run_partial_block(const struct linear_job *job, struct linear_tile tile,
                               uint32_t cols) {
     float *out = tile.out;
@@ -143,7 +145,8 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-// How a group's work is cut; see the head. Several groups are items enough for the threads.
+// Decides how a group's work is cut, as the head of this file says. With several groups, each needs
+// fewer items.
 static void plan_group(const struct cpu_backend *cpu, struct linear_group *group,
                        uint32_t num_groups) {
     const struct linear *linear = group->linear;
@@ -191,7 +194,7 @@ void linear_run(struct cpu_backend *cpu, struct linear_run *run) {
     thread_pool_for(cpu->pool, num_items, linear_item, &job);
 }
 
-// More rows than the scratch memory takes are cut into equal parts.
+// Rows that do not fit the scratch memory at once are cut into equal parts.
 static void run_linear(struct backend *backend, const struct linear *linear, const float *x,
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
@@ -221,7 +224,7 @@ struct embed_job {
     uint32_t tokens_per_item;
 };
 
-// The bytes that 4-bit weights of the tile around `k` stand for.
+// The 8-bit weight of input `k` that a 4-bit weight stands for (struct linear_item).
 static int8_t int4_weight(const struct linear *table, const unsigned char *block, uint32_t lane,
                           uint32_t k) {
     uint32_t chunk = k / CHUNK_BYTES, quad = k % CHUNK_BYTES / 4, half = quad / 8;

@@ -1,7 +1,7 @@
-/* The loops around a kernel of dot products in registers, for the instruction sets without tiles.
- * Blocks go in groups. Where there are many rows the depth goes in pieces, so that a group's
- * weights stay in the L1 cache while all rows meet them; sums rest in `out` in between, which
- * changes no bit of them. */
+/* The loops around a kernel of dot products in registers, for instruction sets without tiles.
+ * Blocks are processed in groups. With many rows the depth is cut into pieces. A group's weights of
+ * a piece stay in the L1 cache while all rows are multiplied by them. Between pieces the sums are
+ * stored in `out`, which changes no bit of them. */
 #ifndef BACKEND_CPU_LINEAR_DOTS_H
 #define BACKEND_CPU_LINEAR_DOTS_H
 
@@ -11,7 +11,7 @@
 enum {
     DOTS_ROWS_MAX = 8,
     DOTS_BLOCKS_MAX = 8,
-    DOTS_UNPACKED_TILES = 16, // 4-bit weights are unpacked that many tiles at a time
+    DOTS_UNPACKED_TILES = 16, // 4-bit weights are unpacked this many tiles at a time
 };
 
 // sums[r][b][lane] (+)= dot products over the chunks.
@@ -20,21 +20,21 @@ struct linear_dots {
     size_t x_stride; // bytes from one chunk to the next
     const unsigned char *weights; // [num_blocks][chunks][1 KiB]
     size_t block_bytes;
-    const float *start; // [num_blocks][16] what sums of bf16 begin with at is_first
+    const float *start; // [num_blocks][16] initial sums of bf16, if is_first
     void *sums; // [rows][num_blocks * 16] float or int32, rows sums_stride elements apart
     size_t sums_stride;
     uint32_t rows, num_blocks, chunks;
-    bool is_first; // else the sums go on with what is there
+    bool is_first; // else the sums continue from `sums`
 };
 
 // The kernels of an instruction set.
 struct dots_kernels {
-    void (*bf16)(const struct linear_dots *dots); // NULL: never asked for
+    void (*bf16)(const struct linear_dots *dots); // NULL: x is never bf16
     void (*int8)(const struct linear_dots *dots);
     void (*unpack_int4)(const unsigned char *quads, const unsigned char *scales,
                         unsigned char *out); // one tile
     uint32_t rows_max; // <= DOTS_ROWS_MAX
-    uint32_t num_blocks[DOTS_ROWS_MAX + 1]; // of a group, by rows; <= DOTS_BLOCKS_MAX
+    uint32_t num_blocks[DOTS_ROWS_MAX + 1]; // of a group, by its number of rows; <= DOTS_BLOCKS_MAX
 };
 
 // Some blocks of an item, over all its rows.
@@ -45,7 +45,7 @@ struct dots_group {
     unsigned char *unpacked; // [DOTS_UNPACKED_TILES][1 KiB]
 };
 
-// Where a piece's weights are; 4-bit ones are unpacked.
+// Points `dots` at the weights of a piece. 4-bit weights are unpacked first.
 static inline void dots_use_weights(const struct dots_group *group, uint32_t chunk,
                                     struct linear_dots *dots) {
     const struct linear_item *item = group->item;
@@ -77,7 +77,7 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
     dots.start = item->start + (size_t)group->block * LANES;
     dots.is_first = chunk == 0;
     if (item->kind == LINEAR_BF16) {
-        CHECK(group->kernels->bf16, "rows=%u", dots.rows); // x is bf16 only where there is one
+        CHECK(group->kernels->bf16, "rows=%u", dots.rows); // else x is never bf16
         group->kernels->bf16(&dots);
         return;
     }
@@ -91,7 +91,8 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
     }
 }
 
-// Rows of a group of registers: of one tile, about equally many in each.
+// How many rows from `row` on the kernel takes at once. They are of one tile, whose rows are shared
+// out about equally.
 static inline uint32_t dots_row_count(const struct dots_group *group, uint32_t row) {
     uint32_t left = group->item->rows - row, in_tile = TILE_ROWS - row % TILE_ROWS;
     if (left > in_tile) left = in_tile;
@@ -115,7 +116,8 @@ static inline void dots_whole_blocks(const struct dots_group *group, uint32_t st
     }
 }
 
-// The last block when it has fewer than 16 outputs: its sums are kept beside `out`.
+// The last block when it has fewer than 16 outputs: its sums are kept in a buffer, as a row of
+// `out` has no room for 16.
 static inline void dots_partial_block(const struct dots_group *group, uint32_t step,
                                       uint32_t cols) {
     const struct linear_item *item = group->item;

@@ -1,22 +1,22 @@
-/* Running linears whose x is narrow, bf16 or bytes: every row is converted once, into tiles
- * (kernels.h), then items of some blocks of outputs times some rows go to the threads.
+/* Running linears whose x is narrow, bf16 or bytes. Every row is converted once, into tiles
+ * (kernels.h). Then items of some blocks of outputs times some rows go to the threads.
  *
- * Few rows: an item is blocks alone, so that each weight is read by one thread, once. Many rows:
- * items are about square, because an item reads its rows and its weights from the L2 cache or
- * beyond. Items of the same blocks follow each other: the later ones find the weights in the shared
- * cache. */
+ * Few rows: an item is some blocks of all rows, so that each weight is read once, by one thread.
+ * Many rows: items are about square, because an item reads its rows and its weights from the L2
+ * cache or beyond. Items of the same blocks follow each other, so that the later ones find the
+ * weights in the shared cache. */
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
 #include "base/check.h"
 
 enum {
-    PANEL_ROWS = 32, // what two tiles of x hold; AVX-512's kernels take whole tiles of 16 too
+    PANEL_ROWS = 32, // two tiles of x; AVX-512's kernels take whole tiles of 16 too
     PANELS_PER_ITEM = ITEM_ROWS_MAX / PANEL_ROWS,
     ITEM_X_BYTES = 1 << 20, // an item's rows: half an L2 cache
     BLOCKS_PER_ITEM = 16,
     ITEMS_PER_THREAD = 2, // at least, where there is enough to cut
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
-    PACK_ELEMENTS = 8192, // the same, of a row's conversion
+    PACK_ELEMENTS = 8192, // fewer are not worth an item of their own when x is converted
 };
 
 struct narrow_job {
@@ -51,7 +51,7 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-// The last rows of a tile end within their item: items begin at multiples of a power of two.
+// A power of two, so that no item has rows of two tiles.
 static uint32_t rows_per_pack_item(uint32_t depth) {
     uint32_t rows = TILE_ROWS;
     while (rows > 1 && rows * depth > PACK_ELEMENTS) rows /= 2;
@@ -100,7 +100,8 @@ static uint32_t ceil_div(uint32_t count, uint32_t size) {
     return count / size + (count % size != 0);
 }
 
-// How a group's work is cut; see the head. Several groups are items enough for the threads.
+// Decides how a group's work is cut, as the head of this file says. With several groups, each needs
+// fewer items.
 static void plan_group(const struct cpu_backend *cpu, struct linear_group *group,
                        uint32_t num_groups, size_t row_bytes) {
     const struct linear *linear = group->linear;

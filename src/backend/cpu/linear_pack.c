@@ -1,7 +1,7 @@
-/* Creating a linear: the checkpoint's rows, of whichever float type and alignment, interleaved into
- * blocks of 16 outputs, in parallel over blocks. Rows of a file are read as they are needed, 16 at a
- * time, into room that stays in a core's cache. Loading a model is mostly this: it runs at memory
- * speed when the rows are bf16 already. */
+/* Creating a linear: the checkpoint's rows, of any float type and alignment, are interleaved into
+ * blocks of 16 outputs, in parallel over blocks. Rows of a file are read when they are needed, 16
+ * at a time, into a buffer that stays in a core's cache. Loading a model is mostly this. It runs at
+ * memory speed when the rows are bf16 already. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +15,14 @@ struct pack_job {
     const struct linear_spec *spec;
     struct linear *linear;
     uint32_t blocks_per_item;
-    unsigned char *rooms; // [num_threads][room_bytes] for rows of files; NULL: all are in memory
+    unsigned char *rooms; // [num_threads][room_bytes] for rows of files, or NULL
     size_t room_bytes;
     struct thread_pool_fault fault;
 };
 
-// Without branches, so that the compiler can do several at once (f16_to_f32 is for single values):
-// scaling by 2^112 moves the exponent's bias and makes subnormals exact; only inf and NaN differ.
+// Without branches, so that the compiler vectorizes it (f16_to_f32 is for single values).
+// Multiplying by 2^112 corrects the exponent's bias and is exact for subnormals too. Only inf and
+// NaN need more.
 static float f16_convert(uint16_t bits) {
     uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
     float value;
@@ -64,12 +65,12 @@ static void load_bf16(const struct source_row *row, size_t begin, size_t count, 
     for (size_t i = 0; i < count; i++) out[i] = f32_to_bf16(wide[i]);
 }
 
-// Rows [first, first + count) of a part.
+// Finds rows [first, first + count) of a part; reads them into `room` if the part is in a file.
 static enum status get_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
                             unsigned char *room, struct source_row *rows, struct err *err) {
     size_t row_bytes = part->cols * dtype_size(part->dtype);
     size_t stride = part->row_stride * dtype_size(part->dtype);
-    uint32_t together = stride == row_bytes ? count : 1; // in one piece
+    uint32_t together = stride == row_bytes ? count : 1; // rows read in one piece
     for (uint32_t i = 0; i < count; i += together) {
         const unsigned char *data =
             byte_source_get(&part->source, (first + i) * stride, together * row_bytes, room, err);
@@ -82,10 +83,10 @@ static enum status get_rows(const struct matrix_slice *part, uint32_t first, uin
     return OK;
 }
 
-// `room` takes LANES rows; NULL where all are in memory.
+// Finds the rows of a block. `room` has space for LANES rows; NULL if all rows are in memory.
 static enum status find_rows(const struct pack_job *job, uint32_t block, unsigned char *room,
                              struct source_row rows[LANES], struct err *err) {
-    uint32_t first = block * LANES; // in the part at hand
+    uint32_t first = block * LANES; // counted from the part's first row
     const struct matrix_slice *part = job->spec->parts;
     uint32_t parts_left = job->spec->num_parts, lane = 0;
     while (parts_left && lane < LANES) {
@@ -107,7 +108,7 @@ static enum status find_rows(const struct pack_job *job, uint32_t block, unsigne
     return OK;
 }
 
-// Pairs one by one: what the fast kernel's multiples of 32 leave over.
+// Packs the elements that are left after the kernel's multiples of 32.
 static void pack_rest(const struct source_row rows[LANES], size_t begin, size_t in, uint16_t *out) {
     for (uint32_t lane = 0; lane < LANES; lane++) {
         for (size_t k = begin; k < in; k++) {
@@ -181,7 +182,6 @@ static void pack_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-// In parallel over blocks.
 static enum status pack_weights(struct cpu_backend *cpu, const struct linear_spec *spec,
                                 struct linear *linear, struct err *err) {
     struct pack_job job = {
@@ -228,7 +228,7 @@ static bool is_weight_dtype(enum dtype dtype) {
     return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
 }
 
-// Adds up the outputs and refuses what does not fit together.
+// Adds up the outputs of the parts. Parts or biases that do not match are an error.
 static enum status check_spec(const struct linear_spec *spec, uint32_t *out, uint32_t *in,
                               struct err *err) {
     uint64_t rows = 0;
@@ -249,17 +249,19 @@ static enum status check_spec(const struct linear_spec *spec, uint32_t *out, uin
                            dtype_name(bias->dtype), bias->rows, bias->cols, part->rows);
         }
     }
-    // Half the range, so that rounding up and adding block sizes cannot overflow.
+    // At most half the range of uint32_t, so that rounding up and adding block sizes cannot
+    // overflow.
     if (rows == 0 || *in == 0 || rows > INT32_MAX || *in > INT32_MAX) {
-        return err_set(err, ERR_INVALID, "a linear layer of %llu outputs and %u inputs",
-                       (unsigned long long)rows, *in);
+        return err_set(err, ERR_INVALID,
+                       "a linear layer of %llu outputs and %u inputs, want 1 to %d of each",
+                       (unsigned long long)rows, *in, INT32_MAX);
     }
     *out = (uint32_t)rows;
     return OK;
 }
 
-// A router decides between experts by small differences, and is small: never quantized. The
-// vocabulary's rows are embeddings as well as outputs: 8 bits at least.
+// A router decides between experts by small differences, and is small, so it is never quantized.
+// The vocabulary's rows are embeddings as well as outputs, so they keep at least 8 bits.
 static enum linear_kind kind_of(const struct backend *backend, enum linear_role role) {
     if (backend->weight_dtype == DTYPE_F32) return LINEAR_F32;
     if (backend->quantization == QUANTIZATION_NONE || role == LINEAR_OF_ROUTER) return LINEAR_BF16;
@@ -267,7 +269,7 @@ static enum linear_kind kind_of(const struct backend *backend, enum linear_role 
     return is_int8 ? LINEAR_INT8 : LINEAR_INT4;
 }
 
-// `in` as a kind of weights pads it.
+// `in` padded as this kind of weights needs it.
 static uint32_t depth_of(enum linear_kind kind, uint32_t in) {
     uint32_t multiple = kind == LINEAR_F32    ? 2
                         : kind == LINEAR_BF16 ? CHUNK_BYTES / 2
@@ -291,14 +293,14 @@ static size_t block_bytes_of(enum linear_kind kind, uint32_t in) {
     return (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
 }
 
-// Biases, and for bytes scales and sums, of as many outputs.
+// Bytes per output beside the weights: the bias and, for int8 and int4, a scale and a sum.
 static size_t lane_bytes_of(enum linear_kind kind) {
     return kind == LINEAR_INT8 || kind == LINEAR_INT4 ? 3 * sizeof(float) : sizeof(float);
 }
 
 size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
                         enum linear_role role) {
-    (void)bias; // there is always a row for it
+    (void)bias; // there is always memory for it
     enum linear_kind kind = kind_of(backend, role);
     size_t num_blocks = out / LANES + (out % LANES != 0);
     return num_blocks * (block_bytes_of(kind, in) + LANES * lane_bytes_of(kind));
@@ -310,8 +312,10 @@ static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct 
     if (!cpu->linear_x_scale) {
         cpu->linear_x_scale = cpu_memory_alloc(LINEAR_SCRATCH_BYTES * sizeof(float));
     }
-    if (!scratch || !cpu->linear_x_scale) cpu_memory_free(scratch);
-    if (!scratch || !cpu->linear_x_scale) return err_nomem(err, "scratch memory of linear layers");
+    if (!scratch || !cpu->linear_x_scale) {
+        cpu_memory_free(scratch);
+        return err_nomem(err, "scratch memory of linear layers");
+    }
     cpu_memory_free(cpu->linear_scratch);
     cpu->linear_scratch = scratch;
     cpu->linear_scratch_in = depth;
@@ -331,8 +335,9 @@ void cpu_linear_destroy(struct backend *backend, struct linear *linear) {
 static enum status take_memory(struct linear *linear, struct err *err) {
     bool is_bytes = linear->kind == LINEAR_INT8 || linear->kind == LINEAR_INT4;
     if (is_bytes && linear->depth > QUANTIZED_DEPTH_MAX) {
-        return err_set(err, ERR_UNSUPPORTED, "a quantized linear layer of %u inputs, at most %d",
-                       linear->in, QUANTIZED_DEPTH_MAX);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "a quantized linear layer of %u inputs, want at most %d", linear->in,
+                       QUANTIZED_DEPTH_MAX);
     }
     size_t bytes = 0, lanes = (size_t)linear->num_blocks * LANES;
     if (__builtin_mul_overflow(linear->num_blocks, linear->block_bytes, &bytes)) bytes = 0;

@@ -1,9 +1,11 @@
 /* Weights of 8 and 4 bits, made from rows of any float type while a model is loaded.
  *
  * int8: round(w / scale) with scale = largest magnitude of an output / 127.
- * int4: an output has a scale of largest / 126, and every 32 weights a whole number s of 1 .. 18,
- * so that (q - 7) * s of q = 0 .. 14 is an 8-bit weight again: sums stay exact whatever the group,
- * and one float multiplication ends them. s is the best of three by the squared error. */
+ *
+ * int4: an output has a scale of largest magnitude / 126, and every 32 weights an integer s of 1 ..
+ * 18. A weight is stored as q of 0 .. 14, and (q - 7) * s is an 8-bit weight again. So sums over
+ * all groups are exact, and one float multiplication completes them. s is the one of three
+ * candidates with the least squared error. */
 #include <math.h>
 #include <string.h>
 
@@ -55,7 +57,7 @@ static int32_t quantize_int8(const float value[CHUNK_BYTES], uint32_t lane, unsi
     return sum;
 }
 
-// The squared error of a group with scale s; q is filled.
+// Fills q with a group's weights at scale s and returns their squared error.
 static float try_scale(const float value[INT4_GROUP], float s, float q[INT4_GROUP]) {
     float error = 0, inverse = 1.0f / s;
     for (uint32_t k = 0; k < INT4_GROUP; k++) {
@@ -68,13 +70,13 @@ static float try_scale(const float value[INT4_GROUP], float s, float q[INT4_GROU
     return error;
 }
 
-// Returns the sum of the 8-bit weights that the group's stand for.
+// Returns the sum of the 8-bit weights that the group's 4-bit weights stand for.
 static int32_t quantize_group(const float value[INT4_GROUP], uint32_t lane, uint32_t half,
                               unsigned char *quads, unsigned char *scale) {
-    float largest = 0, best_q[INT4_GROUP], best_error = INFINITY;
+    float largest = 0, best_q[INT4_GROUP] = {0}, best_error = INFINITY;
     int32_t best = 1, sum = 0;
     for (uint32_t k = 0; k < INT4_GROUP; k++) largest = fmaxf(largest, fabsf(value[k]));
-    int32_t covering = (int32_t)ceilf(largest / INT4_MOST - 1e-4f); // the least that cuts nothing
+    int32_t covering = (int32_t)ceilf(largest / INT4_MOST - 1e-4f); // the least that clips nothing
     if (covering > INT4_SCALE_MAX) covering = INT4_SCALE_MAX;
     if (covering < 1) covering = 1;
     for (int32_t s = covering; s >= 1 && s > covering - INT4_CANDIDATES; s--) {
@@ -86,7 +88,6 @@ static int32_t quantize_group(const float value[INT4_GROUP], uint32_t lane, uint
             memcpy(best_q, q, sizeof q);
         }
     }
-    if (!(best_error < INFINITY)) memset(best_q, 0, sizeof best_q); // non-numbers: the scale is NaN
     *scale = (unsigned char)best;
     for (uint32_t k = 0; k < INT4_GROUP; k++) {
         int32_t q = (int32_t)best_q[k];

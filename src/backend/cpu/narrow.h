@@ -1,5 +1,5 @@
-/* What the kernels of narrow numbers share, whatever the instruction set: rows of x as bytes, and
- * the end of an integer sum. Plain C, so that each includer's compiler flags choose the code. */
+/* Shared by the kernels of narrow numbers of all instruction sets: rows of x as bytes, and integer
+ * sums as floats. Plain C: the compiler flags of each including file choose the instructions. */
 #ifndef BACKEND_CPU_NARROW_H
 #define BACKEND_CPU_NARROW_H
 
@@ -35,7 +35,7 @@ static ALWAYS_INLINE float narrow_row_int8(const float *x, uint32_t count, unsig
     float largest;
     memcpy(&largest, &bits, sizeof largest);
     float scale = bits < 0x7f800000u ? largest / 127.0f : NAN;
-    // Below 2^-120 a row counts as zeros: its quotient would be infinite.
+    // Below 2^-120 a row counts as zeros: 127 / largest could overflow.
     float inverse = largest > 0x1p-120f && largest < INFINITY ? 127.0f / largest : 0.0f;
     for (; count >= CHUNK_BYTES; count -= CHUNK_BYTES, x += CHUNK_BYTES, out += stride) {
         for (uint32_t i = 0; i < CHUNK_BYTES; i++) {
@@ -48,7 +48,7 @@ static ALWAYS_INLINE float narrow_row_int8(const float *x, uint32_t count, unsig
     return scale;
 }
 
-// Sixteen outputs of a row in the place of their integer sums.
+// Replaces 16 integer sums of a row by the outputs.
 static ALWAYS_INLINE void narrow_finish(const struct linear_item *item, uint32_t row,
                                         uint32_t block, float *sums) {
     float x_scale = item->x_scale[row];
@@ -69,7 +69,7 @@ static ALWAYS_INLINE uint32_t narrow_tile_rows(const struct linear_item *item, u
     return left < TILE_ROWS ? left : TILE_ROWS;
 }
 
-// Four-bit weights of a piece of a block: where they lie.
+// Where a block's 4-bit weights are, from some chunk on.
 struct narrow_int4 {
     const unsigned char *quads; // [chunks][512]
     const unsigned char *scales; // [chunks][2][16]

@@ -1,7 +1,7 @@
 /* The CPU backend's ops and objects, gathered into its table by cpu_backend.c. Contracts in
- * backend.h; this folder's files: linear_pack.c and linear_quantize.c (creating linears), linear.c
- * and linear_narrow.c (running them), experts.c (many linears at once), kv_cache.c,
- * attention_plan.c, attention.c, row_ops.c. */
+ * backend.h. Files of this folder: linear_pack.c and linear_quantize.c create linears, linear.c and
+ * linear_narrow.c run them, experts.c runs many at once. kv_cache.c, attention_plan.c and
+ * attention.c are attention; row_ops.c has the rest. */
 #ifndef BACKEND_CPU_OPS_H
 #define BACKEND_CPU_OPS_H
 
@@ -10,34 +10,36 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 
-// Outputs stand in blocks of 16 lanes, zeros where there are fewer; `in` is padded with zeros to
-// whole chunks (kernels.h), for float32 to an even number.
+// Outputs are stored in blocks of 16 lanes; the last block is padded with zeros. `in` is padded
+// with zeros to whole chunks (kernels.h), of float32 weights to an even number.
 struct linear {
     uint32_t out, in;
     uint32_t num_blocks; // ceil(out / 16)
     uint32_t depth; // `in` padded
     enum linear_kind kind;
     size_t block_bytes;
-    // Per block float [depth][16], bf16 [depth/2][16][2], int8 [depth/4][16][4] or what struct
-    // linear_item says of int4.
+    // Per block: float [depth][16], bf16 [depth/2][16][2], int8 [depth/4][16][4]; int4: see struct
+    // linear_item.
     void *weights;
     float *start; // [num_blocks][16] the bias, or zeros
     float *scale; // [num_blocks][16] of int8 and int4
     int32_t *sum128; // [num_blocks][16] of int8 and int4: 128 times the sum of the 8-bit weights
 };
 
-// The rows of one linear among several that run together; a plain linear is a single group.
+// One of several linears that run together, and its rows. A plain linear is a single group.
 struct linear_group {
     const struct linear *linear;
     uint32_t first_row, num_rows; // of the run; num_rows > 0
-    // How linear_run cuts the work. A panel is rows that share one pass over weights.
+    // Set by linear_run: how the work is cut. A panel is a set of rows that share one pass over the
+    // weights.
     uint32_t num_panels, depth_step;
     uint32_t blocks_per_item, num_block_items, num_panel_items;
     uint32_t rows_per_pack_item; // of narrow x
     uint32_t first_item, first_pack_item;
 };
 
-// out[row] = group's linear of x[source[row]], for groups of the same shape one after the other.
+// out[row] = the group's linear of x[source[row]]. All groups have the same shape. Their rows
+// follow each other.
 struct linear_run {
     struct linear_group *groups;
     uint32_t num_groups;
@@ -50,9 +52,9 @@ struct linear_run {
 
 void linear_run(struct cpu_backend *cpu, struct linear_run *run);
 void linear_narrow_run(struct cpu_backend *cpu,
-                       struct linear_run *run); // linear_run's, of narrow x
+                       struct linear_run *run); // linear_run for narrow x
 
-// Whether x becomes bf16 or bytes for it, or stays float32.
+// Whether x is converted to bf16 or bytes for this linear. Otherwise it stays float32.
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
     return linear->kind != LINEAR_F32 &&
            (linear->kind != LINEAR_BF16 || cpu->kernels->has_bf16_dots);
@@ -62,27 +64,29 @@ static inline const float *linear_source_row(const struct linear_run *run, uint3
     return run->x + (size_t)(run->source ? run->source[row] : row) * run->groups[0].linear->in;
 }
 
-// The last group that begins with `item` or before it; of the packing's items or of the others.
+// The group that `item` belongs to. packing: items of the loop that packs x; else of the loop that
+// multiplies.
 const struct linear_group *linear_find_group(const struct linear_run *run, uint32_t item,
                                              bool packing);
 
 struct attention_seq;
 
-/* Per layer, block and kv head K and then V, in chunks of 16 positions: attention_kernels.h. What
- * is behind `data` is attention's own, for one call at a time. */
+/* For each layer, block and kv head: K, then V, both in chunks of 16 positions
+ * (attention_kernels.h). The fields after `data` are working memory of cpu_attention, for one call
+ * at a time. */
 struct kv_cache {
     struct kv_cache_spec spec;
     size_t element_bytes; // 2: bf16, 4: float32
     size_t part_bytes; // K, or V, of one head of one block
     char *data; // [num_layers][num_blocks][num_kv_heads][2][part_bytes]
     struct attention_seq *seqs; // [max_num_seqs] how a call is cut
-    atomic_uint *parts_left; // [max_num_seqs][num_kv_heads] of split sequences, to be computed
+    atomic_uint *parts_left; // [max_num_seqs][num_kv_heads] parts still to compute, if split
     float *partials; // [partials_floats] results of the parts of split sequences
     size_t partials_floats;
 };
 
-// Scratch memory of linears is that many bytes per unit of depth: 512 rows of floats, 1024 of bf16
-// or 2048 of bytes. More rows are cut into equal parts.
+// Scratch bytes of linears per unit of depth: 512 rows of floats, 1024 of bf16 or 2048 of bytes. A
+// call of more rows is cut into equal parts.
 enum { LINEAR_SCRATCH_BYTES = 2048 };
 
 enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
@@ -114,6 +118,7 @@ size_t attention_scratch_floats(uint32_t head_dim);
 
 void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);
+void cpu_sum(struct backend *backend, const struct sum_args *args);
 void cpu_gather_rows(struct backend *backend, const struct gather_rows_args *args);
 
 // K of one kv head of a block; V follows part_bytes later.
@@ -124,8 +129,8 @@ static inline char *kv_cache_head(const struct kv_cache *cache, uint32_t layer, 
     return cache->data + index * 2 * cache->part_bytes;
 }
 
-// Part `index` of `count` things cut into `parts` parts that differ by one at most: where it
-// begins.
+// Where part `index` begins when `count` things are cut into `parts` parts whose sizes differ by at
+// most 1.
 static inline uint32_t part_begin(uint32_t count, uint32_t parts, uint32_t index) {
     uint32_t extra = count % parts;
     return count / parts * index + (index < extra ? index : extra);

@@ -1,12 +1,12 @@
-/* Ops whose rows are independent and cheap: norms, SiLU, gathering. A few rows run on the caller.
- */
+/* Ops whose rows are independent and cheap: norms, SiLU, gathering. Few rows run on the caller
+ * alone. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
 
-// Floats that are worth handing to another thread.
-enum { ITEM_FLOATS = 8192 };
+// Fewer floats are not worth handing to another thread.
+enum { ITEM_FLOATS = 8192, SUM_LANES = 16 };
 
 static uint32_t rows_per_item(const struct cpu_backend *cpu, uint32_t rows, uint32_t cols) {
     return thread_pool_grain(cpu->pool, rows, ITEM_FLOATS / (cols ? cols : 1) + 1);
@@ -93,4 +93,32 @@ void cpu_gather_rows(struct backend *backend, const struct gather_rows_args *arg
     struct gather_rows_job job = {args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, gather_rows_item,
                     &job);
+}
+
+// `count` elements from i on; constant where called, so that they stay in registers.
+static inline void sum_lanes(const struct sum_args *args, size_t i, size_t count) {
+    float sum[SUM_LANES];
+    float *out = (float *)args->out + i;
+    memcpy(sum, (const float *)args->parts[0] + i, count * sizeof *sum);
+    for (uint32_t p = 1; p < args->num_parts; p++) {
+        const float *part = (const float *)args->parts[p] + i;
+        for (size_t k = 0; k < count; k++) sum[k] += part[k];
+    }
+    for (size_t k = 0; !args->is_first && k < count; k++) sum[k] = out[k] + sum[k];
+    memcpy(out, sum, count * sizeof *sum);
+}
+
+static void sum_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct sum_args *args = *(const struct sum_args *const *)arg;
+    size_t i = (size_t)item * ITEM_FLOATS, end = i + ITEM_FLOATS;
+    if (end > args->count) end = args->count;
+    for (; i + SUM_LANES <= end; i += SUM_LANES) sum_lanes(args, i, SUM_LANES);
+    if (i < end) sum_lanes(args, i, end - i);
+}
+
+void cpu_sum(struct backend *backend, const struct sum_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    uint32_t num_items = (uint32_t)((args->count + ITEM_FLOATS - 1) / ITEM_FLOATS);
+    thread_pool_for(cpu->pool, num_items, sum_item, &args);
 }

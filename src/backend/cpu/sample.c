@@ -1,9 +1,13 @@
-/* Weights are exp((logit - largest) / temperature): the largest is 1, so min_p is a plain threshold
- * and nothing overflows.
+/* Weights are exp((logit - largest) / temperature). The largest weight is 1, so min_p is a plain
+ * threshold and nothing overflows.
  *
  * top_k starts from the maxima of the chunks: the k-th largest of them is no larger than the k-th
  * largest logit, and few other logits reach it. top_p starts from a weight so small that all tokens
- * below it together hold less than 1 - top_p. What is left, the candidates, is decided exactly. */
+ * below it together hold less than 1 - top_p. Among the tokens left, the candidates, the choice is
+ * exact.
+ *
+ * nano-vllm's Sampler runs an exponential race (Gumbel's trick) over all tokens. Here one
+ * counter-based random number inverts the distribution. */
 #include "backend/cpu/sample.h"
 
 #include <math.h>
@@ -19,12 +23,12 @@
 #include "base/check.h"
 
 enum {
-    CHUNK = 512, // logits of one step of a pass
+    CHUNK = 512, // logits that a pass handles at a time
     SUM_LANES = 16, // partial sums of a chunk
-    TASK_CHUNKS_MIN = 8, // that are worth waking a thread for
+    TASK_CHUNKS_MIN = 8, // fewer are not worth waking a thread for
 };
 
-// A count's highest bit says that the prompt has the token, the others how often it was generated.
+// The highest bit of a count: the prompt has the token. The others: how often it was generated.
 #define TOKEN_COUNT_PROMPT 0x80000000u
 #define TOKEN_COUNT_MASK 0x7fffffffu
 
@@ -51,11 +55,11 @@ struct work {
     struct space space;
     uint32_t *counts; // [vocab_size] as in token_counts; NULL: no penalties
     const uint32_t *mask; // [ceil(vocab_size / 32)] or NULL
-    struct thread_pool *pool; // shares this row's passes; NULL: this thread alone
+    struct thread_pool *pool; // shares this row's passes; NULL: only this thread works on it
     void (*pass)(struct work *work, uint32_t chunk);
     uint32_t task_chunks; // chunks of an item
     float max; // of the clean logits
-    struct sample_weigh how; // logits become weights
+    struct sample_weigh how; // how logits become weights
     double (*weigh)(const float *, float *, uint32_t, const struct sample_weigh *);
 };
 
@@ -63,7 +67,7 @@ static uint32_t chunks_of(uint32_t vocab_size) {
     return (vocab_size + CHUNK - 1) / CHUNK;
 }
 
-// Of every part of a space, so that each starts on a cache line.
+// The size of a part of a space, rounded up so that the next one starts on a cache line.
 static size_t round_floats(size_t floats) {
     return (floats + 15) & ~(size_t)15;
 }
@@ -164,8 +168,8 @@ static double weigh_all(struct work *work) {
     return sum;
 }
 
-// The best tokens, best first; needs chunk_max. A chunk or logit that only equals the worst of a
-// full list is passed over: its ids are larger.
+// Lists the best tokens, best first; needs chunk_max. Once the list is full, a chunk or logit that
+// only equals its worst entry is skipped: its ids are larger.
 static void list_top(const struct work *work, uint32_t num_top, double log_sum,
                      struct sample_result *result) {
     uint64_t best[SAMPLE_TOP_MAX];
@@ -191,8 +195,8 @@ static void list_top(const struct work *work, uint32_t num_top, double log_sum,
     }
 }
 
-// Leaves log(sum of exp(logit - max)) of the raw logits in *log_sum, and their chunk maxima and
-// max.
+// Fills in the best tokens by the raw logits. Leaves log(sum of exp(logit - max)) in *log_sum, and
+// the raw logits' chunk maxima and max in work.
 static void raw_logprobs(struct work *work, double *log_sum, struct sample_result *result) {
     find_max(work);
     work->how = (struct sample_weigh){work->max, 1.0f, SAMPLE_WEIGHT_MIN};
@@ -230,12 +234,14 @@ static bool is_adjusted(const struct work *work) {
     return work->counts || work->mask || work->row->bias_count;
 }
 
+// biases: of the whole step; NULL if no row has one.
 static void adjust(struct work *work, const struct sample_bias *biases) {
     run_pass(work, work->counts ? pass_penalize : pass_copy);
     for (uint32_t i = 0; i < work->row->bias_count; i++) {
-        uint32_t id = (uint32_t)biases[i].token_id;
+        const struct sample_bias *bias = &biases[work->row->bias_start + i];
+        uint32_t id = (uint32_t)bias->token_id;
         CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
-        work->space.adjusted[id] += biases[i].bias;
+        work->space.adjusted[id] += bias->bias;
     }
     if (work->mask) run_pass(work, pass_mask);
     work->logits = work->space.adjusted;
@@ -267,11 +273,11 @@ static uint32_t draw_from_all(const struct work *work, double total, double unif
         sum += (double)weights[i];
         if (chunk < work->num_chunks && sum > target) break;
     }
-    return token; // where rounding left a rest, the last token that has any weight
+    return token; // after rounding errors: the last token that has any weight
 }
 
-// Adds the tokens of a chunk whose weight is at least `bound` to the n candidates; without a
-// branch, which would be mispredicted often.
+// Adds the tokens of a chunk whose weight is at least `bound` to the n candidates. There is no
+// branch, as it would often be mispredicted.
 static uint32_t collect_chunk(struct work *work, uint32_t chunk, float bound, uint32_t n) {
     const float *weights = work->space.weights;
     uint64_t *keys = work->space.keys;
@@ -285,14 +291,15 @@ static uint32_t collect_chunk(struct work *work, uint32_t chunk, float bound, ui
 static uint32_t collect_all(struct work *work, float bound) {
     uint32_t n = 0;
     for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
-        // A sum below the bound has no weight that reaches it.
+        // If the chunk's sum is below the bound, so are all its weights.
         if (work->space.chunk_sum[chunk] < (double)bound) continue;
         n = collect_chunk(work, chunk, bound, n);
     }
     return n;
 }
 
-// Candidates for top_k, with their weights; min_p has dropped what has none.
+// Collects the candidates for top_k, with their weights. Tokens that min_p excludes have weight 0
+// and are left out.
 static uint32_t collect_top_k(struct work *work, uint32_t top_k) {
     struct space *space = &work->space;
     if (top_k >= work->num_chunks) {
@@ -319,7 +326,7 @@ static uint32_t collect_top_k(struct work *work, uint32_t top_k) {
 
 static uint32_t collect_top_p(struct work *work, double *mass) {
     *mass = weigh_all(work);
-    // Half of what is allowed: sums are rounded.
+    // Half of what would be exact, as sums are rounded.
     float bound = (float)(0.5 * (1.0 - (double)work->row->top_p) * *mass / work->vocab_size);
     return collect_all(work, bound > SAMPLE_WEIGHT_MIN ? bound : SAMPLE_WEIGHT_MIN);
 }
@@ -362,7 +369,7 @@ static uint32_t draw_filtered(struct work *work, double uniform) {
     }
     double target = uniform * mass, sum = 0;
     uint32_t i = 0;
-    for (; i + 1 < n; i++) { // rounding may leave a rest: the last one takes it
+    for (; i + 1 < n; i++) { // after rounding errors: the last one
         sum += (double)space->weights[sample_key_id(space->keys[i])];
         if (sum > target) break;
     }
@@ -417,11 +424,11 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
         raw_logprobs(&work, &log_sum, result);
         raw_max = work.max;
     }
-    if (is_adjusted(&work)) adjust(&work, args->biases + work.row->bias_start);
+    if (is_adjusted(&work)) adjust(&work, args->biases);
     if (is_adjusted(&work) || !logprobs) find_max(&work);
     result->token_id = -1;
     result->logprob = logprobs ? -INFINITY : 0.0f;
-    if (!(work.max > -INFINITY)) return; // no number among the logits, or all banned
+    if (!(work.max > -INFINITY)) return; // every logit is NaN, -inf or banned
     uint32_t token = draw_token(&work);
     result->token_id = (int32_t)token;
     if (work.counts) work.counts[token]++;

@@ -1,18 +1,21 @@
-/* The CPU's `sample` op: from rows of logits to tokens and log-probabilities (backend.h says what,
- * in which order). One pass for greedy, two for temperature, no sorting for top_k and top_p.
+/* The CPU's `sample` op: from rows of logits to tokens and log-probabilities. backend.h says what
+ * is applied, and in which order. One pass for greedy, two for temperature, no sorting for top_k
+ * and top_p.
  *
- * A row is processed in chunks of fixed size whose results are combined in order, by one thread or
- * by many, with explicit lanes and no fused multiply-adds: tokens and log-probabilities have the
- * same bits for any number of threads, rows beside it, and instruction set.
+ * A row is processed in chunks of fixed size, by one thread or by many. The chunks' results are
+ * combined in order, with explicit lanes and no fused multiply-adds. So tokens and
+ * log-probabilities have the same bits for any number of threads, any other rows, and any
+ * instruction set.
  *
- * No logits make it fail: NaN counts as -inf, +inf as the largest float, and a row without any
+ * Any logits are accepted: NaN counts as -inf, +inf as the largest float, and a row without any
  * logit above -inf gives token -1. */
 #ifndef BACKEND_CPU_SAMPLE_H
 #define BACKEND_CPU_SAMPLE_H
 
 #include "backend/backend.h"
 
-// Slots of struct backend_sampler. top_id beyond the vocabulary is -1 with log-probability -inf.
+// The functions of struct backend_sampler. If num_top is larger than the vocabulary, the last
+// top_id are -1 with log-probability -inf.
 void cpu_sample(struct backend *backend, const struct sample_args *args);
 size_t cpu_sample_scratch_floats(const struct backend *backend, uint32_t vocab_size,
                                  uint32_t num_rows);

@@ -1,7 +1,7 @@
-/* A radix selection that adapts its digits: keys are counted into bins that divide the range they
- * really span, the bin where the target falls is kept, and so on. Each round narrows the range
- * 2048-fold and 64-bit keys are distinct, so six rounds end it whatever the logits are; real ones
- * need two. */
+/* A radix selection with adaptive digits. A round counts keys into bins that divide the range they
+ * really span, and keeps only the bin where the target falls. Each round narrows the range
+ * 2048-fold and 64-bit keys are distinct, so six rounds are enough for any logits; real ones need
+ * two. */
 #include "backend/cpu/sample_select.h"
 
 enum { BIN_BITS = 11, NUM_BINS = 1 << BIN_BITS, SORT_MAX = 32 };
@@ -25,8 +25,8 @@ static uint64_t end_by_sorting(uint64_t *keys, uint32_t n, const float *weights,
     return keys[n - 1];
 }
 
-// The bin in which the running mass reaches *target, else the last one that has keys; takes the
-// mass of the bins before it off *target.
+// Returns the bin in which the running mass reaches *target, or the last one that has keys.
+// Subtracts the mass of the bins before it from *target.
 static uint32_t find_bin(const double *masses, const uint32_t *counts, double *target) {
     uint32_t last = 0;
     double before = 0, before_last = 0;
@@ -62,7 +62,7 @@ uint64_t sample_prefix_end(const uint64_t *keys, uint64_t *spare, uint32_t n, co
         uint32_t bin = find_bin(masses, counts, &target);
         uint32_t num_kept = 0;
         for (uint32_t i = 0; i < n; i++) {
-            uint64_t key = from[i]; // before spare, which may be the same array, is written
+            uint64_t key = from[i]; // read before spare is written: both may be the same array
             if ((key - low) >> shift == bin) spare[num_kept++] = key;
         }
         from = spare;

@@ -1,7 +1,7 @@
 /* Order among the tokens of a row without sorting them. A token is a 64-bit key whose ascending
- * order is "larger logit first, then smaller id": all keys of a row are distinct, so "the k best"
- * and "the best ones that hold this mass" are exact, ties included, and each is one boundary key.
- */
+ * order is "larger logit first, then smaller id". All keys of a row are distinct. So "the k best"
+ * and "the best ones that hold this mass" are exact, ties included, and each is given by one
+ * boundary key. */
 #ifndef BACKEND_CPU_SAMPLE_SELECT_H
 #define BACKEND_CPU_SAMPLE_SELECT_H
 
@@ -38,9 +38,9 @@ static inline float sample_key_logit(uint64_t key) {
     return logit;
 }
 
-// The last key of the smallest set of leading keys whose mass reaches `target`: of all n when none
-// does. A key's mass is weights[its id], or 1 with weights NULL. keys: [n], n >= 1, any order;
-// spare: [n].
+// Returns the last key of the smallest set of leading keys whose mass reaches `target`. If no set
+// does, returns the last of all n keys. A key's mass is weights[its id], or 1 if weights is NULL.
+// keys: [n], n >= 1, any order; spare: [n].
 uint64_t sample_prefix_end(const uint64_t *keys, uint64_t *spare, uint32_t n, const float *weights,
                            double target);
 

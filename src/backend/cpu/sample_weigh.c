@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-// exp(x): x > 0 counts as 0, NaN and what is below EXP_LOWEST as EXP_LOWEST.
+// exp(x). x > 0 counts as 0; NaN and x below EXP_LOWEST count as EXP_LOWEST.
 static float exp_negative(float x) {
     float clamped = x > EXP_LOWEST ? x : EXP_LOWEST;
     clamped = clamped < 0.0f ? clamped : 0.0f;

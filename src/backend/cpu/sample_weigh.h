@@ -1,6 +1,6 @@
-/* The one pass of sampling that costs: logits to weights, for every token of the vocabulary. One
- * implementation per ISA, with the same bits: 16 partial sums, no fused multiply-adds (these files
- * are compiled with -ffp-contract=off), the same polynomial. */
+/* The most expensive pass of sampling: logits to weights, for every token of the vocabulary. There
+ * is one implementation per ISA, all with the same bits: 16 partial sums, the same polynomial, no
+ * fused multiply-adds (these files are compiled with -ffp-contract=off). */
 #ifndef BACKEND_CPU_SAMPLE_WEIGH_H
 #define BACKEND_CPU_SAMPLE_WEIGH_H
 
@@ -12,13 +12,14 @@ struct sample_weigh {
     float weight_min; // smaller weights become 0; at least SAMPLE_WEIGHT_MIN
 };
 
-// Just above exp(-87), where the exponential ends: what is smaller counts as 0.
+// Just above exp(-87), the smallest result of the exponential. Smaller weights count as 0.
 #define SAMPLE_WEIGHT_MIN 2e-38f
 
 enum { SAMPLE_WEIGH_LANES = 16 };
 
-// weights[i] = exp((logits[i] - max) * inverse_temperature) within 2 ulp, 1 for +inf, 0 for NaN and
-// for what is below weight_min. Returns their sum. Arrays: [count], any alignment, not overlapping.
+// weights[i] = exp((logits[i] - max) * inverse_temperature) within 2 ulp. It is 1 for +inf, 0 for
+// NaN and for weights below weight_min. Returns their sum. Arrays: [count], any alignment, not
+// overlapping.
 double sample_weigh_scalar(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how);
 double sample_weigh_avx2(const float *logits, float *weights, uint32_t count,
@@ -26,12 +27,13 @@ double sample_weigh_avx2(const float *logits, float *weights, uint32_t count,
 double sample_weigh_avx512(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how); // x86-64 builds only
 
-// The tail of the vector versions: adds the 16 partial sums and what is left after whole vectors.
+// The end of the vector versions: adds the 16 partial sums, then the elements after the last whole
+// vector.
 double sample_weigh_rest(const float lanes[SAMPLE_WEIGH_LANES], const float *logits, float *weights,
                          uint32_t count, const struct sample_weigh *how);
 
 // The exponential's constants. Adding EXP_ROUND, 1.5 * 2^23, rounds a float to an integer, which is
-// then in its low bits; ln 2 is in two parts, the first of few bits; the polynomial is Cephes'.
+// then in its low bits. ln 2 is in two parts, the first of few bits. The polynomial is Cephes'.
 #define EXP_LOWEST -87.0f
 #define EXP_LOG2E 1.44269504f
 #define EXP_ROUND 12582912.0f

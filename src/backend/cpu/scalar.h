@@ -1,4 +1,4 @@
-/* The scalar kernels that stand in another file than their table. */
+/* The scalar kernels that are not in the file of their table. */
 #ifndef BACKEND_CPU_SCALAR_H
 #define BACKEND_CPU_SCALAR_H
 

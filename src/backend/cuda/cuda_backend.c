@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_ops.h"
-#include "backend/cuda/gemm.h"
+#include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/staging.h"
 #include "base/cpu.h"
 
@@ -155,14 +155,26 @@ fail:
     return status;
 }
 
+// Gives the executable the pointers and sizes of another recording of the same kernels. NULL: they
+// are not the same, and it is destroyed.
+static cudaGraphExec_t update_graph(cudaGraphExec_t executable, cudaGraph_t graph) {
+    cudaGraphExecUpdateResultInfo info;
+    if (!executable || !cudaGraphExecUpdate(executable, graph, &info)) return executable;
+    (void)cudaGetLastError(); // no fault: it is made anew
+    cudaGraphExecDestroy(executable);
+    return NULL;
+}
+
 // A backend_graph is an executable CUDA graph.
 static enum status cuda_graph_end(struct backend *backend, struct backend_graph **out,
                                   struct err *err) {
     enum status status = OK;
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = NULL;
+    cudaGraphExec_t executable = (cudaGraphExec_t)*out;
+    *out = NULL;
     CU(cudaStreamEndCapture(cuda_backend_of(backend)->stream, &graph));
-    CU(cudaGraphInstantiate(&executable, graph, 0));
+    executable = update_graph(executable, graph);
+    if (!executable) CU(cudaGraphInstantiate(&executable, graph, 0));
     CU(cudaGraphUpload(executable, cuda_backend_of(backend)->stream));
     cudaGraphDestroy(graph);
     *out = (struct backend_graph *)executable;

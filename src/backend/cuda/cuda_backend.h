@@ -17,9 +17,10 @@ struct cuda_staging; // staging.h
 
 // The kernels of the step that is being launched; cuda_step_begin chooses them once.
 struct cuda_step {
-    bool runs_layers; // decode_layers.cu runs all layers
+    bool runs_layers; // layers/all_layers.cu runs all layers
     int few_size; // as in struct cuda_attention_choice
     bool is_dense; // likewise
+    bool has_attended; // an attention has been launched, which waits (rule 5 of handover.cuh)
 };
 
 struct cuda_backend {

@@ -35,7 +35,7 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
 void cuda_linear(struct backend *backend, const struct linear_args *args);
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args);
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args);
-// Whether project_in of `rows` rows, with that norm and nothing pending, is linear_stream.cu's.
+// Whether linear/few_rows_sm90.cu runs project_in of `rows` rows with that norm and no `unadded`.
 bool cuda_linear_streams(const struct cuda_backend *cuda, const struct linear *linear,
                          const float *norm, uint32_t rows);
 

@@ -1,6 +1,6 @@
 /* Which architecture's code the device runs: of what a build has, the driver takes the nearest, and
  * where that is PTX of an earlier architecture, kernels do without what came later. What a launch
- * assumes of its kernel (launch.cuh, decode_layers.cu) is to follow the code, not the device. */
+ * assumes of its kernel (launch.cuh, layers/all_layers.cu) is to follow the code, not the device. */
 #include "backend/cuda/kernels.h"
 
 namespace {

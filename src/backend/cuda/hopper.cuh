@@ -12,6 +12,7 @@
 #include <cuda.h>
 
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/wait.cuh"
 
 namespace {
 
@@ -20,14 +21,14 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
                  : "memory");
 }
-// What was initialised is so for copies too.
+// What was initialised is so for copies too (rule 7 of handover.cuh).
 __device__ __forceinline__ void barrier_init_done() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives, and `bytes` are to be copied as well.
+// Arrives, and `bytes` are to be copied as well (rule 8).
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
@@ -43,10 +44,23 @@ __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) 
                  : "memory");
     return done;
 }
+// As its 64 bits are: arrivals and bytes that are missing, the phase in the highest.
+__device__ __forceinline__ uint64_t barrier_state(uint32_t barrier) {
+    uint64_t state;
+    asm volatile("ld.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");
+    return state;
+}
+// One more time that the phase had not ended.
+__device__ __forceinline__ void barrier_turn(wait_watch &watch, uint32_t barrier, uint32_t parity,
+                                             const char *what, int number) {
+    if constexpr (CHECKED) watch.turn(what, number, parity, barrier_state(barrier));
+}
 // Until the phase of that parity has ended; the one before the first counts as ended, with parity
-// 1.
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+// 1. `what`, the number-th of its kind, is what the phase brings.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity, const char *what,
+                                             int number = 0) {
     uint32_t done;
+    wait_watch watch;
     do {
         asm volatile("{\n.reg .pred p;\n"
                      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
@@ -54,6 +68,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                      : "=r"(done)
                      : "r"(barrier), "r"(parity)
                      : "memory");
+        if (!done) barrier_turn(watch, barrier, parity, what, number);
     } while (!done);
 }
 
@@ -124,7 +139,7 @@ __device__ __forceinline__ void copy_box_to_all(uint32_t shared, const CUtensorM
                  "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
                  : "memory");
 }
-// What this thread stored to shared memory is there for products and copies.
+// What this thread stored to shared memory is there for products and copies (rule 10).
 __device__ __forceinline__ void shared_stores_done() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -14,7 +14,7 @@ extern "C" {
 
 struct token_counts {
     uint32_t num_slots, vocab_size, max_ids;
-    uint32_t *counts; // dev [num_slots][vocab_size], as sample_row.cuh says
+    uint32_t *counts; // dev [num_slots][vocab_size], as sample/row.cuh says
     int32_t *ids; // dev [max_ids], of the slot that is begun
 };
 
@@ -25,7 +25,7 @@ struct cuda_device_info {
     // The driver's cuTensorMapEncodeTiled where there are kernels for sm_90a and a device to run
     // them; else NULL.
     void *encode_tensor_map;
-    // Clusters of 1, 2, 4 and 8 blocks of attention_few.cu's largest kernel that run at once; 0: no
+    // Clusters of 1, 2, 4 and 8 blocks of attention/decode_cluster.cu's largest kernel that run at once; 0: no
     // such kernel.
     int few_clusters[4];
 };
@@ -39,7 +39,7 @@ struct cuda_linear_view {
 
 enum { CUDA_COPY_BYTES = 1 << 20 }; // beyond that the copy engines are the faster way
 
-// A linear of few rows with what surrounds it in a layer; linear_small.cu says how it is computed.
+// A linear of few rows with what surrounds it in a layer; linear/few_rows.cu says how it is computed.
 struct cuda_small_linear {
     struct cuda_linear_view linear;
     const void *x; // bf16 [rows][in]
@@ -52,11 +52,14 @@ struct cuda_small_linear {
     float eps;
 };
 enum { CUDA_SMALL_ROWS = 16 };
-enum { CUDA_DECODE_ROWS = 4 }; // rows of decode_layers.cu at most
-enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_FEW_DIM_MAX = 128 }; // of attention_few.cu
+enum { CUDA_DECODE_ROWS = 4 }; // rows of layers/all_layers.cu at most
+enum {
+    CUDA_DECODE_CLUSTER_MAX = 8,
+    CUDA_DECODE_FEW_DIM_MAX = 128
+}; // of attention/decode_cluster.cu
 enum { CUDA_DECODE_GROUP = 8 }; // queries of a kv head that attention takes at once
 
-// A linear of more rows than linear_small.cu is the best for, with what follows it in a layer.
+// A linear of more rows than linear/few_rows.cu is the best for, with what follows it in a layer.
 struct cuda_linear_task {
     struct cuda_linear_view linear;
     const void *x; // bf16 [rows][in]
@@ -69,9 +72,9 @@ struct cuda_linear_task {
     bool out_is_float; // without the two above
 };
 
-enum { CUDA_BATCH_ROWS = 128, CUDA_BATCH_SPLIT_MAX = 8 }; // of linear_batch.cu
+enum { CUDA_BATCH_ROWS = 128, CUDA_BATCH_SPLIT_MAX = 8 }; // of linear/batch_sm90.cu
 
-// A dense layer as decode_layers.cu reads it.
+// A dense layer as layers/all_layers.cu reads it.
 struct cuda_decode_layer {
     struct cuda_linear_view qkv, o, gate_up, down;
     const float *input_norm, *mlp_norm; // [hidden]
@@ -112,12 +115,12 @@ enum {
     CUDA_PREFILL_TILE = 64, // query tokens of one prefill work item, or half of them
 };
 
-// The step's work lists, written by attention_plan.cu and read by the attention of every layer;
-// steps of few decodes have none (attention_few.cu).
+// The step's work lists, written by attention/plan.cu and read by the attention of every layer;
+// steps of few decodes have none (attention/decode_cluster.cu).
 // Decode: pieces of sequences one behind the other are cut into spans of equal length; a work unit
 // is a span for one kv head and up to CUDA_DECODE_GROUP of its queries.
 struct cuda_attention_plan {
-    int32_t *items; // [max_items][8] decode: struct cuda_decode_item (decode_shape.h)
+    int32_t *items; // [max_items][8] decode: struct cuda_decode_item (attention/decode_shape.h)
     int32_t *spans; // [num_spans][8] decode: struct cuda_decode_span
     int32_t *tiles; // [max_tiles][4] prefill: sequence, first token, its position, tokens
     int32_t *counts; // [3]: tiles, stride of the block tables, prefill items begun: 0
@@ -130,11 +133,12 @@ struct cuda_attention_plan {
 
 // How the attention of one layer runs.
 struct cuda_attention_choice {
-    // Blocks of a cluster of attention_few.cu; 0: attention_decode.cu runs, by the work lists.
+    // Blocks of a cluster of attention/decode_cluster.cu; 0: attention/decode.cu runs, by the work lists.
     int few_size;
-    bool is_dense; // linear_stream.cu computes qkv, and attention_few.cu leaves it shared memory
+    // linear/few_rows_sm90.cu computes qkv, and attention/decode_cluster.cu leaves it shared memory.
+    bool is_dense;
     bool prepares; // attention_prepare is done on the way; all sequences have one query token
-    bool starts_early; // does not wait for the work lists: an attention of this step has
+    bool starts_early; // reads its lists and cache before its wait: rule 5 of handover.cuh
 };
 
 // All experts of a layer, bf16 as the checkpoint has them.
@@ -159,7 +163,7 @@ struct cuda_experts_scratch {
     void *down; // bf16 [rows][hidden]
 };
 
-// Whether prefill is attention_prefill_sm90.cu's.
+// Whether prefill is attention/prefill_sm90.cu's.
 static inline bool cuda_prefill_is_sm90(const struct cuda_device_info *info, uint32_t head_dim) {
     return info->encode_tensor_map && (head_dim == 64 || head_dim == 128);
 }
@@ -209,10 +213,10 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_linear_small_launch(const struct cuda_small_linear *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
-// Whether linear_stream.cu computes it; `residual`, `out` and `x` are not looked at.
+// Whether linear/few_rows_sm90.cu computes it; `residual`, `out` and `x` are not looked at.
 bool cuda_linear_small_streams(const struct cuda_small_linear *args,
                                const struct cuda_device_info *info);
-// linear_gated.cu, linear_batch.cu: whether the kernel takes the task on this device, and the
+// linear/gated_sm90.cu, linear/batch_sm90.cu: whether the kernel takes the task on this device, and the
 // launch; false: the device refuses it, and no error is left.
 bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
                              const struct cuda_device_info *info);

@@ -1,32 +1,14 @@
 /* Launching a kernel that may start before the one in front of it has ended (programmatic dependent
- * launch, sm_90 and later; earlier devices run one after the other). Such a kernel does what needs
- * nothing of the step, loading weights above all, then calls wait_for_earlier, and only then
- * touches what earlier kernels wrote or read.
- *
- * Decode attention alone reads the plan or lengths and slots, block tables and the cache before its
- * wait, from a step's second attention on. That is sound because a step's first attention lets the
- * next kernel start only after its own wait, so that later ones begin after all that went before
- * it: the plan, where there is one, and the embedding begin only when all before them has ended,
- * and of its layer's cache an attention is the only writer in such a step. Every kernel between two
- * of them waits in all its blocks that do anything, or is an ordinary launch. */
+ * launch, sm_90 and later; earlier devices run one after the other). What such a kernel may do, and
+ * when: rules 1 to 6 of handover.cuh. */
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include <nv/target>
-
+#include "backend/cuda/handover.cuh"
 #include "backend/cuda/kernels.h"
 
 namespace {
-
-// Until what earlier kernels did is there.
-__device__ __forceinline__ void wait_for_earlier() {
-    NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaGridDependencySynchronize();))
-}
-// The next kernel's blocks may come as soon as all of this one's have called this.
-__device__ __forceinline__ void let_next_start() {
-    NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaTriggerProgrammaticLaunchCompletion();))
-}
 
 inline cudaLaunchAttribute dependent_attribute() {
     cudaLaunchAttribute attribute = {};

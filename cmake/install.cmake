@@ -1,0 +1,48 @@
+# What `cmake --install` brings beside the library, its header and the program: the CMake package, man
+# pages and completions, licence, documents and examples. The target `product` builds all of it and no
+# test, so that an install needs no more.
+
+# ---- man pages and completions, by the program itself from the tables of its options ----
+set(MADE_BY_PROGRAM)
+# made_by_program(FILE ARGUMENTS...): what the program prints, as build/FILE.
+function(made_by_program file)
+  get_filename_component(folder ${CMAKE_BINARY_DIR}/${file} DIRECTORY)
+  file(MAKE_DIRECTORY ${folder})
+  add_custom_command(OUTPUT ${file}
+    COMMAND nanovllm_cli ${ARGN} > ${file}
+    WORKING_DIRECTORY ${CMAKE_BINARY_DIR}
+    DEPENDS nanovllm_cli
+    COMMENT "Making ${file}"
+    VERBATIM)
+  set(MADE_BY_PROGRAM ${MADE_BY_PROGRAM} ${CMAKE_BINARY_DIR}/${file} PARENT_SCOPE)
+endfunction()
+
+# tests/repo/test_install looks for a page of each command that `nanovllm help` lists.
+set(COMMANDS generate chat bench inspect render tokenize detokenize completion manual)
+made_by_program(share/man/man1/nanovllm.1 manual)
+foreach(command ${COMMANDS})
+  made_by_program(share/man/man1/nanovllm-${command}.1 manual ${command})
+endforeach()
+made_by_program(share/bash-completion/completions/nanovllm completion bash)
+made_by_program(share/zsh/site-functions/_nanovllm completion zsh)
+made_by_program(share/fish/vendor_completions.d/nanovllm.fish completion fish)
+add_custom_target(pages ALL DEPENDS ${MADE_BY_PROGRAM})
+add_custom_target(product DEPENDS nanovllm nanovllm_cli pages)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/share/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+install(DIRECTORY ${CMAKE_BINARY_DIR}/share/bash-completion ${CMAKE_BINARY_DIR}/share/zsh
+  ${CMAKE_BINARY_DIR}/share/fish DESTINATION ${CMAKE_INSTALL_DATADIR})
+
+# ---- find_package(nanovllm), which gives the target nanovllm::nanovllm ----
+include(CMakePackageConfigHelpers)
+set(PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/nanovllm)
+install(EXPORT nanovllm-targets NAMESPACE nanovllm:: DESTINATION ${PACKAGE_DIR})
+file(WRITE ${CMAKE_BINARY_DIR}/nanovllm-config.cmake
+  "include(\${CMAKE_CURRENT_LIST_DIR}/nanovllm-targets.cmake)\n")
+# As the library's soname: before 1.0 a minor version may change what programs rely on.
+write_basic_package_version_file(nanovllm-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/nanovllm-config.cmake ${CMAKE_BINARY_DIR}/nanovllm-config-version.cmake
+  DESTINATION ${PACKAGE_DIR})
+
+# ---- documents, beside each other as in the repository, so that their links hold ----
+install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)

@@ -1,0 +1,48 @@
+/* How the files of the library hang together: each has a table that library.c searches. */
+#ifndef JINJA_LIBRARY_PARTS_H
+#define JINJA_LIBRARY_PARTS_H
+
+#include "jinja/src/library.h"
+
+// Each ends with a row without a name.
+extern const struct jinja_filter jinja_filters_text[], jinja_filters_list[], jinja_filters_select[],
+    jinja_filters_sort[];
+extern const struct jinja_filter jinja_filters_number[], jinja_filters_value[],
+    jinja_filters_refused[];
+extern const struct jinja_test jinja_library_tests[];
+extern const struct jinja_function jinja_library_functions[], jinja_functions_refused[];
+
+// A type's method; `self` is filled in when it is bound.
+struct jinja_method_row {
+    const char *name;
+    jinja_method_fn run;
+};
+extern const struct jinja_method_row jinja_methods_str[], jinja_methods_str_split[],
+    jinja_methods_str_find[];
+extern const struct jinja_method_row jinja_methods_str_refused[];
+extern const struct jinja_method_row jinja_methods_list[], jinja_methods_tuple[],
+    jinja_methods_dict[], jinja_methods_range[];
+extern const struct jinja_method_row jinja_methods_int[], jinja_methods_float[];
+
+// values[i] of the arguments that are missing stay. Keywords are an error.
+MUST_USE enum status jinja_args_positional(struct jinja_run *run, const char *callee,
+                                           const struct jinja_call_args *args, size_t num_min,
+                                           size_t num_max, struct jinja_value *values);
+
+// ---- attributes, for filters that take attribute="a.0.b" ----
+
+// The way from an item to a part of it.
+struct jinja_attribute_path {
+    struct jinja_value *parts; // [num_parts] strings and integers
+    size_t num_parts;
+    struct jinja_value default_value; // for what is undefined on the way; None: stays undefined
+    bool ignore_case; // strings become lower case at the end
+};
+// `attribute`: None for the item itself, a string of dotted parts, or any other key.
+MUST_USE enum status jinja_attribute_path(struct jinja_run *run, struct jinja_value attribute,
+                                          bool ignore_case, struct jinja_attribute_path *out);
+MUST_USE enum status jinja_attribute_get(struct jinja_run *run,
+                                         const struct jinja_attribute_path *path,
+                                         struct jinja_value item, struct jinja_value *out);
+
+#endif

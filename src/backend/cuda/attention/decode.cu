@@ -1,0 +1,241 @@
+/* Decode attention over the paged cache: one query token per sequence, softmax(scale q K^T) V.
+ *
+ * Formula as FlashDecoding (Dao et al. 2023): positions are cut into pieces, each with its own
+ * running maximum and sum (online softmax), pieces of one sequence are joined at the end.
+ * attention/decode_tile.cuh has what a warp does, attention/decode_copies.cuh how its tiles come.
+ *
+ * attention/decode_heads.cuh prepares q, k and v, in a warp of its own (attention/decode_units.cuh). Steps of few
+ * sequences are attention/decode_cluster.cu's.
+ *
+ * Launch: a fixed number of blocks of 4 warps and that one, which take every n-th unit of the plan
+ * (attention/plan.cu), so that a captured graph serves any lengths. The last block of a sequence in
+ * pieces joins them in order. */
+#include "backend/cuda/attention/decode_units.cuh"
+
+namespace {
+
+// Where the warps of a block meet, some queries at a time.
+constexpr int JOINED = CUDA_DECODE_JOINED;
+struct meeting {
+    float *values; // shared: [WARPS][JOINED or fewer queries][D]
+    float *maxes, *sums; // shared: [WARPS][GROUP]
+};
+
+__device__ __forceinline__ void meet() { // the warps that attend
+    named_wait(MEETING_BARRIER, ATTENDING);
+}
+
+// The pieces of one sequence and group of queries, in order; run by the block that came last.
+template <int D>
+__device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
+    int first = p.splits[u.seq * 2], count = p.splits[u.seq * 2 + 1];
+    constexpr int STRIDE = D + 2;
+    for (int i = threadIdx.x; i < u.num_queries * D; i += ATTENDING) {
+        int query = i / D, dim = i % D;
+        const float *piece =
+            of_step(p.partial) + ((size_t)first * p.num_heads + u.first_head + query) * STRIDE;
+        size_t step = (size_t)p.num_heads * STRIDE;
+        float max = -INFINITY;
+        for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&piece[j * step + D]));
+        float sum = 0, value = 0;
+        for (int j = 0; j < count; j++) {
+            float weight = exp2_fast(__ldcg(&piece[j * step + D]) - max);
+            sum += weight * __ldcg(&piece[j * step + D + 1]);
+            value += weight * __ldcg(&piece[j * step + dim]);
+        }
+        out[query * D + dim] = __float2bfloat16(__fdividef(value, sum));
+    }
+}
+
+// What the warps found of the queries [first, first + count), all at one place or as a piece.
+template <int D>
+__device__ __forceinline__ void write_found(const decode_params &p, const decode_unit &u,
+                                            const meeting &m, __nv_bfloat16 *out, int first,
+                                            int count) {
+    for (int i = threadIdx.x; i < count * D / 4; i += ATTENDING) {
+        int query = i * 4 / D, dim = i * 4 % D;
+        warp_weights<WARPS> weights(m.maxes + first, m.sums + first, query);
+        float v[4] = {};
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float4 found =
+                *reinterpret_cast<const float4 *>(m.values + (w * count + query) * D + dim);
+            v[0] += weights.of[w] * found.x, v[1] += weights.of[w] * found.y;
+            v[2] += weights.of[w] * found.z, v[3] += weights.of[w] * found.w;
+        }
+        query += first;
+        if (u.piece < 0) {
+            float scale = __fdividef(1, weights.sum);
+            *reinterpret_cast<uint2 *>(out + query * D + dim) = make_uint2(
+                pack_bf16(v[0] * scale, v[1] * scale), pack_bf16(v[2] * scale, v[3] * scale));
+            continue;
+        }
+        float *piece =
+            of_step(p.partial) + ((size_t)u.piece * p.num_heads + u.first_head + query) * (D + 2);
+#pragma unroll
+        for (int j = 0; j < 4; j++) piece[dim + j] = v[j];
+        if (dim == 0) {
+            piece[D] = weights.max;
+            piece[D + 1] = weights.sum;
+        }
+    }
+}
+
+// Whether this block's piece is the sequence's last that was written, all others being there (rule
+// 13).
+__device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
+    __shared__ int is_last;
+    __threadfence();
+    meet();
+    if (threadIdx.x == 0) {
+        int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
+        int before = atomicAdd(counter, 1), count = p.splits[u.seq * 2 + 1];
+        check_rule(before < count, 13, count, before);
+        is_last = before == count - 1;
+        if (is_last) *counter = 0; // ready for the next layer
+    }
+    meet();
+    if (!is_last) return false;
+    __threadfence();
+    return true;
+}
+
+template <int D>
+__device__ void finish_unit(const decode_params &p, const decode_unit &u, accumulator<D> &acc,
+                            const meeting &m) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    join_weights<D>(acc, m.maxes, m.sums, warp, lane);
+    for (int first = 0; first < u.num_queries; first += JOINED) {
+        int count = min(u.num_queries - first, JOINED);
+        if (first) meet(); // the queries before have been read
+        join_values<D>(acc, m.values, first, count, warp, lane);
+        meet();
+        write_found<D>(p, u, m, out, first, count);
+    }
+    if (u.piece >= 0 && is_last_piece(p, u)) join_pieces<D>(p, u, out);
+}
+
+// This warp's tiles of an item.
+template <int D>
+__device__ __forceinline__ void take_tiles(const decode_params &p, const decode_unit &u,
+                                           const unit_heads<D> &heads, tile_stream<D> &stream,
+                                           accumulator<D> &acc) {
+    int warp = stream.warp, lane = stream.lane;
+    int count = tiles_of(u.length, warp);
+    bool is_mine = u.has_new && (u.length - 1) / TILE % WARPS == warp;
+    uint32_t q[D / 16][2];
+    heads.load_queries(q, lane);
+    for (int i = 0; i < count; i++) {
+        uint32_t tile = stream.oldest();
+        int valid = u.length - (warp + i * WARPS) * TILE;
+        uint32_t values = tile + tile_stream<D>::PART_BYTES;
+        if (is_mine && i + 1 == count) {
+            heads.patch(tile, 0, valid - 1, lane);
+            heads.patch(values, 1, valid - 1, lane);
+        }
+        if (valid < TILE) zero_values<D>(values, valid, lane);
+        take_tile<D>(acc, q, tile, valid, p.scale, lane);
+        __syncwarp();
+        stream.issue();
+    }
+}
+
+template <int D>
+__device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slots,
+                                       tile_stream<D> &stream, const meeting &m) {
+    if (p.starts_early) wait_for_earlier(); // rule 5
+    for (int i = 0;; i++) {
+        int number = i % UNITS_AHEAD;
+        unit_slot<D> &slot = slots[number];
+        slot_wait(FULL_BARRIER, number); // of the last unit's results all have been read, too
+        decode_unit u = slot.unit;
+        if (!u.is_there) return;
+        accumulator<D> acc = {};
+        acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
+        take_tiles<D>(p, u, slot.heads, stream, acc);
+        slot_arrive(EMPTY_BARRIER, number);
+        finish_unit<D>(p, u, acc, m);
+    }
+}
+
+template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p) {
+    extern __shared__ __align__(128) char memory[]; // rings, units, values
+    __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
+    __shared__ uint64_t barriers[WARPS * CUDA_DECODE_STAGES_MAX];
+    if (!p.starts_early) wait_for_earlier();
+    let_next_start(); // rule 5: of a step's first attention after its wait
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int ring_bytes = p.stages * tile_stream<D>::TILE_BYTES;
+    auto slots = reinterpret_cast<unit_slot<D> *>(memory + WARPS * ring_bytes);
+    static_assert(sizeof *slots == CUDA_DECODE_UNIT_BYTES(D), "attention/decode_shape.c");
+    if (warp == WARPS) return prepare_units<D>(p, slots, lane);
+    tile_stream<D> stream(p, shared_address(memory) + warp * ring_bytes,
+                          shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
+    meeting m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
+    attend<D>(p, slots, stream, m);
+}
+
+template <int D>
+void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_device_info *info,
+            cudaStream_t stream) {
+    // The kernel's own arrays: they fill lines up, since what follows begins with one. The device
+    // keeps 1,024 of each block.
+    constexpr int ARRAYS = 2 * WARPS * GROUP * sizeof(float) + sizeof(int) +
+                           WARPS * CUDA_DECODE_STAGES_MAX * sizeof(uint64_t);
+    constexpr int LINES = (ARRAYS + 127) / 128 * 128;
+    static_assert(LINES + 1024 <= CUDA_DECODE_RESERVED_BYTES, "too little");
+    auto kernel = decode_kernel<D>;
+    // Always as much: it is the process's and not the launch's, and two engines may launch at once.
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES);
+    launch_dependent(kernel, dim3(shape.num_blocks), ALL_THREADS, shape.shared_bytes, info, stream,
+                     p);
+}
+
+decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
+                        const cuda_attention_plan *plan, const cuda_attention_choice *choice,
+                        const cuda_decode_shape &shape) {
+    decode_params p = {};
+    fill_heads_params(p, args, kv, choice->prepares);
+    p.block_tables = args->step->block_tables;
+    p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.items = reinterpret_cast<const cuda_decode_item *>(plan->items);
+    p.spans = reinterpret_cast<const cuda_decode_span *>(plan->spans);
+    p.counts = plan->counts;
+    p.splits = plan->splits;
+    p.arrived = plan->arrived;
+    p.partial = plan->partial;
+    p.groups = shape.groups;
+    p.units_per_span = shape.units_per_span;
+    p.num_units = shape.num_spans * shape.units_per_span;
+    p.stages = shape.stages;
+    p.scale = args->scale * LOG2E;
+    p.starts_early = choice->starts_early;
+    return p;
+}
+
+} // namespace
+
+extern "C" void cuda_attention_decode_launch(const struct attention_args *args,
+                                             const struct cuda_kv_view *kv,
+                                             const struct cuda_attention_plan *plan,
+                                             const struct cuda_attention_choice *choice,
+                                             const struct cuda_device_info *info,
+                                             cudaStream_t stream) {
+    cuda_decode_shape shape =
+        cuda_decode_shape_of(info, args->num_heads, args->num_kv_heads, args->head_dim);
+    decode_params p = params_of(args, kv, plan, choice, shape);
+    switch (args->head_dim) {
+    case 32:
+        return launch<32>(p, shape, info, stream);
+    case 64:
+        return launch<64>(p, shape, info, stream);
+    case 96:
+        return launch<96>(p, shape, info, stream);
+    case 128:
+        return launch<128>(p, shape, info, stream);
+    default:
+        return launch<256>(p, shape, info, stream);
+    }
+}

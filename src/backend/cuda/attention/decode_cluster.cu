@@ -1,0 +1,329 @@
+/* Decode attention for steps of few sequences, sm_90 and later: attention/decode.cu's function
+ * where sequences x kv heads leave multiprocessors without work. So a cluster of up to 8 blocks
+ * takes a sequence's group of queries: its tiles by turns, and what the blocks find is pushed from
+ * shared memory to shared memory (st.async), to the block that joins those dimensions. Nothing has
+ * to be planned, and no piece goes through memory.
+ *
+ * The first tiles of each warp are on their way before the kernel in front has ended, one tile
+ * where linear/few_rows_sm90.cu's kernels are around, whose weights need the room, else two; the next keys
+ * and values as soon as those in their place have been read.
+ *
+ * Launch: clusters = sequences x kv heads x groups of queries, of 8 blocks of 8 warps or of as many
+ * as the device has room for at once. */
+#include "backend/cuda/attention/decode_heads.cuh"
+#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/launch.cuh"
+
+#include <nv/target>
+
+#pragma nv_diag_suppress 177 // before sm_90 the kernels are empty and nothing here is used
+
+namespace {
+
+constexpr int WARPS = 8, THREADS = WARPS * 32, CLUSTER_MAX = CUDA_DECODE_CLUSTER_MAX;
+constexpr int HEAD_DIM_MAX = CUDA_DECODE_FEW_DIM_MAX;
+
+struct few_params : heads_params {
+    const int32_t *block_tables, *query_start, *context_len, *slot_mapping;
+    const uint32_t *table_stride;
+    __nv_bfloat16 *out;
+    int groups; // of up to GROUP queries that share a kv head
+    float scale; // times log2(e)
+    bool starts_early; // the cache is there before the kernel in front has ended
+};
+
+template <int D, int STAGES> struct __align__(128) few_shared {
+    char tiles[WARPS][STAGES][2][TILE * D * 2]; // keys, values
+    unit_heads<D> heads;
+    float rope[D];
+    float maxes[WARPS * GROUP], sums[WARPS * GROUP];
+    alignas(8) float found[CLUSTER_MAX][GROUP][2]; // of each block: maximum, sum
+    uint64_t copied[WARPS][STAGES][2], pushed;
+    float values[]; // [WARPS][queries][D] of this block's warps, then [queries][D] that were pushed
+};
+
+template <int D, int STAGES> constexpr int shared_bytes_of(int queries) {
+    return sizeof(few_shared<D, STAGES>) + (WARPS + 1) * queries * D * sizeof(float);
+}
+
+// What a cluster works on.
+struct few_unit : heads_unit {
+    int seq, length;
+};
+
+__device__ __forceinline__ few_unit unit_of(const few_params &p, int number) {
+    few_unit u = {};
+    int group = p.num_heads / p.num_kv_heads, per_seq = p.num_kv_heads * p.groups;
+    int first = number % p.groups * GROUP;
+    u.seq = number / per_seq;
+    u.kv_head = number % per_seq / p.groups;
+    u.first_head = u.kv_head * group + first;
+    u.num_queries = min(group - first, GROUP);
+    u.token = p.query_start[u.seq];
+    u.length = p.context_len[u.seq];
+    u.position = u.length - 1;
+    u.slot = p.prepares ? p.slot_mapping[u.token] : -1;
+    u.has_new = p.prepares;
+    u.writes_cache = p.prepares && first == 0 && u.slot >= 0;
+    return u;
+}
+
+// This warp's tiles: tile (i * WARPS + warp) * c.size + c.rank of the sequence, i counting.
+template <int D, int STAGES> struct few_tiles {
+    static constexpr uint32_t PART_BYTES = TILE * D * 2;
+    const few_params &p;
+    const few_unit &u;
+    const cluster_place &c;
+    few_shared<D, STAGES> &s;
+    int warp, lane, count;
+    int blocks; // of the next 32 tiles, one per lane
+    uint32_t row; // of the cache, of the tile found last, in tiles
+
+    __device__ __forceinline__ few_tiles(const few_params &params, const few_unit &unit,
+                                         const cluster_place &place, few_shared<D, STAGES> &shared,
+                                         int warp_index, int lane_index)
+        : p(params), u(unit), c(place), s(shared), warp(warp_index), lane(lane_index), count(0),
+          blocks(0), row(0) {
+        int num_tiles = (u.length + TILE - 1) / TILE, stride = WARPS * c.size;
+        count = max(num_tiles - tile(0) + stride - 1, 0) / stride;
+        if (lane < 2 * STAGES) barrier_init(barrier_of(lane / 2, lane % 2), 1);
+        barrier_init_done();
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < STAGES; i++) {
+            find(i);
+            copy(i, 0);
+            copy(i, 1);
+        }
+    }
+    __device__ __forceinline__ int tile(int i) const {
+        return (i * WARPS + warp) * c.size + c.rank;
+    }
+    __device__ __forceinline__ uint32_t place_of(int i, int part) const {
+        return shared_address(s.tiles[warp][i % STAGES][part]);
+    }
+    __device__ __forceinline__ uint32_t barrier_of(int i, int part) const {
+        return shared_address(&s.copied[warp][i % STAGES][part]);
+    }
+
+    // Where tile i lies in the cache.
+    __device__ __forceinline__ void find(int i) {
+        if (i >= count) return;
+        int block, offset;
+        if (i % 32 == 0) {
+            split_position(tile(min(i + lane, count - 1)) * TILE, p.block_size, &block, &offset);
+            blocks = p.block_tables[(size_t)u.seq * *p.table_stride + block];
+        }
+        split_position(tile(i) * TILE, p.block_size, &block, &offset);
+        block = __shfl_sync(FULL_WARP, blocks, i % 32);
+        row = (block * p.num_kv_heads + u.kv_head) * (p.block_size / TILE) + offset / TILE;
+    }
+    // The keys of tile i, which was found last, or its values.
+    __device__ __forceinline__ void copy(int i, int part) const {
+        if (i >= count || lane) return;
+        barrier_expect(barrier_of(i, part), PART_BYTES);
+        copy_bulk(place_of(i, part), (part ? p.values : p.keys) + (size_t)row * TILE * D,
+                  PART_BYTES, barrier_of(i, part), evict_first_policy());
+    }
+
+    __device__ __forceinline__ void take_all(accumulator<D> &acc) {
+        uint32_t q[D / 16][2];
+        s.heads.load_queries(q, lane);
+        for (int i = 0; i < count; i++) {
+            int valid = u.length - tile(i) * TILE;
+            bool is_new = valid <= TILE && u.has_new;
+            uint32_t keys = place_of(i, 0), values = place_of(i, 1), parity = i / STAGES % 2;
+            barrier_wait(barrier_of(i, 0), parity, "keys of tile", i);
+            if (is_new) s.heads.patch(keys, 0, valid - 1, lane);
+            float scores[4];
+            tile_scores<D>(scores, q, keys, valid, p.scale, lane);
+            __syncwarp();
+            find(i + STAGES);
+            copy(i + STAGES, 0);
+            barrier_wait(barrier_of(i, 1), parity, "values of tile", i);
+            if (is_new) s.heads.patch(values, 1, valid - 1, lane);
+            if (valid < TILE) zero_values<D>(values, valid, lane);
+            take_scores<D>(acc, scores, values, lane);
+            __syncwarp();
+            copy(i + STAGES, 1);
+        }
+    }
+};
+
+// Of a cluster of one block.
+template <int D, int STAGES>
+__device__ void write_found(const few_params &p, const few_unit &u,
+                            const few_shared<D, STAGES> &s) {
+    __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    for (int i = threadIdx.x; i < u.num_queries * D; i += THREADS) {
+        weighed mine = join_block<D, WARPS>(s.values, s.maxes, s.sums, u.num_queries, i / D, i % D);
+        out[i] = __float2bfloat16(__fdividef(mine.value, mine.sum));
+    }
+}
+
+// What this block's warps found, to the blocks that join it: each has D / size dimensions.
+template <int D, int STAGES>
+__device__ void push_found(const few_unit &u, const cluster_place &c, few_shared<D, STAGES> &s) {
+    int dims = D / c.size, num_values = u.num_queries * D;
+    uint32_t pushed = shared_address(s.values + WARPS * num_values); // [size][queries][dims]
+    uint32_t barrier = shared_address(&s.pushed);
+    for (int i = threadIdx.x; i < num_values; i += THREADS) {
+        int query = i / D, dim = i % D, to = dim * c.size / D;
+        weighed mine = join_block<D, WARPS>(s.values, s.maxes, s.sums, u.num_queries, query, dim);
+        int at = (c.rank * u.num_queries + query) * dims + dim - to * dims;
+        push(at_rank(pushed + at * 4, to), at_rank(barrier, to), mine.value);
+        if (dim >= c.size) continue;
+        push(at_rank(shared_address(s.found[c.rank][query]), dim), at_rank(barrier, dim), mine.max,
+             mine.sum);
+    }
+}
+
+template <int D, int STAGES>
+__device__ void join_found(const few_params &p, const few_unit &u, const cluster_place &c,
+                           const few_shared<D, STAGES> &s) {
+    int dims = D / c.size, share = u.num_queries * dims;
+    const float *pushed = s.values + WARPS * u.num_queries * D;
+    __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
+    for (int i = threadIdx.x; i < share; i += THREADS) {
+        int query = i / dims;
+        float max = -INFINITY, sum = 0, value = 0, values[CLUSTER_MAX];
+        float2 found[CLUSTER_MAX];
+        // All loads at once.
+#pragma unroll
+        for (int r = 0; r < CLUSTER_MAX; r++) {
+            int rank = r < c.size ? r : 0;
+            found[r] = *reinterpret_cast<const float2 *>(s.found[rank][query]);
+            values[r] = pushed[rank * share + i];
+            max = fmaxf(max, found[r].x);
+        }
+#pragma unroll
+        for (int r = 0; r < CLUSTER_MAX; r++) {
+            float weight = r < c.size ? exp2_fast(found[r].x - max) : 0;
+            sum += weight * found[r].y;
+            value += weight * values[r];
+        }
+        out[query * D + c.rank * dims + i - query * dims] =
+            __float2bfloat16(__fdividef(value, sum));
+    }
+}
+
+template <int D, int STAGES>
+__device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    cluster_place c = this_place();
+    few_unit u = unit_of(p, blockIdx.x / c.size);
+    if (!u.length) return; // nothing is wanted, of all blocks of the cluster (rule 4)
+    bool has_last = (u.length - 1) / TILE % c.size == c.rank;
+    u.has_new &= has_last;
+    u.writes_cache &= has_last;
+    few_tiles<D, STAGES> tiles(p, u, c, s, warp, lane);
+    if (threadIdx.x == 0 && c.size > 1) {
+        int values = u.num_queries * (D / c.size + 2);
+        barrier_init(shared_address(&s.pushed), 1);
+        barrier_init_done();
+        barrier_expect(shared_address(&s.pushed), c.size * values * sizeof(float));
+    }
+    stage_rope<D>(p, u, s.rope);
+    prefetch_floats(p.q_norm, D, threadIdx.x);
+    prefetch_floats(p.k_norm, D, threadIdx.x);
+    __syncthreads();
+    if (c.size > 1) cluster_arrive();
+    if (p.starts_early) wait_for_earlier(); // rule 5
+    s.heads.template prepare<WARPS>(p, u, s.rope, warp, lane);
+    __syncthreads();
+    accumulator<D> acc = {};
+    acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
+    tiles.take_all(acc);
+    join_warps<D>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
+    __syncthreads();
+    if (c.size == 1) return write_found<D, STAGES>(p, u, s);
+    cluster_wait(); // the others' barriers are there
+    push_found<D, STAGES>(u, c, s);
+    barrier_wait(shared_address(&s.pushed), 0, "what the cluster found");
+    join_found<D, STAGES>(p, u, c, s);
+}
+
+template <int D, int STAGES> __device__ __forceinline__ void few_body(const few_params &p) {
+    extern __shared__ __align__(128) char memory[];
+    NV_IF_TARGET(NV_PROVIDES_SM_90,
+                 (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
+                  run_block<D, STAGES>(p, *reinterpret_cast<few_shared<D, STAGES> *>(memory));))
+}
+template <int D> __global__ void __launch_bounds__(THREADS, 2) few_kernel(few_params p) {
+    few_body<D, 2>(p);
+}
+// Between linear/few_rows_sm90.cu's kernels: registers and shared memory leave room for two of those,
+// where matrices are as small as Qwen3-0.6B's.
+template <int D> __global__ void __maxnreg__(96) dense_kernel(few_params p) {
+    few_body<D, 1>(p);
+}
+
+template <int D>
+void launch(const few_params &p, int clusters, int size, bool is_dense, cudaStream_t stream) {
+    int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
+    int bytes = is_dense ? shared_bytes_of<D, 1>(queries) : shared_bytes_of<D, 2>(queries);
+    auto kernel = is_dense ? dense_kernel<D> : few_kernel<D>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         is_dense ? shared_bytes_of<D, 1>(GROUP) : shared_bytes_of<D, 2>(GROUP));
+    if (is_dense) {
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared);
+    }
+    launch_clusters(kernel, clusters, size, THREADS, bytes, stream, p);
+}
+
+few_params params_of(const attention_args *args, const cuda_kv_view *kv,
+                     const cuda_attention_choice *choice) {
+    const step *s = args->step;
+    few_params p = {};
+    fill_heads_params(p, args, kv, choice->prepares);
+    p.block_tables = s->block_tables;
+    p.query_start = s->query_start;
+    p.context_len = s->context_len;
+    p.slot_mapping = s->slot_mapping;
+    p.table_stride = s->device_stride;
+    p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.groups = cuda_decode_groups(args->num_heads, args->num_kv_heads);
+    p.scale = args->scale * LOG2E;
+    p.starts_early = choice->starts_early;
+    return p;
+}
+
+} // namespace
+
+extern "C" void cuda_attention_few_clusters(struct cuda_device_info *info) {
+    int bytes = shared_bytes_of<HEAD_DIM_MAX, 2>(GROUP);
+    if (info->major < 9 || bytes + 1024 > info->shared_bytes_max) return;
+    cudaFuncSetAttribute(few_kernel<HEAD_DIM_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         bytes);
+    for (int i = 0; 1 << i <= CLUSTER_MAX; i++) {
+        cudaLaunchAttribute attribute = cluster_attribute(1 << i);
+        cudaLaunchConfig_t config =
+            launch_config(dim3(1 << i), THREADS, bytes, nullptr, &attribute, 1);
+        int clusters = 0;
+        cudaError_t error =
+            cudaOccupancyMaxActiveClusters(&clusters, few_kernel<HEAD_DIM_MAX>, &config);
+        info->few_clusters[i] = error == cudaSuccess ? clusters : 0;
+    }
+    (void)cudaGetLastError(); // a refusal is an answer
+}
+
+extern "C" void cuda_attention_few_launch(const struct attention_args *args,
+                                          const struct cuda_kv_view *kv,
+                                          const struct cuda_attention_choice *choice,
+                                          cudaStream_t stream) {
+    few_params p = params_of(args, kv, choice);
+    int size = choice->few_size;
+    int clusters = static_cast<int>(args->step->num_seqs) * p.num_kv_heads * p.groups;
+    switch (args->head_dim) {
+    case 32:
+        return launch<32>(p, clusters, size, choice->is_dense, stream);
+    case 64:
+        return launch<64>(p, clusters, size, choice->is_dense, stream);
+    case 96:
+        return launch<96>(p, clusters, size, choice->is_dense, stream);
+    default:
+        return launch<128>(p, clusters, size, choice->is_dense, stream);
+    }
+}

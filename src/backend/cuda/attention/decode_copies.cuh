@@ -1,0 +1,161 @@
+/* The tiles of decode attention on their way: each warp of a block streams every n-th tile of the
+ * block's items, one item behind the other, through a ring of its own in shared memory: by two bulk
+ * copies, since 16 positions are one piece of the cache, and before sm_90 by cp.async. Copies go on
+ * into the next item while results of the last are joined, so memory does not rest between them. */
+#pragma once
+
+#include "backend/cuda/attention/decode_heads.cuh"
+#include "backend/cuda/hopper.cuh"
+
+#include <nv/target>
+
+namespace {
+
+constexpr int WARPS = CUDA_DECODE_WARPS;
+
+struct decode_params : heads_params {
+    const int32_t *block_tables;
+    __nv_bfloat16 *out;
+    const cuda_decode_item *items;
+    const cuda_decode_span *spans;
+    const int32_t *counts, *splits;
+    int32_t *arrived; // [max_seqs][num_heads], all 0 between launches
+    float *partial;
+    int groups, units_per_span, num_units; // of attention/decode_shape.h; units of all spans
+    int stages; // tiles on their way, per warp
+    float scale; // times log2(e)
+    bool starts_early; // plan and cache are there before the kernel in front has ended
+};
+
+// Where a block is in its work: spans for one kv head and group of queries, items of a span.
+struct work_place {
+    int unit, item, end; // end: behind the span's last item
+    int kv_head, first_query; // of a unit; the first of the kv head's queries that are its
+    int4 range; // of the item: sequence, start, stop, piece
+
+    // Not after it was false once.
+    __device__ __forceinline__ bool next(const decode_params &p) {
+        if (++item < end) {
+            range = reinterpret_cast<const int4 *>(p.items)[item * 2];
+            return true;
+        }
+        unit += gridDim.x;
+        if (unit >= p.num_units) return false;
+        int span = unit / p.units_per_span, part = unit - span * p.units_per_span;
+        range = reinterpret_cast<const int4 *>(p.spans)[span * 2];
+        int4 items = reinterpret_cast<const int4 *>(p.spans)[span * 2 + 1];
+        item = items.x, end = items.y;
+        kv_head = part / p.groups;
+        first_query = (part - kv_head * p.groups) * GROUP;
+        return item < end;
+    }
+};
+
+// The place before a block's first item.
+__device__ __forceinline__ work_place work_start() {
+    work_place place = {};
+    place.unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
+    return place;
+}
+
+// Positions [start, stop) are `length`; every WARPS-th tile of them is this warp's.
+__device__ __forceinline__ int tiles_of(int length, int warp) {
+    int num_tiles = (length + TILE - 1) / TILE;
+    return num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
+}
+
+// An item as one warp's stream has it.
+struct stream_item {
+    int4 range; // sequence, start, stop, piece
+    int kv_head;
+    int count; // tiles of this warp's; -1: there is no item
+    int blocks; // of the next 32 of them, one per lane
+};
+
+template <int D> struct tile_stream {
+    static constexpr int PART_BYTES = TILE * D * 2, TILE_BYTES = 2 * PART_BYTES; // keys, values
+    const decode_params &p;
+    uint32_t ring; // shared: [stages][TILE_BYTES]
+    uint32_t barriers; // shared: mbarriers [stages], sm_90 and later
+    int table_stride, warp, lane;
+    stream_item now, next; // of which tiles are issued; and the one behind it
+    work_place after; // the one after that, on its way
+    bool has_after;
+    int index; // the next tile of this warp's in the item
+    int newest, lap; // place in the ring for the next tile, and so that of the oldest
+
+    __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,
+                                           uint32_t barrier_address, int warp_index, int lane_index)
+        : p(params), ring(ring_address), barriers(barrier_address), table_stride(p.counts[1]),
+          warp(warp_index), lane(lane_index), now(), next(), after(work_start()), has_after(false),
+          index(0), newest(0), lap(0) {
+        NV_IF_TARGET(NV_PROVIDES_SM_90, (if (lane < p.stages) barrier_init(barriers + lane * 8, 1);
+                                         barrier_init_done(); __syncwarp();))
+        has_after = after.next(p);
+        advance();
+        advance();
+        for (int i = 0; i < p.stages; i++) issue();
+    }
+
+    // To the next item. What is behind it is loaded meanwhile, for loads that wait for each other
+    // take longer than a short item.
+    __device__ __forceinline__ void advance() {
+        now = next;
+        index = 0;
+        next.range = after.range;
+        next.kv_head = after.kv_head;
+        next.count = has_after ? tiles_of(next.range.z - next.range.y, warp) : -1;
+        if (next.count > 0) next.blocks = blocks_from(next.range, 0);
+        has_after = has_after && after.next(p);
+    }
+    // Of an item's tiles of this warp from number `first` on.
+    __device__ __forceinline__ int blocks_from(const int4 &range, int first) const {
+        const int32_t *table = p.block_tables + (size_t)range.x * table_stride;
+        return blocks_ahead<WARPS>(table, range.y, range.z, warp + first * WARPS, p.block_size,
+                                   lane);
+    }
+
+    // The next tile, if there is one.
+    __device__ __forceinline__ void issue() {
+        while (index == now.count) advance();
+        if (now.count >= 0) copy_next();
+        if (++newest == p.stages) newest = 0, lap++;
+        NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (), (copy_commit();))
+    }
+
+    __device__ __forceinline__ void copy_next() {
+        const int4 &range = now.range;
+        if (index && index % 32 == 0) now.blocks = blocks_from(range, index);
+        int block = __shfl_sync(FULL_WARP, now.blocks, index % 32);
+        int ignored, offset;
+        split_position(range.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
+        size_t row = ((size_t)block * p.num_kv_heads + now.kv_head) * p.block_size + offset;
+        copy(ring + newest * TILE_BYTES, p.keys + row * D, p.values + row * D);
+        index++;
+    }
+
+    // The first to leave the L2: it should not drive from it what the step's other kernels are
+    // about to read.
+    __device__ __forceinline__ void copy(uint32_t to, const __nv_bfloat16 *keys,
+                                         const __nv_bfloat16 *values) const {
+        NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
+                          (if (lane) return; uint32_t barrier = barriers + newest * 8;
+                           barrier_expect(barrier, TILE_BYTES);
+                           uint64_t policy = evict_first_policy();
+                           copy_bulk(to, keys, PART_BYTES, barrier, policy);
+                           copy_bulk(to + PART_BYTES, values, PART_BYTES, barrier, policy);),
+                          (copy_tile<D>(to, keys, values, lane);))
+    }
+
+    // Waits for the oldest tile; issue() fills its place again.
+    __device__ __forceinline__ uint32_t oldest() const {
+        NV_IF_ELSE_TARGET(
+            NV_PROVIDES_SM_90,
+            (barrier_wait(barriers + newest * 8, (lap & 1) ^ 1, "tile in place", newest);),
+            (if (p.stages == 4) copy_wait<3>(); if (p.stages == 3) copy_wait<2>();
+             if (p.stages == 2) copy_wait<1>(); if (p.stages == 1) copy_wait<0>(); __syncwarp();))
+        return ring + newest * TILE_BYTES;
+    }
+};
+
+} // namespace

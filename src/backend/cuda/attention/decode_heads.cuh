@@ -1,0 +1,165 @@
+/* The heads of one new token between the qkv projection and decode attention, in a block's shared
+ * memory: where a step has nothing but decodes, q and k are normalised and rotated here, by all
+ * warps, a head each, or by one warp for the others, and the new token's key and value take their
+ * place in their tile and in the cache: a kernel less, and what is cached is on its way while the
+ * projection in front still runs. */
+#pragma once
+
+#include "backend/cuda/attention/decode_tile.cuh"
+#include "backend/cuda/attention/head_lanes.cuh"
+#include "backend/cuda/attention/head_share.cuh"
+#include "backend/cuda/handover.cuh"
+
+namespace {
+
+struct heads_params {
+    const __nv_bfloat16 *qkv;
+    __nv_bfloat16 *keys, *values; // of the layer
+    int num_heads, num_kv_heads, block_size, qkv_stride;
+    // What attention_prepare would have done, where `prepares`; else q, k and v are as it left
+    // them.
+    bool prepares;
+    const float *q_norm, *k_norm, *rope;
+    float eps;
+};
+
+inline void fill_heads_params(heads_params &p, const attention_args *args, const cuda_kv_view *kv,
+                              bool prepares) {
+    p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
+    p.keys = static_cast<__nv_bfloat16 *>(kv->keys);
+    p.values = static_cast<__nv_bfloat16 *>(kv->values);
+    p.num_heads = static_cast<int>(args->num_heads);
+    p.num_kv_heads = static_cast<int>(args->num_kv_heads);
+    p.block_size = static_cast<int>(kv->block_size);
+    p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
+    p.prepares = prepares;
+    p.q_norm = args->q_norm;
+    p.k_norm = args->k_norm;
+    p.rope = args->rope;
+    p.eps = args->eps;
+}
+
+// A group of queries of one kv head and one token.
+struct heads_unit {
+    int token, position, slot;
+    int kv_head, first_head, num_queries;
+    bool has_new; // of a step that is prepared here: the new token is among its positions
+    bool writes_cache; // and this is the one unit of its kv head that keeps it
+
+    // Heads to be prepared: queries, then the new token's key and value.
+    __device__ __forceinline__ int num_tasks() const {
+        return num_queries + (has_new ? 2 : 0);
+    }
+};
+
+// One of those heads, [D].
+template <int D>
+__device__ __forceinline__ const __nv_bfloat16 *head_of(const heads_params &p, const heads_unit &u,
+                                                        int task) {
+    int other = task - u.num_queries;
+    int head = other < 0 ? u.first_head + task : p.num_heads + other * p.num_kv_heads + u.kv_head;
+    return p.qkv + (size_t)u.token * p.qkv_stride + (size_t)head * D;
+}
+
+// By all threads: the row of the new token's position, at hand before its heads are there.
+template <int D>
+__device__ __forceinline__ void stage_rope(const heads_params &p, const heads_unit &u,
+                                           float *rope) {
+    if (!p.prepares) return;
+    const float *row = p.rope + (size_t)u.position * D;
+    for (int d = threadIdx.x; d < D; d += blockDim.x) rope[d] = row[d];
+}
+
+// What a unit's warps have of the step, in shared memory: queries as the matrix instruction wants
+// them, 8 rows whose 16-byte chunks of one column lie in 8 different banks; the new token's key and
+// value.
+template <int D> struct __align__(16) unit_heads {
+    static constexpr int STRIDE = D + 8;
+    __nv_bfloat16 queries[GROUP * STRIDE], fresh[2][D];
+
+    // By all warps, a head each: norm and rotation where the step has them done here.
+    template <int WARPS>
+    __device__ __forceinline__ void prepare(const heads_params &p, const heads_unit &u,
+                                            const float *rope, int warp, int lane) {
+        for (int task = warp; task < u.num_tasks(); task += WARPS) {
+            int other = task - u.num_queries; // 0: key, 1: value
+            head_share<D> one;
+            one.load(of_step(head_of<D>(p, u, task)), lane);
+            if (p.prepares && other < 1) {
+                one.prepare(other < 0 ? p.q_norm : p.k_norm, p.eps, rope, lane);
+            }
+            one.store(other < 0 ? queries + task * STRIDE : fresh[other], lane);
+            if (other < 0 || !u.writes_cache) continue;
+            one.store_swizzled(cache_row(p, u, other), place_in_block(p, u), lane);
+        }
+    }
+
+    // The same by one warp, several heads at once.
+    __device__ __forceinline__ void prepare_alone(const heads_params &p, const heads_unit &u,
+                                                  const float *rope, int lane) {
+        using shape = head_lanes<D>;
+        constexpr int TURNS = 2;
+        int chunk = lane % shape::WIDTH, num_tasks = u.num_tasks();
+        for (int start = 0; start < num_tasks; start += TURNS * shape::HEADS) {
+            half_pair<D> h[TURNS] = {};
+            int task[TURNS];
+            bool has_work[TURNS];
+#pragma unroll
+            for (int t = 0; t < TURNS; t++) {
+                task[t] = start + t * shape::HEADS + lane / shape::WIDTH;
+                has_work[t] = task[t] < num_tasks && chunk < shape::LANES;
+                if (has_work[t]) h[t].load(of_step(head_of<D>(p, u, task[t])), chunk);
+            }
+#pragma unroll
+            for (int t = 0; t < TURNS; t++) {
+                int other = task[t] - u.num_queries;
+                half_pair<D> turned = h[t];
+                if (p.prepares) {
+                    const float *norm = other < 0 ? p.q_norm : p.k_norm;
+                    normalize_and_rotate(turned, norm, p.eps, rope, chunk);
+                    if (other < 1) h[t] = turned;
+                }
+                if (!has_work[t]) continue;
+                h[t].store(other < 0 ? queries + task[t] * STRIDE : fresh[other], chunk);
+                if (other < 0 || !u.writes_cache) continue;
+                h[t].store_swizzled(cache_row(p, u, other), place_in_block(p, u), chunk);
+            }
+        }
+    }
+
+    // Of the new token, in the cache.
+    static __device__ __forceinline__ int place_in_block(const heads_params &p,
+                                                         const heads_unit &u) {
+        int block, place;
+        split_position(u.slot, p.block_size, &block, &place);
+        return place;
+    }
+    static __device__ __forceinline__ __nv_bfloat16 *cache_row(const heads_params &p,
+                                                               const heads_unit &u, int is_value) {
+        int block, place;
+        split_position(u.slot, p.block_size, &block, &place);
+        size_t row = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
+        return of_step(is_value ? p.values : p.keys) + row * D;
+    }
+
+    __device__ __forceinline__ void load_queries(uint32_t(&q)[D / 16][2], int lane) const {
+        uint32_t from = shared_address(queries) + lane % 8 * STRIDE * 2 + lane / 8 * 16;
+#pragma unroll
+        for (int k = 0; k < D / 16; k += 2) {
+            uint32_t r[4];
+            load_matrix4(r, from + k * 32);
+            q[k][0] = r[0], q[k][1] = r[1], q[k + 1][0] = r[2], q[k + 1][1] = r[3];
+        }
+    }
+
+    // The new token's key, or value, into row `row` of a tile's keys, or values.
+    __device__ __forceinline__ void patch(uint32_t tile, int is_value, int row, int lane) const {
+        if (lane < D / 8) {
+            store_shared16(tile + row * D * 2 + swizzle<D>(row, lane) * 16,
+                           load_shared16(shared_address(fresh[is_value]) + lane * 16));
+        }
+        tile_stores_done();
+    }
+};
+
+} // namespace

@@ -1,0 +1,67 @@
+#include "backend/cuda/attention/decode_shape.h"
+
+enum { ROUNDS_MAX = 4 };
+
+static int tile_bytes(uint32_t head_dim) {
+    return (int)(2 * CUDA_DECODE_TILE * head_dim * sizeof(uint16_t)); // keys and values
+}
+
+// Spans such that all blocks have as much to do: units fill whole rounds of blocks as well as they
+// can.
+static int num_spans_of(int num_blocks, int units_per_span) {
+    int best = 1, best_idle = num_blocks, best_rounds = 1;
+    for (int rounds = 1; rounds <= ROUNDS_MAX; rounds++) {
+        int spans = rounds * num_blocks / units_per_span;
+        int idle = rounds * num_blocks - spans * units_per_span;
+        if (spans && idle * best_rounds < best_idle * rounds) {
+            best = spans;
+            best_idle = idle;
+            best_rounds = rounds;
+        }
+    }
+    return best;
+}
+
+// As many tiles on their way as `blocks` blocks of a multiprocessor have room for; false: not one.
+static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
+                uint32_t head_dim, int blocks) {
+    int queries = shape->queries < CUDA_DECODE_JOINED ? shape->queries : CUDA_DECODE_JOINED;
+    int joined = CUDA_DECODE_WARPS * queries * (int)(head_dim * sizeof(float));
+    int others = joined + CUDA_DECODE_UNITS_AHEAD * CUDA_DECODE_UNIT_BYTES((int)head_dim);
+    for (int stages = CUDA_DECODE_STAGES_MAX; stages; stages--) {
+        int bytes = stages * CUDA_DECODE_WARPS * tile_bytes(head_dim) + others;
+        if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;
+        // A multiprocessor has what it keeps of one block more than a block may have.
+        if (blocks * (bytes + CUDA_DECODE_RESERVED_BYTES) > info->shared_bytes_max + 1024) continue;
+        shape->stages = stages;
+        shape->shared_bytes = bytes;
+        shape->num_blocks = blocks * info->num_sms;
+        return true;
+    }
+    return false;
+}
+
+int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
+    uint64_t units =
+        (uint64_t)num_seqs * num_kv_heads * (uint32_t)cuda_decode_groups(num_heads, num_kv_heads);
+    if (head_dim > CUDA_DECODE_FEW_DIM_MAX) return 0;
+    for (int i = 3; i >= 0; i--) {
+        if (units <= (uint64_t)info->few_clusters[i]) return 1 << i;
+    }
+    return 0;
+}
+
+struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
+                                              uint32_t num_heads, uint32_t num_kv_heads,
+                                              uint32_t head_dim) {
+    int group = (int)(num_heads / num_kv_heads);
+    struct cuda_decode_shape shape = {0};
+    shape.groups = cuda_decode_groups(num_heads, num_kv_heads);
+    shape.queries = group < CUDA_DECODE_GROUP ? group : CUDA_DECODE_GROUP;
+    shape.units_per_span = (int)num_kv_heads * shape.groups;
+    bool fits = fit(&shape, info, head_dim, 2);
+    if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1);
+    shape.num_spans = num_spans_of(shape.num_blocks, shape.units_per_span);
+    return shape;
+}

@@ -1,0 +1,239 @@
+/* What the kernels that attend with one query token per sequence share: a warp's online softmax
+ * over tiles of 16 cached positions, on tensor cores. The queries of a kv head's group are the 8
+ * columns of the matrix instruction, positions its 16 rows: S^T = K Q^T, then O^T = V^T P^T, so
+ * that a group of 1 to 8 costs the same and nothing but the group is padded. A tile comes as
+ * it lies in the cache (kernels.h), K's 16 rows, then V's. */
+#pragma once
+
+#include "backend/cuda/attention/decode_shape.h"
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/hopper.cuh"
+
+#include <nv/target>
+
+namespace {
+
+constexpr int TILE = CUDA_DECODE_TILE, GROUP = CUDA_DECODE_GROUP;
+
+template <int HEAD_DIM> struct accumulator {
+    float o[HEAD_DIM / 16]
+           [4]; // [dims][queries]: rows lane / 4 and + 8, columns lane % 4 * 2 and + 1
+    float max[2], sum[2]; // of this lane's two queries; sum over this lane's positions only
+};
+
+// Block and place in it of a position, without the division where the block's size allows.
+__device__ __forceinline__ void split_position(int position, int block_size, int *block,
+                                               int *place) {
+    if ((block_size & (block_size - 1)) == 0) {
+        *block = position >> (31 - __clz(block_size));
+        *place = position & (block_size - 1);
+        return;
+    }
+    *block = position / block_size;
+    *place = position % block_size;
+}
+
+// The blocks of this warp's next 32 tiles, one per lane.
+template <int WARPS>
+__device__ __forceinline__ int blocks_ahead(const int32_t *table, int start, int stop, int first,
+                                            int block_size, int lane) {
+    int position = start + (first + lane * WARPS) * TILE;
+    int block, place;
+    split_position(position, block_size, &block, &place);
+    return position < stop ? table[block] : 0;
+}
+
+template <int HEAD_DIM>
+__device__ __forceinline__ void copy_tile(uint32_t shared, const __nv_bfloat16 *keys,
+                                          const __nv_bfloat16 *values, int lane) {
+    constexpr int CHUNKS = TILE * HEAD_DIM / 8; // a tile is contiguous in the cache
+#pragma unroll
+    for (int c = lane; c < CHUNKS; c += 32) {
+        copy16_async(shared + c * 16, keys + c * 8);
+        copy16_async(shared + (CHUNKS + c) * 16, values + c * 8);
+    }
+}
+
+// What a warp stored into a tile is there for all its lanes, and for a copy that follows.
+__device__ __forceinline__ void tile_stores_done() {
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (shared_stores_done();))
+    __syncwarp();
+}
+
+// Positions that hold nothing yet weigh 0, but 0 times another request's NaN would be NaN.
+template <int HEAD_DIM> __device__ void zero_values(uint32_t values, int valid, int lane) {
+    constexpr int CHUNKS = HEAD_DIM / 8; // of a row
+    for (int i = valid * CHUNKS + lane; i < TILE * CHUNKS; i += 32) {
+        store_shared16(values + i * 16, make_uint4(0, 0, 0, 0));
+    }
+    tile_stores_done();
+}
+
+// In bytes from a row's start, chunk 2 k + half of a tile's row: by constants where k is one, for
+// which the compiler keeps no addresses.
+template <int HEAD_DIM> __device__ __forceinline__ uint32_t chunk_offset(int row, int k, int half) {
+    constexpr int PERIOD = HEAD_DIM % 64 == 0 ? 8 : 4; // of swizzle() in chunks
+    return swizzle<HEAD_DIM>(row, k * 2 % PERIOD + half) * 16 + k * 2 / PERIOD * PERIOD * 16;
+}
+
+// K Q^T of a tile, its keys from `keys` on: positions lane / 4 and + 8, queries lane % 4 * 2 and +
+// 1; -infinity for positions that hold nothing.
+template <int HEAD_DIM>
+__device__ __forceinline__ void tile_scores(float (&scores)[4],
+                                            const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t keys,
+                                            int valid, float scale, int lane) {
+    constexpr int ROW_BYTES = HEAD_DIM * 2, CHAINS = 2;
+    float s[CHAINS][4] = {}; // sums that do not wait for each other
+#pragma unroll
+    for (int k = 0; k < HEAD_DIM / 16; k++) {
+        int row = lane % 16;
+        uint32_t a[4];
+        load_matrix4(a, keys + row * ROW_BYTES + chunk_offset<HEAD_DIM>(row, k, lane / 16));
+        multiply(s[k % CHAINS], a, q[k][0], q[k][1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float sum = s[0][i] + s[1][i];
+        scores[i] = lane / 4 + i / 2 * 8 < valid ? sum * scale : -INFINITY;
+    }
+}
+
+// The tile of these scores joins: new maximum, weights, weighted values.
+template <int HEAD_DIM>
+__device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const float (&s)[4],
+                                            uint32_t values, int lane) {
+    constexpr int ROW_BYTES = HEAD_DIM * 2;
+    float p[4];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float m = fmaxf(s[i], s[i + 2]);
+        for (int offset = 4; offset < 32; offset <<= 1) {
+            m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, offset));
+        }
+        m = fmaxf(m, acc.max[i]); // finite: the first position of a tile is valid
+        float alpha = exp2_fast(acc.max[i] - m);
+        acc.max[i] = m;
+        p[i] = exp2_fast(s[i] - m);
+        p[i + 2] = exp2_fast(s[i + 2] - m);
+        acc.sum[i] = acc.sum[i] * alpha + p[i] + p[i + 2];
+#pragma unroll
+        for (int d = 0; d < HEAD_DIM / 16; d++) {
+            acc.o[d][i] *= alpha;
+            acc.o[d][i + 2] *= alpha;
+        }
+    }
+    uint32_t b0 = transpose_matrix(pack_bf16(p[0], p[1]));
+    uint32_t b1 = transpose_matrix(pack_bf16(p[2], p[3]));
+#pragma unroll
+    for (int d = 0; d < HEAD_DIM / 16; d++) {
+        int row = (lane / 16) * 8 + lane % 8;
+        uint32_t a[4];
+        load_matrix4_transposed(a, values + row * ROW_BYTES +
+                                       chunk_offset<HEAD_DIM>(row, d, lane / 8 % 2));
+        multiply(acc.o[d], a, b0, b1);
+    }
+}
+
+template <int HEAD_DIM>
+__device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
+                                          const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t shared,
+                                          int valid, float scale, int lane) {
+    float s[4];
+    tile_scores<HEAD_DIM>(s, q, shared, valid, scale, lane);
+    take_scores<HEAD_DIM>(acc, s, shared + TILE * HEAD_DIM * 2, lane);
+}
+
+// This lane's part of the queries [num_queries][HEAD_DIM] as the matrix instruction wants them.
+template <int HEAD_DIM>
+__device__ __forceinline__ void load_queries(uint32_t (&q)[HEAD_DIM / 16][2],
+                                             const __nv_bfloat16 *queries, int num_queries,
+                                             int lane) {
+#pragma unroll
+    for (int k = 0; k < HEAD_DIM / 16; k++) {
+        const uint32_t *row =
+            reinterpret_cast<const uint32_t *>(queries + lane / 4 * HEAD_DIM + k * 16) + lane % 4;
+        q[k][0] = lane / 4 < num_queries ? row[0] : 0;
+        q[k][1] = lane / 4 < num_queries ? row[4] : 0;
+    }
+}
+
+// Maximum and sum of a warp's queries, [warp][GROUP], to where the warps of a block meet in shared
+// memory.
+template <int HEAD_DIM>
+__device__ __forceinline__ void join_weights(accumulator<HEAD_DIM> &acc, float *maxes, float *sums,
+                                             int warp, int lane) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        for (int offset = 4; offset < 32; offset <<= 1) {
+            acc.sum[i] += __shfl_xor_sync(FULL_WARP, acc.sum[i], offset);
+        }
+        if (lane < 4) {
+            maxes[warp * GROUP + lane * 2 + i] = acc.max[i];
+            sums[warp * GROUP + lane * 2 + i] = acc.sum[i];
+        }
+    }
+}
+
+// Its unnormalised values of the queries [first, first + count), [warp][count][dim].
+template <int HEAD_DIM>
+__device__ __forceinline__ void join_values(const accumulator<HEAD_DIM> &acc, float *shared,
+                                            int first, int count, int warp, int lane) {
+    float *mine = shared + warp * count * HEAD_DIM;
+    int query = lane % 4 * 2 - first;
+#pragma unroll
+    for (int d = 0; d < HEAD_DIM / 16; d++) {
+        int dim = d * 16 + lane / 4;
+        if (query >= 0 && query < count) {
+            mine[query * HEAD_DIM + dim] = acc.o[d][0];
+            mine[query * HEAD_DIM + dim + 8] = acc.o[d][2];
+        }
+        if (query + 1 >= 0 && query + 1 < count) {
+            mine[(query + 1) * HEAD_DIM + dim] = acc.o[d][1];
+            mine[(query + 1) * HEAD_DIM + dim + 8] = acc.o[d][3];
+        }
+    }
+}
+
+template <int HEAD_DIM>
+__device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *maxes, float *sums,
+                           int num_queries, int warp, int lane) {
+    join_weights<HEAD_DIM>(acc, maxes, sums, warp, lane);
+    join_values<HEAD_DIM>(acc, shared, 0, num_queries, warp, lane);
+}
+
+// What the warps of a block weigh against each other for one query.
+template <int WARPS> struct warp_weights {
+    float max, sum, of[WARPS];
+
+    __device__ __forceinline__ warp_weights(const float *maxes, const float *sums, int query) {
+        max = maxes[query], sum = 0;
+#pragma unroll
+        for (int w = 1; w < WARPS; w++) max = fmaxf(max, maxes[w * GROUP + query]);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            of[w] = exp2_fast(maxes[w * GROUP + query] - max);
+            sum += of[w] * sums[w * GROUP + query];
+        }
+    }
+};
+
+// Weighted values of some positions, with their maximum score and the sum of their weights.
+struct weighed {
+    float max, sum, value;
+};
+
+// What the warps of a block found of one query and dimension, as they left it there.
+template <int HEAD_DIM, int WARPS>
+__device__ __forceinline__ weighed join_block(const float *shared, const float *maxes,
+                                              const float *sums, int num_queries, int query,
+                                              int dim) {
+    warp_weights<WARPS> weights(maxes, sums, query);
+    weighed r = {weights.max, weights.sum, 0};
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        r.value += weights.of[w] * shared[(w * num_queries + query) * HEAD_DIM + dim];
+    }
+    return r;
+}
+
+} // namespace

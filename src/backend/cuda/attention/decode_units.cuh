@@ -1,0 +1,117 @@
+/* What the blocks of attention/decode.cu work on, and the warp that makes it ready: lengths, places
+ * and heads of a block's units one behind the other, two units ahead of the warps that attend. What
+ * they wait for is then in shared memory; loads that depend on each other (item, token, heads,
+ * position) would take longer than a tile of short sequences does. */
+#pragma once
+
+#include "backend/cuda/attention/decode_copies.cuh"
+#include "backend/cuda/launch.cuh"
+
+namespace {
+
+constexpr int UNITS_AHEAD = CUDA_DECODE_UNITS_AHEAD;
+constexpr int ATTENDING = WARPS * 32, ALL_THREADS = ATTENDING + 32; // of a block
+
+// Barriers by number: among the warps that attend; a slot has a unit, or may have another.
+enum { MEETING_BARRIER = 1, FULL_BARRIER = 2, EMPTY_BARRIER = FULL_BARRIER + UNITS_AHEAD };
+static_assert(UNITS_AHEAD == 2, "slot_wait, slot_arrive");
+
+__device__ __forceinline__ void slot_wait(int barrier, int slot) {
+    if (slot) {
+        named_wait(barrier + 1, ALL_THREADS);
+    } else {
+        named_wait(barrier, ALL_THREADS);
+    }
+}
+__device__ __forceinline__ void slot_arrive(int barrier, int slot) {
+    if (slot) {
+        named_arrive(barrier + 1, ALL_THREADS);
+    } else {
+        named_arrive(barrier, ALL_THREADS);
+    }
+}
+
+// One item for one group of queries.
+struct decode_unit : heads_unit {
+    int seq, length, piece; // of the item
+    bool is_there; // false: no more of them
+};
+
+template <int D> struct __align__(16) unit_slot {
+    unit_heads<D> heads;
+    decode_unit unit;
+};
+
+// A block's units in turn, the next one on its way while the last one is looked at.
+struct unit_walk {
+    const decode_params &p;
+    int group; // queries of a kv head
+    work_place place;
+    bool is_there;
+    int4 token; // the item's second half
+
+    __device__ __forceinline__ explicit unit_walk(const decode_params &params)
+        : p(params), group(p.num_heads / p.num_kv_heads), place(work_start()), is_there(false),
+          token() {
+        load();
+    }
+    __device__ __forceinline__ void load() {
+        is_there = place.next(p);
+        if (is_there) token = reinterpret_cast<const int4 *>(p.items)[place.item * 2 + 1];
+    }
+    __device__ __forceinline__ decode_unit take() {
+        decode_unit u = {};
+        if (!is_there) return u;
+        u.seq = place.range.x, u.length = place.range.z - place.range.y, u.piece = place.range.w;
+        u.token = token.x, u.position = token.y, u.slot = token.z;
+        u.kv_head = place.kv_head;
+        u.first_head = u.kv_head * group + place.first_query;
+        u.num_queries = min(group - place.first_query, GROUP);
+        u.has_new = p.prepares && token.w;
+        u.writes_cache = u.has_new && place.first_query == 0 && u.slot >= 0;
+        u.is_there = true;
+        load();
+        return u;
+    }
+};
+
+// Its heads and its row of the rotary embedding are to be in the L1.
+template <int D>
+__device__ __forceinline__ void prefetch_unit(const decode_params &p, const decode_unit &u,
+                                              int lane) {
+    constexpr int LINES = (D * 2 + 127) / 128, LINE = 64; // of a head; elements
+    if (!u.is_there) return;
+    for (int i = lane; i < u.num_tasks() * LINES; i += 32) {
+        prefetch_line(head_of<D>(p, u, i / LINES) + i % LINES * LINE);
+    }
+    if (p.prepares) prefetch_floats(p.rope + (size_t)u.position * D, D, lane);
+}
+
+// By one warp: the slots take all of the block's units in turn, and then one that is not there.
+template <int D>
+__device__ __forceinline__ void prepare_units(const decode_params &p, unit_slot<D> *slots,
+                                              int lane) {
+    unit_walk walk(p);
+    decode_unit u = walk.take();
+    prefetch_floats(p.q_norm, D, lane);
+    prefetch_floats(p.k_norm, D, lane);
+    if (p.starts_early) wait_for_earlier(); // rule 5
+    for (int i = 0;; i++) {
+        int number = i % UNITS_AHEAD;
+        unit_slot<D> &slot = slots[number];
+        decode_unit next = walk.take();
+        prefetch_unit<D>(p, next, lane);
+        if (i >= UNITS_AHEAD) slot_wait(EMPTY_BARRIER, number);
+        if (u.is_there) {
+            const float *rope = p.prepares ? p.rope + (size_t)u.position * D : nullptr;
+            slot.heads.prepare_alone(p, u, rope, lane);
+        }
+        if (lane == 0) slot.unit = u;
+        __syncwarp();
+        slot_arrive(FULL_BARRIER, number);
+        if (!u.is_there) return;
+        u = next;
+    }
+}
+
+} // namespace

@@ -1,0 +1,66 @@
+/* Heads of a token in a warp's lanes, between the qkv projection and attention: RMS norm, rotary
+ * embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn together). A lane has 8
+ * elements of either half of a head, so that several heads are in a warp at once. Rounds as
+ * attention/head_share.cuh and the kernel of all layers do. */
+#pragma once
+
+#include "backend/cuda/device.cuh"
+
+namespace {
+
+template <int D> struct head_lanes {
+    static constexpr int LANES = D / 16; // with work, of a head
+    static constexpr int WIDTH = LANES == 6 ? 8 : LANES; // a power of two of them
+    static constexpr int HEADS = 32 / WIDTH; // of a warp
+};
+
+// 8 elements of each half of a head: chunks `chunk` and `chunk` + D / 16 of its row.
+template <int D> struct half_pair {
+    uint4 low, high;
+
+    __device__ __forceinline__ void load(const __nv_bfloat16 *row, int chunk) {
+        low = reinterpret_cast<const uint4 *>(row)[chunk];
+        high = reinterpret_cast<const uint4 *>(row)[chunk + D / 16];
+    }
+    __device__ __forceinline__ void store(__nv_bfloat16 *row, int chunk) const {
+        reinterpret_cast<uint4 *>(row)[chunk] = low;
+        reinterpret_cast<uint4 *>(row)[chunk + D / 16] = high;
+    }
+    // Into a row of the KV cache, where chunks are swizzled by the position.
+    __device__ __forceinline__ void store_swizzled(__nv_bfloat16 *row, int position,
+                                                   int chunk) const {
+        reinterpret_cast<uint4 *>(row)[swizzle<D>(position, chunk)] = low;
+        reinterpret_cast<uint4 *>(row)[swizzle<D>(position, chunk + D / 16)] = high;
+    }
+};
+
+// By all lanes of a warp; those without work hold zeros, and read the first chunk's constants.
+// `norm`: weights [D] or NULL; `rope`: the position's row, cosines and sines [2][D / 2].
+template <int D>
+__device__ __forceinline__ void normalize_and_rotate(half_pair<D> &h, const float *norm, float eps,
+                                                     const float *rope, int chunk) {
+    int first = chunk < head_lanes<D>::LANES ? chunk * 8 : 0;
+    float sum = 0, low[8], high[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        low[i] = bf16_element(h.low, i), high[i] = bf16_element(h.high, i);
+        sum += low[i] * low[i] + high[i] * high[i];
+    }
+#pragma unroll
+    for (int offset = head_lanes<D>::WIDTH / 2; offset; offset >>= 1) {
+        sum += __shfl_xor_sync(FULL_WARP, sum, offset);
+    }
+    float scale = norm ? rsqrtf(sum / D + eps) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float a = low[i], b = high[i];
+        if (norm) a *= scale * norm[first + i], b *= scale * norm[first + i + D / 2];
+        float c = rope[first + i], s = rope[first + i + D / 2];
+        low[i] = a * c - b * s;
+        high[i] = b * c + a * s;
+    }
+    h.low = pack_bf16(low);
+    h.high = pack_bf16(high);
+}
+
+} // namespace

@@ -1,0 +1,113 @@
+/* One head of a token in a warp's registers, between the qkv projection and attention: RMS norm,
+ * rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn together). Each
+ * lane has elements next to each other, W of them, from the first half of the head and the same
+ * from the second half. Rounds as attention/head_lanes.cuh does: a token is prepared by either. */
+#pragma once
+
+#include "backend/cuda/device.cuh"
+
+namespace {
+
+template <int W> struct elements { float v[W]; };
+
+template <int W> __device__ __forceinline__ elements<W> load_bf16(const __nv_bfloat16 *from) {
+    elements<W> e;
+    if constexpr (W == 1) {
+        e.v[0] = __bfloat162float(*from);
+    } else {
+#pragma unroll
+        for (int i = 0; i < W / 2; i++) {
+            uint32_t pair = reinterpret_cast<const uint32_t *>(from)[i];
+            e.v[i * 2] = bf16_low(pair);
+            e.v[i * 2 + 1] = bf16_high(pair);
+        }
+    }
+    return e;
+}
+
+template <int W>
+__device__ __forceinline__ void store_bf16(__nv_bfloat16 *to, const elements<W> &e) {
+    if constexpr (W == 1) {
+        *to = __float2bfloat16(e.v[0]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < W / 2; i++) {
+            reinterpret_cast<uint32_t *>(to)[i] = pack_bf16(e.v[i * 2], e.v[i * 2 + 1]);
+        }
+    }
+}
+
+template <int D> struct head_share {
+    static constexpr int W = D >= 256 ? 4 : D >= 128 ? 2 : 1;
+    static constexpr int LANES = D / 2 / W; // D = 96: 48 lanes of work for 32, in two turns
+    static constexpr int TURNS = (LANES + 31) / 32;
+    elements<W> low[TURNS], high[TURNS];
+
+    // First element of this lane's in a turn; D / 2 or more: none.
+    static __device__ __forceinline__ int first(int turn, int lane) {
+        return (turn * 32 + lane) * W;
+    }
+
+    __device__ __forceinline__ void load(const __nv_bfloat16 *row, int lane) {
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            int d = first(t, lane);
+            if (d >= D / 2) break;
+            low[t] = load_bf16<W>(row + d);
+            high[t] = load_bf16<W>(row + d + D / 2);
+        }
+    }
+
+    // By the whole warp. `norm`: weights [D] or NULL; `rope`: the position's row.
+    __device__ __forceinline__ void prepare(const float *norm, float eps, const float *rope,
+                                            int lane) {
+        float sum = 0;
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            if (first(t, lane) >= D / 2) break;
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                sum += low[t].v[i] * low[t].v[i] + high[t].v[i] * high[t].v[i];
+            }
+        }
+        float scale = norm ? rsqrtf(warp_sum(sum) / D + eps) : 1.0f;
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            int d = first(t, lane), e = d + D / 2;
+            if (d >= D / 2) break;
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                float a = low[t].v[i], b = high[t].v[i];
+                if (norm) a *= scale * norm[d + i], b *= scale * norm[e + i];
+                float c = rope[d + i], s = rope[e + i];
+                low[t].v[i] = a * c - b * s;
+                high[t].v[i] = b * c + a * s;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store(__nv_bfloat16 *row, int lane) const {
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            int d = first(t, lane);
+            if (d >= D / 2) break;
+            store_bf16<W>(row + d, low[t]);
+            store_bf16<W>(row + d + D / 2, high[t]);
+        }
+    }
+
+    // Into a row of the KV cache or of a tile of it, where chunks of 8 are swizzled by the
+    // position.
+    __device__ __forceinline__ void store_swizzled(__nv_bfloat16 *row, int position,
+                                                   int lane) const {
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            int d = first(t, lane), e = d + D / 2;
+            if (d >= D / 2) break;
+            store_bf16<W>(row + swizzle<D>(position, d / 8) * 8 + d % 8, low[t]);
+            store_bf16<W>(row + swizzle<D>(position, e / 8) * 8 + e % 8, high[t]);
+        }
+    }
+};
+
+} // namespace

@@ -1,0 +1,164 @@
+/* The step's attention work lists, made once for all layers from the lengths alone.
+ *
+ * Decode: the sequences with one query token, one behind the other in tiles of 16 positions, are
+ * cut into spans of equal length, as many as give all blocks the same to do (attention/decode_shape.h); a
+ * sequence across a cut is in pieces. Steps of few decodes want no list (attention/decode_cluster.cu).
+ * Prefill: every sequence with more query tokens is cut into tiles of query tokens, the last (which
+ * see the most positions) first.
+ *
+ * Launch: one block of as many threads as there are sequences, or those in rounds of 1,024, with an
+ * exclusive scan over the block. */
+#include "backend/cuda/attention/decode_shape.h"
+#include "backend/cuda/device.cuh"
+
+namespace {
+
+constexpr int THREADS_MAX = 1024, TILE = CUDA_DECODE_TILE;
+
+// Exclusive prefix sum over the block; *total is everybody's sum.
+__device__ int block_scan(int value, int *warp_sums, int *total) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = value;
+    for (int offset = 1; offset < 32; offset <<= 1) {
+        int other = __shfl_up_sync(FULL_WARP, sum, offset);
+        if (lane >= offset) sum += other;
+    }
+    __syncthreads(); // the last scan's sums have been read
+    if (lane == 31) warp_sums[warp] = sum;
+    __syncthreads();
+    int before = 0, all = 0;
+    for (int w = 0; w < blockDim.x / 32; w++) {
+        if (w < warp) before += warp_sums[w];
+        all += warp_sums[w];
+    }
+    *total = all;
+    return before + sum - value;
+}
+
+struct plan_params {
+    const int32_t *query_start, *context_len, *slot_mapping;
+    const uint32_t *table_stride;
+    cuda_decode_item *items;
+    int4 *tiles;
+    cuda_decode_span *spans;
+    int32_t *counts, *splits;
+    int num_seqs, tile_tokens;
+    int num_spans, span_tiles_min; // as in attention/decode_shape.h
+};
+
+// Tiles of cached positions; 0: not a decode.
+__device__ int decode_tiles(const plan_params &p, int seq) {
+    if (seq >= p.num_seqs || p.query_start[seq + 1] - p.query_start[seq] != 1) return 0;
+    return (p.context_len[seq] + TILE - 1) / TILE;
+}
+
+// A sequence's pieces: items from `item` on, and slots from `slot` on if they are several. Its
+// tiles begin at `begin`, counted over all sequences.
+__device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
+                            int item, int slot) {
+    int first = begin / span_tiles, pieces = (begin + tiles - 1) / span_tiles - first + 1;
+    if (pieces > 1) {
+        p.splits[seq * 2] = slot;
+        p.splits[seq * 2 + 1] = pieces;
+    }
+    cuda_decode_item one = {};
+    one.seq = seq;
+    one.token = p.query_start[seq];
+    one.position = p.context_len[seq] - 1;
+    one.slot = p.slot_mapping[one.token];
+    for (int i = 0; i < pieces; i++) {
+        one.start = max((first + i) * span_tiles - begin, 0) * TILE;
+        one.stop = min(((first + i + 1) * span_tiles - begin) * TILE, p.context_len[seq]);
+        one.piece = pieces > 1 ? slot + i : -1;
+        one.is_end = i + 1 == pieces;
+        p.items[item + i] = one;
+        if ((first + i) * span_tiles < begin) continue; // it is not its span's first
+        cuda_decode_span &span = p.spans[first + i];
+        span.seq = one.seq, span.start = one.start, span.stop = one.stop, span.piece = one.piece;
+        span.item = item + i;
+        if (first + i > 0) p.spans[first + i - 1].end = item + i;
+    }
+}
+
+__device__ void plan_decodes(const plan_params &p, int *warp_sums) {
+    int total = 0, sum;
+    for (int first = 0; first < p.num_seqs; first += blockDim.x) {
+        block_scan(decode_tiles(p, first + threadIdx.x), warp_sums, &sum);
+        total += sum;
+    }
+    int span_tiles = max((total + p.num_spans - 1) / p.num_spans, p.span_tiles_min);
+
+    int num_tiles = 0, num_items = 0, num_slots = 0;
+    for (int first = 0; first < p.num_seqs; first += blockDim.x) {
+        int seq = first + threadIdx.x, tiles = decode_tiles(p, seq);
+        int begin = num_tiles + block_scan(tiles, warp_sums, &sum);
+        num_tiles += sum;
+        int pieces = tiles ? (begin + tiles - 1) / span_tiles - begin / span_tiles + 1 : 0;
+        int item = num_items + block_scan(pieces, warp_sums, &sum);
+        num_items += sum;
+        int slot = num_slots + block_scan(pieces > 1 ? pieces : 0, warp_sums, &sum);
+        num_slots += sum;
+        if (tiles) write_items(p, seq, begin, tiles, span_tiles, item, slot);
+    }
+    int num_spans = (num_tiles + span_tiles - 1) / span_tiles;
+    if (threadIdx.x == 0 && num_spans) p.spans[num_spans - 1].end = num_items;
+    for (int i = num_spans + threadIdx.x; i < p.num_spans; i += blockDim.x) {
+        p.spans[i].item = p.spans[i].end = 0;
+    }
+}
+
+// Returns the number of tiles of queries.
+__device__ int plan_prefills(const plan_params &p, int *warp_sums) {
+    int num_tiles = 0, sum;
+    for (int first = 0; first < p.num_seqs; first += blockDim.x) {
+        int seq = first + threadIdx.x;
+        int queries = seq < p.num_seqs ? p.query_start[seq + 1] - p.query_start[seq] : 0;
+        int tiles = queries > 1 ? (queries + p.tile_tokens - 1) / p.tile_tokens : 0;
+        int tile = num_tiles + block_scan(tiles, warp_sums, &sum);
+        num_tiles += sum;
+        for (int i = 0; i < tiles; i++) {
+            int query = (tiles - 1 - i) * p.tile_tokens;
+            p.tiles[tile + i] =
+                make_int4(seq, p.query_start[seq] + query, p.context_len[seq] - queries + query,
+                          min(queries - query, p.tile_tokens));
+        }
+    }
+    return num_tiles;
+}
+
+__global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
+    __shared__ int warp_sums[THREADS_MAX / 32];
+    plan_decodes(p, warp_sums);
+    int num_tiles = plan_prefills(p, warp_sums);
+    if (threadIdx.x) return;
+    p.counts[0] = num_tiles;
+    p.counts[1] = static_cast<int32_t>(*p.table_stride);
+    p.counts[2] = 0;
+}
+
+} // namespace
+
+extern "C" void cuda_attention_plan_launch(const struct step *step,
+                                           const struct cuda_attention_plan *plan,
+                                           const struct kv_cache_spec *spec,
+                                           const struct cuda_device_info *info,
+                                           cudaStream_t stream) {
+    struct cuda_decode_shape shape =
+        cuda_decode_shape_of(info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
+    plan_params p = {};
+    p.query_start = step->query_start;
+    p.context_len = step->context_len;
+    p.table_stride = step->device_stride;
+    p.slot_mapping = step->slot_mapping;
+    p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
+    p.tiles = reinterpret_cast<int4 *>(plan->tiles);
+    p.spans = reinterpret_cast<cuda_decode_span *>(plan->spans);
+    p.counts = plan->counts;
+    p.splits = plan->splits;
+    p.num_seqs = static_cast<int>(step->num_seqs);
+    p.tile_tokens = static_cast<int>(plan->tile_tokens);
+    p.num_spans = shape.num_spans;
+    p.span_tiles_min = CUDA_DECODE_SPAN_TILES_MIN;
+    int threads = p.num_seqs > 0 ? (p.num_seqs + 31) / 32 * 32 : 32;
+    if (threads > THREADS_MAX) threads = THREADS_MAX;
+    plan_kernel<<<1, threads, 0, stream>>>(p);
+}

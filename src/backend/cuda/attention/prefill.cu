@@ -1,0 +1,303 @@
+/* Prefill attention over the paged cache: sequences with more than one query token in the step;
+ * each query sees the cached positions before it, its own included. softmax(scale Q K^T) V. For
+ * every device but sm_90, and for head sizes that attention/prefill_sm90.cu has not.
+ *
+ * Algorithm: FlashAttention-2 (Dao 2023): a block keeps 64 query tokens of one or two heads of a
+ * group (two share what is read of K and V), walks K and V in tiles with an online softmax, all
+ * matrix products on tensor cores (mma.sync m16n8k16, bf16 in, float32 sums). Scores stay in
+ * registers: the accumulator of the first product is the left operand of the second.
+ *
+ * Launch: one block per (tile of the plan, kv head, head pair), tiles that see the most positions
+ * first; a warp has 32 rows (16 for head_dim 256), which halves what it reads of shared memory per
+ * product. K and V tiles come by cp.async, one tile ahead of the one in use. */
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/kernels.h"
+
+namespace {
+
+constexpr int TOKENS = CUDA_PREFILL_TILE;
+
+struct prefill_params {
+    const __nv_bfloat16 *qkv;
+    const __nv_bfloat16 *keys, *values;
+    const int32_t *block_tables;
+    __nv_bfloat16 *out;
+    const int4 *tiles;
+    const int32_t *counts;
+    int num_heads, num_kv_heads, block_size, qkv_stride;
+    float scale; // times log2(e)
+};
+
+template <int D, int ROW_TILES, int KV> struct prefill {
+    static constexpr int ROW_BYTES = D * 2, CHUNKS = D / 8;
+    static constexpr int KV_BYTES = KV * ROW_BYTES; // of K or of V of one tile
+
+    // What one warp keeps: ROW_TILES x 16 rows.
+    struct state {
+        float o[ROW_TILES][D / 8][4];
+        float max[ROW_TILES][2], sum[ROW_TILES][2]; // rows lane / 4 and + 8
+    };
+
+    static __device__ void load_queries(const prefill_params &p, uint32_t shared, int token,
+                                        int num_tokens, int first_head, int rows) {
+        for (int i = threadIdx.x; i < rows * CHUNKS; i += blockDim.x) {
+            int row = i / CHUNKS, c = i % CHUNKS;
+            int t = row % TOKENS, head = first_head + row / TOKENS;
+            // Rows past the sequence's end repeat its last token: computed, never written.
+            const __nv_bfloat16 *from =
+                p.qkv + (size_t)(token + min(t, num_tokens - 1)) * p.qkv_stride + head * D + c * 8;
+            copy16_async(shared + row * ROW_BYTES + swizzle<D>(row, c) * 16, from);
+        }
+    }
+
+    // Positions [first, first + KV); blocks past the sequence's last are not touched.
+    static __device__ void load_tile(const prefill_params &p, const int32_t *table, uint32_t shared,
+                                     int kv_head, int first, int num_positions) {
+        for (int i = threadIdx.x; i < KV * CHUNKS; i += blockDim.x) {
+            int row = i / CHUNKS, position = first + row;
+            if (position / 16 * 16 >= num_positions) position = (num_positions - 1) / 16 * 16;
+            int block = table[position / p.block_size];
+            size_t at = (((size_t)block * p.num_kv_heads + kv_head) * p.block_size +
+                         position % p.block_size) *
+                            D +
+                        i % CHUNKS * 8;
+            copy16_async(shared + i * 16, p.keys + at);
+            copy16_async(shared + KV_BYTES + i * 16, p.values + at);
+        }
+    }
+
+    // Positions past the last weigh 0, but 0 times another request's NaN would be NaN.
+    static __device__ void zero_values(uint32_t values, int valid) {
+        for (int i = valid * D / 2 + threadIdx.x; i < KV * D / 2; i += blockDim.x) {
+            store_shared(values + i * 4, 0);
+        }
+    }
+
+    static __device__ __forceinline__ void scores(float (&s)[ROW_TILES][KV / 8][4],
+                                                  uint32_t queries, uint32_t keys, int lane) {
+#pragma unroll
+        for (int k = 0; k < D / 16; k++) {
+            uint32_t q[ROW_TILES][4];
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++) {
+                int row = m * 16 + lane % 16;
+                load_matrix4(q[m],
+                             queries + row * ROW_BYTES + swizzle<D>(row, k * 2 + lane / 16) * 16);
+            }
+#pragma unroll
+            for (int n = 0; n < KV / 16; n++) {
+                int row = n * 16 + lane / 16 * 8 + lane % 8;
+                uint32_t b[4];
+                load_matrix4(b,
+                             keys + row * ROW_BYTES + swizzle<D>(row, k * 2 + lane / 8 % 2) * 16);
+#pragma unroll
+                for (int m = 0; m < ROW_TILES; m++) {
+                    multiply(s[m][n * 2], q[m], b[0], b[1]);
+                    multiply(s[m][n * 2 + 1], q[m], b[2], b[3]);
+                }
+            }
+        }
+    }
+
+    // Row r of the tile sees `visible` + (its token's index) positions of this K tile.
+    static __device__ __forceinline__ void mask(float (&s)[ROW_TILES][KV / 8][4], int first_row,
+                                                int visible, int lane) {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+            for (int n = 0; n < KV / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int row = first_row + m * 16 + lane / 4 + i / 2 * 8;
+                    int column = n * 8 + lane % 4 * 2 + i % 2;
+                    if (column >= visible + row % TOKENS) s[m][n][i] = -INFINITY;
+                }
+            }
+        }
+    }
+
+    // New maxima, weights in place of scores, sums; what was accumulated is rescaled.
+    static __device__ __forceinline__ void softmax(state &w, float (&s)[ROW_TILES][KV / 8][4],
+                                                   float scale) {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float max = w.max[m][r];
+#pragma unroll
+                for (int n = 0; n < KV / 8; n++) {
+                    max = fmaxf(max, fmaxf(s[m][n][r * 2], s[m][n][r * 2 + 1]));
+                }
+                max = fmaxf(max, __shfl_xor_sync(FULL_WARP, max, 1));
+                max = fmaxf(max, __shfl_xor_sync(FULL_WARP, max, 2));
+                float alpha = exp2f((w.max[m][r] - max) * scale), sum = 0, base = max * scale;
+                w.max[m][r] = max;
+#pragma unroll
+                for (int n = 0; n < KV / 8; n++) {
+                    s[m][n][r * 2] = exp2f(s[m][n][r * 2] * scale - base);
+                    s[m][n][r * 2 + 1] = exp2f(s[m][n][r * 2 + 1] * scale - base);
+                    sum += s[m][n][r * 2] + s[m][n][r * 2 + 1];
+                }
+                w.sum[m][r] = w.sum[m][r] * alpha + sum;
+#pragma unroll
+                for (int d = 0; d < D / 8; d++) {
+                    w.o[m][d][r * 2] *= alpha;
+                    w.o[m][d][r * 2 + 1] *= alpha;
+                }
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void add_values(state &w, float (&s)[ROW_TILES][KV / 8][4],
+                                                      uint32_t values, int lane) {
+#pragma unroll
+        for (int n = 0; n < KV / 16; n++) {
+            uint32_t a[ROW_TILES][4];
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++) {
+                a[m][0] = pack_bf16(s[m][n * 2][0], s[m][n * 2][1]);
+                a[m][1] = pack_bf16(s[m][n * 2][2], s[m][n * 2][3]);
+                a[m][2] = pack_bf16(s[m][n * 2 + 1][0], s[m][n * 2 + 1][1]);
+                a[m][3] = pack_bf16(s[m][n * 2 + 1][2], s[m][n * 2 + 1][3]);
+            }
+#pragma unroll
+            for (int d = 0; d < D / 16; d++) {
+                int row = n * 16 + lane / 8 % 2 * 8 + lane % 8;
+                uint32_t b[4];
+                load_matrix4_transposed(b, values + row * ROW_BYTES +
+                                               swizzle<D>(row, d * 2 + lane / 16) * 16);
+#pragma unroll
+                for (int m = 0; m < ROW_TILES; m++) {
+                    multiply(w.o[m][d * 2], a[m], b[0], b[1]);
+                    multiply(w.o[m][d * 2 + 1], a[m], b[2], b[3]);
+                }
+            }
+        }
+    }
+
+    static __device__ void write(const prefill_params &p, state &w, int token, int num_tokens,
+                                 int first_head, int first_row, int lane) {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float sum = w.sum[m][r];
+                sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+                sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+                int row = first_row + m * 16 + lane / 4 + r * 8, t = row % TOKENS;
+                if (t >= num_tokens) continue;
+                uint32_t *out = reinterpret_cast<uint32_t *>(
+                    p.out + ((size_t)(token + t) * p.num_heads + first_head + row / TOKENS) * D);
+                float inverse = 1.0f / sum;
+#pragma unroll
+                for (int d = 0; d < D / 8; d++) {
+                    out[d * 4 + lane % 4] =
+                        pack_bf16(w.o[m][d][r * 2] * inverse, w.o[m][d][r * 2 + 1] * inverse);
+                }
+            }
+        }
+    }
+
+    static __device__ void run(const prefill_params &p, char *memory) {
+        if (blockIdx.x >= p.counts[0]) return;
+        int4 tile = p.tiles[blockIdx.x]; // sequence, token, position, number of queries
+        int heads = blockDim.x / (TOKENS / (ROW_TILES * 16) * 32);
+        int first_head = blockIdx.y * heads;
+        int kv_head = first_head / (p.num_heads / p.num_kv_heads);
+        int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        int token = tile.y, position = tile.z, num_tokens = tile.w; // of the tile's first query
+        int num_positions = position + num_tokens; // that its last query sees
+        const int32_t *table = p.block_tables + (size_t)tile.x * p.counts[1];
+
+        uint32_t queries = shared_address(memory);
+        uint32_t ring = queries + TOKENS * heads * ROW_BYTES;
+        load_queries(p, queries, token, num_tokens, first_head, TOKENS * heads);
+        load_tile(p, table, ring, kv_head, 0, num_positions);
+        copy_commit();
+        state w = {};
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) w.max[m][0] = w.max[m][1] = -1e30f;
+        int first_row = warp * ROW_TILES * 16;
+        int num_tiles = (num_positions + KV - 1) / KV;
+        for (int i = 0; i < num_tiles; i++) {
+            if (i + 1 < num_tiles) {
+                load_tile(p, table, ring + (i + 1) % 2 * 2 * KV_BYTES, kv_head, (i + 1) * KV,
+                          num_positions);
+            }
+            copy_commit();
+            copy_wait<1>();
+            __syncthreads();
+            uint32_t keys = ring + i % 2 * 2 * KV_BYTES;
+            if (num_positions - i * KV < KV) {
+                zero_values(keys + KV_BYTES, num_positions - i * KV);
+                __syncthreads();
+            }
+            float s[ROW_TILES][KV / 8][4] = {};
+            scores(s, queries + first_row * ROW_BYTES, keys, lane);
+            int visible = position + 1 - i * KV;
+            if (visible < KV) mask(s, first_row, visible, lane);
+            softmax(w, s, p.scale);
+            add_values(w, s, keys + KV_BYTES, lane);
+            __syncthreads();
+        }
+        write(p, w, token, num_tokens, first_head, first_row, lane);
+    }
+};
+
+template <int D, int ROW_TILES, int KV>
+__global__ void __launch_bounds__(TOKENS * 2 / (ROW_TILES * 16) * 32)
+    prefill_kernel(prefill_params p) {
+    extern __shared__ __align__(128) char memory[];
+    prefill<D, ROW_TILES, KV>::run(p, memory);
+}
+
+template <int D, int ROW_TILES, int KV>
+void launch(const prefill_params &p, uint32_t max_tiles, cudaStream_t stream) {
+    int heads = p.num_heads / p.num_kv_heads % 2 == 0 ? 2 : 1;
+    int threads = TOKENS * heads / (ROW_TILES * 16) * 32;
+    int bytes = TOKENS * heads * D * 2 + 4 * KV * D * 2;
+    // As much as two heads need, for one too: it is the process's and not the launch's, and two
+    // engines may launch at once.
+    int most = TOKENS * 2 * D * 2 + 4 * KV * D * 2;
+    cudaFuncSetAttribute(prefill_kernel<D, ROW_TILES, KV>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    dim3 grid(max_tiles, static_cast<unsigned>(p.num_heads / heads));
+    prefill_kernel<D, ROW_TILES, KV><<<grid, threads, bytes, stream>>>(p);
+}
+
+} // namespace
+
+extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
+                                              const struct cuda_kv_view *kv,
+                                              const struct cuda_attention_plan *plan,
+                                              const struct cuda_device_info *info,
+                                              cudaStream_t stream) {
+    (void)info;
+    prefill_params p = {};
+    p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
+    p.keys = static_cast<const __nv_bfloat16 *>(kv->keys);
+    p.values = static_cast<const __nv_bfloat16 *>(kv->values);
+    p.block_tables = args->step->block_tables;
+    p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.tiles = reinterpret_cast<const int4 *>(plan->tiles);
+    p.counts = plan->counts;
+    p.num_heads = static_cast<int>(args->num_heads);
+    p.num_kv_heads = static_cast<int>(args->num_kv_heads);
+    p.block_size = static_cast<int>(kv->block_size);
+    p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
+    p.scale = args->scale * LOG2E;
+    // Every sequence's tiles, at most one of them not full.
+    uint32_t tiles = args->step->num_tokens / TOKENS + args->step->num_seqs;
+    switch (args->head_dim) {
+    case 32:
+        return launch<32, 2, 64>(p, tiles, stream);
+    case 64:
+        return launch<64, 2, 64>(p, tiles, stream);
+    case 96:
+        return launch<96, 2, 64>(p, tiles, stream);
+    case 128:
+        return launch<128, 2, 64>(p, tiles, stream);
+    default:
+        return launch<256, 1, 32>(p, tiles, stream);
+    }
+}

@@ -1,0 +1,118 @@
+/* Between the qkv projection and attention, in one pass: RMS norm of every q and k head where the
+ * family has it, rotary embedding (attention/head_lanes.cuh), q back in place, k and v into the paged cache
+ * at slot_mapping. Where all tokens are decodes, attention does it.
+ * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token;
+ * a lane has 8 elements of either half of a head, and two heads on their way at once. */
+#include "backend/cuda/attention/head_lanes.cuh"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
+
+namespace {
+
+constexpr int TURNS = 2; // heads of a lane that are on their way at once
+constexpr int WARPS_MAX = 32;
+
+struct prepare_params {
+    __nv_bfloat16 *qkv, *keys, *values;
+    const float *q_norm, *k_norm, *rope;
+    const int32_t *positions, *slot_mapping;
+    int num_heads, num_kv_heads, num_tokens, block_size;
+    float eps;
+};
+
+template <int D>
+__device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cache, int slot,
+                                    int kv_head) {
+    int block = slot / p.block_size, position = slot % p.block_size;
+    return of_step(cache) +
+           (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
+}
+
+// q goes back, k and v to the cache.
+template <int D>
+__device__ __forceinline__ void store(const prepare_params &p, const half_pair<D> &h,
+                                      __nv_bfloat16 *row, int head, int slot, int chunk) {
+    if (head < p.num_heads) return h.store(row, chunk);
+    if (slot < 0) return;
+    int kv_head = head - p.num_heads;
+    bool is_value = kv_head >= p.num_kv_heads;
+    row = cache_row<D>(p, is_value ? p.values : p.keys, slot,
+                       is_value ? kv_head - p.num_kv_heads : kv_head);
+    h.store_swizzled(row, slot % p.block_size, chunk);
+}
+
+template <int D>
+__global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params p) {
+    using shape = head_lanes<D>;
+    let_next_start();
+    wait_for_earlier();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    int token = blockIdx.x, chunk = lane % shape::WIDTH, heads = p.num_heads + 2 * p.num_kv_heads;
+    int slot = of_step(p.slot_mapping)[token];
+    const float *rope = p.rope + (size_t)of_step(p.positions)[token] * D;
+    for (int start = warp * shape::HEADS; start < heads; start += TURNS * warps * shape::HEADS) {
+        half_pair<D> h[TURNS] = {};
+        __nv_bfloat16 *row[TURNS];
+        int head[TURNS];
+        bool has_work[TURNS];
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            head[t] = start + t * warps * shape::HEADS + lane / shape::WIDTH;
+            has_work[t] = head[t] < heads && chunk < shape::LANES;
+            row[t] = of_step(p.qkv) + ((size_t)token * heads + head[t]) * D;
+            if (has_work[t]) h[t].load(row[t], chunk);
+        }
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            half_pair<D> turned = h[t];
+            bool is_query = head[t] < p.num_heads;
+            normalize_and_rotate(turned, is_query ? p.q_norm : p.k_norm, p.eps, rope, chunk);
+            if (head[t] < p.num_heads + p.num_kv_heads) h[t] = turned;
+            if (has_work[t]) store<D>(p, h[t], row[t], head[t], slot, chunk);
+        }
+    }
+}
+
+// Warps enough for all heads in one go.
+template <int D>
+void launch(const prepare_params &p, const cuda_device_info *info, cudaStream_t stream) {
+    int heads = p.num_heads + 2 * p.num_kv_heads, per_warp = head_lanes<D>::HEADS * TURNS;
+    int warps = (heads + per_warp - 1) / per_warp;
+    launch_dependent(prepare_kernel<D>, dim3(static_cast<unsigned>(p.num_tokens)),
+                     static_cast<unsigned>((warps < WARPS_MAX ? warps : WARPS_MAX) * 32), 0, info,
+                     stream, p);
+}
+
+} // namespace
+
+extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
+                                              const struct cuda_kv_view *kv,
+                                              const struct cuda_device_info *info,
+                                              cudaStream_t stream) {
+    prepare_params p = {};
+    p.qkv = static_cast<__nv_bfloat16 *>(args->qkv);
+    p.keys = static_cast<__nv_bfloat16 *>(kv->keys);
+    p.values = static_cast<__nv_bfloat16 *>(kv->values);
+    p.q_norm = args->q_norm;
+    p.k_norm = args->k_norm;
+    p.rope = args->rope;
+    p.positions = args->step->positions;
+    p.slot_mapping = args->step->slot_mapping;
+    p.num_heads = static_cast<int>(args->num_heads);
+    p.num_kv_heads = static_cast<int>(args->num_kv_heads);
+    p.num_tokens = static_cast<int>(args->step->num_tokens);
+    p.block_size = static_cast<int>(kv->block_size);
+    p.eps = args->eps;
+    switch (args->head_dim) {
+    case 32:
+        return launch<32>(p, info, stream);
+    case 64:
+        return launch<64>(p, info, stream);
+    case 96:
+        return launch<96>(p, info, stream);
+    case 128:
+        return launch<128>(p, info, stream);
+    default:
+        return launch<256>(p, info, stream);
+    }
+}

@@ -1,0 +1,164 @@
+/* The fused ops that know a whole model: what a step's kernels are chosen by, and all layers as one
+ * kernel (layers/all_layers.cu says how that runs). */
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_ops.h"
+
+// Weights of a layer from which the kernel of all layers gains. Where there is less to read, kernels
+// one behind the other wait less for each other than its blocks do (doc/kernels-cuda.md).
+enum { BYTES_MIN = 64 << 20 };
+
+struct fused_model {
+    struct fused_layer first; // choices are the same for all layers, which have the same shapes
+    uint32_t max_layers_rows; // most rows that layers/all_layers.cu takes; 0: none
+    // Shape and memory that no step changes; `layers`, `pieces`, `tick` and `arrived` are ours.
+    struct cuda_decode_layers fixed;
+};
+
+static struct cuda_decode_layers shape_of(const struct fused_model_spec *spec) {
+    return (struct cuda_decode_layers){
+        .num_layers = spec->num_layers,
+        .hidden = spec->hidden,
+        .intermediate = spec->intermediate,
+        .num_heads = spec->num_heads,
+        .num_kv_heads = spec->num_kv_heads,
+        .head_dim = spec->head_dim,
+        .eps = spec->eps,
+    };
+}
+
+static size_t layer_bytes(const struct fused_model_spec *spec) {
+    size_t attention = (size_t)(2 * spec->num_heads + 2 * spec->num_kv_heads) * spec->head_dim;
+    return (attention + 3 * (size_t)spec->intermediate) * spec->hidden * sizeof(uint16_t);
+}
+
+// Most rows of a step that layers/all_layers.cu takes, and is the faster way for.
+static uint32_t layers_rows(const struct fused_model_spec *spec, const struct cuda_backend *cuda) {
+    const struct cuda_decode_layers shape = shape_of(spec);
+    bool is_worthwhile = spec->prefers_layers || layer_bytes(spec) >= BYTES_MIN;
+    if (!spec->is_whole || !is_worthwhile) return 0;
+    uint32_t rows = cuda_decode_layers_rows_max(&shape, &cuda->info);
+    return rows < CUDA_DECODE_ROWS ? rows : CUDA_DECODE_ROWS;
+}
+
+// The table of weights, from the host to new device memory.
+static enum status upload_table(const struct fused_model_spec *spec, cudaStream_t stream,
+                                void **out, struct err *err) {
+    enum status status = OK;
+    size_t bytes = spec->num_layers * sizeof(struct cuda_decode_layer);
+    struct cuda_decode_layer *table = calloc(spec->num_layers, sizeof *table);
+    if (!table) return err_nomem(err, "fused layers");
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        const struct fused_layer *layer = &spec->layers[i];
+        table[i] = (struct cuda_decode_layer){
+            .qkv = cuda_linear_view_of(layer->qkv),
+            .o = cuda_linear_view_of(layer->o),
+            .gate_up = cuda_linear_view_of(layer->gate_up),
+            .down = cuda_linear_view_of(layer->down),
+            .input_norm = layer->input_norm,
+            .mlp_norm = layer->mlp_norm,
+            .q_norm = layer->q_norm,
+            .k_norm = layer->k_norm,
+        };
+    }
+    CU(cudaMalloc(out, bytes));
+    CU(cudaMemcpyAsync(*out, table, bytes, cudaMemcpyHostToDevice, stream));
+    CU(cudaStreamSynchronize(stream)); // the table is the host's until then
+fail:
+    free(table);
+    return status;
+}
+
+static enum status alloc_pieces(struct fused_model *model, const struct cuda_backend *cuda,
+                                struct err *err) {
+    enum status status = OK;
+    struct cuda_decode_layers *f = &model->fixed;
+    const unsigned long long first_tick = 1; // 0, of cleared memory, is in the past
+    size_t pieces = (size_t)CUDA_DECODE_ROWS * f->num_kv_heads + (size_t)cuda->info.num_sms;
+    size_t bytes = pieces * CUDA_DECODE_GROUP * (f->head_dim / 2 + 1) * 16;
+    CU(cudaMalloc(&f->pieces, bytes));
+    CU(cudaMemsetAsync(f->pieces, 0, bytes, cuda->stream));
+    CU(cudaMalloc((void **)&f->tick, sizeof first_tick));
+    CU(cudaMemcpyAsync(f->tick, &first_tick, sizeof first_tick, cudaMemcpyHostToDevice,
+                       cuda->stream));
+    CU(cudaMalloc((void **)&f->arrived, 2 * sizeof *f->arrived));
+    CU(cudaMemsetAsync(f->arrived, 0, 2 * sizeof *f->arrived, cuda->stream));
+    CU(cudaStreamSynchronize(cuda->stream)); // the tick is on this function's stack
+    return OK;
+fail:
+    return status;
+}
+
+enum status cuda_fused_model_create(struct backend *backend, const struct fused_model_spec *spec,
+                                    struct fused_model **out, struct err *err) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    *out = NULL;
+    struct fused_model *model = calloc(1, sizeof *model);
+    if (!model) return err_nomem(err, "fused layers");
+    model->first = spec->layers[0];
+    model->fixed = shape_of(spec);
+    model->max_layers_rows = layers_rows(spec, cuda);
+    enum status status = OK;
+    if (model->max_layers_rows) {
+        void *table = NULL;
+        status = upload_table(spec, cuda->stream, &table, err);
+        model->fixed.layers = table;
+        if (!status) status = alloc_pieces(model, cuda, err);
+    }
+    if (status) {
+        cuda_fused_model_destroy(backend, model);
+        return status;
+    }
+    *out = model;
+    return OK;
+}
+
+void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model) {
+    (void)backend;
+    if (!model) return;
+    cudaFree((void *)(uintptr_t)model->fixed.layers);
+    cudaFree(model->fixed.pieces);
+    cudaFree(model->fixed.tick);
+    cudaFree(model->fixed.arrived);
+    free(model);
+}
+
+void cuda_step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
+                     const struct step *step) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda->step = (struct cuda_step){0};
+    if (model) {
+        cuda->step.runs_layers =
+            step->max_query_len == 1 && step->num_seqs <= model->max_layers_rows;
+        if (cuda->step.runs_layers) return;
+        cuda->step.is_dense =
+            cuda_linear_streams(cuda, model->first.qkv, model->first.input_norm, step->num_tokens);
+    }
+    cuda_attention_begin(cuda, cache, step);
+}
+
+bool cuda_layers(struct backend *backend, struct fused_model *model,
+                 const struct layers_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    if (!cuda->step.runs_layers) return false;
+    const struct kv_cache *cache = args->cache;
+    const struct step *step = args->step;
+    struct cuda_decode_layers layers = model->fixed;
+    layers.rows = step->num_seqs;
+    layers.residual = args->residual;
+    layers.qkv = args->qkv;
+    layers.attended = args->attended;
+    layers.activated = args->activated;
+    layers.rope = args->rope;
+    layers.positions = step->positions;
+    layers.slot_mapping = step->slot_mapping;
+    layers.context_len = step->context_len;
+    layers.block_tables = step->block_tables;
+    layers.table_stride = step->device_stride;
+    layers.kv = cache->data;
+    layers.kv_part_bytes = cache->part_bytes;
+    layers.block_size = cache->spec.block_size;
+    layers.scale = args->scale;
+    cuda_decode_layers_launch(&layers, &cuda->info, cuda->stream);
+    return true;
+}

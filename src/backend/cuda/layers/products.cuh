@@ -1,0 +1,224 @@
+/* The products of layers/all_layers.cu: a unit is 8 outputs (gated: 8 gates and their ups), a block
+ * has every n-th unit. x is put into shared memory first, times the norm's weights, whose root is
+ * applied to the sums. Four warps share a slot of the ring; their partial sums meet in shared
+ * memory, in order. */
+#pragma once
+
+#include "backend/cuda/layers/block.cuh"
+
+namespace {
+
+enum product_kind { QKV, OUT, GATE_UP, DOWN };
+
+struct product {
+    const __nv_bfloat16 *weight, *bias;
+    const void *x; // bf16 [rows][in]
+    const float *norm; // of x; NULL: none
+    int in, num_units, chunks; // chunks: slots of 8 outputs
+    int tiles, up_row; // 2 where gated, and where the second half begins
+};
+
+// Bytes between rows of x in shared memory: whole lines and 64, so that 2 rows meet no bank twice.
+__host__ __device__ inline int x_stride(int in) {
+    return (in * 2 + 127) / 128 * 128 + 64;
+}
+
+__device__ __forceinline__ product product_of(const cuda_decode_layer &l,
+                                              const cuda_decode_layers &a, int kind) {
+    const cuda_linear_view &m = kind == QKV       ? l.qkv
+                                : kind == OUT     ? l.o
+                                : kind == GATE_UP ? l.gate_up
+                                                  : l.down;
+    product p = {};
+    p.weight = static_cast<const __nv_bfloat16 *>(m.weight);
+    p.bias = static_cast<const __nv_bfloat16 *>(m.bias);
+    p.x = kind == OUT ? a.attended : kind == DOWN ? a.activated : a.residual;
+    p.norm = kind == QKV ? l.input_norm : kind == GATE_UP ? l.mlp_norm : nullptr;
+    p.in = static_cast<int>(m.in);
+    p.chunks = (p.in + SLOT_INPUTS - 1) / SLOT_INPUTS;
+    p.tiles = kind == GATE_UP ? 2 : 1;
+    p.up_row = static_cast<int>(m.out) / 2;
+    p.num_units = static_cast<int>(m.out) / (SLOT_OUTPUTS * p.tiles);
+    return p;
+}
+
+// The copying warps: the block's weights in the order in which they will be used.
+__device__ void copy_weights(const cuda_decode_layers &a, const cuda_decode_layer *layers,
+                             ring_view ring, int warp, int lane) {
+    ring_writer writer = {ring, evict_first_policy(), 0};
+    for (uint32_t l = 0; l < a.num_layers; l++) {
+        for (int kind = QKV; kind <= DOWN; kind++) {
+            product m = product_of(layers[l], a, kind);
+            for (int unit = blockIdx.x; unit < m.num_units; unit += gridDim.x) {
+                for (int t = 0; t < m.tiles; t++) {
+                    const __nv_bfloat16 *rows =
+                        m.weight + (size_t)(unit * SLOT_OUTPUTS + t * m.up_row) * m.in;
+                    for (int k = 0; k < m.in; k += SLOT_INPUTS) {
+                        writer.put(rows + k, m.in, min(SLOT_INPUTS, m.in - k), warp, lane);
+                    }
+                }
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ uint4 weigh(uint4 x, const float *norm, float *squares) {
+    uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 n = *reinterpret_cast<const float2 *>(norm + i * 2);
+        float low = bf16_low(words[i]), high = bf16_high(words[i]);
+        *squares += low * low;
+        *squares += high * high;
+        words[i] = pack_bf16(low * n.x, high * n.y);
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// How many warps share a row of x, as a power of two.
+static_assert(ROWS_MAX <= 4, "two warps a row");
+__device__ __forceinline__ int row_shift(int rows) {
+    return rows == 1 ? 3 : rows == 2 ? 2 : 1; // at most CUDA_DECODE_ROWS, 4
+}
+
+// A row of x into the region: the columns at `column` and each `step` on.
+template <int D>
+__device__ __forceinline__ void stage_columns(const worker<D> &w, const product &m, int row,
+                                              int column, int step, float *squares) {
+    constexpr int AHEAD = 4;
+    const uint4 *from = static_cast<const uint4 *>(m.x) + (size_t)row * m.in / 8;
+    uint32_t to = w.region + row * x_stride(m.in);
+    for (; column < m.in; column += AHEAD * step) {
+        uint4 x[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int at = column + i * step;
+            if (at < m.in) x[i] = __ldcg(from + at / 8);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int at = column + i * step;
+            if (at >= m.in) break;
+            if (m.norm) x[i] = weigh(x[i], m.norm + at, squares);
+            store_shared16(to + at * 2, x[i]);
+        }
+    }
+}
+
+// x times the norm's weights into the region, and the scale of each row.
+template <int D> __device__ void stage(const worker<D> &w, const product &m) {
+    int rows = static_cast<int>(w.a.rows);
+    int shift = row_shift(rows), parts = 1 << shift, part = w.warp & (parts - 1);
+    for (int row = w.warp >> shift; row < rows; row += WARPS >> shift) {
+        float squares = 0;
+        stage_columns(w, m, row, (part * 32 + w.lane) * 8, parts * 32 * 8, &squares);
+        if (!m.norm) continue;
+        squares = warp_sum(squares);
+        if (w.lane == 0) w.s.squares[row][part] = squares;
+    }
+    computing_sync();
+    if (w.thread >= rows) return;
+    float scale = 1.0f; // 1 / root of the mean square
+    if (m.norm) {
+        float sum = 0;
+        for (int i = 0; i < parts; i++) sum += w.s.squares[w.thread][i];
+        scale = rsqrtf(sum / m.in + w.a.eps);
+    }
+    w.s.scale[w.thread] = scale;
+}
+
+// Sum number `tile` of a group, one output of a row.
+template <int D>
+__device__ __forceinline__ float total(const worker<D> &w, const product &m, int tile, int row,
+                                       int output) {
+    int step = static_cast<int>(w.a.rows) * SLOT_OUTPUTS, count = m.chunks * SHARERS;
+    const float *first = w.s.sums + tile * count * step + row * SLOT_OUTPUTS + output;
+    float sums[SHARERS] = {};
+    for (int c = 0; c < count; c += SHARERS) {
+#pragma unroll
+        for (int i = 0; i < SHARERS; i++) sums[i] += first[(c + i) * step];
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// The outputs of `count` units of this block, from unit `first` of them on.
+template <int D>
+__device__ void write(const worker<D> &w, const product &m, int kind, int first, int count) {
+    const cuda_decode_layers &a = w.a;
+    int rows = static_cast<int>(a.rows), columns = m.num_units * SLOT_OUTPUTS;
+    uint32_t inverse = 65536 / rows + 1; // times a small number, shifted: a division by rows
+    auto out = static_cast<__nv_bfloat16 *>(kind == QKV       ? a.qkv
+                                            : kind == GATE_UP ? a.activated
+                                                              : a.residual);
+    for (int i = w.thread; i < count * SLOT_OUTPUTS * rows; i += COMPUTING) {
+        int local = i % SLOT_OUTPUTS, pair = i / SLOT_OUTPUTS; // of unit and row
+        int unit = static_cast<int>(pair * inverse >> 16), row = pair - unit * rows;
+        int output = (blockIdx.x + (first + unit) * gridDim.x) * SLOT_OUTPUTS + local;
+        float scale = w.s.scale[row];
+        float y = total(w, m, unit * m.tiles, row, local) * scale;
+        if (m.bias) y += __bfloat162float(m.bias[output]);
+        if (kind == GATE_UP) {
+            float up = total(w, m, unit * m.tiles + 1, row, local) * scale;
+            if (m.bias) up += __bfloat162float(m.bias[m.up_row + output]);
+            y = silu(y) * up;
+        } else if (kind != QKV) {
+            __nv_bfloat16 *mine = &w.s.residual[first * rows * SLOT_OUTPUTS + i];
+            y += __bfloat162float(*mine);
+            *mine = __float2bfloat16(y);
+        }
+        out[(size_t)row * columns + output] = __float2bfloat16(y);
+    }
+}
+
+// Adds up this warp's shares of `num_slots` slots, the first of which is w.slot.
+template <int D>
+__device__ __forceinline__ void take_slots(const worker<D> &w, const product &m, int num_slots) {
+    int rows = static_cast<int>(w.a.rows), stride = x_stride(m.in);
+    int team = w.warp / SHARERS, share = w.warp % SHARERS;
+    int j = (team - w.slot) & (TEAMS - 1), chunk = j < m.chunks ? j : 0; // j is 0 or 1
+    for (; j < num_slots; j += TEAMS) {
+        float acc[2][4] = {};
+        int k = chunk * SLOT_INPUTS;
+        take_slot(acc, w.ring, w.slot + j, share, w.region + k * 2, stride,
+                  min(SLOT_INPUTS, m.in - k), m.in, rows, w.lane);
+        float *sums = w.s.sums + (j * SHARERS + share) * rows * SLOT_OUTPUTS + w.lane % 4 * 2;
+        int row = w.lane / 4;
+        if (row < rows) {
+            *reinterpret_cast<float2 *>(sums + row * SLOT_OUTPUTS) =
+                make_float2(acc[0][0] + acc[1][0], acc[0][1] + acc[1][1]);
+        }
+        for (chunk += TEAMS; chunk >= m.chunks;) chunk -= m.chunks;
+    }
+}
+
+// What of a product is this block's.
+__device__ product_share share_of(const cuda_decode_layer &l, const cuda_decode_layers &a,
+                                  int kind) {
+    product m = product_of(l, a, kind);
+    int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+    product_share share = {};
+    if (block < m.num_units) share.units = (m.num_units - block - 1) / blocks + 1;
+    // At least one: rows_max sees to that.
+    share.group =
+        SUMS_MAX / (static_cast<int>(a.rows) * SLOT_OUTPUTS * m.tiles * m.chunks * SHARERS);
+    return share;
+}
+
+// All of this block's units of a product.
+template <int D> __device__ void multiply_all(worker<D> &w, int layer, int kind) {
+    product m = product_of(w.layers[layer], w.a, kind);
+    product_share share = w.s.shares[kind];
+    if (!share.units) return;
+    stage(w, m);
+    int slots_per_unit = m.tiles * m.chunks;
+    for (int first = 0; first < share.units; first += share.group) {
+        int count = min(share.group, share.units - first);
+        take_slots(w, m, count * slots_per_unit);
+        w.slot += count * slots_per_unit;
+        computing_sync();
+        write(w, m, kind, first, count);
+        if (first + share.group < share.units) computing_sync(); // the sums have been read
+    }
+}
+
+} // namespace

@@ -1,0 +1,74 @@
+#include "backend/cuda/linear/gemm.h"
+
+#include <stdlib.h>
+
+#include "backend/cuda/linear/gemm_trial.h"
+
+// What is added to makes no difference to which way is the fastest.
+static struct gemm_key key_of(const struct cuda_linear_task *task) {
+    return (struct gemm_key){
+        .rows = gemm_bucket(task->rows),
+        .out = task->linear.out,
+        .in = task->linear.in,
+        .out_is_float = task->out_is_float,
+        .has_bias = task->linear.bias != NULL,
+        .is_gated = task->is_gated,
+    };
+}
+
+bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cudaStream_t stream) {
+    const struct gemm_key key = key_of(task);
+    struct gemm_way way;
+    if (!gemm_cache_get(g->cache, &key, &way)) {
+        bool is_timed = false;
+        if (!gemm_choose(g, task, stream, &way, &is_timed)) return false;
+        if (is_timed) gemm_cache_put(g->cache, &key, &way); // else not kept for the next start
+        g->num_timed += is_timed;
+    }
+    if (gemm_run_way(g, task, &way, stream)) return true;
+    // An algorithm of a bucket may not take every row count in it.
+    const struct gemm_way any = {.kind = GEMM_CUBLAS};
+    return gemm_run_way(g, task, &any, stream);
+}
+
+uint32_t cuda_gemm_num_timed(const struct cuda_gemm *g) {
+    return g->num_timed;
+}
+
+enum status cuda_gemm_create(struct cuda_gemm **out, const struct cuda_gemm_options *options,
+                             struct err *err) {
+    *out = NULL;
+    struct cuda_gemm *g = calloc(1, sizeof *g);
+    if (!g) return err_nomem(err, "matrix products");
+    g->info = options->info;
+    enum status status = gemm_library_open(&g->library, err);
+    if (status) goto fail;
+    if (g->library.create(&g->handle)) {
+        status = err_set(err, ERR_DEVICE, "cuBLASLt could not be started");
+        goto fail;
+    }
+    if (cudaMalloc(&g->workspace, GEMM_WORKSPACE_BYTES) || cudaEventCreate(&g->start) ||
+        cudaEventCreate(&g->stop)) {
+        status = err_set(err, ERR_NOMEM, "no device memory for cuBLASLt's workspace");
+        goto fail;
+    }
+    status = gemm_cache_open(&g->cache, options->cache_path, options->device_name,
+                             g->library.version(), err);
+    if (status) goto fail;
+    *out = g;
+    return OK;
+fail:
+    cuda_gemm_destroy(g);
+    return status;
+}
+
+void cuda_gemm_destroy(struct cuda_gemm *g) {
+    if (!g) return;
+    gemm_cache_close(g->cache);
+    if (g->start) cudaEventDestroy(g->start);
+    if (g->stop) cudaEventDestroy(g->stop);
+    cudaFree(g->workspace);
+    if (g->handle) g->library.destroy(g->handle);
+    gemm_library_close(&g->library);
+    free(g);
+}

@@ -1,0 +1,65 @@
+#include "backend/cuda/linear/gemm_library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+// The runtime's major version decides which library has the types that this was compiled with.
+#define STRING_OF_(x) #x
+#define STRING_OF(x) STRING_OF_(x)
+#define LIBRARY "libcublasLt.so." STRING_OF(CUBLAS_VER_MAJOR)
+
+struct symbol {
+    const char *name;
+    void *target; // of a pointer to a function
+};
+
+static enum status find(struct gemm_library *library, const struct symbol *symbols, size_t count,
+                        struct err *err) {
+    for (size_t i = 0; i < count; i++) {
+        void *address = dlsym(library->handle, symbols[i].name);
+        if (!address) {
+            return err_set(err, ERR_UNSUPPORTED, LIBRARY " has no %s", symbols[i].name);
+        }
+        memcpy(symbols[i].target, &address, sizeof address); // object to function pointer, POSIX
+    }
+    return OK;
+}
+
+enum status gemm_library_open(struct gemm_library *library, struct err *err) {
+    static const char *const paths[] = {LIBRARY, "/usr/local/cuda/lib64/" LIBRARY};
+    *library = (struct gemm_library){0};
+    for (size_t i = 0; i < ARRAY_LEN(paths) && !library->handle; i++) {
+        library->handle = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
+    }
+    if (!library->handle) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda needs " LIBRARY " (cuBLAS), which is neither in the library "
+                       "path nor in /usr/local/cuda/lib64");
+    }
+    const struct symbol symbols[] = {
+        {"cublasLtCreate", &library->create},
+        {"cublasLtDestroy", &library->destroy},
+        {"cublasLtGetVersion", &library->version},
+        {"cublasLtMatmul", &library->matmul},
+        {"cublasLtMatmulDescCreate", &library->desc_create},
+        {"cublasLtMatmulDescDestroy", &library->desc_destroy},
+        {"cublasLtMatmulDescSetAttribute", &library->desc_set},
+        {"cublasLtMatrixLayoutCreate", &library->layout_create},
+        {"cublasLtMatrixLayoutDestroy", &library->layout_destroy},
+        {"cublasLtMatmulPreferenceCreate", &library->preference_create},
+        {"cublasLtMatmulPreferenceDestroy", &library->preference_destroy},
+        {"cublasLtMatmulPreferenceSetAttribute", &library->preference_set},
+        {"cublasLtMatmulAlgoGetHeuristic", &library->heuristic},
+    };
+    enum status status = find(library, symbols, ARRAY_LEN(symbols), err);
+    if (status) gemm_library_close(library);
+    return status;
+}
+
+void gemm_library_close(struct gemm_library *library) {
+    if (library->handle) dlclose(library->handle);
+    *library = (struct gemm_library){0};
+}

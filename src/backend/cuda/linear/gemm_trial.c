@@ -1,0 +1,258 @@
+#include "backend/cuda/linear/gemm_trial.h"
+
+#include "backend/cuda/linear/gemm_contest.h"
+#include "base/check.h"
+
+enum {
+    ALGORITHMS = 8, // of cuBLASLt's, timed per shape
+    PADDED_ROWS_MAX = 512, // up to which ways are timed with a bucket's largest row count
+};
+
+// What a kernel of cuBLASLt's costs a step of short ones beside its own time: one that neither begins
+// early nor lets the next one begin keeps those around it waiting.
+static const float late_ms = 1e-3f;
+
+// One product's descriptors. C is row-major [rows][out], which cuBLAS reads as its transpose:
+// [out x rows] = W [in x out] transposed times x [in x rows].
+struct product {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t weight, x, out;
+};
+
+uint32_t gemm_bucket(uint32_t rows) {
+    if (rows <= PADDED_ROWS_MAX) return rows <= 8 ? 8 : (rows + 15) / 16 * 16;
+    uint32_t bucket = 1024;
+    while (bucket < rows && bucket < 65536) bucket *= 2;
+    return bucket;
+}
+
+static void product_fini(const struct cuda_gemm *g, struct product *p) {
+    if (p->out) g->library.layout_destroy(p->out);
+    if (p->x) g->library.layout_destroy(p->x);
+    if (p->weight) g->library.layout_destroy(p->weight);
+    if (p->desc) g->library.desc_destroy(p->desc);
+}
+
+static cublasStatus_t set_bias(const struct cuda_gemm *g, struct product *p, const void *bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const cudaDataType_t type = CUDA_R_16BF;
+    cublasStatus_t r =
+        g->library.desc_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (!r) {
+        r = g->library.desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    }
+    if (r) return r;
+    return g->library.desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+}
+
+// product_fini also after an error.
+static cublasStatus_t product_init(const struct cuda_gemm *g, struct product *p,
+                                   const struct cuda_linear_task *task) {
+    const struct gemm_library *l = &g->library;
+    const struct cuda_linear_view *linear = &task->linear;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    cudaDataType_t out_type = task->out_is_float ? CUDA_R_32F : CUDA_R_16BF;
+    *p = (struct product){0};
+    cublasStatus_t r = l->desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!r) {
+        r = l->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    }
+    if (!r && linear->bias) r = set_bias(g, p, linear->bias);
+    if (!r) r = l->layout_create(&p->weight, CUDA_R_16BF, linear->in, linear->out, linear->in);
+    if (!r) r = l->layout_create(&p->x, CUDA_R_16BF, linear->in, task->rows, linear->in);
+    if (!r) r = l->layout_create(&p->out, out_type, linear->out, task->rows, linear->out);
+    return r;
+}
+
+// cuBLASLt's product, into scratch where a kernel follows; what is added to is its C.
+static bool run_cublas(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                       const cublasLtMatmulAlgo_t *algo, cudaStream_t stream) {
+    const float one = 1.0f, zero = 0.0f;
+    void *out = task->is_gated ? task->scratch : task->out;
+    struct product p;
+    cublasStatus_t r = product_init(g, &p, task);
+    if (!r) {
+        r = g->library.matmul(g->handle, p.desc, &one, task->linear.weight, p.weight, task->x, p.x,
+                              task->is_added ? &one : &zero, out, p.out, out, p.out, algo,
+                              g->workspace, GEMM_WORKSPACE_BYTES, stream);
+    }
+    product_fini(g, &p);
+    if (!r && task->is_gated) {
+        const struct silu_mul_args gate = {out, task->out, task->rows, task->linear.out / 2};
+        cuda_silu_mul_launch(&gate, g->info, stream);
+    }
+    return !r;
+}
+
+bool gemm_run_way(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                  const struct gemm_way *way, cudaStream_t stream) {
+    switch ((enum gemm_kind)way->kind) {
+    case GEMM_CUBLAS:
+        return run_cublas(g, task, way->has_algo ? &way->algo : NULL, stream);
+    case GEMM_BATCH:
+        return cuda_linear_batch_takes(task, way->split, g->info) &&
+               cuda_linear_batch_launch(task, way->split, g->info, stream);
+    case GEMM_GATED:
+        return cuda_linear_gated_takes(task, g->info) &&
+               cuda_linear_gated_launch(task, g->info, stream);
+    }
+    return false;
+}
+
+// Sums of parts of the inputs are to be kept in float32, not rounded to the result's type.
+static cublasStatus_t make_preference(const struct cuda_gemm *g,
+                                      cublasLtMatmulPreference_t *preference) {
+    const struct gemm_library *l = &g->library;
+    const size_t bytes = GEMM_WORKSPACE_BYTES;
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasStatus_t r = l->preference_create(preference);
+    if (!r) {
+        r = l->preference_set(*preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                              sizeof bytes);
+    }
+    if (!r) {
+        r = l->preference_set(*preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                              sizeof reduction);
+    }
+    return r;
+}
+
+// What the heuristic proposes for the task, best first; returns how many.
+static int propose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                   cublasLtMatmulHeuristicResult_t results[ALGORITHMS]) {
+    const struct gemm_library *l = &g->library;
+    cublasLtMatmulPreference_t preference = NULL;
+    struct product p;
+    int count = 0;
+    cublasStatus_t r = product_init(g, &p, task);
+    if (!r) r = make_preference(g, &preference);
+    if (!r) {
+        r = l->heuristic(g->handle, p.desc, p.weight, p.x, p.out, p.out, preference, ALGORITHMS,
+                         results, &count);
+    }
+    if (preference) l->preference_destroy(preference);
+    product_fini(g, &p);
+    return r ? 0 : count;
+}
+
+static bool is_capturing(cudaStream_t stream) {
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &capture) || capture != cudaStreamCaptureStatusNone;
+}
+
+// What is timed stands for all row counts of a bucket: its largest, in memory of its own where
+// decode batches are, which graphs run padded to a bucket. Timed with 242 rows, a tile of 248 has
+// won that then took twice the time of others for 256. x is repeated, for it takes the chip less to
+// multiply zeros. NULL: no memory, or none of its own is needed; the caller's rows have to do.
+static void *pad(struct cuda_linear_task *task, cudaStream_t stream) {
+    uint32_t padded = gemm_bucket(task->rows);
+    size_t row_bytes = (size_t)task->linear.in * sizeof(uint16_t), x_bytes = padded * row_bytes;
+    size_t out_bytes = (size_t)padded * task->linear.out * (task->out_is_float ? 4 : 2);
+    size_t out_at = (x_bytes + 255) / 256 * 256;
+    size_t scratch_at = out_at + (out_bytes + 255) / 256 * 256;
+    char *memory = NULL;
+    if (padded == task->rows || padded > PADDED_ROWS_MAX) return NULL;
+    if (cudaMalloc((void **)&memory, scratch_at + (task->is_gated ? out_bytes : 0))) return NULL;
+    for (uint32_t done = 0; done < padded; done += task->rows) {
+        uint32_t count = padded - done < task->rows ? padded - done : task->rows;
+        cudaMemcpyAsync(memory + done * row_bytes, task->x, count * row_bytes,
+                        cudaMemcpyDeviceToDevice, stream);
+    }
+    task->x = memory;
+    task->out = memory + out_at;
+    task->scratch = memory + scratch_at;
+    task->rows = padded;
+    return memory;
+}
+
+// The ways that a task could go. Earlier ones win ties: ours, which send less through memory.
+struct trial {
+    const struct cuda_gemm *gemm;
+    const struct cuda_linear_task *task;
+    cudaStream_t stream;
+    struct gemm_way ways[GEMM_WAYS_MAX];
+    int num_ways;
+};
+
+static void enter(struct trial *t, const struct gemm_way *way) {
+    CHECK(t->num_ways < GEMM_WAYS_MAX, "num_ways=%d", t->num_ways);
+    t->ways[t->num_ways++] = *way;
+}
+
+static void enter_cublas(struct trial *t) {
+    cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
+    int count = propose(t->gemm, t->task, results);
+    for (int i = 0; i < count; i++) {
+        enter(t, &(struct gemm_way){.kind = GEMM_CUBLAS, .has_algo = 1, .algo = results[i].algo});
+    }
+}
+
+// Those that do not take the task drop out in their first run.
+static void enter_ours(struct trial *t) {
+    for (uint32_t split = 1; split <= CUDA_BATCH_SPLIT_MAX; split *= 2) {
+        enter(t, &(struct gemm_way){.kind = GEMM_BATCH, .split = split});
+    }
+    enter(t, &(struct gemm_way){.kind = GEMM_GATED});
+}
+
+// gemm_contest's run, as launches of a step are: ours begin before the one in front has ended. Small
+// weights come from the L2 then, which in a step they do not.
+static float time_runs(void *context, int number, int count) {
+    const struct trial *t = context;
+    const struct cuda_gemm *g = t->gemm;
+    float ms = GEMM_NEVER_MS;
+    cudaEventRecord(g->start, t->stream);
+    for (int i = 0; i < count; i++) {
+        if (!gemm_run_way(g, t->task, &t->ways[number], t->stream)) return GEMM_NEVER_MS;
+    }
+    cudaEventRecord(g->stop, t->stream);
+    if (cudaEventSynchronize(g->stop) || cudaEventElapsedTime(&ms, g->start, g->stop)) {
+        return GEMM_NEVER_MS;
+    }
+    return ms;
+}
+
+// A long task runs into the limit of the device's power, as it will in steps that are full of them.
+static bool time_ways(struct trial *t, struct gemm_way *way) {
+    struct gemm_contest contest = {
+        .num_ways = t->num_ways,
+        .is_long = t->task->rows > PADDED_ROWS_MAX,
+        .run = time_runs,
+        .context = t,
+    };
+    for (int i = 0; i < t->num_ways && !contest.is_long; i++) {
+        if (t->ways[i].kind == GEMM_CUBLAS) contest.late_ms[i] = late_ms;
+    }
+    int winner = gemm_contest_winner(&contest);
+    if (winner >= 0) *way = t->ways[winner];
+    return winner >= 0;
+}
+
+// Timing and freeing memory would end a capture.
+static bool first_proposed(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                           struct gemm_way *way) {
+    struct trial trial = {.gemm = g, .task = task};
+    enter_cublas(&trial);
+    if (trial.num_ways > 0) *way = trial.ways[0];
+    return trial.num_ways > 0;
+}
+
+bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
+                 cudaStream_t stream, struct gemm_way *way, bool *is_timed) {
+    *is_timed = !is_capturing(stream);
+    if (!*is_timed) return first_proposed(g, task, way);
+    struct cuda_linear_task padded = *task;
+    struct trial trial = {.gemm = g, .task = &padded, .stream = stream};
+    bool was_well = cudaPeekAtLastError() == cudaSuccess;
+    void *memory = pad(&padded, stream);
+    // The same product, but what is added to may not be touched.
+    if (task->is_added && !memory) padded.out = task->scratch;
+    padded.is_added = false;
+    enter_ours(&trial);
+    enter_cublas(&trial);
+    bool is_chosen = time_ways(&trial, way);
+    cudaFree(memory); // waits for what uses it
+    // No memory for a trial, or a way that was refused, is no fault of the step's.
+    if (was_well) (void)cudaGetLastError();
+    return is_chosen;
+}

@@ -1,0 +1,182 @@
+/* Linears as the checkpoint has them, [out][in] in bf16: what both cuBLASLt and the small kernel
+ * read in whole lines. Nothing is packed, so a tied lm_head is the embedding table itself. */
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/staging.h"
+
+static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
+                              struct linear *linear, struct err *err) {
+    char *weight = linear->weight, *bias = linear->bias;
+    for (uint32_t i = 0; i < spec->num_parts; i++) {
+        enum status status = cuda_staging_copy(cuda->staging, weight, &spec->parts[i], err);
+        if (!status && spec->biases) {
+            status = cuda_staging_copy(cuda->staging, bias, &spec->biases[i], err);
+        }
+        if (status) return status;
+        weight += (size_t)spec->parts[i].rows * linear->in * sizeof(uint16_t);
+        bias += spec->biases ? (size_t)spec->parts[i].rows * sizeof(uint16_t) : 0;
+    }
+    return OK;
+}
+
+enum status cuda_linear_create(struct backend *backend, const struct linear_spec *spec,
+                               struct linear **out, struct err *err) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    enum status status = OK;
+    *out = NULL;
+    struct linear *linear = calloc(1, sizeof *linear);
+    if (!linear) return err_nomem(err, "linear");
+    linear->in = spec->parts[0].cols;
+    for (uint32_t i = 0; i < spec->num_parts; i++) linear->out += spec->parts[i].rows;
+    if (linear->in % 8) {
+        status = err_set(err, ERR_UNSUPPORTED,
+                         "a matrix of %u columns: device cuda needs a multiple of 8", linear->in);
+        goto fail;
+    }
+    CU(cudaMalloc(&linear->weight, (size_t)linear->out * linear->in * sizeof(uint16_t)));
+    if (spec->biases) CU(cudaMalloc(&linear->bias, linear->out * sizeof(uint16_t)));
+    status = copy_parts(cuda, spec, linear, err);
+    if (status) goto fail;
+    *out = linear;
+    return OK;
+fail:
+    cuda_linear_destroy(backend, linear);
+    return status;
+}
+
+void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
+    (void)backend;
+    if (!linear) return;
+    cudaFree(linear->weight);
+    cudaFree(linear->bias);
+    free(linear);
+}
+
+size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
+                         enum linear_role role) {
+    (void)backend, (void)role;
+    return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
+}
+
+// Most rows that linear/few_rows.cu takes of a linear. It reads matrices of many inputs at 3 TB/s, less
+// with more rows. The kernels for many rows read the largest matrices at 3.7 TB/s where the device
+// has linear/batch_sm90.cu. But they need a kernel of its own for the norm, which costs more than that
+// where matrices are small. lm_head, which has no norm here, goes by the same limits
+// (doc/log-cuda.md has the measurements).
+static uint32_t small_rows(const struct cuda_backend *cuda, const struct linear *linear) {
+    enum { LARGE_BYTES = 32 << 20, HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
+    enum { LARGE_ROWS = 8, HUGE_ROWS = 4 };
+    const struct cuda_linear_task many = {.linear = cuda_linear_view_of(linear),
+                                          .rows = CUDA_SMALL_ROWS};
+    size_t bytes = (size_t)linear->out * linear->in * sizeof(uint16_t);
+    if (bytes < LARGE_BYTES || !cuda_linear_batch_takes(&many, 1, &cuda->info)) {
+        return CUDA_SMALL_ROWS;
+    }
+    return bytes < HUGE_BYTES || linear->in < MANY_INPUTS ? LARGE_ROWS : HUGE_ROWS;
+}
+
+static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
+    if (!cuda_gemm_run(cuda->gemm, task, cuda->stream)) {
+        cuda_fail(cuda, "cuBLASLt refused a matrix product");
+    }
+    cuda->base.num_timed = cuda_gemm_num_timed(cuda->gemm);
+}
+
+void cuda_linear(struct backend *backend, const struct linear_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
+    if (args->rows <= small_rows(cuda, args->linear)) {
+        const struct cuda_small_linear small = {.linear = view,
+                                                .x = args->x,
+                                                .out = args->out,
+                                                .rows = args->rows,
+                                                .out_is_float = args->out_is_float};
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        return;
+    }
+    const struct cuda_linear_task task = {.linear = view,
+                                          .x = args->x,
+                                          .out = args->out,
+                                          .rows = args->rows,
+                                          .out_is_float = args->out_is_float};
+    run_many(cuda, &task);
+}
+
+// What linear/few_rows.cu does with the norm on the way, where nothing is to be added first.
+static struct cuda_small_linear small_in(const struct project_in_args *args) {
+    return (struct cuda_small_linear){
+        .linear = cuda_linear_view_of(args->linear),
+        .x = args->residual,
+        .norm = args->norm,
+        .out = args->out,
+        .rows = args->rows,
+        .is_gated = args->is_gated,
+        .eps = args->eps,
+    };
+}
+
+bool cuda_linear_streams(const struct cuda_backend *cuda, const struct linear *linear,
+                         const float *norm, uint32_t rows) {
+    const struct project_in_args args = {.linear = linear, .norm = norm, .rows = rows};
+    const struct cuda_small_linear small = small_in(&args);
+    return rows <= small_rows(cuda, linear) && cuda_linear_small_streams(&small, &cuda->info);
+}
+
+bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    bool is_small = args->rows <= small_rows(cuda, args->linear);
+    struct cuda_small_linear small = small_in(args);
+    if (is_small && !args->unadded) {
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        return true;
+    }
+    const struct rms_norm_args norm = {
+        .x = args->unadded ? args->unadded : args->residual,
+        .residual = args->unadded ? args->residual : NULL,
+        .weight = args->norm,
+        .out = args->hidden,
+        .rows = args->rows,
+        .cols = args->linear->in,
+        .eps = args->eps,
+    };
+    cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
+    if (is_small) {
+        small.x = args->hidden;
+        small.norm = NULL;
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        return true;
+    }
+    const struct cuda_linear_task task = {
+        .linear = cuda_linear_view_of(args->linear),
+        .x = args->hidden,
+        .out = args->out,
+        .scratch = args->gate_up,
+        .rows = args->rows,
+        .is_gated = args->is_gated,
+    };
+    run_many(cuda, &task);
+    return true;
+}
+
+bool cuda_project_out(struct backend *backend, const struct project_out_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
+    if (args->rows <= small_rows(cuda, args->linear)) {
+        const struct cuda_small_linear small = {
+            .linear = view, .x = args->x, .residual = args->residual, .rows = args->rows};
+        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        return true;
+    }
+    const struct cuda_linear_task task = {
+        .linear = view,
+        .x = args->x,
+        .out = args->residual,
+        .scratch = args->projected,
+        .rows = args->rows,
+        .is_added = true,
+    };
+    run_many(cuda, &task);
+    return true;
+}

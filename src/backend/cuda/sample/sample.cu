@@ -1,0 +1,497 @@
+/* Sampling: rows of float32 logits to tokens and log-probabilities; what backend.h says, with the
+ * meaning and the draws of backend/cpu/sample.c.
+ *
+ * A draw inverts the distribution, ids ascending, at the CPU's Philox number, where Gumbel's trick
+ * (the largest of logit + noise) would need a random number per logit: it costs one pass and one
+ * tile more, and a seed gives the same token on every device but where rounding decides.
+ *
+ * Launch: the scan, one warp per tile of 512 logits, all logits read once, leaves each tile's
+ * maximum and sum of weights. Then a block per row joins the tiles. Greedy rows and plain draws
+ * read one tile again; top_k reads the tiles whose maximum may matter; top_p and min_p alone may
+ * read the row a few times, by a cluster of blocks when rows are few. Rows with penalties read their
+ * token counts with the logits and count their new token in. Only rows with biases build patches,
+ * only rows that report top tokens look for them. Bytes: 4 x num_rows x vocab_size, twice that with
+ * penalties. */
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/sample/philox.cuh"
+#include "backend/cuda/sample/select.cuh"
+
+namespace {
+
+constexpr int SCAN_WARPS = 16, TEAM_MAX = 8;
+constexpr int TEAM_ROWS_MAX = 128; // calls with more rows fill the device without teams
+constexpr int TOP_P_TILES = 32; // best tiles to look for top_p's tokens in first
+constexpr float LIMIT_MARGIN = 0.01f; // in log2(weight), more than rounding makes
+
+struct sample_params {
+    const float *logits;
+    const sample_row *rows;
+    const sample_bias *biases;
+    const uint32_t *masks; // [..][mask_words]
+    uint32_t *counts; // [num_slots][vocab_size]
+    sample_result *results;
+    tile_part *parts; // [num_rows][num_tiles]
+    mass64 *masses; // [num_rows][num_tiles]
+    team_bins *bins; // [TEAM_ROWS_MAX at most][3]
+    uint32_t *patch_bits; // [num_rows][num_tiles][TILE_WORDS]
+    float *patches; // [num_rows][vocab_size]
+    int vocab_size, num_tiles, id_bits, scan_blocks, team_size, mask_words;
+    bool vectors;
+};
+
+// The logits as the model gave them. Weights: temperature 1, none dropped.
+__device__ row_view raw_view(const sample_params &p, int row) {
+    row_view v = {};
+    v.logits = of_step(p.logits) + (size_t)row * p.vocab_size;
+    v.tile_max = &p.parts[(size_t)row * p.num_tiles].raw_max;
+    v.vocab_size = p.vocab_size;
+    v.num_tiles = p.num_tiles;
+    v.id_bits = p.id_bits;
+    v.vectors = p.vectors;
+    v.max = -INFINITY;
+    v.scale = LOG2E;
+    v.weight_min = WEIGHT_MIN;
+    return v;
+}
+
+__device__ row_view adjusted_view(const sample_params &p, int row, const sample_row &how) {
+    row_view v = raw_view(p, row);
+    v.tile_max = &p.parts[(size_t)row * p.num_tiles].max;
+    if (how.counts_slot) v.counts = p.counts + (size_t)(how.counts_slot - 1) * p.vocab_size;
+    if (how.mask) v.mask = p.masks + (size_t)(how.mask - 1) * p.mask_words;
+    v.repetition = how.repetition_penalty;
+    v.presence = how.presence_penalty;
+    v.frequency = how.frequency_penalty;
+    if (how.bias_count) {
+        v.patch_bits = p.patch_bits + (size_t)row * p.num_tiles * TILE_WORDS;
+        v.patches = p.patches + (size_t)row * p.vocab_size;
+    }
+    v.scale = 0;
+    if (how.temperature > 0) v.scale = fminf(fmaxf(LOG2E / how.temperature, FLT_MIN), FLT_MAX);
+    v.weight_min = fminf(fmaxf(how.min_p, WEIGHT_MIN), 1.0f);
+    return v;
+}
+
+// Whether several blocks are worth it: for what reads the whole row again.
+__device__ bool is_shared(const sample_row &how) {
+    if (!(how.temperature > 0)) return false;
+    return how.top_k > 0 ? how.top_k > TOP_P_TILES : how.top_p < 1 || how.min_p > WEIGHT_MIN;
+}
+
+// Makes the patches of this block's tiles; bits: [SCAN_WARPS][TILE_WORDS] of shared memory.
+__device__ void make_patches(const sample_params &p, const row_view &v, int row,
+                             const sample_row &how, int first_tile, uint32_t *bits) {
+    constexpr int NUM_WORDS = SCAN_WARPS * TILE_WORDS, NUM_IDS = SCAN_WARPS * TILE;
+    float *patches = p.patches + (size_t)row * p.vocab_size;
+    int first_id = first_tile * TILE;
+    for (int i = threadIdx.x; i < NUM_WORDS; i += blockDim.x) bits[i] = 0;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < how.bias_count; i += blockDim.x) {
+        sample_bias bias = p.biases[how.bias_start + i];
+        int id = bias.token_id, at = id - first_id;
+        if (id < first_id || at >= NUM_IDS || id >= p.vocab_size) continue;
+        float logit = penalize(v, v.counts ? __ldcg(v.counts + id) : 0, v.logits[id]);
+        patches[id] = clean(__fadd_rn(logit, bias.bias));
+        atomicOr(&bits[at / 32], 1u << (at % 32));
+    }
+    __syncthreads();
+    int num_words = min(p.num_tiles - first_tile, SCAN_WARPS) * TILE_WORDS;
+    uint32_t *out = p.patch_bits + ((size_t)row * p.num_tiles + first_tile) * TILE_WORDS;
+    for (int i = threadIdx.x; i < num_words; i += blockDim.x) out[i] = bits[i];
+}
+
+__device__ __forceinline__ float largest(const float (&x)[LANE_VALUES]) {
+    float max = x[0];
+#pragma unroll
+    for (int i = 1; i < LANE_VALUES; i++) max = fmaxf(max, x[i]);
+    return warp_max(max);
+}
+
+// Of exp2((x - max) * scale); 0 for a tile without numbers.
+__device__ __forceinline__ float sum_weights(const float (&x)[LANE_VALUES], float max,
+                                             float scale) {
+    if (!(max > -INFINITY)) return 0;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i++) sum += exp2_fast((x[i] - max) * scale);
+    return warp_sum(sum);
+}
+
+__global__ void __launch_bounds__(SCAN_WARPS * 32) scan_kernel(sample_params p) {
+    __shared__ uint32_t bits[SCAN_WARPS * TILE_WORDS];
+    let_next_start();
+    wait_for_earlier();
+    int row = blockIdx.x / p.scan_blocks, part = blockIdx.x % p.scan_blocks;
+    int warp = threadIdx.x / 32, tile = part * SCAN_WARPS + warp;
+    const sample_row how = of_step(p.rows)[row];
+    if (p.team_size > 1 && part == 0 && is_shared(how)) {
+        team_bins &first = p.bins[row * 3];
+        for (int b = threadIdx.x; b < NUM_BINS; b += blockDim.x) first.count[b] = first.mass[b] = 0;
+    }
+    row_view v = adjusted_view(p, row, how);
+    if (how.bias_count) make_patches(p, v, row, how, part * SCAN_WARPS, bits);
+    if (tile >= p.num_tiles) return;
+    float x[LANE_VALUES];
+    tile_part out;
+    out.raw_max = out.raw_sum = 0;
+    if (how.num_top >= 0) {
+        load_raw(v, tile, x);
+        out.raw_max = largest(x);
+        out.raw_sum = sum_weights(x, out.raw_max, LOG2E);
+    }
+    load_values(v, tile, x);
+    adjust_values(v, how.bias_count ? bits + warp * TILE_WORDS : nullptr, tile, x);
+    out.max = largest(x);
+    out.sum = v.scale > 0 ? sum_weights(x, out.max, v.scale) : 0;
+    if (threadIdx.x % 32 == 0) p.parts[(size_t)row * p.num_tiles + tile] = out;
+}
+
+// The weights of the tokens up to the key `end`, per tile; returns their sum.
+__device__ mass64 weigh_kept(const row_view &v, const row_team &team, block_space &s,
+                             uint64_t end) {
+    float least = key_logit(v, end);
+    int lane = threadIdx.x % 32, step = team.size * WARPS;
+    for (int t = team.rank * WARPS + threadIdx.x / 32; t < v.num_tiles; t += step) {
+        mass64 sum = 0;
+        if (tile_max(v, t) >= least) {
+            float x[LANE_VALUES];
+            load_tile(v, t, x);
+#pragma unroll
+            for (int i = 0; i < LANE_VALUES; i++) {
+                if (x[i] >= least && key_of(v, x[i], value_id(t, i)) <= end)
+                    sum += mass_of(v, x[i]);
+            }
+            sum = warp_sum(sum);
+        }
+        if (lane == 0) team.masses[t] = sum;
+    }
+    team_barrier(team);
+    mass64 sum = 0, total;
+    for (int t = threadIdx.x; t < v.num_tiles; t += THREADS) sum += __ldcg(&team.masses[t]);
+    block_scan(s, sum, &total);
+    return total;
+}
+
+// The same for all tokens, from what the scan left.
+__device__ mass64 weigh_tiles(const row_view &v, const row_team &team, block_space &s,
+                              const tile_part *parts) {
+    mass64 sum = 0, total;
+    for (int t = threadIdx.x; t < v.num_tiles; t += THREADS) {
+        float weight = parts[t].sum * exp2_fast((parts[t].max - v.max) * v.scale);
+        mass64 mass = __float2ull_rz(weight * MASS_ONE);
+        if (team.rank == 0) team.masses[t] = mass;
+        sum += mass;
+    }
+    block_scan(s, sum, &total);
+    return total;
+}
+
+// The tile where the running sum of all masses passes *target, which becomes the rest of it in the
+// tile; by one warp. *target is less than all masses together.
+__device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target) {
+    int lane = threadIdx.x % 32, per_lane = (v.num_tiles + 31) / 32;
+    int first = min(lane * per_lane, v.num_tiles), stop = min(first + per_lane, v.num_tiles);
+    mass64 sum = 0;
+    for (int t = first; t < stop; t++) sum += __ldcg(&team.masses[t]);
+    mass64 end = warp_scan(sum);
+    int source = __ffs(__ballot_sync(FULL_WARP, end > *target)) - 1;
+    *target -= __shfl_sync(FULL_WARP, end - sum, source);
+    // Of that lane's tiles, a lane each: one that waits for all of them in turn takes microseconds.
+    first = __shfl_sync(FULL_WARP, first, source), stop = __shfl_sync(FULL_WARP, stop, source);
+    for (; first < stop; first += 32) {
+        mass64 mass = first + lane < stop ? __ldcg(&team.masses[first + lane]) : 0;
+        end = warp_scan(mass);
+        unsigned passed = __ballot_sync(FULL_WARP, end > *target);
+        if (passed) {
+            int at = __ffs(passed) - 1;
+            *target -= __shfl_sync(FULL_WARP, end - mass, at);
+            return first + at;
+        }
+        *target -= __shfl_sync(FULL_WARP, end, 31);
+    }
+    return stop - 1; // not reached while *target is less than all masses
+}
+
+// The token of the tile where the running sum passes `target`. The tile's mass may have been
+// rounded up: past the end, the last token that has any.
+__device__ int pick_token(const row_view &v, int tile, mass64 target, uint64_t end) {
+    float x[LANE_VALUES];
+    load_tile(v, tile, x);
+    int last = -1;
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i += 4) {
+        mass64 mass[4], sum = 0;
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            int id = value_id(tile, i + c);
+            mass[c] = key_of(v, x[i + c], id) <= end ? mass_of(v, x[i + c]) : 0;
+            if (mass[c]) last = id;
+            sum += mass[c];
+        }
+        mass64 stop = warp_scan(sum), running = stop - sum;
+        unsigned passed = __ballot_sync(FULL_WARP, stop > target);
+        if (passed) {
+            int token = -1;
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                running += mass[c];
+                if (token < 0 && running > target) token = value_id(tile, i + c);
+            }
+            return __shfl_sync(FULL_WARP, token, __ffs(passed) - 1);
+        }
+        target -= __shfl_sync(FULL_WARP, stop, 31);
+    }
+    last = __reduce_max_sync(FULL_WARP, last);
+    return last >= 0 ? last : first_at_least(v, tile, tile_max(v, tile));
+}
+
+// By warp 0; the result is valid there.
+__device__ int draw(const row_view &v, const row_team &team, const sample_row &how, mass64 total,
+                    uint64_t end) {
+    double uniform = philox_uniform(how.seed_low, how.seed_high, how.draw);
+    mass64 target = static_cast<mass64>(uniform * static_cast<double>(total));
+    if (target >= total) target = total - 1;
+    int tile = pick_tile(v, team, &target);
+    return pick_token(v, tile, target, end);
+}
+
+// A logit that no token of this weight is below.
+__device__ float logit_of_weight(const row_view &v, float weight) {
+    return v.max + (log2f(weight) - LIMIT_MARGIN) / v.scale - fabsf(v.max) * 3e-7f;
+}
+
+// The end key of top_k, and min_p's where it is closer; tokens in between are dropped by weight.
+__device__ uint64_t end_of_top_k(const row_view &v, row_team &team, block_space &s, int top_k,
+                                 uint64_t last) {
+    float bound = tile_max_of_rank(v, s, top_k);
+    uint64_t near = last_key(v, bound);
+    last = near < last ? near : last;
+    uint64_t end = select_best(v, team, s, last, top_k, false);
+    return end < last ? end : last;
+}
+
+__device__ uint64_t end_of_top_p(const row_view &v, row_team &team, block_space &s, float top_p,
+                                 mass64 total, uint64_t last) {
+    mass64 target = static_cast<mass64>(ceil(fmax(top_p, 0.0f) * static_cast<double>(total)));
+    if (target < 1) target = 1;
+    uint64_t best = last_key(v, tile_max_of_rank(v, s, TOP_P_TILES));
+    if (best < last) { // most models are sure of most tokens
+        uint64_t end = select_best(v, team, s, best, target, true);
+        if (end != NO_KEY) return end;
+    }
+    // Tokens below this weight hold half of what may be dropped, all together.
+    double rest = 0.5 * (1.0 - static_cast<double>(top_p)) * static_cast<double>(total) /
+                  (static_cast<double>(MASS_ONE) * v.vocab_size);
+    uint64_t far = last_key(v, logit_of_weight(v, fmaxf(static_cast<float>(rest), WEIGHT_MIN)));
+    last = far < last ? far : last;
+    uint64_t end = select_best(v, team, s, last, target, true);
+    return end < last ? end : last;
+}
+
+__device__ int draw_filtered(const row_view &v, row_team &team, block_space &s,
+                             const sample_row &how, const tile_part *parts) {
+    uint64_t end = last_key(v, logit_of_weight(v, v.weight_min));
+    mass64 total;
+    if (how.top_k > 0) end = end_of_top_k(v, team, s, how.top_k, end);
+    if (how.top_k > 0 || how.min_p > WEIGHT_MIN) {
+        total = weigh_kept(v, team, s, end);
+    } else {
+        total = weigh_tiles(v, team, s, parts);
+    }
+    if (how.top_p < 1) {
+        end = end_of_top_p(v, team, s, how.top_p, total, end);
+        total = weigh_kept(v, team, s, end);
+    }
+    if (team.rank != 0 || threadIdx.x >= 32) return -1;
+    return draw(v, team, how, total, end);
+}
+
+// The token of a row that has one; valid in warp 0 of rank 0.
+__device__ int choose(const row_view &v, row_team &team, block_space &s, const sample_row &how,
+                      const tile_part *parts) {
+    if (!(how.temperature > 0)) {
+        int first = INT_MAX;
+        for (int t = threadIdx.x; t < v.num_tiles; t += THREADS) {
+            if (tile_max(v, t) >= v.max) first = min(first, t);
+        }
+        first = __reduce_min_sync(FULL_WARP, first);
+        if (threadIdx.x == 0) s.bin = INT_MAX;
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) atomicMin(&s.bin, first);
+        __syncthreads();
+        return threadIdx.x < 32 ? first_at_least(v, s.bin, v.max) : -1;
+    }
+    if (how.top_k > 0 || how.top_p < 1 || how.min_p > WEIGHT_MIN) {
+        return draw_filtered(v, team, s, how, parts);
+    }
+    mass64 total = weigh_tiles(v, team, s, parts);
+    return threadIdx.x < 32 ? draw(v, team, how, total, NO_KEY) : -1;
+}
+
+// The largest logit of the row, raw or adjusted.
+__device__ float row_max(const row_view &v, block_space &s) {
+    float max = -INFINITY;
+    for (int t = threadIdx.x; t < v.num_tiles; t += THREADS) max = fmaxf(max, tile_max(v, t));
+    return block_max(s, max);
+}
+
+// log(sum of exp(logit - max)) of the raw logits.
+__device__ double raw_log_sum(const row_view &raw, block_space &s, const tile_part *parts) {
+    double sum = 0;
+    for (int t = threadIdx.x; t < raw.num_tiles; t += THREADS) {
+        if (parts[t].raw_sum > 0) {
+            sum += static_cast<double>(parts[t].raw_sum) *
+                   static_cast<double>(exp2_fast((parts[t].raw_max - raw.max) * raw.scale));
+        }
+    }
+    return log(block_sum(s, sum));
+}
+
+__device__ float logprob_of(const row_view &raw, float logit, double log_sum) {
+    if (!(logit > -INFINITY)) return -INFINITY;
+    return static_cast<float>(static_cast<double>(logit) - static_cast<double>(raw.max) - log_sum);
+}
+
+// The best tokens of the raw logits, by one block: the end key, those up to it, their order.
+__device__ void list_top(const row_view &raw, row_team &alone, block_space &s, int num_top,
+                         double log_sum, sample_result *result) {
+    int n = min(num_top, raw.vocab_size), warp = threadIdx.x / 32;
+    uint64_t last = last_key(raw, tile_max_of_rank(raw, s, n));
+    uint64_t end = select_best(raw, alone, s, last, n, false);
+    float least = key_logit(raw, end);
+    if (threadIdx.x == 0) s.num_listed = 0;
+    __syncthreads();
+    for (int t = warp; t < raw.num_tiles; t += WARPS) {
+        if (!(tile_max(raw, t) >= least)) continue;
+        float x[LANE_VALUES];
+        load_tile(raw, t, x);
+#pragma unroll
+        for (int i = 0; i < LANE_VALUES; i++) {
+            int id = value_id(t, i);
+            uint64_t key = key_of(raw, x[i], id);
+            if (id >= raw.vocab_size || key > end) continue;
+            uint32_t at = atomicAdd(&s.num_listed, 1u);
+            if (at < SAMPLE_TOP_MAX) s.listed[at] = key;
+        }
+    }
+    __syncthreads();
+    int i = threadIdx.x;
+    if (i < n) {
+        int rank = 0;
+        for (int j = 0; j < n; j++) rank += s.listed[j] < s.listed[i];
+        result->top_id[rank] = key_id(raw, s.listed[i]);
+        result->top_logprob[rank] = logprob_of(raw, key_logit(raw, s.listed[i]), log_sum);
+    } else if (i < num_top) {
+        result->top_id[i] = -1;
+        result->top_logprob[i] = -INFINITY;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
+    __shared__ block_space s;
+    __shared__ row_view v, raw;
+    __shared__ row_team team, alone;
+    wait_for_earlier();
+    int row = blockIdx.x / p.team_size;
+    const sample_row &how = of_step(p.rows)[row];
+    sample_result *result = &of_step(p.results)[row];
+    const tile_part *parts = p.parts + (size_t)row * p.num_tiles;
+    int rank = blockIdx.x % p.team_size, size = is_shared(how) ? p.team_size : 1;
+    if (rank >= size) return;
+
+    if (threadIdx.x == 0) {
+        v = adjusted_view(p, row, how);
+        raw = raw_view(p, row);
+        mass64 *masses = p.masses + (size_t)row * p.num_tiles;
+        team = {rank, size, 0, p.bins + (size_t)row * 3, masses};
+        alone = {0, 1, 0, nullptr, masses};
+    }
+    __syncthreads();
+    double log_sum = 0;
+    bool logprobs = how.num_top >= 0;
+    float max = row_max(v, s), raw_max = logprobs ? row_max(raw, s) : 0;
+    if (threadIdx.x == 0) {
+        v.max = max;
+        raw.max = raw_max;
+    }
+    __syncthreads();
+    if (logprobs && rank == 0) {
+        log_sum = raw_log_sum(raw, s, parts);
+        int num_top = min(static_cast<int>(how.num_top), static_cast<int>(SAMPLE_TOP_MAX));
+        if (num_top > 0) list_top(raw, alone, s, num_top, log_sum, result);
+    }
+    int token = max > -INFINITY ? choose(v, team, s, how, parts) : -1;
+    if (rank != 0 || threadIdx.x != 0) return;
+    result->token_id = token;
+    if (how.counts_slot && token >= 0) {
+        atomicAdd(&p.counts[(size_t)(how.counts_slot - 1) * p.vocab_size + token], 1u);
+    }
+    float logprob = logprobs ? -INFINITY : 0.0f;
+    if (logprobs && token >= 0) logprob = logprob_of(raw, clean(raw.logits[token]), log_sum);
+    result->logprob = logprob;
+}
+
+size_t round_floats(size_t floats) {
+    return (floats + 15) & ~static_cast<size_t>(15);
+}
+
+// Places the parts of the scratch memory; returns its size.
+size_t place_scratch(sample_params *p, float *scratch, size_t vocab_size, size_t num_rows) {
+    size_t num_tiles = (vocab_size + TILE - 1) / TILE, floats = 0;
+    size_t team_rows = num_rows < TEAM_ROWS_MAX ? num_rows : TEAM_ROWS_MAX;
+    auto take = [&](size_t bytes) {
+        float *at = scratch ? scratch + floats : nullptr;
+        floats += round_floats(bytes / sizeof(float));
+        return static_cast<void *>(at);
+    };
+    p->parts = static_cast<tile_part *>(take(num_rows * num_tiles * sizeof(tile_part)));
+    p->masses = static_cast<mass64 *>(take(num_rows * num_tiles * sizeof(mass64)));
+    p->bins = static_cast<team_bins *>(take(team_rows * 3 * sizeof(team_bins)));
+    p->patch_bits = static_cast<uint32_t *>(take(num_rows * num_tiles * TILE_WORDS * 4));
+    p->patches = static_cast<float *>(take(num_rows * vocab_size * sizeof(float)));
+    return floats;
+}
+
+// Blocks per row of the second kernel: as many as run at once. Clusters are sm_90 and later.
+int team_size_of(const cuda_device_info *info, uint32_t num_rows) {
+    if (info->major < 9 || num_rows > TEAM_ROWS_MAX) return 1;
+    int size = TEAM_MAX;
+    while (size > 1 && static_cast<int>(num_rows) * size > 2 * info->num_sms) size /= 2;
+    return size;
+}
+
+} // namespace
+
+extern "C" size_t cuda_sample_scratch_floats(uint32_t vocab_size, uint32_t num_rows) {
+    sample_params p = {};
+    return place_scratch(&p, nullptr, vocab_size, num_rows);
+}
+
+extern "C" void cuda_sample_launch(const struct sample_args *args,
+                                   const struct cuda_device_info *info, cudaStream_t stream) {
+    if (args->num_rows == 0) return;
+    sample_params p = {};
+    place_scratch(&p, args->scratch, args->vocab_size, args->num_rows);
+    p.logits = args->logits;
+    p.rows = args->rows;
+    p.biases = args->biases;
+    p.masks = args->masks;
+    p.counts = args->counts ? args->counts->counts : nullptr;
+    p.mask_words = static_cast<int>((args->vocab_size + 31) / 32);
+    p.results = args->results;
+    p.vocab_size = static_cast<int>(args->vocab_size);
+    p.num_tiles = (p.vocab_size + TILE - 1) / TILE;
+    while (p.vocab_size > 1 << p.id_bits) p.id_bits++;
+    while (p.num_tiles * TILE > 1 << p.id_bits) p.id_bits++; // ids of a tile's rest are keys too
+    p.scan_blocks = (p.num_tiles + SCAN_WARPS - 1) / SCAN_WARPS;
+    p.team_size = team_size_of(info, args->num_rows);
+    p.vectors = args->vocab_size % 4 == 0 && reinterpret_cast<uintptr_t>(args->logits) % 16 == 0;
+    launch_dependent(scan_kernel, dim3(args->num_rows * static_cast<unsigned>(p.scan_blocks)),
+                     SCAN_WARPS * 32, 0, info, stream, p);
+    if (p.team_size > 1) {
+        launch_clusters(finish_kernel, static_cast<int>(args->num_rows), p.team_size, THREADS, 0,
+                        stream, p);
+    } else {
+        launch_dependent(finish_kernel, dim3(args->num_rows), THREADS, 0, info, stream, p);
+    }
+}

@@ -1,0 +1,38 @@
+#include "base/futex.h"
+
+#include <linux/futex.h>
+#include <math.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+
+static int operation(int op, enum futex_scope scope) {
+    return scope == FUTEX_IN_PROCESS ? op | FUTEX_PRIVATE_FLAG : op;
+}
+
+void futex_wait(atomic_uint *word, unsigned expected, double seconds, enum futex_scope scope) {
+    double whole = seconds > 0 ? floor(seconds) : 0;
+    const struct timespec limit = {(time_t)whole, (long)((seconds - whole) * 1e9)};
+    syscall(SYS_futex, word, operation(FUTEX_WAIT, scope), expected, seconds < 0 ? NULL : &limit,
+            NULL, 0);
+}
+
+void futex_wake(atomic_uint *word, uint32_t count, enum futex_scope scope) {
+    syscall(SYS_futex, word, operation(FUTEX_WAKE, scope), count, NULL, NULL, 0);
+}
+
+bool futex_spin(atomic_uint *word, unsigned value, double seconds) {
+    if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
+    if (seconds <= 0) return false;
+    double deadline = clock_seconds() + seconds;
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
+            cpu_relax();
+        }
+    } while (clock_seconds() < deadline);
+    return false;
+}

@@ -1,0 +1,19 @@
+/* Waiting for a 32-bit word of memory to change: first by spinning, then asleep in the kernel. */
+#ifndef BASE_FUTEX_H
+#define BASE_FUTEX_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+// Who may wake a waiter: threads of this process, or also processes that map the same memory.
+enum futex_scope { FUTEX_IN_PROCESS, FUTEX_BETWEEN_PROCESSES };
+
+// Sleeps while *word is `expected`. Returns when woken, when the word already has another value, on
+// a signal, or after `seconds` (below 0: no limit). The caller then reads the word again.
+void futex_wait(atomic_uint *word, unsigned expected, double seconds, enum futex_scope scope);
+void futex_wake(atomic_uint *word, uint32_t count, enum futex_scope scope);
+// Spins until *word differs from `value` or `seconds` have passed. True when it differs.
+bool futex_spin(atomic_uint *word, unsigned value, double seconds);
+
+#endif

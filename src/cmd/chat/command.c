@@ -1,0 +1,228 @@
+#include "cmd/chat/command.h"
+
+#include <string.h>
+
+#include "base/suggest.h"
+#include "cmd/file_uses.h"
+
+struct chat_command {
+    const char *name; // with its slash
+    const char *synopsis, *help;
+    enum status (*run)(struct chat_command_context *context, const char *argument, size_t len,
+                       struct err *err);
+    bool takes_argument;
+};
+
+static const struct chat_command *command_at(size_t index);
+
+static enum status run_help(struct chat_command_context *context, const char *argument, size_t len,
+                            struct err *err) {
+    (void)argument, (void)len;
+    struct chat_output *output = context->session->output;
+    enum status status = OK;
+    const struct chat_command *command;
+    for (size_t i = 0; !status && (command = command_at(i)); i++) {
+        if (!command->help) continue;
+        status = chat_output_print(output, err, "  %-15s %s", command->synopsis, command->help);
+    }
+    if (status) return status;
+    return chat_output_print(
+        output, err,
+        "A line that ends in \\ goes on in the next one; lines between \"\"\" and \"\"\" are one\n"
+        "message; // at the start of a line sends a message that begins with a slash.\n"
+        "Ctrl-C stops an answer, Ctrl-R searches earlier lines, Ctrl-D ends the chat.");
+}
+
+static enum status run_system(struct chat_command_context *context, const char *argument,
+                              size_t len, struct err *err) {
+    struct chat_messages *messages = &context->session->messages;
+    struct chat_output *output = context->session->output;
+    if (!len) {
+        const char *text = chat_messages_system(messages);
+        if (text) return chat_output_print(output, err, "%s", text);
+        return chat_output_note(output, err, "There is no system prompt.");
+    }
+    bool removes = len == 1 && argument[0] == '-';
+    enum status status = chat_messages_set_system(messages, removes ? NULL : argument, len, err);
+    if (status) return status;
+    return chat_output_note(output, err,
+                            removes ? "The system prompt is gone from the next message on."
+                                    : "The system prompt holds from the next message on.");
+}
+
+static enum status run_clear(struct chat_command_context *context, const char *argument, size_t len,
+                             struct err *err) {
+    (void)argument, (void)len;
+    struct chat_messages *messages = &context->session->messages;
+    chat_messages_clear(messages);
+    return chat_output_note(context->session->output, err,
+                            chat_messages_count(messages)
+                                ? "A new conversation begins; the system prompt stays."
+                                : "A new conversation begins.");
+}
+
+static enum status run_regen(struct chat_command_context *context, const char *argument, size_t len,
+                             struct err *err) {
+    (void)argument, (void)len;
+    return chat_session_regenerate(context->session, err);
+}
+
+static enum status want_file(const char *command, const char *argument, size_t len,
+                             struct err *err) {
+    if (!len) return err_set(err, ERR_INVALID, "%s wants the name of a file", command);
+    if (memchr(argument, '\0', len)) {
+        return err_set(err, ERR_INVALID, "the name of a file cannot hold NUL");
+    }
+    return OK;
+}
+
+static enum status save(struct chat_command_context *context, const char *path, size_t len,
+                        bool replace, struct err *err) {
+    enum status status = want_file(replace ? "/save!" : "/save", path, len, err);
+    if (!status) status = file_uses_spare_model(path, context->model, err);
+    const struct file_use uses[] = {{"the file", path, true},
+                                    {"--chat-template", context->chat_template, false}};
+    if (!status) status = file_uses_check(uses, ARRAY_LEN(uses), err);
+    if (status) return status;
+    status = chat_messages_save(&context->session->messages, path, replace, err);
+    if (status == ERR_INVALID && !replace) {
+        struct err why = *err;
+        return err_set(err, status, "%s; /save! replaces a file", why.message);
+    }
+    if (status) return status;
+    return chat_output_note(context->session->output, err, "%zu messages are in %s.",
+                            chat_messages_count(&context->session->messages), path);
+}
+
+static enum status run_save(struct chat_command_context *context, const char *argument, size_t len,
+                            struct err *err) {
+    return save(context, argument, len, false, err);
+}
+
+static enum status run_save_over(struct chat_command_context *context, const char *argument,
+                                 size_t len, struct err *err) {
+    return save(context, argument, len, true, err);
+}
+
+static enum status run_load(struct chat_command_context *context, const char *argument, size_t len,
+                            struct err *err) {
+    struct chat_messages loaded = {0};
+    enum status status = want_file("/load", argument, len, err);
+    if (!status) status = chat_messages_load(&loaded, argument, err);
+    if (!status) status = chat_messages_set_kwargs(&loaded, context->kwargs, err);
+    if (status) {
+        chat_messages_fini(&loaded);
+        return status;
+    }
+    chat_messages_fini(&context->session->messages);
+    context->session->messages = loaded;
+    return chat_output_note(context->session->output, err, "%zu messages were loaded.",
+                            chat_messages_count(&loaded));
+}
+
+static double rate(uint64_t count, double seconds) {
+    return seconds > 0 ? (double)count / seconds : 0;
+}
+
+static enum status print_usage(struct chat_output *output, const char *title,
+                               const struct chat_usage *usage, struct err *err) {
+    return chat_output_print(output, err, "%-12s %8llu %8llu %10llu %14.0f %13.0f", title,
+                             (unsigned long long)usage->num_prompt_tokens,
+                             (unsigned long long)usage->num_cached_tokens,
+                             (unsigned long long)usage->num_generated_tokens,
+                             rate(usage->num_prefill_tokens, usage->prefill_seconds),
+                             rate(usage->num_decode_tokens, usage->decode_seconds));
+}
+
+static enum status run_stats(struct chat_command_context *context, const char *argument, size_t len,
+                             struct err *err) {
+    (void)argument, (void)len;
+    const struct chat_session *session = context->session;
+    struct chat_output *output = session->output;
+    uint64_t used = session->last.num_prompt_tokens + session->last.num_generated_tokens;
+    char title[32];
+    snprintf(title, sizeof title, "all %llu", (unsigned long long)session->total.num_answers);
+    enum status status =
+        chat_output_print(output, err, "%-12s %8s %8s %10s %14s %13s", "answer", "prompt", "cached",
+                          "generated", "prefill tok/s", "decode tok/s");
+    if (!status) status = print_usage(output, "last", &session->last, err);
+    if (!status) status = print_usage(output, title, &session->total, err);
+    if (status) return status;
+    return chat_output_print(output, err, "%llu of %u tokens of context are used (%.0f %%)",
+                             (unsigned long long)used, session->max_model_len,
+                             100.0 * (double)used / session->max_model_len);
+}
+
+static enum status run_quit(struct chat_command_context *context, const char *argument, size_t len,
+                            struct err *err) {
+    (void)argument, (void)len, (void)err;
+    context->quit = true;
+    return OK;
+}
+
+static const struct chat_command commands[] = {
+    {"/help", "/help", "this list", run_help, false},
+    {"/system", "/system TEXT", "sets the system prompt; without TEXT shows it; - removes it",
+     run_system, true},
+    {"/clear", "/clear", "begins a new conversation; the system prompt stays", run_clear, false},
+    {"/regen", "/regen", "answers the last message again, with other random numbers", run_regen,
+     false},
+    {"/save", "/save FILE", "writes the messages as JSON; /save! replaces a file", run_save, true},
+    {"/save!", "/save! FILE", NULL, run_save_over, true},
+    {"/load", "/load FILE", "goes on with saved messages", run_load, true},
+    {"/stats", "/stats", "tokens, speed, and how much of the context is used", run_stats, false},
+    {"/quit", "/quit", "ends the chat, as Ctrl-D does", run_quit, false},
+    {"/exit", "/exit", NULL, run_quit, false},
+};
+
+static const struct chat_command *command_at(size_t index) {
+    return index < ARRAY_LEN(commands) ? &commands[index] : NULL;
+}
+
+const char *chat_command_name(size_t index) {
+    return index < ARRAY_LEN(commands) ? commands[index].name : NULL;
+}
+
+static enum status unknown_command(const char *name, size_t len, struct err *err) {
+    char shown[40];
+    snprintf(shown, sizeof shown, "%.*s", (int)(len < sizeof shown ? len : sizeof shown - 1), name);
+    const char *names[ARRAY_LEN(commands)];
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++) names[i] = commands[i].name;
+    const char *nearest = suggest_nearest(shown, names, ARRAY_LEN(commands));
+    if (nearest) {
+        return err_set(err, ERR_INVALID, "unknown command %s; did you mean %s?", shown, nearest);
+    }
+    return err_set(err, ERR_INVALID,
+                   "unknown command %s; /help lists them, and a message that begins with a slash "
+                   "is sent with two",
+                   shown);
+}
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\n';
+}
+
+enum status chat_command_run(struct chat_command_context *context, const char *text, size_t len,
+                             struct err *err) {
+    while (len && is_blank(text[len - 1])) len--;
+    size_t name_len = 0;
+    while (name_len < len && !is_blank(text[name_len])) name_len++;
+    size_t start = name_len;
+    while (start < len && is_blank(text[start])) start++;
+    const struct chat_command *command = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(commands) && !command; i++) {
+        bool same =
+            strlen(commands[i].name) == name_len && memcmp(commands[i].name, text, name_len) == 0;
+        if (same) command = &commands[i];
+    }
+    if (!command) return unknown_command(text, name_len, err);
+    if (start < len && !command->takes_argument) {
+        return err_set(err, ERR_INVALID, "%s takes no argument", command->name);
+    }
+    // A copy, because a path wants its NUL.
+    struct buf argument = {0};
+    enum status status = buf_append(&argument, text + start, len - start, err);
+    if (!status) status = command->run(context, argument.data, argument.len, err);
+    buf_fini(&argument);
+    return status;
+}

@@ -1,0 +1,415 @@
+/* libedit with a reader of our own: it waits for the keyboard and for signals, and decodes UTF-8
+ * whatever the locale is. A signal that ends the line comes to libedit as a key, ^C, so that the
+ * cursor is moved out of the line by the code that knows where it is. */
+#include "cmd/chat/editor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/chat/command.h"
+#include "cmd/chat/history.h"
+#include "cmd/chat/signals.h"
+#include "text/unicode.h"
+
+enum { READ_BYTES = 4096, REPLACEMENT = 0xfffd, PASTE_CHARS_MAX = 4 << 20 };
+
+static const wchar_t key_interrupt = L'\003', key_escape = L'\033';
+static const wchar_t paste_end[] = L"\033[201~";
+
+struct wide {
+    wchar_t *data; // [len], and a NUL
+    size_t len, capacity;
+};
+
+struct chat_editor {
+    EditLine *el;
+    HistoryW *history;
+    const char *history_path; // borrowed; "": none
+    int fd; // the terminal, opened again so that reads need not wait
+    bool escapes; // the terminal understands ANSI's
+    wchar_t prompt[16];
+    unsigned char bytes[READ_BYTES]; // [num_bytes] read, not yet decoded from `at` on
+    size_t at, num_bytes;
+    bool at_end; // no more input
+    bool interrupted, empty; // by the last line
+    uint64_t num_chars; // read since the start
+    uint64_t tab_at; // num_chars behind the last Tab that could add nothing; 0: none
+    struct wide wide; // pastes and history entries
+    struct buf line;
+};
+
+static struct chat_editor *editor_of(EditLine *el) {
+    void *editor = NULL;
+    el_wget(el, EL_CLIENTDATA, &editor);
+    return editor;
+}
+
+static void write_terminal(const char *text) {
+    ssize_t written = write(STDOUT_FILENO, text, strlen(text));
+    (void)written; // a terminal that is gone is found by the next read
+}
+
+// Bracketed paste: the terminal marks where a paste begins and ends.
+static void set_paste_marks(const struct chat_editor *editor, bool on) {
+    if (editor->escapes) write_terminal(on ? "\033[?2004h" : "\033[?2004l");
+}
+
+static bool wide_reserve(struct wide *wide, size_t extra) {
+    size_t needed = wide->len + extra + 1;
+    if (needed <= wide->capacity) return true;
+    size_t capacity = wide->capacity ? wide->capacity : 256;
+    while (capacity < needed) capacity *= 2;
+    wchar_t *data = realloc(wide->data, capacity * sizeof *data);
+    if (!data) return false;
+    wide->data = data;
+    wide->capacity = capacity;
+    return true;
+}
+
+static bool wide_from_utf8(struct wide *wide, const char *text, size_t len) {
+    wide->len = 0;
+    if (!wide_reserve(wide, len)) return false;
+    for (size_t i = 0, size; i < len; i += size) {
+        wide->data[wide->len++] = (wchar_t)utf8_decode((const unsigned char *)text + i, &size);
+    }
+    wide->data[wide->len] = L'\0';
+    return true;
+}
+
+static void suspend(EditLine *el) {
+    el_wset(el, EL_PREP_TERM, 0);
+    set_paste_marks(editor_of(el), false);
+    chat_signals_suspend();
+    set_paste_marks(editor_of(el), true);
+    el_wset(el, EL_PREP_TERM, 1);
+    el_wset(el, EL_REFRESH);
+}
+
+// What signals ask for while a line is edited. False: the line ends.
+static bool attend_signals(EditLine *el) {
+    chat_signals_drain();
+    if (chat_signals_ended() || chat_signals_interrupted()) return false;
+    if (chat_signals_take_suspend()) suspend(el);
+    if (chat_signals_take_redraw()) {
+        // Whoever had the terminal meanwhile may have set its modes.
+        el_wset(el, EL_PREP_TERM, 0);
+        el_wset(el, EL_PREP_TERM, 1);
+        el_wset(el, EL_REFRESH);
+    }
+    if (chat_signals_take_resize()) {
+        // libedit forgets what it has drawn; what is below the cursor would stand there twice.
+        if (editor_of(el)->escapes) write_terminal("\r\033[J");
+        el_resize(el);
+        el_wset(el, EL_REFRESH);
+    }
+    return true;
+}
+
+// One more read into the buffer, whose bytes have all been decoded but `kept` ones. False: a signal
+// or the end.
+static bool fill(EditLine *el, struct chat_editor *editor) {
+    size_t kept = editor->num_bytes - editor->at;
+    memmove(editor->bytes, editor->bytes + editor->at, kept);
+    editor->at = 0;
+    editor->num_bytes = kept;
+    for (;;) {
+        if (!attend_signals(el)) return false;
+        struct pollfd fds[2] = {{.fd = editor->fd, .events = POLLIN},
+                                {.fd = chat_signals_fd(), .events = POLLIN}};
+        if (poll(fds, 2, -1) <= 0 || !fds[0].revents) continue;
+        // The kernel drops what was typed when Ctrl-C comes, perhaps just now.
+        ssize_t n = read(editor->fd, editor->bytes + kept, READ_BYTES - kept);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        editor->at_end = n <= 0;
+        if (n <= 0) return false;
+        editor->num_bytes += (size_t)n;
+        return true;
+    }
+}
+
+static size_t utf8_size(unsigned char lead) {
+    if (lead < 0xc2 || lead > 0xf4) return 1;
+    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+// Takes one character off the buffer, reading where it is not whole yet; false as in fill.
+static bool next_char(EditLine *el, struct chat_editor *editor, wchar_t *out) {
+    if (editor->at == editor->num_bytes && !fill(el, editor)) return false;
+    size_t size = utf8_size(editor->bytes[editor->at]), have = 1;
+    while (have < size) {
+        if (editor->at + have == editor->num_bytes && !fill(el, editor)) return false;
+        if ((editor->bytes[editor->at + have] & 0xc0) != 0x80) break;
+        have++;
+    }
+    const unsigned char *text = editor->bytes + editor->at;
+    bool valid = have == size && utf8_valid_prefix((const char *)text, size) == size;
+    *out = valid ? (wchar_t)utf8_decode(text, &size) : REPLACEMENT;
+    editor->at += valid ? size : have;
+    return true;
+}
+
+// An el_rfunc_t: 1 a character, 0 the end.
+static int read_char(EditLine *el, wchar_t *out) {
+    struct chat_editor *editor = editor_of(el);
+    if (!attend_signals(el) || !next_char(el, editor, out)) {
+        if (chat_signals_ended() || !chat_signals_interrupted()) return 0;
+        *out = key_interrupt;
+    }
+    editor->num_chars++;
+    return 1;
+}
+
+// ^C, typed or from the signal: the line ends, and what is in it is dropped.
+static unsigned char interrupt_key(EditLine *el, int key) {
+    (void)key;
+    struct chat_editor *editor = editor_of(el);
+    const LineInfoW *info = el_wline(el);
+    editor->interrupted = true;
+    editor->empty = info->lastchar == info->buffer;
+    chat_signals_clear_interrupt();
+    // What was typed ahead belongs to the line that is cleared. Enter ends it, because libedit's own
+    // function moves the cursor below all rows of the line.
+    editor->at = editor->num_bytes = 0;
+    el_wpush(el, L"\n");
+    return CC_NORM;
+}
+
+static bool is_paste_control(wchar_t c) {
+    return (c < L' ' && c != L'\n' && c != L'\t') || (c >= 0x7f && c < 0xa0);
+}
+
+// Everything up to the mark of the paste's end goes into the line as it is, newlines too.
+static unsigned char paste_key(EditLine *el, int key) {
+    (void)key;
+    struct chat_editor *editor = editor_of(el);
+    struct wide *wide = &editor->wide;
+    wide->len = 0;
+    size_t matched = 0; // characters of the mark that were just read
+    while (paste_end[matched]) {
+        wchar_t c = L'\0';
+        if (el_wgetc(el, &c) != 1 || c == key_interrupt) return CC_REFRESH_BEEP;
+        matched = c == paste_end[matched] ? matched + 1 : c == key_escape;
+        if (wide->len >= PASTE_CHARS_MAX) continue; // more than any model reads
+        if (!wide_reserve(wide, 1)) return CC_REFRESH_BEEP;
+        wide->data[wide->len++] = c == L'\r' ? L'\n' : c;
+    }
+    if (wide->len >= PASTE_CHARS_MAX) return CC_REFRESH_BEEP;
+    wide->len -= matched;
+    for (size_t i = 0; i < wide->len; i++) {
+        if (is_paste_control(wide->data[i])) wide->data[i] = REPLACEMENT;
+    }
+    // A newline at the end is where the copied text ended, and is for the user to press.
+    while (wide->len && wide->data[wide->len - 1] == L'\n') wide->len--;
+    wide->data[wide->len] = L'\0';
+    if (wide->len && el_winsertstr(el, wide->data) != 0) return CC_REFRESH_BEEP;
+    return CC_REFRESH;
+}
+
+static bool begins(const char *name, const wchar_t *text, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        if (!name[i] || (wchar_t)name[i] != text[i]) return false;
+    }
+    return true;
+}
+
+// The names of commands that begin with `text`, in one line below the one that is edited.
+static void list_names(const wchar_t *text, size_t len) {
+    const char *name, *between = "\n";
+    for (size_t i = 0; (name = chat_command_name(i)); i++) {
+        if (!begins(name, text, len)) continue;
+        write_terminal(between);
+        write_terminal(name);
+        between = "  ";
+    }
+    write_terminal("\n");
+}
+
+// Tab that can add nothing: the second one in a row lists what may follow.
+static unsigned char ambiguous_tab(struct chat_editor *editor, const LineInfoW *info) {
+    bool is_second = editor->tab_at && editor->num_chars == editor->tab_at + 1;
+    editor->tab_at = editor->num_chars;
+    if (!is_second) return CC_ERROR;
+    list_names(info->buffer, (size_t)(info->cursor - info->buffer));
+    return CC_REDISPLAY;
+}
+
+// Tab: as much of a command's name as is certain.
+static unsigned char complete_key(EditLine *el, int key) {
+    (void)key;
+    const LineInfoW *info = el_wline(el);
+    size_t len = (size_t)(info->cursor - info->buffer), common = 0;
+    const char *name, *first = NULL;
+    size_t num_names = 0;
+    for (size_t i = 0; (name = chat_command_name(i)); i++) {
+        if (!begins(name, info->buffer, len)) continue;
+        if (num_names++ == 0) {
+            first = name;
+            common = strlen(name);
+        }
+        size_t same = 0;
+        while (same < common && name[same] == first[same]) same++;
+        common = same;
+    }
+    if (!first || info->cursor != info->lastchar) return CC_ERROR;
+    wchar_t more[32];
+    size_t num_more = 0;
+    // An empty line may become a message: Tab does not make it a command.
+    for (size_t i = len; len && i < common && num_more < ARRAY_LEN(more) - 2; i++) {
+        more[num_more++] = (wchar_t)first[i];
+    }
+    if (num_names == 1) more[num_more++] = L' ';
+    if (!num_more) return ambiguous_tab(editor_of(el), info);
+    more[num_more] = L'\0';
+    return el_winsertstr(el, more) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+static wchar_t *prompt_text(EditLine *el) {
+    return editor_of(el)->prompt;
+}
+
+static enum status take_entry(void *user_data, const char *text, size_t len, struct err *err) {
+    struct chat_editor *editor = user_data;
+    HistEventW event;
+    if (!wide_from_utf8(&editor->wide, text, len)) return err_nomem(err, "history");
+    if (history_w(editor->history, &event, H_ENTER, editor->wide.data) == -1) {
+        return err_nomem(err, "history");
+    }
+    return OK;
+}
+
+static void bind(EditLine *el, const wchar_t *key, const wchar_t *function) {
+    el_wset(el, EL_BIND, key, function, NULL);
+}
+
+static void bind_keys(EditLine *el) {
+    el_wset(el, EL_EDITOR, L"emacs"); // first: it resets the keys
+    el_wset(el, EL_ADDFN, L"chat-interrupt", L"Drop the line", interrupt_key);
+    el_wset(el, EL_ADDFN, L"chat-paste", L"Insert a paste", paste_key);
+    el_wset(el, EL_ADDFN, L"chat-complete", L"Complete a command", complete_key);
+    // As bash has them.
+    bind(el, L"^R", L"em-inc-search-prev");
+    bind(el, L"^W", L"ed-delete-prev-word");
+    bind(el, L"^U", L"vi-kill-line-prev");
+    el_source(el, NULL); // the user's ~/.editrc
+    bind(el, L"^C", L"chat-interrupt");
+    bind(el, L"\\e[200~", L"chat-paste");
+    bind(el, L"^I", L"chat-complete");
+}
+
+// Widths of characters come from the locale, and libedit prints UTF-8 only in one that has it.
+static void choose_locale(void) {
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+// Standard input itself must go on waiting: other programs have it too.
+static int open_terminal(void) {
+    const char *name = ttyname(STDIN_FILENO);
+    int fd = name ? open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    return fd >= 0 ? fd : STDIN_FILENO;
+}
+
+static enum status start(struct chat_editor *editor, struct err *err) {
+    choose_locale();
+    editor->fd = open_terminal();
+    editor->el = el_init("nanovllm", stdin, stdout, stderr);
+    editor->history = history_winit();
+    if (!editor->el || !editor->history) return err_nomem(err, "line editor");
+    HistEventW event;
+    history_w(editor->history, &event, H_SETSIZE, CHAT_HISTORY_ENTRIES_MAX);
+    history_w(editor->history, &event, H_SETUNIQUE, 1);
+    el_wset(editor->el, EL_CLIENTDATA, editor);
+    el_wset(editor->el, EL_HIST, history_w, editor->history);
+    el_wset(editor->el, EL_PROMPT, prompt_text);
+    el_wset(editor->el, EL_GETCFN, read_char);
+    bind_keys(editor->el);
+    if (!editor->history_path[0]) return OK;
+    return chat_history_load(editor->history_path, take_entry, editor, err);
+}
+
+enum status chat_editor_create(struct chat_editor **out, const char *history_path, bool escapes,
+                               struct err *err) {
+    struct chat_editor *editor = calloc(1, sizeof *editor);
+    *out = editor;
+    if (!editor) return err_nomem(err, "line editor");
+    editor->history_path = history_path;
+    editor->escapes = escapes;
+    enum status status = start(editor, err);
+    if (!status) return OK;
+    chat_editor_destroy(editor);
+    *out = NULL;
+    return status;
+}
+
+void chat_editor_destroy(struct chat_editor *editor) {
+    if (!editor) return;
+    if (editor->el) el_end(editor->el);
+    if (editor->history) history_wend(editor->history);
+    if (editor->fd != STDIN_FILENO) close(editor->fd);
+    free(editor->wide.data);
+    buf_fini(&editor->line);
+    free(editor);
+}
+
+static enum status take_line(struct chat_editor *editor, const wchar_t *text, size_t len,
+                             struct err *err) {
+    buf_clear(&editor->line);
+    enum status status = buf_reserve(&editor->line, 4 * len, err);
+    if (len && text[len - 1] == L'\n') len--;
+    for (size_t i = 0; i < len && !status; i++) {
+        char bytes[4];
+        status = buf_append(&editor->line, bytes, utf8_write((uint32_t)text[i], bytes), err);
+    }
+    return status;
+}
+
+enum status chat_editor_read(struct chat_editor *editor, const char *prompt,
+                             struct chat_editor_line *line, struct err *err) {
+    size_t i = 0;
+    for (; prompt[i] && i + 1 < ARRAY_LEN(editor->prompt); i++) {
+        editor->prompt[i] = (wchar_t)prompt[i];
+    }
+    editor->prompt[i] = L'\0';
+    editor->interrupted = false;
+    chat_signals_clear_interrupt();
+    chat_signals_prompt_begin();
+    // Before the prompt shows, so that a key that answers it is the editor's.
+    el_wset(editor->el, EL_PREP_TERM, 1);
+    set_paste_marks(editor, true);
+    int len = 0;
+    const wchar_t *text = el_wgets(editor->el, &len);
+    set_paste_marks(editor, false);
+    chat_signals_prompt_end();
+    *line = (struct chat_editor_line){.state = CHAT_EDITOR_END, .text = ""};
+    if (editor->interrupted) {
+        line->state = CHAT_EDITOR_INTERRUPTED;
+        line->empty = editor->empty;
+        return OK;
+    }
+    if (!text || len <= 0) {
+        write_terminal("\n"); // the cursor stands behind the prompt
+        return OK;
+    }
+    enum status status = take_line(editor, text, (size_t)len, err);
+    line->state = CHAT_EDITOR_LINE;
+    line->text = editor->line.data ? editor->line.data : "";
+    line->len = editor->line.len;
+    return status;
+}
+
+enum status chat_editor_remember(struct chat_editor *editor, const char *text, size_t len,
+                                 struct err *err) {
+    enum status status = take_entry(editor, text, len, err);
+    if (status || !editor->history_path[0]) return status;
+    status = chat_history_append(editor->history_path, text, len, err);
+    if (status) editor->history_path = "";
+    return status;
+}

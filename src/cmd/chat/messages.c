@@ -1,0 +1,171 @@
+#include "cmd/chat/messages.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/jread.h"
+#include "base/jwrite.h"
+#include "cmd/chat/file.h"
+
+enum status chat_messages_init(struct chat_messages *messages, struct err *err) {
+    json_t *list = json_array();
+    json_t *root = json_object();
+    if (!root || json_object_set(root, "messages", list) != 0) {
+        json_decref(root);
+        root = NULL;
+    }
+    json_decref(list);
+    *messages = (struct chat_messages){.root = root, .list = json_object_get(root, "messages")};
+    return root ? OK : err_nomem(err, "messages");
+}
+
+void chat_messages_fini(struct chat_messages *messages) {
+    json_decref(messages->root);
+    *messages = (struct chat_messages){0};
+}
+
+static json_t *message_create(const char *role, const char *text, size_t len) {
+    json_t *message = json_object();
+    if (json_object_set_new(message, "role", json_string(role)) != 0 ||
+        json_object_set_new(message, "content", json_stringn(text, len)) != 0) {
+        json_decref(message);
+        return NULL;
+    }
+    return message;
+}
+
+enum status chat_messages_add(struct chat_messages *messages, const char *role, const char *text,
+                              size_t len, struct err *err) {
+    json_t *message = message_create(role, text, len);
+    return json_array_append_new(messages->list, message) ? err_nomem(err, "message") : OK;
+}
+
+size_t chat_messages_count(const struct chat_messages *messages) {
+    return json_array_size(messages->list);
+}
+
+void chat_messages_drop_last(struct chat_messages *messages) {
+    json_array_remove(messages->list, chat_messages_count(messages) - 1);
+}
+
+static const char *role_of(const json_t *message) {
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role ? role : "";
+}
+
+const char *chat_messages_last_role(const struct chat_messages *messages) {
+    size_t count = chat_messages_count(messages);
+    return count ? role_of(json_array_get(messages->list, count - 1)) : "";
+}
+
+static json_t *system_message(const struct chat_messages *messages) {
+    json_t *first = json_array_get(messages->list, 0);
+    return strcmp(role_of(first), "system") == 0 ? first : NULL;
+}
+
+void chat_messages_clear(struct chat_messages *messages) {
+    size_t kept = system_message(messages) ? 1 : 0;
+    while (chat_messages_count(messages) > kept) chat_messages_drop_last(messages);
+}
+
+const char *chat_messages_system(const struct chat_messages *messages) {
+    return json_string_value(json_object_get(system_message(messages), "content"));
+}
+
+enum status chat_messages_set_system(struct chat_messages *messages, const char *text, size_t len,
+                                     struct err *err) {
+    bool present = system_message(messages) != NULL;
+    if (!text) {
+        if (present) json_array_remove(messages->list, 0);
+        return OK;
+    }
+    json_t *message = message_create("system", text, len);
+    int failed = present ? json_array_set_new(messages->list, 0, message)
+                         : json_array_insert_new(messages->list, 0, message);
+    return failed ? err_nomem(err, "system prompt") : OK;
+}
+
+enum status chat_messages_set_kwargs(struct chat_messages *messages, json_t *kwargs,
+                                     struct err *err) {
+    static const char key[] = "chat_template_kwargs";
+    if (json_object_size(kwargs) == 0) return OK;
+    json_t *own = json_object();
+    json_t *present = json_object_get(messages->root, key);
+    bool failed = !own || (json_is_object(present) && json_object_update(own, present)) ||
+                  json_object_update(own, kwargs) || json_object_set(messages->root, key, own);
+    json_decref(own);
+    return failed ? err_nomem(err, "template variables") : OK;
+}
+
+enum status chat_messages_text(const struct chat_messages *messages, struct buf *text,
+                               struct err *err) {
+    buf_clear(text);
+    return jwrite(text, messages->root, JSON_COMPACT, "messages", err);
+}
+
+enum status chat_messages_save(const struct chat_messages *messages, const char *path, bool replace,
+                               struct err *err) {
+    struct buf text = {0};
+    enum status status = jwrite(&text, messages->root, JSON_INDENT(2), "messages", err);
+    if (!status) status = buf_append(&text, "\n", 1, err);
+    if (!status) status = chat_file_write(path, text.data, text.len, replace, err);
+    buf_fini(&text);
+    return status;
+}
+
+static enum status check_message(const json_t *message, size_t index, const char *path,
+                                 struct err *err) {
+    if (!json_is_object(message)) {
+        return err_set(err, ERR_FORMAT, "%s: message %zu is %s, want an object", path, index,
+                       jread_type_name(message));
+    }
+    const json_t *role = json_object_get(message, "role");
+    if (json_is_string(role)) return OK;
+    return err_set(err, ERR_FORMAT, "%s: message %zu has no \"role\" that is a string", path,
+                   index);
+}
+
+// The document as an object with a list of messages; *root is the caller's in any case.
+static enum status check_root(json_t **root, const char *path, struct err *err) {
+    if (json_is_array(*root)) {
+        json_t *object = json_object();
+        int failed = json_object_set(object, "messages", *root);
+        json_decref(*root);
+        *root = object;
+        if (failed) return err_nomem(err, "messages");
+    }
+    const json_t *list = json_object_get(*root, "messages");
+    if (!json_is_array(list)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s holds no conversation, want a list of messages or an object with "
+                       "\"messages\"",
+                       path);
+    }
+    size_t index;
+    json_t *message;
+    json_array_foreach(list, index, message) {
+        enum status status = check_message(message, index, path, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+enum status chat_messages_load(struct chat_messages *messages, const char *path, struct err *err) {
+    struct buf text = {0};
+    json_t *root = NULL;
+    enum status status = file_read(&text, path, err);
+    if (!status) status = jread_request(&root, text.data, text.len, path, err);
+    buf_fini(&text);
+    if (!status) status = check_root(&root, path, err);
+    if (status) {
+        json_decref(root);
+        return status;
+    }
+    // These say how a prompt ends, which is decided anew for every answer.
+    json_object_del(root, "add_generation_prompt");
+    json_object_del(root, "continue_final_message");
+    chat_messages_fini(messages);
+    *messages = (struct chat_messages){.root = root, .list = json_object_get(root, "messages")};
+    return OK;
+}

@@ -1,0 +1,20 @@
+/* The table of commands, for everything that lists or starts one. */
+#ifndef CMD_COMMANDS_H
+#define CMD_COMMANDS_H
+
+#include "cmd/cli.h"
+
+struct cli_command {
+    const char *name;
+    const char *summary; // one line of `nanovllm help`
+    int (*run)(int argc, char **argv); // arguments after the command's name
+};
+
+const struct cli_command *command_at(size_t index); // NULL past the end
+const struct cli_command *command_find(const char *name); // NULL: no such command
+// Says that no command has this name, and which may be meant; returns CLI_USAGE.
+int command_unknown(const char *name);
+// Prints what the command's options are in one of the forms of options.h.
+int command_print(const struct cli_command *command, enum options_form form);
+
+#endif

@@ -1,0 +1,38 @@
+/* Rank 0's side of a tensor-parallel group: starts the other ranks as processes, tells them what to
+ * run, notices when one of them is gone, and ends them.
+ *
+ * The workers run the program `nanovllm`, which finds the shared memory at an inherited descriptor.
+ * A thread of ours starts them and watches them, because the kernel ends a worker with the thread
+ * that started it (PR_SET_PDEATHSIG): so no worker outlives its engine, however that ends.
+ *
+ * All functions but rank_group_check belong to the engine's thread. A process that forks may go on
+ * using the engine in the parent; the child must not touch it. */
+#ifndef ENGINE_RANKS_RANK_GROUP_H
+#define ENGINE_RANKS_RANK_GROUP_H
+
+#include "engine/ranks/rank_segment.h"
+
+struct rank_group;
+
+// Starts plan->world_size - 1 workers of the program `program`, which load their slices while the
+// caller loads its own. `options`: the engine's; workers get the plan's block count.
+MUST_USE enum status rank_group_start(struct rank_group **out, const struct engine_plan *plan,
+                                      const struct nvllm_engine_options *options,
+                                      const char *program, struct err *err);
+// Waits until all workers have loaded. The error of one that could not is the group's.
+MUST_USE enum status rank_group_wait_ready(struct rank_group *group, struct err *err);
+struct comm *rank_group_comm(struct rank_group *group);
+struct batch_header *rank_group_batch(struct rank_group *group, uint32_t slot);
+struct sample_result *rank_group_results(struct rank_group *group);
+
+// To be followed by the same call on rank 0's own runner.
+void rank_group_launch(struct rank_group *group, uint32_t slot);
+void rank_group_begin_counts(struct rank_group *group, uint32_t slot, const int32_t *ids,
+                             uint32_t num_prompt, uint32_t num_ids);
+
+// ERR_DEVICE with the reason once a worker has ended, was stopped, or has failed; for good.
+MUST_USE enum status rank_group_check(struct rank_group *group, struct err *err);
+// Ends the workers. NULL is fine.
+void rank_group_stop(struct rank_group *group);
+
+#endif

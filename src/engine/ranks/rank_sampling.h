@@ -1,0 +1,29 @@
+/* Sampling shared out among CPU ranks: each takes some rows, gathers their logits and writes their
+ * results where all ranks read them. So a row is sampled once, by the same code as with one rank. */
+#ifndef ENGINE_RANKS_RANK_SAMPLING_H
+#define ENGINE_RANKS_RANK_SAMPLING_H
+
+#include "comm/comm.h"
+
+struct rank_sampling {
+    struct comm *comm; // NULL: the runner is alone, and samples by itself
+    uint32_t vocab_size;
+    float *logits; // [max_rows][vocab_size]: of this rank's rows
+    struct sample_row *rows; // [max_rows]
+    struct sample_result *results; // [max_rows]
+    uint32_t *indices; // [max_rows]: which row of the step each is
+};
+
+// `max_rows`: of a step.
+MUST_USE enum status rank_sampling_init(struct rank_sampling *sampling, struct comm *comm,
+                                        uint32_t max_rows, uint32_t vocab_size, struct err *err);
+void rank_sampling_fini(struct rank_sampling *sampling); // all-zero is fine
+// What backend_sampler's sample does, by all ranks: args->results is memory that they share,
+// args->logits is not read. All results are there when it returns.
+void rank_sampling_run(struct rank_sampling *sampling, struct backend *backend,
+                       const struct sample_args *args);
+// Whether this rank samples the rows with that slot of the token counts. A sequence keeps its slot, so
+// its counts are where it is sampled.
+bool rank_sampling_has_slot(const struct comm *comm, uint32_t slot);
+
+#endif

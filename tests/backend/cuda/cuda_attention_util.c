@@ -1,0 +1,524 @@
+#include "backend/cuda/cuda_attention_util.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Of results whose norms were summed in another order.
+#define ON_THE_WAY_NMSE 1e-5
+
+enum { FIRST, SECOND, LAYERS };
+enum { PIECE = 1024, SKIPPED_TOKENS = 8, TURNS = 4 };
+
+struct run {
+    struct backend *backend;
+    const struct inputs *in;
+    const struct variant *variant;
+    struct kv_cache *cache;
+    struct tensor rope, q_norm, k_norm;
+    int32_t *tables; // [num_seqs][stride]
+    uint32_t stride, num_blocks;
+};
+
+// The tokens of one call of attention_prepare.
+struct tokens {
+    uint32_t num;
+    float *rows; // [num][row_floats]
+    int32_t *positions, *slots; // [num]
+};
+
+static void fill_rope(float *rope, uint32_t num_positions, uint32_t head_dim) {
+    for (uint32_t position = 0; position < num_positions; position++) {
+        for (uint32_t i = 0; i < head_dim / 2; i++) {
+            double angle = position * pow(10000.0, -2.0 * i / head_dim);
+            rope[(size_t)position * head_dim + i] = (float)cos(angle);
+            rope[(size_t)position * head_dim + head_dim / 2 + i] = (float)sin(angle);
+        }
+    }
+}
+
+struct inputs inputs_make(const struct shape *shape, const struct work *work) {
+    struct inputs in = {.shape = *shape, .work = work};
+    uint32_t head_dim = shape->head_dim;
+    in.row_floats = ((size_t)shape->num_heads + 2 * (size_t)shape->num_kv_heads) * head_dim;
+    in.qkv = test_alloc(work->num_seqs * sizeof *in.qkv);
+    struct ops_rng rng = ops_rng_of(head_dim + shape->num_heads);
+    for (uint32_t s = 0; s < work->num_seqs; s++) {
+        in.qkv[s] = bf16_values(&rng, work->seqs[s].context * in.row_floats, 2);
+        in.num_queries += work->seqs[s].queries;
+        if (work->seqs[s].context > in.max_context) in.max_context = work->seqs[s].context;
+    }
+    in.rope = test_alloc((size_t)in.max_context * head_dim * sizeof *in.rope);
+    fill_rope(in.rope, in.max_context, head_dim);
+    in.q_norm = test_alloc(head_dim * sizeof *in.q_norm);
+    in.k_norm = test_alloc(head_dim * sizeof *in.k_norm);
+    for (uint32_t d = 0; d < head_dim; d++) {
+        in.q_norm[d] = 1 + 0.5f * ops_rng_float(&rng);
+        in.k_norm[d] = 1 + 0.5f * ops_rng_float(&rng);
+    }
+    return in;
+}
+
+void inputs_free(struct inputs *in) {
+    for (uint32_t s = 0; s < in->work->num_seqs; s++) free(in->qkv[s]);
+    free(in->qkv);
+    free(in->rope);
+    free(in->q_norm);
+    free(in->k_norm);
+}
+
+static struct tokens tokens_make(const struct run *run, uint32_t num) {
+    return (struct tokens){.num = num,
+                           .rows = test_alloc(num * run->in->row_floats * sizeof(float)),
+                           .positions = test_alloc(num * sizeof(int32_t)),
+                           .slots = test_alloc(num * sizeof(int32_t))};
+}
+
+static void tokens_free(struct tokens *tokens) {
+    free(tokens->rows);
+    free(tokens->positions);
+    free(tokens->slots);
+}
+
+// Token `i` becomes the one at `position` of sequence `s`.
+static void tokens_set(const struct run *run, struct tokens *tokens, uint32_t i, uint32_t s,
+                       uint32_t position) {
+    const struct inputs *in = run->in;
+    uint32_t block_size = in->shape.block_size;
+    int32_t block = run->tables[(size_t)s * run->stride + position / block_size];
+    memcpy(tokens->rows + i * in->row_floats, in->qkv[s] + position * in->row_floats,
+           in->row_floats * sizeof *tokens->rows);
+    tokens->positions[i] = (int32_t)position;
+    tokens->slots[i] = block * (int32_t)block_size + (int32_t)(position % block_size);
+}
+
+// Some tokens on the device, as a step that attention_prepare can read.
+struct placed {
+    struct tensor positions, slots;
+    struct step step;
+};
+
+static struct placed placed_make(const struct run *run, const struct tokens *tokens) {
+    struct backend *backend = run->backend;
+    size_t bytes = tokens->num * sizeof(int32_t);
+    struct placed p = {.positions = tensor_raw(backend, tokens->positions, bytes),
+                       .slots = tensor_raw(backend, tokens->slots, bytes)};
+    p.step = (struct step){
+        .num_tokens = tokens->num, .positions = p.positions.dev, .slot_mapping = p.slots.dev};
+    return p;
+}
+
+static void placed_free(struct placed *p) {
+    tensor_free(&p->slots);
+    tensor_free(&p->positions);
+}
+
+// Their q, k and v in a layer.
+static struct tensor qkv_on(const struct run *run, const struct tokens *tokens, uint32_t layer) {
+    const struct shape *shape = &run->in->shape;
+    size_t row = run->in->row_floats, count = tokens->num * row;
+    size_t first_value = ((size_t)shape->num_heads + shape->num_kv_heads) * shape->head_dim;
+    float *rows = test_alloc(count * sizeof *rows);
+    for (size_t i = 0; i < count; i++) {
+        bool is_twice = layer == FIRST && i % row >= first_value;
+        rows[i] = is_twice ? 2 * tokens->rows[i] : tokens->rows[i];
+    }
+    struct tensor qkv = tensor_of(run->backend, rows, count);
+    free(rows);
+    return qkv;
+}
+
+static struct attention_args args_of(const struct run *run, const struct step *step, uint32_t layer,
+                                     void *qkv, void *out) {
+    const struct shape *shape = &run->in->shape;
+    return (struct attention_args){.step = step,
+                                   .cache = run->cache,
+                                   .layer = layer,
+                                   .num_heads = shape->num_heads,
+                                   .num_kv_heads = shape->num_kv_heads,
+                                   .head_dim = shape->head_dim,
+                                   .qkv = qkv,
+                                   .out = out,
+                                   .q_norm = shape->norm ? run->q_norm.dev : NULL,
+                                   .k_norm = shape->norm ? run->k_norm.dev : NULL,
+                                   .rope = run->rope.dev,
+                                   .eps = 1e-6f,
+                                   .scale = 1.0f / sqrtf((float)shape->head_dim)};
+}
+
+static void prepare_only(const struct run *run, const struct tokens *tokens, uint32_t layer) {
+    struct placed p = placed_make(run, tokens);
+    struct tensor qkv = qkv_on(run, tokens, layer);
+    const struct attention_args args = args_of(run, &p.step, layer, qkv.dev, NULL);
+    run->backend->ops->attention_prepare(run->backend, &args);
+    tensor_free(&qkv);
+    placed_free(&p);
+}
+
+static void prepare_in_all_layers(const struct run *run, const struct tokens *tokens) {
+    for (uint32_t layer = 0; layer < LAYERS; layer++) prepare_only(run, tokens, layer);
+}
+
+static void write_nans(const struct run *run) {
+    struct tokens tokens = tokens_make(run, PIECE);
+    memset(tokens.rows, 0xff, PIECE * run->in->row_floats * sizeof *tokens.rows);
+    uint32_t num_slots = run->num_blocks * run->in->shape.block_size;
+    for (uint32_t first = 0; first < num_slots; first += PIECE) {
+        for (uint32_t i = 0; i < PIECE; i++) {
+            tokens.slots[i] = first + i < num_slots ? (int32_t)(first + i) : -1;
+        }
+        prepare_in_all_layers(run, &tokens);
+    }
+    tokens_free(&tokens);
+}
+
+// What the steps before wrote of sequence `s`.
+static void write_past(const struct run *run, uint32_t s) {
+    const struct seq *seq = &run->in->work->seqs[s];
+    uint32_t past = seq->context - seq->queries;
+    for (uint32_t first = 0; first < past; first += PIECE) {
+        struct tokens tokens = tokens_make(run, past - first < PIECE ? past - first : PIECE);
+        for (uint32_t i = 0; i < tokens.num; i++) tokens_set(run, &tokens, i, s, first + i);
+        prepare_in_all_layers(run, &tokens);
+        tokens_free(&tokens);
+    }
+}
+
+static void write_nothing(const struct run *run) {
+    struct tokens tokens = tokens_make(run, SKIPPED_TOKENS);
+    memset(tokens.rows, 0xff, SKIPPED_TOKENS * run->in->row_floats * sizeof *tokens.rows);
+    for (uint32_t i = 0; i < SKIPPED_TOKENS; i++) tokens.slots[i] = -1;
+    prepare_in_all_layers(run, &tokens);
+    tokens_free(&tokens);
+}
+
+static void deal_blocks(struct run *run) {
+    const struct work *work = run->in->work;
+    uint32_t block_size = run->in->shape.block_size, used = 0;
+    struct ops_rng rng = ops_rng_of(99);
+    run->stride = run->in->max_context / block_size + 2 + run->variant->more_stride;
+    run->num_blocks = 2;
+    for (uint32_t s = 0; s < work->num_seqs; s++) {
+        run->num_blocks += (work->seqs[s].context + block_size - 1) / block_size;
+    }
+    int32_t *order = test_alloc(run->num_blocks * sizeof *order);
+    for (uint32_t i = 0; i < run->num_blocks; i++) {
+        uint32_t other = ops_rng_below(&rng, i + 1);
+        order[i] = order[other];
+        order[other] = (int32_t)i;
+    }
+    run->tables = test_alloc((size_t)work->num_seqs * run->stride * sizeof *run->tables);
+    for (uint32_t s = 0; s < work->num_seqs; s++) {
+        uint32_t own = (work->seqs[s].context + block_size - 1) / block_size;
+        int32_t *table = run->tables + (size_t)s * run->stride;
+        for (uint32_t i = 0; i < run->stride; i++) {
+            table[i] = i < own ? order[used + i] : order[run->num_blocks - 1]; // nobody's
+        }
+        used += own;
+    }
+    free(order);
+}
+
+static struct run run_start(struct backend *backend, const struct inputs *in,
+                            const struct variant *variant) {
+    struct run run = {.backend = backend, .in = in, .variant = variant};
+    const struct shape *shape = &in->shape;
+    size_t head_bytes = shape->head_dim * sizeof(float);
+    struct err err = {0};
+    deal_blocks(&run);
+    run.rope = tensor_raw(backend, in->rope, in->max_context * head_bytes);
+    run.q_norm = tensor_raw(backend, in->q_norm, head_bytes);
+    run.k_norm = tensor_raw(backend, in->k_norm, head_bytes);
+    const struct kv_cache_spec spec = {
+        .num_layers = LAYERS,
+        .num_blocks = run.num_blocks,
+        .block_size = shape->block_size,
+        .num_kv_heads = shape->num_kv_heads,
+        .head_dim = shape->head_dim,
+        .num_heads = shape->num_heads,
+        .limits =
+            {
+                .max_num_tokens = in->num_queries + variant->num_padding,
+                .max_num_seqs = in->work->num_seqs + variant->num_padding,
+                .max_positions = in->max_context,
+                .max_blocks_per_seq = run.stride,
+            },
+        .dtype = backend->has_f32_kv_cache ? DTYPE_F32 : backend->kv_cache_dtype};
+    if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err))
+        fail_msg("%s", err.message);
+    write_nans(&run);
+    return run;
+}
+
+static void run_end(struct run *run) {
+    run->backend->ops->kv_cache_destroy(run->backend, run->cache);
+    tensor_free(&run->rope);
+    tensor_free(&run->q_norm);
+    tensor_free(&run->k_norm);
+    free(run->tables);
+}
+
+// The step's batch as an engine lays it out: the sequences of the variant, then padding.
+struct batch {
+    struct tokens tokens;
+    uint32_t num_seqs, num_results; // tokens that are no padding
+    uint32_t max_query_len, max_context_len;
+    int32_t *query_start, *context_len, *tables;
+};
+
+static bool takes_part(const struct variant *variant, uint32_t s) {
+    return variant->only == 0 || variant->only == s + 1;
+}
+
+static struct batch batch_make(const struct run *run) {
+    const struct work *work = run->in->work;
+    uint32_t num_padding = run->variant->num_padding, rows = work->num_seqs + num_padding, n = 0;
+    struct batch batch = {.max_query_len = 1, .max_context_len = 1};
+    batch.tokens = tokens_make(run, run->in->num_queries + num_padding);
+    batch.query_start = test_alloc((rows + 1) * sizeof *batch.query_start);
+    batch.context_len = test_alloc(rows * sizeof *batch.context_len);
+    batch.tables = test_alloc((size_t)rows * run->stride * sizeof *batch.tables);
+    for (uint32_t s = 0; s < work->num_seqs; s++) {
+        const struct seq *seq = &work->seqs[s];
+        if (!takes_part(run->variant, s)) continue;
+        for (uint32_t i = 0; i < seq->queries; i++, n++) {
+            tokens_set(run, &batch.tokens, n, s, seq->context - seq->queries + i);
+        }
+        memcpy(batch.tables + (size_t)batch.num_seqs * run->stride,
+               run->tables + (size_t)s * run->stride, run->stride * sizeof *batch.tables);
+        batch.context_len[batch.num_seqs++] = (int32_t)seq->context;
+        batch.query_start[batch.num_seqs] = (int32_t)n;
+        if (seq->queries > batch.max_query_len) batch.max_query_len = seq->queries;
+        if (seq->context > batch.max_context_len) batch.max_context_len = seq->context;
+    }
+    batch.num_results = n;
+    if (run->variant->unslotted) {
+        for (uint32_t i = 0; i < n; i++) batch.tokens.slots[i] = -1;
+    }
+    for (uint32_t i = 0; i < num_padding; i++, n++) {
+        memset(batch.tokens.rows + n * run->in->row_floats, run->variant->zero_padding ? 0 : 0xff,
+               run->in->row_floats * sizeof *batch.tokens.rows);
+        batch.tokens.slots[n] = -1;
+        batch.query_start[++batch.num_seqs] = (int32_t)n + 1;
+    }
+    batch.tokens.num = n;
+    return batch;
+}
+
+static void batch_free(struct batch *batch) {
+    tokens_free(&batch->tokens);
+    free(batch->query_start);
+    free(batch->context_len);
+    free(batch->tables);
+}
+
+// Each sequence for itself: one wrong row of thousands must not drown among the others' results.
+static void check_near(const struct batch *batch, const float *got, const float *want, size_t row,
+                       const char *what) {
+    for (uint32_t s = 0; s < batch->num_seqs && batch->context_len[s]; s++) {
+        size_t at = (size_t)batch->query_start[s] * row;
+        double error = ops_nmse_f32(got + at, want + at, row);
+        if (!(error <= ON_THE_WAY_NMSE)) {
+            fail_msg("%s, %d positions: nmse %g", what, batch->context_len[s], error);
+        }
+    }
+}
+
+// The batch on the device, and what its layers' attention reads and writes.
+struct device_batch {
+    struct placed tokens;
+    struct tensor query_start, context_len, tables, stride, qkv[LAYERS], out[LAYERS];
+    struct step step;
+};
+
+static struct device_batch device_batch_make(const struct run *run, const struct batch *batch) {
+    struct backend *backend = run->backend;
+    const struct shape *shape = &run->in->shape;
+    size_t row = (size_t)shape->num_heads * shape->head_dim, num_seqs = batch->num_seqs;
+    struct device_batch d = {
+        .tokens = placed_make(run, &batch->tokens),
+        .query_start = tensor_raw(backend, batch->query_start, (num_seqs + 1) * sizeof(int32_t)),
+        .context_len = tensor_raw(backend, batch->context_len, num_seqs * sizeof(int32_t)),
+        .tables = tensor_raw(backend, batch->tables, num_seqs * run->stride * sizeof(int32_t)),
+        .stride = tensor_raw(backend, &run->stride, sizeof run->stride),
+    };
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        d.qkv[layer] = qkv_on(run, &batch->tokens, layer);
+        d.out[layer] = tensor_nan(backend, batch->tokens.num * row);
+    }
+    d.step = d.tokens.step;
+    d.step.num_seqs = batch->num_seqs;
+    d.step.block_table_stride = run->stride;
+    d.step.max_query_len = batch->max_query_len;
+    d.step.max_context_len = batch->max_context_len;
+    d.step.query_start = d.query_start.dev;
+    d.step.context_len = d.context_len.dev;
+    d.step.block_tables = d.tables.dev;
+    d.step.device_stride = d.stride.dev;
+    return d;
+}
+
+static void device_batch_free(struct device_batch *d) {
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        tensor_free(&d->out[layer]);
+        tensor_free(&d->qkv[layer]);
+    }
+    tensor_free(&d->stride);
+    tensor_free(&d->tables);
+    tensor_free(&d->context_len);
+    tensor_free(&d->query_start);
+    placed_free(&d->tokens);
+}
+
+static void begin(const struct run *run, const struct step *step) {
+    const struct backend_fusion *fusion = run->backend->fusion;
+    if (fusion) fusion->step_begin(run->backend, run->variant->model, run->cache, step);
+}
+
+// What attend does not take it has not touched: the ops one by one go on from there.
+static void attend(const struct run *run, const struct attention_args *args) {
+    struct backend *backend = run->backend;
+    if (run->variant->on_the_way) {
+        bool is_done = backend->fusion->attend(backend, args);
+        assert_int_equal(is_done, args->step->max_query_len == 1);
+        if (is_done) return;
+    }
+    backend->ops->attention_prepare(backend, args);
+    backend->ops->attention(backend, args);
+}
+
+static void attend_in(const struct run *run, const struct device_batch *d, uint32_t layer) {
+    const struct attention_args args =
+        args_of(run, &d->step, layer, d->qkv[layer].dev, d->out[layer].dev);
+    attend(run, &args);
+}
+
+// The step again, with q prepared by itself and nothing written: what the cache has now. `values`:
+// of the step with keys and values written on the way. A norm's sum may go in another order, so
+// results are near, not the same; without slots the new token's row still is not a number.
+static void check_cache(const struct run *run, const struct batch *batch,
+                        const struct device_batch *d, const float *values) {
+    struct backend *backend = run->backend;
+    size_t row = (size_t)run->in->shape.num_heads * run->in->shape.head_dim;
+    struct tensor out = tensor_nan(backend, batch->tokens.num * row);
+    int32_t *none = test_alloc(batch->tokens.num * sizeof *none);
+    memset(none, 0xff, batch->tokens.num * sizeof *none);
+    struct tensor slots = tensor_raw(backend, none, batch->tokens.num * sizeof *none);
+    struct step step = d->step;
+    step.slot_mapping = slots.dev;
+    const struct attention_args args = args_of(run, &step, SECOND, d->qkv[SECOND].dev, out.dev);
+    begin(run, &step);
+    backend->ops->attention_prepare(backend, &args);
+    backend->ops->attention(backend, &args);
+    float *got = tensor_read(&out);
+    if (run->variant->unslotted) {
+        for (size_t i = 0; i < batch->num_results * row; i++) assert_true(isnan(got[i]));
+    } else {
+        check_near(batch, got, values, row, "the cache after preparing on the way");
+    }
+    free(got);
+    free(none);
+    tensor_free(&slots);
+    tensor_free(&out);
+}
+
+// The first layer, then several layers' worth of norm and attention, the norm's weights doubling from
+// turn to turn; waited for after each op, or not.
+static float *run_turns(const struct run *run, const struct batch *batch,
+                        const struct device_batch *d, bool waits) {
+    struct backend *backend = run->backend;
+    struct err err = {0};
+    size_t cols = run->in->row_floats;
+    struct tensor x = tensor_of(backend, batch->tokens.rows, batch->tokens.num * cols);
+    struct tensor qkv = tensor_nan(backend, batch->tokens.num * cols);
+    struct tensor weights[TURNS];
+    float *ones = test_alloc(cols * sizeof *ones);
+    const struct attention_args args = args_of(run, &d->step, SECOND, qkv.dev, d->out[SECOND].dev);
+    for (int i = 0; i < TURNS; i++) {
+        for (size_t c = 0; c < cols; c++) ones[c] = (float)(1 << i) / 4;
+        weights[i] = tensor_raw(backend, ones, cols * sizeof *ones);
+    }
+    begin(run, &d->step);
+    attend_in(run, d, FIRST);
+    for (int i = 0; i < TURNS; i++) {
+        backend->ops->rms_norm(backend, &(struct rms_norm_args){.x = x.dev,
+                                                                .weight = weights[i].dev,
+                                                                .out = qkv.dev,
+                                                                .rows = batch->tokens.num,
+                                                                .cols = (uint32_t)cols,
+                                                                .eps = 1e-6f});
+        if (waits) assert_int_equal(backend->ops->synchronize(backend, &err), OK);
+        attend(run, &args);
+        if (waits) assert_int_equal(backend->ops->synchronize(backend, &err), OK);
+    }
+    float *values = tensor_read(&d->out[SECOND]);
+    for (int i = 0; i < TURNS; i++) tensor_free(&weights[i]);
+    free(ones);
+    tensor_free(&qkv);
+    tensor_free(&x);
+    return values;
+}
+
+// What attention reads before the kernel in front has ended is nothing that this one writes.
+static void check_turns(const struct run *run, const struct batch *batch,
+                        const struct device_batch *d) {
+    float *want = run_turns(run, batch, d, true);
+    float *got = run_turns(run, batch, d, false);
+    ops_assert_same_bits(got, want, batch->num_results,
+                         (size_t)run->in->shape.num_heads * run->in->shape.head_dim,
+                         "turns that were not waited for");
+    free(got);
+    free(want);
+}
+
+static float *run_step(const struct run *run, const struct batch *batch) {
+    struct device_batch d = device_batch_make(run, batch);
+    size_t row = (size_t)run->in->shape.num_heads * run->in->shape.head_dim;
+    begin(run, &d.step);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) attend_in(run, &d, layer);
+    float *first = tensor_read(&d.out[FIRST]), *values = tensor_read(&d.out[SECOND]);
+    for (size_t i = 0; i < batch->num_results * row; i++) first[i] /= 2;
+    ops_assert_same_bits(values, first, batch->num_results, row, "the second layer");
+    free(first);
+    if (run->variant->on_the_way && batch->max_query_len == 1) {
+        check_cache(run, batch, &d, values);
+        check_turns(run, batch, &d);
+    }
+    device_batch_free(&d);
+    return values;
+}
+
+float *attention_on(struct backend *backend, const struct inputs *in,
+                    const struct variant *variant) {
+    struct run run = run_start(backend, in, variant);
+    for (uint32_t s = 0; s < in->work->num_seqs; s++) {
+        if (takes_part(variant, s)) write_past(&run, s);
+    }
+    if (variant->skipped) write_nothing(&run);
+    struct batch batch = batch_make(&run);
+    float *values = run_step(&run, &batch);
+    batch_free(&batch);
+    run_end(&run);
+    return values;
+}
+
+float *queries_on(struct backend *backend, const struct inputs *in) {
+    const struct variant variant = {0};
+    struct run run = run_start(backend, in, &variant);
+    struct batch batch = batch_make(&run);
+    struct placed placed = placed_make(&run, &batch.tokens);
+    struct tensor qkv = qkv_on(&run, &batch.tokens, SECOND);
+    const struct attention_args args = args_of(&run, &placed.step, SECOND, qkv.dev, NULL);
+    backend->ops->attention_prepare(backend, &args);
+    size_t row = (size_t)in->shape.num_heads * in->shape.head_dim;
+    float *all = tensor_read(&qkv), *values = test_alloc(batch.num_results * row * sizeof *values);
+    for (uint32_t i = 0; i < batch.num_results; i++) {
+        memcpy(values + i * row, all + i * in->row_floats, row * sizeof *values);
+    }
+    free(all);
+    tensor_free(&qkv);
+    placed_free(&placed);
+    batch_free(&batch);
+    run_end(&run);
+    return values;
+}

@@ -1,0 +1,56 @@
+// Kernels that break the rules of handover.cuh, for test_cuda_stuck.c. In a build without checks the
+// first two would never end, so they are only built with them.
+#include "backend/cuda/stuck.h"
+
+#include <nv/target>
+
+#include "backend/cuda/flagged.cuh"
+#include "backend/cuda/hopper.cuh"
+
+namespace {
+
+enum { THREADS = 64 };
+
+// The second warp waits for an arrival that does not come.
+__global__ void barrier_kernel() {
+    __shared__ uint64_t barrier;
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (if (threadIdx.x == 0) {
+                     barrier_init(shared_address(&barrier), 1);
+                     barrier_init_done();
+                 } __syncthreads();
+                                     if (threadIdx.x >= 32) barrier_wait(
+                                         shared_address(&barrier), 0, "what nobody brings,", 7);))
+}
+
+// One thread waits for a value that nobody stores.
+__global__ void flagged_kernel(const uint4 *values) {
+    flagged v[1];
+    if (threadIdx.x == 0) flagged_wait(v, values, 0, 1, 5, 42, 1);
+}
+
+// Writes without having waited for the kernels in front.
+__global__ void hasty_kernel(int *out) {
+    *of_step(out) = 1;
+}
+
+} // namespace
+
+extern "C" cudaError_t stuck_run(enum stuck_kind kind) {
+    void *memory = nullptr;
+    cudaError_t error = cudaMalloc(&memory, 64);
+    if (!error) error = cudaMemset(memory, 0, 64);
+    if (error) return error;
+    switch (kind) {
+    case STUCK_BARRIER:
+        barrier_kernel<<<1, THREADS>>>();
+        break;
+    case STUCK_FLAGGED:
+        flagged_kernel<<<1, THREADS>>>(static_cast<const uint4 *>(memory));
+        break;
+    case STUCK_HASTY:
+        hasty_kernel<<<1, THREADS>>>(static_cast<int *>(memory));
+        break;
+    }
+    error = cudaGetLastError();
+    return error ? error : cudaDeviceSynchronize();
+}

@@ -1,0 +1,435 @@
+// attention_prepare, attention and the fusion's attend of the CUDA backend against the scalar ops, as
+// an engine drives them: step_begin, then layer after layer. What is in the cache already is written
+// by steps before, blocks are scattered over a cache that holds NaN, block tables end in blocks of
+// others.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda_attention_util.h"
+#include "base/compiler.h"
+
+// q after norm and rotation: one rounding and a half for the reciprocal root.
+#define PREPARE_NMSE (1.5 * BF16_NMSE)
+// Roundings of q, k, v, the weights and the result: a score's error is a relative error of its
+// weight. Simulated with these inputs: 1.2e-5, over few numbers up to 5.2e-5.
+#define ATTENTION_NMSE 3e-5
+#define ATTENTION_NMSE_FEW 1e-4
+
+enum { FEW_HEADS = 16 }; // of all tokens together
+
+static const struct shape shapes[] = {
+    {4, 4, 64, 16, false},  {4, 2, 128, 64, true},  {8, 2, 96, 16, true},    {7, 1, 32, 256, true},
+    {8, 1, 128, 16, false}, {16, 1, 256, 64, true}, {16, 2, 128, 256, true}, {14, 2, 64, 16, false},
+    {32, 2, 32, 64, false}, {2, 1, 256, 16, false}, {1, 1, 96, 256, false},  {6, 2, 128, 48, false},
+};
+
+// A shape whose decodes are attention/decode_cluster.cu's on a device that has clusters, and one whose head is
+// too wide for that.
+static const struct shape *const few_and_many[] = {&shapes[1], &shapes[5]};
+
+static const struct work decode = {6, {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
+static const struct work prefill = {6,
+                                    {{2, 2}, {15, 15}, {16, 16}, {17, 17}, {65, 65}, {300, 300}}};
+static const struct work chunked = {
+    6, {{300, 100}, {17, 2}, {16, 15}, {5000, 17}, {129, 64}, {300, 299}}};
+// One more decode than prefills, and the other way round: both kernels have work in one step.
+static const struct work mixed = {6, {{1, 1}, {300, 300}, {5000, 1}, {17, 5}, {16, 1}, {700, 130}}};
+static const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
+
+// Several tiles of queries and of positions, and ends at, before and behind a tile's middle.
+static const struct work long_prefill = {
+    7, {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
+
+static void check_variant(const struct device_pair *pair, const struct shape *shape,
+                          const struct work *work, const struct variant *variant) {
+    struct inputs in = inputs_make(shape, work);
+    float *want = attention_on(pair->scalar, &in, &(struct variant){0});
+    float *got = attention_on(pair->device, &in, variant);
+    size_t row = (size_t)shape->num_heads * shape->head_dim;
+    for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
+        size_t count = work->seqs[s].queries * row;
+        double error = ops_nmse_f32(got + first * row, want + first * row, count);
+        bool few = work->seqs[s].queries * shape->num_heads < FEW_HEADS;
+        if (!(error <= (few ? ATTENTION_NMSE_FEW : ATTENTION_NMSE))) {
+            fail_msg("%u heads over %u of %u, blocks of %u: the last %u of %u tokens have nmse %g",
+                     shape->num_heads, shape->num_kv_heads, shape->head_dim, shape->block_size,
+                     work->seqs[s].queries, work->seqs[s].context, error);
+        }
+    }
+    free(got);
+    free(want);
+    inputs_free(&in);
+}
+
+static void check(const struct device_pair *pair, const struct shape *shape,
+                  const struct work *work) {
+    check_variant(pair, shape, work, &(struct variant){0});
+}
+
+static void check_shapes(const struct device_pair *pair, const struct work *work) {
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) check(pair, &shapes[i], work);
+}
+
+static void test_decode(void **state) {
+    check_shapes(*state, &decode);
+}
+
+// So many positions that every block has several pieces, and sequences are cut anywhere.
+static void test_decode_of_many(void **state) {
+    static const struct shape many_shapes[] = {
+        {4, 2, 64, 16, false},  {16, 8, 128, 256, true},
+        {32, 1, 128, 48, true}, {8, 4, 256, 64, true},
+        {6, 6, 96, 32, true},   {12, 1, 64, 16, false}, // units of 8 and 4 queries
+        {40, 40, 32, 16, false}};
+    struct work work = {.num_seqs = 150};
+    for (uint32_t s = 0; s < work.num_seqs; s++) {
+        work.seqs[s] = (struct seq){s % 11 == 10 ? 1500 + s : 1 + s * 37 % 260, 1};
+    }
+    const struct device_pair *pair = *state;
+    for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) {
+        check(pair, &many_shapes[i], &work);
+        if (!pair->device->fusion) continue;
+        check_variant(pair, &many_shapes[i], &work, &(struct variant){.on_the_way = true});
+    }
+}
+
+// attention_prepare's work done on attention's way.
+static void test_decode_prepared_on_the_way(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion) skip();
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        check_variant(pair, &shapes[i], &decode, &(struct variant){.on_the_way = true});
+    }
+}
+
+// Two ways to run a step that give the same bits.
+static void check_agree(const struct device_pair *pair, const struct shape *shape,
+                        const struct work *work, const struct variant *a, const struct variant *b,
+                        const char *what) {
+    struct inputs in = inputs_make(shape, work);
+    size_t row = (size_t)shape->num_heads * shape->head_dim;
+    float *want = attention_on(pair->device, &in, a), *got = attention_on(pair->device, &in, b);
+    ops_assert_same_bits(got, want, in.num_queries, row, what);
+    free(got);
+    free(want);
+    inputs_free(&in);
+}
+
+// Tokens without a slot attend all the same and write nothing.
+static void test_skipped_slots_on_the_way(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion) skip();
+    const struct variant slots = {.on_the_way = true};
+    const struct variant none = {.on_the_way = true, .unslotted = true};
+    for (size_t i = 0; i < ARRAY_LEN(few_and_many); i++) {
+        check_agree(pair, few_and_many[i], &decode, &slots, &none, "tokens without a slot");
+    }
+}
+
+// Sequences without positions take no part, and their results need not be numbers: whatever is in
+// them, the others' bits are the same. Kernels are chosen by the padded count; shapes[4] and [5], of
+// one kv head, have the same ones with and without two more, so there too nothing changes.
+static void check_padded_decodes(const struct device_pair *pair, bool on_the_way) {
+    const struct variant plain = {.on_the_way = on_the_way};
+    const struct variant padded = {.on_the_way = on_the_way, .num_padding = 2};
+    const struct variant zeros = {.on_the_way = on_the_way, .num_padding = 2, .zero_padding = true};
+    static const struct shape *const padded_shapes[] = {&shapes[1], &shapes[4], &shapes[5]};
+    for (size_t i = 0; i < ARRAY_LEN(padded_shapes); i++) {
+        const struct shape *shape = padded_shapes[i];
+        check_variant(pair, shape, &decode, &padded);
+        check_agree(pair, shape, &decode, &zeros, &padded, "padding of zeros and of NaN");
+        if (shape->num_kv_heads > 1) continue;
+        check_agree(pair, shape, &decode, &plain, &padded, "sequences of padding");
+    }
+}
+
+static void test_padding_on_the_way(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion) skip();
+    check_padded_decodes(pair, true);
+}
+
+// attend leaves a step that is not of decodes alone to the ops one by one, untouched.
+static void test_prompts_are_not_taken_on_the_way(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion) skip();
+    const struct variant plain = {0}, asked = {.on_the_way = true};
+    const struct work *works[] = {&prefill, &mixed};
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+        check_agree(pair, &shapes[1], works[i], &plain, &asked, "a step that attend refused");
+    }
+}
+
+static void test_prefill(void **state) {
+    check_shapes(*state, &prefill);
+}
+
+static void test_chunked_prefill(void **state) {
+    check_shapes(*state, &chunked);
+}
+
+// Head sizes 64 and 128 over pairs of heads and over single ones.
+static void test_long_prefill(void **state) {
+    static const struct shape long_shapes[] = {{4, 4, 64, 16, false},
+                                               {2, 1, 64, 256, false},
+                                               {2, 1, 128, 16, true},
+                                               {3, 1, 128, 48, false}};
+    for (size_t i = 0; i < ARRAY_LEN(long_shapes); i++) {
+        check(*state, &long_shapes[i], &long_prefill);
+    }
+}
+
+static void test_mixed_steps(void **state) {
+    check_shapes(*state, &mixed);
+    check_shapes(*state, &mostly_prefill);
+}
+
+// Dimension d of a value is 1 in every head_dim-th position. Queries of zeros weigh all positions
+// alike, so a result is how many of those are visible of how many, and one too few or too many of
+// 5,000 shows, as does one in another's place.
+static bool counts_in(uint32_t position, uint32_t kv_head, uint32_t d, uint32_t head_dim) {
+    return (position + 7 * kv_head) % head_dim == d;
+}
+
+static void set_counting(struct inputs *in) {
+    const struct shape *shape = &in->shape;
+    uint32_t dim = shape->head_dim, first_value = shape->num_heads + shape->num_kv_heads;
+    for (uint32_t s = 0; s < in->work->num_seqs; s++) {
+        for (uint32_t position = 0; position < in->work->seqs[s].context; position++) {
+            float *row = in->qkv[s] + position * in->row_floats;
+            memset(row, 0, (size_t)shape->num_heads * dim * sizeof *row);
+            for (uint32_t i = 0; i < shape->num_kv_heads * dim; i++) {
+                row[first_value * dim + i] = counts_in(position, i / dim, i % dim, dim);
+            }
+        }
+    }
+}
+
+// The results of one token that sees `visible` positions.
+static void check_counted(const struct shape *shape, const float *got, uint32_t visible) {
+    uint32_t group = shape->num_heads / shape->num_kv_heads, dim = shape->head_dim;
+    for (uint32_t i = 0; i < shape->num_heads * dim; i++) {
+        uint32_t kv_head = i / dim / group, first = (i % dim + dim - 7 * kv_head % dim) % dim;
+        uint32_t count = visible > first ? (visible - first - 1) / dim + 1 : 0;
+        float want = (float)count / (float)visible;
+        if (!(fabsf(got[i] - want) <= want / 256)) {
+            fail_msg("%u of %u heads of %u, blocks of %u: a token sees %g of %u positions, want %u",
+                     i / dim, shape->num_heads, dim, shape->block_size,
+                     (double)(got[i] * (float)visible), visible, count);
+        }
+    }
+}
+
+static void test_every_visible_position_counts_once(void **state) {
+    const struct device_pair *pair = *state;
+    const struct work *works[] = {&decode, &prefill,        &chunked,
+                                  &mixed,  &mostly_prefill, &long_prefill};
+    for (size_t i = 0; i < ARRAY_LEN(shapes) * ARRAY_LEN(works); i++) {
+        const struct work *work = works[i % ARRAY_LEN(works)];
+        struct inputs in = inputs_make(&shapes[i / ARRAY_LEN(works)], work);
+        set_counting(&in);
+        float *got = attention_on(pair->device, &in, &(struct variant){0}), *row = got;
+        for (uint32_t s = 0; s < work->num_seqs; s++) {
+            const struct seq *seq = &work->seqs[s];
+            for (uint32_t q = 0; q < seq->queries; q++) {
+                check_counted(&in.shape, row, seq->context - seq->queries + q + 1);
+                row += (size_t)in.shape.num_heads * in.shape.head_dim;
+            }
+        }
+        free(got);
+        inputs_free(&in);
+    }
+}
+
+// Many short sequences: more than one block makes the plan for, and more tiles than blocks run.
+static void test_more_sequences_than_a_plan_round(void **state) {
+    static const struct shape many_shapes[] = {
+        {4, 2, 64, 16, false}, {4, 2, 128, 16, false}, {3, 1, 128, 32, false}};
+    struct work work = {.num_seqs = SEQS_MAX};
+    for (uint32_t s = 0; s < SEQS_MAX; s++) {
+        work.seqs[s] = (struct seq){1 + s * 7 % 40, 1};
+        if (s % 5 == 3) work.seqs[s].queries = work.seqs[s].context;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) check(*state, &many_shapes[i], &work);
+}
+
+// q of every token and, with one visible position, v of it: its weight is 1.
+static void test_prepare(void **state) {
+    const struct device_pair *pair = *state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        const struct work work = {3, {{40, 40}, {1, 1}, {3, 3}}};
+        struct inputs in = inputs_make(&shapes[i], &work);
+        float *want = queries_on(pair->scalar, &in), *got = queries_on(pair->device, &in);
+        size_t row = (size_t)shapes[i].num_heads * shapes[i].head_dim;
+        double error = ops_nmse_f32(got, want, 44 * row);
+        if (!(error <= PREPARE_NMSE)) fail_msg("shape %zu: nmse %g", i, error);
+        free(want);
+        free(got);
+        float *out = attention_on(pair->device, &in, &(struct variant){0});
+        const float *token = in.qkv[1];
+        uint32_t group = shapes[i].num_heads / shapes[i].num_kv_heads, dim = shapes[i].head_dim;
+        for (uint32_t h = 0; h < shapes[i].num_heads; h++) {
+            size_t kv = (size_t)shapes[i].num_heads + shapes[i].num_kv_heads + h / group;
+            ops_assert_same_bits(out + 40 * row + (size_t)h * dim, token + kv * dim, 1, dim,
+                                 "the only value");
+        }
+        free(out);
+        inputs_free(&in);
+    }
+}
+
+// A prompt's rows have the same bits alone and beside others. Of a decode the parts are joined in
+// another order where more decode, so nearly the same.
+static void check_alone(const struct device_pair *pair, const struct shape *shape,
+                        const struct work *work) {
+    struct inputs in = inputs_make(shape, work);
+    float *all = attention_on(pair->device, &in, &(struct variant){0});
+    size_t row = (size_t)shape->num_heads * shape->head_dim;
+    for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
+        float *alone = attention_on(pair->device, &in, &(struct variant){.only = s + 1});
+        char what[96];
+        snprintf(what, sizeof what, "the last %u of %u tokens alone", work->seqs[s].queries,
+                 work->seqs[s].context);
+        if (work->seqs[s].queries > 1) {
+            ops_assert_same_bits(alone, all + first * row, work->seqs[s].queries, row, what);
+        } else {
+            double error = ops_nmse_f32(alone, all + first * row, row);
+            if (!(error <= ATTENTION_NMSE_FEW)) fail_msg("%s: nmse %g", what, error);
+        }
+        free(alone);
+    }
+    free(all);
+    inputs_free(&in);
+}
+
+static void test_alone_and_batched_decode(void **state) {
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i += 3) check_alone(*state, &shapes[i], &decode);
+}
+
+static void test_alone_and_batched_prefill(void **state) {
+    for (size_t i = 1; i < ARRAY_LEN(shapes); i += 3) {
+        check_alone(*state, &shapes[i], &prefill);
+        check_alone(*state, &shapes[i], &chunked);
+    }
+}
+
+static void test_alone_and_mixed(void **state) {
+    for (size_t i = 2; i < ARRAY_LEN(shapes); i += 4) check_alone(*state, &shapes[i], &mixed);
+}
+
+// Block tables of a step that is wider than it needs, and tokens of padding: the same bits.
+static void test_padding(void **state) {
+    const struct device_pair *pair = *state;
+    const struct work *works[] = {&decode, &mixed};
+    const struct variant plain = {0}, wider = {.more_stride = 9}, padded = {.num_padding = 2};
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+        check_agree(pair, &shapes[1], works[i], &plain, &wider, "wider block tables");
+    }
+    if (!pair->device->queue) return; // padding is for recorded steps
+    check_padded_decodes(pair, false);
+    check_agree(pair, &shapes[1], &mixed, &plain, &padded, "sequences of padding");
+}
+
+// slot -1 writes nothing, not into the last block either.
+static void test_skipped_slots(void **state) {
+    const struct variant plain = {0}, skipped = {.skipped = true};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i += 2) {
+        check_agree(*state, &shapes[i], &chunked, &plain, &skipped, "after tokens without a slot");
+    }
+}
+
+// Scores of several hundred and of minus several hundred: the running maximum keeps exp in range.
+static void test_large_scores(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct work works[] = {{2, {{300, 1}, {2000, 1}}}, {2, {{300, 300}, {200, 40}}}};
+    const struct shape shape = {4, 2, 64, 16, false};
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+        struct inputs in = inputs_make(&shape, &works[i]);
+        for (uint32_t s = 0; s < 2; s++) {
+            size_t count = works[i].seqs[s].context * in.row_floats;
+            for (size_t j = 0; j < count; j++) in.qkv[s][j] *= j % in.row_floats < 384 ? 16 : 1;
+        }
+        float *got = attention_on(pair->device, &in, &(struct variant){0});
+        // Rounding moves a score of 300 by one: nearly equal ones change places. Each result is an
+        // average of values all the same, so within their range.
+        size_t count = in.num_queries * (size_t)4 * 64;
+        for (size_t j = 0; j < count; j++) assert_true(fabsf(got[j]) <= 2.0f);
+        free(got);
+        inputs_free(&in);
+    }
+}
+
+// A model of one layer whose qkv is so small that its kernel keeps the weights in shared memory. Only
+// what step_begin chooses kernels by is there.
+struct small_model {
+    struct backend *device;
+    struct linear *qkv;
+    struct tensor norm;
+    struct fused_model *model;
+};
+
+static struct small_model small_model_make(struct backend *device) {
+    enum { SIZE = 64 };
+    float values[SIZE * SIZE] = {0};
+    const struct matrix_slice part = {{.data = values}, DTYPE_F32, SIZE, SIZE, SIZE};
+    struct small_model small = {
+        .device = device,
+        .qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}),
+        .norm = tensor_raw(device, values, SIZE * sizeof *values),
+    };
+    const struct fused_layer layer = {.qkv = small.qkv, .input_norm = small.norm.dev};
+    const struct fused_model_spec spec = {
+        .layers = &layer, .num_layers = 1, .hidden = SIZE, .eps = 1e-6f};
+    struct err err = {0};
+    if (device->fusion->model_create(device, &spec, &small.model, &err))
+        fail_msg("%s", err.message);
+    return small;
+}
+
+static void small_model_free(struct small_model *small) {
+    small->device->fusion->model_destroy(small->device, small->model);
+    tensor_free(&small->norm);
+    small->device->ops->linear_destroy(small->device, small->qkv);
+}
+
+// Beside linears that keep their weights in shared memory attention may have less of it: the same.
+static void test_decode_beside_a_small_linear(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion) skip();
+    struct small_model small = small_model_make(pair->device);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        const struct variant one_by_one = {.model = small.model};
+        const struct variant on_the_way = {.model = small.model, .on_the_way = true};
+        check_variant(pair, &shapes[i], &decode, &one_by_one);
+        check_variant(pair, &shapes[i], &decode, &on_the_way);
+    }
+    small_model_free(&small);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_decode_of_many),
+        cmocka_unit_test(test_decode_prepared_on_the_way),
+        cmocka_unit_test(test_skipped_slots_on_the_way),
+        cmocka_unit_test(test_padding_on_the_way),
+        cmocka_unit_test(test_prompts_are_not_taken_on_the_way),
+        cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_chunked_prefill),
+        cmocka_unit_test(test_long_prefill),
+        cmocka_unit_test(test_mixed_steps),
+        cmocka_unit_test(test_every_visible_position_counts_once),
+        cmocka_unit_test(test_more_sequences_than_a_plan_round),
+        cmocka_unit_test(test_alone_and_batched_decode),
+        cmocka_unit_test(test_alone_and_batched_prefill),
+        cmocka_unit_test(test_alone_and_mixed),
+        cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_skipped_slots),
+        cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_decode_beside_a_small_linear),
+    };
+    return device_pair_run(argc, argv, "cuda attention", tests, ARRAY_LEN(tests));
+}

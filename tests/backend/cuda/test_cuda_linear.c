@@ -1,0 +1,239 @@
+// linear of the CUDA backend, to activations and to logits, against the scalar one: row counts on both
+// sides of the small kernel's limit, with and without bias, parts of several types and strides. And the
+// fusion's project_in and project_out, against float64.
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_linear_util.h"
+#include "base/compiler.h"
+
+// float32 sums of exact products, in another order.
+#define LOGITS_NMSE 1e-9
+
+enum { ROWS_MAX = 257 };
+
+static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 17, 64, ROWS_MAX};
+
+static float *linear_on(struct backend *backend, const struct linear_spec *spec, const float *x,
+                        uint32_t rows) {
+    uint32_t in = spec->parts[0].cols, out = 0;
+    for (uint32_t i = 0; i < spec->num_parts; i++) out += spec->parts[i].rows;
+    struct linear *linear = linear_of(backend, spec);
+    struct tensor from = tensor_of(backend, x, (size_t)rows * in);
+    struct tensor to = tensor_nan(backend, (size_t)rows * out);
+    backend->ops->linear(
+        backend,
+        &(struct linear_args){.linear = linear, .x = from.dev, .out = to.dev, .rows = rows});
+    float *values = tensor_read(&to);
+    tensor_free(&to);
+    tensor_free(&from);
+    backend->ops->linear_destroy(backend, linear);
+    return values;
+}
+
+static float *logits_on(struct backend *backend, const struct linear_spec *spec, const float *x,
+                        uint32_t rows) {
+    uint32_t in = spec->parts[0].cols, out = spec->parts[0].rows;
+    struct linear *linear = linear_of(backend, spec);
+    struct tensor from = tensor_of(backend, x, (size_t)rows * in);
+    struct tensor to = tensor_raw(backend, NULL, (size_t)rows * out * sizeof(float));
+    backend->ops->linear(
+        backend,
+        &(struct linear_args){
+            .linear = linear, .x = from.dev, .out = to.dev, .rows = rows, .out_is_float = true});
+    float *values = test_alloc(to.bytes);
+    tensor_read_raw(&to, values);
+    tensor_free(&to);
+    tensor_free(&from);
+    backend->ops->linear_destroy(backend, linear);
+    return values;
+}
+
+static void check(const struct device_pair *pair, const struct linear_spec *spec, const float *x,
+                  uint32_t rows) {
+    uint32_t in = spec->parts[0].cols, out = 0;
+    for (uint32_t i = 0; i < spec->num_parts; i++) out += spec->parts[i].rows;
+    float *want = linear_on(pair->scalar, spec, x, rows);
+    float *got = linear_on(pair->device, spec, x, rows);
+    for (uint32_t r = 0; r < rows; r++) { // by row: a single wrong one counts fully
+        double error = ops_nmse_f32(got + (size_t)r * out, want + (size_t)r * out, out);
+        if (!(error <= LINEAR_NMSE)) {
+            fail_msg("[%u][%u] of %u rows: row %u has nmse %g", out, in, rows, r, error);
+        }
+    }
+    free(got);
+    free(want);
+}
+
+static void test_linear(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        uint32_t out, in;
+    } shapes[] = {{8, 8},      {64, 64},     {136, 72}, {1024, 256},
+                  {520, 1096}, {2048, 1024}, {37, 64},  {1003, 136}};
+    for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+        uint32_t out = shapes[s].out, in = shapes[s].in;
+        struct ops_rng rng = ops_rng_of(s);
+        float *weight = bf16_values(&rng, (size_t)out * in, 1);
+        float *bias = bf16_values(&rng, out, 20);
+        float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
+        const struct matrix_slice part = {{.data = weight}, DTYPE_F32, out, in, in};
+        const struct matrix_slice bias_part = {{.data = bias}, DTYPE_F32, 1, out, out};
+        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+            check(pair, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}, x, row_counts[r]);
+            check(pair, &(struct linear_spec){&part, &bias_part, 1, LINEAR_OF_LAYER}, x,
+                  row_counts[r]);
+        }
+        free(x);
+        free(bias);
+        free(weight);
+    }
+}
+
+// q, k and v as checkpoints have them: their own types, one a slice of wider rows.
+static void test_stacked_parts(void **state) {
+    const struct device_pair *pair = *state;
+    enum { IN = 192, WIDE = 200, FIRST = 64, SECOND = 24, THIRD = 8 };
+    struct ops_rng rng = ops_rng_of(3);
+    float *first = bf16_values(&rng, FIRST * IN, 1), *third = bf16_values(&rng, THIRD * IN, 1);
+    uint16_t *second = test_alloc(SECOND * WIDE * sizeof *second);
+    for (size_t i = 0; i < (size_t)SECOND * WIDE; i++) second[i] = f32_to_bf16(ops_rng_float(&rng));
+    uint16_t *halves = test_alloc(THIRD * IN * sizeof *halves);
+    for (size_t i = 0; i < (size_t)THIRD * IN; i++) { // 1.0 to 2.0, of either sign
+        halves[i] = (uint16_t)(0x3c00u + ops_rng_below(&rng, 0x400) + (i % 2 ? 0x8000u : 0));
+    }
+    float *bias = bf16_values(&rng, FIRST + SECOND + THIRD, 3);
+    float *x = bf16_values(&rng, (size_t)ROWS_MAX * IN, 1);
+    const struct matrix_slice parts[] = {{{.data = first}, DTYPE_F32, FIRST, IN, IN},
+                                         {{.data = second + 5}, DTYPE_BF16, SECOND, IN, WIDE},
+                                         {{.data = halves}, DTYPE_F16, THIRD, IN, IN}};
+    const struct matrix_slice biases[] = {
+        {{.data = bias}, DTYPE_F32, 1, FIRST, FIRST},
+        {{.data = bias + FIRST}, DTYPE_F32, 1, SECOND, SECOND},
+        {{.data = bias + FIRST + SECOND}, DTYPE_F32, 1, THIRD, THIRD}};
+    for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+        check(pair, &(struct linear_spec){parts, NULL, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
+        check(pair, &(struct linear_spec){parts, biases, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
+    }
+    free(first);
+    free(second);
+    free(third);
+    free(halves);
+    free(bias);
+    free(x);
+}
+
+static void check_logits(const struct device_pair *pair, uint32_t out, uint32_t in,
+                         const uint32_t *counts, size_t num_counts) {
+    struct ops_rng rng = ops_rng_of(out);
+    float *weight = bf16_values(&rng, (size_t)out * in, 1);
+    float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
+    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, out, in, in};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    for (size_t r = 0; r < num_counts; r++) {
+        float *want = logits_on(pair->scalar, &spec, x, counts[r]);
+        float *got = logits_on(pair->device, &spec, x, counts[r]);
+        double error = ops_nmse_f32(got, want, (size_t)counts[r] * out);
+        if (!(error <= LOGITS_NMSE)) {
+            fail_msg("[%u][%u] of %u rows: nmse %g", out, in, counts[r], error);
+        }
+        free(got);
+        free(want);
+    }
+    free(x);
+    free(weight);
+}
+
+static void test_logits(void **state) {
+    const struct device_pair *pair = *state;
+    static const uint32_t counts_of_large[] = {8, 9, 16};
+    check_logits(pair, 16, 32, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 1000, 136, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 8192, 512, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 2051, 64, row_counts, ARRAY_LEN(row_counts));
+    check_logits(pair, 8200, 2048, counts_of_large, ARRAY_LEN(counts_of_large));
+}
+
+// What surrounds a linear in a layer, and matrices of which a block of an H200 has 1 to 6 tiles of
+// 8 outputs, with lines of inputs for all warps alike or not.
+static void test_fused(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct fused_case cases[] = {
+        {4096, 1024, true, false, false, false}, {6144, 1024, true, true, false, false},
+        {1024, 2048, false, false, true, false}, {1024, 3072, false, false, true, true},
+        {1064, 3072, false, false, true, false}, {5200, 320, true, false, false, true},
+        {3200, 1088, true, false, false, false}, {2112, 576, true, true, false, true},
+        {2400, 896, false, false, false, true},  {272, 1160, true, true, false, false},
+        {48, 64, true, false, false, false},     {24, 64, false, false, true, true}};
+    static const uint32_t counts[] = {1, 3, 6, 8, 9, 16};
+    if (!pair->device->fusion) skip();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        uint32_t norm_rows =
+            fused_check_ops(pair->device, &cases[i], 100 + i, counts, ARRAY_LEN(counts));
+        assert_int_equal(norm_rows, 16);
+    }
+}
+
+// The same for as many rows as there may be, with whatever is found to be the fastest.
+static void test_fused_many(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct fused_case cases[] = {{1024, 256, true, true, false, false},
+                                              {1040, 200, true, true, false, true},
+                                              {528, 640, false, false, true, false},
+                                              {136, 72, false, false, true, true}};
+    static const uint32_t counts[] = {1, 16, 17, 33, 130, 300, 600};
+    if (!pair->device->fusion) skip();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        (void)fused_check_ops(pair->device, &cases[i], 200 + i, counts, ARRAY_LEN(counts));
+    }
+}
+
+// Up to four rows one kernel serves them all: a row's bits do not depend on the others.
+static void test_few_rows_are_independent(void **state) {
+    const struct device_pair *pair = *state;
+    enum { OUT = 264, IN = 1160, ROWS = 4 };
+    struct ops_rng rng = ops_rng_of(11);
+    float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS * IN, 1);
+    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, OUT, IN, IN};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    float *all = logits_on(pair->device, &spec, x, ROWS);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        float *alone = logits_on(pair->device, &spec, x + (size_t)r * IN, 1);
+        ops_assert_same_bits(alone, all + (size_t)r * OUT, 1, OUT, "a row alone");
+        free(alone);
+    }
+    free(all);
+    free(x);
+    free(weight);
+}
+
+// An algorithm that was chosen for a shape stays.
+static void test_same_call_twice_has_the_same_bits(void **state) {
+    const struct device_pair *pair = *state;
+    enum { OUT = 1024, IN = 512 };
+    struct ops_rng rng = ops_rng_of(12);
+    float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS_MAX * IN, 1);
+    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, OUT, IN, IN};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+        float *first = logits_on(pair->device, &spec, x, row_counts[r]);
+        float *second = logits_on(pair->device, &spec, x, row_counts[r]);
+        ops_assert_same_bits(second, first, row_counts[r], OUT, "once more");
+        free(first);
+        free(second);
+    }
+    free(x);
+    free(weight);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_stacked_parts),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_fused_many),
+        cmocka_unit_test(test_few_rows_are_independent),
+        cmocka_unit_test(test_same_call_twice_has_the_same_bits),
+    };
+    return device_pair_run(argc, argv, "cuda linear", tests, ARRAY_LEN(tests));
+}

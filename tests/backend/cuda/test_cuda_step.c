@@ -1,0 +1,192 @@
+// Which kernels step_begin chooses for a step, on the device that is there: they are the same for all
+// layers, and no op that runs later changes them. And steps that are recorded again.
+#include <stdlib.h>
+
+#include "backend/cuda/attention/decode_shape.h"
+#include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/cuda_util.h"
+#include "base/compiler.h"
+
+enum { SEQS = 300, BLOCK = 16, HEADS = 16, KV_HEADS = 8, HEAD_DIM = 128, SIZE = 64 };
+
+// A cache, steps of up to SEQS sequences of one position, and a model whose qkv is so small that
+// linear/few_rows_sm90.cu computes it, where the device has that. The model has no other weights.
+struct fixture {
+    struct backend *device;
+    struct kv_cache *cache;
+    struct tensor zeros, ones, starts, norm; // [SEQS + 1] each but the norm
+    struct linear *qkv;
+    struct fused_model *model;
+};
+
+static struct fixture fixture_make(struct backend *device) {
+    struct fixture f = {.device = device};
+    struct err err = {0};
+    int32_t zeros[SEQS + 1] = {0}, ones[SEQS + 1], starts[SEQS + 1];
+    float weights[SIZE * SIZE] = {0};
+    for (int32_t i = 0; i <= SEQS; i++) {
+        ones[i] = 1;
+        starts[i] = i;
+    }
+    const struct kv_cache_spec spec = {.num_layers = 2,
+                                       .num_blocks = 1,
+                                       .block_size = BLOCK,
+                                       .num_kv_heads = KV_HEADS,
+                                       .head_dim = HEAD_DIM,
+                                       .num_heads = HEADS,
+                                       .limits = {.max_num_tokens = SEQS,
+                                                  .max_num_seqs = SEQS,
+                                                  .max_positions = BLOCK,
+                                                  .max_blocks_per_seq = 1}};
+    if (device->ops->kv_cache_create(device, &spec, &f.cache, &err)) fail_msg("%s", err.message);
+    f.zeros = tensor_raw(device, zeros, sizeof zeros);
+    f.ones = tensor_raw(device, ones, sizeof ones);
+    f.starts = tensor_raw(device, starts, sizeof starts);
+    f.norm = tensor_raw(device, weights, SIZE * sizeof *weights);
+    const struct matrix_slice part = {{.data = weights}, DTYPE_F32, SIZE, SIZE, SIZE};
+    f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER});
+    const struct fused_layer layer = {.qkv = f.qkv, .input_norm = f.norm.dev};
+    const struct fused_model_spec model = {
+        .layers = &layer, .num_layers = 1, .hidden = SIZE, .eps = 1e-6f};
+    if (device->fusion->model_create(device, &model, &f.model, &err)) fail_msg("%s", err.message);
+    return f;
+}
+
+static void fixture_free(struct fixture *f) {
+    f->device->fusion->model_destroy(f->device, f->model);
+    f->device->ops->linear_destroy(f->device, f->qkv);
+    f->device->ops->kv_cache_destroy(f->device, f->cache);
+    tensor_free(&f->norm);
+    tensor_free(&f->starts);
+    tensor_free(&f->ones);
+    tensor_free(&f->zeros);
+}
+
+// What is chosen for a step of decodes; with `max_query_len` 2 the step is said to have a prompt.
+static struct cuda_step choice_of(const struct fixture *f, struct fused_model *model,
+                                  uint32_t num_seqs, uint32_t max_query_len) {
+    const struct step step = {.num_tokens = num_seqs,
+                              .num_seqs = num_seqs,
+                              .block_table_stride = 1,
+                              .max_query_len = max_query_len,
+                              .max_context_len = 1,
+                              .positions = f->zeros.dev,
+                              .slot_mapping = f->zeros.dev,
+                              .query_start = f->starts.dev,
+                              .context_len = f->ones.dev,
+                              .block_tables = f->zeros.dev,
+                              .device_stride = f->ones.dev};
+    struct err err = {0};
+    f->device->fusion->step_begin(f->device, model, f->cache, &step);
+    if (f->device->ops->synchronize(f->device, &err)) fail_msg("%s", err.message);
+    return cuda_backend_of(f->device)->step;
+}
+
+// By the sequences that the step has, padding and all.
+static void test_clusters_by_the_number_of_sequences(void **state) {
+    const struct device_pair *pair = *state;
+    const struct cuda_device_info *info = &cuda_backend_of(pair->device)->info;
+    struct fixture f = fixture_make(pair->device);
+    for (uint32_t n = 1; n <= 20; n++) {
+        struct cuda_step step = choice_of(&f, NULL, n, 1);
+        assert_int_equal(step.few_size,
+                         cuda_attention_few_size(info, n, HEADS, KV_HEADS, HEAD_DIM));
+        assert_false(step.runs_layers);
+        assert_false(step.is_dense);
+    }
+    assert_int_equal(choice_of(&f, NULL, SEQS, 1).few_size, 0);
+    assert_int_equal(choice_of(&f, NULL, 1, 2).few_size, 0);
+    fixture_free(&f);
+}
+
+// Attention leaves shared memory to qkv's kernel only where that keeps its weights there: for up to 8
+// rows, of a model, and not of one that ran before.
+static void test_shared_memory_by_the_model(void **state) {
+    const struct device_pair *pair = *state;
+    bool streams = cuda_backend_of(pair->device)->info.major >= 9;
+    struct fixture f = fixture_make(pair->device);
+    assert_int_equal(choice_of(&f, f.model, 8, 1).is_dense, streams);
+    assert_false(choice_of(&f, f.model, 9, 1).is_dense);
+    assert_int_equal(choice_of(&f, f.model, 1, 1).is_dense, streams);
+    assert_false(choice_of(&f, NULL, 1, 1).is_dense);
+    fixture_free(&f);
+}
+
+static void test_later_ops_change_nothing(void **state) {
+    const struct device_pair *pair = *state;
+    struct backend *device = pair->device;
+    struct fixture f = fixture_make(device);
+    struct tensor x = tensor_nan(device, SIZE), out = tensor_nan(device, SIZE);
+    for (int i = 0; i < 2; i++) {
+        struct cuda_step before = choice_of(&f, i ? f.model : NULL, 1, 1);
+        device->ops->linear(
+            device, &(struct linear_args){.linear = f.qkv, .x = x.dev, .out = out.dev, .rows = 1});
+        struct cuda_step after = cuda_backend_of(device)->step;
+        assert_int_equal(after.few_size, before.few_size);
+        assert_int_equal(after.is_dense, before.is_dense);
+        assert_int_equal(after.runs_layers, before.runs_layers);
+    }
+    tensor_free(&out);
+    tensor_free(&x);
+    fixture_free(&f);
+}
+
+// The identity of x, so many times over: each recording has as many ops.
+static void record_copies(const struct fixture *f, struct tensor *x, struct tensor *out, int times,
+                          struct backend_graph **graph) {
+    struct backend *device = f->device;
+    struct err err = {0};
+    if (device->queue->graph_begin(device, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < times; i++) {
+        device->ops->gather_rows(
+            device,
+            &(struct gather_rows_args){
+                .x = x->dev, .index = f->zeros.dev, .out = out->dev, .rows = 1, .cols = SIZE});
+    }
+    if (device->queue->graph_end(device, graph, &err)) fail_msg("%s", err.message);
+    assert_non_null(*graph);
+}
+
+static void expect_copied(struct backend *device, struct backend_graph *graph, struct tensor *x,
+                          struct tensor *out) {
+    device->queue->graph_launch(device, graph);
+    float *got = tensor_read(out), *want = tensor_read(x);
+    ops_assert_same_bits(got, want, 1, SIZE, "what a recording copies");
+    free(want);
+    free(got);
+}
+
+// With other pointers, in its memory; and of other ops, made anew.
+static void test_a_recording_replaces_another(void **state) {
+    const struct device_pair *pair = *state;
+    struct backend *device = pair->device;
+    struct fixture f = fixture_make(device);
+    float values[3][SIZE];
+    struct tensor x[3], out[3];
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < SIZE; j++) values[i][j] = (float)(i * SIZE + j + 1);
+        x[i] = tensor_of(device, values[i], SIZE);
+        out[i] = tensor_nan(device, SIZE);
+    }
+    struct backend_graph *graph = NULL;
+    for (int i = 0; i < 3; i++) {
+        record_copies(&f, &x[i], &out[i], i < 2 ? 1 : 2, &graph);
+        expect_copied(device, graph, &x[i], &out[i]);
+    }
+    device->queue->graph_destroy(device, graph);
+    for (int i = 0; i < 3; i++) {
+        tensor_free(&out[i]);
+        tensor_free(&x[i]);
+    }
+    fixture_free(&f);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_clusters_by_the_number_of_sequences),
+        cmocka_unit_test(test_shared_memory_by_the_model),
+        cmocka_unit_test(test_later_ops_change_nothing),
+        cmocka_unit_test(test_a_recording_replaces_another),
+    };
+    return device_pair_run(argc, argv, "cuda step", tests, ARRAY_LEN(tests));
+}

@@ -1,0 +1,162 @@
+// The file of measured ways: what comes back from it, and what does not; which row counts share one.
+// Needs no GPU.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backend/cuda/linear/gemm_cache.h"
+#include "backend/cuda/linear/gemm_trial.h"
+#include "support/temp_folder.h"
+
+enum { PATH_BYTES = 256 };
+
+static const struct gemm_key first = {.rows = 48, .out = 4096, .in = 1024};
+static const struct gemm_key second = {.rows = 64, .out = 6144, .in = 1024, .is_gated = 1};
+
+static struct gemm_cache *open_cache(const char *path, const char *device) {
+    struct err err = {0};
+    struct gemm_cache *cache = NULL;
+    if (gemm_cache_open(&cache, path, device, 130100, &err)) fail_msg("%s", err.message);
+    return cache;
+}
+
+// A file with two ways in it, `name` in the folder.
+static void write_two(const struct temp_folder *folder, const char *name, char path[PATH_BYTES]) {
+    snprintf(path, PATH_BYTES, "%s/%s", folder->path, name);
+    struct gemm_cache *cache = open_cache(path, "GPU");
+    struct gemm_way way = {.kind = GEMM_CUBLAS, .has_algo = 1};
+    memset(&way.algo, 0xa5, sizeof way.algo);
+    gemm_cache_put(cache, &first, &way);
+    gemm_cache_put(cache, &second, &(struct gemm_way){.kind = GEMM_BATCH, .split = 4});
+    gemm_cache_close(cache);
+}
+
+static void test_ways_come_back(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    char path[PATH_BYTES];
+    temp_folder_create(&folder);
+    write_two(&folder, "gemm.txt", path);
+    struct gemm_cache *cache = open_cache(path, "GPU");
+    struct gemm_way way, want = {.kind = GEMM_CUBLAS, .has_algo = 1};
+    memset(&want.algo, 0xa5, sizeof want.algo);
+    assert_true(gemm_cache_get(cache, &first, &way));
+    assert_int_equal(way.kind, GEMM_CUBLAS);
+    assert_memory_equal(&way.algo, &want.algo, sizeof way.algo);
+    assert_true(gemm_cache_get(cache, &second, &way));
+    assert_int_equal(way.kind, GEMM_BATCH);
+    assert_int_equal(way.split, 4);
+    const struct gemm_key plain = {.rows = 64, .out = 6144, .in = 1024};
+    assert_false(gemm_cache_get(cache, &plain, &way));
+    gemm_cache_close(cache);
+    temp_folder_remove(&folder);
+}
+
+static void test_folders_above_the_file_are_made(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    char path[PATH_BYTES];
+    struct stat info;
+    temp_folder_create(&folder);
+    write_two(&folder, "a/b/gemm.txt", path);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(unlink(path), 0);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    assert_int_equal(rmdir(path), 0);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(rmdir(path), 0);
+    temp_folder_remove(&folder);
+}
+
+static void test_another_device_is_measured_anew(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    char path[PATH_BYTES];
+    temp_folder_create(&folder);
+    write_two(&folder, "gemm.txt", path);
+    struct gemm_cache *cache = open_cache(path, "another GPU");
+    struct gemm_way way;
+    assert_false(gemm_cache_get(cache, &first, &way));
+    gemm_cache_close(cache);
+    temp_folder_remove(&folder);
+}
+
+// The lines of a file with the numbers of the second way replaced; whether it is believed.
+static bool is_believed(const char *numbers) {
+    struct temp_folder folder;
+    char path[PATH_BYTES], text[4096], line[1024];
+    temp_folder_create(&folder);
+    write_two(&folder, "gemm.txt", path);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file)); // the title
+    assert_non_null(fgets(line, sizeof line, file));
+    fclose(file);
+    // "rows out in float bias gated kind split has_algo algorithm": nine numbers, then hex.
+    const char *hex = line;
+    for (int i = 0; i < 9; i++) hex = strchr(hex, ' ') + 1;
+    size_t len = strlen(text);
+    snprintf(text + len, sizeof text - len, "64 6144 1024 0 0 1 %s %s", numbers, hex);
+    temp_folder_write_text(&folder, "gemm.txt", text);
+    struct gemm_cache *cache = open_cache(path, "GPU");
+    struct gemm_way way;
+    bool found = gemm_cache_get(cache, &second, &way);
+    gemm_cache_close(cache);
+    temp_folder_remove(&folder);
+    return found;
+}
+
+static void test_what_was_never_chosen_is_not_believed(void **state) {
+    (void)state;
+    static const char *const good[] = {"0 0 1", "1 1 0", "1 8 0", "2 0 0"};
+    static const char *const bad[] = {"1 0 0",  "1 9 0",          "3 0 0", "0 0 0",
+                                      "1 -1 0", "1 4294967297 0", "x 0 0", "1 4"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_true(is_believed(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (is_believed(bad[i])) fail_msg("'%s' is believed", bad[i]);
+    }
+}
+
+// A bucket is named by the most rows in it, so that these are what is timed for all of them.
+static void test_a_bucket_is_its_largest_row_count(void **state) {
+    (void)state;
+    uint32_t before = 0;
+    for (uint32_t rows = 1; rows <= 65536; rows++) {
+        uint32_t bucket = gemm_bucket(rows);
+        assert_true(bucket >= rows);
+        assert_int_equal(gemm_bucket(bucket), bucket);
+        assert_true(bucket >= before);
+        before = bucket;
+    }
+}
+
+// The engine pads a step of decodes to 1, 2, 4, 8, 16 and then to multiples of 16 sequences. All that
+// are padded alike go the same way, so that they have the same bits.
+static void test_padding_goes_the_same_way(void **state) {
+    (void)state;
+    uint32_t rows = 1;
+    for (uint32_t padded = 1; padded <= 2048; padded += padded < 16 ? padded : 16) {
+        for (; rows <= padded; rows++) assert_int_equal(gemm_bucket(rows), gemm_bucket(padded));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ways_come_back),
+        cmocka_unit_test(test_folders_above_the_file_are_made),
+        cmocka_unit_test(test_another_device_is_measured_anew),
+        cmocka_unit_test(test_what_was_never_chosen_is_not_believed),
+        cmocka_unit_test(test_a_bucket_is_its_largest_row_count),
+        cmocka_unit_test(test_padding_goes_the_same_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,450 @@
+// Mixture of experts on every instruction set. Routing is compared with double precision, also with
+// ties and with rows of NaN or inf. Experts are compared with double precision over odd shapes,
+// experts without tokens, and more rows than a wave. They must have the same bits in any batch and
+// for any thread count.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels.h"
+#include "backend/ops_util.h"
+
+// The summing error of float32 over a few hundred terms, twice, and the error of exp.
+#define EXPERTS_NMSE 1e-10
+// Where x and the second linear's input are rounded to bf16: each is off by at most 2^-8, squared.
+#define EXPERTS_NMSE_BF16 3e-5
+
+static void route(struct backend *backend, float *logits, int32_t *ids, float *weights,
+                  uint32_t num_tokens, uint32_t num_experts, uint32_t top_k, bool normalize) {
+    struct route_args args = {logits, ids, weights, num_tokens, num_experts, top_k, normalize};
+    backend->moe->route(backend, &args);
+}
+
+// The oracle's choice for one token.
+static void choose(const float *logits, uint32_t num_experts, uint32_t top_k, bool normalize,
+                   int32_t *ids, double *weights) {
+    double sum = 0, chosen = 0;
+    for (uint32_t i = 0; i < num_experts; i++) sum += exp((double)logits[i]);
+    for (uint32_t slot = 0; slot < top_k; slot++) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < (int32_t)num_experts; i++) {
+            bool taken = false;
+            for (uint32_t k = 0; k < slot; k++) taken = taken || ids[k] == i;
+            if (!taken && (best < 0 || logits[i] > logits[best])) best = i;
+        }
+        ids[slot] = best;
+        weights[slot] = exp((double)logits[best]) / sum;
+        chosen += weights[slot];
+    }
+    for (uint32_t slot = 0; normalize && slot < top_k; slot++) weights[slot] /= chosen;
+}
+
+static void check_route(const char *isa, uint32_t num_tokens, uint32_t num_experts, uint32_t top_k,
+                        bool normalize) {
+    struct backend *backend = ops_backend(isa, 2, DTYPE_BF16);
+    size_t count = (size_t)num_tokens * num_experts, pairs = (size_t)num_tokens * top_k;
+    float *logits = ops_guard_alloc(count), *weights = ops_guard_alloc(pairs);
+    float *ids_memory = ops_guard_alloc(pairs);
+    int32_t *ids = (int32_t *)(void *)ids_memory;
+    float *copy = malloc(count * sizeof *copy);
+    int32_t *want_ids = malloc(top_k * sizeof *want_ids);
+    double *want = malloc(top_k * sizeof *want);
+    struct ops_rng rng = ops_rng_of(num_tokens * 1000 + num_experts);
+    for (size_t i = 0; i < count; i++) copy[i] = logits[i] = 8 * ops_rng_float(&rng);
+    route(backend, logits, ids, weights, num_tokens, num_experts, top_k, normalize);
+    for (uint32_t token = 0; token < num_tokens; token++) {
+        choose(copy + (size_t)token * num_experts, num_experts, top_k, normalize, want_ids, want);
+        for (uint32_t slot = 0; slot < top_k; slot++) {
+            size_t pair = (size_t)token * top_k + slot;
+            assert_int_equal(ids[pair], want_ids[slot]);
+            if (!(fabs((double)weights[pair] - want[slot]) <= 1e-6 * want[slot])) {
+                fail_msg("token %u slot %u: %.9g, want %.9g", token, slot, (double)weights[pair],
+                         want[slot]);
+            }
+        }
+    }
+    ops_guard_free(logits, count);
+    ops_guard_free(weights, pairs);
+    ops_guard_free(ids_memory, pairs);
+    free(copy);
+    free(want_ids);
+    free(want);
+    backend_destroy(backend);
+}
+
+static void test_route_matches(void **state) {
+    check_route(*state, 1, 1, 1, true);
+    check_route(*state, 1, 128, 8, true);
+    check_route(*state, 3, 7, 7, false);
+    check_route(*state, 200, 60, 4, false);
+    check_route(*state, 65, 33, 5, true);
+    check_route(*state, 500, 2, 1, true);
+}
+
+static void test_ties_take_the_smaller_id(void **state) {
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    enum { EXPERTS = 6, TOP = 4 };
+    float logits[2 * EXPERTS] = {1, 3, 1, 3, 1, 0, -2, -2, -2, -2, -2, -2};
+    int32_t ids[2 * TOP];
+    float weights[2 * TOP];
+    route(backend, logits, ids, weights, 2, EXPERTS, TOP, true);
+    const int32_t want[2 * TOP] = {1, 3, 0, 2, 0, 1, 2, 3};
+    assert_memory_equal(ids, want, sizeof want);
+    assert_true(weights[0] == weights[1] && weights[2] == weights[3] && weights[4] == 0.25f);
+    backend_destroy(backend);
+}
+
+// Whatever the logits are, the ids are valid, and other rows do not change.
+static void test_route_of_non_numbers(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { EXPERTS = 5, TOP = 3, TOKENS = 5 };
+    const float bad[TOKENS][EXPERTS] = {
+        {1, 2, 3, 4, 5},
+        {NAN, NAN, NAN, NAN, NAN},
+        {1, INFINITY, 0, NAN, INFINITY},
+        {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY},
+        {1, 2, 3, 4, 5},
+    };
+    float logits[TOKENS][EXPERTS], weights[TOKENS][TOP];
+    int32_t ids[TOKENS][TOP];
+    memcpy(logits, bad, sizeof bad);
+    route(backend, &logits[0][0], &ids[0][0], &weights[0][0], TOKENS, EXPERTS, TOP, true);
+    for (int token = 0; token < TOKENS; token++) {
+        for (int slot = 0; slot < TOP; slot++) {
+            assert_in_range(ids[token][slot], 0, EXPERTS - 1);
+            for (int k = 0; k < slot; k++) assert_int_not_equal(ids[token][slot], ids[token][k]);
+        }
+    }
+    assert_true(isnan(weights[1][0]) && isnan(weights[2][0]) && isnan(weights[3][0]));
+    assert_memory_equal(ids[4], ids[0], sizeof ids[0]);
+    assert_memory_equal(weights[4], weights[0], sizeof weights[0]);
+    assert_int_equal(ids[0][0], 4);
+    backend_destroy(backend);
+}
+
+// The weights of all experts as a checkpoint has them, and their values once rounded.
+struct model {
+    struct experts_shape shape;
+    uint16_t *bits[3]; // gate, up [experts][intermediate][hidden], down [experts][hidden][...]
+    double *value[3];
+};
+
+static struct model model_make(struct experts_shape shape, uint64_t seed) {
+    struct model model = {.shape = shape};
+    size_t count = (size_t)shape.num_experts * shape.hidden * shape.intermediate;
+    struct ops_rng rng = ops_rng_of(seed);
+    for (int part = 0; part < 3; part++) {
+        model.bits[part] = malloc(count * sizeof *model.bits[part]);
+        model.value[part] = malloc(count * sizeof *model.value[part]);
+        for (size_t i = 0; i < count; i++) {
+            model.bits[part][i] = f32_to_bf16(ops_rng_float(&rng));
+            model.value[part][i] = (double)bf16_to_f32(model.bits[part][i]);
+        }
+    }
+    return model;
+}
+
+static void model_free(struct model *model) {
+    for (int part = 0; part < 3; part++) {
+        free(model->bits[part]);
+        free(model->value[part]);
+    }
+}
+
+// Experts of rows (of down: columns) begin .. end-1 of the intermediate size.
+static struct experts *slice_of(struct backend *backend, const struct model *model, uint32_t begin,
+                                uint32_t end) {
+    uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
+    struct matrix_slice *slices = calloc(model->shape.num_experts, 3 * sizeof *slices);
+    struct matrix_slice *parts[3];
+    for (uint32_t part = 0; part < 3; part++) {
+        parts[part] = slices + (size_t)part * model->shape.num_experts;
+        for (uint32_t i = 0; i < model->shape.num_experts; i++) {
+            const uint16_t *bits = model->bits[part] + (size_t)i * hidden * size;
+            parts[part][i] = part == 2
+                                 ? (struct matrix_slice){{.data = bits + begin},
+                                                         DTYPE_BF16,
+                                                         hidden,
+                                                         end - begin,
+                                                         size}
+                                 : (struct matrix_slice){{.data = bits + (size_t)begin * hidden},
+                                                         DTYPE_BF16,
+                                                         end - begin,
+                                                         hidden,
+                                                         hidden};
+        }
+    }
+    const struct experts_shape shape = {model->shape.num_experts, hidden, end - begin};
+    const struct experts_spec spec = {shape, parts[0], parts[1], parts[2]};
+    struct experts *experts = NULL;
+    struct err err = {0};
+    if (backend->moe->experts_create(backend, &spec, &experts, &err)) fail_msg("%s", err.message);
+    free(slices);
+    return experts;
+}
+
+static struct experts *experts_of(struct backend *backend, const struct model *model) {
+    return slice_of(backend, model, 0, model->shape.intermediate);
+}
+
+static double dot(const double *w, const double *x, uint32_t count) {
+    double sum = 0;
+    for (uint32_t k = 0; k < count; k++) sum += w[k] * x[k];
+    return sum;
+}
+
+static void oracle_token(const struct model *model, const float *x, const int32_t *ids,
+                         const float *weights, uint32_t top_k, double *out) {
+    uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
+    double *wide = malloc(hidden * sizeof *wide), *activated = malloc(size * sizeof *activated);
+    for (uint32_t i = 0; i < hidden; i++) {
+        wide[i] = (double)x[i];
+        out[i] = 0;
+    }
+    for (uint32_t slot = 0; slot < top_k; slot++) {
+        size_t at = (size_t)ids[slot] * hidden * size;
+        for (uint32_t n = 0; n < size; n++) {
+            double gate = dot(model->value[0] + at + (size_t)n * hidden, wide, hidden);
+            double up = dot(model->value[1] + at + (size_t)n * hidden, wide, hidden);
+            activated[n] = gate / (1 + exp(-gate)) * up;
+        }
+        for (uint32_t n = 0; n < hidden; n++) {
+            const double *row = model->value[2] + at + (size_t)n * size;
+            out[n] += (double)weights[slot] * dot(row, activated, size);
+        }
+    }
+    free(wide);
+    free(activated);
+}
+
+// Tokens with their routing, and room for the result, all between guard bytes.
+struct call {
+    uint32_t num_tokens, top_k, hidden;
+    float *x, *weights, *ids_memory, *out;
+    int32_t *ids;
+};
+
+// Only the first `num_used` experts get tokens.
+static struct call call_make(uint32_t num_tokens, uint32_t top_k, uint32_t hidden,
+                             uint32_t num_used, uint64_t seed) {
+    size_t pairs = (size_t)num_tokens * top_k;
+    struct call call = {.num_tokens = num_tokens, .top_k = top_k, .hidden = hidden};
+    struct ops_rng rng = ops_rng_of(seed);
+    call.x = ops_guard_alloc((size_t)num_tokens * hidden);
+    call.out = ops_guard_alloc((size_t)num_tokens * hidden);
+    call.weights = ops_guard_alloc(pairs);
+    call.ids_memory = ops_guard_alloc(pairs);
+    call.ids = (int32_t *)(void *)call.ids_memory;
+    ops_rng_fill(&rng, call.x, (size_t)num_tokens * hidden);
+    ops_rng_fill(&rng, call.weights, pairs);
+    for (uint32_t token = 0; token < num_tokens; token++) {
+        uint32_t first = ops_rng_below(&rng, num_used); // consecutive: distinct
+        for (uint32_t slot = 0; slot < top_k; slot++) {
+            call.ids[(size_t)token * top_k + slot] = (int32_t)((first + slot) % num_used);
+        }
+    }
+    return call;
+}
+
+static void call_free(struct call *call) {
+    size_t pairs = (size_t)call->num_tokens * call->top_k;
+    ops_guard_free(call->x, (size_t)call->num_tokens * call->hidden);
+    ops_guard_free(call->out, (size_t)call->num_tokens * call->hidden);
+    ops_guard_free(call->weights, pairs);
+    ops_guard_free(call->ids_memory, pairs);
+}
+
+// Runs `count` tokens from `first` on, with exactly as much scratch memory as the op asks for.
+static void run(struct backend *backend, const struct experts *experts,
+                const struct experts_shape *shape, const struct call *call, uint32_t first,
+                uint32_t count) {
+    size_t bytes = backend->moe->experts_scratch_bytes(backend, shape, count, call->top_k);
+    size_t floats = bytes / sizeof(float);
+    float *scratch = ops_guard_alloc(floats);
+    size_t pair = (size_t)first * call->top_k, at = (size_t)first * call->hidden;
+    struct experts_args args = {
+        experts, call->x + at, call->ids + pair, call->weights + pair, call->out + at,
+        scratch, count,        call->top_k,
+    };
+    backend->moe->experts(backend, &args);
+    ops_guard_free(scratch, floats);
+}
+
+static const struct {
+    struct experts_shape shape;
+    uint32_t num_tokens, top_k, num_used;
+} shapes[] = {
+    {{1, 1, 1}, 1, 1, 1},     {{3, 17, 5}, 7, 2, 3},     {{8, 33, 24}, 1, 3, 8},
+    {{5, 64, 40}, 40, 5, 5},  {{16, 40, 31}, 2, 1, 16},  {{40, 20, 9}, 60, 4, 13},
+    {{4, 35, 18}, 700, 2, 4}, {{3, 16, 16}, 1500, 1, 1}, {{2, 8, 19}, 1100, 2, 2},
+    {{9, 600, 33}, 13, 3, 9}, {{6, 48, 530}, 13, 2, 5},  {{128, 32, 16}, 130, 8, 128},
+};
+
+static void check_shapes(const char *isa, enum dtype weight_dtype) {
+    struct backend *backend = ops_backend(isa, 2, weight_dtype);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        const struct experts_shape *shape = &shapes[i].shape;
+        uint32_t num_tokens = shapes[i].num_tokens, top_k = shapes[i].top_k;
+        struct model model = model_make(*shape, i);
+        struct experts *experts = experts_of(backend, &model);
+        struct call call = call_make(num_tokens, top_k, shape->hidden, shapes[i].num_used, i + 100);
+        run(backend, experts, shape, &call, 0, num_tokens);
+        size_t count = (size_t)num_tokens * shape->hidden;
+        double *want = malloc(count * sizeof *want);
+        for (uint32_t token = 0; token < num_tokens; token++) {
+            size_t at = (size_t)token * shape->hidden, pair = (size_t)token * top_k;
+            oracle_token(&model, call.x + at, call.ids + pair, call.weights + pair, top_k,
+                         want + at);
+        }
+        bool rounds = weight_dtype == DTYPE_BF16 && cpu_backend_of(backend)->kernels->has_bf16_dots;
+        assert_nmse(call.out, want, count, rounds ? EXPERTS_NMSE_BF16 : EXPERTS_NMSE);
+        free(want);
+        call_free(&call);
+        backend->moe->experts_destroy(backend, experts);
+        model_free(&model);
+    }
+    backend_destroy(backend);
+}
+
+static void test_bf16_matches(void **state) {
+    check_shapes(*state, DTYPE_BF16);
+}
+
+static void test_f32_matches(void **state) {
+    check_shapes(*state, DTYPE_F32);
+}
+
+// Runs every token of a batch again alone and in other batches, with 1, 2 and 3 threads.
+static void test_same_bits(void **state) {
+    enum { TOKENS = 90, TOP = 3 };
+    const struct experts_shape shape = {7, 130, 41};
+    struct model model = model_make(shape, 1);
+    struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 2);
+    size_t count = (size_t)TOKENS * shape.hidden;
+    float *want = ops_guard_alloc(count);
+    for (int threads = 1; threads <= 3; threads++) {
+        struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
+        struct experts *experts = experts_of(backend, &model);
+        const uint32_t batches[] = {TOKENS, 1, 2, 13, 40};
+        for (size_t b = 0; b < ARRAY_LEN(batches); b++) {
+            for (uint32_t first = 0; first < TOKENS; first += batches[b]) {
+                uint32_t left = TOKENS - first;
+                run(backend, experts, &shape, &call, first, left < batches[b] ? left : batches[b]);
+            }
+            if (threads == 1 && b == 0) memcpy(want, call.out, count * sizeof *want);
+            ops_assert_same_bits(call.out, want, TOKENS, shape.hidden, "another batch");
+        }
+        backend->moe->experts_destroy(backend, experts);
+        backend_destroy(backend);
+    }
+    ops_guard_free(want, count);
+    call_free(&call);
+    model_free(&model);
+}
+
+// Weights of experts without tokens are not read, and a token of NaN changes no other token.
+static void test_other_experts_and_tokens_do_not_matter(void **state) {
+    enum { TOKENS = 20, TOP = 2 };
+    const struct experts_shape shape = {6, 24, 20};
+    struct model model = model_make(shape, 3);
+    struct call call = call_make(TOKENS, TOP, shape.hidden, 4, 4);
+    size_t count = (size_t)TOKENS * shape.hidden,
+           expert = (size_t)shape.hidden * shape.intermediate;
+    float *want = ops_guard_alloc(count);
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    struct experts *experts = experts_of(backend, &model);
+    run(backend, experts, &shape, &call, 0, TOKENS);
+    memcpy(want, call.out, count * sizeof *want);
+    backend->moe->experts_destroy(backend, experts);
+    for (int part = 0; part < 3; part++) {
+        for (size_t i = 4 * expert; i < 6 * expert; i++) model.bits[part][i] = 0x7fc0; // NaN
+    }
+    for (uint32_t k = 0; k < shape.hidden; k++) call.x[7 * shape.hidden + k] = NAN;
+    experts = experts_of(backend, &model);
+    run(backend, experts, &shape, &call, 0, TOKENS);
+    assert_true(isnan(call.out[(size_t)7 * shape.hidden]));
+    memcpy(call.out + (size_t)7 * shape.hidden, want + (size_t)7 * shape.hidden,
+           shape.hidden * sizeof *want);
+    ops_assert_same_bits(call.out, want, TOKENS, shape.hidden, "beside what is no number");
+    backend->moe->experts_destroy(backend, experts);
+    backend_destroy(backend);
+    ops_guard_free(want, count);
+    call_free(&call);
+    model_free(&model);
+}
+
+// Two ranks of a tensor-parallel group, each with its share of every expert.
+static void test_parts_of_experts_add_up(void **state) {
+    enum { TOKENS = 30, TOP = 2, CUT = 17 };
+    const struct experts_shape shape = {5, 40, 36};
+    struct model model = model_make(shape, 5);
+    struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 6);
+    size_t count = (size_t)TOKENS * shape.hidden;
+    double *want = calloc(count, sizeof *want);
+    float *sum = calloc(count, sizeof *sum);
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    const uint32_t cuts[] = {0, CUT, 36, 0, 36}; // two parts, then the whole
+    for (size_t i = 0; i < ARRAY_LEN(cuts) - 1; i++) {
+        if (cuts[i] > cuts[i + 1]) continue;
+        struct experts *experts = slice_of(backend, &model, cuts[i], cuts[i + 1]);
+        const struct experts_shape part = {5, 40, cuts[i + 1] - cuts[i]};
+        run(backend, experts, &part, &call, 0, TOKENS);
+        for (size_t k = 0; k < count && i < 2; k++) sum[k] += call.out[k];
+        backend->moe->experts_destroy(backend, experts);
+    }
+    for (size_t k = 0; k < count; k++) want[k] = (double)call.out[k];
+    assert_nmse(sum, want, count, EXPERTS_NMSE);
+    backend_destroy(backend);
+    free(want);
+    free(sum);
+    call_free(&call);
+    model_free(&model);
+}
+
+static void test_bad_specs(void **state) {
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    static const uint16_t data[64 * 64];
+    const struct matrix_slice gate = {{.data = data}, DTYPE_BF16, 8, 16, 16}, up = gate;
+    const struct matrix_slice down = {{.data = data}, DTYPE_BF16, 16, 8, 8};
+    const struct matrix_slice narrow = {{.data = data}, DTYPE_BF16, 8, 12, 12};
+    const struct matrix_slice integers = {{.data = data}, DTYPE_I8, 16, 8, 8};
+    const struct experts_shape shape = {1, 16, 8};
+    const struct {
+        struct experts_spec spec;
+        const char *says;
+    } cases[] = {
+        {{shape, &gate, &narrow, &down}, "[8][12]"},
+        {{shape, &narrow, &narrow, &down}, "gate and up weights are [16][12], want [16][16]"},
+        {{shape, &gate, &up, &gate}, "down weights are [8][16], want [16][8]"},
+        {{shape, &gate, &up, &integers}, "I8"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct experts *experts = NULL;
+        struct err err = {0};
+        enum status status = backend->moe->experts_create(backend, &cases[i].spec, &experts, &err);
+        assert_int_equal(status, ERR_INVALID);
+        assert_null(experts);
+        if (!strstr(err.message, cases[i].says)) fail_msg("%s", err.message);
+    }
+    backend->moe->experts_destroy(backend, NULL);
+    assert_int_equal(backend->moe->experts_bytes(backend, &shape),
+                     backend->ops->linear_bytes(backend, 16, 16, false, LINEAR_OF_LAYER) +
+                         backend->ops->linear_bytes(backend, 16, 8, false, LINEAR_OF_LAYER));
+    backend_destroy(backend);
+}
+
+int main(void) {
+    static const struct ops_case cases[] = {
+        {"routing matches double precision", test_route_matches},
+        {"ties take the smaller id", test_ties_take_the_smaller_id},
+        {"routing of non-numbers", test_route_of_non_numbers},
+        {"bf16 experts match double precision", test_bf16_matches},
+        {"f32 experts match double precision", test_f32_matches},
+        {"same bits in any batch, any thread count", test_same_bits},
+        {"other experts and tokens do not matter", test_other_experts_and_tokens_do_not_matter},
+        {"parts of experts add up", test_parts_of_experts_add_up},
+        {"bad specs", test_bad_specs},
+    };
+    return ops_run("experts", cases, ARRAY_LEN(cases));
+}

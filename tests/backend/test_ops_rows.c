@@ -1,0 +1,226 @@
+// Norms, SiLU and gathering of every instruction set, with guard bytes around every output. They
+// are compared with double precision and the scalar kernels, and must have the same bits for any
+// batch size and thread count.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/ops_util.h"
+
+#define ROWS_NMSE 1e-12
+
+static const struct {
+    uint32_t rows, cols;
+} shapes[] = {{1, 1},  {1, 7},    {3, 15},   {2, 16},    {5, 17},   {70, 64},
+              {4, 63}, {1, 1024}, {9, 1000}, {17, 2048}, {33, 256}, {2, 5003}};
+
+static void norm_oracle(const float *x, const float *residual, const float *weight, double *sum,
+                        double *out, uint32_t rows, uint32_t cols, double eps) {
+    for (uint32_t row = 0; row < rows; row++) {
+        double mean = 0;
+        for (uint32_t i = 0; i < cols; i++) {
+            size_t at = (size_t)row * cols + i;
+            // The sum is stored as float32, and the norm is that of the stored sum.
+            sum[at] = residual ? (double)(residual[at] + x[at]) : (double)x[at];
+            mean += sum[at] * sum[at];
+        }
+        mean /= cols;
+        for (uint32_t i = 0; i < cols; i++) {
+            size_t at = (size_t)row * cols + i;
+            out[at] = sum[at] / sqrt(mean + eps) * (double)weight[i];
+        }
+    }
+}
+
+static void test_rms_norm(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    struct backend *scalar = ops_backend("scalar", 1, DTYPE_BF16);
+    for (size_t i = 0; i < ARRAY_LEN(shapes) * 2; i++) {
+        uint32_t rows = shapes[i / 2].rows, cols = shapes[i / 2].cols;
+        bool with_residual = i % 2;
+        size_t count = (size_t)rows * cols;
+        float *x = ops_guard_alloc(count), *x_before = ops_guard_alloc(count);
+        float *weight = ops_guard_alloc(cols);
+        float *residual = ops_guard_alloc(count), *residual_scalar = ops_guard_alloc(count);
+        float *out = ops_guard_alloc(count), *out_scalar = ops_guard_alloc(count);
+        double *sum = malloc(count * sizeof *sum), *want = malloc(count * sizeof *want);
+        struct ops_rng rng = ops_rng_of(i);
+        ops_rng_fill(&rng, x, count);
+        memcpy(x_before, x, count * sizeof *x);
+        ops_rng_fill(&rng, weight, cols);
+        ops_rng_fill(&rng, residual, count);
+        memcpy(residual_scalar, residual, count * sizeof *residual);
+        norm_oracle(x, with_residual ? residual : NULL, weight, sum, want, rows, cols, 1e-6);
+        struct rms_norm_args args = {x,    with_residual ? residual : NULL, weight, out, rows, cols,
+                                     1e-6f};
+        backend->ops->rms_norm(backend, &args);
+        args.residual = with_residual ? residual_scalar : NULL;
+        args.out = out_scalar;
+        scalar->ops->rms_norm(scalar, &args);
+        assert_nmse(out, want, count, ROWS_NMSE);
+        assert_true(ops_nmse_f32(out, out_scalar, count) <= ROWS_NMSE);
+        ops_assert_same_bits(x, x_before, rows, cols, "the input (B17)");
+        if (with_residual) assert_nmse(residual, sum, count, 0);
+        ops_guard_free(x, count);
+        ops_guard_free(x_before, count);
+        ops_guard_free(weight, cols);
+        ops_guard_free(residual, count);
+        ops_guard_free(residual_scalar, count);
+        ops_guard_free(out, count);
+        ops_guard_free(out_scalar, count);
+        free(sum);
+        free(want);
+    }
+    backend_destroy(scalar);
+    backend_destroy(backend);
+}
+
+// In place, alone or in a batch, with 1, 2, 3 threads: the same bits.
+static void test_rms_norm_same_bits(void **state) {
+    enum { ROWS = 70, COLS = 1003 };
+    float *x = ops_guard_alloc(ROWS * COLS), *weight = ops_guard_alloc(COLS);
+    float *want = ops_guard_alloc(ROWS * COLS), *got = ops_guard_alloc(ROWS * COLS);
+    struct ops_rng rng = ops_rng_of(1);
+    ops_rng_fill(&rng, x, ROWS * COLS);
+    ops_rng_fill(&rng, weight, COLS);
+    for (int threads = 1; threads <= 3; threads++) {
+        struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
+        if (threads == 1) {
+            struct rms_norm_args args = {x, NULL, weight, want, ROWS, COLS, 1e-5f};
+            backend->ops->rms_norm(backend, &args);
+        }
+        for (uint32_t row = 0; row < ROWS; row++) {
+            struct rms_norm_args args = {x + row * COLS, NULL, weight, got + row * COLS, 1,
+                                         COLS,           1e-5f};
+            backend->ops->rms_norm(backend, &args);
+        }
+        ops_assert_same_bits(got, want, ROWS, COLS, "rows alone");
+        memcpy(got, x, ROWS * COLS * sizeof *x);
+        struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f};
+        backend->ops->rms_norm(backend, &args);
+        ops_assert_same_bits(got, want, ROWS, COLS, "in place");
+        backend_destroy(backend);
+    }
+    ops_guard_free(x, ROWS * COLS);
+    ops_guard_free(weight, COLS);
+    ops_guard_free(want, ROWS * COLS);
+    ops_guard_free(got, ROWS * COLS);
+}
+
+static void test_silu_mul(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    struct backend *scalar = ops_backend("scalar", 1, DTYPE_BF16);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        uint32_t rows = shapes[i].rows, cols = shapes[i].cols;
+        size_t count = (size_t)rows * cols;
+        float *gate_up = ops_guard_alloc(2 * count);
+        float *out = ops_guard_alloc(count), *out_scalar = ops_guard_alloc(count);
+        double *want = malloc(count * sizeof *want);
+        struct ops_rng rng = ops_rng_of(i);
+        ops_rng_fill(&rng, gate_up, 2 * count);
+        for (size_t j = 0; j < 2 * count; j++) gate_up[j] *= 10.0f;
+        for (size_t j = 0; j < count; j++) {
+            size_t at = j / cols * 2 * cols + j % cols;
+            double gate = (double)gate_up[at];
+            want[j] = gate / (1 + exp(-gate)) * (double)gate_up[at + cols];
+        }
+        struct silu_mul_args args = {gate_up, out, rows, cols};
+        backend->ops->silu_mul(backend, &args);
+        args.out = out_scalar;
+        scalar->ops->silu_mul(scalar, &args);
+        assert_nmse(out, want, count, ROWS_NMSE);
+        assert_true(ops_nmse_f32(out, out_scalar, count) <= ROWS_NMSE);
+        ops_guard_free(gate_up, 2 * count);
+        ops_guard_free(out, count);
+        ops_guard_free(out_scalar, count);
+        free(want);
+    }
+    backend_destroy(scalar);
+    backend_destroy(backend);
+}
+
+// 2^20 gates from -120 to 120: the exponential's own error shows as a relative error of the result.
+static void test_silu_accuracy(void **state) {
+    enum { COUNT = 1 << 20 };
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    float *gate_up = ops_guard_alloc(2 * COUNT), *out = ops_guard_alloc(COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        gate_up[i] = (float)i * (240.0f / COUNT) - 120.0f;
+        gate_up[COUNT + i] = 1.0f;
+    }
+    struct silu_mul_args args = {gate_up, out, 1, COUNT};
+    backend->ops->silu_mul(backend, &args);
+    double worst = 0;
+    for (int i = 0; i < COUNT; i++) {
+        double gate = (double)gate_up[i], want = gate / (1 + exp(-gate));
+        // Below -87 e^-x leaves float32's range: any result down to 0 is right.
+        double error = fabs((double)out[i] - want) / (gate < -87 ? 1e-30 : fabs(want) + 1e-30);
+        if (error > worst) worst = error;
+    }
+    if (!(worst < 3e-7)) fail_msg("relative error %g", worst);
+    ops_guard_free(gate_up, 2 * COUNT);
+    ops_guard_free(out, COUNT);
+    backend_destroy(backend);
+}
+
+// NaN, inf and huge values: no crash, and their neighbours do not change.
+static void test_nonfinite(void **state) {
+    enum { COLS = 37 };
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 0.0f, -0.0f};
+    float *gate_up = ops_guard_alloc(2 * COLS), *out = ops_guard_alloc(COLS);
+    float *clean = ops_guard_alloc(COLS), *weight = ops_guard_alloc(COLS);
+    struct silu_mul_args args = {gate_up, clean, 1, COLS};
+    for (uint32_t i = 0; i < 2 * COLS; i++) gate_up[i] = 1.0f;
+    for (uint32_t i = 0; i < COLS; i++) weight[i] = 1.0f;
+    backend->ops->silu_mul(backend, &args);
+    args.out = out;
+    for (uint32_t i = 0; i < ARRAY_LEN(odd); i++) gate_up[i * 5] = odd[i];
+    backend->ops->silu_mul(backend, &args);
+    for (uint32_t i = 0; i < COLS; i++) {
+        if (i % 5 || i / 5 >= ARRAY_LEN(odd)) assert_true(out[i] == clean[i]);
+    }
+    assert_true(isnan(out[0]));
+    assert_true(out[5] == INFINITY && out[15] == 3e38f);
+    assert_true(out[20] == 0 && out[25] == 0 && out[30] == 0);
+    struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f};
+    backend->ops->rms_norm(backend, &norm);
+    for (uint32_t i = 0; i < COLS; i++) assert_true(isnan(out[i]));
+    ops_guard_free(gate_up, 2 * COLS);
+    ops_guard_free(out, COLS);
+    ops_guard_free(clean, COLS);
+    ops_guard_free(weight, COLS);
+    backend_destroy(backend);
+}
+
+static void test_gather_rows(void **state) {
+    enum { ROWS = 50, COLS = 333, PICKED = 301 };
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    float *x = ops_guard_alloc(ROWS * COLS), *out = ops_guard_alloc(PICKED * COLS);
+    int32_t index[PICKED];
+    struct ops_rng rng = ops_rng_of(9);
+    ops_rng_fill(&rng, x, ROWS * COLS);
+    for (uint32_t i = 0; i < PICKED; i++) index[i] = (int32_t)ops_rng_below(&rng, ROWS);
+    struct gather_rows_args args = {x, index, out, PICKED, COLS};
+    backend->ops->gather_rows(backend, &args);
+    for (uint32_t i = 0; i < PICKED; i++) {
+        assert_memory_equal(out + i * COLS, x + index[i] * COLS, COLS * sizeof *x);
+    }
+    args.rows = 0;
+    backend->ops->gather_rows(backend, &args);
+    ops_guard_free(x, ROWS * COLS);
+    ops_guard_free(out, PICKED * COLS);
+    backend_destroy(backend);
+}
+
+int main(void) {
+    static const struct ops_case cases[] = {
+        {"rms_norm matches double precision and scalar", test_rms_norm},
+        {"rms_norm: same bits in place, in any batch", test_rms_norm_same_bits},
+        {"silu_mul matches double precision and scalar", test_silu_mul},
+        {"silu_mul's relative error", test_silu_accuracy},
+        {"non-finite values stay alone", test_nonfinite},
+        {"gather_rows copies", test_gather_rows},
+    };
+    return ops_run("rows", cases, ARRAY_LEN(cases));
+}

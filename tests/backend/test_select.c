@@ -1,0 +1,60 @@
+// Which backend a device's name gives. The machine may have a GPU or not, and the build CUDA or
+// not: a missing device is named.
+#include <string.h>
+
+#include "backend/backend.h"
+#include "support/cmocka_all.h"
+
+static enum status create(const char *device, struct backend **backend, struct err *err) {
+    const struct backend_options options = {
+        .device = device, .cpu_isa = "auto", .threads = 1, .weight_dtype = DTYPE_BF16};
+    *backend = NULL;
+    *err = (struct err){0};
+    return backend_create(backend, &options, err);
+}
+
+static void test_cpu_is_always_there(void **state) {
+    (void)state;
+    struct backend *backend;
+    struct err err;
+    assert_int_equal(create("cpu", &backend, &err), OK);
+    assert_string_equal(backend->name, "cpu");
+    backend_destroy(backend);
+}
+
+static void test_unknown_device_lists_the_known(void **state) {
+    (void)state;
+    struct backend *backend;
+    struct err err;
+    assert_int_equal(create("gpu", &backend, &err), ERR_INVALID);
+    assert_null(backend);
+    assert_string_equal(err.message, "unknown device \"gpu\" (auto, cuda, cpu)");
+}
+
+static void test_auto_is_cuda_where_it_is_there(void **state) {
+    (void)state;
+    struct backend *cuda, *automatic, *unnamed;
+    struct err err;
+    if (create("cuda", &cuda, &err) != OK) {
+        assert_null(cuda);
+        assert_int_equal(strncmp(err.message, "device cuda", strlen("device cuda")), 0);
+        print_message("%s\n", err.message);
+    }
+    const char *want = cuda ? "cuda" : "cpu";
+    backend_destroy(cuda);
+    assert_int_equal(create("auto", &automatic, &err), OK);
+    assert_string_equal(automatic->name, want);
+    backend_destroy(automatic);
+    assert_int_equal(create(NULL, &unnamed, &err), OK);
+    assert_string_equal(unnamed->name, want);
+    backend_destroy(unnamed);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cpu_is_always_there),
+        cmocka_unit_test(test_unknown_device_lists_the_known),
+        cmocka_unit_test(test_auto_is_cuda_where_it_is_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

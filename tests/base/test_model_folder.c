@@ -1,0 +1,126 @@
+/* The errors for a path that is not the folder of a model. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/model_folder.h"
+#include "support/cmocka_all.h"
+#include "support/temp_folder.h"
+
+static void refused(const char *path, enum status status, const char *sentence) {
+    struct err err = {0};
+    assert_int_equal(model_folder_check(path, &err), status);
+    if (!strstr(err.message, sentence)) fail_msg("%s: not %s", err.message, sentence);
+}
+
+static void test_a_folder_is_not_refused(void **state) {
+    (void)state;
+    assert_int_equal(model_folder_check("models/tiny-qwen3", NULL), OK);
+}
+
+static void test_a_name_that_nothing_has_says_how_to_get_a_model(void **state) {
+    (void)state;
+    const char *any = "this gets a model: hf download Qwen/Qwen3-0.6B --local-dir DIR";
+    refused("nowhere", ERR_IO, any);
+    refused("/nowhere/model", ERR_IO, any);
+    refused("./nowhere/model", ERR_IO, any);
+    refused("nowhere/a/model", ERR_IO, any);
+    refused("nowhere/", ERR_IO, any);
+    refused("no where/model", ERR_IO, any);
+    refused("models/tiny-quen", ERR_IO, any); // models is a folder here: a misspelled path
+    refused("missing.gguf", ERR_IO, any);
+}
+
+static void test_a_name_of_the_hub_is_in_the_command(void **state) {
+    (void)state;
+    refused("meta-llama/Llama-3.2-1B", ERR_IO,
+            "meta-llama/Llama-3.2-1B is not a folder; this gets a model of that name: "
+            "hf download meta-llama/Llama-3.2-1B --local-dir meta-llama/Llama-3.2-1B");
+}
+
+static void test_a_file_is_named_by_its_format(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    static const struct {
+        const char *name, *sentence;
+        enum status status;
+    } cases[] = {
+        {"m.gguf", "m.gguf is a file of llama.cpp's format", ERR_UNSUPPORTED},
+        {"m.bin", "m.bin is a file of PyTorch's format", ERR_UNSUPPORTED},
+        {"m.pth", "m.pth is a file of PyTorch's format", ERR_UNSUPPORTED},
+        {"m.onnx", "m.onnx is a file of ONNX's format", ERR_UNSUPPORTED},
+        {"m.safetensors", "is not a folder; want the one with config.json", ERR_IO},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char path[256];
+        temp_folder_write_text(&folder, cases[i].name, "");
+        assert_int_equal(file_join(path, sizeof path, folder.path, cases[i].name, NULL), OK);
+        refused(path, cases[i].status, cases[i].sentence);
+    }
+    refused("/dev/null", ERR_IO, "/dev/null is not a regular file");
+    temp_folder_remove(&folder);
+}
+
+static void test_a_folder_without_a_model_is_explained(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    struct err err = {0};
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), OK);
+    temp_folder_write_text(&folder, "m.Q4_K_M.gguf", "");
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), ERR_UNSUPPORTED);
+    assert_non_null(
+        strstr(err.message, "has no config.json; it has m.Q4_K_M.gguf, which is llama"));
+    temp_folder_remove(&folder);
+}
+
+static void make_folder(const struct temp_folder *folder, const char *name, char path[256]) {
+    assert_int_equal(file_join(path, 256, folder->path, name, NULL), OK);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void write_config(const char *folder, char path[256]) {
+    assert_int_equal(file_join(path, 256, folder, "config.json", NULL), OK);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_the_model_in_a_cache_of_the_hub_is_found(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    char snapshots[256], one[256], other[256], config[256], config_of_other[256];
+    temp_folder_create(&folder);
+    make_folder(&folder, "snapshots", snapshots);
+    make_folder(&folder, "snapshots/c0ffee", one);
+    struct err err = {0};
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), OK);
+    write_config(one, config);
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), ERR_IO);
+    assert_non_null(strstr(err.message, "the model is in /"));
+    assert_non_null(strstr(err.message, "/snapshots/c0ffee"));
+    make_folder(&folder, "snapshots/beef", other); // of two snapshots neither is named
+    write_config(other, config_of_other);
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), OK);
+    unlink(config);
+    unlink(config_of_other);
+    rmdir(one);
+    rmdir(other);
+    rmdir(snapshots);
+    temp_folder_remove(&folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_folder_is_not_refused),
+        cmocka_unit_test(test_a_name_that_nothing_has_says_how_to_get_a_model),
+        cmocka_unit_test(test_a_name_of_the_hub_is_in_the_command),
+        cmocka_unit_test(test_a_file_is_named_by_its_format),
+        cmocka_unit_test(test_a_folder_without_a_model_is_explained),
+        cmocka_unit_test(test_the_model_in_a_cache_of_the_hub_is_found),
+    };
+    return cmocka_run_group_tests_name("model_folder", tests, NULL, NULL);
+}

@@ -1,0 +1,537 @@
+// config.json and generation_config.json: both published forms load alike, defaults are those of
+// transformers, and a key that would silently change the computation is refused by name.
+#include "checkpoint/model_config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/cmocka_all.h"
+#include "support/config_text.h"
+#include "support/temp_folder.h"
+
+static void test_defaults(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({0});
+    assert_string_equal(config.architecture, "Qwen3ForCausalLM");
+    assert_int_equal(config.dtype, DTYPE_F32);
+    assert_int_equal(config.vocab_size, 1000);
+    assert_int_equal(config.hidden_size, 256);
+    assert_int_equal(config.intermediate_size, 512);
+    assert_int_equal(config.num_layers, 3);
+    assert_int_equal(config.num_heads, 4);
+    assert_int_equal(config.num_kv_heads, 4);
+    assert_int_equal(config.head_dim, 64);
+    assert_int_equal(config.max_position_embeddings, 2048);
+    assert_true(config.rms_norm_eps == 1e-6f);
+    assert_false(config.tie_word_embeddings);
+    assert_int_equal(config.attention_bias, FLAG_ABSENT);
+    assert_int_equal(config.attention_out_bias, FLAG_ABSENT);
+    assert_int_equal(config.mlp_bias, FLAG_ABSENT);
+    assert_false(config.use_sliding_window);
+    assert_int_equal(config.sliding_window, 0);
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    assert_true(config.rope.theta == 10000);
+    assert_int_equal(config.bos_token_id, -1);
+    assert_int_equal(config.num_eos_token_ids, 0);
+    model_config_fini(&config);
+    model_config_fini(&config); // again is fine
+}
+
+static void test_null_is_absent(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"head_dim", "null"}, {"num_key_value_heads", "null"}, {"rope_scaling", "null"},
+                 {"quantization_config", "null"});
+    assert_int_equal(config.head_dim, 64);
+    assert_int_equal(config.num_kv_heads, 4);
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    model_config_fini(&config);
+    config = PARSE_OK({"eos_token_id", "null"}, {"bos_token_id", "null"}, {"hidden_act", "null"},
+                      {"attention_bias", "null"});
+    assert_int_equal(config.num_eos_token_ids, 0);
+    assert_int_equal(config.bos_token_id, -1);
+    assert_int_equal(config.attention_bias, FLAG_ABSENT);
+    model_config_fini(&config);
+}
+
+static void test_values(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"head_dim", "128"}, {"num_key_value_heads", "2"}, {"rms_norm_eps", "1e-5"},
+                 {"tie_word_embeddings", "true"});
+    assert_int_equal(config.head_dim, 128);
+    assert_int_equal(config.num_kv_heads, 2);
+    assert_true(config.rms_norm_eps == 1e-5f);
+    assert_true(config.tie_word_embeddings);
+    model_config_fini(&config);
+    config = PARSE_OK({"attention_bias", "true"}, {"mlp_bias", "false"}, {"bos_token_id", "7"},
+                      {"hidden_act", "\"swish\""});
+    assert_int_equal(config.attention_bias, FLAG_TRUE);
+    assert_int_equal(config.attention_out_bias, FLAG_ABSENT);
+    assert_int_equal(config.mlp_bias, FLAG_FALSE);
+    assert_int_equal(config.bos_token_id, 7);
+    model_config_fini(&config);
+    config = PARSE_OK({"attention_out_bias", "true"}, {"pretraining_tp", "2"},
+                      {"partial_rotary_factor", "1.0"}, {"use_mrope", "false"});
+    assert_int_equal(config.attention_bias, FLAG_ABSENT);
+    assert_int_equal(config.attention_out_bias, FLAG_TRUE);
+    model_config_fini(&config);
+}
+
+static void test_dtypes(void **state) {
+    (void)state;
+    static const struct {
+        const char *dtype, *torch_dtype;
+        enum dtype want;
+    } cases[] = {
+        {NULL, "\"bfloat16\"", DTYPE_BF16},       {"\"float16\"", NULL, DTYPE_F16},
+        {"\"float32\"", NULL, DTYPE_F32},         {"\"float16\"", "\"bfloat16\"", DTYPE_F16},
+        {"null", "\"bfloat16\"", DTYPE_BF16},     {"null", "null", DTYPE_F32},
+        {"\"torch.bfloat16\"", NULL, DTYPE_BF16},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config config =
+            PARSE_OK({"dtype", cases[i].dtype}, {"torch_dtype", cases[i].torch_dtype});
+        assert_int_equal(config.dtype, cases[i].want);
+        model_config_fini(&config);
+    }
+}
+
+static void test_not_a_config(void **state) {
+    (void)state;
+    text_refused("", ERR_FORMAT, "not valid JSON");
+    text_refused("[]", ERR_FORMAT, "a list|want an object");
+    text_refused("\"config\"", ERR_FORMAT, "a string|want an object");
+    text_refused("12", ERR_FORMAT, "an integer|want an object");
+    text_refused("null", ERR_FORMAT, "null|want an object");
+    text_refused("{", ERR_FORMAT, "not valid JSON");
+    text_refused("{} {}", ERR_FORMAT, "not valid JSON");
+    text_refused("{\"a\": 1, \"a\": 2}", ERR_FORMAT, "duplicate");
+    text_refused("\x7f"
+                 "ELF",
+                 ERR_FORMAT, "not valid JSON");
+    text_refused("{\"vocab_size\": NaN}", ERR_FORMAT, "not valid JSON");
+    text_refused("{}", ERR_FORMAT, "architectures|missing");
+    enum { DEPTH = 100000 };
+    char *deep = malloc(DEPTH + 1);
+    assert_non_null(deep);
+    memset(deep, '[', DEPTH);
+    deep[DEPTH] = '\0';
+    text_refused(deep, ERR_UNSUPPORTED, "nested deeper than 64 levels");
+    free(deep);
+}
+
+static void test_bad_architectures(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{{"architectures", NULL}}, ERR_FORMAT, "architectures|missing"},
+        {{{"architectures", "null"}}, ERR_FORMAT, "architectures|missing"},
+        {{{"architectures", "\"Qwen3ForCausalLM\""}}, ERR_FORMAT, "architectures|a string"},
+        {{{"architectures", "[]"}}, ERR_FORMAT, "architectures|0 entries|one string"},
+        {{{"architectures", "[3]"}}, ERR_FORMAT, "architectures|an integer|one string"},
+        {{{"architectures", "[\"A\", \"B\"]"}}, ERR_FORMAT, "architectures|2 entries|one string"},
+        {{{"architectures", "[\"\"]"}}, ERR_FORMAT, "architectures|letters"},
+        {{{"architectures", "[\"a b\"]"}}, ERR_FORMAT, "architectures|a b|letters"},
+        {{{"architectures", "[\"A234567890123456789012345678901234567890"
+                            "123456789012345678901234\"]"}},
+         ERR_FORMAT,
+         "architectures|1 to 63"},
+    };
+    REFUSE_ALL(cases);
+    // any name parses: families are matched elsewhere
+    struct model_config config = PARSE_OK({"architectures", "[\"SomeNewForCausalLM\"]"});
+    assert_string_equal(config.architecture, "SomeNewForCausalLM");
+    model_config_fini(&config);
+}
+
+// Every size: missing, null, of each wrong type, below and above its range.
+static void test_bad_sizes(void **state) {
+    (void)state;
+    static const char *const keys[] = {"vocab_size",          "hidden_size",
+                                       "intermediate_size",   "num_hidden_layers",
+                                       "num_attention_heads", "max_position_embeddings"};
+    static const char *const values[] = {NULL,
+                                         "null",
+                                         "0",
+                                         "-1",
+                                         "1.5",
+                                         "2.0",
+                                         "true",
+                                         "[4]",
+                                         "\"4\"",
+                                         "{}",
+                                         "1e3",
+                                         "4294967296",
+                                         "4294967297",
+                                         "9223372036854775807",
+                                         "99999999999999999999999"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        for (size_t k = 0; k < sizeof values / sizeof values[0]; k++) {
+            char *text = make_config((const struct field[CHANGES_MAX]){{keys[i], values[k]}});
+            bool json = !values[k] || strlen(values[k]) < 20;
+            text_refused(text, ERR_FORMAT, json ? keys[i] : "too big integer");
+            free(text);
+        }
+    }
+}
+
+static void test_bad_heads(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{{"num_key_value_heads", "3"}}, ERR_FORMAT, "num_attention_heads|4|num_key_value_heads|3"},
+        {{{"num_key_value_heads", "8"}}, ERR_FORMAT, "num_key_value_heads|8|1 to 4"},
+        {{{"num_key_value_heads", "0"}}, ERR_FORMAT, "num_key_value_heads|0"},
+        {{{"num_key_value_heads", "\"2\""}}, ERR_FORMAT, "num_key_value_heads|a string"},
+        {{{"head_dim", "0"}}, ERR_FORMAT, "head_dim|0"},
+        {{{"head_dim", "-64"}}, ERR_FORMAT, "head_dim|-64"},
+        {{{"head_dim", "63"}}, ERR_FORMAT, "head_dim|63|even"},
+        {{{"head_dim", "100000"}}, ERR_FORMAT, "head_dim|100000"},
+        {{{"head_dim", "64.0"}}, ERR_FORMAT, "head_dim|a real number"},
+        {{{"num_attention_heads", "3"}}, ERR_FORMAT, "head_dim|missing|256|3"},
+        {{{"num_attention_heads", "256"}}, ERR_FORMAT, "head_dim|1|even"},
+        {{{"num_attention_heads", "1"}, {"hidden_size", "8192"}}, ERR_FORMAT, "head_dim|missing"},
+    };
+    REFUSE_ALL(cases);
+}
+
+static void test_wrong_types(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{{"rms_norm_eps", "\"1e-6\""}}, ERR_FORMAT, "rms_norm_eps|a string"},
+        {{{"rms_norm_eps", "0"}}, ERR_FORMAT, "rms_norm_eps|0"},
+        {{{"rms_norm_eps", "-1e-6"}}, ERR_FORMAT, "rms_norm_eps"},
+        {{{"rms_norm_eps", "1e-46"}}, ERR_FORMAT, "rms_norm_eps"}, // 0 as a float
+        {{{"rms_norm_eps", "2"}}, ERR_FORMAT, "rms_norm_eps|2"},
+        {{{"rms_norm_eps", "1e999"}}, ERR_FORMAT, "not valid JSON"},
+        {{{"tie_word_embeddings", "1"}}, ERR_FORMAT, "tie_word_embeddings|true or false"},
+        {{{"attention_bias", "\"no\""}}, ERR_FORMAT, "attention_bias|a string"},
+        {{{"mlp_bias", "[]"}}, ERR_FORMAT, "mlp_bias|a list"},
+        {{{"hidden_act", "[]"}}, ERR_FORMAT, "hidden_act|a list"},
+        {{{"dtype", "16"}}, ERR_FORMAT, "dtype|an integer"},
+        {{{"torch_dtype", "{}"}}, ERR_FORMAT, "torch_dtype|an object"},
+        {{{"dtype", "\"float64\""}}, ERR_UNSUPPORTED, "dtype|float64|bfloat16"},
+        {{{"torch_dtype", "\"float8_e4m3fn\""}}, ERR_UNSUPPORTED, "torch_dtype|float8_e4m3fn"},
+        {{{"bos_token_id", "[1]"}}, ERR_FORMAT, "bos_token_id|a list"},
+        {{{"bos_token_id", "1000"}}, ERR_FORMAT, "bos_token_id|1000|999"},
+        {{{"bos_token_id", "-2"}}, ERR_FORMAT, "bos_token_id|-2"},
+    };
+    REFUSE_ALL(cases);
+}
+
+// Unsupported keys are refused by name, not ignored.
+static void test_unsupported(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{{"quantization_config", "{\"quant_method\": \"gptq\", \"bits\": 4}"}},
+         ERR_UNSUPPORTED,
+         "quantization_config|gptq"},
+        {{{"quantization_config", "{}"}}, ERR_UNSUPPORTED, "quantization_config"},
+        {{{"quantization_config", "4"}}, ERR_UNSUPPORTED, "quantization_config"},
+        {{{"quantization", "{\"bits\": 4}"}}, ERR_UNSUPPORTED, "\"quantization\""},
+        {{{"compression_config", "{}"}}, ERR_UNSUPPORTED, "compression_config"},
+        {{{"hidden_act", "\"gelu\""}}, ERR_UNSUPPORTED, "hidden_act|gelu|silu"},
+        {{{"hidden_activation", "\"gelu_pytorch_tanh\""}},
+         ERR_UNSUPPORTED,
+         "hidden_activation|gelu"},
+        {{{"partial_rotary_factor", "0.5"}}, ERR_UNSUPPORTED, "partial_rotary_factor|0.5"},
+        {{{"partial_rotary_factor", "\"1\""}}, ERR_UNSUPPORTED, "partial_rotary_factor|a string"},
+        {{{"attn_logit_softcapping", "50.0"}}, ERR_UNSUPPORTED, "attn_logit_softcapping|50"},
+        {{{"final_logit_softcapping", "30.0"}}, ERR_UNSUPPORTED, "final_logit_softcapping|30"},
+        {{{"rope_interleaved", "true"}}, ERR_UNSUPPORTED, "rope_interleaved|true"},
+        {{{"rope_interleave", "true"}}, ERR_UNSUPPORTED, "rope_interleave"},
+        {{{"use_mrope", "true"}}, ERR_UNSUPPORTED, "use_mrope|true"},
+        {{{"is_causal", "false"}}, ERR_UNSUPPORTED, "is_causal|false"},
+        {{{"is_encoder_decoder", "true"}}, ERR_UNSUPPORTED, "is_encoder_decoder"},
+        {{{"text_config", "{}"}}, ERR_UNSUPPORTED, "text_config|an object"},
+        {{{"vision_config", "{}"}}, ERR_UNSUPPORTED, "vision_config"},
+        {{{"kv_lora_rank", "512"}}, ERR_UNSUPPORTED, "kv_lora_rank|512"},
+        {{{"logits_scaling", "8"}}, ERR_UNSUPPORTED, "logits_scaling|8"},
+        {{{"embedding_multiplier", "12.0"}}, ERR_UNSUPPORTED, "embedding_multiplier|12"},
+        {{{"no_rope_layers", "[1, 0, 1]"}}, ERR_UNSUPPORTED, "no_rope_layers|a list"},
+        {{{"clip_qkv", "8"}}, ERR_UNSUPPORTED, "clip_qkv|8"},
+        {{{"dual_chunk_attention_config", "{}"}}, ERR_UNSUPPORTED, "dual_chunk_attention_config"},
+    };
+    REFUSE_ALL(cases);
+}
+
+static void test_sliding_window(void **state) {
+    (void)state;
+    static const char mistral[] = "[\"MistralForCausalLM\"]";
+    static const char llama[] = "[\"LlamaForCausalLM\"]";
+    static const char moe[] = "[\"Qwen3MoeForCausalLM\"]";
+    static const char full[] = "[\"full_attention\", \"full_attention\", \"full_attention\"]";
+    static const char mixed[] = "[\"full_attention\", \"sliding_attention\", \"full_attention\"]";
+    static const struct {
+        struct field changes[CHANGES_MAX];
+        uint32_t want; // 0: off
+    } cases[] = {
+        {{{"sliding_window", "null"}}, 0},
+        {{{"sliding_window", "512"}}, 0}, // Qwen: off unless switched on
+        {{{"sliding_window", "512"}, {"use_sliding_window", "false"}}, 0},
+        {{{"sliding_window", "null"}, {"use_sliding_window", "true"}}, 0},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}}, 0}, // from layer 28 on
+        {{{"use_sliding_window", "true"}, {"max_window_layers", "0"}}, 4096},
+        {{{"use_sliding_window", "true"}, {"architectures", moe}}, 4096},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"architectures", moe}}, 512},
+        {{{"sliding_window", "512"}, {"architectures", moe}}, 0},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"max_window_layers", "0"}},
+         512},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"max_window_layers", "3"}},
+         0},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"layer_types", full}}, 0},
+        {{{"layer_types", full}}, 0},
+        {{{"layer_types", mixed}}, 0}, // windows are off
+        {{{"architectures", mistral}, {"sliding_window", "4096"}}, 4096},
+        {{{"architectures", mistral}, {"sliding_window", "4096"}, {"max_window_layers", "1"}},
+         4096},
+        {{{"architectures", mistral}, {"sliding_window", "null"}}, 0},
+        {{{"architectures", mistral}}, 4096}, // transformers' default, on
+        {{{"architectures", mistral}, {"use_sliding_window", "false"}}, 0},
+        {{{"architectures", llama}}, 0},
+        {{{"architectures", llama}, {"sliding_window", "512"}}, 512},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config config = parse_ok(cases[i].changes);
+        assert_int_equal(config.sliding_window, cases[i].want);
+        assert_int_equal(config.use_sliding_window, cases[i].want != 0);
+        model_config_fini(&config);
+    }
+}
+
+static void test_bad_sliding_window(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{{"sliding_window", "0"}}, ERR_FORMAT, "sliding_window|0"},
+        {{{"sliding_window", "-1"}}, ERR_FORMAT, "sliding_window|-1"},
+        {{{"sliding_window", "true"}}, ERR_FORMAT, "sliding_window|a boolean"},
+        {{{"use_sliding_window", "1"}}, ERR_FORMAT, "use_sliding_window|true or false"},
+        {{{"max_window_layers", "\"all\""}}, ERR_FORMAT, "max_window_layers|a string"},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"max_window_layers", "2"}},
+         ERR_UNSUPPORTED,
+         "max_window_layers|2|some of the layers"},
+        {{{"layer_types", "\"full_attention\""}}, ERR_FORMAT, "layer_types|a string"},
+        {{{"layer_types", "[\"full_attention\"]"}}, ERR_FORMAT, "layer_types|1 entries|3 layers"},
+        {{{"layer_types", "[\"full_attention\", 2, \"full_attention\"]"}},
+         ERR_FORMAT,
+         "layer_types|an integer at 1"},
+        {{{"layer_types", "[\"full_attention\", \"linear_attention\", \"full_attention\"]"}},
+         ERR_UNSUPPORTED,
+         "layer_types|linear_attention|at 1"},
+        {{{"layer_types", "[\"full_attention\", \"full_attention\", \"sliding_attention\"]"},
+          {"sliding_window", "512"},
+          {"use_sliding_window", "true"}},
+         ERR_UNSUPPORTED,
+         "layer_types|sliding_attention|at 2"},
+    };
+    REFUSE_ALL(cases);
+}
+
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("cannot open %s", path);
+    char *text = calloc(1, 65536);
+    assert_non_null(text);
+    assert_true(fread(text, 1, 65535, file) > 0);
+    fclose(file);
+    return text;
+}
+
+static void load_path(struct model_config *config, const char *path) {
+    struct err err = {0};
+    char *text = read_file(path);
+    if (model_config_parse(config, text, strlen(text), path, &err) != OK) {
+        fail_msg("%s", err.message);
+    }
+    free(text);
+}
+
+static void assert_equal(const struct model_config *a, const struct model_config *b) {
+    assert_string_equal(a->architecture, b->architecture);
+    assert_int_equal(a->dtype, b->dtype);
+    assert_int_equal(a->vocab_size, b->vocab_size);
+    assert_int_equal(a->hidden_size, b->hidden_size);
+    assert_int_equal(a->intermediate_size, b->intermediate_size);
+    assert_int_equal(a->num_layers, b->num_layers);
+    assert_int_equal(a->num_heads, b->num_heads);
+    assert_int_equal(a->num_kv_heads, b->num_kv_heads);
+    assert_int_equal(a->head_dim, b->head_dim);
+    assert_int_equal(a->max_position_embeddings, b->max_position_embeddings);
+    assert_true(a->rms_norm_eps == b->rms_norm_eps);
+    assert_int_equal(a->tie_word_embeddings, b->tie_word_embeddings);
+    assert_int_equal(a->attention_bias, b->attention_bias);
+    assert_int_equal(a->attention_out_bias, b->attention_out_bias);
+    assert_int_equal(a->mlp_bias, b->mlp_bias);
+    assert_int_equal(a->sliding_window, b->sliding_window);
+    assert_int_equal(a->rope.type, b->rope.type);
+    assert_true(a->rope.theta == b->rope.theta && a->rope.factor == b->rope.factor);
+    assert_true(a->rope.original_max_position_embeddings ==
+                b->rope.original_max_position_embeddings);
+    assert_true(a->rope.low_freq_factor == b->rope.low_freq_factor);
+    assert_true(a->rope.high_freq_factor == b->rope.high_freq_factor);
+    assert_true(a->rope.beta_fast == b->rope.beta_fast && a->rope.beta_slow == b->rope.beta_slow);
+    assert_true(a->rope.attention_factor == b->rope.attention_factor);
+    assert_int_equal(a->rope.truncate, b->rope.truncate);
+    assert_int_equal(a->moe.num_experts, b->moe.num_experts);
+    assert_int_equal(a->moe.num_experts_per_tok, b->moe.num_experts_per_tok);
+    assert_int_equal(a->moe.intermediate_size, b->moe.intermediate_size);
+    assert_int_equal(a->moe.norm_topk_prob, b->moe.norm_topk_prob);
+    assert_int_equal(a->moe.num_sparse_layers, b->moe.num_sparse_layers);
+    for (uint32_t i = 0; i < a->num_layers && a->moe.num_experts; i++) {
+        assert_int_equal(a->moe.is_sparse[i], b->moe.is_sparse[i]);
+    }
+    assert_int_equal(a->bos_token_id, b->bos_token_id);
+    assert_int_equal(a->num_eos_token_ids, b->num_eos_token_ids);
+    for (uint32_t i = 0; i < a->num_eos_token_ids; i++) {
+        assert_int_equal(a->eos_token_ids[i], b->eos_token_ids[i]);
+    }
+}
+
+static void test_both_forms_of_every_family(void **state) {
+    (void)state;
+    static const struct {
+        const char *family, *architecture;
+        enum rope_type rope;
+        double theta;
+    } cases[] = {
+        {"qwen3", "Qwen3ForCausalLM", ROPE_DEFAULT, 1e6},
+        {"qwen3-tied-bias", "Qwen3ForCausalLM", ROPE_DEFAULT, 1e6},
+        {"qwen3-yarn", "Qwen3ForCausalLM", ROPE_YARN, 1e6},
+        {"qwen3-moe", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
+        {"qwen3-moe-mixed", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
+        {"llama-bias", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
+        {"qwen2", "Qwen2ForCausalLM", ROPE_DEFAULT, 1e6},
+        {"llama3-rope", "LlamaForCausalLM", ROPE_LLAMA3, 5e5},
+        {"llama-mha", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
+        {"mistral", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
+        {"mixtral", "MixtralForCausalLM", ROPE_DEFAULT, 1e6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[256];
+        struct model_config now;
+        struct model_config before;
+        snprintf(path, sizeof path, "tests/reference/data/%s/config.json", cases[i].family);
+        load_path(&now, path);
+        snprintf(path, sizeof path, "tests/reference/data/%s/config_published_form.json",
+                 cases[i].family);
+        load_path(&before, path);
+        assert_string_equal(now.architecture, cases[i].architecture);
+        assert_int_equal(now.dtype, DTYPE_BF16);
+        assert_int_equal(now.rope.type, cases[i].rope);
+        assert_true(now.rope.theta == cases[i].theta);
+        assert_int_equal(now.sliding_window, 0);
+        assert_int_equal(now.num_eos_token_ids, 1);
+        assert_equal(&now, &before);
+        model_config_fini(&before);
+        model_config_fini(&now);
+    }
+}
+
+static void test_load_bundled_model(void **state) {
+    (void)state;
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    if (model_config_load(&config, &generation, "models/tiny-qwen3", &err) != OK) {
+        fail_msg("%s", err.message);
+    }
+    assert_int_equal(config.num_layers, 6);
+    assert_int_equal(config.num_eos_token_ids, 2); // the second is generation_config.json's
+    assert_int_equal(config.eos_token_ids[0], 4091);
+    assert_int_equal(config.eos_token_ids[1], 4089);
+    assert_true(generation.has_temperature && generation.temperature == 0.6f);
+    assert_true(generation.has_top_k && generation.top_k == 20);
+    model_config_fini(&config);
+}
+
+static void test_load_faults(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    assert_int_equal(model_config_load(&config, &generation, "/nonexistent/x", &err), ERR_IO);
+    expect_words(&err, "/nonexistent/x|not a folder");
+    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_IO);
+    expect_words(&err, folder.path);
+    expect_words(&err, "has no config.json: it is not the folder of a model");
+    temp_folder_write_text(&folder, "config.json", "");
+    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    expect_words(&err, "/config.json");
+    char *text = make_config((const struct field[CHANGES_MAX]){{"eos_token_id", "4"}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
+    temp_folder_write_text(&folder, "generation_config.json", "{\"top_p\": 3}");
+    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    expect_words(&err, "/generation_config.json|top_p");
+    assert_null(config.eos_token_ids);
+    temp_folder_remove(&folder);
+}
+
+// There are no sampling defaults only where no file has the name; an unreadable file is an error.
+static void test_generation_file_that_cannot_be_read(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    char *text = make_config((const struct field[CHANGES_MAX]){{NULL, NULL}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
+    char path[256];
+    snprintf(path, sizeof path, "%s/generation_config.json", folder.path);
+    const struct {
+        const char *link_to; // NULL: no file
+        enum status status;
+        const char *words;
+    } cases[] = {
+        {NULL, OK, ""},
+        {"nowhere", ERR_IO, "generation_config.json is a dangling link"},
+        {"/", ERR_IO, "generation_config.json is not a regular file but a folder"},
+        {"/dev/null", ERR_IO, "generation_config.json is not a regular file"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (cases[i].link_to) assert_int_equal(symlink(cases[i].link_to, path), 0);
+        struct model_config config;
+        struct generation_config generation;
+        struct err err = {0};
+        enum status status = model_config_load(&config, &generation, folder.path, &err);
+        if (status != cases[i].status) fail_msg("%s: %s", status_name(status), err.message);
+        expect_words(&err, cases[i].words);
+        model_config_fini(&config);
+        if (cases[i].link_to) assert_int_equal(remove(path), 0);
+    }
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    temp_folder_write_text(&folder, "generation_config.json", pointer);
+    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    expect_words(&err, "generation_config.json is a Git LFS pointer");
+    temp_folder_write_text(&folder, "config.json", pointer);
+    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    expect_words(&err, "/config.json is a Git LFS pointer");
+    temp_folder_remove(&folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_null_is_absent),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_not_a_config),
+        cmocka_unit_test(test_bad_architectures),
+        cmocka_unit_test(test_bad_sizes),
+        cmocka_unit_test(test_bad_heads),
+        cmocka_unit_test(test_wrong_types),
+        cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_bad_sliding_window),
+        cmocka_unit_test(test_both_forms_of_every_family),
+        cmocka_unit_test(test_load_bundled_model),
+        cmocka_unit_test(test_load_faults),
+        cmocka_unit_test(test_generation_file_that_cannot_be_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+// The keys of a mixture of experts: transformers' defaults, both names of the count, which layers
+// are sparse, and the message for each malformed configuration.
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/cmocka_all.h"
+#include "support/config_text.h"
+
+#define QWEN3_MOE                                                                                  \
+    { "architectures", "[\"Qwen3MoeForCausalLM\"]" }
+
+static void test_defaults(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(QWEN3_MOE);
+    assert_int_equal(config.moe.num_experts, 128);
+    assert_int_equal(config.moe.num_experts_per_tok, 8);
+    assert_int_equal(config.moe.intermediate_size, 768);
+    assert_false(config.moe.norm_topk_prob);
+    assert_int_equal(config.moe.num_sparse_layers, 3);
+    for (int i = 0; i < 3; i++) assert_true(config.moe.is_sparse[i]);
+    model_config_fini(&config);
+    model_config_fini(&config); // again is fine
+}
+
+static void test_values(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK(QWEN3_MOE, {"num_experts_per_tok", "5"}, {"moe_intermediate_size", "96"},
+                 {"norm_topk_prob", "true"});
+    assert_int_equal(config.moe.num_experts_per_tok, 5);
+    assert_int_equal(config.moe.intermediate_size, 96);
+    assert_true(config.moe.norm_topk_prob);
+    model_config_fini(&config);
+}
+
+// Mixtral's class has only the keys of the two counts: others are ignored.
+static void test_mixtral(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"architectures", "[\"MixtralForCausalLM\"]"}, {"moe_intermediate_size", "96"},
+                 {"mlp_only_layers", "[0]"}, {"norm_topk_prob", "false"});
+    assert_int_equal(config.moe.num_experts, 8);
+    assert_int_equal(config.moe.num_experts_per_tok, 2);
+    assert_int_equal(config.moe.intermediate_size, config.intermediate_size);
+    assert_true(config.moe.norm_topk_prob);
+    assert_int_equal(config.moe.num_sparse_layers, 3);
+    assert_true(config.rms_norm_eps == 1e-5f && config.rope.theta == 1e6);
+    model_config_fini(&config);
+}
+
+static void test_both_names_of_the_count(void **state) {
+    (void)state;
+    static const struct field cases[][2] = {
+        {{"num_experts", "16"}, {NULL, NULL}},
+        {{"num_local_experts", "16"}, {NULL, NULL}},
+        {{"num_experts", "16"}, {"num_local_experts", "16"}},
+        {{"num_experts", "null"}, {"num_local_experts", "16"}},
+        {{"num_experts", "16"}, {"num_local_experts", "null"}},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct model_config config = PARSE_OK(QWEN3_MOE, cases[i][0], cases[i][1]);
+        assert_int_equal(config.moe.num_experts, 16);
+        model_config_fini(&config);
+    }
+}
+
+// `want` has a letter for each layer; S is a sparse one.
+static void check_layers(const char *num_layers, const char *step, const char *only,
+                         const char *want) {
+    struct model_config config = PARSE_OK(QWEN3_MOE, {"num_hidden_layers", num_layers},
+                                          {"decoder_sparse_step", step}, {"mlp_only_layers", only});
+    assert_int_equal(config.num_layers, strlen(want));
+    uint32_t num_sparse = 0;
+    for (uint32_t i = 0; i < config.num_layers; i++) {
+        bool sparse = config.moe.num_experts && config.moe.is_sparse[i];
+        if (sparse != (want[i] == 'S')) fail_msg("step %s, only %s: layer %u", step, only, i);
+        num_sparse += sparse;
+    }
+    assert_int_equal(config.moe.num_sparse_layers, num_sparse);
+    model_config_fini(&config);
+}
+
+static void test_sparse_layers(void **state) {
+    (void)state;
+    check_layers("5", "1", "[]", "SSSSS");
+    check_layers("5", "1", "null", "SSSSS");
+    check_layers("5", "2", "[]", ".S.S.");
+    check_layers("6", "3", "[]", "..S..S");
+    check_layers("5", "1", "[0, 3]", ".SS.S");
+    check_layers("5", "2", "[1, 1, 2]", "...S.");
+    check_layers("2", "3", "[]", "..");
+    check_layers("2", "1", "[1, 0]", "..");
+}
+
+// With no experts, or no sparse layer, the model is dense and config.moe is all zero.
+static void test_no_experts_is_dense(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK(QWEN3_MOE, {"num_experts", "0"}, {"num_experts_per_tok", "0"});
+    assert_int_equal(config.moe.num_experts, 0);
+    assert_int_equal(config.moe.num_sparse_layers, 0);
+    assert_null(config.moe.is_sparse);
+    model_config_fini(&config);
+    config = PARSE_OK(QWEN3_MOE, {"mlp_only_layers", "[0, 1, 2]"});
+    assert_int_equal(config.moe.num_experts, 0);
+    assert_null(config.moe.is_sparse);
+    model_config_fini(&config);
+}
+
+static void test_dense_architectures_have_none(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"num_experts", "8"});
+    assert_int_equal(config.moe.num_experts, 0);
+    model_config_fini(&config);
+}
+
+static void test_malformed(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{QWEN3_MOE, {"num_experts_per_tok", "129"}},
+         ERR_FORMAT,
+         "num_experts_per_tok|129|more than the 128"},
+        {{QWEN3_MOE, {"num_local_experts", "4"}}, ERR_FORMAT, "num_experts_per_tok|8|the 4"},
+        {{QWEN3_MOE, {"num_experts_per_tok", "0"}}, ERR_FORMAT, "num_experts_per_tok|0|1 to"},
+        {{QWEN3_MOE, {"num_experts_per_tok", "257"}}, ERR_FORMAT, "num_experts_per_tok|257"},
+        {{QWEN3_MOE, {"num_experts_per_tok", "\"8\""}}, ERR_FORMAT, "num_experts_per_tok|a string"},
+        {{QWEN3_MOE, {"num_experts", "-1"}}, ERR_FORMAT, "num_experts|-1"},
+        {{QWEN3_MOE, {"num_experts", "4097"}}, ERR_FORMAT, "num_experts|4097|4096"},
+        {{QWEN3_MOE, {"num_local_experts", "9999999999"}}, ERR_FORMAT, "num_local_experts|0 to"},
+        {{QWEN3_MOE, {"num_experts", "16"}, {"num_local_experts", "8"}},
+         ERR_FORMAT,
+         "num_experts|16|num_local_experts|8"},
+        {{QWEN3_MOE, {"moe_intermediate_size", "0"}}, ERR_FORMAT, "moe_intermediate_size|0"},
+        {{QWEN3_MOE, {"moe_intermediate_size", "2097152"}},
+         ERR_FORMAT,
+         "128 experts|intermediate size|2097152|too many"},
+        {{QWEN3_MOE, {"decoder_sparse_step", "0"}}, ERR_FORMAT, "decoder_sparse_step|0|1 to"},
+        {{QWEN3_MOE, {"mlp_only_layers", "3"}}, ERR_FORMAT, "mlp_only_layers|an integer|list"},
+        {{QWEN3_MOE, {"mlp_only_layers", "[0, 3]"}}, ERR_FORMAT, "mlp_only_layers|3|0 to 2"},
+        {{QWEN3_MOE, {"mlp_only_layers", "[-1]"}}, ERR_FORMAT, "mlp_only_layers|-1|0 to 2"},
+        {{QWEN3_MOE, {"mlp_only_layers", "[1, true]"}},
+         ERR_FORMAT,
+         "mlp_only_layers|a boolean at 1|layer number"},
+        {{QWEN3_MOE, {"norm_topk_prob", "1"}}, ERR_FORMAT, "norm_topk_prob|true or false"},
+    };
+    REFUSE_ALL(cases);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_mixtral),
+        cmocka_unit_test(test_both_names_of_the_count),
+        cmocka_unit_test(test_sparse_layers),
+        cmocka_unit_test(test_no_experts_is_dense),
+        cmocka_unit_test(test_dense_architectures_have_none),
+        cmocka_unit_test(test_malformed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+// config.json's rope section: both forms, each type's numbers, and refused sections.
+#include "checkpoint/model_config.h"
+
+#include "support/cmocka_all.h"
+#include "support/config_text.h"
+
+static void test_rope_forms_agree(void **state) {
+    (void)state;
+#define LLAMA3                                                                                     \
+    "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1, \"high_freq_factor\": 4," \
+    " \"original_max_position_embeddings\": 512"
+    const struct field forms[][CHANGES_MAX] = {
+        {{"rope_parameters", "{" LLAMA3 ", \"rope_theta\": 500000.0}"}},
+        {{"rope_scaling", "{" LLAMA3 "}"}, {"rope_theta", "500000"}},
+        {{"rope_scaling", "{" LLAMA3 ", \"rope_theta\": 5e5}"}},
+        {{"rope_parameters", "{" LLAMA3 "}"}, {"rope_theta", "500000.0"}},
+        {{"rope_parameters", "{" LLAMA3 ", \"rope_theta\": 500000}"},
+         {"rope_scaling", "{" LLAMA3 "}"},
+         {"rope_theta", "500000"}},
+        {{"rope_scaling", "{\"type\": \"llama3\", " LLAMA3 "}"}, {"rope_theta", "500000"}},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        struct model_config config = parse_ok(forms[i]);
+        const struct rope_config *rope = &config.rope;
+        assert_int_equal(rope->type, ROPE_LLAMA3);
+        assert_true(rope->theta == 500000);
+        assert_true(rope->factor == 8);
+        assert_true(rope->low_freq_factor == 1 && rope->high_freq_factor == 4);
+        assert_true(rope->original_max_position_embeddings == 512);
+        assert_int_equal(config.max_position_embeddings, 2048);
+        model_config_fini(&config);
+    }
+}
+
+static void test_rope_types(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"rope_theta", "1000000"});
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    assert_true(config.rope.theta == 1e6);
+    model_config_fini(&config);
+    config = PARSE_OK({"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 5e6}"});
+    assert_true(config.rope.theta == 5e6);
+    model_config_fini(&config);
+    config = PARSE_OK({"rope_parameters", "{\"rope_theta\": 20000}"});
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    assert_true(config.rope.theta == 20000);
+    model_config_fini(&config);
+    config = PARSE_OK({"rope_scaling", "{\"type\": \"linear\", \"factor\": 2.5}"});
+    assert_int_equal(config.rope.type, ROPE_LINEAR);
+    assert_true(config.rope.factor == 2.5);
+    assert_int_equal(config.max_position_embeddings, 2048);
+    model_config_fini(&config);
+}
+
+static void test_yarn(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(
+        {"rope_scaling", "{\"type\": \"yarn\", \"factor\": 4.0,"
+                         " \"original_max_position_embeddings\": 1024, \"finetuned\": true}"});
+    assert_int_equal(config.rope.type, ROPE_YARN);
+    assert_true(config.rope.factor == 4);
+    assert_true(config.rope.original_max_position_embeddings == 1024);
+    assert_true(config.rope.beta_fast == 32 && config.rope.beta_slow == 1);
+    assert_true(config.rope.attention_factor == 0 && config.rope.mscale == 0);
+    assert_true(config.rope.truncate);
+    assert_int_equal(config.max_position_embeddings, 4096); // 4 x 1024, declared 2048
+    model_config_fini(&config);
+    config = PARSE_OK({"rope_parameters",
+                       "{\"rope_type\": \"yarn\", \"original_max_position_embeddings\": 512,"
+                       " \"beta_fast\": 16, \"beta_slow\": 2, \"attention_factor\": 1.5,"
+                       " \"mscale\": 0.7, \"mscale_all_dim\": 0.6, \"truncate\": false}"});
+    assert_true(config.rope.factor == 4); // 2048 / 512
+    assert_true(config.rope.beta_fast == 16 && config.rope.beta_slow == 2);
+    assert_true(config.rope.attention_factor == 1.5);
+    assert_true(config.rope.mscale == 0.7 && config.rope.mscale_all_dim == 0.6);
+    assert_false(config.rope.truncate);
+    assert_int_equal(config.max_position_embeddings, 2048);
+    model_config_fini(&config);
+    config = PARSE_OK({"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2}"});
+    assert_true(config.rope.original_max_position_embeddings == 2048);
+    assert_int_equal(config.max_position_embeddings, 4096);
+    model_config_fini(&config);
+}
+
+static void test_bad_rope(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{{"rope_theta", "\"1e6\""}}, ERR_FORMAT, "rope_theta|a string"},
+        {{{"rope_theta", "0"}}, ERR_FORMAT, "rope_theta|0"},
+        {{{"rope_theta", "-5"}}, ERR_FORMAT, "rope_theta|-5"},
+        {{{"rope_scaling", "\"yarn\""}}, ERR_FORMAT, "rope_scaling|a string"},
+        {{{"rope_scaling", "[]"}}, ERR_FORMAT, "rope_scaling|a list"},
+        {{{"rope_parameters", "3"}}, ERR_FORMAT, "rope_parameters|an integer"},
+        {{{"rope_scaling", "{\"type\": 1}"}}, ERR_FORMAT, "rope_scaling|type|an integer"},
+        {{{"rope_scaling", "{\"factor\": 2}"}}, ERR_FORMAT, "rope_scaling|rope_type|missing"},
+        {{{"rope_scaling", "{\"type\": \"su\", \"factor\": 2}"}},
+         ERR_UNSUPPORTED,
+         "rope_scaling|rope_type|su"},
+        {{{"rope_scaling", "{\"rope_type\": \"longrope\"}"}}, ERR_UNSUPPORTED, "longrope"},
+        {{{"rope_scaling", "{\"rope_type\": \"dynamic\", \"factor\": 2}"}},
+         ERR_UNSUPPORTED,
+         "dynamic"},
+        {{{"rope_scaling", "{\"type\": \"mrope\"}"}}, ERR_UNSUPPORTED, "mrope"},
+        {{{"rope_scaling", "{\"rope_type\": \"default\", \"mrope_section\": [1, 2]}"}},
+         ERR_UNSUPPORTED,
+         "rope_scaling|mrope_section"},
+        {{{"rope_parameters", "{\"full_attention\": {\"rope_theta\": 1e6}}"}},
+         ERR_UNSUPPORTED,
+         "rope_parameters|full_attention"},
+        {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"type\": \"linear\", \"factor\": 2}"}},
+         ERR_FORMAT,
+         "rope_scaling|yarn|linear"},
+        {{{"rope_parameters", "{\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25}"}},
+         ERR_UNSUPPORTED,
+         "rope_parameters|partial_rotary_factor|0.25"},
+        {{{"rope_parameters", "{\"rope_theta\": 10000}"}, {"rope_theta", "20000"}},
+         ERR_FORMAT,
+         "rope_parameters|rope_theta|10000|20000"},
+        {{{"rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 2}"},
+          {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 4}"}},
+         ERR_FORMAT,
+         "rope_parameters|rope_scaling|disagree"},
+        {{{"rope_scaling", "{\"type\": \"linear\"}"}}, ERR_FORMAT, "rope_scaling|factor|missing"},
+        {{{"rope_scaling", "{\"type\": \"linear\", \"factor\": 0.5}"}}, ERR_FORMAT, "factor|0.5"},
+        {{{"rope_scaling", "{\"type\": \"linear\", \"factor\": \"2\"}"}},
+         ERR_FORMAT,
+         "rope_scaling|factor|a string"},
+        {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8}"}},
+         ERR_FORMAT,
+         "rope_scaling|low_freq_factor|missing"},
+        {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4,"
+                           " \"high_freq_factor\": 4}"}},
+         ERR_FORMAT,
+         "high_freq_factor|4|low_freq_factor"},
+        {{{"rope_scaling", "{\"type\": \"yarn\"}"}}, ERR_FORMAT, "rope_scaling|factor|missing"},
+        {{{"rope_scaling", "{\"type\": \"yarn\", \"factor\": 2, \"beta_fast\": 0.5}"}},
+         ERR_FORMAT,
+         "beta_fast|0.5|beta_slow"},
+        {{{"rope_scaling", "{\"type\": \"yarn\", \"factor\": 2, \"attention_factor\": -1}"}},
+         ERR_FORMAT,
+         "attention_factor|-1"},
+        {{{"rope_scaling", "{\"type\": \"yarn\", \"factor\": 2, \"truncate\": 1}"}},
+         ERR_FORMAT,
+         "truncate|true or false"},
+        {{{"rope_scaling", "{\"type\": \"yarn\", \"factor\": 2,"
+                           " \"original_max_position_embeddings\": 0}"}},
+         ERR_FORMAT,
+         "original_max_position_embeddings|0"},
+    };
+    REFUSE_ALL(cases);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rope_forms_agree),
+        cmocka_unit_test(test_rope_types),
+        cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_bad_rope),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

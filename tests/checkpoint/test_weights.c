@@ -1,0 +1,555 @@
+// A checkpoint folder's tensors: a single file and shards, messages that name each disagreement,
+// each tensor taken exactly once; and dummy weights.
+#include "checkpoint/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/cmocka_all.h"
+#include "support/temp_folder.h"
+
+#define INDEX "model.safetensors.index.json"
+#define SHARD1 "model-00001-of-00002.safetensors"
+#define SHARD2 "model-00002-of-00002.safetensors"
+
+static struct temp_folder folder;
+
+static int set_up(void **state) {
+    (void)state;
+    temp_folder_create(&folder);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    temp_folder_remove(&folder);
+    return 0;
+}
+
+// Writes a file with this header and `data_bytes` bytes of data, all of them `fill`.
+static void write_tensors(const char *name, const char *header, size_t data_bytes, int fill) {
+    unsigned char bytes[4096] = {0};
+    size_t header_bytes = strlen(header);
+    assert_true(8 + header_bytes + data_bytes <= sizeof bytes);
+    bytes[0] = (unsigned char)header_bytes;
+    bytes[1] = (unsigned char)(header_bytes >> 8);
+    memcpy(bytes + 8, header, header_bytes);
+    memset(bytes + 8 + header_bytes, fill, data_bytes);
+    temp_folder_write(&folder, name, bytes, 8 + header_bytes + data_bytes);
+}
+
+// "a" is [2, 3] BF16, "b.norm.weight" is [4] F32.
+static void write_single(void) {
+    write_tensors("model.safetensors",
+                  "{\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
+                  "\"b.norm.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[12,28]}}",
+                  28, 1);
+}
+
+// "a" [2, 3] BF16 in the first shard, "b" [4] F16 and "c" [1] F32 in the second.
+static void write_shards(void) {
+    write_tensors(SHARD1, "{\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]}}",
+                  12, 1);
+    write_tensors(SHARD2,
+                  "{\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},"
+                  "\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+                  12, 2);
+}
+
+#define GOOD_INDEX                                                                                 \
+    "{\"metadata\":{\"total_size\":24},\"weight_map\":{"                                           \
+    "\"c\":\"" SHARD2 "\",\"a\":\"" SHARD1 "\",\"b\":\"" SHARD2 "\"}}"
+
+static struct weights *open_ok(void) {
+    struct weights *weights = NULL;
+    struct err err = {0};
+    if (weights_open(&weights, folder.path, &err) != OK) fail_msg("%s", err.message);
+    return weights;
+}
+
+static void expect_words(const struct err *err, const char *words) {
+    char copy[512];
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *save, *word = strtok_r(copy, "|", &save); word; word = strtok_r(NULL, "|", &save)) {
+        if (!strstr(err->message, word)) fail_msg("no \"%s\" in: %s", word, err->message);
+    }
+}
+
+// Opening must fail with `status` and a message that has each of the '|'-separated words.
+static void open_refused(enum status status, const char *words) {
+    struct weights *weights = NULL;
+    struct err err = {0};
+    enum status found = weights_open(&weights, folder.path, &err);
+    if (found != status) fail_msg("%s: status %s: %s", words, status_name(found), err.message);
+    assert_null(weights);
+    expect_words(&err, words);
+}
+
+static enum status take(struct weights *weights, const char *name, uint32_t rank, uint64_t dim0,
+                        uint64_t dim1, struct weight *out, struct err *err) {
+    return weights_take(weights, name, rank, (const uint64_t[]){dim0, dim1}, out, err);
+}
+
+static void take_ok(struct weights *weights, const char *name, uint32_t rank, uint64_t dim0,
+                    uint64_t dim1, struct weight *out) {
+    struct err err = {0};
+    if (take(weights, name, rank, dim0, dim1, out, &err) != OK) fail_msg("%s", err.message);
+}
+
+static char first_byte(const struct weight *weight) {
+    char byte;
+    assert_non_null(byte_source_get(&weight->source, 0, 1, &byte, NULL));
+    return byte;
+}
+
+static void test_single_file(void **state) {
+    (void)state;
+    write_single();
+    struct weights *weights = open_ok();
+    struct err err = {0};
+    struct weight a;
+    struct weight b;
+    assert_true(weights_has(weights, "a"));
+    assert_false(weights_has(weights, "z"));
+    assert_int_equal(weights_total_bytes(weights), 28);
+    take_ok(weights, "a", 2, 2, 3, &a);
+    assert_int_equal(a.dtype, DTYPE_BF16);
+    assert_int_equal(a.rank, 2);
+    assert_int_equal(a.shape[0], 2);
+    assert_int_equal(a.shape[1], 3);
+    char bytes[12];
+    assert_ptr_equal(byte_source_get(&a.source, 0, 12, bytes, &err), bytes);
+    assert_memory_equal(bytes, "\1\1\1\1\1\1\1\1\1\1\1\1", 12);
+    assert_int_equal(weights_finish(weights, &err), ERR_FORMAT); // b is left
+    expect_words(&err, "model.safetensors|\"b.norm.weight\" of shape [4]");
+    assert_null(strstr(err.message, "more"));
+    take_ok(weights, "b.norm.weight", 1, 4, 0, &b);
+    assert_int_equal(b.dtype, DTYPE_F32);
+    assert_int_equal(weights_finish(weights, &err), OK);
+    weights_close(weights);
+    weights_close(NULL);
+}
+
+static void test_shards(void **state) {
+    (void)state;
+    write_shards();
+    temp_folder_write_text(&folder, INDEX, GOOD_INDEX);
+    struct weights *weights = open_ok();
+    struct err err = {0};
+    struct weight weight;
+    assert_int_equal(weights_total_bytes(weights), 24);
+    take_ok(weights, "b", 1, 4, 0, &weight);
+    assert_int_equal(weight.dtype, DTYPE_F16);
+    assert_int_equal(first_byte(&weight), 2);
+    assert_int_equal(weights_finish(weights, &err), ERR_FORMAT);
+    expect_words(&err, "does not use|(and 1 more)");
+    take_ok(weights, "a", 2, 2, 3, &weight);
+    assert_int_equal(first_byte(&weight), 1);
+    take_ok(weights, "c", 1, 1, 0, &weight);
+    assert_int_equal(weights_finish(weights, &err), OK);
+    weights_close(weights);
+}
+
+static void test_single_file_wins(void **state) {
+    (void)state;
+    write_single();
+    temp_folder_write_text(&folder, INDEX, "not even JSON");
+    struct weights *weights = open_ok();
+    assert_true(weights_has(weights, "b.norm.weight"));
+    weights_close(weights);
+}
+
+static void test_take_refuses(void **state) {
+    (void)state;
+    write_tensors("model.safetensors",
+                  "{\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
+                  "\"i\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[12,20]},"
+                  "\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[20,28]}}",
+                  28, 0);
+    struct weights *weights = open_ok();
+    struct err err = {0};
+    struct weight out;
+    assert_int_equal(take(weights, "z", 2, 5, 6, &out, &err), ERR_FORMAT);
+    expect_words(&err, "model.safetensors|\"z\"|[5, 6]");
+    assert_int_equal(take(weights, "a", 2, 3, 2, &out, &err), ERR_FORMAT);
+    expect_words(&err, "model.safetensors|\"a\"|[2, 3]|[3, 2]");
+    assert_int_equal(take(weights, "a", 1, 2, 0, &out, &err), ERR_FORMAT);
+    expect_words(&err, "\"a\"|[2, 3]|wants [2]");
+    assert_int_equal(take(weights, "i", 1, 2, 0, &out, &err), ERR_UNSUPPORTED);
+    expect_words(&err, "\"i\"|I32|BF16, F16 or F32");
+    assert_int_equal(take(weights, "d", 1, 1, 0, &out, &err), ERR_UNSUPPORTED);
+    take_ok(weights, "a", 2, 2, 3, &out);
+    assert_int_equal(take(weights, "a", 2, 2, 3, &out, &err), ERR_INVALID);
+    expect_words(&err, "\"a\"|twice");
+    weights_close(weights);
+}
+
+// "lm_head" is at the data's bytes 12 to 24, the embedding "a" at 0 to 12.
+static void test_ignore_copy(void **state) {
+    (void)state;
+    static const struct {
+        const char *dtype, *shape;
+        int fill; // of the last byte of the copy
+        enum status status;
+        const char *words;
+    } cases[] = {
+        {"BF16", "[2,3]", 1, OK, ""},
+        {"BF16", "[2,3]", 2, ERR_FORMAT,
+         "model.safetensors|\"lm_head\" differs from \"a\"|tie_word_embeddings"},
+        {"F16", "[2,3]", 1, ERR_FORMAT, "\"lm_head\" differs from \"a\""},
+        {"BF16", "[3,2]", 1, ERR_FORMAT, "\"lm_head\"|[3, 2]|[2, 3]"},
+    };
+    const uint64_t shape[2] = {2, 3};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char header[256];
+        snprintf(header, sizeof header,
+                 "{\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
+                 "\"lm_head\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[12,24]}}",
+                 cases[i].dtype, cases[i].shape);
+        unsigned char bytes[512] = {(unsigned char)strlen(header)};
+        memcpy(bytes + 8, header, strlen(header));
+        memset(bytes + 8 + strlen(header), 1, 24);
+        bytes[8 + strlen(header) + 23] = (unsigned char)cases[i].fill;
+        temp_folder_write(&folder, "model.safetensors", bytes, 8 + strlen(header) + 24);
+        struct weights *weights = open_ok();
+        struct err err = {0};
+        struct weight out;
+        take_ok(weights, "a", 2, 2, 3, &out);
+        assert_int_equal(weights_ignore_copy(weights, "absent", "a", 2, shape, &err), OK);
+        assert_int_equal(weights_ignore_copy(weights, "lm_head", "a", 2, shape, &err),
+                         cases[i].status);
+        expect_words(&err, cases[i].words);
+        if (!cases[i].status) {
+            assert_int_equal(take(weights, "lm_head", 2, 2, 3, &out, &err), ERR_INVALID);
+            assert_int_equal(weights_finish(weights, &err), OK);
+        }
+        weights_close(weights);
+    }
+}
+
+static void test_derived_buffers_may_stay(void **state) {
+    (void)state;
+    write_tensors("model.safetensors",
+                  "{\"model.layers.0.self_attn.rotary_emb.inv_freq\":"
+                  "{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                  "\"inv_freq\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+                  8, 0);
+    struct weights *weights = open_ok();
+    struct err err = {0};
+    assert_int_equal(weights_finish(weights, &err), ERR_FORMAT); // only under its full name
+    expect_words(&err, "\"inv_freq\"");
+    assert_null(strstr(err.message, "more"));
+    struct weight out;
+    take_ok(weights, "inv_freq", 1, 1, 0, &out);
+    assert_int_equal(weights_finish(weights, &err), OK);
+    weights_close(weights);
+}
+
+static void test_bad_indexes(void **state) {
+    (void)state;
+    write_shards();
+    static const struct {
+        const char *index;
+        enum status status;
+        const char *words;
+    } cases[] = {
+        {"", ERR_FORMAT, INDEX "|not valid JSON"},
+        {"{", ERR_FORMAT, INDEX "|not valid JSON"},
+        {"[]", ERR_FORMAT, INDEX "|a list"},
+        {"{}", ERR_FORMAT, INDEX "|weight_map|missing"},
+        {"{\"weight_map\":[]}", ERR_FORMAT, "weight_map|a list"},
+        {"{\"weight_map\":{}}", ERR_FORMAT, "weight_map|empty"},
+        {"{\"weight_map\":{\"a\":1}}", ERR_FORMAT, "\"a\"|an integer"},
+        {"{\"weight_map\":{\"a\":null}}", ERR_FORMAT, "\"a\"|null"},
+        {"{\"weight_map\":{\"a\":\"\"}}", ERR_FORMAT, "\"a\" is \"\", want|name of a file"},
+        {"{\"weight_map\":{\"a\":\"..\"}}", ERR_FORMAT, "\"a\"|..|name of a file"},
+        {"{\"weight_map\":{\"a\":\".\"}}", ERR_FORMAT, "name of a file"},
+        {"{\"weight_map\":{\"a\":\"../" SHARD1 "\"}}", ERR_FORMAT, "\"a\"|../|name of a file"},
+        {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", ERR_FORMAT, "/etc/passwd|name of a file"},
+        {"{\"weight_map\":{\"a\":\"x\\\\y\"}}", ERR_FORMAT, "name of a file"},
+        {"{\"weight_map\":{\"a\":\"" SHARD1 "\",\"a\":\"" SHARD1 "\"}}", ERR_FORMAT, "duplicate"},
+        {"{\"weight_map\":{\"a\":\"model-00003-of-00003.safetensors\"}}", ERR_IO,
+         "model-00003-of-00003.safetensors is missing|\"a\""},
+        // listed, but not there
+        {"{\"weight_map\":{\"a\":\"" SHARD1 "\",\"b\":\"" SHARD2 "\",\"c\":\"" SHARD2
+         "\",\"d\":\"" SHARD2 "\"}}",
+         ERR_FORMAT, SHARD2 " does not have|\"d\""},
+        // there, but not listed
+        {"{\"weight_map\":{\"a\":\"" SHARD1 "\",\"b\":\"" SHARD2 "\"}}", ERR_FORMAT,
+         SHARD2 " has|\"c\"|not list"},
+        // in another shard
+        {"{\"weight_map\":{\"a\":\"" SHARD2 "\",\"b\":\"" SHARD2 "\",\"c\":\"" SHARD1 "\"}}",
+         ERR_FORMAT, "places"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        temp_folder_write_text(&folder, INDEX, cases[i].index);
+        open_refused(cases[i].status, cases[i].words);
+    }
+}
+
+static void test_missing_shard(void **state) {
+    (void)state;
+    write_shards();
+    temp_folder_write_text(&folder, INDEX, GOOD_INDEX);
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder.path, SHARD2);
+    assert_int_equal(remove(path), 0);
+    open_refused(ERR_IO, SHARD2 " is missing|" INDEX "|\"c\"");
+    temp_folder_write_text(&folder, SHARD2, "version https://git-lfs.github.com/spec/v1\noid x\n");
+    open_refused(ERR_FORMAT, SHARD2 "|Git LFS pointer");
+}
+
+// A name that belongs to something other than a file is not reported as missing.
+static void test_names_that_are_no_files(void **state) {
+    (void)state;
+    write_shards();
+    temp_folder_write_text(&folder, INDEX, GOOD_INDEX);
+    const struct {
+        const char *name, *link_to;
+        const char *words;
+    } cases[] = {
+        {SHARD2, "nowhere", SHARD2 " is a dangling link"},
+        {SHARD2, "/", SHARD2 " is not a regular file but a folder"},
+        {SHARD2, "/dev/null", SHARD2 " is not a regular file"},
+        {INDEX, "nowhere", INDEX " is a dangling link"},
+        {"model.safetensors", "nowhere", "model.safetensors is a dangling link"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", folder.path, cases[i].name);
+        remove(path);
+        assert_int_equal(symlink(cases[i].link_to, path), 0);
+        open_refused(ERR_IO, cases[i].words);
+        assert_int_equal(remove(path), 0);
+        write_shards();
+        temp_folder_write_text(&folder, INDEX, GOOD_INDEX);
+    }
+    temp_folder_write_text(&folder, INDEX, "version https://git-lfs.github.com/spec/v1\noid x\n");
+    open_refused(ERR_FORMAT, INDEX " is a Git LFS pointer");
+}
+
+static void test_same_tensor_twice(void **state) {
+    (void)state;
+    write_shards();
+    write_tensors(SHARD2,
+                  "{\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},"
+                  "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+                  12, 2);
+    temp_folder_write_text(&folder, INDEX,
+                           "{\"weight_map\":{\"a\":\"" SHARD1 "\",\"b\":\"" SHARD2 "\"}}");
+    open_refused(ERR_FORMAT, SHARD2 " has|\"a\"|places in " SHARD1);
+}
+
+static void test_no_weights(void **state) {
+    (void)state;
+    open_refused(ERR_IO, "has no weights|model.safetensors");
+    temp_folder_write_text(&folder, "model.gguf", "GGUF");
+    open_refused(ERR_UNSUPPORTED, "model.gguf|llama.cpp");
+    temp_folder_write_text(&folder, "pytorch_model.bin", "PK");
+    open_refused(ERR_UNSUPPORTED, "pytorch_model.bin|PyTorch|safetensors");
+    write_shards();
+    open_refused(ERR_IO, ".safetensors|no " INDEX);
+    struct weights *weights = NULL;
+    struct err err = {0};
+    assert_int_equal(weights_open(&weights, "/nonexistent/model", &err), ERR_IO);
+    expect_words(&err, "/nonexistent/model is not a folder");
+    char *longer = malloc(5001);
+    assert_non_null(longer);
+    memset(longer, '/', 5000); // the root folder, written so long that no file name fits after it
+    longer[5000] = '\0';
+    assert_int_not_equal(weights_open(&weights, longer, &err), OK);
+    free(longer);
+    assert_null(weights);
+}
+
+static void test_bundled_model(void **state) {
+    (void)state;
+    struct weights *weights = NULL;
+    struct err err = {0};
+    if (weights_open(&weights, "models/tiny-qwen3", &err) != OK) fail_msg("%s", err.message);
+    assert_int_equal(weights_total_bytes(weights), 13901824);
+    struct weight out;
+    take_ok(weights, "model.embed_tokens.weight", 2, 4096, 256, &out);
+    assert_int_equal(weights_finish(weights, &err), ERR_FORMAT);
+    weights_close(weights);
+}
+
+static void dummy_matrix(struct weights *weights, const char *name, uint64_t rows, uint64_t columns,
+                         struct weight *out) {
+    assert_true(weights_has(weights, name));
+    take_ok(weights, name, 2, rows, columns, out);
+    assert_int_equal(out->dtype, DTYPE_BF16);
+}
+
+static void test_dummy_statistics(void **state) {
+    (void)state;
+    struct weights *weights = NULL;
+    struct err err = {0};
+    assert_int_equal(weights_open_dummy(&weights, &err), OK);
+    struct weight out;
+    enum { COUNT = 1 << 20 };
+    dummy_matrix(weights, "w", 1024, 1024, &out);
+    double sum = 0;
+    double squares = 0;
+    double largest = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        uint16_t bits;
+        memcpy(&bits, (const char *)out.source.data + 2 * i, sizeof bits);
+        double value = (double)bf16_to_f32(bits);
+        sum += value;
+        squares += value * value;
+        if (fabs(value) > largest) largest = fabs(value);
+    }
+    assert_true(fabs(sum / COUNT) < 2e-4);
+    assert_true(fabs(sqrt(squares / COUNT) - 0.02) < 2e-4);
+    assert_true(largest > 0.05 && largest < 0.08);
+    weights_close(weights);
+}
+
+static void test_dummy_is_deterministic(void **state) {
+    (void)state;
+    struct weights *first = NULL;
+    struct weights *second = NULL;
+    struct err err = {0};
+    assert_int_equal(weights_open_dummy(&first, &err), OK);
+    assert_int_equal(weights_open_dummy(&second, &err), OK);
+    struct weight a;
+    struct weight b;
+    struct weight other;
+    dummy_matrix(first, "layers.0.q", 700, 300, &a);
+    dummy_matrix(second, "layers.0.k", 5000, 2000, &other); // a larger one first
+    dummy_matrix(second, "layers.0.q", 700, 300, &b);
+    assert_memory_equal(a.source.data, b.source.data, (size_t)700 * 300 * 2);
+    assert_int_not_equal(memcmp(a.source.data, other.source.data, 4096),
+                         0); // names differ, values differ
+    weights_close(first);
+    weights_close(second);
+}
+
+// Matrices stay readable while larger ones are made after them.
+static void test_dummy_grows(void **state) {
+    (void)state;
+    struct weights *weights = NULL;
+    struct err err = {0};
+    assert_int_equal(weights_open_dummy(&weights, &err), OK);
+    struct weight small;
+    struct weight large;
+    dummy_matrix(weights, "small", 16, 16, &small);
+    char copy[512];
+    memcpy(copy, small.source.data, sizeof copy);
+    for (uint64_t rows = 1000; rows <= 40000; rows *= 3) {
+        dummy_matrix(weights, "large", rows, 1024, &large);
+        assert_memory_not_equal((const char *)large.source.data + (rows * 1024 - 256) * 2, copy,
+                                512);
+    }
+    assert_memory_equal(small.source.data, copy, sizeof copy);
+    assert_int_equal(weights_total_bytes(weights), 0);
+    const uint64_t shape[2] = {3, 3};
+    assert_int_equal(weights_ignore_copy(weights, "lm_head.weight", "embed", 2, shape, &err), OK);
+    assert_int_equal(weights_finish(weights, &err), OK);
+    weights_close(weights);
+}
+
+// KiB of memory that this process has mapped, shared pages counted once; 0: the kernel does not
+// tell.
+static unsigned long mapped_kib(void) {
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    if (!file) return 0;
+    char line[128];
+    unsigned long kib = 0;
+    while (fgets(line, sizeof line, file) && sscanf(line, "Pss: %lu kB", &kib) != 1) kib = 0;
+    fclose(file);
+    return kib;
+}
+
+static void test_dummy_uses_no_memory(void **state) {
+    (void)state;
+    struct weights *weights = NULL;
+    struct err err = {0};
+    assert_int_equal(weights_open_dummy(&weights, &err), OK);
+    unsigned long before = mapped_kib();
+    if (!before) {
+        weights_close(weights);
+        print_message("no /proc/self/smaps_rollup here\n");
+        skip();
+    }
+    struct weight out;
+    dummy_matrix(weights, "embed", 151936, 1024, &out); // 297 MiB of address space
+    unsigned sum = 0;
+    for (size_t at = 0; at < (size_t)151936 * 1024 * 2; at += 4096) {
+        sum += ((const unsigned char *)out.source.data)[at];
+    }
+    assert_true(sum > 0);
+    assert_true(mapped_kib() < before + 16 * 1024);
+    weights_close(weights);
+}
+
+static void test_dummy_vectors(void **state) {
+    (void)state;
+    struct weights *weights = NULL;
+    struct err err = {0};
+    assert_int_equal(weights_open_dummy(&weights, &err), OK);
+    static const struct {
+        const char *name;
+        uint64_t len;
+        uint16_t want;
+    } cases[] = {
+        {"model.norm.weight", 100, 0x3f80},
+        {"model.layers.0.input_layernorm.weight", 3000, 0x3f80},
+        {"model.layers.0.self_attn.q_norm.weight", 128, 0x3f80},
+        {"model.layers.0.self_attn.q_proj.bias", 2000, 0},
+        {"norm.weight.bias", 4000, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weight out;
+        take_ok(weights, cases[i].name, 1, cases[i].len, 0, &out);
+        assert_int_equal(out.rank, 1);
+        for (size_t k = 0; k < cases[i].len; k++) {
+            assert_int_equal(((const uint16_t *)out.source.data)[k], cases[i].want);
+        }
+    }
+    weights_close(weights);
+}
+
+static void test_dummy_too_large(void **state) {
+    (void)state;
+    struct weights *weights = NULL;
+    struct err err = {0};
+    assert_int_equal(weights_open_dummy(&weights, &err), OK);
+    struct weight out;
+    assert_int_equal(take(weights, "w", 2, UINT64_MAX, 2, &out, &err), ERR_NOMEM);
+    assert_int_equal(take(weights, "w", 2, UINT64_MAX / 2, 1, &out, &err), ERR_NOMEM);
+    assert_int_equal(take(weights, "w", 2, UINT32_MAX, UINT32_MAX / 8, &out, &err), ERR_NOMEM);
+    assert_int_equal(take(weights, "b", 1, UINT64_MAX, 0, &out, &err), ERR_NOMEM);
+    dummy_matrix(weights, "w", 64, 64, &out); // still works after the failure
+    weights_close(weights);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_single_file),
+        IN_FOLDER(test_shards),
+        IN_FOLDER(test_single_file_wins),
+        IN_FOLDER(test_take_refuses),
+        IN_FOLDER(test_ignore_copy),
+        IN_FOLDER(test_derived_buffers_may_stay),
+        IN_FOLDER(test_bad_indexes),
+        IN_FOLDER(test_missing_shard),
+        IN_FOLDER(test_names_that_are_no_files),
+        IN_FOLDER(test_same_tensor_twice),
+        IN_FOLDER(test_no_weights),
+        cmocka_unit_test(test_bundled_model),
+        cmocka_unit_test(test_dummy_statistics),
+        cmocka_unit_test(test_dummy_is_deterministic),
+        cmocka_unit_test(test_dummy_grows),
+        cmocka_unit_test(test_dummy_uses_no_memory),
+        cmocka_unit_test(test_dummy_vectors),
+        cmocka_unit_test(test_dummy_too_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

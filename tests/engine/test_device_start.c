@@ -1,0 +1,198 @@
+/* The start of a device: what its warm-up says, and how many KV blocks it gets, which is what is left
+ * once all else has its memory, recorded steps too. These are recorded with a small cache first, and
+ * then again with the one that fills the rest. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "support/captured.h"
+#include "support/cmocka_all.h"
+#include "support/engine_fixture.h"
+#include "support/fake_device.h"
+#include "support/workload.h"
+
+// SIZES: of the steps that are recorded, for 1, 2, 4, 8, 16 and 24 sequences. LATER: left for what
+// is loaded later.
+enum { MEMORY = 96 << 20, SIZES = 6, LATER = 16 << 20 };
+
+static struct nvllm_engine_options filling_options(void) {
+    struct nvllm_engine_options options = small_options();
+    options.device = "cuda";
+    options.max_num_batched_tokens = 64;
+    options.max_num_seqs = 24;
+    options.num_kvcache_blocks = 0;
+    return options;
+}
+
+static void reset(size_t memory, size_t graph_bytes) {
+    fake_device_reset();
+    fake_device_set_memory(memory);
+    fake_device_set_graph_bytes(graph_bytes);
+}
+
+struct filled {
+    struct nvllm_stats stats;
+    size_t taken_bytes; // of the device
+};
+
+static struct filled fill(size_t graph_bytes, const struct nvllm_engine_options *options) {
+    struct filled f = {.stats = NVLLM_STATS_INIT};
+    reset(MEMORY, graph_bytes);
+    struct nvllm_engine *engine = open_engine(options);
+    nvllm_engine_stats(engine, &f.stats);
+    f.taken_bytes = fake_device_counts().taken_bytes;
+    nvllm_engine_destroy(engine);
+    assert_int_equal(fake_device_counts().live, 0);
+    assert_int_equal(fake_device_counts().num_given_back_early, 0);
+    return f;
+}
+
+static void test_the_share_is_filled_and_not_exceeded(void **state) {
+    (void)state;
+    static const double shares[] = {0.6, 0.9, 1.0};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        struct nvllm_engine_options options = filling_options();
+        options.gpu_memory_utilization = shares[i];
+        struct filled f = fill(1 << 20, &options);
+        size_t share = (size_t)(shares[i] * MEMORY);
+        size_t block = f.stats.kv_cache_bytes / f.stats.num_kv_blocks;
+        assert_true(f.taken_bytes + LATER <= share);
+        assert_true(f.taken_bytes + LATER + block > share);
+    }
+}
+
+static void test_recorded_steps_are_measured(void **state) {
+    (void)state;
+    const struct nvllm_engine_options options = filling_options();
+    struct filled without = fill(0, &options);
+    assert_int_equal(fake_device_counts().num_graphs, 2 * SIZES);
+    struct filled with = fill(3 << 20, &options);
+    size_t block = with.stats.kv_cache_bytes / with.stats.num_kv_blocks;
+    size_t fewer = without.stats.kv_cache_bytes - with.stats.kv_cache_bytes;
+    assert_true(fewer > SIZES * (3 << 20) - block && fewer < SIZES * (3 << 20) + block);
+}
+
+// What the options say is not measured, and nothing is recorded twice.
+static void test_a_number_of_blocks_is_taken_as_it_is(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = filling_options();
+    options.num_kvcache_blocks = 64;
+    assert_int_equal(fill(3 << 20, &options).stats.num_kv_blocks, 64);
+    assert_int_equal(fake_device_counts().num_graphs, SIZES);
+}
+
+static void test_eager_steps_leave_more(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = filling_options();
+    struct filled recorded = fill(3 << 20, &options);
+    options.enforce_eager = 1;
+    struct filled eager = fill(3 << 20, &options);
+    assert_true(eager.stats.num_kv_blocks > recorded.stats.num_kv_blocks);
+}
+
+static struct fake_device_counts expect_results(const struct workload_expected *expected) {
+    const struct nvllm_engine_options options = filling_options();
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
+    workload_expect_same(got, expected->results);
+    nvllm_results_free(got, WORKLOAD_REQUESTS);
+    assert_int_equal(fake_device_counts().live, 0);
+    assert_int_equal(fake_device_counts().num_given_back_early, 0);
+    return fake_device_counts();
+}
+
+static void test_steps_recorded_again_have_the_new_cache(void **state) {
+    reset(MEMORY, 1 << 20);
+    struct fake_device_counts counts = expect_results(*state);
+    assert_int_equal(counts.num_graphs, 2 * SIZES);
+    assert_true(counts.num_graph_launches > 0);
+}
+
+// Those that cannot be recorded again, and all larger ones, run eagerly.
+static void test_recording_again_may_fail(void **state) {
+    static const enum fake_fault faults[] = {FAKE_FAULT_GRAPH_BEGIN, FAKE_FAULT_GRAPH_END};
+    for (size_t i = 0; i < 2; i++) {
+        for (uint32_t n = 1; n <= SIZES; n++) {
+            reset(MEMORY, 1 << 20);
+            fake_device_fail_at(faults[i], SIZES + n);
+            log_set_level(LOG_QUIET);
+            struct fake_device_counts counts = expect_results(*state);
+            log_set_level(LOG_NOTICE);
+            assert_true(fake_device_has_failed());
+            assert_int_equal(counts.num_graphs, SIZES + n - 1);
+        }
+    }
+}
+
+static void test_no_room_for_one_sequence_is_an_error(void **state) {
+    (void)state;
+    const struct nvllm_engine_options options = filling_options();
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    reset(MEMORY, MEMORY / SIZES); // recorded steps take it all
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_NOMEM);
+    assert_non_null(strstr(error.message, "KV cache of max_model_len 256"));
+    assert_null(engine);
+    assert_int_equal(fake_device_counts().live, 0);
+}
+
+static struct captured start_captured(bool times, bool is_terminal) {
+    const struct nvllm_engine_options options = filling_options();
+    struct captured said;
+    reset(MEMORY, 0);
+    if (times) fake_device_set_timing();
+    captured_begin(&said, is_terminal);
+    struct nvllm_engine *engine = open_engine(&options);
+    captured_end(&said);
+    nvllm_engine_destroy(engine);
+    return said;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+// A start that times its matrix products says so, in one line.
+static void test_a_first_start_says_what_it_does(void **state) {
+    (void)state;
+    assert_string_equal(start_captured(false, false).text, "");
+    assert_string_equal(start_captured(false, true).text, "");
+    struct captured said = start_captured(true, false);
+    assert_ptr_equal(strstr(said.text, "nanovllm: first start of this model on "), said.text);
+    assert_true(ends_with(said.text, ": timing matrix products\n"));
+    assert_int_equal(strcspn(said.text, "\n") + 1, strlen(said.text));
+    said = start_captured(true, true);
+    assert_true(ends_with(said.text, ": timing matrix products: 100 %\033[K\r\n"));
+    assert_int_equal(strcspn(said.text, "\n") + 1, strlen(said.text));
+}
+
+static void test_memory_that_is_not_to_be_had(void **state) {
+    (void)state;
+    const struct nvllm_engine_options options = filling_options();
+    for (uint32_t n = 1;; n++) {
+        reset(MEMORY, 0);
+        fake_device_fail_at(FAKE_FAULT_CREATE, n);
+        struct nvllm_engine *engine = NULL;
+        struct nvllm_error error = {0};
+        enum nvllm_status status = nvllm_engine_create(&engine, &options, &error);
+        nvllm_engine_destroy(engine);
+        assert_int_equal(fake_device_counts().live, 0);
+        assert_int_equal(status, fake_device_has_failed() ? NVLLM_ERR_NOMEM : NVLLM_OK);
+        if (!status) return;
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_share_is_filled_and_not_exceeded),
+        cmocka_unit_test(test_recorded_steps_are_measured),
+        cmocka_unit_test(test_a_number_of_blocks_is_taken_as_it_is),
+        cmocka_unit_test(test_eager_steps_leave_more),
+        cmocka_unit_test(test_steps_recorded_again_have_the_new_cache),
+        cmocka_unit_test(test_recording_again_may_fail),
+        cmocka_unit_test(test_no_room_for_one_sequence_is_an_error),
+        cmocka_unit_test(test_a_first_start_says_what_it_does),
+        cmocka_unit_test(test_memory_that_is_not_to_be_had),
+    };
+    return cmocka_run_group_tests(tests, workload_expected_make, workload_expected_free);
+}

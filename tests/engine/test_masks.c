@@ -1,0 +1,141 @@
+// Requests whose tokens are masked: the same ids and log-probabilities to the bit alone, together, in
+// chunks, preempted, with steps that overlap, and on a device with recorded steps; and the mask
+// holds. Words of several tokens make a request wait for its last token's id.
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "support/cmocka_all.h"
+#include "support/engine_fixture.h"
+#include "support/ways.h"
+
+enum { EOS = 4091, WORDS_MAX = 3, WORD_BYTES = 64 };
+
+// What a request must not say: the texts of two tokens that it said one behind the other.
+struct word {
+    char text[WORD_BYTES];
+    const char *list[1];
+    int32_t ids[2];
+};
+
+struct masked {
+    struct workload_expected expected; // first: it is the groups' state
+    struct word words[WORKLOAD_REQUESTS];
+    struct nvllm_result *plain; // [WORKLOAD_REQUESTS] without masks
+    int32_t allowed[300];
+};
+
+static bool says(const struct nvllm_result *result, const int32_t ids[2]) {
+    for (size_t i = 0; i + 1 < result->num_tokens; i++) {
+        if (result->token_ids[i] == ids[0] && result->token_ids[i + 1] == ids[1]) return true;
+    }
+    return false;
+}
+
+// Two neighbours of the output whose texts together are these two tokens again.
+static bool find_word(struct word *word, const struct nvllm_tokenizer *tokenizer,
+                      const struct nvllm_result *result) {
+    for (size_t i = 2; i + 1 < result->num_tokens; i++) {
+        char *text = NULL;
+        int32_t *ids = NULL;
+        size_t len, num_ids = 0;
+        const int32_t *pair = result->token_ids + i;
+        assert_int_equal(nvllm_tokenizer_decode(tokenizer, pair, 2, 0, &text, &len, NULL),
+                         NVLLM_OK);
+        assert_int_equal(
+            nvllm_tokenizer_encode(tokenizer, text, len, 0, NULL, &ids, &num_ids, NULL), NVLLM_OK);
+        bool fits = num_ids == 2 && memcmp(ids, pair, 2 * sizeof *ids) == 0 && len < WORD_BYTES &&
+                    strlen(text) == len && text[0] != ' ' && text[0] != '\n';
+        if (fits) {
+            memcpy(word->text, text, len + 1);
+            memcpy(word->ids, pair, sizeof word->ids);
+            word->list[0] = word->text;
+        }
+        nvllm_free(text);
+        nvllm_free(ids);
+        if (fits) return true;
+    }
+    return false;
+}
+
+static int make_expected(void **state) {
+    struct masked *masked = calloc(1, sizeof *masked);
+    assert_non_null(masked);
+    struct workload *workload = masked->expected.workload = workload_create();
+    struct nvllm_stats stats;
+    masked->plain = way_run_alone(workload, &stats);
+    struct nvllm_tokenizer *tokenizer = NULL;
+    assert_int_equal(nvllm_tokenizer_open(&tokenizer, "models/tiny-qwen3", NULL), NVLLM_OK);
+    for (int i = 0; i < 300; i++) masked->allowed[i] = 200 + 13 * i;
+    for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
+        struct nvllm_sampling_params *params = &workload->params[i];
+        if (i % 4 == 0 && find_word(&masked->words[i], tokenizer, &masked->plain[i])) {
+            params->bad_words = masked->words[i].list;
+            params->num_bad_words = 1;
+        }
+        if (i % 4 == 1) params->min_tokens = (int32_t)masked->plain[i].num_tokens;
+        if (i % 4 == 1 && params->min_tokens == params->max_tokens) params->min_tokens--;
+        if (i % 4 == 2) {
+            params->allowed_token_ids = masked->allowed;
+            params->num_allowed_token_ids = ARRAY_LEN(masked->allowed);
+        }
+    }
+    nvllm_tokenizer_close(tokenizer);
+    masked->expected.results = way_run_alone(workload, &masked->expected.stats);
+    *state = masked;
+    return 0;
+}
+
+static int free_expected(void **state) {
+    struct masked *masked = *state;
+    nvllm_results_free(masked->plain, WORKLOAD_REQUESTS);
+    return workload_expected_free(state);
+}
+
+// Without this, the other tests could pass though no mask did anything.
+static void test_the_masks_hold(void **state) {
+    const struct masked *masked = *state;
+    int num_words = 0, num_ended_later = 0;
+    for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
+        const struct nvllm_sampling_params *params = &masked->expected.workload->params[i];
+        const struct nvllm_result *plain = &masked->plain[i], *got = &masked->expected.results[i];
+        if (params->num_bad_words) {
+            num_words++;
+            assert_true(says(plain, masked->words[i].ids));
+            assert_false(says(got, masked->words[i].ids));
+        }
+        for (int32_t t = 0; t < params->min_tokens; t++) {
+            assert_int_not_equal(got->token_ids[t], EOS);
+        }
+        if (params->min_tokens) num_ended_later += got->num_tokens > plain->num_tokens;
+        for (size_t t = 0; params->num_allowed_token_ids && t < got->num_tokens; t++) {
+            assert_int_equal((got->token_ids[t] - 200) % 13, 0);
+        }
+    }
+    assert_true(num_words >= 3);
+    assert_true(num_ended_later >= 1);
+}
+
+static void test_every_way_is_the_same(void **state) {
+    static const struct way ways[] = {
+        {.device = "cpu", .async_scheduling = "off", .max_num_seqs = 14},
+        {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 1},
+        {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 14},
+        {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 8, .max_num_tokens = 24},
+        {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 8, .num_blocks = 12},
+        {.device = "cpu", .schedule = "prefill-first", .max_num_seqs = 8, .num_blocks = 14},
+        {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 14},
+        {.device = "cuda", .async_scheduling = "off", .max_num_seqs = 5},
+        {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 8, .num_blocks = 12},
+    };
+    ways_expect_same(*state, ways, ARRAY_LEN(ways));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_masks_hold),
+        cmocka_unit_test(test_every_way_is_the_same),
+    };
+    return cmocka_run_group_tests(tests, make_expected, free_expected);
+}

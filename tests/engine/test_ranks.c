@@ -1,0 +1,278 @@
+/* Engines of several processes: the same answers as of one, and what happens when a rank is lost.
+ * The program nanovllm is in NANOVLLM_TEST_PROGRAM. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "support/cmocka_all.h"
+#include "support/engine_fixture.h"
+
+static struct nvllm_engine_options options_of(int32_t world_size) {
+    struct nvllm_engine_options options = small_options();
+    options.tensor_parallel_size = world_size;
+    options.worker_program = getenv("NANOVLLM_TEST_PROGRAM");
+    assert_non_null(options.worker_program);
+    return options;
+}
+
+// The children of this process, in the order of their numbers; returns how many.
+static size_t children(pid_t *out, size_t max) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task");
+    DIR *tasks = opendir(path);
+    assert_non_null(tasks);
+    size_t count = 0;
+    struct dirent *entry;
+    while ((entry = readdir(tasks))) {
+        char list[300];
+        snprintf(list, sizeof list, "/proc/self/task/%s/children", entry->d_name);
+        FILE *file = fopen(list, "r");
+        if (!file) continue;
+        int pid;
+        while (count < max && fscanf(file, "%d", &pid) == 1) out[count++] = (pid_t)pid;
+        fclose(file);
+    }
+    closedir(tasks);
+    return count;
+}
+
+static size_t num_open_files(void) {
+    DIR *files = opendir("/proc/self/fd");
+    assert_non_null(files);
+    size_t count = 0;
+    while (readdir(files)) count++;
+    closedir(files);
+    return count;
+}
+
+static void assert_no_children(void) {
+    pid_t pid;
+    assert_int_equal(children(&pid, 1), 0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+// Requests that meet every part of sampling that ranks share out.
+static struct nvllm_result *run_all(int32_t world_size, size_t *count) {
+    static const struct nvllm_logit_bias bias = {.token_id = 300, .bias = 2.0f};
+    static struct nvllm_sampling_params params[4];
+    static struct nvllm_request requests[8];
+    struct nvllm_engine_options options = options_of(world_size);
+    options.kv_cache_dtype = "float32";
+    options.cpu_isa =
+        "scalar"; // nothing is rounded to bf16: a sum's order changes the last bits only
+    for (size_t i = 0; i < 4; i++) params[i] = greedy_params(24);
+    params[1].repetition_penalty = 1.3f;
+    params[1].frequency_penalty = 0.2f;
+    params[2].logprobs = 3;
+    params[2].logit_bias = &bias;
+    params[2].num_logit_bias = 1;
+    params[3].temperature = 0.8f;
+    params[3].top_p = 0.9f;
+    params[3].seed = 5;
+    for (size_t i = 0; i < 8; i++) requests[i] = text_request(QUESTION, &params[i % 4]);
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_result *results = NULL;
+    struct nvllm_error error = {0};
+    if (nvllm_engine_generate(engine, requests, 8, &results, NULL, &error)) {
+        fail_msg("%s", error.message);
+    }
+    nvllm_engine_destroy(engine);
+    *count = 8;
+    return results;
+}
+
+static void test_same_tokens_as_one_process(void **state) {
+    (void)state;
+    size_t count = 0;
+    struct nvllm_result *want = run_all(1, &count);
+    for (int32_t world_size = 2; world_size <= 8; world_size *= 2) {
+        struct nvllm_result *got = run_all(world_size, &count);
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(got[i].num_tokens, want[i].num_tokens);
+            assert_memory_equal(got[i].token_ids, want[i].token_ids,
+                                want[i].num_tokens * sizeof(int32_t));
+        }
+        nvllm_results_free(got, count);
+    }
+    nvllm_results_free(want, count);
+    assert_no_children();
+}
+
+// Every rank adds in the same order, whoever comes first.
+static void test_same_bits_from_run_to_run(void **state) {
+    (void)state;
+    size_t count = 0;
+    struct nvllm_result *want = run_all(4, &count);
+    struct nvllm_result *got = run_all(4, &count);
+    for (size_t i = 0; i < count; i++) {
+        size_t tops = want[i].num_top < 0 ? 0 : 1 + (size_t)want[i].num_top;
+        assert_memory_equal(got[i].token_ids, want[i].token_ids,
+                            want[i].num_tokens * sizeof(int32_t));
+        if (!tops) continue;
+        assert_memory_equal(got[i].logprobs, want[i].logprobs,
+                            want[i].num_tokens * tops * sizeof *got[i].logprobs);
+    }
+    nvllm_results_free(want, count);
+    nvllm_results_free(got, count);
+}
+
+static void count_tokens(const struct nvllm_event *event, void *user_data) {
+    int *num_events = user_data;
+    (void)event;
+    ++*num_events;
+}
+
+// Sends a signal to rank `rank` of four while they run, or while they wait for work.
+static void check_lost(size_t rank, int signal_number, bool is_idle, const char *want) {
+    struct nvllm_engine_options options = options_of(4);
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_sampling_params params = greedy_params(200);
+    params.ignore_eos = 1;
+    struct nvllm_request request = text_request(QUESTION, &params);
+    struct nvllm_error error = {0};
+    int num_events = 0;
+    request.on_event = count_tokens;
+    request.user_data = &num_events;
+    pid_t pids[8];
+    assert_int_equal(children(pids, 8), 3);
+    assert_int_equal(nvllm_engine_add_request(engine, &request, NULL, &error), NVLLM_OK);
+    while (!is_idle && num_events < 3)
+        assert_int_equal(nvllm_engine_step(engine, &error), NVLLM_OK);
+    kill(pids[rank - 1], signal_number);
+    enum nvllm_status status = NVLLM_OK;
+    while (!status && nvllm_engine_has_unfinished(engine)) {
+        status = nvllm_engine_step(engine, &error);
+    }
+    assert_int_equal(status, NVLLM_ERR_DEVICE);
+    if (!strstr(error.message, want)) fail_msg("\"%s\", want \"%s\"", error.message, want);
+    assert_false(nvllm_engine_has_unfinished(engine));
+    nvllm_engine_destroy(engine);
+    assert_no_children();
+}
+
+static void test_a_rank_is_killed(void **state) {
+    (void)state;
+    check_lost(1, SIGKILL, false, "rank 1 was ended by signal 9 (Killed)");
+    check_lost(2, SIGKILL, true, "rank 2 was ended by signal 9 (Killed)");
+    check_lost(3, SIGSEGV, false, "rank 3 was ended by signal 11");
+}
+
+static void test_a_rank_is_stopped(void **state) {
+    (void)state;
+    check_lost(1, SIGSTOP, false, "rank 1 was stopped by signal 19");
+    check_lost(3, SIGSTOP, true, "rank 3 was stopped by signal 19");
+}
+
+static void expect_no_engine(const struct nvllm_engine_options *options, const char *want) {
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    assert_int_not_equal(nvllm_engine_create(&engine, options, &error), NVLLM_OK);
+    assert_null(engine);
+    if (!strstr(error.message, want)) fail_msg("\"%s\", want \"%s\"", error.message, want);
+    assert_no_children();
+}
+
+static void test_programs_that_are_no_rank(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(2);
+    options.worker_program = "/nonexistent/nanovllm";
+    expect_no_engine(&options, "cannot start /nonexistent/nanovllm");
+    options.worker_program = "/bin/false";
+    expect_no_engine(&options, "rank 1 has ended with exit status 1");
+}
+
+static void test_no_shared_memory(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(2);
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 4096;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    expect_no_engine(&options, "bytes of shared memory for 2 ranks");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+static void test_what_cannot_be_shared(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(3);
+    expect_no_engine(&options, "8 attention heads on 4 key/value heads cannot be shared evenly");
+    options.tensor_parallel_size = 16;
+    expect_no_engine(&options, "cannot be shared evenly by 16 ranks");
+}
+
+// Two engines at once, and one after the other: nothing is left of any.
+static void test_starts_and_stops(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(2);
+    size_t files = num_open_files();
+    for (int i = 0; i < 5; i++) {
+        struct nvllm_engine *first = open_engine(&options), *second = open_engine(&options);
+        struct nvllm_sampling_params params = greedy_params(4);
+        struct nvllm_request request = text_request(QUESTION, &params);
+        nvllm_results_free(generate_one(second, &request), 1);
+        nvllm_results_free(generate_one(first, &request), 1);
+        nvllm_engine_destroy(first);
+        nvllm_engine_destroy(second);
+        assert_no_children();
+    }
+    assert_int_equal(num_open_files(), files);
+}
+
+// The kernel ends the workers with the process whose engine they belong to.
+static void test_no_rank_outlives_its_engine(void **state) {
+    (void)state;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t owner = fork();
+    if (owner == 0) {
+        struct nvllm_engine_options options = options_of(3);
+        options.tensor_parallel_size = 2;
+        open_engine(&options);
+        pid_t worker = 0;
+        if (children(&worker, 1) != 1 || write(fds[1], &worker, sizeof worker) < 0) _exit(1);
+        for (;;) pause();
+    }
+    pid_t worker = 0;
+    assert_int_equal(read(fds[0], &worker, sizeof worker), sizeof worker);
+    kill(owner, SIGKILL);
+    assert_int_equal(waitpid(owner, NULL, 0), owner);
+    double deadline = clock_seconds() + 20;
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)worker);
+    while (clock_seconds() < deadline) { // until it is gone, or its new parent has yet to reap it
+        FILE *stat = fopen(path, "r");
+        bool is_there = stat && fgets(line, sizeof line, stat);
+        if (stat) fclose(stat);
+        if (!is_there || strstr(line, ") Z")) break;
+        usleep(10000);
+    }
+    assert_true(clock_seconds() < deadline);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_tokens_as_one_process),
+        cmocka_unit_test(test_same_bits_from_run_to_run),
+        cmocka_unit_test(test_a_rank_is_killed),
+        cmocka_unit_test(test_a_rank_is_stopped),
+        cmocka_unit_test(test_programs_that_are_no_rank),
+        cmocka_unit_test(test_no_shared_memory),
+        cmocka_unit_test(test_what_cannot_be_shared),
+        cmocka_unit_test(test_starts_and_stops),
+        cmocka_unit_test(test_no_rank_outlives_its_engine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

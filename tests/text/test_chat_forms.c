@@ -1,0 +1,221 @@
+// Forms of messages: content that is null or left out, tool calls and their arguments, and integers
+// beyond 64 bits.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "support/cmocka_all.h"
+#include "support/temp_folder.h"
+#include "text/chat.h"
+
+static struct chat_template *open_folder(const struct temp_folder *folder) {
+    struct chat_template *chat_template = NULL;
+    struct err err = {0};
+    if (chat_template_open(&chat_template, folder->path, NULL, &err)) fail_msg("%s", err.message);
+    return chat_template;
+}
+
+static struct chat_template *open_source(const char *source) {
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    temp_folder_write_text(&folder, "chat_template.jinja", source);
+    struct chat_template *chat_template = open_folder(&folder);
+    temp_folder_remove(&folder);
+    return chat_template;
+}
+
+static void expect(const struct chat_template *chat_template, const char *chat, const char *want) {
+    struct buf out = {0};
+    struct err err = {0};
+    if (chat_template_render(chat_template, chat, strlen(chat), NULL, &out, &err)) {
+        fail_msg("%s: %s", chat, err.message);
+    }
+    assert_string_equal(out.len ? out.data : "", want);
+    buf_fini(&out);
+}
+
+static void refused(const struct chat_template *chat_template, const char *chat,
+                    const char *sentence) {
+    struct buf out = {0};
+    struct err err = {0};
+    assert_int_equal(buf_append_str(&out, "before", NULL), OK);
+    enum status status = chat_template_render(chat_template, chat, strlen(chat), NULL, &out, &err);
+    if (!status) fail_msg("accepted: %s", chat);
+    if (!strstr(err.message, sentence)) {
+        fail_msg("%s: \"%s\" does not say \"%s\"", chat, err.message, sentence);
+    }
+    assert_string_equal(out.data, "before");
+    assert_int_equal(out.len, 6);
+    buf_fini(&out);
+}
+
+static void render_once(const char *source, const char *chat, const char *want) {
+    struct chat_template *chat_template = open_source(source);
+    expect(chat_template, chat, want);
+    chat_template_close(chat_template);
+}
+
+// Null stays null for a template that can read it; others get an empty text.
+static void test_content_that_is_null(void **state) {
+    (void)state;
+    static const char chat[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": null, \"tool_calls\": [{\"type\": \"function\", "
+        "\"function\": {\"name\": \"f\"}}]}]";
+    render_once("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}", chat, "<q><>");
+    render_once("{% for m in messages %}<{{ m.content }}>{% endfor %}", chat, "<q><>");
+    render_once("{% for m in messages %}{% if m.content is none %}null{% endif %}{% endfor %}",
+                chat, "null");
+    render_once("{% for m in messages %}{{ 'None' if m.content is none }}None{% endfor %}", chat,
+                "NoneNoneNone");
+}
+
+// OpenAI's API lets an assistant leave out the content. As in transformers, a template that can
+// read such a message sees it unchanged; others see null or an empty text.
+static void test_content_that_is_left_out(void **state) {
+    (void)state;
+    static const char calls[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"tool_calls\": "
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}]";
+    static const char thought[] = "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "
+                                  "\"assistant\", \"reasoning_content\": \"r\"}]";
+    static const char *const chats[] = {calls, thought};
+    for (size_t i = 0; i < ARRAY_LEN(chats); i++) {
+        render_once("{% for m in messages %}{{ '<' + m['content'] + '>' }}{% endfor %}", chats[i],
+                    "<q><>");
+        render_once("{% for m in messages %}{{ m.content | trim }};{% endfor %}", chats[i], "q;;");
+        render_once("{% for m in messages %}{{ m.get('content') }};{% endfor %}", chats[i], "q;;");
+        render_once("{% for m in messages %}{% if m.content is defined %}{{ m.content }}"
+                    "{% else %}none{% endif %}{% endfor %}",
+                    chats[i], "qnone");
+        render_once("{% for m in messages %}{% if m.content is none %}null{% else %}"
+                    "{{ m.content + '' }}{% endif %}{% endfor %}",
+                    chats[i], "qnull");
+    }
+    // Messages with and without tool calls are probed separately.
+    static const char source[] =
+        "{% for m in messages %}{% if not m.tool_calls %}{{ '<' + m.content + '>' }}{% else %}"
+        "{{ m.content is defined }}{% endif %}{% endfor %}";
+    render_once(source, calls, "<q>False");
+    render_once(source, thought, "<q><>");
+    // A template that fails without tools is probed with a tool.
+    render_once("{% for t in tools %}{{ t.x }}{% endfor %}{% for m in messages %}"
+                "{{ '<' + m.content + '>' }}{% endfor %}",
+                "{\"messages\": [{\"role\": \"assistant\"}], \"tools\": [{\"x\": 1}]}", "1<>");
+    // A message that a template refuses with any content stays refused.
+    struct chat_template *chat_template =
+        open_source("{% if messages|length > 1 %}{{ raise_exception('one message') }}{% endif %}");
+    refused(chat_template, calls, "one message");
+    chat_template_close(chat_template);
+}
+
+static void test_integers_of_any_size(void **state) {
+    (void)state;
+    static const char source[] =
+        "{{ tools | tojson }}{% for m in messages %}{% for c in m.tool_calls %}"
+        "{{ c.function.arguments | tojson }}{{ c.function.arguments.n is "
+        "number }}{% endfor %}{% endfor %}";
+    render_once(source,
+                "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": "
+                "{\"arguments\": \"{\\\"n\\\": -99999999999999999999}\"}}]}], \"tools\": "
+                "[{\"maximum\": 18446744073709551615, \"step\": 0.1}]}",
+                "[{\"maximum\": 18446744073709551615, \"step\": 0.1}]"
+                "{\"n\": -99999999999999999999}True");
+    struct chat_template *chat_template = open_source("{{ messages[0].x + 1 }}");
+    refused(chat_template, "[{\"role\": \"user\", \"content\": \"\", \"x\": 99999999999999999999}]",
+            "an integer beyond 64 bits can only be printed and compared");
+    static const struct {
+        const char *chat, *sentence;
+    } bad[] = {
+        {"99999999999999999999", "the chat is an integer beyond 64 bits"},
+        {"[99999999999999999999]", "messages[0] is an integer beyond 64 bits, want an object"},
+        {"[{\"role\": \"user\", \"content\": 99999999999999999999}]",
+         "messages[0].content is an integer beyond 64 bits"},
+        {"{\"messages\": [], \"tools\": [99999999999999999999]}",
+         "tools[0] is an integer beyond 64 bits"},
+        {"{\"messages\": [], \"chat_template_kwargs\": 99999999999999999999}",
+         "\"chat_template_kwargs\" is an integer beyond 64 bits"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        refused(chat_template, bad[i].chat, bad[i].sentence);
+    }
+    chat_template_close(chat_template);
+}
+
+// `count` times `unit` between two texts; the caller frees the result.
+static char *repeated(const char *before, const char *unit, size_t count, const char *after) {
+    struct buf text = {0};
+    assert_int_equal(buf_append_str(&text, before, NULL), OK);
+    for (size_t i = 0; i < count; i++) assert_int_equal(buf_append_str(&text, unit, NULL), OK);
+    assert_int_equal(buf_append_str(&text, after, NULL), OK);
+    return text.data;
+}
+
+static void test_bounds_of_a_chat(void **state) {
+    (void)state;
+    static const char user[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}], \"tools\": [";
+    static const char call[] = "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": "
+                               "{\"arguments\": \"{\\\"a\\\": [";
+    struct chat_template *chat_template = open_source("{{ messages|length }}");
+    static const struct {
+        const char *before, *unit;
+        size_t count;
+        const char *after, *sentence;
+    } cases[] = {
+        {user, "{\"a\":", 2040, "", "the chat is nested deeper than 64 levels"},
+        {user, "{},", 1000000, "{}]}", "the chat has too many small values"},
+        {call, "[", 70, "\"}}]}]", "the text of a tool call's arguments is nested deeper than 64"},
+        {call, "{},", 1000000, "{}]}\"}}]}]", "tool call's arguments has too many small values"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *chat = repeated(cases[i].before, cases[i].unit, cases[i].count, cases[i].after);
+        refused(chat_template, chat, cases[i].sentence);
+        free(chat);
+    }
+    chat_template_close(chat_template);
+}
+
+static void test_tool_calls(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
+        "{{ c.function.arguments }};{% endfor %}{% else %}none;{% endif %}{% endfor %}";
+    struct chat_template *chat_template = open_source(source);
+    static const char call[] = "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": "
+                               "[{\"type\": \"function\", \"function\": {\"name\": \"f\"%s}}]}";
+    static const struct {
+        const char *arguments, *want;
+    } cases[] = {
+        {", \"arguments\": \"{\\\"a\\\": [1, 2.5]}\"", "{'a': [1, 2.5]};"},
+        {", \"arguments\": {\"a\": 1}", "{'a': 1};"},
+        {", \"arguments\": \"\"", "{};"},
+        {", \"arguments\": null", "{};"},
+        {"", "{};"},
+        {", \"arguments\": \"[1]\"", "[1];"},
+        {", \"arguments\": \"{oops\"", "{oops;"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char message[400], chat[500];
+        snprintf(message, sizeof message, call, cases[i].arguments);
+        snprintf(chat, sizeof chat, "[%s]", message);
+        expect(chat_template, chat, cases[i].want);
+    }
+    expect(chat_template,
+           "[{\"role\": \"assistant\", \"tool_calls\": []}, {\"role\": \"assistant\", "
+           "\"content\": \"x\", \"tool_calls\": null}]",
+           "none;none;");
+    chat_template_close(chat_template);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_content_that_is_null),
+        cmocka_unit_test(test_content_that_is_left_out),
+        cmocka_unit_test(test_integers_of_any_size),
+        cmocka_unit_test(test_bounds_of_a_chat),
+        cmocka_unit_test(test_tool_calls),
+    };
+    return cmocka_run_group_tests_name("chat_forms", tests, NULL, NULL);
+}
