@@ -208,6 +208,35 @@ static void test_prefix_hits_are_told(void **state) {
     free(watch);
 }
 
+// The outputs of one request are sequences of their own, which share the prompt's full blocks.
+static void test_outputs_of_a_request(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cpu_options();
+    struct nvllm_engine *engine = open_engine(&options);
+    struct step_watch *watch = calloc(1, sizeof *watch);
+    assert_non_null(watch);
+    observe(engine, watch);
+    int32_t ids[40];
+    fill_prompt(ids, 40, 300);
+    struct nvllm_sampling_params params = greedy_params(5);
+    params.n = 3;
+    params.ignore_eos = 1;
+    struct nvllm_request request = ids_request(ids, 40, &params);
+    struct nvllm_result *result = generate_one(engine, &request);
+    assert_int_equal(watch->num_hit_blocks, 2 * 2);
+    const struct nvllm_result *output = result;
+    for (uint32_t i = 1; i <= 3; i++, output = output->next) {
+        const struct watched_sequence *seq = &watch->sequences[i];
+        assert_int_equal(seq->request_id, 1);
+        assert_int_equal(seq->index, i - 1);
+        assert_int_equal(seq->num_outputs, 5);
+        assert_memory_equal(seq->tokens + 40, output->token_ids, 5 * sizeof(int32_t));
+    }
+    nvllm_results_free(result, 1);
+    nvllm_engine_destroy(engine);
+    free(watch);
+}
+
 // Two sequences fill the first block with the same tokens, in the same step.
 static void test_shared_blocks_are_told(void **state) {
     (void)state;
@@ -353,6 +382,7 @@ int main(void) {
         cmocka_unit_test(test_steps_of_a_device),
         cmocka_unit_test(test_a_device_that_breaks),
         cmocka_unit_test(test_prefix_hits_are_told),
+        cmocka_unit_test(test_outputs_of_a_request),
         cmocka_unit_test(test_shared_blocks_are_told),
         cmocka_unit_test(test_observing_begins_and_ends_at_any_time),
         cmocka_unit_test(test_ends_without_a_step_are_told),
