@@ -21,7 +21,7 @@ struct token_counts {
 
 struct cuda_device_info {
     int num_sms;
-    // Compute capability; major is limited to that of the compiled code (device_code.cu)
+    // Compute capability; major is limited to that of the compiled code (device_code.cu).
     int major, minor;
     int shared_bytes_max; // dynamic shared memory a block may opt in to
     // The driver's cuTensorMapEncodeTiled. NULL if the build has no sm_90a code or the device
@@ -60,7 +60,7 @@ enum {
     CUDA_DECODE_CLUSTER_MAX = 8,
     CUDA_DECODE_FEW_DIM_MAX = 128
 }; // limits of attention/decode_cluster.cu
-// Queries of one kv head that a decode attention block handles together
+// Queries of one kv head that a decode attention block handles together.
 enum { CUDA_DECODE_GROUP = 8 };
 
 // A linear layer of more rows than linear/few_rows.cu is best for, with the step that follows it in
@@ -157,7 +157,7 @@ struct cuda_attention_choice {
     // memory, so that blocks of both fit on a multiprocessor.
     bool is_dense;
     bool prepares; // also does attention_prepare's work; every sequence has one query token
-    // Reads its lists and the cache before wait_for_earlier(): rule 5 of handover.cuh
+    // Reads its lists and the cache before wait_for_earlier(): rule 5 of handover.cuh.
     bool starts_early;
 };
 
@@ -169,7 +169,7 @@ struct cuda_experts_view {
 };
 
 enum {
-    // Most experts of a layer: routing and sorting keep all of them in shared memory
+    // Most experts of a layer: routing and sorting keep all of them in shared memory.
     CUDA_EXPERTS_MAX = 2048,
     CUDA_EXPERTS_TILE_MIN = 16, // rows of the smallest tile
 };

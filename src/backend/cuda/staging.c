@@ -173,7 +173,7 @@ void cuda_staging_destroy(struct cuda_staging *st) {
         cudaStreamSynchronize(st->stream);
         cudaStreamDestroy(st->stream);
     }
-    // Pieces that were not created are NULL
+    // Pieces that were not created are NULL.
     for (uint32_t i = 0; st->pieces && i < st->num_pieces; i++) {
         if (st->pieces[i].sent) cudaEventDestroy(st->pieces[i].sent);
         cudaFreeHost(st->pieces[i].host);

@@ -30,7 +30,7 @@ struct tensor tensor_raw(struct backend *backend, const void *host, size_t bytes
 struct tensor tensor_of(struct backend *backend, const float *values, size_t count);
 struct tensor tensor_nan(struct backend *backend, size_t count); // every byte 0xff
 void tensor_read_raw(const struct tensor *tensor, void *host); // [bytes]
-// Converted from the activation type; the caller frees it
+// Converted from the activation type; the caller frees it.
 float *tensor_read(const struct tensor *tensor);
 void tensor_free(struct tensor *tensor);
 

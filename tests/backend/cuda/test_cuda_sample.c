@@ -284,7 +284,7 @@ static struct token_counts *begin_counts(struct backend *backend, const struct b
     return counts;
 }
 
-// Samples `num_rows` rows from `first` on, ROUNDS times. results: [ROUNDS][num_rows]
+// Samples `num_rows` rows from `first` on, ROUNDS times. results: [ROUNDS][num_rows].
 static void run(struct backend *backend, const struct batch *batch, uint32_t first,
                 uint32_t num_rows, struct sample_result *results) {
     size_t row_floats = batch->vocab_size, num_results = num_rows + 2;

@@ -25,7 +25,7 @@ struct decode_params : heads_params {
     int groups, units_per_span, num_units; // groups of attention/decode_shape.h; units of all spans
     int stages; // tiles in flight per warp
     float scale; // times log2(e)
-    // The plan and the cache are complete before the previous kernel has ended: rule 5
+    // The plan and the cache are complete before the previous kernel has ended: rule 5.
     bool starts_early;
 };
 
@@ -85,7 +85,7 @@ template <int D> struct tile_stream {
     work_place after; // the item after `next`, being loaded
     bool has_after;
     int index; // number of this warp's next tile in the item
-    // Newest: ring place of the next tile, which is also the oldest tile's; lap: laps of the ring
+    // newest: ring place of the next tile, which is also the oldest tile's; lap: laps of the ring.
     int newest, lap;
 
     __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,

@@ -38,9 +38,9 @@ struct cuda_decode_shape {
 
 // The part of one sequence inside one span, written by the plan. 16-byte aligned.
 struct cuda_decode_item {
-    // Positions; piece: slot in `partial`, or -1 if the sequence is not cut
+    // Positions; piece: slot in `partial`, or -1 if the sequence is not cut.
     int32_t seq, start, stop, piece;
-    // The sequence's values in this step, as attention_prepare uses them
+    // The sequence's values in this step, as attention_prepare uses them.
     int32_t token, position, slot;
     int32_t is_end; // whether it ends with the sequence's last position
 };

@@ -11,7 +11,7 @@
 
 enum {
     SMALL_TOKENS = 4, // limit of cuda_experts_small_launch
-    // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights
+    // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights.
     CHUNK_TOKENS = 8192,
 };
 
