@@ -215,7 +215,7 @@ struct calls {
     const struct run *run;
     struct scratch scratch;
     struct batch batches[CALLS];
-    void *streams[CALLS]; // the residuals at the start
+    void *residuals[CALLS]; // the residuals at the start
     float *results[KINDS]; // of the first call of each kind
 };
 
@@ -228,8 +228,8 @@ static struct calls calls_make(const struct run *run) {
     for (uint32_t i = 0; i < CALLS; i++) {
         struct decodes decodes = decodes_make(run, 0, rows_of_kind(i % KINDS), 600 + i % KINDS);
         calls.batches[i] = batch_make(run, &decodes);
-        calls.streams[i] = test_alloc(calls.batches[i].residual.bytes);
-        tensor_read_raw(&calls.batches[i].residual, calls.streams[i]);
+        calls.residuals[i] = test_alloc(calls.batches[i].residual.bytes);
+        tensor_read_raw(&calls.batches[i].residual, calls.residuals[i]);
         free(decodes.residual);
     }
     return calls;
@@ -238,7 +238,7 @@ static struct calls calls_make(const struct run *run) {
 static void calls_free(struct calls *calls) {
     for (uint32_t i = 0; i < CALLS; i++) {
         batch_free(&calls->batches[i]);
-        free(calls->streams[i]);
+        free(calls->residuals[i]);
     }
     for (uint32_t i = 0; i < KINDS; i++) free(calls->results[i]);
     scratch_free(&calls->scratch);
@@ -255,8 +255,8 @@ static void enqueue_calls(const struct calls *calls) {
 static void check_calls(struct calls *calls, struct backend_graph *graph) {
     struct backend *backend = calls->run->model->backend;
     for (uint32_t i = 0; i < CALLS; i++) {
-        const struct tensor *stream = &calls->batches[i].residual;
-        backend->ops->upload(backend, stream->dev, calls->streams[i], stream->bytes);
+        const struct tensor *residual = &calls->batches[i].residual;
+        backend->ops->upload(backend, residual->dev, calls->residuals[i], residual->bytes);
     }
     if (graph) {
         backend->queue->graph_launch(backend, graph);

@@ -72,7 +72,7 @@ static void test_blocks_have_work(void **state) {
 // each would be too many.
 static void test_few_sequences_share_the_device(void **state) {
     (void)state;
-    const struct cuda_device_info info = {.num_sms = 132, .few_clusters = {132, 66, 32, 15}};
+    const struct cuda_device_info info = {.num_sms = 132, .max_clusters = {132, 66, 32, 15}};
     const struct {
         uint32_t num_seqs, num_heads, num_kv_heads, head_dim;
         int size;
@@ -80,19 +80,19 @@ static void test_few_sequences_share_the_device(void **state) {
                  {9, 16, 8, 128, 1}, {16, 16, 8, 128, 1}, {17, 16, 8, 128, 0}, {1, 32, 1, 64, 8},
                  {4, 32, 1, 64, 4},  {1, 16, 8, 256, 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_int_equal(cuda_attention_few_size(&info, cases[i].num_seqs, cases[i].num_heads,
-                                                 cases[i].num_kv_heads, cases[i].head_dim),
+        assert_int_equal(cuda_attention_cluster_size(&info, cases[i].num_seqs, cases[i].num_heads,
+                                                     cases[i].num_kv_heads, cases[i].head_dim),
                          cases[i].size);
     }
     const struct cuda_device_info older = {.num_sms = 108};
-    assert_int_equal(cuda_attention_few_size(&older, 1, 16, 8, 128), 0);
+    assert_int_equal(cuda_attention_cluster_size(&older, 1, 16, 8, 128), 0);
 }
 
 // The engine pads, so every count is used as it is. Clusters are the largest for which all of a
 // step run at once.
 static void test_the_count_given_decides(void **state) {
     (void)state;
-    const struct cuda_device_info info = {.num_sms = 132, .few_clusters = {132, 66, 32, 15}};
+    const struct cuda_device_info info = {.num_sms = 132, .max_clusters = {132, 66, 32, 15}};
     for (uint32_t n = 1; n <= 140; n++) {
         // A cluster for each 8 heads that share keys
         for (uint32_t heads = 8; heads <= 24; heads += 8) {
@@ -102,7 +102,7 @@ static void test_the_count_given_decides(void **state) {
                        : clusters <= 66  ? 2
                        : clusters <= 132 ? 1
                                          : 0;
-            assert_int_equal(cuda_attention_few_size(&info, n, heads, 1, 128), want);
+            assert_int_equal(cuda_attention_cluster_size(&info, n, heads, 1, 128), want);
         }
     }
 }

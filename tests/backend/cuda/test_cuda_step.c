@@ -90,13 +90,13 @@ static void test_clusters_by_the_number_of_sequences(void **state) {
     struct fixture f = fixture_make(pair->device);
     for (uint32_t n = 1; n <= 20; n++) {
         struct cuda_step step = choice_of(&f, NULL, n, 1);
-        assert_int_equal(step.few_size,
-                         cuda_attention_few_size(info, n, HEADS, KV_HEADS, HEAD_DIM));
+        assert_int_equal(step.cluster_size,
+                         cuda_attention_cluster_size(info, n, HEADS, KV_HEADS, HEAD_DIM));
         assert_false(step.runs_layers);
-        assert_false(step.is_dense);
+        assert_false(step.is_compact);
     }
-    assert_int_equal(choice_of(&f, NULL, SEQS, 1).few_size, 0);
-    assert_int_equal(choice_of(&f, NULL, 1, 2).few_size, 0);
+    assert_int_equal(choice_of(&f, NULL, SEQS, 1).cluster_size, 0);
+    assert_int_equal(choice_of(&f, NULL, 1, 2).cluster_size, 0);
     fixture_free(&f);
 }
 
@@ -106,10 +106,10 @@ static void test_shared_memory_by_the_model(void **state) {
     const struct device_pair *pair = *state;
     bool streams = cuda_backend_of(pair->device)->info.major >= 9;
     struct fixture f = fixture_make(pair->device);
-    assert_int_equal(choice_of(&f, f.model, 8, 1).is_dense, streams);
-    assert_false(choice_of(&f, f.model, 9, 1).is_dense);
-    assert_int_equal(choice_of(&f, f.model, 1, 1).is_dense, streams);
-    assert_false(choice_of(&f, NULL, 1, 1).is_dense);
+    assert_int_equal(choice_of(&f, f.model, 8, 1).is_compact, streams);
+    assert_false(choice_of(&f, f.model, 9, 1).is_compact);
+    assert_int_equal(choice_of(&f, f.model, 1, 1).is_compact, streams);
+    assert_false(choice_of(&f, NULL, 1, 1).is_compact);
     fixture_free(&f);
 }
 
@@ -123,8 +123,8 @@ static void test_later_ops_change_nothing(void **state) {
         device->ops->linear(
             device, &(struct linear_args){.linear = f.qkv, .x = x.dev, .out = out.dev, .rows = 1});
         struct cuda_step after = cuda_backend_of(device)->step;
-        assert_int_equal(after.few_size, before.few_size);
-        assert_int_equal(after.is_dense, before.is_dense);
+        assert_int_equal(after.cluster_size, before.cluster_size);
+        assert_int_equal(after.is_compact, before.is_compact);
         assert_int_equal(after.runs_layers, before.runs_layers);
     }
     tensor_free(&out);

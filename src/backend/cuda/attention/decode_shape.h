@@ -60,8 +60,8 @@ static inline int cuda_decode_groups(uint32_t num_heads, uint32_t num_kv_heads) 
 
 // For a step where every sequence has one query token: blocks per cluster for
 // attention/decode_cluster.cu. 0: attention/decode.cu runs, which needs the work lists.
-int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
-                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
+int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                                uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
 
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
                                               uint32_t num_heads, uint32_t num_kv_heads,
