@@ -63,7 +63,7 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
                        spec->head_dim);
     }
     if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16) {
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda keeps BF16",
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda stores BF16 only",
                        dtype_name(spec->dtype));
     }
     struct kv_cache *cache = calloc(1, sizeof *cache);
