@@ -119,9 +119,8 @@ enum status cuda_staging_copy(struct cuda_staging *st, void *dev, const struct m
                               struct err *err) {
     size_t row_bytes = (size_t)slice->cols * sizeof(uint16_t);
     if (row_bytes > PIECE_BYTES) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "a matrix of %u columns: device cuda takes at most %u", slice->cols,
-                       (unsigned)(PIECE_BYTES / sizeof(uint16_t)));
+        return err_set(err, ERR_UNSUPPORTED, "a matrix of %u columns: device cuda takes at most %u",
+                       slice->cols, (unsigned)(PIECE_BYTES / sizeof(uint16_t)));
     }
     struct copy copy = {.staging = st,
                         .slice = slice,

@@ -43,7 +43,7 @@ enum batch_kind { PLAIN, GATED, ADDED };
 struct batch_params {
     CUtensorMap x, weight; // [rows][in], [out][in]
     const __nv_bfloat16 *bias; // [out] or NULL
-    __nv_bfloat16 *out; // ADDED: the result is added to it
+    __nv_bfloat16 *out; // [rows][columns]; ADDED: the result is added to it
     int rows, columns; // of out
     int num_steps; // steps of INPUTS inputs
     int split; // blocks of a cluster
