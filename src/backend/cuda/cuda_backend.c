@@ -319,7 +319,7 @@ static enum status find_device(struct cuda_backend *cuda, char *name, size_t nam
     if (cuda_code_has_sm90a() && properties.major == 9) {
         cuda->info.encode_tensor_map = find_in_driver("cuTensorMapEncodeTiled");
     }
-    cuda_attention_few_clusters(&cuda->info);
+    cuda_attention_max_clusters(&cuda->info);
     snprintf(name, name_size, "%s", properties.name);
     return OK;
 fail:

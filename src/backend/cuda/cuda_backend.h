@@ -19,8 +19,8 @@ struct cuda_staging; // staging.h
 // step.
 struct cuda_step {
     bool runs_layers; // layers/all_layers.cu runs all layers
-    int few_size; // as in struct cuda_attention_choice
-    bool is_dense; // likewise
+    int cluster_size; // as in struct cuda_attention_choice
+    bool is_compact; // likewise
     // the step has launched an attention, which waits before it reads (rule 5 of handover.cuh)
     bool has_attended;
 };

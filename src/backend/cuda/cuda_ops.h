@@ -37,8 +37,8 @@ void cuda_linear(struct backend *backend, const struct linear_args *args);
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args);
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args);
 // Whether linear/few_rows_sm90.cu runs project_in for `rows` rows with this norm and no `unadded`.
-bool cuda_linear_streams(const struct cuda_backend *cuda, const struct linear *linear,
-                         const float *norm, uint32_t rows);
+bool cuda_linear_is_few_rows_sm90(const struct cuda_backend *cuda, const struct linear *linear,
+                                  const float *norm, uint32_t rows);
 
 enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
                                 struct experts **out, struct err *err);

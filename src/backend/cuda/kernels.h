@@ -21,7 +21,7 @@ struct token_counts {
 
 struct cuda_device_info {
     int num_sms;
-    // Compute capability; major is limited to that of the compiled code (device_code.cu)
+    // Compute capability; major is limited to that of the compiled code (device_code.cu).
     int major, minor;
     int shared_bytes_max; // dynamic shared memory a block may opt in to
     // The driver's cuTensorMapEncodeTiled. NULL if the build has no sm_90a code or the device
@@ -29,7 +29,7 @@ struct cuda_device_info {
     void *encode_tensor_map;
     // How many clusters of 1, 2, 4 and 8 blocks of attention/decode_cluster.cu's largest kernel the
     // device runs at the same time. 0: the device cannot run that kernel.
-    int few_clusters[4];
+    int max_clusters[4];
 };
 
 // Weights of y = x W^T + b in bfloat16, laid out as in the checkpoint: [out][in].
@@ -43,24 +43,24 @@ enum { CUDA_COPY_BYTES = 1 << 20 }; // larger copies are faster on the copy engi
 
 // A linear layer of few rows, with the norm before it and the sum after it. Kernels:
 // linear/few_rows.cu and linear/few_rows_sm90.cu.
-struct cuda_small_linear {
+struct cuda_few_rows_linear {
     struct cuda_linear_view linear;
     const void *x; // bf16 [rows][in]
     const float *norm; // [in] weights of an RMS norm applied to x first, or NULL
     void *residual; // bf16 [rows][columns]: the product is added here; NULL: it is written to `out`
     void *out; // bf16 or float [rows][columns]
-    uint32_t rows; // 1 .. CUDA_SMALL_ROWS
+    uint32_t rows; // 1 .. CUDA_FEW_ROWS
     bool is_gated; // columns = out / 2: silu(first half) * second half; else columns = out
     bool out_is_float;
     float eps;
 };
-enum { CUDA_SMALL_ROWS = 16 };
+enum { CUDA_FEW_ROWS = 16 };
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
 enum {
     CUDA_DECODE_CLUSTER_MAX = 8,
-    CUDA_DECODE_FEW_DIM_MAX = 128
+    CUDA_DECODE_CLUSTER_DIM_MAX = 128
 }; // limits of attention/decode_cluster.cu
-// Queries of one kv head that a decode attention block handles together
+// Queries of one kv head that a decode attention block handles together.
 enum { CUDA_DECODE_GROUP = 8 };
 
 // A linear layer of more rows than linear/few_rows.cu is best for, with the step that follows it in
@@ -152,12 +152,12 @@ struct cuda_attention_plan {
 struct cuda_attention_choice {
     // Blocks of a cluster of attention/decode_cluster.cu. 0: attention/decode.cu runs, with the
     // work lists.
-    int few_size;
+    int cluster_size;
     // linear/few_rows_sm90.cu computes qkv. attention/decode_cluster.cu then uses less shared
     // memory, so that blocks of both fit on a multiprocessor.
-    bool is_dense;
+    bool is_compact;
     bool prepares; // also does attention_prepare's work; every sequence has one query token
-    // Reads its lists and the cache before wait_for_earlier(): rule 5 of handover.cuh
+    // Reads its lists and the cache before wait_for_earlier(): rule 5 of handover.cuh.
     bool starts_early;
 };
 
@@ -169,7 +169,7 @@ struct cuda_experts_view {
 };
 
 enum {
-    // Most experts of a layer: routing and sorting keep all of them in shared memory
+    // Most experts of a layer: routing and sorting keep all of them in shared memory.
     CUDA_EXPERTS_MAX = 2048,
     CUDA_EXPERTS_TILE_MIN = 16, // rows of the smallest tile
 };
@@ -225,20 +225,20 @@ void cuda_attention_prefill_sm90_launch(const struct attention_args *args,
 void cuda_attention_plan_launch(const struct step *step, const struct cuda_attention_plan *plan,
                                 const struct kv_cache_spec *spec,
                                 const struct cuda_device_info *info, cudaStream_t stream);
-// Fills in info->few_clusters.
-void cuda_attention_few_clusters(struct cuda_device_info *info);
-// Requires choice->few_size > 0.
-void cuda_attention_few_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
-                               const struct cuda_attention_choice *choice, cudaStream_t stream);
+// Fills in info->max_clusters.
+void cuda_attention_max_clusters(struct cuda_device_info *info);
+// Requires choice->cluster_size > 0.
+void cuda_attention_cluster_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
+                                   const struct cuda_attention_choice *choice, cudaStream_t stream);
 void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,
                                   const struct cuda_attention_choice *choice,
                                   const struct cuda_device_info *info, cudaStream_t stream);
-void cuda_linear_small_launch(const struct cuda_small_linear *args,
-                              const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
+                                 const struct cuda_device_info *info, cudaStream_t stream);
 // Whether linear/few_rows_sm90.cu runs this. Does not read `residual`, `out` or `x`.
-bool cuda_linear_small_streams(const struct cuda_small_linear *args,
-                               const struct cuda_device_info *info);
+bool cuda_linear_few_rows_is_sm90(const struct cuda_few_rows_linear *args,
+                                  const struct cuda_device_info *info);
 // linear/gated_sm90.cu and linear/batch_sm90.cu. `takes`: whether the kernel supports the task on
 // this device. `launch` returns false if the device refuses the launch, and then clears the error.
 bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
@@ -258,9 +258,10 @@ void cuda_decode_layers_launch(const struct cuda_decode_layers *args,
                                const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_route_launch(const struct route_args *args, cudaStream_t stream);
 // `experts` for 1 to 4 tokens. Uses only `activated` of the scratch memory.
-void cuda_experts_small_launch(const struct experts_args *args,
-                               const struct cuda_experts_view *view,
-                               const struct cuda_experts_scratch *scratch, cudaStream_t stream);
+void cuda_experts_few_tokens_launch(const struct experts_args *args,
+                                    const struct cuda_experts_view *view,
+                                    const struct cuda_experts_scratch *scratch,
+                                    cudaStream_t stream);
 // `experts` for any number of tokens: sort, gemm, combine. All three need the same tile_rows.
 uint32_t cuda_experts_tile_rows(uint32_t num_rows, uint32_t num_experts);
 void cuda_experts_sort_launch(const struct experts_args *args, const struct cuda_experts_view *view,

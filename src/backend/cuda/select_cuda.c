@@ -23,7 +23,7 @@ enum status select_cuda_available(struct err *err) {
     cudaGetLastError(); // otherwise the next call would report this error
     if (error == cudaErrorInsufficientDriver) return driver_fault(err);
     if (error == cudaErrorNoDevice || (!error && !count)) {
-        return err_set(err, ERR_UNSUPPORTED, "device cuda: the driver has no device");
+        return err_set(err, ERR_UNSUPPORTED, "device cuda: the driver finds no GPU");
     }
     if (error) {
         return err_set(err, ERR_UNSUPPORTED, "device cuda: %s", cudaGetErrorString(error));

@@ -119,8 +119,8 @@ enum status cuda_staging_copy(struct cuda_staging *st, void *dev, const struct m
                               struct err *err) {
     size_t row_bytes = (size_t)slice->cols * sizeof(uint16_t);
     if (row_bytes > PIECE_BYTES) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "a matrix of %u columns is wider than device cuda takes", slice->cols);
+        return err_set(err, ERR_UNSUPPORTED, "a matrix of %u columns: device cuda takes at most %u",
+                       slice->cols, (unsigned)(PIECE_BYTES / sizeof(uint16_t)));
     }
     struct copy copy = {.staging = st,
                         .slice = slice,
@@ -173,7 +173,7 @@ void cuda_staging_destroy(struct cuda_staging *st) {
         cudaStreamSynchronize(st->stream);
         cudaStreamDestroy(st->stream);
     }
-    // Pieces that were not created are NULL
+    // Pieces that were not created are NULL.
     for (uint32_t i = 0; st->pieces && i < st->num_pieces; i++) {
         if (st->pieces[i].sent) cudaEventDestroy(st->pieces[i].sent);
         cudaFreeHost(st->pieces[i].host);

@@ -63,7 +63,7 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
                        spec->head_dim);
     }
     if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16) {
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda keeps BF16",
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda stores BF16 only",
                        dtype_name(spec->dtype));
     }
     struct kv_cache *cache = calloc(1, sizeof *cache);
@@ -117,10 +117,10 @@ void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
                           const struct step *step) {
     const struct kv_cache_spec *spec = &cache->spec;
     if (step->max_query_len == 1) {
-        cuda->step.few_size = cuda_attention_few_size(&cuda->info, step->num_seqs, spec->num_heads,
-                                                      spec->num_kv_heads, spec->head_dim);
+        cuda->step.cluster_size = cuda_attention_cluster_size(
+            &cuda->info, step->num_seqs, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     }
-    if (cuda->step.few_size) return; // needs no work lists
+    if (cuda->step.cluster_size) return; // needs no work lists
     cuda_attention_plan_launch(step, &cache->plan, spec, &cuda->info, cuda->stream);
 }
 
@@ -130,14 +130,14 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
     const struct cuda_attention_plan *plan = &args->cache->plan;
     const struct cuda_attention_choice choice = {
-        .few_size = cuda->step.few_size,
-        .is_dense = cuda->step.is_dense,
+        .cluster_size = cuda->step.cluster_size,
+        .is_compact = cuda->step.is_compact,
         .prepares = prepares,
         .starts_early = prepares && cuda->step.has_attended,
     };
     cuda->step.has_attended = true;
-    if (choice.few_size) {
-        cuda_attention_few_launch(args, &view, &choice, cuda->stream);
+    if (choice.cluster_size) {
+        cuda_attention_cluster_launch(args, &view, &choice, cuda->stream);
         return;
     }
     if (args->step->max_query_len > 1 && cuda_prefill_is_sm90(&cuda->info, args->head_dim)) {

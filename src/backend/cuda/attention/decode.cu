@@ -121,17 +121,17 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
 // This warp's tiles of a unit.
 template <int D>
 __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_unit &u,
-                                           const unit_heads<D> &heads, tile_stream<D> &stream,
+                                           const unit_heads<D> &heads, tile_queue<D> &queue,
                                            accumulator<D> &acc) {
-    int warp = stream.warp, lane = stream.lane;
+    int warp = queue.warp, lane = queue.lane;
     int count = tiles_of(u.length, warp);
     bool is_mine = u.has_new && (u.length - 1) / TILE % WARPS == warp;
     uint32_t q[D / 16][2];
     heads.load_queries(q, lane);
     for (int i = 0; i < count; i++) {
-        uint32_t tile = stream.oldest();
+        uint32_t tile = queue.oldest();
         int valid = u.length - (warp + i * WARPS) * TILE;
-        uint32_t values = tile + tile_stream<D>::PART_BYTES;
+        uint32_t values = tile + tile_queue<D>::PART_BYTES;
         if (is_mine && i + 1 == count) {
             heads.patch(tile, 0, valid - 1, lane);
             heads.patch(values, 1, valid - 1, lane);
@@ -139,13 +139,13 @@ __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_
         if (valid < TILE) zero_values<D>(values, valid, lane);
         take_tile<D>(acc, q, tile, valid, p.scale, lane);
         __syncwarp();
-        stream.issue();
+        queue.issue();
     }
 }
 
 template <int D>
 __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slots,
-                                       tile_stream<D> &stream, const meeting &m) {
+                                       tile_queue<D> &queue, const meeting &m) {
     if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
@@ -155,7 +155,7 @@ __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slo
         if (!u.is_there) return;
         accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D>(p, u, slot.heads, stream, acc);
+        take_tiles<D>(p, u, slot.heads, queue, acc);
         slot_arrive(EMPTY_BARRIER, number);
         finish_unit<D>(p, u, acc, m);
     }
@@ -168,14 +168,14 @@ template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel
     if (!p.starts_early) wait_for_earlier();
     let_next_start(); // rule 5: a step's first attention has waited by now
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int ring_bytes = p.stages * tile_stream<D>::TILE_BYTES;
+    int ring_bytes = p.stages * tile_queue<D>::TILE_BYTES;
     auto slots = reinterpret_cast<unit_slot<D> *>(memory + WARPS * ring_bytes);
     static_assert(sizeof *slots == CUDA_DECODE_UNIT_BYTES(D), "attention/decode_shape.c");
     if (warp == WARPS) return prepare_units<D>(p, slots, lane);
-    tile_stream<D> stream(p, shared_address(memory) + warp * ring_bytes,
-                          shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
+    tile_queue<D> queue(p, shared_address(memory) + warp * ring_bytes,
+                        shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
     meeting m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
-    attend<D>(p, slots, stream, m);
+    attend<D>(p, slots, queue, m);
 }
 
 template <int D>

@@ -1,4 +1,4 @@
-/* Copies the tiles of decode attention to shared memory. Each warp streams every n-th tile of the
+/* Copies the tiles of decode attention to shared memory. Each warp copies every n-th tile of the
  * block's items, item after item, through its own ring. A tile is contiguous in the cache, so it
  * takes two bulk copies, one for keys and one for values; before sm_90, cp.async. The copies
  * continue into the next item while the results of the last one are joined, so memory stays busy.
@@ -25,7 +25,7 @@ struct decode_params : heads_params {
     int groups, units_per_span, num_units; // groups of attention/decode_shape.h; units of all spans
     int stages; // tiles in flight per warp
     float scale; // times log2(e)
-    // The plan and the cache are complete before the previous kernel has ended: rule 5
+    // The plan and the cache are complete before the previous kernel has ended: rule 5.
     bool starts_early;
 };
 
@@ -67,29 +67,29 @@ __device__ __forceinline__ int tiles_of(int length, int warp) {
     return num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
 }
 
-// An item, as one warp's stream sees it.
-struct stream_item {
+// An item, as one warp's queue sees it.
+struct queue_item {
     int4 range; // sequence, start, stop, piece
     int kv_head;
     int count; // this warp's tiles; -1: no more items
     int blocks; // cache blocks of the warp's next 32 tiles, one per lane
 };
 
-template <int D> struct tile_stream {
+template <int D> struct tile_queue {
     static constexpr int PART_BYTES = TILE * D * 2, TILE_BYTES = 2 * PART_BYTES; // keys, values
     const decode_params &p;
     uint32_t ring; // shared: [stages][TILE_BYTES]
     uint32_t barriers; // shared: mbarriers [stages], sm_90 and later
     int table_stride, warp, lane;
-    stream_item now, next; // now: the item whose tiles are being copied; next: the one after it
+    queue_item now, next; // now: the item whose tiles are being copied; next: the one after it
     work_place after; // the item after `next`, being loaded
     bool has_after;
     int index; // number of this warp's next tile in the item
-    // Newest: ring place of the next tile, which is also the oldest tile's; lap: laps of the ring
+    // newest: ring place of the next tile, which is also the oldest tile's; lap: laps of the ring.
     int newest, lap;
 
-    __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,
-                                           uint32_t barrier_address, int warp_index, int lane_index)
+    __device__ __forceinline__ tile_queue(const decode_params &params, uint32_t ring_address,
+                                          uint32_t barrier_address, int warp_index, int lane_index)
         : p(params), ring(ring_address), barriers(barrier_address), table_stride(p.counts[1]),
           warp(warp_index), lane(lane_index), now(), next(), after(work_start()), has_after(false),
           index(0), newest(0), lap(0) {

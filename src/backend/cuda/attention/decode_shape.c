@@ -42,13 +42,13 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     return false;
 }
 
-int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
-                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
+int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                                uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
     uint64_t units =
         (uint64_t)num_seqs * num_kv_heads * (uint32_t)cuda_decode_groups(num_heads, num_kv_heads);
-    if (head_dim > CUDA_DECODE_FEW_DIM_MAX) return 0;
+    if (head_dim > CUDA_DECODE_CLUSTER_DIM_MAX) return 0;
     for (int i = 3; i >= 0; i--) {
-        if (units <= (uint64_t)info->few_clusters[i]) return 1 << i;
+        if (units <= (uint64_t)info->max_clusters[i]) return 1 << i;
     }
     return 0;
 }

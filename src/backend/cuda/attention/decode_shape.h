@@ -38,9 +38,9 @@ struct cuda_decode_shape {
 
 // The part of one sequence inside one span, written by the plan. 16-byte aligned.
 struct cuda_decode_item {
-    // Positions; piece: slot in `partial`, or -1 if the sequence is not cut
+    // Positions; piece: slot in `partial`, or -1 if the sequence is not cut.
     int32_t seq, start, stop, piece;
-    // The sequence's values in this step, as attention_prepare uses them
+    // The sequence's values in this step, as attention_prepare uses them.
     int32_t token, position, slot;
     int32_t is_end; // whether it ends with the sequence's last position
 };
@@ -60,8 +60,8 @@ static inline int cuda_decode_groups(uint32_t num_heads, uint32_t num_kv_heads) 
 
 // For a step where every sequence has one query token: blocks per cluster for
 // attention/decode_cluster.cu. 0: attention/decode.cu runs, which needs the work lists.
-int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
-                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
+int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                                uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
 
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
                                               uint32_t num_heads, uint32_t num_kv_heads,

@@ -1,5 +1,5 @@
 /* Mixture of experts: holds a layer's experts in two arrays, as in the checkpoint, and launches the
- * kernels. Up to SMALL_TOKENS tokens use kernels that read only each token's own experts. More
+ * kernels. Up to FEW_TOKENS tokens use kernels that read only each token's own experts. More
  * tokens are sorted by expert and run as grouped matrix products. Very long calls are split, which
  * bounds the scratch memory. Launch sizes depend only on the host's numbers, so a recorded graph
  * serves every choice of experts. */
@@ -10,8 +10,8 @@
 #include "base/check.h"
 
 enum {
-    SMALL_TOKENS = 4, // limit of cuda_experts_small_launch
-    // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights
+    FEW_TOKENS = 4, // limit of cuda_experts_few_tokens_launch
+    // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights.
     CHUNK_TOKENS = 8192,
 };
 
@@ -160,8 +160,8 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
     const struct cuda_experts_scratch scratch =
         layout_of(args->scratch, &experts->shape, args->num_tokens, args->top_k, &bytes);
     if (args->num_tokens == 0) return;
-    if (args->num_tokens <= SMALL_TOKENS) {
-        cuda_experts_small_launch(args, &view, &scratch, cuda->stream);
+    if (args->num_tokens <= FEW_TOKENS) {
+        cuda_experts_few_tokens_launch(args, &view, &scratch, cuda->stream);
         return;
     }
     for (uint32_t first = 0; first < args->num_tokens; first += CHUNK_TOKENS) {

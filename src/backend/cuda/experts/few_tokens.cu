@@ -17,7 +17,7 @@ constexpr int WARPS = 4;
 constexpr int GATE_UP_AHEAD = 4; // 128 bytes in flight per lane: 4 loads of gate, 4 of up
 constexpr int DOWN_AHEAD = 8; // slots per pass
 
-struct small_params {
+struct few_tokens_params {
     const uint4 *gate_up; // [num_experts][2 * intermediate][hidden / 8]
     const uint4 *down; // [num_experts][hidden][intermediate / 8]
     const uint4 *x; // [num_tokens][hidden / 8]
@@ -38,7 +38,7 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
     return sum;
 }
 
-__global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params p) {
+__global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, pair = blockIdx.y;
     if (n >= p.intermediate) return;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params 
 
 // Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Past the last slot it
 // loads the last one again and ignores it: without branches all loads are in flight together.
-__device__ __forceinline__ float add_slots(const small_params &p, int first, int left, int n,
+__device__ __forceinline__ float add_slots(const few_tokens_params &p, int first, int left, int n,
                                            int lane, float out) {
     int vectors = p.intermediate / 8;
     const uint4 *down[DOWN_AHEAD], *x[DOWN_AHEAD];
@@ -100,7 +100,7 @@ __device__ __forceinline__ float add_slots(const small_params &p, int first, int
     return out;
 }
 
-__global__ void __launch_bounds__(WARPS * 32) small_down_kernel(small_params p) {
+__global__ void __launch_bounds__(WARPS * 32) few_tokens_down_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, first = blockIdx.y * p.top_k;
     if (n >= p.hidden) return;
@@ -114,11 +114,11 @@ __global__ void __launch_bounds__(WARPS * 32) small_down_kernel(small_params p) 
 
 } // namespace
 
-extern "C" void cuda_experts_small_launch(const struct experts_args *args,
-                                          const struct cuda_experts_view *view,
-                                          const struct cuda_experts_scratch *scratch,
-                                          cudaStream_t stream) {
-    small_params p = {};
+extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
+                                               const struct cuda_experts_view *view,
+                                               const struct cuda_experts_scratch *scratch,
+                                               cudaStream_t stream) {
+    few_tokens_params p = {};
     p.gate_up = static_cast<const uint4 *>(view->gate_up);
     p.down = static_cast<const uint4 *>(view->down);
     p.x = static_cast<const uint4 *>(args->x);
@@ -131,6 +131,6 @@ extern "C" void cuda_experts_small_launch(const struct experts_args *args,
     p.intermediate = static_cast<int>(view->shape.intermediate);
     dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * args->top_k);
     dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
-    small_gate_up_kernel<<<first, WARPS * 32, 0, stream>>>(p);
-    small_down_kernel<<<second, WARPS * 32, 0, stream>>>(p);
+    few_tokens_gate_up_kernel<<<first, WARPS * 32, 0, stream>>>(p);
+    few_tokens_down_kernel<<<second, WARPS * 32, 0, stream>>>(p);
 }

@@ -284,7 +284,7 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
                                          cudaStream_t stream) {
     uint32_t rows = args->num_tokens * args->top_k, experts = view->shape.num_experts;
     uint32_t items =
-        // At most one tile per expert is not full
+        // At most one tile per expert is not full.
         rows / tile_rows + (rows < experts ? rows : experts);
     gemm_params p = {};
     p.items = reinterpret_cast<const int4 *>(scratch->items);

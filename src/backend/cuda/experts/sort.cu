@@ -53,7 +53,7 @@ __device__ __forceinline__ void place_pairs(const sort_params &p, piece piece, i
                                             int row) {
     int lane = threadIdx.x % 32;
 #pragma unroll 4
-    // The whole warp loops together, for the ballot
+    // The whole warp loops together, for the ballot.
     for (int base = piece.begin; base < piece.end; base += 32) {
         int pair = base + lane;
         bool is_mine = pair < piece.end && __ldg(&p.ids[pair]) == expert;

@@ -192,7 +192,7 @@ template <int HEAD_DIM, int WARPS> struct tile_walk {
     uint32_t ring; // shared: [stages][TILE_BYTES]
     int stages; // 1 to 4
     int warp, lane;
-    // Mine: this warp's tiles; blocks: cache blocks of its next 32 tiles, one per lane
+    // mine: this warp's tiles; blocks: cache blocks of its next 32 tiles, one per lane.
     int mine, blocks;
     int next; // next place in the ring
 

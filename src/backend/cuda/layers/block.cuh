@@ -49,7 +49,7 @@ template <int D> struct block_shared {
     product_share shares[4];
     attention_unit unit; // the block's first unit
     alignas(128) __nv_bfloat16 queries[GROUP * D];
-    // A tile with only the new token; the rest stays 0
+    // A tile with only the new token. The rest stays 0.
     alignas(128) __nv_bfloat16 fresh[2 * TILE * D];
 };
 

@@ -133,8 +133,8 @@ void cuda_step_begin(struct backend *backend, struct fused_model *model, struct 
         cuda->step.runs_layers =
             step->max_query_len == 1 && step->num_seqs <= model->max_layers_rows;
         if (cuda->step.runs_layers) return;
-        cuda->step.is_dense =
-            cuda_linear_streams(cuda, model->first.qkv, model->first.input_norm, step->num_tokens);
+        cuda->step.is_compact = cuda_linear_is_few_rows_sm90(
+            cuda, model->first.qkv, model->first.input_norm, step->num_tokens);
     }
     cuda_attention_begin(cuda, cache, step);
 }

@@ -147,7 +147,7 @@ template <int D>
 __device__ void write(const worker<D> &w, const product &m, int kind, int first, int count) {
     const cuda_decode_layers &a = w.a;
     int rows = static_cast<int>(a.rows), columns = m.num_units * SLOT_OUTPUTS;
-    // Division by rows as a multiplication and a shift; exact for small numbers
+    // Division by rows as a multiplication and a shift; exact for small numbers.
     uint32_t inverse = 65536 / rows + 1;
     auto out = static_cast<__nv_bfloat16 *>(kind == QKV       ? a.qkv
                                             : kind == GATE_UP ? a.activated

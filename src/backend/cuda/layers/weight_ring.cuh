@@ -68,8 +68,8 @@ struct ring_writer {
 
 // A share of the products of a slot with up to 8 rows of x. Rows of x start at `x` and are `stride`
 // bytes apart. acc[0] + acc[1] is [row][output]: row lane / 4, outputs lane % 4 * 2 and + 1. Rows
-// from num_rows on repeat the last. Every lane reads 8 consecutive inputs of weights and of x. This
-// permutes a sum's terms the same way in both, which is harmless.
+// from num_rows on repeat the last. Every lane reads 8 consecutive inputs of weights and of x.
+// Both are in the same permuted order, so the sums are the same.
 struct slot_reader {
     uint32_t weights, x; // addresses of this lane's data at input 0
     int is_odd;

@@ -33,7 +33,7 @@ constexpr int GROUP_OUTPUTS = 64, OUTPUTS = GROUPS * GROUP_OUTPUTS;
 constexpr int INPUTS = 64, INPUTS_BYTES = INPUTS * 2; // per stage: one swizzle width
 constexpr int WEIGHT_BYTES = OUTPUTS * INPUTS_BYTES; // per stage
 constexpr int COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232; // per thread; the launch gives each 168
-// Floats per row of sums; the padding lets a quad's stores hit different banks
+// Floats per row of sums; the padding lets a quad's stores hit different banks.
 constexpr int PITCH = OUTPUTS + 4;
 constexpr int SHARED_MAX = 227 * 1024, STAGES_MAX = 8;
 constexpr int GROUP_BARRIER = 1;
@@ -43,7 +43,7 @@ enum batch_kind { PLAIN, GATED, ADDED };
 struct batch_params {
     CUtensorMap x, weight; // [rows][in], [out][in]
     const __nv_bfloat16 *bias; // [out] or NULL
-    __nv_bfloat16 *out; // ADDED: the result is added to it
+    __nv_bfloat16 *out; // [rows][columns]; ADDED: the result is added to it
     int rows, columns; // of out
     int num_steps; // steps of INPUTS inputs
     int split; // blocks of a cluster

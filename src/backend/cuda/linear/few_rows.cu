@@ -8,9 +8,9 @@
  *
  * Tensor cores compute the sums. A tile of 16 outputs is the left operand of mma.sync m16n8k16, and
  * up to 8 rows of x are its 8 columns. In a piece of 32 inputs every lane reads 8 consecutive
- * inputs of weights and of x. So loads are 16 bytes wide and need no shared memory. It permutes a
- * sum's terms the same way in both operands, which is harmless. In a gated tile rows 0-7 are gates
- * and 8-15 their ups.
+ * inputs of weights and of x. So loads are 16 bytes wide and need no shared memory. Both operands
+ * have their inputs in the same permuted order, so the sums are the same. In a gated tile rows 0-7
+ * are gates and 8-15 their ups.
  *
  * Launch: a block per 16 outputs. Its warps take every n-th piece of the inputs and join their sums
  * in shared memory. A row's sums are added in one order for 1 to 8 rows, and in another for 9 to
@@ -23,7 +23,7 @@ namespace {
 constexpr int PIECE = 32;
 
 // Columns of the result per block.
-__host__ __device__ inline int outputs_per_block(const few_params &p) {
+__host__ __device__ inline int outputs_per_block(const few_rows_params &p) {
     return p.is_gated ? OUTPUTS / 2 : OUTPUTS;
 }
 
@@ -35,7 +35,7 @@ template <int WARPS> __device__ __forceinline__ int piece_column(int i) {
 }
 
 // The two weight rows that this lane reads of its block's tile.
-__device__ __forceinline__ void tile_rows(const few_params &p, int lane, int *low, int *high) {
+__device__ __forceinline__ void tile_rows(const few_rows_params &p, int lane, int *low, int *high) {
     int row = lane / 4;
     if (p.is_gated) {
         *low = blockIdx.x * (OUTPUTS / 2) + row;
@@ -46,14 +46,14 @@ __device__ __forceinline__ void tile_rows(const few_params &p, int lane, int *lo
     }
 }
 
-__device__ __forceinline__ uint4 load_weights(const few_params &p, int row, int column,
+__device__ __forceinline__ uint4 load_weights(const few_rows_params &p, int row, int column,
                                               bool inside) {
     if (!inside || column >= p.in) return make_uint4(0, 0, 0, 0);
     return __ldcs(reinterpret_cast<const uint4 *>(p.weight + (size_t)row * p.in + column));
 }
 
 // 8 inputs of a row times the norm's weights. Adds their squares to `squares`.
-__device__ __forceinline__ uint4 load_inputs(const few_params &p, int row, int column,
+__device__ __forceinline__ uint4 load_inputs(const few_rows_params &p, int row, int column,
                                              float *squares) {
     if (row >= p.rows || column >= p.in) return make_uint4(0, 0, 0, 0);
     uint4 x = *reinterpret_cast<const uint4 *>(of_step(p.x) + (size_t)row * p.in + column);
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint4 load_inputs(const few_params &p, int row, int c
 
 // The result that this thread writes, if any.
 template <int WARPS, int TILES>
-__device__ __forceinline__ result_place place_of(const few_params &p) {
+__device__ __forceinline__ result_place place_of(const few_rows_params &p) {
     static_assert(OUTPUTS * ROWS_TILE * TILES <= WARPS * 32, "a thread each");
     int per_block = outputs_per_block(p), columns = columns_of(p);
     result_place r = {};
@@ -84,8 +84,8 @@ __device__ __forceinline__ result_place place_of(const few_params &p) {
 }
 
 template <int WARPS, int AHEAD, int TILES>
-__global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
-    __shared__ few_sums<WARPS, OUTPUTS, TILES * ROWS_TILE> found;
+__global__ void __launch_bounds__(WARPS * 32) few_rows_kernel(few_rows_params p) {
+    __shared__ few_rows_sums<WARPS, OUTPUTS, TILES * ROWS_TILE> found;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, low_row, high_row;
     tile_rows(p, lane, &low_row, &high_row);
     bool has_low = low_row < columns_of(p);
@@ -130,36 +130,37 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
 }
 
 template <int TILES>
-void launch(const few_params &p, const cuda_device_info *info, cudaStream_t stream) {
+void launch(const few_rows_params &p, const cuda_device_info *info, cudaStream_t stream) {
     int per_block = outputs_per_block(p), blocks = (columns_of(p) + per_block - 1) / per_block;
     // With few blocks, each needs more warps to have enough loads in flight, ideally all its loads.
     // Measured in doc/log-cuda.md.
     bool is_short = TILES == 1 && p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
     if (blocks <= info->num_sms && is_short) {
-        launch_dependent(small_kernel<24, 4, 1>, dim3(blocks), 24 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<24, 4, 1>, dim3(blocks), 24 * 32, 0, info, stream, p);
     } else if (blocks <= info->num_sms) {
-        launch_dependent(small_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else if (blocks <= 2 * info->num_sms && p.in >= 4096) {
-        launch_dependent(small_kernel<16, 2, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<16, 2, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else {
-        launch_dependent(small_kernel<8, 4, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<8, 4, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
     }
 }
 
 } // namespace
 
-extern "C" bool cuda_linear_small_streams(const struct cuda_small_linear *args,
-                                          const struct cuda_device_info *info) {
-    return linear_stream_takes(args, info);
+extern "C" bool cuda_linear_few_rows_is_sm90(const struct cuda_few_rows_linear *args,
+                                             const struct cuda_device_info *info) {
+    return few_rows_sm90_takes(args, info);
 }
 
-extern "C" void cuda_linear_small_launch(const struct cuda_small_linear *args,
-                                         const struct cuda_device_info *info, cudaStream_t stream) {
-    if (linear_stream_takes(args, info)) {
-        linear_stream_launch(args, info, stream);
+extern "C" void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
+                                            const struct cuda_device_info *info,
+                                            cudaStream_t stream) {
+    if (few_rows_sm90_takes(args, info)) {
+        few_rows_sm90_launch(args, info, stream);
         return;
     }
-    const few_params p = few_params_of(args);
+    const few_rows_params p = few_rows_params_of(args);
     if (args->rows <= ROWS_TILE) {
         launch<1>(p, info, stream);
     } else {

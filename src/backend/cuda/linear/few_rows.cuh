@@ -10,7 +10,7 @@ namespace {
 
 constexpr int OUTPUTS = 16, ROWS_TILE = 8; // of a matrix instruction
 
-struct few_params {
+struct few_rows_params {
     const __nv_bfloat16 *weight, *bias, *x;
     const float *norm;
     __nv_bfloat16 *residual;
@@ -21,12 +21,12 @@ struct few_params {
 };
 
 // Columns of the result.
-__host__ __device__ inline int columns_of(const few_params &p) {
+__host__ __device__ inline int columns_of(const few_rows_params &p) {
     return p.is_gated ? p.num_outputs / 2 : p.num_outputs;
 }
 
-inline few_params few_params_of(const cuda_small_linear *args) {
-    few_params p = {};
+inline few_rows_params few_rows_params_of(const cuda_few_rows_linear *args) {
+    few_rows_params p = {};
     p.weight = static_cast<const __nv_bfloat16 *>(args->linear.weight);
     p.bias = static_cast<const __nv_bfloat16 *>(args->linear.bias);
     p.x = static_cast<const __nv_bfloat16 *>(args->x);
@@ -68,7 +68,7 @@ struct result_addends {
 };
 
 // Biases are constant, so they are loaded before the wait.
-__device__ __forceinline__ result_addends load_bias(const few_params &p, const result_place &r,
+__device__ __forceinline__ result_addends load_bias(const few_rows_params &p, const result_place &r,
                                                     bool is_gated) {
     result_addends a = {};
     if (!p.bias || !r.is_there) return a;
@@ -76,18 +76,18 @@ __device__ __forceinline__ result_addends load_bias(const few_params &p, const r
     if (is_gated) a.up_bias = __bfloat162float(p.bias[r.output + columns_of(p)]);
     return a;
 }
-__device__ __forceinline__ float residual_of(const few_params &p, const result_place &r) {
+__device__ __forceinline__ float residual_of(const few_rows_params &p, const result_place &r) {
     return p.residual && r.is_there ? __bfloat162float(of_step(p.residual)[r.at]) : 0;
 }
 
 // The sums of a block's warps in shared memory: products [WARPS][ROWS][STRIDE], squares
 // [WARPS][ROWS]. All sizes are compile-time constants, so that the loads of a total are issued
 // together. STRIDE is padded so that keep()'s 32 stores hit 32 different banks.
-constexpr int few_stride(int outputs) {
+constexpr int few_rows_stride(int outputs) {
     return (outputs + 15) / 16 * 16 + 4;
 }
-template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
-    static constexpr int STRIDE = few_stride(ALL_OUTPUTS);
+template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_rows_sums {
+    static constexpr int STRIDE = few_rows_stride(ALL_OUTPUTS);
     float products[WARPS * ROWS * STRIDE], squares[WARPS * ROWS];
 
     // Stores a matrix instruction's sums: this lane's output, and if has_high the 8th after it, for
@@ -122,7 +122,7 @@ template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
 };
 
 template <typename SUMS>
-__device__ __forceinline__ void write_result(const few_params &p, const result_place &r,
+__device__ __forceinline__ void write_result(const few_rows_params &p, const result_place &r,
                                              const result_addends &addends, const SUMS &found,
                                              bool has_norm, bool is_gated) {
     if (!r.is_there) return;
@@ -144,6 +144,6 @@ __device__ __forceinline__ void write_result(const few_params &p, const result_p
 } // namespace
 
 // Whether linear/few_rows_sm90.cu takes the linear. Otherwise linear/few_rows.cu does.
-bool linear_stream_takes(const cuda_small_linear *args, const cuda_device_info *info);
-void linear_stream_launch(const cuda_small_linear *args, const cuda_device_info *info,
+bool few_rows_sm90_takes(const cuda_few_rows_linear *args, const cuda_device_info *info);
+void few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
                           cudaStream_t stream);

@@ -35,15 +35,15 @@ constexpr int LINES_MAX = 6; // per warp
 constexpr int HALF_ROWS = TILE_ROWS / 2, HALF_PAD = 64; // bytes
 constexpr int COPY_BYTES = 8 << 10, COPIES_MAX = 24; // bytes of a copy; copies per block
 constexpr int AHEAD_BYTES = 24 << 10; // in flight per block
-constexpr int STREAM_BYTES_MAX = 112 << 10; // per block
+constexpr int BLOCK_BYTES_MAX = 112 << 10; // per block
 
-struct stream_params {
-    few_params few;
+struct sm90_params {
+    few_rows_params few;
     int copy_rows, num_copies, ahead; // rows of a copy; copies per block; most copies in flight
 };
 
 // First matrix row of a block's tile. -1: none. If gated, tiles come in pairs: gates and their ups.
-template <bool GATED> __device__ __forceinline__ int tile_row(const few_params &p, int tile) {
+template <bool GATED> __device__ __forceinline__ int tile_row(const few_rows_params &p, int tile) {
     if (GATED) {
         int half = p.num_outputs / 2, row = (blockIdx.x + tile / 2 * gridDim.x) * TILE_ROWS;
         return row >= half ? -1 : tile % 2 ? half + row : row;
@@ -54,13 +54,13 @@ template <bool GATED> __device__ __forceinline__ int tile_row(const few_params &
 
 // Copies a block's tiles, some rows of one half at a time. Run by the block's last warp.
 template <int TILES, bool GATED> struct tile_copies {
-    const stream_params &s;
+    const sm90_params &s;
     uint32_t tiles, copied; // shared: memory; mbarriers [num_copies]
 
     // Run by one thread. Until `is_open` it waits for an old copy before it issues a new one, and
     // at the end for all of them. Returns how many copies it knows to be complete.
     __device__ __forceinline__ int issue(const volatile int *is_open) const {
-        const few_params &p = s.few;
+        const few_rows_params &p = s.few;
         uint32_t row_bytes = p.in * 2;
         uint64_t policy = evict_first_policy();
         int there = 0;
@@ -95,20 +95,21 @@ __device__ __forceinline__ int tile_row_of(int row) {
 
 // Compile-time parameters. LINES: most lines of a warp, exactly that many if IS_EXACT. TILES: of a
 // block.
-template <int LINES_, bool IS_EXACT_, int TILES_, bool NORM_, bool GATED_> struct stream_kind {
+template <int LINES_, bool IS_EXACT_, int TILES_, bool NORM_, bool GATED_> struct sm90_kind {
     static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
     static constexpr bool IS_EXACT = IS_EXACT_, NORM = NORM_, GATED = GATED_;
     // Independent chains of sums: more if registers allow it.
     static constexpr int CHAINS = TILES == 1 && LINES * (NORM ? 2 : 1) <= 4 ? 4 : 2;
     static constexpr int BLOCKS =
         LINES * TILES <= (GATED ? 12 : 8) ? 3 : 2; // blocks that fit on a multiprocessor at once
-    // A unit is a tile, or a pair of tiles if gated
+    // A unit is a tile, or a pair of tiles if gated.
     static constexpr int UNITS = GATED ? TILES / 2 : TILES;
-    using sums = few_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE>;
+    using sums = few_rows_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE>;
 };
 
 // Result number i of a block: output by output within a row, then the next row.
-template <typename K> __device__ __forceinline__ result_place place_of(const few_params &p, int i) {
+template <typename K>
+__device__ __forceinline__ result_place place_of(const few_rows_params &p, int i) {
     constexpr int PER_BLOCK = K::UNITS * TILE_ROWS;
     result_place r = {};
     int number = i % PER_BLOCK, unit = number / TILE_ROWS;
@@ -134,13 +135,13 @@ __device__ __forceinline__ uint4 norm_inputs(uint4 x, uint32_t norm, float (&squ
 }
 
 // A block's barriers, and a flag between its threads.
-struct stream_barriers {
+struct sm90_barriers {
     uint64_t copied[COPIES_MAX], full; // full: all copies are complete
     volatile int is_open; // the previous kernels have ended
 };
 
 // Run by all lanes of the warp that copies.
-__device__ __forceinline__ void init_barriers(stream_barriers &b, int lane) {
+__device__ __forceinline__ void init_barriers(sm90_barriers &b, int lane) {
     if (lane == 0) {
         b.is_open = 0;
         barrier_init(shared_address(&b.full), 1);
@@ -220,7 +221,8 @@ __device__ __forceinline__ void keep_sums(typename K::sums &found,
 
 // Writes a block's results. `mine` belongs to this thread's first result.
 template <typename K>
-__device__ __forceinline__ void write_results(const few_params &p, const typename K::sums &found,
+__device__ __forceinline__ void write_results(const few_rows_params &p,
+                                              const typename K::sums &found,
                                               const result_addends &mine) {
     int thread = threadIdx.x;
     asm volatile("" : "+r"(thread)); // recomputes the result's place, which saves registers
@@ -234,9 +236,9 @@ __device__ __forceinline__ void write_results(const few_params &p, const typenam
 }
 
 template <typename K>
-__device__ __forceinline__ void run_block(const stream_params &s, char *memory, int warp) {
-    __shared__ stream_barriers b;
-    const few_params &p = s.few;
+__device__ __forceinline__ void run_block(const sm90_params &s, char *memory, int warp) {
+    __shared__ sm90_barriers b;
+    const few_rows_params &p = s.few;
     if (warp == WARPS - 1) init_barriers(b, threadIdx.x % 32);
     int lane = threadIdx.x % 32, row = lane / 4; // row: of x and of the operand
     int num_lines = K::IS_EXACT ? K::LINES : (p.in / LINE - warp + WARPS - 1) / WARPS;
@@ -286,7 +288,7 @@ __device__ __forceinline__ void run_block(const stream_params &s, char *memory, 
 
 template <typename K>
 __global__ void __launch_bounds__(THREADS, K::BLOCKS)
-    stream_kernel(const __grid_constant__ stream_params s) {
+    few_rows_sm90_kernel(const __grid_constant__ sm90_params s) {
     extern __shared__ __align__(128) char memory[]; // half tiles with HALF_PAD each, then norm [in]
     NV_IF_TARGET(NV_PROVIDES_SM_90, (let_next_start();
                                      // Tells the compiler that the value is uniform across the
@@ -297,7 +299,7 @@ __global__ void __launch_bounds__(THREADS, K::BLOCKS)
 
 // Shared memory of a block: tiles and the norm's weights, later the sums.
 int bytes_of(int tiles, int in, bool has_norm) {
-    int floats = WARPS * ROWS_TILE * (few_stride(tiles * TILE_ROWS) + 1);
+    int floats = WARPS * ROWS_TILE * (few_rows_stride(tiles * TILE_ROWS) + 1);
     int sums = floats * static_cast<int>(sizeof(float));
     int weights = 2 * tiles * (HALF_ROWS * in * 2 + HALF_PAD) + (has_norm ? in * 4 : 0);
     return weights > sums ? weights : sums;
@@ -307,15 +309,14 @@ int bytes_of(int tiles, int in, bool has_norm) {
 // at the same time.
 int bytes_max(const cuda_device_info *info) {
     int most = info->shared_bytes_max - 1024; // 1,024 are for the kernel's barriers
-    return most < STREAM_BYTES_MAX ? most : STREAM_BYTES_MAX;
+    return most < BLOCK_BYTES_MAX ? most : BLOCK_BYTES_MAX;
 }
 
-using stream_launcher = void (*)(const stream_params &, int, const cuda_device_info *,
-                                 cudaStream_t);
+using sm90_launcher = void (*)(const sm90_params &, int, const cuda_device_info *, cudaStream_t);
 
 template <typename K>
-void launch(const stream_params &s, int blocks, const cuda_device_info *info, cudaStream_t stream) {
-    auto kernel = stream_kernel<K>;
+void launch(const sm90_params &s, int blocks, const cuda_device_info *info, cudaStream_t stream) {
+    auto kernel = few_rows_sm90_kernel<K>;
     // All kernels of a layer use the same split of L1 and shared memory. A kernel with another
     // split would wait until a multiprocessor is idle.
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -325,13 +326,13 @@ void launch(const stream_params &s, int blocks, const cuda_device_info *info, cu
                      stream, s);
 }
 
-template <int LINES, bool IS_EXACT, int TILES> stream_launcher launcher_of(const few_params &p) {
+template <int LINES, bool IS_EXACT, int TILES> sm90_launcher launcher_of(const few_rows_params &p) {
     constexpr int EVEN = (TILES + 1) / 2 * 2;
-    if (p.is_gated) return launch<stream_kind<LINES, IS_EXACT, EVEN, true, true>>;
-    return p.norm ? launch<stream_kind<LINES, IS_EXACT, TILES, true, false>>
-                  : launch<stream_kind<LINES, IS_EXACT, TILES, false, false>>;
+    if (p.is_gated) return launch<sm90_kind<LINES, IS_EXACT, EVEN, true, true>>;
+    return p.norm ? launch<sm90_kind<LINES, IS_EXACT, TILES, true, false>>
+                  : launch<sm90_kind<LINES, IS_EXACT, TILES, false, false>>;
 }
-template <int LINES, bool IS_EXACT> stream_launcher launcher_of(const few_params &p, int tiles) {
+template <int LINES, bool IS_EXACT> sm90_launcher launcher_of(const few_rows_params &p, int tiles) {
     switch (tiles) {
     case 1:
         return launcher_of<LINES, IS_EXACT, 1>(p);
@@ -347,18 +348,18 @@ template <int LINES, bool IS_EXACT> stream_launcher launcher_of(const few_params
         return launcher_of<LINES, IS_EXACT, 6>(p);
     }
 }
-template <int LINES> stream_launcher launcher_of(const few_params &p, int tiles) {
+template <int LINES> sm90_launcher launcher_of(const few_rows_params &p, int tiles) {
     return p.in == LINES * WARPS * LINE ? launcher_of<LINES, true>(p, tiles)
                                         : launcher_of<LINES, false>(p, tiles);
 }
-stream_launcher launcher_of(const few_params &p, int tiles) {
+sm90_launcher launcher_of(const few_rows_params &p, int tiles) {
     int lines = (p.in / LINE + WARPS - 1) / WARPS;
     if (lines <= 2) return launcher_of<2>(p, tiles);
     return lines <= 4 ? launcher_of<4>(p, tiles) : launcher_of<6>(p, tiles);
 }
 
 // Chooses how many rows of a half tile a copy has, and how many copies are in flight.
-void cut_copies(stream_params *s) {
+void cut_copies(sm90_params *s) {
     int row_bytes = s->few.in * 2, rows = HALF_ROWS;
     while (rows > 1 && rows * row_bytes > COPY_BYTES) rows /= 2;
     int ahead = AHEAD_BYTES / (rows * row_bytes);
@@ -367,17 +368,17 @@ void cut_copies(stream_params *s) {
 }
 
 // The parameters of a launch, and whether the kernel takes the linear.
-struct stream_plan {
-    stream_params params;
+struct sm90_plan {
+    sm90_params params;
     int tiles, blocks;
     bool is_taken;
 };
 
-stream_plan plan_of(const cuda_small_linear *args, const cuda_device_info *info) {
-    stream_plan plan = {};
-    stream_params &s = plan.params;
-    s.few = few_params_of(args);
-    const few_params &p = s.few;
+sm90_plan plan_of(const cuda_few_rows_linear *args, const cuda_device_info *info) {
+    sm90_plan plan = {};
+    sm90_params &s = plan.params;
+    s.few = few_rows_params_of(args);
+    const few_rows_params &p = s.few;
     int units = columns_of(p) / TILE_ROWS;
     if (info->major < 9 || p.rows > ROWS_TILE || !units || columns_of(p) % TILE_ROWS) return plan;
     if (p.in % LINE || p.in > LINES_MAX * WARPS * LINE || (p.is_gated && !p.norm)) return plan;
@@ -393,12 +394,12 @@ stream_plan plan_of(const cuda_small_linear *args, const cuda_device_info *info)
 
 } // namespace
 
-bool linear_stream_takes(const cuda_small_linear *args, const cuda_device_info *info) {
+bool few_rows_sm90_takes(const cuda_few_rows_linear *args, const cuda_device_info *info) {
     return plan_of(args, info).is_taken;
 }
 
-void linear_stream_launch(const cuda_small_linear *args, const cuda_device_info *info,
+void few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
                           cudaStream_t stream) {
-    const stream_plan plan = plan_of(args, info);
+    const sm90_plan plan = plan_of(args, info);
     launcher_of(plan.params.few, plan.tiles)(plan.params, plan.blocks, info, stream);
 }

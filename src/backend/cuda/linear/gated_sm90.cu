@@ -31,7 +31,7 @@ namespace {
 constexpr int GROUPS = 2, GROUP_THREADS = 128; // warpgroups that multiply
 constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
 constexpr int GROUP_ROWS = 64, ROWS = GROUPS * GROUP_ROWS;
-// Of a tile: columns of out, outputs of both halves
+// Of a tile: columns of out, outputs of both halves.
 constexpr int COLUMNS = 128, OUTPUTS = 2 * COLUMNS;
 constexpr int CLUSTER = 2; // blocks with the same columns; each copies the weights of one half
 constexpr int INPUTS = 64, INPUTS_BYTES = INPUTS * 2; // per stage: one swizzle width

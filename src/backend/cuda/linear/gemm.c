@@ -22,7 +22,7 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cud
     if (!gemm_cache_get(g->cache, &key, &way)) {
         bool is_timed = false;
         if (!gemm_choose(g, task, stream, &way, &is_timed)) return false;
-        // An untimed choice is not kept for the next start
+        // An untimed choice is not kept for the next start.
         if (is_timed) gemm_cache_put(g->cache, &key, &way);
         g->num_timed += is_timed;
     }

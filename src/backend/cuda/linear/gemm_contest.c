@@ -89,7 +89,7 @@ int gemm_contest_winner(const struct gemm_contest *c) {
     for (int round = 0; round < ROUNDS; round++) {
         run_round(c, &s, count, anew);
         int wanted = runs_for(c, least(c, &s));
-        // The first way was so slow that the faster ones were timed too coarsely
+        // The first way was so slow that the faster ones were timed too coarsely.
         anew = wanted > count;
         if (anew) count = wanted;
         if (drop_slow(c, &s, margins[round]) <= 1) break;

@@ -11,7 +11,7 @@ enum { GEMM_WAYS_MAX = 16 };
 
 struct gemm_contest {
     int num_ways; // earlier ways win ties within the noise
-    // Runs long enough to reach the device's power limit: total times count, not the least
+    // Runs long enough to reach the device's power limit: total times count, not the least.
     bool is_long;
     float late_ms[GEMM_WAYS_MAX]; // cost of a run besides its own time
     // Returns the milliseconds of `count` runs of a way, back to back.

@@ -23,7 +23,7 @@ static enum status find(struct gemm_library *library, const struct symbol *symbo
         if (!address) {
             return err_set(err, ERR_UNSUPPORTED, LIBRARY " has no %s", symbols[i].name);
         }
-        // Object to function pointer, which POSIX allows
+        // Object to function pointer, which POSIX allows.
         memcpy(symbols[i].target, &address, sizeof address);
     }
     return OK;

@@ -16,7 +16,7 @@
 
 namespace {
 
-// Weights in units of 2^-44; the sum of fewer than 2^20 tokens fits
+// Weights in units of 2^-44; the sum of fewer than 2^20 tokens fits.
 using mass64 = unsigned long long;
 
 constexpr int TILE = 512, LANE_VALUES = TILE / 32; // a lane has four groups of four consecutive ids

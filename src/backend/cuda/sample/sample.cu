@@ -488,7 +488,7 @@ extern "C" void cuda_sample_launch(const struct sample_args *args,
     p.vocab_size = static_cast<int>(args->vocab_size);
     p.num_tiles = (p.vocab_size + TILE - 1) / TILE;
     while (p.vocab_size > 1 << p.id_bits) p.id_bits++;
-    // Padding ids of the last tile have keys too
+    // Padding ids of the last tile have keys too.
     while (p.num_tiles * TILE > 1 << p.id_bits) p.id_bits++;
     p.scan_blocks = (p.num_tiles + SCAN_WARPS - 1) / SCAN_WARPS;
     p.team_size = team_size_of(info, args->num_rows);
