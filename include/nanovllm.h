@@ -584,7 +584,8 @@ NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stat
 // block_table[p / block_size] * block_size + p % block_size.
 struct nvllm_step_item {
     uint64_t request_id;
-    uint64_t sequence_id; // unique; a request has one sequence today, with the same id
+    uint32_t index; // of the request's output, below n
+    uint64_t sequence_id; // of this output alone: the number of its arrival, from 1
     // 1: tokens of the prompt, or tokens computed again after a preemption. 0: the newest token.
     int32_t is_prefill;
     int32_t is_admitted; // 1: it waited before this step, new or preempted

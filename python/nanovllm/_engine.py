@@ -223,6 +223,7 @@ class _Handle:
     def __init__(self, lib: ctypes.CDLL, callback: Any) -> None:
         self.lib = lib
         self.pointer = ctypes.c_void_p()  # NULL before and after the engine's life
+        self.trace = ctypes.c_void_p()  # of nvllm_trace_file_open; NULL: none
         self.callback = callback  # lives as long as the engine may call it
         self.lock = FairLock()  # of who drives the engine
         self.process = os.getpid()
@@ -253,6 +254,7 @@ class _Handle:
         return threading.get_ident() in self._users
 
     def destroy(self) -> None:
+        """ReadError: the trace is not whole."""
         if self.is_forked():  # a forked child has none of the engine's threads to end
             self.pointer = ctypes.c_void_p()
             return
@@ -265,8 +267,17 @@ class _Handle:
                 self._is_unused.wait_for(lambda: not self._users)
             pointer, self.pointer = self.pointer, ctypes.c_void_p()
             self.lib.nvllm_engine_destroy(pointer)  # NULL is fine
+            self._end_trace(was_made=bool(pointer))
         finally:
             self.lock.release()
+
+    def _end_trace(self, was_made: bool) -> None:
+        trace, self.trace = self.trace, ctypes.c_void_p()
+        if not was_made:
+            self.lib.nvllm_trace_file_abandon(trace)  # NULL is fine
+            return
+        error = _structs.Error()
+        _library.check(self.lib.nvllm_trace_file_close(trace, ctypes.byref(error)), error)
 
 
 class using:
@@ -350,10 +361,21 @@ class Engine:
         self._finalizer = weakref.finalize(self, handle.destroy)
         error = _structs.Error()
         with deferred():
+            if options.trace is not None:
+                status = lib.nvllm_trace_file_open(
+                    ctypes.byref(handle.trace), options.trace, ctypes.byref(error)
+                )
+                _library.check(status, error)
             status = lib.nvllm_engine_create(
                 ctypes.byref(handle.pointer), ctypes.byref(options.struct), ctypes.byref(error)
             )
             _library.check(status, error)
+            if handle.trace:
+                function = ctypes.cast(lib.nvllm_trace_file_step, ctypes.c_void_p)
+                status = lib.nvllm_engine_observe(
+                    handle.pointer, function, handle.trace, ctypes.byref(error)
+                )
+                _library.check(status, error)
         self._sink.tokenizer = lib.nvllm_engine_tokenizer(handle.pointer)
 
     def add(self, prompt: NativePrompt, sampling: NativeSampling, request: Request) -> None:

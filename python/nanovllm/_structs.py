@@ -298,6 +298,12 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "nvllm_engine_abort": (c_int, [c_void_p, c_uint64]),
     "nvllm_engine_tokenizer": (c_void_p, [c_void_p]),
     "nvllm_engine_stats": (None, [c_void_p, POINTER(StatsStruct)]),
+    # The function is the library's own, so that no Python runs in a step.
+    "nvllm_engine_observe": (c_int, [c_void_p, c_void_p, c_void_p, _error]),
+    "nvllm_trace_file_open": (c_int, [POINTER(c_void_p), c_char_p, _error]),
+    "nvllm_trace_file_step": (None, [c_void_p, c_void_p]),
+    "nvllm_trace_file_close": (c_int, [c_void_p, _error]),
+    "nvllm_trace_file_abandon": (None, [c_void_p]),
     "nvllm_inspect": (c_int, [POINTER(OptionsStruct), POINTER(c_void_p), _error]),
 }
 

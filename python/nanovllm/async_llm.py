@@ -91,6 +91,7 @@ class _Worker:
         self._is_stopping = threading.Event()
         # Of the step under way, by event loop: what its streams are to get.
         self._ready: dict[asyncio.AbstractEventLoop, list[_Item]] = {}
+        self._exit_error: NanovllmError | None = None
         self._submitter = ThreadPoolExecutor(1, "nanovllm-submit")
         self._thread = threading.Thread(target=self._main, name="nanovllm", daemon=True)
         self._thread.start()
@@ -122,6 +123,9 @@ class _Worker:
         is_ours = threading.current_thread() is self._thread
         if not is_ours and not self._engine.handle.is_used_here():
             self._thread.join()
+            error, self._exit_error = self._exit_error, None
+            if error is not None:
+                raise error
 
     # ---- the submitter's thread ----
 
@@ -180,7 +184,10 @@ class _Worker:
         finally:
             self._is_stopping.set()
             self._submitter.shutdown(wait=False)
-            self._engine.exit()
+            try:
+                self._engine.exit()
+            except NanovllmError as error:
+                self._exit_error = error
             self._hand_out()
 
     def _drive(self) -> None:

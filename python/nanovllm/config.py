@@ -46,6 +46,7 @@ class ConfigArgs(TypedDict, total=False):
     cache_dir: PathOrStr | None
     kv_cache_dtype: str
     worker_program: PathOrStr | None
+    trace: PathOrStr | None
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,13 @@ class Config:
     worker_program: PathOrStr | None = None
     """What the other processes of tensor_parallel_size run: the program `nanovllm` of this version.
     None: the package's own."""
+    trace: PathOrStr | None = None
+    """File that each step is written to, for ui.perfetto.dev; whole after exit(). None: none."""
 
 
-# Names of ours that the library calls otherwise.
+# Names of ours that the library calls otherwise, and those that it has no option for.
 _LIBRARY_NAMES = {"kvcache_block_size": "block_size"}
+_OWN = ("trace",)
 
 
 def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
@@ -135,9 +139,10 @@ def _user_cache() -> bytes | None:
 
 
 class NativeOptions:
-    """struct nvllm_engine_options, and the bytes that it borrows."""
+    """struct nvllm_engine_options, and the bytes that it borrows. `trace` is a path or None."""
 
     def __init__(self, config: Config) -> None:
+        self.trace = None if config.trace is None else _values.c_string("trace", config.trace)
         self._lib = _library.library()
         self._strings = set()
         self._borrowed: list[bytes] = []
@@ -148,7 +153,8 @@ class NativeOptions:
             if param.type == _structs.PARAM_STRING:
                 self._strings.add(name)
         for field in fields(config):
-            self._set(field.name, getattr(config, field.name))
+            if field.name not in _OWN:
+                self._set(field.name, getattr(config, field.name))
         if self.struct.max_model_len:
             self._cap_model_len()
 

@@ -198,7 +198,8 @@ static void begin_instant(struct nvllm_trace_file *file, const struct nvllm_step
 static void put_admission(struct nvllm_trace_file *file, const struct nvllm_step_trace *trace,
                           const struct nvllm_step_item *item) {
     char name[NAME_BYTES_MAX];
-    snprintf(name, sizeof name, "request %" PRIu64, item->request_id);
+    int len = snprintf(name, sizeof name, "request %" PRIu64, item->request_id);
+    if (item->index) snprintf(name + len, sizeof name - (size_t)len, ", output %u", item->index);
     name_track(file, SEQUENCES, FIRST_SEQUENCE + item->sequence_id, name);
     if (!item->num_hit_blocks) return;
     begin_instant(file, trace, "prefix hit", item->sequence_id);
@@ -216,6 +217,7 @@ static void put_item(struct nvllm_trace_file *file, const struct nvllm_step_trac
     }
     begin_sequence_event(file, name, "X", item->sequence_id, begin, end);
     put_member(file, ",\"request\":", item->request_id);
+    if (item->index) put_member(file, ",\"index\":", item->index);
     put_member(file, ",\"step\":", trace->step);
     put_member(file, ",\"num_prompt_tokens\":", item->num_prompt_tokens);
     put_member(file, ",\"first_position\":", item->first_position);

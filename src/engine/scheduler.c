@@ -147,7 +147,7 @@ enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err 
           seq->id);
     enum status status = scheduler_check(s, seq, err);
     if (status) return status;
-    seq->arrival = s->num_added++;
+    seq->arrival = ++s->num_added;
     seq->queued = true;
     queue_insert_near_tail(&s->waiting, seq);
     return OK;
@@ -209,7 +209,7 @@ static void preempt(struct scheduler *s, struct sequence *seq) {
     // There is room: between two schedules with items none of the preempted is admitted again.
     struct schedule *schedule = s->schedule;
     CHECK(schedule->num_preempted < schedule->max_items, "%u preempted", schedule->num_preempted);
-    schedule->preempted[schedule->num_preempted++] = seq->id;
+    schedule->preempted[schedule->num_preempted++] = seq->arrival;
 }
 
 // Gives a running sequence blocks for num_tokens tokens, at the expense of the last ones.

@@ -61,7 +61,7 @@ struct schedule {
     uint32_t num_tokens; // sum over items
     uint32_t num_decode_tokens; // of items whose prefill was done before: the newest token only
     uint32_t num_prefill_tokens; // the rest
-    // Ids of sequences, in this order, that were preempted since the last schedule with items.
+    // Arrivals of the sequences that were preempted since the last schedule with items, in order.
     uint64_t *preempted; // [num_preempted], room for max_items
     uint32_t num_preempted;
 };

@@ -22,7 +22,7 @@ enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 struct sequence {
     uint64_t id; // the engine's name for it
     int32_t priority; // the lower, the more important; set before scheduler_add, 0 else
-    uint64_t arrival; // order of scheduler_add, written there
+    uint64_t arrival; // order of scheduler_add, from 1, written there: no other sequence has it
     enum sequence_status status;
     bool queued; // a scheduler has it, in waiting or running as status says
     struct sequence *prev, *next; // in that queue; NULL outside

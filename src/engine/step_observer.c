@@ -50,7 +50,8 @@ void step_observer_add(struct step_observer *observer, const struct schedule *sc
     const int32_t *table = step->block_tables + (size_t)i * step->block_table_stride;
     observer->items[i] = (struct nvllm_step_item){
         .request_id = seq->id,
-        .sequence_id = seq->id,
+        .index = request->index,
+        .sequence_id = seq->arrival,
         .is_prefill = i >= schedule->num_decode_tokens,
         .is_admitted = item->is_admitted,
         .num_prompt_tokens = seq->num_prompt_tokens,

@@ -5,8 +5,15 @@
 
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
+#include "support/fake_device.h"
 #include "support/step_watch.h"
 #include "support/workload.h"
+
+static struct nvllm_engine_options cpu_options(void) {
+    struct nvllm_engine_options options = small_options();
+    options.device = "cpu";
+    return options;
+}
 
 static void observe(struct nvllm_engine *engine, struct step_watch *watch) {
     struct nvllm_error error = {0};
@@ -83,7 +90,7 @@ static struct step_watch *watch_workload(struct nvllm_engine_options options) {
 
 static void test_every_token_once(void **state) {
     (void)state;
-    struct step_watch *watch = watch_workload(small_options());
+    struct step_watch *watch = watch_workload(cpu_options());
     assert_true(watch->num_hit_blocks > 0);
     assert_int_equal(watch->num_overlaps, 0);
     free(watch);
@@ -91,7 +98,7 @@ static void test_every_token_once(void **state) {
 
 static void test_prompts_in_chunks(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     options.max_num_batched_tokens = 24;
     free(watch_workload(options));
 }
@@ -102,7 +109,7 @@ static void test_preemptions_are_told(void **state) {
     static const char *const overlaps[] = {"off", "on"};
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < 2; k++) {
-            struct nvllm_engine_options options = small_options();
+            struct nvllm_engine_options options = cpu_options();
             options.num_kvcache_blocks = i ? 18 : 12;
             options.schedule = schedules[i];
             options.async_scheduling = overlaps[k];
@@ -115,7 +122,7 @@ static void test_preemptions_are_told(void **state) {
 
 static void test_without_a_prefix_cache(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     options.enable_prefix_caching = 0;
     struct step_watch *watch = watch_workload(options);
     assert_int_equal(watch->num_hit_blocks, 0);
@@ -126,7 +133,7 @@ static void test_without_a_prefix_cache(void **state) {
 // Each step is told when its own results are there, with its own times.
 static void test_steps_that_overlap(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     options.async_scheduling = "on";
     struct step_watch *watch = watch_workload(options);
     // All but those after a step that had to be waited for, for want of anything to launch.
@@ -134,9 +141,55 @@ static void test_steps_that_overlap(void **state) {
     free(watch);
 }
 
+static void expect_one_call_without_a_step(const struct step_watch *watch, uint64_t before) {
+    assert_int_equal(watch->num_calls, before + 1);
+    assert_int_equal(watch->num_steps, before);
+    assert_int_equal(watch->num_used, 0);
+}
+
+// A device's steps have rows that are no sequence's, are recorded, and overlap.
+static void test_steps_of_a_device(void **state) {
+    (void)state;
+    fake_device_reset();
+    struct nvllm_engine_options options = small_options();
+    options.device = "cuda";
+    options.max_num_seqs = 5;
+    options.num_kvcache_blocks = 14;
+    struct step_watch *watch = watch_workload(options);
+    assert_true(watch->num_overlaps > watch->num_steps / 2);
+    assert_true(watch->num_preempted > 0);
+    assert_true(fake_device_counts().num_graph_launches > 0);
+    free(watch);
+}
+
+// The step that fails is not told; that its requests ended is.
+static void test_a_device_that_breaks(void **state) {
+    (void)state;
+    fake_device_reset();
+    struct nvllm_engine_options options = small_options();
+    options.device = "cuda";
+    options.max_num_seqs = 4;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct step_watch *watch = calloc(1, sizeof *watch);
+    assert_non_null(watch);
+    observe(engine, watch);
+    int32_t ids[40];
+    fill_prompt(ids, 40, 300);
+    add(engine, ids, 40, 20);
+    fake_device_fail_at(FAKE_FAULT_WAIT, 4);
+    enum nvllm_status status = NVLLM_OK;
+    while (!status) status = nvllm_engine_step(engine, NULL);
+    assert_int_equal(status, NVLLM_ERR_DEVICE);
+    expect_one_call_without_a_step(watch, 3);
+    assert_int_equal(watch->num_taken, watch->num_freed);
+    nvllm_engine_destroy(engine);
+    assert_int_equal(watch->num_calls, 4);
+    free(watch);
+}
+
 static void test_prefix_hits_are_told(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     struct nvllm_engine *engine = open_engine(&options);
     struct step_watch *watch = calloc(1, sizeof *watch);
     assert_non_null(watch);
@@ -155,10 +208,39 @@ static void test_prefix_hits_are_told(void **state) {
     free(watch);
 }
 
+// The outputs of one request are sequences of their own, which share the prompt's full blocks.
+static void test_outputs_of_a_request(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cpu_options();
+    struct nvllm_engine *engine = open_engine(&options);
+    struct step_watch *watch = calloc(1, sizeof *watch);
+    assert_non_null(watch);
+    observe(engine, watch);
+    int32_t ids[40];
+    fill_prompt(ids, 40, 300);
+    struct nvllm_sampling_params params = greedy_params(5);
+    params.n = 3;
+    params.ignore_eos = 1;
+    struct nvllm_request request = ids_request(ids, 40, &params);
+    struct nvllm_result *result = generate_one(engine, &request);
+    assert_int_equal(watch->num_hit_blocks, 2 * 2);
+    const struct nvllm_result *output = result;
+    for (uint32_t i = 1; i <= 3; i++, output = output->next) {
+        const struct watched_sequence *seq = &watch->sequences[i];
+        assert_int_equal(seq->request_id, 1);
+        assert_int_equal(seq->index, i - 1);
+        assert_int_equal(seq->num_outputs, 5);
+        assert_memory_equal(seq->tokens + 40, output->token_ids, 5 * sizeof(int32_t));
+    }
+    nvllm_results_free(result, 1);
+    nvllm_engine_destroy(engine);
+    free(watch);
+}
+
 // Two sequences fill the first block with the same tokens, in the same step.
 static void test_shared_blocks_are_told(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     struct nvllm_engine *engine = open_engine(&options);
     struct step_watch *watch = calloc(1, sizeof *watch);
     assert_non_null(watch);
@@ -176,7 +258,7 @@ static void test_shared_blocks_are_told(void **state) {
 // Whoever begins in the middle is told of every block that is not simply free.
 static void test_observing_begins_and_ends_at_any_time(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     struct nvllm_engine *engine = open_engine(&options);
     int32_t ids[40];
     fill_prompt(ids, 40, 300);
@@ -201,15 +283,9 @@ static void test_observing_begins_and_ends_at_any_time(void **state) {
     free(watch);
 }
 
-static void expect_one_call_without_a_step(const struct step_watch *watch, uint64_t before) {
-    assert_int_equal(watch->num_calls, before + 1);
-    assert_int_equal(watch->num_steps, before);
-    assert_int_equal(watch->num_used, 0);
-}
-
 static void test_ends_without_a_step_are_told(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     struct nvllm_engine *engine = open_engine(&options);
     struct step_watch *watch = calloc(2, sizeof *watch);
     assert_non_null(watch);
@@ -242,7 +318,7 @@ static void abort_first(const struct nvllm_event *event, void *user_data) {
 
 static void test_an_aborted_request_has_no_output(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     options.async_scheduling = "on";
     struct nvllm_engine *engine = open_engine(&options);
     struct step_watch *watch = calloc(1, sizeof *watch);
@@ -282,7 +358,7 @@ static void try_nested(const struct nvllm_step_trace *trace, void *user_data) {
 
 static void test_an_observer_may_not_drive_the_engine(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine_options options = cpu_options();
     struct nested nested = {.engine = open_engine(&options)};
     assert_int_equal(nvllm_engine_observe(nested.engine, try_nested, &nested, NULL), NVLLM_OK);
     int32_t ids[20];
@@ -303,7 +379,10 @@ int main(void) {
         cmocka_unit_test(test_preemptions_are_told),
         cmocka_unit_test(test_without_a_prefix_cache),
         cmocka_unit_test(test_steps_that_overlap),
+        cmocka_unit_test(test_steps_of_a_device),
+        cmocka_unit_test(test_a_device_that_breaks),
         cmocka_unit_test(test_prefix_hits_are_told),
+        cmocka_unit_test(test_outputs_of_a_request),
         cmocka_unit_test(test_shared_blocks_are_told),
         cmocka_unit_test(test_observing_begins_and_ends_at_any_time),
         cmocka_unit_test(test_ends_without_a_step_are_told),

@@ -401,7 +401,7 @@ static void test_preemption_of_an_empty_schedule_is_told_by_the_next(void **stat
     assert_int_equal(f.schedule.num_items, 1);
     assert_true(f.schedule.items[0].is_admitted);
     assert_int_equal(f.schedule.num_preempted, 1);
-    assert_int_equal(f.schedule.preempted[0], last->id);
+    assert_int_equal(f.schedule.preempted[0], last->arrival);
     scheduler_advance(f.scheduler);
     fixture_schedule(&f);
     assert_int_equal(f.schedule.num_preempted, 0);

@@ -4,6 +4,7 @@ answers. A crash of the interpreter ends pytest itself, and so fails."""
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import Any
 
@@ -160,9 +161,18 @@ def test_any_sampling_field(llm: LLM, value: Any, name: str) -> None:
     settle(llm)
 
 
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The working folder is an empty one: `trace` writes files of any name."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("scratch"))
+    yield
+    os.chdir(before)
+
+
 @quick
 @given(value=anything, name=st.sampled_from(sorted(ConfigArgs.__annotations__)))
-def test_any_option(value: Any, name: str) -> None:
+def test_any_option(scratch: None, value: Any, name: str) -> None:
     # Sizes that are valid and huge are memory's business, and no crash either.
     try:
         LLM(MODEL, **small(**{name: value})).exit()

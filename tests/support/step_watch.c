@@ -63,6 +63,8 @@ static void watch_admission(struct step_watch *w, const struct nvllm_step_trace 
     w->num_hit_blocks += item->num_hit_blocks;
     if (!seq->num_prompt_tokens) w->num_first_hit_blocks += item->num_hit_blocks;
     seq->is_active = true;
+    seq->request_id = item->request_id;
+    seq->index = item->index;
     seq->num_prompt_tokens = item->num_prompt_tokens;
     // Its blocks' contents were written by others, or by itself before it was preempted.
     for (uint32_t p = 0; p < item->first_position; p++) {
@@ -78,7 +80,6 @@ static void watch_admission(struct step_watch *w, const struct nvllm_step_trace 
 static void watch_item(struct step_watch *w, const struct nvllm_step_trace *trace,
                        const struct nvllm_step_item *item, bool is_written[WATCH_SLOTS_MAX]) {
     assert_true(item->sequence_id < WATCH_SEQS_MAX);
-    assert_int_equal(item->request_id, item->sequence_id);
     struct watched_sequence *seq = &w->sequences[item->sequence_id];
     if (w->is_attached_late) return;
     if (item->is_admitted) watch_admission(w, trace, item, seq);

@@ -12,6 +12,8 @@ enum { WATCH_BLOCKS_MAX = 64, WATCH_SLOTS_MAX = WATCH_BLOCKS_MAX * 16, WATCH_SEQ
 
 struct watched_sequence {
     bool is_active; // it was admitted, and not preempted since
+    uint64_t request_id;
+    uint32_t index;
     int32_t tokens[512]; // that went in or came out
     uint32_t num_tokens, num_prompt_tokens;
     uint32_t num_computed; // tokens whose keys and values are in the cache

@@ -1,12 +1,12 @@
-/* Blocks of a cluster (sm_90 and later) and their way to each other's shared memory. Only to be
- * reached from code that NV_IF_TARGET guards. */
+/* Thread block clusters (sm_90 and later) and access to the shared memory of the cluster's other
+ * blocks. Call these only from code guarded by NV_IF_TARGET. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
 
 namespace {
 
-// A block of its cluster.
+// This block's rank in its cluster, and the cluster's size.
 struct cluster_place {
     int rank, size;
 };
@@ -21,11 +21,11 @@ __device__ __forceinline__ uint32_t at_rank(uint32_t address, int rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
     return mapped;
 }
-// At a barrier of whichever block `at_rank` says.
+// Arrives at a barrier in any block of the cluster; `mapped` comes from at_rank.
 __device__ __forceinline__ void barrier_arrive_at(uint32_t mapped) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapped) : "memory");
 }
-// To another block's shared memory, where they are told to its barrier.
+// Stores to another block's shared memory (st.async). The bytes count at that block's barrier.
 __device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float value) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
@@ -42,7 +42,7 @@ __device__ __forceinline__ void push(uint32_t to, uint32_t barrier, float a, flo
 __device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-// What this thread wrote need not be seen.
+// Arrives without publishing this thread's writes.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

@@ -1,9 +1,8 @@
-/* Small copies between pinned host memory and the device by a kernel, which reads and writes the
- * host's memory through the bus: a step is told what to do and tells what it sampled by some
- * kilobytes, and between two kernels the copy engines take longer to begin and to hand back than
- * such a copy takes.
+/* Copies between pinned host memory and the device by a kernel that accesses the host's memory over
+ * the bus. It serves a step's input and sampled tokens, a few kilobytes each. At that size a copy
+ * engine takes longer to start and to signal its end than the copy itself.
  *
- * Launch: up to 32 blocks of 256 threads, 16 bytes each and turn. */
+ * Launch: up to 32 blocks of 256 threads; each thread copies 16 bytes per iteration. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 

@@ -14,8 +14,8 @@ enum { COPY_THREADS_MAX = 8 };
 
 enum status cuda_error(struct err *err, cudaError_t error, const char *call) {
     enum status status = error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_DEVICE;
-    // Reported here, so it is not to be found by the next wait, which may be another engine's. What
-    // broke the device stays all the same.
+    // The error is reported here. Clear it, so that the next wait, possibly another engine's, does
+    // not report it again. An error that broke the device is not cleared by this.
     (void)cudaGetLastError();
     return err_set(err, status, "CUDA: %s: %s", call, cudaGetErrorString(error));
 }
@@ -50,21 +50,21 @@ static void cuda_release(struct backend *backend, void *dev) {
     cudaFree(dev);
 }
 
-// What a step waits for: by a kernel where that can be.
+// Copies by a kernel if possible, which is faster for the small copies that a step waits for.
 static cudaError_t copy(struct cuda_backend *cuda, void *to, const void *from, size_t bytes,
                         enum cudaMemcpyKind kind) {
     const void *host = kind == cudaMemcpyHostToDevice ? from : to;
     struct cudaPointerAttributes attributes = {0};
-    cudaError_t error = cudaPointerGetAttributes(&attributes, host); // none for any memory
+    cudaError_t error = cudaPointerGetAttributes(&attributes, host); // no error for pageable memory
     if (error) return error;
-    // Allocated for copies, and so at the same address on the device.
+    // Pinned memory from cudaHostAlloc has the same address on the device.
     bool is_pinned = attributes.type == cudaMemoryTypeHost && attributes.devicePointer == host;
     bool is_aligned = ((uintptr_t)to | (uintptr_t)from) % 16 == 0 && bytes % 4 == 0;
     if (!is_pinned || !is_aligned || bytes > CUDA_COPY_BYTES) {
         return cudaMemcpyAsync(to, from, bytes, kind, cuda->stream);
     }
     cuda_copy_launch(to, from, bytes, cuda->stream);
-    return cudaSuccess; // what a launch is refused for is told later
+    return cudaSuccess; // a refused launch is reported by synchronize
 }
 
 static void cuda_upload(struct backend *backend, void *dev, const void *host, size_t bytes) {
@@ -105,7 +105,7 @@ static void cuda_release_host(struct backend *backend, void *host) {
     cudaFreeHost(host);
 }
 
-// A backend_event is CUDA's own.
+// A backend_event is a cudaEvent_t.
 static enum status cuda_event_create(struct backend *backend, struct backend_event **out,
                                      struct err *err) {
     (void)backend;
@@ -155,17 +155,17 @@ fail:
     return status;
 }
 
-// Gives the executable the pointers and sizes of another recording of the same kernels. NULL: they
-// are not the same, and it is destroyed.
+// Updates the executable with the pointers and sizes of a new recording of the same kernels. If the
+// kernels differ, destroys it and returns NULL.
 static cudaGraphExec_t update_graph(cudaGraphExec_t executable, cudaGraph_t graph) {
     cudaGraphExecUpdateResultInfo info;
     if (!executable || !cudaGraphExecUpdate(executable, graph, &info)) return executable;
-    (void)cudaGetLastError(); // no fault: it is made anew
+    (void)cudaGetLastError(); // not a failure: the graph will be instantiated again
     cudaGraphExecDestroy(executable);
     return NULL;
 }
 
-// A backend_graph is an executable CUDA graph.
+// A backend_graph is a cudaGraphExec_t.
 static enum status cuda_graph_end(struct backend *backend, struct backend_graph **out,
                                   struct err *err) {
     enum status status = OK;
@@ -291,7 +291,8 @@ static const struct backend_fusion cuda_fusion = {
     .layers = cuda_layers,
 };
 
-// The runtime keeps the driver open, so what is found in it stays.
+// Looks up a function of the driver. The CUDA runtime keeps the driver loaded, so the address stays
+// valid.
 static void *find_in_driver(const char *name) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver) return NULL;
@@ -300,7 +301,7 @@ static void *find_in_driver(const char *name) {
     return address;
 }
 
-// The first device that the environment shows this process.
+// Uses the first device that is visible to this process.
 static enum status find_device(struct cuda_backend *cuda, char *name, size_t name_size,
                                struct err *err) {
     enum status status = OK;
@@ -318,7 +319,7 @@ static enum status find_device(struct cuda_backend *cuda, char *name, size_t nam
     if (cuda_code_has_sm90a() && properties.major == 9) {
         cuda->info.encode_tensor_map = find_in_driver("cuTensorMapEncodeTiled");
     }
-    cuda_attention_few_clusters(&cuda->info);
+    cuda_attention_max_clusters(&cuda->info);
     snprintf(name, name_size, "%s", properties.name);
     return OK;
 fail:

@@ -1,5 +1,5 @@
-/* The CUDA backend's objects and ops, gathered into its table by cuda_backend.c; contracts in
- * backend.h. */
+/* The CUDA backend's objects and ops. cuda_backend.c puts the ops into its table. backend.h has
+ * their contracts. */
 #ifndef BACKEND_CUDA_CUDA_OPS_H
 #define BACKEND_CUDA_CUDA_OPS_H
 
@@ -13,18 +13,19 @@ struct linear {
 
 struct kv_cache {
     struct kv_cache_spec spec;
-    size_t part_bytes; // of all keys, or all values, of one layer
-    char *data; // dev: per layer keys, then values; kernels.h says how
-    struct cuda_attention_plan plan; // work lists of the step
+    size_t part_bytes; // size of all keys, or of all values, of one layer
+    char *data; // dev: per layer keys, then values, in kernels.h's layout
+    struct cuda_attention_plan plan; // work lists of the current step
 };
 
 static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *linear) {
     return (struct cuda_linear_view){linear->weight, linear->bias, linear->out, linear->in};
 }
 
-// Records a fault of an op, the first one only; synchronize reports it.
+// Records that an op failed. Only the first failure is kept; synchronize reports it.
 void cuda_fail(struct cuda_backend *cuda, const char *what);
-// The same for a call of CUDA's that was refused: "what: why".
+// The same for a CUDA call that returned `error`. The message is "what: why". Does nothing for
+// cudaSuccess.
 void cuda_check(struct cuda_backend *cuda, cudaError_t error, const char *what);
 
 enum status cuda_linear_create(struct backend *backend, const struct linear_spec *spec,
@@ -35,9 +36,9 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
 void cuda_linear(struct backend *backend, const struct linear_args *args);
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args);
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args);
-// Whether linear/few_rows_sm90.cu runs project_in of `rows` rows with that norm and no `unadded`.
-bool cuda_linear_streams(const struct cuda_backend *cuda, const struct linear *linear,
-                         const float *norm, uint32_t rows);
+// Whether linear/few_rows_sm90.cu runs project_in for `rows` rows with this norm and no `unadded`.
+bool cuda_linear_is_few_rows_sm90(const struct cuda_backend *cuda, const struct linear *linear,
+                                  const float *norm, uint32_t rows);
 
 enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
                                 struct experts **out, struct err *err);
@@ -71,7 +72,8 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);
 size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec);
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args);
-// Chooses the step's attention kernels (cuda->step) and makes their work lists.
+// Chooses the step's attention kernels (cuda->step) and launches attention/plan.cu if they need
+// work lists.
 void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
                           const struct step *step);
 void cuda_attention(struct backend *backend, const struct attention_args *args);

@@ -1,5 +1,5 @@
-/* What kernels share: bf16 pairs, asynchronous copies, matrix instructions, warp reductions. All
- * of it is sm_80 and later. */
+/* Device helpers that all kernels share: bf16 pairs, asynchronous copies, matrix instructions, warp
+ * reductions. All of them need only sm_80. */
 #pragma once
 
 #include <cuda_bf16.h>
@@ -33,16 +33,17 @@ __device__ __forceinline__ void store_shared16(uint32_t address, uint4 v) {
                  : "memory");
 }
 
-// To the L1, a line of 128 bytes.
+// Prefetches a line of 128 bytes into the L1.
 __device__ __forceinline__ void prefetch_line(const void *line) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(line));
 }
-// What is constant can be on its way before the rest is there: a line by each thread.
+// Prefetches constants, such as norm weights, while other data is still on its way. Each thread
+// fetches one line.
 __device__ __forceinline__ void prefetch_floats(const float *values, int count, int thread) {
     if (values && thread * 32 < count) prefetch_line(values + thread * 32);
 }
 
-// 16 bytes from global to shared memory, past the L1.
+// Copies 16 bytes from global to shared memory, bypassing the L1.
 __device__ __forceinline__ void copy16_async(uint32_t shared, const void *global) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
                  : "memory");
@@ -51,11 +52,11 @@ __device__ __forceinline__ void copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 template <int N>
-__device__ __forceinline__ void copy_wait() { // all but the newest N groups are there
+__device__ __forceinline__ void copy_wait() { // waits for all but the newest N groups
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// Four 8x8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8x8 matrices of bf16. Lane l passes the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], uint32_t address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -68,7 +69,7 @@ __device__ __forceinline__ void load_matrix4_transposed(uint32_t (&r)[4], uint32
                  : "r"(address)
                  : "memory");
 }
-// An 8x8 matrix across the warp, transposed.
+// Transposes an 8x8 matrix that is spread over the warp.
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t r) {
     uint32_t out;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(r));
@@ -94,7 +95,7 @@ __device__ __forceinline__ float bf16_high(uint32_t pair) {
     return __uint_as_float(pair & 0xffff0000u);
 }
 
-// Of 8 bf16: the one at i, which the compiler knows, and all of them.
+// Element i of 8 bf16. i must be known at compile time.
 __device__ __forceinline__ float bf16_element(const uint4 &v, int i) {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
     return i % 2 ? bf16_high(words[i / 2]) : bf16_low(words[i / 2]);
@@ -104,13 +105,14 @@ __device__ __forceinline__ uint4 pack_bf16(const float (&v)[8]) {
                       pack_bf16(v[6], v[7]));
 }
 
-__device__ __forceinline__ float exp2_fast(float x) { // within 2 ulp; below 2^-126 0
+// error within 2 ulp; results below 2^-126 are 0
+__device__ __forceinline__ float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// v / (1 + exp(-v)), within some ulp. Division as IEEE has it takes a dozen instructions.
+// v / (1 + exp(-v)), accurate to a few ulp. An IEEE division would take a dozen instructions.
 __device__ __forceinline__ float silu(float v) {
     return __fdividef(v, 1.0f + __expf(-v));
 }
@@ -124,8 +126,9 @@ __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
-// Barriers by number, of some of a block's warps: `threads` in all wait or only arrive. A constant
-// number, or the compiler takes all 16 of them from the multiprocessor.
+// Named barriers for some of a block's warps. `threads` is the number of all that wait or arrive.
+// The id must be a compile-time constant; otherwise the compiler reserves all 16 barriers of the
+// multiprocessor.
 __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -133,8 +136,8 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
     asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// Where the 16-byte chunk c of position p lies within its row of the KV cache (kernels.h): 8 rows
-// of one column in 8 different banks.
+// Where chunk c (16 bytes) of position p is stored within its row of the KV cache (kernels.h). The
+// same column of 8 rows falls into 8 different banks.
 template <int HEAD_DIM> __device__ __forceinline__ int swizzle(int p, int c) {
     return HEAD_DIM % 64 == 0 ? c ^ (p & 7) : c ^ ((p >> 1) & 3);
 }

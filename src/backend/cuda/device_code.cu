@@ -1,6 +1,7 @@
-/* Which architecture's code the device runs: of what a build has, the driver takes the nearest, and
- * where that is PTX of an earlier architecture, kernels do without what came later. What a launch
- * assumes of its kernel (launch.cuh, layers/all_layers.cu) is to follow the code, not the device. */
+/* Finds which architecture's code the device runs. The driver picks the nearest that the build
+ * contains. If that is PTX of an earlier architecture, the kernels lack the later features. So
+ * assumptions about a kernel at its launch (launch.cuh, layers/all_layers.cu) must follow the code,
+ * not the device. */
 #include "backend/cuda/kernels.h"
 
 namespace {
@@ -11,7 +12,7 @@ __global__ void probe_kernel() {
 } // namespace
 
 extern "C" bool cuda_code_has_sm90a(void) {
-    return CUDA_HAS_SM90A; // CMake's, from the list of architectures
+    return CUDA_HAS_SM90A; // set by CMake from the list of architectures
 }
 
 extern "C" cudaError_t cuda_code_major(int *major) {

@@ -1,52 +1,58 @@
-/* How kernels hand over to each other, and blocks and warps within one. The rules have numbers, which
- * the code refers to where it rests on them. "checked": a build with NANOVLLM_CUDA_CHECKS finds out
- * when the rule is broken, says so and stops the kernel.
+/* How kernels hand results to each other, and how blocks and warps do within a kernel. The rules
+ * are numbered; code that relies on one cites its number. "checked" means: a build with
+ * NANOVLLM_CUDA_CHECKS detects a violation, prints it and stops the kernel.
  *
- * Between kernels (programmatic dependent launch, sm_90 and later; earlier devices run one kernel
- * after the other):
+ * Between kernels, with programmatic dependent launch (sm_90 and later; earlier devices run one
+ * kernel after the other):
  *
- *  1. A kernel launched by launch_dependent or launch_clusters may begin before those in front have
- *     ended. Until its wait_for_earlier() it reads only what no step writes (its parameters,
- *     weights, biases, norms, the rotary table) and writes nothing to memory. What needs no wait is
- *     done first, loading weights above all.
- *  2. A thread that reads or writes what other kernels of a step write or read has waited itself.
- *     That another thread of its block has is not enough. So is a copy that it issues. (checked:
- *     such pointers go through of_step())
- *  3. let_next_start() only says that the next kernel's blocks may come. It hands nothing over, and
- *     may stand before the kernel's own wait, but for rule 5.
- *  4. A block that has anything to do waits in at least one thread. So a kernel has ended only when
- *     all before it have, and who waits for the kernel in front waits for all. A step of padding
- *     alone may be without a waiting thread in attention_few.cu. Nobody reads what such a step
- *     computes. (checked by way of rule 2)
- *  5. In a step of decodes alone, every attention but the step's first reads the work lists or
- *     lengths and slots, block tables and its layer's cache before its wait. That is sound because
- *     the step's first attention lets the next kernel start only after its own wait, so all later
- *     ones begin after what went before it; because in such a step nothing but a layer's attention
- *     writes its cache; and because of rule 6, by which no step's lists or lengths are written
- *     while the step before still reads. (checked: cuda_attention.c lets none start early before
- *     one of the step has waited)
- *  6. An ordinary launch begins when all before it in the stream have ended, and needs no wait. So
- *     are the copy of a step's arrays to the device, the embedding and the work lists launched.
+ *   1. A kernel launched by launch_dependent or launch_clusters may start before earlier kernels
+ *      have ended. Until its wait_for_earlier() it reads only memory that no step writes
+ *      (parameters, weights, biases, norms, the rotary table), and it writes nothing to memory. A
+ *      kernel does its independent work first, loading weights above all.
+ *   2. A thread waits itself before it reads or writes memory that other kernels of the step write
+ *      or read. A wait by another thread of its block is not enough. The same holds for copies that
+ *      the thread issues. (checked: such pointers go through of_step())
+ *   3. let_next_start() only allows the next kernel's blocks to start. It does not publish results.
+ *      It may come before the kernel's own wait, except where rule 5 forbids it.
+ *   4. Every block that has work waits in at least one thread. So a kernel ends only after all
+ *      earlier ones, and a wait for the previous kernel is a wait for all of them. In a step of
+ *      padding alone, attention/decode_cluster.cu may have no waiting thread. Nobody reads the
+ *      results of such a step. (checked through rule 2)
+ *   5. In a step of decodes alone, every attention but the step's first reads these before its
+ *      wait: the work lists or lengths and slots, the block tables, its layer's cache. This is safe
+ *      for three reasons. The step's first attention calls let_next_start() only after its own
+ *      wait, so all later kernels start after everything before it. In such a step, only the
+ *      layer's own attention writes the layer's cache. By rule 6, a step's lists and lengths are
+ *      written only after the previous step has finished reading. (checked: attention/attention.c
+ *      starts none early until one attention of the step has waited)
+ *   6. An ordinary launch starts when everything before it in the stream has ended, and needs no
+ *      wait. The copy of a step's arrays to the device, the embedding and the work lists are
+ *      ordinary launches.
  *
  * Within a kernel:
  *
- *  7. An mbarrier is initialised by one thread, then barrier_init_done(), then a barrier among all
- *     that use it: of the warp, the block or the cluster.
- *  8. The bytes that a phase of an mbarrier waits for are told (barrier_expect) before they are
- *     copied, by the thread that copies or before a barrier with it.
- *  9. One lane arrives at an mbarrier for its warp only after __syncwarp: all lanes have read then.
- * 10. What threads stored to shared memory is read by products and bulk copies, or written over by
- *     copies, only after shared_stores_done() and a barrier.
- * 11. Where all blocks meet (decode_block.cuh) a block's threads pass a barrier, and then one
- *     arrives with release. One waits with acquire, and then the threads pass a barrier. What
- *     others stored before is then read past the L1. The counter is 0 between launches. (checked)
- * 12. A flagged value (flagged.cuh) is waited for only if some block of the same launch is certain
- *     to store it, without waiting for the reader first. Nobody stores the next one to its place
- *     before all have read it. (checked: a later value in its place)
- * 13. Where the last of several blocks goes on alone, a block's threads store, fence and pass a
- *     barrier, and then one counts; those of the last pass a barrier and fence before they load,
- *     past the L1. The counter is 0 between launches. (checked)
- * 14. A block leaves its cluster only when no other reads or writes its shared memory any more. */
+ *   7. One thread initialises an mbarrier and calls barrier_init_done(). Then all its users pass a
+ *      barrier of the warp, the block or the cluster.
+ *   8. The bytes that an mbarrier's phase waits for are announced (barrier_expect) before they are
+ *      copied. The copying thread does this itself, or another thread does and a barrier between
+ *      the two follows.
+ *   9. One lane arrives at an mbarrier for its whole warp, after __syncwarp. So all lanes have
+ *      finished reading.
+ *  10. After threads store to shared memory, they call shared_stores_done() and pass a barrier.
+ *      Only then may wgmma or bulk copies read that memory, or copies overwrite it.
+ *  11. Grid barrier (layers/block.cuh): a block's threads pass a barrier, then one thread arrives
+ *      with release. One thread waits with acquire, then the threads pass a barrier. After that,
+ *      other blocks' earlier stores are read past the L1. The counter is 0 between launches.
+ *      (checked)
+ *  12. A thread waits for a flagged value (layers/flagged.cuh) only if some block of the same
+ *      launch is certain to store it without first waiting for the reader. The next value goes to
+ *      the same place only after all readers have read this one. (checked: a later value in its
+ *      place)
+ *  13. Where the last of several blocks continues alone: each block's threads store, fence and pass
+ *      a barrier, and then one thread counts. The last block's threads pass a barrier and fence,
+ *      and then load past the L1. The counter is 0 between launches. (checked)
+ *  14. A block leaves its cluster only when no other block reads or writes its shared memory any
+ *      more. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -57,7 +63,7 @@
 
 namespace {
 
-// Says which rule this thread found broken, and by what.
+// Prints which rule this thread broke and the values that show it, then stops the kernel.
 __device__ __forceinline__ void check_rule(bool holds, int rule, uint64_t wanted, uint64_t seen) {
     if constexpr (CHECKED) {
         if (holds) return;
@@ -66,8 +72,8 @@ __device__ __forceinline__ void check_rule(bool holds, int rule, uint64_t wanted
     }
 }
 
-// Rule 2's: of each warp the lanes that have waited, below the lower half of the launch's number,
-// without which a word is of another launch.
+// For rule 2: per warp a mask of the lanes that have waited. The upper half is the low 32 bits of
+// the launch's number. A word with another number is left over from an earlier launch.
 __device__ __forceinline__ unsigned long long *waited_word() {
     __shared__ unsigned long long words[32];
     return &words[threadIdx.x / 32];
@@ -87,18 +93,18 @@ __device__ __forceinline__ void note_waited() {
     } while (old != seen);
 }
 
-// Until what earlier kernels did is there, for this thread.
+// Waits until all earlier kernels have ended and their writes are visible to this thread.
 __device__ __forceinline__ void wait_for_earlier() {
     NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaGridDependencySynchronize();))
     if constexpr (CHECKED) note_waited();
 }
 
-// The next kernel's blocks may come as soon as all of this one's have called this, or ended.
+// The next kernel's blocks may start once every block of this kernel has called this or ended.
 __device__ __forceinline__ void let_next_start() {
     NV_IF_TARGET(NV_PROVIDES_SM_90, (cudaTriggerProgrammaticLaunchCompletion();))
 }
 
-// Where it is read or written: a pointer to what other kernels of a step write or read (rule 2).
+// Wraps every access to memory that other kernels of a step write or read (rule 2).
 template <typename T> __device__ __forceinline__ T *of_step(T *p) {
     if constexpr (CHECKED) {
         unsigned long long word = *const_cast<volatile unsigned long long *>(waited_word());

@@ -1,12 +1,10 @@
-/* What came with Hopper: barriers in shared memory (mbarrier) that tell when a copy is there and
- * when its place is free, copies of boxes of a tensor (TMA), and, of sm_90a alone, matrix products
- * of a warpgroup (wgmma) and registers handed from one to another. Only to be reached from code
- * that NV_IF_TARGET guards.
+/* Instructions that came with Hopper, sm_90: mbarriers in shared memory, bulk copies, and copies of
+ * tensor boxes (TMA). Of sm_90a alone: warpgroup matrix products (wgmma) and moving registers
+ * between warpgroups. Call them only from code guarded by NV_IF_TARGET.
  *
- * A product runs beside the threads: its registers are nobody's from products_begin until
- * products_wait, and hold() keeps the compiler from moving what uses them across that. Where it
- * cannot follow them (ptxas -v tells: C7510 to C7515) it waits after each product, which is right
- * but slow. */
+ * A wgmma product runs asynchronously. From products_begin to products_wait no code may touch its
+ * registers. hold() keeps the compiler from moving such code across. If the compiler cannot prove
+ * this, it waits after each product: correct but slow. ptxas -v then reports C7510 to C7515. */
 #pragma once
 
 #include <cuda.h>
@@ -16,24 +14,24 @@
 
 namespace {
 
-// Barriers in shared memory count arrivals and copied bytes; a phase ends when both are complete.
+// An mbarrier counts arrivals and copied bytes. A phase ends when both counts are complete.
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
                  : "memory");
 }
-// What was initialised is so for copies too (rule 7 of handover.cuh).
+// Makes initialised mbarriers visible to copies (rule 7 of handover.cuh).
 __device__ __forceinline__ void barrier_init_done() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives, and `bytes` are to be copied as well (rule 8).
+// Arrives, and adds `bytes` to what the phase waits for (rule 8).
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
-// Whether the phase of that parity has ended.
+// Whether the phase with this parity has ended. Does not wait.
 __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
     uint32_t done;
     asm volatile("{\n.reg .pred p;\n"
@@ -44,19 +42,19 @@ __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) 
                  : "memory");
     return done;
 }
-// As its 64 bits are: arrivals and bytes that are missing, the phase in the highest.
+// The barrier's 64 bits, for messages: missing arrivals and bytes, and the phase in the top bits.
 __device__ __forceinline__ uint64_t barrier_state(uint32_t barrier) {
     uint64_t state;
     asm volatile("ld.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");
     return state;
 }
-// One more time that the phase had not ended.
+// Records one more unsuccessful poll of the barrier.
 __device__ __forceinline__ void barrier_turn(wait_watch &watch, uint32_t barrier, uint32_t parity,
                                              const char *what, int number) {
     if constexpr (CHECKED) watch.turn(what, number, parity, barrier_state(barrier));
 }
-// Until the phase of that parity has ended; the one before the first counts as ended, with parity
-// 1. `what`, the number-th of its kind, is what the phase brings.
+// Waits until the phase with this parity has ended. A new barrier counts as if a phase with parity
+// 1 had ended. `what` and `number` name what the phase brings, for messages.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity, const char *what,
                                              int number = 0) {
     uint32_t done;
@@ -72,7 +70,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity, 
     } while (!done);
 }
 
-// A place of a ring of such barriers, and how often it was passed, modulo 2.
+// A position in a ring of such barriers, and the parity of the current lap.
 template <int STAGES> struct ring_place {
     int stage;
     uint32_t parity;
@@ -82,13 +80,13 @@ template <int STAGES> struct ring_place {
     }
 };
 
-// What is read once a step should not drive from the L2 what is read again.
+// L2 policy for data that is read once a step: it is evicted first, so that data read again stays.
 __device__ __forceinline__ uint64_t evict_first_policy() {
     uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
-// Bytes in whole multiples of 16, from and to such addresses.
+// Bulk copy. The size and both addresses must be multiples of 16 bytes.
 __device__ __forceinline__ void copy_bulk(uint32_t shared, const void *global, uint32_t bytes,
                                           uint32_t barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -104,7 +102,8 @@ __device__ __forceinline__ void copy_bulk(uint32_t shared, const void *global, u
                  : "memory");
 }
 
-// From now on each thread of the warpgroup has N registers; taking waits until others gave.
+// Changes the number of registers per thread of this warpgroup to N. take_registers waits until
+// others have given enough.
 template <int N> __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
@@ -115,7 +114,7 @@ template <int N> __device__ __forceinline__ void take_registers() {
 __device__ __forceinline__ void prefetch_map(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-// The box of the map's shape at (column, row), row after row.
+// Copies the box at (column, row). Its shape is in the map. It arrives row by row, without gaps.
 __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map, int column,
                                          int row, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -130,8 +129,8 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map
                  "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
                  : "memory");
 }
-// The same to every block of the cluster whose bit is set, at the same place, told to the barrier
-// at the same place.
+// Multicast: copies the box to every block of the cluster whose bit is set in `blocks`, at the same
+// shared address, and signals the barrier at the same address there.
 __device__ __forceinline__ void copy_box_to_all(uint32_t shared, const CUtensorMap *map, int column,
                                                 int row, uint32_t barrier, uint16_t blocks) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -139,29 +138,30 @@ __device__ __forceinline__ void copy_box_to_all(uint32_t shared, const CUtensorM
                  "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
                  : "memory");
 }
-// What this thread stored to shared memory is there for products and copies (rule 10).
+// Makes this thread's stores to shared memory visible to wgmma and to bulk copies (rule 10).
 __device__ __forceinline__ void shared_stores_done() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// An operand in shared memory: rows of 128 bytes, 16-byte chunks swizzled by the row's number
-// modulo 8, from a multiple of 1,024 bytes on. What lies 8 rows further is 1,024 bytes further.
-// Where rows are the product's inner dimension (values), columns 64 and up lie `halves` bytes
-// further.
+// Descriptor of a wgmma operand in shared memory: rows of 128 bytes, whose 16-byte chunks are
+// swizzled by the row number modulo 8. It starts at a multiple of 1,024 bytes, and 8 rows take
+// 1,024 bytes. If rows are the product's inner dimension (values), columns from 64 on are `halves`
+// bytes further.
 __device__ __forceinline__ uint64_t operand(uint32_t shared, uint32_t halves) {
     constexpr uint64_t SWIZZLE_128 = 1, ROWS_8 = 1024;
     return SWIZZLE_128 << 62 | ROWS_8 >> 4 << 32 | static_cast<uint64_t>(halves >> 4) << 16 |
            shared >> 4;
 }
 
-// Between the last access to registers of a product and its begin.
+// Goes between the last access to a product's registers and the product.
 __device__ __forceinline__ void products_begin() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void products_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int N> __device__ __forceinline__ void products_wait() { // all but the newest N groups
+// waits for all but the newest N groups
+template <int N> __device__ __forceinline__ void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 template <int N> __device__ __forceinline__ void hold(float (&c)[N][4]) {

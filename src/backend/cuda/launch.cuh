@@ -1,6 +1,6 @@
-/* Launching a kernel that may start before the one in front of it has ended (programmatic dependent
- * launch, sm_90 and later; earlier devices run one after the other). What such a kernel may do, and
- * when: rules 1 to 6 of handover.cuh. */
+/* Launches a kernel whose blocks may start before the previous kernel has ended (programmatic
+ * dependent launch, sm_90 and later). Earlier devices run one kernel after the other. Rules 1 to 6
+ * of handover.cuh say what such a kernel may do before and after its wait. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,7 +23,7 @@ inline cudaLaunchAttribute cluster_attribute(int size) {
     return attribute;
 }
 
-// Borrows `attributes`.
+// The config keeps the pointer to `attributes`.
 inline cudaLaunchConfig_t launch_config(dim3 grid, unsigned threads, size_t shared_bytes,
                                         cudaStream_t stream, cudaLaunchAttribute *attributes,
                                         unsigned num_attributes) {
@@ -46,7 +46,7 @@ void launch_dependent(void (*kernel)(PARAMS...), dim3 grid, unsigned threads, si
     cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
 }
 
-// In clusters of `size` blocks; sm_90 and later.
+// Launches clusters of `size` blocks. Needs sm_90 or later.
 template <typename... PARAMS, typename... ARGS>
 cudaError_t launch_clusters(void (*kernel)(PARAMS...), int clusters, int size, unsigned threads,
                             size_t shared_bytes, cudaStream_t stream, const ARGS &...args) {
@@ -56,7 +56,8 @@ cudaError_t launch_clusters(void (*kernel)(PARAMS...), int clusters, int size, u
     return cudaLaunchKernelEx(&config, kernel, PARAMS(args)...);
 }
 
-// False, and no error is left: refused, say because the device has no room for such a cluster.
+// Returns false if the device refuses the launch, for example because such a cluster does not fit.
+// Clears the error then.
 template <typename... ARGS> bool try_launch_clusters(const ARGS &...args) {
     if (launch_clusters(args...) == cudaSuccess) return true;
     (void)cudaGetLastError();

@@ -2,10 +2,10 @@
 
 #include "backend/cuda/cuda_backend.h"
 
-enum { CAPABILITY_MAJOR_MIN = 8 }; // bf16 matrix products, cp.async
+enum { CAPABILITY_MAJOR_MIN = 8 }; // for bf16 matrix products and cp.async
 
-// The runtime gives one error for "no driver" and "a driver older than the runtime"; the driver's
-// version, 0 without one, tells them apart.
+// The runtime returns the same error for a missing driver and for one that is too old. The driver's
+// version tells them apart: it is 0 without a driver.
 static enum status driver_fault(struct err *err) {
     int driver = 0;
     if (cudaDriverGetVersion(&driver) || !driver) {
@@ -20,15 +20,15 @@ static enum status driver_fault(struct err *err) {
 enum status select_cuda_available(struct err *err) {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
-    cudaGetLastError(); // which would be the next call's, otherwise
+    cudaGetLastError(); // otherwise the next call would report this error
     if (error == cudaErrorInsufficientDriver) return driver_fault(err);
     if (error == cudaErrorNoDevice || (!error && !count)) {
-        return err_set(err, ERR_UNSUPPORTED, "device cuda: the driver has no device");
+        return err_set(err, ERR_UNSUPPORTED, "device cuda: the driver finds no GPU");
     }
     if (error) {
         return err_set(err, ERR_UNSUPPORTED, "device cuda: %s", cudaGetErrorString(error));
     }
-    // Asked without starting the device, which takes a while and memory.
+    // cudaDeviceGetAttribute does not initialise the device, which would take time and memory.
     int major = 0;
     if (!cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) &&
         major < CAPABILITY_MAJOR_MIN) {

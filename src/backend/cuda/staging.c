@@ -7,10 +7,11 @@
 #include "backend/cuda/cuda_backend.h"
 #include "base/thread_pool.h"
 
-// ROOM_BYTES of another type are read and converted at a time: they stay in a core's cache.
+// PIECE_BYTES: one copy. ROOM_BYTES: data of another type is converted in parts of this size, which
+// stay in a core's cache.
 enum { PIECE_BYTES = 4 << 20, PIECES_PER_THREAD = 2, ROOM_BYTES = 128 << 10 };
 
-// Pinned memory that one thread fills while another piece of its own is on the bus.
+// Pinned memory that one thread fills while its other piece is being copied to the device.
 struct piece {
     void *host; // pinned [PIECE_BYTES]
     cudaEvent_t sent;
@@ -20,13 +21,13 @@ struct cuda_staging {
     struct thread_pool *pool;
     cudaStream_t stream;
     struct piece *pieces; // [num_threads][PIECES_PER_THREAD]
-    uint8_t *next; // [num_threads] piece to fill
+    uint8_t *next; // [num_threads] number of the piece to fill next
     char *rooms; // [num_threads][ROOM_BYTES]
     uint32_t num_pieces;
     int device;
 };
 
-// One rectangle being copied.
+// The copy of one slice, shared by all threads.
 struct copy {
     struct cuda_staging *staging;
     const struct matrix_slice *slice;
@@ -49,7 +50,8 @@ static void convert(uint16_t *out, const char *from, enum dtype dtype, size_t co
     }
 }
 
-// `count` elements that lie together, from the slice's element `first` on.
+// Fills `host` with `count` contiguous elements of the slice, starting with element `first`, as
+// bf16.
 static enum status fill_run(const struct matrix_slice *s, size_t first, size_t count, char *host,
                             char *room, struct err *err) {
     size_t element = dtype_size(s->dtype);
@@ -90,7 +92,7 @@ static enum status copy_rows(const struct copy *copy, uint32_t first, uint32_t r
     struct piece *piece = &st->pieces[thread * PIECES_PER_THREAD + st->next[thread]];
     st->next[thread] = (uint8_t)((st->next[thread] + 1) % PIECES_PER_THREAD);
     size_t row_bytes = (size_t)copy->slice->cols * sizeof(uint16_t);
-    cudaError_t e = cudaSetDevice(st->device); // a thread's own setting
+    cudaError_t e = cudaSetDevice(st->device); // cudaSetDevice applies to one thread
     if (!e) e = cudaEventSynchronize(piece->sent);
     if (!e) {
         char *room = st->rooms + (size_t)thread * ROOM_BYTES;
@@ -117,8 +119,8 @@ enum status cuda_staging_copy(struct cuda_staging *st, void *dev, const struct m
                               struct err *err) {
     size_t row_bytes = (size_t)slice->cols * sizeof(uint16_t);
     if (row_bytes > PIECE_BYTES) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "a matrix of %u columns is wider than device cuda takes", slice->cols);
+        return err_set(err, ERR_UNSUPPORTED, "a matrix of %u columns: device cuda takes at most %u",
+                       slice->cols, (unsigned)(PIECE_BYTES / sizeof(uint16_t)));
     }
     struct copy copy = {.staging = st,
                         .slice = slice,
@@ -171,7 +173,8 @@ void cuda_staging_destroy(struct cuda_staging *st) {
         cudaStreamSynchronize(st->stream);
         cudaStreamDestroy(st->stream);
     }
-    for (uint32_t i = 0; st->pieces && i < st->num_pieces; i++) { // what was not made is NULL
+    // Pieces that were not created are NULL.
+    for (uint32_t i = 0; st->pieces && i < st->num_pieces; i++) {
         if (st->pieces[i].sent) cudaEventDestroy(st->pieces[i].sent);
         cudaFreeHost(st->pieces[i].host);
     }

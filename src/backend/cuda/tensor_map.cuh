@@ -1,4 +1,4 @@
-/* Tensors in memory as copies of boxes (TMA, sm_90) want them described; host code. */
+/* Host code that describes a tensor in memory for TMA box copies (sm_90). */
 #pragma once
 
 #include <cuda.h>
@@ -7,7 +7,7 @@
 
 namespace {
 
-// Rows of `columns` bf16 as boxes of 128 bytes, what a swizzle spans, by box_rows.
+// Describes [rows][columns] of bf16. A box is box_rows rows of 128 bytes, the width of a swizzle.
 inline CUtensorMap tensor_map(const void *data, uint64_t rows, uint64_t columns, uint32_t box_rows,
                               CUtensorMapSwizzle swizzle, const cuda_device_info *info) {
     CUtensorMap map = {};

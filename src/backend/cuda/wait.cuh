@@ -1,14 +1,15 @@
-/* Waiting by asking again and again, for an mbarrier or for a word in memory: every such loop of a
- * kernel goes through a wait_watch.
+/* Polling loops on an mbarrier or on a word in memory. Every such loop of a kernel goes through a
+ * wait_watch.
  *
- * A kernel that waits for what never comes would spin for ever and say nothing. In a build with
- * NANOVLLM_CUDA_CHECKS a wait that lasts TELL_NS prints its kernel's file, its block, warp and lane,
- * what it waits for, what it wants and what it sees. After TRAP_NS it stops the kernel, and the
- * device fails. In between all that are stuck have printed, so the lines say who waited for whom.
- * In other builds a watch is nothing: the machine code is that of the bare loop.
+ * Without it, a kernel that waits for something that never comes would spin for ever and say
+ * nothing. In a build with NANOVLLM_CUDA_CHECKS, a wait of TELL_NS prints the kernel's file, the
+ * block, warp and lane, the awaited thing, the wanted value and the value it sees. After TRAP_NS it
+ * stops the kernel, and the device fails. The time between lets all stuck threads print, so the
+ * lines show who waited for whom. In other builds a wait_watch compiles to nothing: the machine
+ * code is that of the bare loop.
  *
- * Waits of the hardware have no bound: bar.sync, barrier.cluster, griddepcontrol.wait, setmaxnreg,
- * cp.async.wait_group. Who is stuck there waits for threads that are stuck here. */
+ * Hardware waits have no such bound: bar.sync, barrier.cluster, griddepcontrol.wait, setmaxnreg,
+ * cp.async.wait_group. A thread stuck there waits for threads that are stuck in a polling loop. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,9 +18,10 @@
 
 namespace {
 
-constexpr bool CHECKED = CUDA_CHECKS; // CMake's NANOVLLM_CUDA_CHECKS
+constexpr bool CHECKED = CUDA_CHECKS; // set by CMake's NANOVLLM_CUDA_CHECKS
 
-constexpr uint64_t TELL_NS = 5000000000, TRAP_NS = 7000000000; // of a time-sliced device too
+// long enough for a time-sliced device
+constexpr uint64_t TELL_NS = 5000000000, TRAP_NS = 7000000000;
 
 __device__ __forceinline__ uint64_t now_ns() {
     uint64_t ns;
@@ -27,8 +29,8 @@ __device__ __forceinline__ uint64_t now_ns() {
     return ns;
 }
 
-// A line about this thread, `verb` being what it does. The lowest of the lanes that run this prints
-// for all of them.
+// Prints a line about this thread; `verb` says what it does. The lowest active lane prints for the
+// others.
 __device__ __forceinline__ void complain(const char *path, const char *verb, const char *what,
                                          int number, uint64_t wanted, uint64_t seen) {
     unsigned lane = threadIdx.x % 32;
@@ -42,12 +44,12 @@ __device__ __forceinline__ void complain(const char *path, const char *verb, con
            static_cast<unsigned long long>(wanted), static_cast<unsigned long long>(seen));
 }
 
-// Of one wait.
+// The state of one wait.
 struct wait_watch {
-    uint64_t started = 0; // 0: nobody has asked yet
+    uint64_t started = 0; // 0: not polled yet
     bool has_told = false;
 
-    // What is waited for is not there yet: number `number` of several, told as `what`.
+    // Called after each unsuccessful poll. `what` and `number` name the awaited thing.
     __device__ __forceinline__ void turn(const char *what, int number, uint64_t wanted,
                                          uint64_t seen) {
         if constexpr (CHECKED) {

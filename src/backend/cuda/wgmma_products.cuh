@@ -1,19 +1,19 @@
-/* Products of a warpgroup (wgmma, sm_90a) whose operands are both in shared memory, for every width
- * that kernels use. Only to be reached from code that NV_IF_TARGET guards. */
+/* wgmma products (sm_90a) with both operands in shared memory, for every width that the kernels
+ * use. Call these only from code guarded by NV_IF_TARGET. */
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
 
 namespace {
 
-// Registers of an accumulator from c[i] on: 8, 16, 32 and 64.
+// Asm constraints for 8, 16, 32 and 64 accumulator registers, starting at c[i].
 #define C8(i)                                                                                      \
     "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3]), "+f"(c[i + 1][0]),                 \
         "+f"(c[i + 1][1]), "+f"(c[i + 1][2]), "+f"(c[i + 1][3])
 #define C16(i) C8(i), C8(i + 2)
 #define C32(i) C16(i), C16(i + 4)
 #define C64(i) C32(i), C32(i + 8)
-// Their names in a product: %16 to %31, and so on.
+// Asm operand names of those registers, 16 per macro: R0 has %0 to %15, R1 %16 to %31.
 #define R0                                                                                         \
     "%0, %1, %2, %3, %4, %5, %6, %7, "                                                             \
     "%8, %9, %10, %11, %12, %13, %14, %15"
@@ -38,7 +38,7 @@ namespace {
 #define R7                                                                                         \
     "%112, %113, %114, %115, %116, %117, %118, %119, "                                             \
     "%120, %121, %122, %123, %124, %125, %126, %127"
-// A product of width W: A, B and ADD are the names of what comes after its registers.
+// A product of width W. A, B and ADD are the asm names of the operands after the registers.
 #define PRODUCT(W, REGISTERS, A, B, ADD, ...)                                                      \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                  \
                  "wgmma.mma_async.sync.aligned.m64n" W "k16.f32.bf16.bf16 {" REGISTERS "}, " A     \
@@ -46,7 +46,7 @@ namespace {
                  : __VA_ARGS__                                                                     \
                  : "l"(a), "l"(b), "r"(add))
 
-// c[64][8 S] = a[64][16] b[8 S][16]^T, plus c where `add`; c as in multiply().
+// c[64][8 S] = a[64][16] b[8 S][16]^T, plus the old c if `add`. c is laid out as in multiply().
 template <int S>
 __device__ __forceinline__ void multiply_shared(float (&c)[S][4], uint64_t a, uint64_t b, int add) {
     static_assert(S == 4 || S == 8 || S == 12 || S == 16 || S == 32, "width");

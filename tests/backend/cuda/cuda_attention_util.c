@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of results whose norms were summed in another order.
+// Bound for results whose norms were summed in another order.
 #define ON_THE_WAY_NMSE 1e-5
 
 enum { FIRST, SECOND, LAYERS };
@@ -80,7 +80,7 @@ static void tokens_free(struct tokens *tokens) {
     free(tokens->slots);
 }
 
-// Token `i` becomes the one at `position` of sequence `s`.
+// Copies `position` of sequence `s` into token `i`.
 static void tokens_set(const struct run *run, struct tokens *tokens, uint32_t i, uint32_t s,
                        uint32_t position) {
     const struct inputs *in = run->in;
@@ -92,7 +92,7 @@ static void tokens_set(const struct run *run, struct tokens *tokens, uint32_t i,
     tokens->slots[i] = block * (int32_t)block_size + (int32_t)(position % block_size);
 }
 
-// Some tokens on the device, as a step that attention_prepare can read.
+// Tokens on the device, in the form of a step that attention_prepare can read.
 struct placed {
     struct tensor positions, slots;
     struct step step;
@@ -113,7 +113,7 @@ static void placed_free(struct placed *p) {
     tensor_free(&p->positions);
 }
 
-// Their q, k and v in a layer.
+// The q, k and v of these tokens in a layer.
 static struct tensor qkv_on(const struct run *run, const struct tokens *tokens, uint32_t layer) {
     const struct shape *shape = &run->in->shape;
     size_t row = run->in->row_floats, count = tokens->num * row;
@@ -172,7 +172,7 @@ static void write_nans(const struct run *run) {
     tokens_free(&tokens);
 }
 
-// What the steps before wrote of sequence `s`.
+// Writes what earlier steps put into the cache for sequence `s`.
 static void write_past(const struct run *run, uint32_t s) {
     const struct seq *seq = &run->in->work->seqs[s];
     uint32_t past = seq->context - seq->queries;
@@ -212,7 +212,8 @@ static void deal_blocks(struct run *run) {
         uint32_t own = (work->seqs[s].context + block_size - 1) / block_size;
         int32_t *table = run->tables + (size_t)s * run->stride;
         for (uint32_t i = 0; i < run->stride; i++) {
-            table[i] = i < own ? order[used + i] : order[run->num_blocks - 1]; // nobody's
+            // A block of no sequence
+            table[i] = i < own ? order[used + i] : order[run->num_blocks - 1];
         }
         used += own;
     }
@@ -258,10 +259,10 @@ static void run_end(struct run *run) {
     free(run->tables);
 }
 
-// The step's batch as an engine lays it out: the sequences of the variant, then padding.
+// The step's batch in an engine's layout: the variant's sequences, then padding.
 struct batch {
     struct tokens tokens;
-    uint32_t num_seqs, num_results; // tokens that are no padding
+    uint32_t num_seqs, num_results; // num_results: tokens without padding
     uint32_t max_query_len, max_context_len;
     int32_t *query_start, *context_len, *tables;
 };
@@ -312,7 +313,7 @@ static void batch_free(struct batch *batch) {
     free(batch->tables);
 }
 
-// Each sequence for itself: one wrong row of thousands must not drown among the others' results.
+// Compares each sequence by itself, so that one wrong row is not lost among thousands.
 static void check_near(const struct batch *batch, const float *got, const float *want, size_t row,
                        const char *what) {
     for (uint32_t s = 0; s < batch->num_seqs && batch->context_len[s]; s++) {
@@ -324,7 +325,7 @@ static void check_near(const struct batch *batch, const float *got, const float 
     }
 }
 
-// The batch on the device, and what its layers' attention reads and writes.
+// The batch on the device, with the inputs and outputs of attention in all layers.
 struct device_batch {
     struct placed tokens;
     struct tensor query_start, context_len, tables, stride, qkv[LAYERS], out[LAYERS];
@@ -375,7 +376,7 @@ static void begin(const struct run *run, const struct step *step) {
     if (fusion) fusion->step_begin(run->backend, run->variant->model, run->cache, step);
 }
 
-// What attend does not take it has not touched: the ops one by one go on from there.
+// A step that attend refuses must be untouched: the separate ops then run on it.
 static void attend(const struct run *run, const struct attention_args *args) {
     struct backend *backend = run->backend;
     if (run->variant->on_the_way) {
@@ -393,9 +394,10 @@ static void attend_in(const struct run *run, const struct device_batch *d, uint3
     attend(run, &args);
 }
 
-// The step again, with q prepared by itself and nothing written: what the cache has now. `values`:
-// of the step with keys and values written on the way. A norm's sum may go in another order, so
-// results are near, not the same; without slots the new token's row still is not a number.
+// Repeats the step with q prepared separately and without writing, to see what the fused step wrote
+// to the cache. `values`: the fused step's results. A norm may be summed in another order, so
+// results are near, not equal. If the tokens had no slots, their rows in the cache must still be
+// NaN.
 static void check_cache(const struct run *run, const struct batch *batch,
                         const struct device_batch *d, const float *values) {
     struct backend *backend = run->backend;
@@ -422,8 +424,8 @@ static void check_cache(const struct run *run, const struct batch *batch,
     tensor_free(&out);
 }
 
-// The first layer, then several layers' worth of norm and attention, the norm's weights doubling from
-// turn to turn; waited for after each op, or not.
+// Runs the first layer, then TURNS turns of norm and attention. The norm's weights double each
+// turn. `waits`: synchronize after each op.
 static float *run_turns(const struct run *run, const struct batch *batch,
                         const struct device_batch *d, bool waits) {
     struct backend *backend = run->backend;
@@ -459,7 +461,7 @@ static float *run_turns(const struct run *run, const struct batch *batch,
     return values;
 }
 
-// What attention reads before the kernel in front has ended is nothing that this one writes.
+// What attention reads before the previous kernel has ended must not be what that kernel writes.
 static void check_turns(const struct run *run, const struct batch *batch,
                         const struct device_batch *d) {
     float *want = run_turns(run, batch, d, true);

@@ -1,12 +1,12 @@
-/* One step of attention on any backend, with what the steps before left in the cache: the inputs,
- * the paged cache and its block tables, for test_cuda_attention.c.
+/* One step of attention on any backend, for test_cuda_attention.c: the inputs, the paged cache with
+ * the results of earlier steps, and the block tables.
  *
- * Every slot of the cache holds NaN until a token is written to it, blocks are dealt out in a
- * shuffled order, and a table goes on with blocks of NaN behind a sequence's own.
+ * Every slot of the cache holds NaN until a token is written to it. Blocks are assigned in a
+ * shuffled order. After a sequence's own blocks its table has blocks of NaN.
  *
- * Two layers attend, in order, as in a model. Their queries and keys are the same, and all values of
- * the first are twice those of the second. So results of the first must be twice those of the
- * second, to the bit, and a layer in place of the other shows. */
+ * Two layers attend, in order, as in a model. Their queries and keys are the same, and the first
+ * layer's values are twice the second's. So the first layer's results must be twice the second's,
+ * bit for bit, and using the wrong layer shows. */
 #ifndef CUDA_ATTENTION_UTIL_H
 #define CUDA_ATTENTION_UTIL_H
 
@@ -41,22 +41,24 @@ struct inputs {
 struct inputs inputs_make(const struct shape *shape, const struct work *work);
 void inputs_free(struct inputs *in);
 
-// How the step is run; zeros: all sequences, nothing special.
+// How to run the step. All zeros: all sequences, nothing special.
 struct variant {
-    uint32_t only; // 1 + the one sequence of the step; 0: all
-    uint32_t more_stride; // entries that block tables are wider
-    uint32_t num_padding; // more sequences, of one token without a slot and context_len 0
-    bool zero_padding; // whose q, k and v are zeros, else NaN
-    bool on_the_way; // by the fusion's attend, which must take steps of decodes and no others
-    bool unslotted; // the step's tokens are not to be kept
-    bool skipped; // a step before whose tokens are NaN and have no slot
-    struct fused_model *model; // that step_begin is told of, or NULL
+    uint32_t only; // 1 + number of the only sequence in the step; 0: all
+    uint32_t more_stride; // extra entries per row of the block tables
+    uint32_t num_padding; // extra sequences of one token without a slot, with context_len 0
+    bool zero_padding; // padding has q, k and v of 0 instead of NaN
+    // Use the fusion's attend, which must take steps of decodes alone and no others.
+    bool on_the_way;
+    bool unslotted; // the step's tokens have no slots
+    bool skipped; // first run a step whose tokens are NaN and have no slots
+    struct fused_model *model; // passed to step_begin; may be NULL
 };
 
-// The second layer's results of the step's tokens without padding; the caller frees [queries][heads * head_dim].
+// Returns the second layer's results of all tokens but padding. The caller frees [queries][heads *
+// head_dim].
 float *attention_on(struct backend *backend, const struct inputs *in,
                     const struct variant *variant);
-// The q of all query tokens after attention_prepare: [queries][heads * head_dim].
+// Returns the q of all query tokens after attention_prepare: [queries][heads * head_dim].
 float *queries_on(struct backend *backend, const struct inputs *in);
 
 #endif

@@ -19,7 +19,7 @@ struct matrix {
     float *weight, *bias; // bias may be NULL
 };
 
-// All zeros but: o is the identity, and a new token's values are ones, by qkv's bias.
+// All weights are zero, except that o is the identity. qkv's bias makes a new token's values ones.
 static void fill_counting(const struct shape *s, struct matrix *m, int product) {
     if (product == OUT) {
         for (uint32_t i = 0; i < m->out; i++) m->weight[(size_t)i * m->in + i] = 1;
@@ -31,7 +31,7 @@ static void fill_counting(const struct shape *s, struct matrix *m, int product) 
     }
 }
 
-// Gains that make the outputs of attention and MLP about as large as the residual.
+// The gains make the outputs of attention and MLP about as large as the residual.
 static struct matrix matrix_make(const struct shape *s, uint32_t layer, int product) {
     const uint32_t outs[] = {(uint32_t)qkv_columns(s), s->hidden, 2 * s->intermediate, s->hidden};
     const uint32_t ins[] = {s->hidden, (uint32_t)attended_columns(s), s->hidden, s->intermediate};
@@ -110,8 +110,8 @@ void models_free(struct model models[2]) {
     }
 }
 
-// Writes `num` tokens to the cache; rows are [1 + 2 * num_kv_heads][head_dim]. At position 0 nothing
-// turns, so both backends hold the same numbers.
+// Writes `num` tokens to the cache; rows are [1 + 2 * num_kv_heads][head_dim]. They get position 0,
+// where the rotation does nothing, so that both backends hold the same numbers.
 static void write_tokens(const struct run *run, uint32_t layer, uint32_t num, const float *rows,
                          const int32_t *slots) {
     struct backend *backend = run->model->backend;
@@ -149,7 +149,8 @@ bool counts_in(uint32_t position, uint32_t kv_head, uint32_t layer, uint32_t d, 
     return (position + 7 * kv_head + 3 * layer) % head_dim == d;
 }
 
-// Values of a sequence have a mean besides their noise, or those of 1,500 positions would cancel.
+// The values of a sequence have a mean besides noise. Otherwise 1,500 positions would average to
+// almost zero.
 static void fill_past(const struct shape *s, uint32_t seq, uint32_t layer, uint32_t first,
                       uint32_t num, float *rows) {
     uint32_t values = s->num_kv_heads * s->head_dim;
@@ -200,8 +201,9 @@ static void write_nans(const struct run *run) {
     free(rows);
 }
 
-// Blocks in a shuffled order, but the last one is the first of the first sequence that has any: what is
-// written to slot -1 ends up there, one layer or part before. Tables go on with nobody's block.
+// Assigns blocks in a shuffled order. But the cache's last block becomes the first block of the
+// first sequence that has any: a write to slot -1 would end up there, one layer or part before.
+// After a sequence's own blocks its table has a block of no sequence.
 static void deal_blocks(struct run *run) {
     uint32_t block_size = run->model->shape->block_size, own[SEQS], used = 0;
     run->stride = 3;
@@ -353,9 +355,9 @@ void batch_free(struct batch *b) {
     tensor_free(&b->query_start);
 }
 
-enum { HIDDEN, QKVS, ATTENDED, GATE_UPS, ACTIVATED, PROJECTED, BUFFERS }; // of the ops one by one
+enum { HIDDEN, QKVS, ATTENDED, GATE_UPS, ACTIVATED, PROJECTED, BUFFERS }; // for the separate ops
 
-// The norm of the residual, to which `unadded` is added first.
+// Adds `unadded` to the residual first, then computes the norm.
 static void norm(const struct run *run, const struct batch *b, const void *unadded,
                  const float *weight, void *out) {
     struct backend *backend = run->model->backend;
@@ -514,7 +516,7 @@ struct fused_model *fused_make(const struct model *model, bool is_whole, bool pr
     return fused;
 }
 
-// Whether `layers` takes a step of so many rows.
+// Whether `layers` takes a step of `rows` rows.
 static bool takes(const struct model *model, uint32_t rows) {
     static const struct work work = {SEQS, {1, 1, 1, 1}};
     struct run run = run_start(model, &work);
@@ -529,8 +531,8 @@ static bool takes(const struct model *model, uint32_t rows) {
     return is_taken;
 }
 
-// Whether a device has to take every shape here. Others may be older than sm_90, or hold too little in
-// shared memory (sm_120); the seam does not say which.
+// Whether the device has to take every shape here. Other devices may be older than sm_90 or have
+// too little shared memory (sm_120). The backend does not say which.
 static bool must_take(const struct backend *device) {
     static const char *const names[] = {"H100", "H200", "H800", "B200", "B300"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

@@ -1,27 +1,27 @@
-/* Models of a few layers on any backend, a paged cache with what the steps before left in it, and
- * steps of one token per sequence: op by op as src/model composes them, and by the fusion's `layers`. For
- * test_cuda_decode_layers.c.
+/* Models of a few layers on any backend, with a paged cache that holds the results of earlier
+ * steps. Steps have one token per sequence. They run op by op, as src/model composes them, or by
+ * the fusion's `layers`. For test_cuda_decode_layers.c.
  *
- * Every slot of the cache holds NaN until a token is written to it, blocks are dealt out in a shuffled
- * order, and a table goes on with a block of NaN behind a sequence's own. */
+ * Every slot of the cache holds NaN until a token is written to it. Blocks are assigned in a
+ * shuffled order. After a sequence's own blocks its table has a block of NaN. */
 #ifndef CUDA_DECODE_UTIL_H
 #define CUDA_DECODE_UTIL_H
 
 #include "backend/cuda/cuda_util.h"
 
 enum { LAYERS_MAX = 3, SEQS = 4, STEPS = 2, PIECE = 256, PRODUCTS = 4 };
-enum { ROWS_MAX = SEQS + 1 }; // of a step; one more than `layers` is the faster way for
+enum { ROWS_MAX = SEQS + 1 }; // of a step; one more than `layers` takes
 enum { QKV, OUT, GATE_UP, DOWN };
 
 struct shape {
     uint32_t num_layers, hidden, intermediate, num_heads, num_kv_heads, head_dim, block_size;
-    bool norms, biases; // of q and k; of all linears
-    bool counts; // weights and values as test_every_position_counts_once wants them
+    bool norms, biases; // norms: of q and k; biases: of all linears
+    bool counts; // weights and values for test_every_position_counts_once
 };
 
 struct work {
     uint32_t num_seqs;
-    uint32_t context[SEQS]; // with the first step's token; 0: a row of which nothing is wanted
+    uint32_t context[SEQS]; // includes the first step's token; 0: a row whose result is not used
 };
 
 struct layer {
@@ -29,15 +29,15 @@ struct layer {
     struct tensor input_norm, mlp_norm, q_norm, k_norm;
 };
 
-// A shape's weights on one backend.
+// The weights of a shape on one backend.
 struct model {
     struct backend *backend;
     const struct shape *shape;
     struct layer layers[LAYERS_MAX];
-    struct fused_model *fused; // the device's, or NULL
+    struct fused_model *fused; // of the device, or NULL
 };
 
-// A model with a cache that holds a work's past.
+// A model with a cache that holds a work's past tokens.
 struct run {
     const struct model *model;
     const struct work *work;
@@ -47,7 +47,7 @@ struct run {
     uint32_t stride, num_blocks;
 };
 
-// One token of each of some sequences.
+// A step's tokens, one per sequence.
 struct decodes {
     uint32_t rows;
     uint32_t seq[ROWS_MAX], context[ROWS_MAX];
@@ -61,42 +61,45 @@ struct batch {
     struct step step;
 };
 
-// `activated` apart from, or over the two others, as backend.h allows.
+// Scratch memory. is_shared: `activated` overlaps the two others, as backend.h allows.
 struct scratch {
     struct tensor qkv, attended, activated;
     void *parts[3];
     bool is_shared;
 };
 
-// The same weights on the scalar backend, [0], and the device, [1].
+// Makes models[0] on the scalar backend and models[1] on the device, with the same weights.
 void models_make(const struct device_pair *pair, const struct shape *shape, struct model models[2]);
 void models_free(struct model models[2]);
-// Makes the device's fused model; false where its `layers` need not take `rows` rows, and says so.
+// Makes the device's fused model. Returns false, and prints so, if its `layers` need not take
+// `rows` rows.
 bool can_decode(struct model *model, uint32_t rows);
-// The caller destroys it.
+// The caller destroys the result with model_destroy.
 struct fused_model *fused_make(const struct model *model, bool is_whole, bool prefers_layers);
 
-// With the past of a work's sequences in the cache of every layer.
+// Fills the cache of every layer with the work's past tokens.
 struct run run_start(const struct model *model, const struct work *work);
 void run_end(struct run *run);
 
-// Tokens of step `number`, of the first `rows` sequences of a work, with a residual of their own:
-// NaN in rows that nobody wants, as are those behind the work's last. The caller frees `residual`.
+// The tokens of step `number` for the first `rows` sequences of a work, with a random residual.
+// Rows whose results are not used, and rows past the work's last sequence, have a residual of NaN.
+// The caller frees `residual`.
 struct decodes decodes_make(const struct run *run, uint32_t number, uint32_t rows, uint64_t seed);
 struct batch batch_make(const struct run *run, const struct decodes *decodes);
 void batch_free(struct batch *batch);
 
-// What is in `layer` at a position, where a shape counts: 1 in one dimension of a head.
+// Whether the value in `layer` at a position is 1 instead of 0, for shapes with `counts`: it is in
+// one dimension of each head.
 bool counts_in(uint32_t position, uint32_t kv_head, uint32_t layer, uint32_t d, uint32_t head_dim);
 
-// The residual after all layers; the caller frees [rows][hidden]. Op by op: of a step without rows
-// that nobody wants.
+// Return the residual after all layers; the caller frees [rows][hidden]. one_by_one uses the
+// separate ops and needs a step in which all rows are used.
 float *one_by_one(const struct run *run, const struct decodes *decodes);
 float *all_at_once(const struct run *run, const struct decodes *decodes, bool is_shared);
 
 struct scratch scratch_make(const struct run *run, uint32_t rows, bool is_shared);
 void scratch_free(struct scratch *scratch);
-// step_begin and `layers`; false: not done.
+// step_begin and `layers`. False: `layers` refused.
 bool run_layers(const struct run *run, const struct batch *batch, const struct scratch *scratch);
 
 #endif

@@ -13,8 +13,8 @@ uint32_t fused_columns(const struct fused_case *c) {
     return c->is_gated ? c->out / 2 : c->out;
 }
 
-// Row r of x as the product takes it, and what its sums are multiplied by. A norm is taken on the way,
-// where x times its weights is rounded, or first, where its result is.
+// Row r of x as the product uses it, and the factor for its sums. A fused norm rounds x times its
+// weights. A separate norm rounds its result.
 static double fused_x(const struct fused_case *c, const struct fused_inputs *v, uint32_t r,
                       bool normed_first, double *row) {
     const float *x = v->x + (size_t)r * c->in;
@@ -30,7 +30,7 @@ static double fused_x(const struct fused_case *c, const struct fused_inputs *v, 
     return normed_first ? 1 : scale;
 }
 
-// Row r of what a case's op computes, in float64 but for fused_x.
+// The result of a case's op for row r, in float64 except for fused_x.
 static void fused_row(const struct fused_case *c, const struct fused_inputs *v, uint32_t r,
                       bool normed_first, float *row) {
     uint32_t columns = fused_columns(c);
@@ -92,7 +92,7 @@ static bool is_untouched(const struct tensor *tensor) {
     return is_same;
 }
 
-// One call of project_in, on the device.
+// One call of project_in on the device.
 struct projection {
     struct tensor residual, unadded, norm, out, hidden, gate_up;
 };
@@ -147,8 +147,8 @@ static uint32_t norm_rows_of(struct backend *backend, const struct fused_case *c
     return rows;
 }
 
-// The residual is -x and `unadded` 2 x: their sum is x without rounding, so that one of them left
-// out or taken twice shows.
+// The residual is -x and `unadded` is 2 x. Their sum is x without rounding, so a term left out or
+// added twice shows.
 static float *project_in_on(struct backend *backend, const struct fused_case *c,
                             const struct fused_inputs *v, const struct linear *linear,
                             uint32_t rows, bool has_unadded, bool norm_is_on_the_way) {
@@ -218,7 +218,7 @@ void fused_check(const struct fused_case *c, const float *want, const float *got
 static void fused_check_op(struct backend *backend, const struct fused_case *c,
                            const struct fused_inputs *v, uint32_t rows, uint32_t norm_rows,
                            bool has_unadded) {
-    bool is_few = rows <= norm_rows; // more may be cuBLASLt's
+    bool is_few = rows <= norm_rows; // with more rows cuBLASLt may run
     bool norm_is_on_the_way = is_few && !has_unadded;
     struct linear *linear = matrix_on(backend, c, v);
     const float *want = v->want;

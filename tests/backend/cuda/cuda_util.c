@@ -18,7 +18,7 @@ static void synchronize(struct backend *backend) {
     if (backend->ops->synchronize(backend, &err)) fail_msg("%s", err.message);
 }
 
-// `host` [bytes], NULL: every byte is 0xff.
+// Copies `host` [bytes] to the device. NULL: every byte is 0xff.
 struct tensor tensor_raw(struct backend *backend, const void *host, size_t bytes) {
     size_t all = bytes + 2 * GUARD_BYTES;
     unsigned char *image = test_alloc(all);

@@ -1,17 +1,19 @@
-// Kernels that break the rules of handover.cuh, for test_cuda_stuck.c. In a build without checks the
-// first two would never end, so they are only built with them.
+// Kernels that break the rules of handover.cuh, for test_cuda_stuck.c. Without checks the first two
+// would never end, so this file is only built with them.
 #include "backend/cuda/stuck.h"
 
 #include <nv/target>
 
-#include "backend/cuda/flagged.cuh"
 #include "backend/cuda/hopper.cuh"
+#include "backend/cuda/layers/flagged.cuh"
+
+#pragma nv_diag_suppress 177 // before sm_90 the first kernel is empty
 
 namespace {
 
 enum { THREADS = 64 };
 
-// The second warp waits for an arrival that does not come.
+// The second warp waits for an arrival that never comes.
 __global__ void barrier_kernel() {
     __shared__ uint64_t barrier;
     NV_IF_TARGET(NV_PROVIDES_SM_90, (if (threadIdx.x == 0) {
@@ -22,13 +24,13 @@ __global__ void barrier_kernel() {
                                          shared_address(&barrier), 0, "what nobody brings,", 7);))
 }
 
-// One thread waits for a value that nobody stores.
+// One thread waits for a flagged value that nobody stores.
 __global__ void flagged_kernel(const uint4 *values) {
     flagged v[1];
     if (threadIdx.x == 0) flagged_wait(v, values, 0, 1, 5, 42, 1);
 }
 
-// Writes without having waited for the kernels in front.
+// Writes without waiting for the earlier kernels.
 __global__ void hasty_kernel(int *out) {
     *of_step(out) = 1;
 }

@@ -1,4 +1,5 @@
-/* Kernels that are stuck or hasty, as a build with NANOVLLM_CUDA_CHECKS finds them. */
+/* Kernels that never end or that read too early, for the checks of a build with
+ * NANOVLLM_CUDA_CHECKS. */
 #ifndef OPS_STUCK_H
 #define OPS_STUCK_H
 
@@ -10,7 +11,7 @@ extern "C" {
 
 enum stuck_kind { STUCK_BARRIER, STUCK_FLAGGED, STUCK_HASTY };
 
-// Runs the kernel to its end; the process's device is lost then.
+// Runs the kernel until it stops. The process cannot use the device afterwards.
 cudaError_t stuck_run(enum stuck_kind kind);
 
 #ifdef __cplusplus

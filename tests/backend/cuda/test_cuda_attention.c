@@ -1,7 +1,7 @@
-// attention_prepare, attention and the fusion's attend of the CUDA backend against the scalar ops, as
-// an engine drives them: step_begin, then layer after layer. What is in the cache already is written
-// by steps before, blocks are scattered over a cache that holds NaN, block tables end in blocks of
-// others.
+// Compares the CUDA backend's attention_prepare, attention and fused attend with the scalar ops,
+// called as an engine does: step_begin, then layer after layer. Earlier steps have filled the
+// cache, blocks are scattered over a cache that holds NaN, and block tables end with other
+// sequences' blocks.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,14 +10,14 @@
 #include "backend/cuda/cuda_attention_util.h"
 #include "base/compiler.h"
 
-// q after norm and rotation: one rounding and a half for the reciprocal root.
+// q after norm and rotation: one rounding, and half of one for the reciprocal root.
 #define PREPARE_NMSE (1.5 * BF16_NMSE)
-// Roundings of q, k, v, the weights and the result: a score's error is a relative error of its
-// weight. Simulated with these inputs: 1.2e-5, over few numbers up to 5.2e-5.
+// Roundings of q, k, v, the weights and the result. A score's absolute error is its weight's
+// relative error. Simulated with these inputs: 1.2e-5, and up to 5.2e-5 for few numbers.
 #define ATTENTION_NMSE 3e-5
 #define ATTENTION_NMSE_FEW 1e-4
 
-enum { FEW_HEADS = 16 }; // of all tokens together
+enum { FEW_HEADS = 16 }; // queries x heads below this: few numbers, see ATTENTION_NMSE_FEW
 
 static const struct shape shapes[] = {
     {4, 4, 64, 16, false},  {4, 2, 128, 64, true},  {8, 2, 96, 16, true},    {7, 1, 32, 256, true},
@@ -25,8 +25,8 @@ static const struct shape shapes[] = {
     {32, 2, 32, 64, false}, {2, 1, 256, 16, false}, {1, 1, 96, 256, false},  {6, 2, 128, 48, false},
 };
 
-// A shape whose decodes are attention/decode_cluster.cu's on a device that has clusters, and one whose head is
-// too wide for that.
+// On a device with clusters, attention/decode_cluster.cu takes the decodes of the first shape. The
+// head of the second is too wide for it.
 static const struct shape *const few_and_many[] = {&shapes[1], &shapes[5]};
 
 static const struct work decode = {6, {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
@@ -34,11 +34,12 @@ static const struct work prefill = {6,
                                     {{2, 2}, {15, 15}, {16, 16}, {17, 17}, {65, 65}, {300, 300}}};
 static const struct work chunked = {
     6, {{300, 100}, {17, 2}, {16, 15}, {5000, 17}, {129, 64}, {300, 299}}};
-// One more decode than prefills, and the other way round: both kernels have work in one step.
+// One more decode than prefills, and the other way round. Both kernels have work in one step.
 static const struct work mixed = {6, {{1, 1}, {300, 300}, {5000, 1}, {17, 5}, {16, 1}, {700, 130}}};
 static const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
 
-// Several tiles of queries and of positions, and ends at, before and behind a tile's middle.
+// Several tiles of queries and of positions. Sequences end at, before and after the middle of a
+// tile.
 static const struct work long_prefill = {
     7, {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
 
@@ -76,7 +77,7 @@ static void test_decode(void **state) {
     check_shapes(*state, &decode);
 }
 
-// So many positions that every block has several pieces, and sequences are cut anywhere.
+// So many positions that every block has several pieces and that cuts fall anywhere in sequences.
 static void test_decode_of_many(void **state) {
     static const struct shape many_shapes[] = {
         {4, 2, 64, 16, false},  {16, 8, 128, 256, true},
@@ -95,7 +96,7 @@ static void test_decode_of_many(void **state) {
     }
 }
 
-// attention_prepare's work done on attention's way.
+// The fused attend does attention_prepare's work.
 static void test_decode_prepared_on_the_way(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();
@@ -104,7 +105,7 @@ static void test_decode_prepared_on_the_way(void **state) {
     }
 }
 
-// Two ways to run a step that give the same bits.
+// Checks that two variants of a step give the same bits.
 static void check_agree(const struct device_pair *pair, const struct shape *shape,
                         const struct work *work, const struct variant *a, const struct variant *b,
                         const char *what) {
@@ -117,7 +118,7 @@ static void check_agree(const struct device_pair *pair, const struct shape *shap
     inputs_free(&in);
 }
 
-// Tokens without a slot attend all the same and write nothing.
+// Tokens without a slot attend like others but write nothing.
 static void test_skipped_slots_on_the_way(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();
@@ -128,9 +129,10 @@ static void test_skipped_slots_on_the_way(void **state) {
     }
 }
 
-// Sequences without positions take no part, and their results need not be numbers: whatever is in
-// them, the others' bits are the same. Kernels are chosen by the padded count; shapes[4] and [5], of
-// one kv head, have the same ones with and without two more, so there too nothing changes.
+// Padding sequences have no positions, and their results need not be numbers. Whatever is in their
+// rows, the other sequences' bits are the same. The padded count chooses the kernels. shapes[4] and
+// [5] have one kv head and use the same kernels with and without two more sequences, so there the
+// bits equal those without padding.
 static void check_padded_decodes(const struct device_pair *pair, bool on_the_way) {
     const struct variant plain = {.on_the_way = on_the_way};
     const struct variant padded = {.on_the_way = on_the_way, .num_padding = 2};
@@ -151,7 +153,7 @@ static void test_padding_on_the_way(void **state) {
     check_padded_decodes(pair, true);
 }
 
-// attend leaves a step that is not of decodes alone to the ops one by one, untouched.
+// attend refuses a step with prompts and leaves it untouched for the separate ops.
 static void test_prompts_are_not_taken_on_the_way(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();
@@ -170,7 +172,7 @@ static void test_chunked_prefill(void **state) {
     check_shapes(*state, &chunked);
 }
 
-// Head sizes 64 and 128 over pairs of heads and over single ones.
+// Head sizes 64 and 128, with pairs of heads and with single heads.
 static void test_long_prefill(void **state) {
     static const struct shape long_shapes[] = {{4, 4, 64, 16, false},
                                                {2, 1, 64, 256, false},
@@ -186,9 +188,9 @@ static void test_mixed_steps(void **state) {
     check_shapes(*state, &mostly_prefill);
 }
 
-// Dimension d of a value is 1 in every head_dim-th position. Queries of zeros weigh all positions
-// alike, so a result is how many of those are visible of how many, and one too few or too many of
-// 5,000 shows, as does one in another's place.
+// Dimension d of a value is 1 at every head_dim-th position, else 0. Queries are zeros and weigh
+// all positions alike. So a result is the share of visible positions that have a 1. One position
+// too few or too many of 5,000 shows, and so does a swapped one.
 static bool counts_in(uint32_t position, uint32_t kv_head, uint32_t d, uint32_t head_dim) {
     return (position + 7 * kv_head) % head_dim == d;
 }
@@ -207,7 +209,7 @@ static void set_counting(struct inputs *in) {
     }
 }
 
-// The results of one token that sees `visible` positions.
+// The expected results of one token that sees `visible` positions.
 static void check_counted(const struct shape *shape, const float *got, uint32_t visible) {
     uint32_t group = shape->num_heads / shape->num_kv_heads, dim = shape->head_dim;
     for (uint32_t i = 0; i < shape->num_heads * dim; i++) {
@@ -243,7 +245,8 @@ static void test_every_visible_position_counts_once(void **state) {
     }
 }
 
-// Many short sequences: more than one block makes the plan for, and more tiles than blocks run.
+// Many short sequences: the plan's block needs a second round, and there are more tiles than
+// blocks.
 static void test_more_sequences_than_a_plan_round(void **state) {
     static const struct shape many_shapes[] = {
         {4, 2, 64, 16, false}, {4, 2, 128, 16, false}, {3, 1, 128, 32, false}};
@@ -255,7 +258,7 @@ static void test_more_sequences_than_a_plan_round(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) check(*state, &many_shapes[i], &work);
 }
 
-// q of every token and, with one visible position, v of it: its weight is 1.
+// Checks q of every token. Checks v of a token with one visible position, where its weight is 1.
 static void test_prepare(void **state) {
     const struct device_pair *pair = *state;
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
@@ -280,8 +283,8 @@ static void test_prepare(void **state) {
     }
 }
 
-// A prompt's rows have the same bits alone and beside others. Of a decode the parts are joined in
-// another order where more decode, so nearly the same.
+// A prompt's rows have the same bits alone and with others. A decode's parts are joined in another
+// order if more sequences decode, so its results are only nearly equal.
 static void check_alone(const struct device_pair *pair, const struct shape *shape,
                         const struct work *work) {
     struct inputs in = inputs_make(shape, work);
@@ -319,7 +322,7 @@ static void test_alone_and_mixed(void **state) {
     for (size_t i = 2; i < ARRAY_LEN(shapes); i += 4) check_alone(*state, &shapes[i], &mixed);
 }
 
-// Block tables of a step that is wider than it needs, and tokens of padding: the same bits.
+// Wider block tables than needed, and padding, do not change the bits.
 static void test_padding(void **state) {
     const struct device_pair *pair = *state;
     const struct work *works[] = {&decode, &mixed};
@@ -327,12 +330,12 @@ static void test_padding(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(works); i++) {
         check_agree(pair, &shapes[1], works[i], &plain, &wider, "wider block tables");
     }
-    if (!pair->device->queue) return; // padding is for recorded steps
+    if (!pair->device->queue) return; // only recorded steps have padding
     check_padded_decodes(pair, false);
     check_agree(pair, &shapes[1], &mixed, &plain, &padded, "sequences of padding");
 }
 
-// slot -1 writes nothing, not into the last block either.
+// Slot -1 writes nothing, not even to the last block.
 static void test_skipped_slots(void **state) {
     const struct variant plain = {0}, skipped = {.skipped = true};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i += 2) {
@@ -340,7 +343,7 @@ static void test_skipped_slots(void **state) {
     }
 }
 
-// Scores of several hundred and of minus several hundred: the running maximum keeps exp in range.
+// Scores of plus and minus several hundred. The running maximum keeps exp in range.
 static void test_large_scores(void **state) {
     const struct device_pair *pair = *state;
     static const struct work works[] = {{2, {{300, 1}, {2000, 1}}}, {2, {{300, 300}, {200, 40}}}};
@@ -352,8 +355,8 @@ static void test_large_scores(void **state) {
             for (size_t j = 0; j < count; j++) in.qkv[s][j] *= j % in.row_floats < 384 ? 16 : 1;
         }
         float *got = attention_on(pair->device, &in, &(struct variant){0});
-        // Rounding moves a score of 300 by one: nearly equal ones change places. Each result is an
-        // average of values all the same, so within their range.
+        // Rounding moves a score of 300 by up to one, which can swap nearly equal scores. But each
+        // result is an average of values, so it stays within their range.
         size_t count = in.num_queries * (size_t)4 * 64;
         for (size_t j = 0; j < count; j++) assert_true(fabsf(got[j]) <= 2.0f);
         free(got);
@@ -361,8 +364,8 @@ static void test_large_scores(void **state) {
     }
 }
 
-// A model of one layer whose qkv is so small that its kernel keeps the weights in shared memory. Only
-// what step_begin chooses kernels by is there.
+// A model of one layer whose qkv is small enough for linear/few_rows_sm90.cu. It has only what
+// step_begin uses to choose kernels.
 struct small_model {
     struct backend *device;
     struct linear *qkv;
@@ -394,7 +397,7 @@ static void small_model_free(struct small_model *small) {
     small->device->ops->linear_destroy(small->device, small->qkv);
 }
 
-// Beside linears that keep their weights in shared memory attention may have less of it: the same.
+// Next to linear/few_rows_sm90.cu, attention may use less shared memory. The results are the same.
 static void test_decode_beside_a_small_linear(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();

@@ -1,16 +1,16 @@
-/* The fusion's `layers` of the CUDA backend against the same layers op by op on the scalar kernels,
- * composed as src/model does. The cache is filled as an engine would have: blocks scattered over one
- * that holds NaN, the past written by attention_prepare. Two steps each: the second reads what the
- * first left in the cache.
+/* Compares the CUDA backend's fused `layers` with the scalar kernels' separate ops, composed as in
+ * src/model. The cache is filled as by an engine: blocks are scattered over a cache of NaN, and
+ * attention_prepare writes the past. Each work runs two steps. The second reads what the first
+ * wrote to the cache.
  *
- * Bounds: of a layer, 10 numbers are rounded to bfloat16 on their way: both norms' results, qkv, q and k
- * once turned, the weights of positions, attended, activated, and the residual stream twice. Each adds
- * about BF16_NMSE to the stream, since gains are such that a layer's parts are about as large as it;
- * layers add up. Half as much again is for rows of few numbers, where a single one weighs more. With
- * roundings at most of those places on the CPU's kernels, the inputs of these tests gave a fifth of
- * the bound on average and 0.57 of it at worst; 8 outputs of a product that are zero, or a head, give
- * several times the bound, and ELEMENT finds most single numbers. One position of 1,500 hides in it,
- * so positions are counted, exactly, in a test of their own. */
+ * Bounds: a layer rounds 10 numbers to bfloat16: both norms' results, qkv, q and k after rotation,
+ * the weights of positions, attended, activated, and the residual twice. Each adds about BF16_NMSE
+ * to the residual, because the gains make a layer's parts about as large as it is; layers add up.
+ * Half as much again is allowed for rows of few numbers, where a single one weighs more. With most
+ * of these roundings added to the CPU's kernels, the inputs here gave a fifth of the bound on
+ * average and 0.57 of it at worst. A wrong head, or 8 outputs of a product that are zero, give
+ * several times the bound. ELEMENT catches most single wrong numbers. One wrong position of 1,500
+ * stays below the bound, so another test counts positions exactly. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +19,9 @@
 #include "backend/cuda/cuda_decode_util.h"
 #include "base/compiler.h"
 
-// Of a layer, with what is allowed for few numbers; NMSE is by row.
+// Roundings per layer, with the allowance for few numbers. NMSE is per row.
 #define ROUNDINGS 15
-// What one number of a row may be off, in roots of the row's mean square.
+// Largest error of one number of a row, relative to the row's root mean square.
 #define ELEMENT 0.08
 
 static const struct shape shapes[] = {
@@ -40,7 +40,7 @@ static const struct shape shapes[] = {
     {2, 1024, 64, 16, 16, 64, 16, true, false, false}, // so many units that pieces are long
 };
 
-enum { WORKS = 4 }; // of each number of rows
+enum { WORKS = 4 }; // per number of rows
 
 static const struct work works[SEQS][WORKS] = {
     {{1, {1}}, {1, {1500}}, {1, {130}}, {1, {128}}},
@@ -52,7 +52,7 @@ static const struct work works[SEQS][WORKS] = {
      {4, {1, 2, 127, 128}}},
 };
 
-// The scalar kernels' stream of those rows that are wanted; zeros in others.
+// The residual from the scalar kernels for rows whose results are used; zeros for the others.
 static float *want_of(const struct run *run, const struct decodes *decodes) {
     uint32_t hidden = run->model->shape->hidden;
     size_t row_bytes = hidden * sizeof(float);
@@ -91,7 +91,7 @@ static void check_row(const struct shape *s, const struct decodes *decodes, uint
     }
 }
 
-// The second step's scratch memory is shared.
+// In the second step the scratch memory overlaps.
 static void check_work(const struct model models[2], const struct work *work) {
     const struct shape *s = models[0].shape;
     struct run scalar = run_start(&models[0], work), device = run_start(&models[1], work);
@@ -116,7 +116,7 @@ static void test_layers(void **state) {
         struct model models[2];
         models_make(*state, &shapes[i], models);
         bool is_there = can_decode(&models[1], SEQS);
-        // Neighbours differ, and with 13 shapes every work is some small and some large one's.
+        // Neighbouring shapes differ. With 13 shapes, every work runs with a small and a large one.
         for (size_t rows = 0; is_there && rows < SEQS; rows++) {
             check_work(models, &works[rows][(i + rows) % WORKS]);
             check_work(models, &works[rows][(i + rows + 1) % WORKS]);
@@ -125,9 +125,10 @@ static void test_layers(void **state) {
     }
 }
 
-// Every result is how many of the visible positions have a 1 in its dimension, of how many, summed over
-// layers. All weights but o's, the identity, are zero; all visible positions weigh alike; the stream
-// begins as zeros. Values of the steps' own tokens are ones.
+// A result is the number of visible positions with a 1 in its dimension, divided by the number of
+// visible positions, summed over layers. All weights are zero except o, the identity. All visible
+// positions weigh alike, and the residual starts as zeros. The values of the steps' own tokens are
+// ones.
 static void check_counted(const struct shape *s, const float *got, uint32_t past, uint32_t ones) {
     uint32_t group = s->num_heads / s->num_kv_heads, visible = past + ones;
     for (uint32_t i = 0; i < s->hidden; i++) {
@@ -177,8 +178,8 @@ static void test_every_position_counts_once(void **state) {
     }
 }
 
-// A step of tokens without a slot changes no bit of those after it. The first sequence has all of the
-// cache's last block behind it, where slot -1 would be.
+// A step of tokens without a slot changes no bit of later steps. Slot -1 would lie in the cache's
+// last block, which is part of the first sequence's past.
 static void test_skipped_slots(void **state) {
     static const struct work work = {3, {300, 33, 128}};
     for (size_t i = 1; i < ARRAY_LEN(shapes); i += 3) {
@@ -206,15 +207,16 @@ static void test_skipped_slots(void **state) {
     }
 }
 
-// Calls of several kinds in turn, each with its number of rows and its stream; the sequences stay.
+// Calls of several kinds in turn. Each has its own number of rows and residual; the sequences are
+// the same.
 enum { CALLS = 50, KINDS = 12 };
 
 struct calls {
     const struct run *run;
     struct scratch scratch;
     struct batch batches[CALLS];
-    void *streams[CALLS]; // as they are at first
-    float *results[KINDS]; // of the first call of a kind
+    void *residuals[CALLS]; // the residuals at the start
+    float *results[KINDS]; // of the first call of each kind
 };
 
 static uint32_t rows_of_kind(uint32_t kind) {
@@ -226,8 +228,8 @@ static struct calls calls_make(const struct run *run) {
     for (uint32_t i = 0; i < CALLS; i++) {
         struct decodes decodes = decodes_make(run, 0, rows_of_kind(i % KINDS), 600 + i % KINDS);
         calls.batches[i] = batch_make(run, &decodes);
-        calls.streams[i] = test_alloc(calls.batches[i].residual.bytes);
-        tensor_read_raw(&calls.batches[i].residual, calls.streams[i]);
+        calls.residuals[i] = test_alloc(calls.batches[i].residual.bytes);
+        tensor_read_raw(&calls.batches[i].residual, calls.residuals[i]);
         free(decodes.residual);
     }
     return calls;
@@ -236,7 +238,7 @@ static struct calls calls_make(const struct run *run) {
 static void calls_free(struct calls *calls) {
     for (uint32_t i = 0; i < CALLS; i++) {
         batch_free(&calls->batches[i]);
-        free(calls->streams[i]);
+        free(calls->residuals[i]);
     }
     for (uint32_t i = 0; i < KINDS; i++) free(calls->results[i]);
     scratch_free(&calls->scratch);
@@ -248,13 +250,13 @@ static void enqueue_calls(const struct calls *calls) {
     }
 }
 
-// All calls without a stop between them, by a graph where there is one; those of a kind must have the
-// same bits, now and the last time.
+// Runs all calls without a pause, as a graph if there is one. All calls of a kind must give the
+// same bits, in this run and in the last.
 static void check_calls(struct calls *calls, struct backend_graph *graph) {
     struct backend *backend = calls->run->model->backend;
     for (uint32_t i = 0; i < CALLS; i++) {
-        const struct tensor *stream = &calls->batches[i].residual;
-        backend->ops->upload(backend, stream->dev, calls->streams[i], stream->bytes);
+        const struct tensor *residual = &calls->batches[i].residual;
+        backend->ops->upload(backend, residual->dev, calls->residuals[i], residual->bytes);
     }
     if (graph) {
         backend->queue->graph_launch(backend, graph);
@@ -312,7 +314,7 @@ static void test_same_bits_every_time(void **state) {
     }
 }
 
-// Says no, and touches nothing: the ops one by one are to go on from there.
+// `layers` must refuse and change nothing, because the separate ops then run on the same memory.
 static void check_refused(const struct run *run, const struct batch *batch, const char *what) {
     struct scratch scratch = scratch_make(run, batch->step.num_tokens, false);
     const struct tensor *all[] = {&batch->residual, &scratch.qkv, &scratch.attended,
@@ -333,7 +335,7 @@ static void check_refused(const struct run *run, const struct batch *batch, cons
     scratch_free(&scratch);
 }
 
-// The same work by another fused model of the same layers.
+// The same work with another fused model of the same layers.
 static void check_model_refused(const struct model *model, const struct work *work, bool is_whole,
                                 bool prefers_layers, const char *what) {
     struct backend *backend = model->backend;
@@ -349,8 +351,8 @@ static void check_model_refused(const struct model *model, const struct work *wo
     backend->fusion->model_destroy(backend, other.fused);
 }
 
-// More rows than are worthwhile, a prompt beside decodes, a rank that has only a part of each layer, and
-// layers that are read too fast for one kernel to be the faster way.
+// Refused: more rows than `layers` takes, a prompt among decodes, a rank with only a part of each
+// layer, and layers too small for one kernel to be faster.
 static void test_what_is_refused(void **state) {
     static const struct work work = {2, {17, 33}};
     const struct device_pair *pair = *state;
@@ -365,7 +367,7 @@ static void test_what_is_refused(void **state) {
         free(decodes.residual);
         decodes = decodes_make(&run, 0, work.num_seqs, 1);
         batch = batch_make(&run, &decodes);
-        const int32_t query_start[] = {0, 2}; // both tokens are the first sequence's
+        const int32_t query_start[] = {0, 2}; // both tokens belong to the first sequence
         batch.step.num_seqs = 1;
         batch.step.max_query_len = 2;
         pair->device->ops->upload(pair->device, batch.query_start.dev, query_start,

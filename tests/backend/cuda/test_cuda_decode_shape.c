@@ -1,4 +1,5 @@
-// How decode attention is cut and launched: plain arithmetic on the host, over devices and models.
+// How decode attention is divided and launched. Host arithmetic only, for several devices and
+// models.
 #include "backend/cuda/attention/decode_shape.h"
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
@@ -30,17 +31,18 @@ static void each_model(check_fn *check) {
 static void check_fits(const struct cuda_device_info *info, uint32_t num_heads,
                        uint32_t num_kv_heads, uint32_t head_dim) {
     struct cuda_decode_shape s = cuda_decode_shape_of(info, num_heads, num_kv_heads, head_dim);
-    // Compiled for sm_90 the kernel has 512 bytes of its own (cuobjdump -res-usage).
+    // Compiled for sm_90 the kernel has 512 bytes of static shared memory (cuobjdump -res-usage).
     int own = 512, blocks = s.num_blocks / info->num_sms;
     assert_in_range(s.stages, 1, 4);
     assert_in_range(blocks, 1, 2);
     assert_true(s.shared_bytes + CUDA_DECODE_RESERVED_BYTES <= info->shared_bytes_max);
     assert_true(own <= CUDA_DECODE_RESERVED_BYTES);
-    // A multiprocessor has 1,024 bytes more than a block, and keeps as much of each.
+    // A multiprocessor has 1,024 bytes more than a block may use, and reserves as much for each
+    // block.
     assert_true(blocks * (s.shared_bytes + own + 1024) <= info->shared_bytes_max + 1024);
 }
 
-// A block has room for its launch, and a multiprocessor for all blocks that are counted on.
+// The launch fits in a block, and all counted blocks fit on a multiprocessor.
 static void test_shared_memory_fits(void **state) {
     (void)state;
     each_model(check_fits);
@@ -54,23 +56,23 @@ static void check_work(const struct cuda_device_info *info, uint32_t num_heads,
     assert_true(s.num_spans >= 1);
     int units = s.num_spans * s.units_per_span;
     int rounds = (units + s.num_blocks - 1) / s.num_blocks;
-    // More units than blocks in every way to cut: the last round is as full as heads allow.
+    // With a single span the number of heads decides how full the last round is.
     if (s.num_spans == 1) return;
     int idle = rounds * s.num_blocks - units;
     assert_true(idle < s.units_per_span);
 }
 
-// No more of the last round of blocks is idle than another span would need.
+// In the last round fewer blocks idle than one more span would need.
 static void test_blocks_have_work(void **state) {
     (void)state;
     each_model(check_work);
 }
 
-// As many blocks share a sequence as all clusters of a step have room for at once; none where one
-// block each would be too many.
+// A sequence gets as many blocks as let all clusters of a step run at once. Zero if even one block
+// each would be too many.
 static void test_few_sequences_share_the_device(void **state) {
     (void)state;
-    const struct cuda_device_info info = {.num_sms = 132, .few_clusters = {132, 66, 32, 15}};
+    const struct cuda_device_info info = {.num_sms = 132, .max_clusters = {132, 66, 32, 15}};
     const struct {
         uint32_t num_seqs, num_heads, num_kv_heads, head_dim;
         int size;
@@ -78,28 +80,29 @@ static void test_few_sequences_share_the_device(void **state) {
                  {9, 16, 8, 128, 1}, {16, 16, 8, 128, 1}, {17, 16, 8, 128, 0}, {1, 32, 1, 64, 8},
                  {4, 32, 1, 64, 4},  {1, 16, 8, 256, 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_int_equal(cuda_attention_few_size(&info, cases[i].num_seqs, cases[i].num_heads,
-                                                 cases[i].num_kv_heads, cases[i].head_dim),
+        assert_int_equal(cuda_attention_cluster_size(&info, cases[i].num_seqs, cases[i].num_heads,
+                                                     cases[i].num_kv_heads, cases[i].head_dim),
                          cases[i].size);
     }
     const struct cuda_device_info older = {.num_sms = 108};
-    assert_int_equal(cuda_attention_few_size(&older, 1, 16, 8, 128), 0);
+    assert_int_equal(cuda_attention_cluster_size(&older, 1, 16, 8, 128), 0);
 }
 
-// Padding is the engine's: every count is taken as it is. Clusters are the largest for which all of
-// a step have room at once.
+// The engine pads, so every count is used as it is. Clusters are the largest for which all of a
+// step run at once.
 static void test_the_count_given_decides(void **state) {
     (void)state;
-    const struct cuda_device_info info = {.num_sms = 132, .few_clusters = {132, 66, 32, 15}};
+    const struct cuda_device_info info = {.num_sms = 132, .max_clusters = {132, 66, 32, 15}};
     for (uint32_t n = 1; n <= 140; n++) {
-        for (uint32_t heads = 8; heads <= 24; heads += 8) { // a cluster for each 8 that share keys
+        // A cluster for each 8 heads that share keys
+        for (uint32_t heads = 8; heads <= 24; heads += 8) {
             uint32_t clusters = n * heads / 8;
             int want = clusters <= 15    ? 8
                        : clusters <= 32  ? 4
                        : clusters <= 66  ? 2
                        : clusters <= 132 ? 1
                                          : 0;
-            assert_int_equal(cuda_attention_few_size(&info, n, heads, 1, 128), want);
+            assert_int_equal(cuda_attention_cluster_size(&info, n, heads, 1, 128), want);
         }
     }
 }

@@ -1,7 +1,7 @@
-// Mixture of experts on a CUDA device against the scalar CPU: routing with ties and rows that are
-// no numbers; experts over odd shapes, every tile size, experts without tokens, all tokens at one
-// expert; the same bits in any batch, again, and from a recorded graph. Everything the device
-// writes lies between guard bytes.
+// Compares mixture of experts on a CUDA device with the scalar CPU kernels. Routing: ties, and rows
+// that are not numbers. Experts: odd shapes, every tile size, experts without tokens, all tokens at
+// one expert. The bits must be the same in any batch, when repeated, and from a recorded graph.
+// Everything the device writes lies between guard bytes.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +10,18 @@
 #include "backend/ops_util.h"
 
 // The device rounds to bf16 three times: the activated values, each expert's output and the sum. A
-// number 1 <= m < 2 is rounded to a multiple of 2^-7, so its mean square relative error is
-// 2^-14 / 12 / m^2, 2.8e-6 over all m; errors of many terms are independent, so the sum's is the
-// same, three times over 8.3e-6. Small outputs are few numbers and spread around that: five times.
+// number 1 <= m < 2 is rounded to a multiple of 2^-7, so its mean square relative error is 2^-14 /
+// 12 / m^2, 2.8e-6 over all m. Errors of many terms are independent, so the sum's error is the
+// same. Three of them give 8.3e-6. Small outputs have few numbers and scatter around that, so five
+// times is allowed.
 #define EXPERTS_NMSE 4e-5
 
 enum { GUARD_BYTES = 512, GUARD_VALUE = 0xa5 };
 
-// The two backends, made by main.
+// The two backends. main creates them.
 static struct backend *cpu, *cuda;
 
-// Device memory between guard bytes; at first all ones, which is NaN in bf16 and float.
+// Device memory between guard bytes. It starts with all bits set, which is NaN in bf16 and float.
 struct device_memory {
     char *base, *data;
     size_t bytes;
@@ -53,7 +54,7 @@ static struct device_memory device_alloc(size_t bytes) {
     return m;
 }
 
-// Copies the data to `out` (may be NULL) and fails where a guard byte changed.
+// Copies the data to `out` (may be NULL). Fails if a guard byte changed.
 static void download(const struct device_memory *m, void *out, const char *what) {
     size_t all = m->bytes + 2 * GUARD_BYTES;
     unsigned char *host = malloc(all);
@@ -82,7 +83,7 @@ static struct route_args route_shape(uint32_t num_tokens, uint32_t num_experts, 
                                .normalize = normalize};
 }
 
-// `args` has the shape; runs it on the device for the host's logits.
+// Runs route on the device for the host's logits. `args` has the shape.
 static void route(struct route_args args, const float *logits, int32_t *ids, float *weights) {
     size_t bytes = (size_t)args.num_tokens * args.num_experts * sizeof *logits;
     size_t pairs = (size_t)args.num_tokens * args.top_k;
@@ -101,14 +102,14 @@ static void route(struct route_args args, const float *logits, int32_t *ids, flo
     device_free(&w);
 }
 
-// Compares ids, and weights to `tolerance` of each (two NaN are equal), with the CPU's.
+// Compares with the CPU: ids, and weights within the relative `tolerance`. Two NaN are equal.
 static void check_route(struct route_args args, const float *logits, double tolerance) {
     size_t count = (size_t)args.num_tokens * args.num_experts;
     size_t pairs = (size_t)args.num_tokens * args.top_k;
     int32_t *ids = malloc(pairs * sizeof *ids), *want_ids = malloc(pairs * sizeof *want_ids);
     float *weights = malloc(pairs * sizeof *weights), *want = malloc(pairs * sizeof *want);
     float *copy = malloc(count * sizeof *copy);
-    memcpy(copy, logits, count * sizeof *copy); // the op destroys it
+    memcpy(copy, logits, count * sizeof *copy); // the op overwrites its input
     struct route_args on_cpu = args;
     on_cpu.logits = copy;
     on_cpu.ids = want_ids;
@@ -143,7 +144,8 @@ static const struct {
     {64, 60, 4, false}, {65, 33, 5, true}, {513, 128, 8, true}, {7, 2048, 40, true},
 };
 
-// Logits are multiples of 1/256: many ties, and what differs differs by more than exp's rounding.
+// Logits are multiples of 1/256, so there are many ties, and different logits differ by more than
+// exp's rounding error.
 static void test_routing_matches(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
@@ -172,12 +174,12 @@ static void test_routing_of_non_numbers(void **state) {
         logits[4][i] = i == 3 || i == 35 ? INFINITY : 1.0f;
     }
     check_route(route_shape(TOKENS, EXPERTS, TOP, true), &logits[0][0], 2e-6);
-    // -inf beside numbers is a probability of 0, and as good as any other 0.
+    // -inf among numbers has the probability 0 and ranks like any other 0.
     for (int i = 0; i < EXPERTS; i++) logits[0][i] = i == 30 ? 2.0f : -INFINITY;
     check_route(route_shape(1, EXPERTS, TOP, false), &logits[0][0], 2e-6);
 }
 
-// The weights of all experts as a checkpoint has them.
+// The weights of all experts, as in a checkpoint.
 struct model {
     struct experts_shape shape;
     uint16_t *gate, *up, *down; // [experts][intermediate][hidden], down [experts][hidden][...]
@@ -225,7 +227,7 @@ static struct experts *experts_of(struct backend *backend, const struct model *m
     return experts;
 }
 
-// Tokens that are routed to some experts. Of the experts only the first `num_used` get any.
+// Tokens and their routing. Only the first `num_used` experts get any.
 struct call {
     uint32_t num_tokens, top_k, hidden;
     uint16_t *x; // [num_tokens][hidden] bf16
@@ -243,7 +245,7 @@ static struct call call_make(uint32_t num_tokens, uint32_t top_k, uint32_t hidde
     call.weights = malloc(pairs * sizeof *call.weights);
     ops_rng_fill(&rng, call.weights, pairs);
     for (uint32_t token = 0; token < num_tokens; token++) {
-        uint32_t first = ops_rng_below(&rng, num_used); // distinct: from here on, around
+        uint32_t first = ops_rng_below(&rng, num_used); // distinct ids: from here on, cyclically
         for (uint32_t slot = 0; slot < top_k; slot++) {
             call.ids[(size_t)token * top_k + slot] = (int32_t)((first + slot) % num_used);
         }
@@ -271,7 +273,7 @@ static void run_cpu(const struct model *model, const struct experts *experts,
     free(x);
 }
 
-// What one call needs on the device, so that a test can record it.
+// The device memory of one call, kept so that a test can record the call.
 struct device_call {
     struct device_memory x, ids, weights, out, scratch;
     struct experts_args args;
@@ -299,7 +301,7 @@ static struct device_call device_call_make(const struct model *model, const stru
     return d;
 }
 
-// The tokens of `call` from `first` on, as many as the device's call has.
+// Copies the tokens of `call` from `first` on, as many as the device's call has.
 static void device_call_fill(const struct device_call *d, const struct call *call, uint32_t first) {
     size_t pair = (size_t)first * call->top_k;
     upload(&d->x, call->x + (size_t)first * call->hidden, d->x.bytes);
@@ -339,8 +341,8 @@ static void assert_same_rows(const uint16_t *got, const uint16_t *want, size_t r
     }
 }
 
-// 1 to 4 tokens take kernels of their own; above, the mean number of rows per expert chooses tiles
-// of 16 (below 8), 32 (below 24), 64 (below 64) or 128 rows.
+// 1 to 4 tokens use kernels of their own. Above that, the mean number of rows per expert chooses
+// tiles of 16 (below 8), 32 (below 24), 64 (below 64) or 128 rows.
 static const struct {
     struct experts_shape shape;
     uint32_t num_tokens, top_k, num_used;
@@ -385,7 +387,7 @@ static void test_experts_match(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) check_shape(i);
 }
 
-// Above 4 tokens every batch has the same bits, whatever its tiles are; so have batches of 1 to 4.
+// Above 4 tokens every batch size gives the same bits, whatever its tiles. So do batches of 1 to 4.
 static void test_same_bits(void **state) {
     (void)state;
     enum { TOKENS = 520, TOP = 4 };
@@ -397,10 +399,11 @@ static void test_same_bits(void **state) {
     size_t count = (size_t)TOKENS * shape.hidden;
     uint16_t *want = malloc(count * sizeof *want), *got = malloc(count * sizeof *got);
     for (size_t b = 0; b < ARRAY_LEN(batches); b++) {
-        uint32_t rows = batches[b] > 4 ? TOKENS : 24; // a part of them is enough for small ones
+        // A part of the tokens is enough for small batches
+        uint32_t rows = batches[b] > 4 ? TOKENS : 24;
         memset(got, 0, count * sizeof *got);
         for (uint32_t first = 0; first < rows; first += batches[b]) {
-            uint32_t left = TOKENS - first; // the last batch of many is moved to stay one of many
+            uint32_t left = TOKENS - first; // the last batch is moved back, so that it stays large
             uint32_t at = left < batches[b] ? TOKENS - batches[b] : first;
             run_cuda(&model, experts, &call, at, batches[b], got);
         }
@@ -414,7 +417,7 @@ static void test_same_bits(void **state) {
     model_free(&model);
 }
 
-// A call that is cut into parts, the last of which has few tokens.
+// A call that is split, where the last part has few tokens.
 static void test_many_tokens(void **state) {
     (void)state;
     enum { TOKENS = 8192 + 3, TOP = 2 };
@@ -435,7 +438,7 @@ static void test_many_tokens(void **state) {
     model_free(&model);
 }
 
-// Weights of experts that nobody goes to are not looked at, and a bad token stays alone.
+// The weights of experts without tokens are not read, and a NaN token does not affect the others.
 static void check_isolation(uint32_t num_tokens) {
     enum { TOP = 2, USED = 4, BAD = 1 };
     const struct experts_shape shape = {6, 24, 40};
@@ -470,7 +473,7 @@ static void test_other_experts_and_tokens_do_not_matter(void **state) {
     check_isolation(150);
 }
 
-// A call recorded once, run for other tokens and other experts than it was recorded with.
+// A recorded call runs with other tokens and other experts than when it was recorded.
 static void check_graph(uint32_t num_tokens) {
     enum { TOP = 4 };
     const struct experts_shape shape = {16, 72, 40};

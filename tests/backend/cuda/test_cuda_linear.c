@@ -1,12 +1,12 @@
-// linear of the CUDA backend, to activations and to logits, against the scalar one: row counts on both
-// sides of the small kernel's limit, with and without bias, parts of several types and strides. And the
-// fusion's project_in and project_out, against float64.
+// Compares the CUDA backend's linear, to activations and to logits, with the scalar one. Row counts
+// lie on both sides of linear/few_rows.cu's limit, with and without bias; parts have several types
+// and strides. Compares the fused project_in and project_out with float64.
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_linear_util.h"
 #include "base/compiler.h"
 
-// float32 sums of exact products, in another order.
+// float32 sums of exact products in another order.
 #define LOGITS_NMSE 1e-9
 
 enum { ROWS_MAX = 257 };
@@ -54,7 +54,7 @@ static void check(const struct device_pair *pair, const struct linear_spec *spec
     for (uint32_t i = 0; i < spec->num_parts; i++) out += spec->parts[i].rows;
     float *want = linear_on(pair->scalar, spec, x, rows);
     float *got = linear_on(pair->device, spec, x, rows);
-    for (uint32_t r = 0; r < rows; r++) { // by row: a single wrong one counts fully
+    for (uint32_t r = 0; r < rows; r++) { // per row, so that one wrong row is not lost
         double error = ops_nmse_f32(got + (size_t)r * out, want + (size_t)r * out, out);
         if (!(error <= LINEAR_NMSE)) {
             fail_msg("[%u][%u] of %u rows: row %u has nmse %g", out, in, rows, r, error);
@@ -89,7 +89,7 @@ static void test_linear(void **state) {
     }
 }
 
-// q, k and v as checkpoints have them: their own types, one a slice of wider rows.
+// q, k and v as in checkpoints: different types, one of them a slice of wider rows.
 static void test_stacked_parts(void **state) {
     const struct device_pair *pair = *state;
     enum { IN = 192, WIDE = 200, FIRST = 64, SECOND = 24, THIRD = 8 };
@@ -98,7 +98,7 @@ static void test_stacked_parts(void **state) {
     uint16_t *second = test_alloc(SECOND * WIDE * sizeof *second);
     for (size_t i = 0; i < (size_t)SECOND * WIDE; i++) second[i] = f32_to_bf16(ops_rng_float(&rng));
     uint16_t *halves = test_alloc(THIRD * IN * sizeof *halves);
-    for (size_t i = 0; i < (size_t)THIRD * IN; i++) { // 1.0 to 2.0, of either sign
+    for (size_t i = 0; i < (size_t)THIRD * IN; i++) { // 1.0 to 2.0 with either sign
         halves[i] = (uint16_t)(0x3c00u + ops_rng_below(&rng, 0x400) + (i % 2 ? 0x8000u : 0));
     }
     float *bias = bf16_values(&rng, FIRST + SECOND + THIRD, 3);
@@ -153,8 +153,8 @@ static void test_logits(void **state) {
     check_logits(pair, 8200, 2048, counts_of_large, ARRAY_LEN(counts_of_large));
 }
 
-// What surrounds a linear in a layer, and matrices of which a block of an H200 has 1 to 6 tiles of
-// 8 outputs, with lines of inputs for all warps alike or not.
+// A linear with its surrounding work. On an H200 a block gets 1 to 6 tiles of 8 outputs of these
+// matrices, and all warps get the same number of input lines or not.
 static void test_fused(void **state) {
     const struct device_pair *pair = *state;
     static const struct fused_case cases[] = {
@@ -173,7 +173,7 @@ static void test_fused(void **state) {
     }
 }
 
-// The same for as many rows as there may be, with whatever is found to be the fastest.
+// The same for up to the most rows, with whatever kernel is found to be fastest.
 static void test_fused_many(void **state) {
     const struct device_pair *pair = *state;
     static const struct fused_case cases[] = {{1024, 256, true, true, false, false},
@@ -187,7 +187,7 @@ static void test_fused_many(void **state) {
     }
 }
 
-// Up to four rows one kernel serves them all: a row's bits do not depend on the others.
+// Up to four rows one kernel runs, so a row's bits do not depend on the others.
 static void test_few_rows_are_independent(void **state) {
     const struct device_pair *pair = *state;
     enum { OUT = 264, IN = 1160, ROWS = 4 };
@@ -206,7 +206,7 @@ static void test_few_rows_are_independent(void **state) {
     free(weight);
 }
 
-// An algorithm that was chosen for a shape stays.
+// The algorithm chosen for a shape is kept.
 static void test_same_call_twice_has_the_same_bits(void **state) {
     const struct device_pair *pair = *state;
     enum { OUT = 1024, IN = 512 };

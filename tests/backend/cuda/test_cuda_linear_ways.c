@@ -1,6 +1,6 @@
-// Every way that a linear of many rows can be computed (linear/gemm_trial.h), not only the one that is the
-// fastest here: outputs that do not fill a block, inputs that do not fill a stage or are shared by
-// a cluster, row counts on both sides of each kernel's. And which of them project_in goes.
+// Tests every way to compute a linear of many rows (linear/gemm_trial.h), not only the fastest on
+// this device. Outputs do not fill a block, inputs do not fill a stage or are shared by a cluster,
+// row counts lie on both sides of each kernel's limits. Also tests which way project_in takes.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 #include "backend/cuda/linear/gemm_trial.h"
 #include "base/compiler.h"
 
-// What a linear is computed from and goes to, on the device.
+// A linear's inputs and output on the device.
 struct buffers {
     struct linear *linear;
     struct tensor x, out, scratch;
@@ -53,7 +53,7 @@ static struct cuda_linear_task task_of(const struct fused_case *c, const struct 
                                      .is_added = c->has_residual};
 }
 
-// What the way makes of the first rows; NULL: it does not take them.
+// The way's results for the first rows. NULL: the way does not support them.
 static float *way_on(struct backend *backend, const struct fused_case *c,
                      const struct fused_inputs *v, uint32_t rows, const struct gemm_way *way) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
@@ -65,7 +65,7 @@ static float *way_on(struct backend *backend, const struct fused_case *c,
     return values;
 }
 
-// Returns how many of the cases and row counts the way took.
+// Returns how many cases and row counts the way supported.
 static int check_way(const struct device_pair *pair, const struct gemm_way *way, const char *what) {
     static const uint32_t counts[] = {1, 17, 64, 65, 128, 129, 193, 256, 257, 600};
     const uint32_t most = counts[ARRAY_LEN(counts) - 1];
@@ -96,7 +96,7 @@ static void test_cublas(void **state) {
 }
 
 static void test_batch(void **state) {
-    // Up to 128 rows, and a stage of inputs at least for each block.
+    // Up to 128 rows, and at least one stage of inputs per block.
     static const struct {
         uint32_t split;
         int num_taken;
@@ -116,9 +116,9 @@ static void test_gated(void **state) {
     assert_int_equal(check_way(*state, &way, "gated"), 30);
 }
 
-// On four multiprocessors every block has many tiles, and the ring goes on from one to the next:
-// six steps, which are no multiple of its stages; more lines of tiles than are walked through
-// together.
+// With four multiprocessors every block has many tiles, and the ring continues from one to the
+// next. There are six steps, which is no multiple of its stages, and more lines of tiles than one
+// band holds.
 static void test_gated_tile_after_tile(void **state) {
     const struct device_pair *pair = *state;
     static const struct {
@@ -145,7 +145,7 @@ static void test_gated_tile_after_tile(void **state) {
     }
 }
 
-// Nothing is launched that the kernel was not made for.
+// A kernel is not launched for a task that it does not support.
 static void test_what_no_kernel_takes(void **state) {
     const struct device_pair *pair = *state;
     if (!is_hopper(pair)) skip();
@@ -162,8 +162,8 @@ static void test_what_no_kernel_takes(void **state) {
     assert_false(cuda_linear_gated_takes(&both, info));
 }
 
-// Rows that one kernel takes of small matrices go other ways where matrices are large, on a device
-// that has those.
+// On a device with linear/batch_sm90.cu, fewer rows of large matrices than of small ones go to
+// linear/few_rows.cu.
 static void test_fused_of_large_matrices(void **state) {
     const struct device_pair *pair = *state;
     static const struct {

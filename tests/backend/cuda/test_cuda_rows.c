@@ -1,13 +1,13 @@
-// The row ops of the CUDA backend against the scalar ones: embed, rms_norm, silu_mul, gather_rows,
-// over odd shapes and between guard bytes. A row has the same bits whatever rows are beside it.
+// Compares the CUDA backend's row ops with the scalar ones: embed, rms_norm, silu_mul, gather_rows.
+// Shapes are odd and memory lies between guard bytes. A row's bits do not depend on the other rows.
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/cuda_util.h"
 #include "base/compiler.h"
 
-#define RMS_NORM_NMSE (3 * BF16_NMSE) // the sum with the residual and the result, and what is left
-#define SILU_MUL_NMSE (3 * BF16_NMSE) // the result, of few numbers
+#define RMS_NORM_NMSE (3 * BF16_NMSE) // the residual's sum, the result, and a margin
+#define SILU_MUL_NMSE (3 * BF16_NMSE) // the result, with few numbers
 
 enum { EPS_INVERSE = 1000000 };
 
@@ -32,8 +32,8 @@ static float *embed_on(struct backend *backend, const struct matrix_slice *part,
     return values;
 }
 
-// Copies from and to pinned memory, few bytes of which go another way than many, and from where
-// they do not begin at a multiple of 16.
+// Copies from and to pinned memory. Small ones use another way than large ones and than those not
+// aligned to 16 bytes.
 static void test_copies(void **state) {
     struct backend *backend = ((const struct device_pair *)*state)->device;
     static const size_t sizes[] = {0, 4, 12, 16, 20, 4100, 70003, 1 << 20, (1 << 20) + 4};
@@ -63,7 +63,7 @@ static void test_copies(void **state) {
     for (int i = 0; i < 2; i++) backend_release_host(backend, memory[i]);
 }
 
-// Nothing is computed, so every bit is right; rows of other ranks are zeros.
+// Nothing is computed, so all bits must match. Rows of other ranks are zeros.
 static void test_embed(void **state) {
     const struct device_pair *pair = *state;
     static const uint32_t widths[] = {8, 64, 1032, 4096};
@@ -104,7 +104,7 @@ struct norm_inputs {
     bool in_place;
 };
 
-// The norm; `sum`, where it is not NULL, is given the residual after it. The caller frees both.
+// Computes the norm. `sum`, if not NULL, receives the residual after it. The caller frees both.
 static float *norm_on(struct backend *backend, const struct norm_inputs *in, float **sum) {
     size_t count = (size_t)in->rows * in->cols;
     struct tensor x = tensor_of(backend, in->x, count);
@@ -140,9 +140,9 @@ static void check_norm(const struct device_pair *pair, struct norm_inputs in) {
     float *got = norm_on(pair->device, &in, &got_sum);
     double error = ops_nmse_f32(got, want, count);
     if (!(error <= RMS_NORM_NMSE)) fail_msg("%u x %u: nmse %g", in.rows, in.cols, error);
-    // One addition, one rounding: no freedom.
+    // One addition and one rounding, so the bits must match.
     round_to_bf16(want_sum, count);
-    round_to_bf16(got_sum, count); // for a device that keeps more
+    round_to_bf16(got_sum, count); // for a device with a wider type
     ops_assert_same_bits(got_sum, want_sum, in.rows, in.cols, "residual");
     free(got_sum);
     for (uint32_t r = 0; r < in.rows; r += in.rows / 2 + 1) { // a row alone
@@ -168,7 +168,7 @@ static void test_rms_norm(void **state) {
         for (size_t h = 0; h < ARRAY_LEN(heights); h++) {
             struct ops_rng rng = ops_rng_of(w * 10 + h);
             size_t count = (size_t)heights[h] * widths[w];
-            // Rows of very different sizes: a scale taken from the wrong row would show.
+            // Rows of very different sizes, so that a scale taken from the wrong row shows.
             float *x = bf16_values(&rng, count, 3), *residual = bf16_values(&rng, count, 5);
             for (size_t i = 0; i < count; i++) x[i] *= (float)(1u << i / widths[w] % 8);
             float *weight = bf16_values(&rng, widths[w], 2);
@@ -183,7 +183,7 @@ static void test_rms_norm(void **state) {
     }
 }
 
-// Zeros have no size to divide by; eps keeps them zeros.
+// Rows of zeros stay zeros, because of eps.
 static void test_rms_norm_of_zeros(void **state) {
     const struct device_pair *pair = *state;
     enum { COLS = 256 };
@@ -231,7 +231,7 @@ static void test_silu_mul(void **state) {
     }
 }
 
-// exp(-gate) is infinite or nothing here; the product still is what the formula says.
+// exp(-gate) overflows or vanishes here. The product must still follow the formula.
 static void test_silu_mul_of_large_gates(void **state) {
     const struct device_pair *pair = *state;
     const float gate_up[16] = {-1000, -200, -89, -88, 88, 200, 1000, 1e30f,

@@ -1,7 +1,8 @@
-// The sample op of the CUDA backend against the CPU's scalar one on the same data: the same tokens
-// for the same seeds but where rounding may decide a draw, which is computed, not assumed; the same
-// top lists; nothing written beyond its arrays; the same bits alone, in a batch and again. Rows have
-// penalties, biases and masks, and are sampled twice, so that the first token's count matters.
+// Compares the CUDA backend's sample op with the CPU's scalar one on the same data. The same seeds
+// give the same tokens unless rounding may decide a draw, which the test computes. The top lists
+// are the same, nothing is written beyond the arrays, and the bits are the same alone, in a batch
+// and when repeated. Rows have penalties, biases and masks. They are sampled twice, so that the
+// first token's count matters.
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,20 +16,20 @@
 #include "support/cmocka_all.h"
 
 enum {
-    GUARD_FLOATS = 16, // 64 bytes: what lies between guards stays aligned
+    GUARD_FLOATS = 16, // 64 bytes: keeps the memory between guards aligned
     GUARD_BYTE = 0xa5,
-    POISON_BYTES_MAX = 64 << 20, // larger scratch memories are not filled
+    POISON_BYTES_MAX = 64 << 20, // larger scratch memory is not filled
     POOL_SIZE = 1 << 20,
-    CHANGED_MAX = 3000, // tokens of one row that penalties and biases are for
+    CHANGED_MAX = 3000, // most tokens of a row with penalties or biases
     ROUNDS = 2,
 };
 
 struct fixture {
     struct backend *cuda, *cpu;
-    float *pool; // [POOL_SIZE] normal numbers
+    float *pool; // [POOL_SIZE] normally distributed numbers
 };
 
-// A row's sequence: its part of the batch's ids.
+// A row's sequence, as its part of the batch's ids.
 struct history {
     uint32_t start, num_prompt, num_ids;
 };
@@ -39,7 +40,7 @@ struct batch {
     struct sample_row *rows; // [num_rows]; row i has slot i + 1 or none
     struct sample_bias *biases; // [num_biases]
     uint32_t *masks; // [num_masks][words]
-    struct history *histories; // [num_rows] of those with a slot
+    struct history *histories; // [num_rows], for rows with a slot
     int32_t *ids; // [num_ids]
 };
 
@@ -47,7 +48,7 @@ static uint32_t mask_words(const struct batch *batch) {
     return (batch->vocab_size + 31) / 32;
 }
 
-// What rows do, in turn; penalties, logprobs and seeds are added by their index.
+// Parameters that the rows use in turn. Penalties, logprobs and seeds are added by row index.
 static const struct sample_row recipes[] = {
     {.temperature = 0, .top_p = 1},
     {.temperature = 1, .top_p = 1},
@@ -84,17 +85,17 @@ static float random_normal(void) {
 
 enum logits_kind {
     KIND_NORMAL,
-    KIND_PEAKED, // as a model that is sure of a few tokens
+    KIND_PEAKED, // a few tokens are likely, as for a confident model
     KIND_TIES,
     KIND_EQUAL,
     KIND_ONE_HUGE,
     KIND_SOME_NAN,
     KIND_ASCENDING,
-    KIND_EXTREMES, // the largest and smallest numbers, +inf among them
+    KIND_EXTREMES, // the largest and smallest numbers, including +inf
     KIND_TINY,
-    KIND_ONE_NUMBER, // the others -inf
+    KIND_ONE_NUMBER, // all others are -inf
     KIND_ALL_NAN,
-    KIND_ALL_BANNED, // -inf
+    KIND_ALL_BANNED, // all are -inf
     NUM_KINDS,
 };
 
@@ -132,7 +133,8 @@ static void fill_logits(const struct fixture *f, float *logits, uint32_t n, enum
     }
 }
 
-// Distinct ids, every `stride`-th: of the prompt, of the output, of both, with biases.
+// Distinct ids, every `stride`-th: some in the prompt, some in the output, some in both; some have
+// biases.
 static void add_changes(struct batch *batch, uint32_t index, uint32_t count) {
     struct sample_row *row = &batch->rows[index];
     if (!count) return;
@@ -164,7 +166,8 @@ static void add_changes(struct batch *batch, uint32_t index, uint32_t count) {
     row->bias_count = batch->num_biases - row->bias_start;
 }
 
-// Half of the vocabulary, all but a little, one token, or nothing; random beyond the vocabulary.
+// Allows half of the vocabulary, almost all, one token, or nothing. Bits past the vocabulary are
+// random.
 static void add_mask(struct batch *batch, uint32_t index) {
     uint32_t words = mask_words(batch), kind = random_below(4);
     uint32_t *mask = batch->masks + (size_t)batch->num_masks * words;
@@ -206,7 +209,7 @@ static struct batch make_batch(const struct fixture *f, uint32_t num_rows, uint3
         row->num_top = top_counts[i / 2 % ARRAY_LEN(top_counts)];
         add_changes(&batch, i, change_counts[i % ARRAY_LEN(change_counts)]);
         if (i % 5 == 1 || i % 5 == 3) add_mask(&batch, i);
-        // Every second row is ordinary: of two kinds.
+        // Every second row has ordinary logits, of two kinds.
         enum logits_kind kind = i % 2 ? i / 2 % 2 : i / 2 % NUM_KINDS;
         fill_logits(f, batch.logits + (size_t)i * vocab_size, vocab_size, kind);
     }
@@ -245,7 +248,8 @@ static void check_guard(struct backend *backend, const void *dev, size_t bytes) 
     assert_memory_equal(found, want, bytes);
 }
 
-// Scratch memory of `floats` between guards; as far as that is cheap, full of them.
+// Scratch memory of `floats` between guards. If it is small enough, it is filled with the guard
+// byte.
 static float *scratch_create(struct backend *backend, size_t floats) {
     size_t bytes = (floats + 2 * GUARD_FLOATS) * sizeof(float);
     size_t filled = bytes < POISON_BYTES_MAX ? bytes : GUARD_FLOATS * sizeof(float);
@@ -259,7 +263,7 @@ static float *scratch_create(struct backend *backend, size_t floats) {
     return dev;
 }
 
-// As the rows from `first` on begin.
+// Makes the counts for the rows from `first` on, before the first round.
 static struct token_counts *begin_counts(struct backend *backend, const struct batch *batch,
                                          uint32_t first, uint32_t num_rows) {
     struct token_counts *counts = NULL;
@@ -272,7 +276,7 @@ static struct token_counts *begin_counts(struct backend *backend, const struct b
         const struct history *history = &batch->histories[i];
         uint32_t slot = batch->rows[i].counts_slot;
         if (!slot) continue;
-        static const int32_t other[2] = {0}; // what was there is cleared
+        static const int32_t other[2] = {0}; // earlier counts must be cleared
         backend->sampler->counts_begin(backend, counts, slot, other, 1, 2);
         backend->sampler->counts_begin(backend, counts, slot, batch->ids + history->start,
                                        history->num_prompt, history->num_ids);
@@ -280,7 +284,7 @@ static struct token_counts *begin_counts(struct backend *backend, const struct b
     return counts;
 }
 
-// Samples `num_rows` rows from `first` on, ROUNDS times. results: [ROUNDS][num_rows]
+// Samples `num_rows` rows from `first` on, ROUNDS times. results: [ROUNDS][num_rows].
 static void run(struct backend *backend, const struct batch *batch, uint32_t first,
                 uint32_t num_rows, struct sample_result *results) {
     size_t row_floats = batch->vocab_size, num_results = num_rows + 2;
@@ -327,7 +331,8 @@ static void run(struct backend *backend, const struct batch *batch, uint32_t fir
     free(guarded);
 }
 
-// How often each token was generated, `also` (or -1) once more, and which the prompt has.
+// Counts how often each token was generated, plus one for `also` (-1: none), and which are in the
+// prompt.
 static void count_history(const struct batch *batch, uint32_t index, int32_t also, uint32_t *times,
                           bool *in_prompt) {
     const struct history *history = &batch->histories[index];
@@ -339,7 +344,7 @@ static void count_history(const struct batch *batch, uint32_t index, int32_t als
     if (also >= 0) times[also]++;
 }
 
-// The row's logits as penalties, biases and mask change them; to be freed.
+// The row's logits after penalties, biases and masks. The caller frees them.
 static float *changed_logits(const struct batch *batch, uint32_t index, int32_t also) {
     const struct sample_row *row = &batch->rows[index];
     uint32_t n = batch->vocab_size;
@@ -370,9 +375,9 @@ static float *changed_logits(const struct batch *batch, uint32_t index, int32_t 
     return logits;
 }
 
-// Whether rounding may make `token` the row's draw: its part of the distribution, ids ascending, is
-// within 1e-5 of the draw, or a rule's border is within 1e-6 of a token's. also: the token that the
-// round before counted in, or -1.
+// Whether rounding may make `token` the row's draw: the draw lies within 1e-5 of its part of the
+// distribution, ids ascending, or a filter's limit is within 1e-6 of a token. also: the token
+// counted in the round before, or -1.
 static bool is_nearly_drawn(const struct batch *batch, uint32_t index, int32_t also,
                             uint32_t token) {
     const struct sample_row *row = &batch->rows[index];
@@ -381,7 +386,7 @@ static bool is_nearly_drawn(const struct batch *batch, uint32_t index, int32_t a
     float *logits = changed_logits(batch, index, also);
     struct oracle oracle = oracle_make(logits, n, *row);
     double uniform = philox_uniform(row->seed_low, row->seed_high, row->draw), sum = 0;
-    oracle_draw(&oracle, uniform); // leaves the kept ones in the order of their ids
+    oracle_draw(&oracle, uniform); // leaves the kept tokens in ascending order of id
     bool close = oracle.close;
     for (uint32_t i = 0; i < oracle.num_kept; i++) {
         double before = sum;
@@ -399,7 +404,7 @@ static bool floats_agree(float got, float want) {
     return fabsf(got - want) <= 1e-4f * fmaxf(1, fabsf(want) * 1e-2f);
 }
 
-// Returns whether the tokens differ, which must be rounding's doing.
+// Returns whether the tokens differ, which only rounding may cause.
 static bool check_row(const struct batch *batch, uint32_t index, int32_t also,
                       const struct sample_result *got, const struct sample_result *want) {
     const struct sample_row *row = &batch->rows[index];
@@ -428,8 +433,8 @@ static bool check_row(const struct batch *batch, uint32_t index, int32_t also,
     return true;
 }
 
-// Both rounds of `num_rows` rows from `first` on; returns how many have another token than the CPU's.
-// From there on their counts are different too.
+// Checks both rounds of `num_rows` rows from `first` on. Returns how many rows have another token
+// than the CPU's. After that their counts differ too.
 static uint32_t check_rows(const struct fixture *f, const struct batch *batch, uint32_t first,
                            uint32_t num_rows) {
     struct sample_result *got = take(ROUNDS * (size_t)num_rows, sizeof *got);
@@ -470,7 +475,7 @@ static void check_vocab(const struct fixture *f, uint32_t vocab_size) {
 static void test_small_vocabularies_agree(void **state) {
     check_vocab(*state, 1);
     check_vocab(*state, 7);
-    check_vocab(*state, 1007); // no multiple of 4: rows that start at any float
+    check_vocab(*state, 1007); // not a multiple of 4: rows start at any float
 }
 
 static void test_32000_tokens_agree(void **state) {
@@ -481,13 +486,12 @@ static void test_151936_tokens_agree(void **state) {
     check_vocab(*state, 151936);
 }
 
-// More tiles than a warp's lanes look at in one go each.
+// So many tiles that each lane of pick_tile has several.
 static void test_600001_tokens_agree(void **state) {
     check_size(*state, 3, 600001);
 }
 
-// Every recipe with every kind of logits, by a call of its own: few rows are worked on otherwise
-// than many.
+// Every recipe with every kind of logits, one row per call: few rows use other code than many.
 static void test_every_rule_holds_for_every_kind_alone(void **state) {
     const struct fixture *f = *state;
     enum { VOCAB = 20011 };
@@ -496,7 +500,7 @@ static void test_every_rule_holds_for_every_kind_alone(void **state) {
     for (uint32_t i = 0; i < batch.num_rows; i++) {
         float *logits = batch.logits + (size_t)i * VOCAB;
         enum logits_kind kind = i / ARRAY_LEN(recipes);
-        fill_logits(f, logits, VOCAB, kind); // rows take the recipes in turn
+        fill_logits(f, logits, VOCAB, kind); // rows use the recipes in turn
         num_different += check_rows(f, &batch, i, 1);
     }
     assert_true(num_different <= batch.num_rows / 20);
@@ -521,7 +525,7 @@ static void test_a_row_has_the_same_bits_in_any_batch_and_again(void **state) {
     struct sample_result *some = take(ROUNDS * ROWS, sizeof *some);
     run(f->cuda, &batch, 0, ROWS, all);
     for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
-        uint32_t last = sizes[s] == 1 ? 34 : ROWS; // alone: two rounds of the recipes
+        uint32_t last = sizes[s] == 1 ? 34 : ROWS; // for single rows: two rounds of the recipes
         for (uint32_t first = 0; first + sizes[s] <= last; first += sizes[s]) {
             run(f->cuda, &batch, first, sizes[s], some);
             for (uint32_t i = 0; i < ROUNDS * sizes[s]; i++) {
@@ -558,7 +562,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-// False where this build or machine has no device, which is no failure.
+// False if this build or machine has no device, which is not a failure.
 static bool has_device(void) {
     struct backend *backend = NULL;
     const struct backend_options cuda = {
@@ -583,6 +587,6 @@ int main(void) {
         cmocka_unit_test(test_every_rule_holds_for_every_kind_alone),
         cmocka_unit_test(test_a_row_has_the_same_bits_in_any_batch_and_again),
     };
-    if (!has_device()) return 77; // skipped, for ctest
+    if (!has_device()) return 77; // tells ctest: skipped
     return cmocka_run_group_tests_name("cuda_sample", tests, setup, teardown);
 }

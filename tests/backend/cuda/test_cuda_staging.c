@@ -1,5 +1,5 @@
-// Weights on their way to a GPU, without one: the runtime's functions are stood in for by copies in
-// host memory. Sources of every type and stride, in memory and in a file, and files that end early.
+// Copies of weights to a GPU, tested without one: stubs of the runtime's functions copy in host
+// memory. Sources have every type and stride, in memory and in a file; some files end too early.
 #include "backend/cuda/staging.h"
 
 #include <cuda_runtime_api.h>
@@ -80,7 +80,7 @@ enum status cuda_error(struct err *err, cudaError_t error, const char *what) {
     return err_set(err, ERR_DEVICE, "%s: error %d", what, (int)error);
 }
 
-// Rows of F32 as long as several rooms, more of them than a piece takes.
+// Rows of F32 larger than ROOM_BYTES, and more rows than fit in a piece.
 enum { ROWS = 37, COLS = 70000, WIDE = COLS + 5, OFFSET = 3 };
 enum { BYTES_MAX = OFFSET + ROWS * WIDE * 4 };
 

@@ -1,5 +1,5 @@
-// Which kernels step_begin chooses for a step, on the device that is there: they are the same for all
-// layers, and no op that runs later changes them. And steps that are recorded again.
+// Which kernels step_begin chooses for a step on this device. They are the same for all layers, and
+// no later op changes them. Also tests recording a step again.
 #include <stdlib.h>
 
 #include "backend/cuda/attention/decode_shape.h"
@@ -9,12 +9,12 @@
 
 enum { SEQS = 300, BLOCK = 16, HEADS = 16, KV_HEADS = 8, HEAD_DIM = 128, SIZE = 64 };
 
-// A cache, steps of up to SEQS sequences of one position, and a model whose qkv is so small that
-// linear/few_rows_sm90.cu computes it, where the device has that. The model has no other weights.
+// A cache, steps of up to SEQS sequences of one position, and a model whose qkv is small enough for
+// linear/few_rows_sm90.cu, if the device has that kernel. The model has no other weights.
 struct fixture {
     struct backend *device;
     struct kv_cache *cache;
-    struct tensor zeros, ones, starts, norm; // [SEQS + 1] each but the norm
+    struct tensor zeros, ones, starts, norm; // [SEQS + 1] each, except the norm
     struct linear *qkv;
     struct fused_model *model;
 };
@@ -62,7 +62,8 @@ static void fixture_free(struct fixture *f) {
     tensor_free(&f->zeros);
 }
 
-// What is chosen for a step of decodes; with `max_query_len` 2 the step is said to have a prompt.
+// The kernels chosen for a step of decodes. With `max_query_len` 2 the step claims to have a
+// prompt.
 static struct cuda_step choice_of(const struct fixture *f, struct fused_model *model,
                                   uint32_t num_seqs, uint32_t max_query_len) {
     const struct step step = {.num_tokens = num_seqs,
@@ -82,33 +83,33 @@ static struct cuda_step choice_of(const struct fixture *f, struct fused_model *m
     return cuda_backend_of(f->device)->step;
 }
 
-// By the sequences that the step has, padding and all.
+// The choice depends on all sequences of the step, padding included.
 static void test_clusters_by_the_number_of_sequences(void **state) {
     const struct device_pair *pair = *state;
     const struct cuda_device_info *info = &cuda_backend_of(pair->device)->info;
     struct fixture f = fixture_make(pair->device);
     for (uint32_t n = 1; n <= 20; n++) {
         struct cuda_step step = choice_of(&f, NULL, n, 1);
-        assert_int_equal(step.few_size,
-                         cuda_attention_few_size(info, n, HEADS, KV_HEADS, HEAD_DIM));
+        assert_int_equal(step.cluster_size,
+                         cuda_attention_cluster_size(info, n, HEADS, KV_HEADS, HEAD_DIM));
         assert_false(step.runs_layers);
-        assert_false(step.is_dense);
+        assert_false(step.is_compact);
     }
-    assert_int_equal(choice_of(&f, NULL, SEQS, 1).few_size, 0);
-    assert_int_equal(choice_of(&f, NULL, 1, 2).few_size, 0);
+    assert_int_equal(choice_of(&f, NULL, SEQS, 1).cluster_size, 0);
+    assert_int_equal(choice_of(&f, NULL, 1, 2).cluster_size, 0);
     fixture_free(&f);
 }
 
-// Attention leaves shared memory to qkv's kernel only where that keeps its weights there: for up to 8
-// rows, of a model, and not of one that ran before.
+// Attention leaves shared memory to qkv's kernel only if that kernel keeps its weights there: for
+// up to 8 rows of this step's model, not of one that ran before.
 static void test_shared_memory_by_the_model(void **state) {
     const struct device_pair *pair = *state;
     bool streams = cuda_backend_of(pair->device)->info.major >= 9;
     struct fixture f = fixture_make(pair->device);
-    assert_int_equal(choice_of(&f, f.model, 8, 1).is_dense, streams);
-    assert_false(choice_of(&f, f.model, 9, 1).is_dense);
-    assert_int_equal(choice_of(&f, f.model, 1, 1).is_dense, streams);
-    assert_false(choice_of(&f, NULL, 1, 1).is_dense);
+    assert_int_equal(choice_of(&f, f.model, 8, 1).is_compact, streams);
+    assert_false(choice_of(&f, f.model, 9, 1).is_compact);
+    assert_int_equal(choice_of(&f, f.model, 1, 1).is_compact, streams);
+    assert_false(choice_of(&f, NULL, 1, 1).is_compact);
     fixture_free(&f);
 }
 
@@ -122,8 +123,8 @@ static void test_later_ops_change_nothing(void **state) {
         device->ops->linear(
             device, &(struct linear_args){.linear = f.qkv, .x = x.dev, .out = out.dev, .rows = 1});
         struct cuda_step after = cuda_backend_of(device)->step;
-        assert_int_equal(after.few_size, before.few_size);
-        assert_int_equal(after.is_dense, before.is_dense);
+        assert_int_equal(after.cluster_size, before.cluster_size);
+        assert_int_equal(after.is_compact, before.is_compact);
         assert_int_equal(after.runs_layers, before.runs_layers);
     }
     tensor_free(&out);
@@ -131,7 +132,7 @@ static void test_later_ops_change_nothing(void **state) {
     fixture_free(&f);
 }
 
-// The identity of x, so many times over: each recording has as many ops.
+// Records `times` ops, each of which copies x to out.
 static void record_copies(const struct fixture *f, struct tensor *x, struct tensor *out, int times,
                           struct backend_graph **graph) {
     struct backend *device = f->device;
@@ -156,7 +157,8 @@ static void expect_copied(struct backend *device, struct backend_graph *graph, s
     free(got);
 }
 
-// With other pointers, in its memory; and of other ops, made anew.
+// Recorded again with other pointers, the graph is updated in place. With other ops it is made
+// anew.
 static void test_a_recording_replaces_another(void **state) {
     const struct device_pair *pair = *state;
     struct backend *device = pair->device;

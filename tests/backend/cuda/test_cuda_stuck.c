@@ -1,5 +1,5 @@
-// Kernels that wait for ever, or read too early, say so and end (wait.cuh, handover.cuh). Each runs in
-// a process of its own, whose device it breaks.
+// Kernels that wait for ever or read too early print why and end (wait.cuh, handover.cuh). Each
+// runs in its own process, because it breaks the process's device.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,8 @@ static void test_a_write_before_the_wait(void **state) {
     expect_said(STUCK_HASTY, "stuck.cu: block 0, warp 0, lane 0 breaks rule 2: wants 0x1, sees 0x");
 }
 
-// The parent must not have begun with CUDA when it forks: a child asks whether there is a device.
+// The parent must not have initialised CUDA before it forks, so a child checks whether there is a
+// device.
 static bool has_device(void) {
     int status = 0;
     pid_t child = fork();

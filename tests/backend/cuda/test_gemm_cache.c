@@ -1,4 +1,4 @@
-// The file of measured ways: what comes back from it, and what does not; which row counts share one.
+// The file of timed ways: what is read back and what is rejected; which row counts share a way.
 // Needs no GPU.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static struct gemm_cache *open_cache(const char *path, const char *device) {
     return cache;
 }
 
-// A file with two ways in it, `name` in the folder.
+// Writes a file with two ways, `name` in the folder.
 static void write_two(const struct temp_folder *folder, const char *name, char path[PATH_BYTES]) {
     snprintf(path, PATH_BYTES, "%s/%s", folder->path, name);
     struct gemm_cache *cache = open_cache(path, "GPU");
@@ -90,7 +90,7 @@ static void test_another_device_is_measured_anew(void **state) {
     temp_folder_remove(&folder);
 }
 
-// The lines of a file with the numbers of the second way replaced; whether it is believed.
+// Replaces the numbers of the second way in a file. Returns whether the way is accepted.
 static bool is_believed(const char *numbers) {
     struct temp_folder folder;
     char path[PATH_BYTES], text[4096], line[1024];
@@ -126,7 +126,7 @@ static void test_what_was_never_chosen_is_not_believed(void **state) {
     }
 }
 
-// A bucket is named by the most rows in it, so that these are what is timed for all of them.
+// A bucket's name is its largest row count, which is timed for the whole bucket.
 static void test_a_bucket_is_its_largest_row_count(void **state) {
     (void)state;
     uint32_t before = 0;
@@ -139,8 +139,8 @@ static void test_a_bucket_is_its_largest_row_count(void **state) {
     }
 }
 
-// The engine pads a step of decodes to 1, 2, 4, 8, 16 and then to multiples of 16 sequences. All that
-// are padded alike go the same way, so that they have the same bits.
+// The engine pads a step of decodes to 1, 2, 4, 8, 16 and then to multiples of 16 sequences. Steps
+// padded to the same size use the same way, so that they have the same bits.
 static void test_padding_goes_the_same_way(void **state) {
     (void)state;
     uint32_t rows = 1;

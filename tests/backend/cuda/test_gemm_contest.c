@@ -1,5 +1,5 @@
-// Which way wins, over made-up times with noise on top: seldom much slower than the best, and in few
-// runs.
+// Which way wins, with made-up times and noise. The winner is seldom much slower than the best, and
+// is found in few runs.
 #include "backend/cuda/linear/gemm_contest.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 
 enum { WAYS = 13, CONTESTS = 3000 };
 
-// Times in milliseconds. A run takes up to some per cent longer than it could, and what is timed at once
-// takes OVERHEAD more.
+// Times in milliseconds. Noise makes a run up to some per cent slower. Runs timed together take
+// OVERHEAD more in total.
 struct ways {
     double ms[WAYS], noise;
     bool runs[WAYS];
@@ -38,7 +38,7 @@ static struct gemm_contest contest_of(struct ways *w) {
     return (struct gemm_contest){.num_ways = WAYS, .run = run, .context = w};
 }
 
-// The best about `ms`, most others within a third of it.
+// The best takes about `ms`, most others up to a third more.
 static struct ways ways_make(double ms, double noise, uint64_t seed) {
     struct ways w = {.noise = noise, .random = seed * 2654435761u + 1};
     for (int i = 0; i < WAYS; i++) {
@@ -76,12 +76,12 @@ static void test_the_winner_is_near_the_best(void **state) {
     }
 }
 
-// As many runs as take a tenth of a millisecond at once, and ways that are behind drop out.
+// Runs are timed together for up to a tenth of a millisecond, and slow ways drop out.
 static void test_few_runs_are_enough(void **state) {
     (void)state;
     static const struct {
         double ms;
-        int runs_max; // on average, of all ways
+        int runs_max; // on average over all ways
     } cases[] = {{0.005, 180}, {0.02, 180}, {0.07, 110}, {0.3, 65}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int num_runs = 0;
@@ -105,8 +105,8 @@ static void test_a_way_far_behind_runs_twice(void **state) {
     assert_int_equal(w.num_runs[7], 2);
 }
 
-// The first of the ways says how long runs take; where it is slow, the others are still timed by as many
-// runs at once as they need.
+// The first way determines how many runs are timed together. If it is slow, the others still get as
+// many as they need.
 static void test_a_slow_first_way(void **state) {
     (void)state;
     double sum = 0;
@@ -136,7 +136,7 @@ static void test_ways_that_do_not_run(void **state) {
     assert_int_equal(gemm_contest_winner(&contest), -1);
 }
 
-// What a way costs beside its own time counts, per run; ties go to the first.
+// A way's extra cost counts once per run. Ties go to the first.
 static void test_late_ways_and_ties(void **state) {
     (void)state;
     struct ways w = ways_make(0.006, 0, 3);

@@ -1,10 +1,10 @@
-/* The paged cache's memory and the ops on it: which kernel takes which sequences. */
+/* Memory of the paged cache and the attention ops. Decides which kernel handles which sequences. */
 #include <stdlib.h>
 
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/cuda_ops.h"
 
-// All keys, or all values, of one layer.
+// Size of all keys, or of all values, of one layer.
 static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
     return num_blocks * spec->block_size * spec->num_kv_heads * spec->head_dim * sizeof(uint16_t);
 }
@@ -13,7 +13,7 @@ static bool has_kernels(uint32_t head_dim) {
     return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
-// Room for the work lists of the largest step.
+// Allocates work lists for the largest step.
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
                              const struct kv_cache_spec *spec, struct err *err) {
     enum status status = OK;
@@ -29,7 +29,7 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
                   (size_t)shape.num_spans * sizeof(struct cuda_decode_span)));
-    // A block loads spans whole, also what empty ones are not told.
+    // A block loads a whole span; the plan does not write all fields of an empty one.
     CU(cudaMemsetAsync(plan->spans, 0, (size_t)shape.num_spans * sizeof(struct cuda_decode_span),
                        cuda->stream));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
@@ -63,7 +63,7 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
                        spec->head_dim);
     }
     if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16) {
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda keeps BF16",
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda stores BF16 only",
                        dtype_name(spec->dtype));
     }
     struct kv_cache *cache = calloc(1, sizeof *cache);
@@ -72,7 +72,7 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
     cache->part_bytes = part_bytes(spec, spec->num_blocks);
     size_t bytes = 2 * cache->part_bytes * spec->num_layers;
     CU(cudaMalloc((void **)&cache->data, bytes));
-    // Nothing is read that was not written, so it need not be cleared: that would take a while.
+    // The cache is not cleared, which would take a while: no position is read before it is written.
     status = plan_init(&cache->plan, cuda_backend_of(backend), spec, err);
     if (status) goto fail;
     *out = cache;
@@ -117,27 +117,27 @@ void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
                           const struct step *step) {
     const struct kv_cache_spec *spec = &cache->spec;
     if (step->max_query_len == 1) {
-        cuda->step.few_size = cuda_attention_few_size(&cuda->info, step->num_seqs, spec->num_heads,
-                                                      spec->num_kv_heads, spec->head_dim);
+        cuda->step.cluster_size = cuda_attention_cluster_size(
+            &cuda->info, step->num_seqs, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     }
-    if (cuda->step.few_size) return; // needs no work lists
+    if (cuda->step.cluster_size) return; // needs no work lists
     cuda_attention_plan_launch(step, &cache->plan, spec, &cuda->info, cuda->stream);
 }
 
-// Sequences with one query token go to one kernel, those with more to another. Each finds its own in
-// the work lists.
+// Sequences with one query token go to one kernel, those with more to another. Each kernel finds
+// its own sequences in the work lists.
 static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
     const struct cuda_attention_plan *plan = &args->cache->plan;
     const struct cuda_attention_choice choice = {
-        .few_size = cuda->step.few_size,
-        .is_dense = cuda->step.is_dense,
+        .cluster_size = cuda->step.cluster_size,
+        .is_compact = cuda->step.is_compact,
         .prepares = prepares,
         .starts_early = prepares && cuda->step.has_attended,
     };
     cuda->step.has_attended = true;
-    if (choice.few_size) {
-        cuda_attention_few_launch(args, &view, &choice, cuda->stream);
+    if (choice.cluster_size) {
+        cuda_attention_cluster_launch(args, &view, &choice, cuda->stream);
         return;
     }
     if (args->step->max_query_len > 1 && cuda_prefill_is_sm90(&cuda->info, args->head_dim)) {

@@ -1,31 +1,32 @@
-/* Decode attention over the paged cache: one query token per sequence, softmax(scale q K^T) V.
+/* Decode attention over the paged cache: softmax(scale q K^T) V for one query token per sequence.
  *
- * Formula as FlashDecoding (Dao et al. 2023): positions are cut into pieces, each with its own
- * running maximum and sum (online softmax), pieces of one sequence are joined at the end.
- * attention/decode_tile.cuh has what a warp does, attention/decode_copies.cuh how its tiles come.
+ * The algorithm is FlashDecoding (Dao et al. 2023): positions are cut into pieces, and each piece
+ * has its own running maximum and sum (online softmax). The pieces of a sequence are joined at the
+ * end. attention/decode_tile.cuh is a warp's work on a tile, attention/decode_copies.cuh copies the
+ * tiles. A separate warp of the block prepares q, k and v (attention/decode_units.cuh,
+ * attention/decode_heads.cuh). attention/decode_cluster.cu runs instead in steps of few sequences.
  *
- * attention/decode_heads.cuh prepares q, k and v, in a warp of its own (attention/decode_units.cuh). Steps of few
- * sequences are attention/decode_cluster.cu's.
- *
- * Launch: a fixed number of blocks of 4 warps and that one, which take every n-th unit of the plan
- * (attention/plan.cu), so that a captured graph serves any lengths. The last block of a sequence in
- * pieces joins them in order. */
+ * Launch: a fixed number of blocks, so that a captured graph serves any lengths. A block has 4
+ * warps that attend and the one that prepares. It takes every n-th unit of the plan
+ * (attention/plan.cu). If a sequence is in pieces, the last of its blocks to finish joins them, in
+ * order. */
 #include "backend/cuda/attention/decode_units.cuh"
 
 namespace {
 
-// Where the warps of a block meet, some queries at a time.
+// Where a block's warps join their results in shared memory, a few queries at a time.
 constexpr int JOINED = CUDA_DECODE_JOINED;
 struct meeting {
     float *values; // shared: [WARPS][JOINED or fewer queries][D]
     float *maxes, *sums; // shared: [WARPS][GROUP]
 };
 
-__device__ __forceinline__ void meet() { // the warps that attend
+__device__ __forceinline__ void meet() { // barrier of the attending warps
     named_wait(MEETING_BARRIER, ATTENDING);
 }
 
-// The pieces of one sequence and group of queries, in order; run by the block that came last.
+// Joins the pieces of one sequence and group of queries, in order. The block that finished last
+// runs it.
 template <int D>
 __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
     int first = p.splits[u.seq * 2], count = p.splits[u.seq * 2 + 1];
@@ -47,7 +48,8 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
     }
 }
 
-// What the warps found of the queries [first, first + count), all at one place or as a piece.
+// Joins the warps' results for the queries [first, first + count). Writes them to `out`, or to
+// `partial` if the sequence is in pieces.
 template <int D>
 __device__ __forceinline__ void write_found(const decode_params &p, const decode_unit &u,
                                             const meeting &m, __nv_bfloat16 *out, int first,
@@ -81,8 +83,8 @@ __device__ __forceinline__ void write_found(const decode_params &p, const decode
     }
 }
 
-// Whether this block's piece is the sequence's last that was written, all others being there (rule
-// 13).
+// Whether this block finished the last piece of the sequence, so that all others are in memory
+// (rule 13).
 __device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
     __shared__ int is_last;
     __threadfence();
@@ -108,7 +110,7 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
     join_weights<D>(acc, m.maxes, m.sums, warp, lane);
     for (int first = 0; first < u.num_queries; first += JOINED) {
         int count = min(u.num_queries - first, JOINED);
-        if (first) meet(); // the queries before have been read
+        if (first) meet(); // the warps' results for the last queries have been read
         join_values<D>(acc, m.values, first, count, warp, lane);
         meet();
         write_found<D>(p, u, m, out, first, count);
@@ -116,20 +118,20 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
     if (u.piece >= 0 && is_last_piece(p, u)) join_pieces<D>(p, u, out);
 }
 
-// This warp's tiles of an item.
+// This warp's tiles of a unit.
 template <int D>
 __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_unit &u,
-                                           const unit_heads<D> &heads, tile_stream<D> &stream,
+                                           const unit_heads<D> &heads, tile_queue<D> &queue,
                                            accumulator<D> &acc) {
-    int warp = stream.warp, lane = stream.lane;
+    int warp = queue.warp, lane = queue.lane;
     int count = tiles_of(u.length, warp);
     bool is_mine = u.has_new && (u.length - 1) / TILE % WARPS == warp;
     uint32_t q[D / 16][2];
     heads.load_queries(q, lane);
     for (int i = 0; i < count; i++) {
-        uint32_t tile = stream.oldest();
+        uint32_t tile = queue.oldest();
         int valid = u.length - (warp + i * WARPS) * TILE;
-        uint32_t values = tile + tile_stream<D>::PART_BYTES;
+        uint32_t values = tile + tile_queue<D>::PART_BYTES;
         if (is_mine && i + 1 == count) {
             heads.patch(tile, 0, valid - 1, lane);
             heads.patch(values, 1, valid - 1, lane);
@@ -137,56 +139,57 @@ __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_
         if (valid < TILE) zero_values<D>(values, valid, lane);
         take_tile<D>(acc, q, tile, valid, p.scale, lane);
         __syncwarp();
-        stream.issue();
+        queue.issue();
     }
 }
 
 template <int D>
 __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slots,
-                                       tile_stream<D> &stream, const meeting &m) {
+                                       tile_queue<D> &queue, const meeting &m) {
     if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
         unit_slot<D> &slot = slots[number];
-        slot_wait(FULL_BARRIER, number); // of the last unit's results all have been read, too
+        slot_wait(FULL_BARRIER, number); // also: all warps have read the last unit's joined results
         decode_unit u = slot.unit;
         if (!u.is_there) return;
         accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D>(p, u, slot.heads, stream, acc);
+        take_tiles<D>(p, u, slot.heads, queue, acc);
         slot_arrive(EMPTY_BARRIER, number);
         finish_unit<D>(p, u, acc, m);
     }
 }
 
 template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p) {
-    extern __shared__ __align__(128) char memory[]; // rings, units, values
+    extern __shared__ __align__(128) char memory[]; // rings, unit slots, joined values
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     __shared__ uint64_t barriers[WARPS * CUDA_DECODE_STAGES_MAX];
     if (!p.starts_early) wait_for_earlier();
-    let_next_start(); // rule 5: of a step's first attention after its wait
+    let_next_start(); // rule 5: a step's first attention has waited by now
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int ring_bytes = p.stages * tile_stream<D>::TILE_BYTES;
+    int ring_bytes = p.stages * tile_queue<D>::TILE_BYTES;
     auto slots = reinterpret_cast<unit_slot<D> *>(memory + WARPS * ring_bytes);
     static_assert(sizeof *slots == CUDA_DECODE_UNIT_BYTES(D), "attention/decode_shape.c");
     if (warp == WARPS) return prepare_units<D>(p, slots, lane);
-    tile_stream<D> stream(p, shared_address(memory) + warp * ring_bytes,
-                          shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
+    tile_queue<D> queue(p, shared_address(memory) + warp * ring_bytes,
+                        shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
     meeting m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
-    attend<D>(p, slots, stream, m);
+    attend<D>(p, slots, queue, m);
 }
 
 template <int D>
 void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_device_info *info,
             cudaStream_t stream) {
-    // The kernel's own arrays: they fill lines up, since what follows begins with one. The device
-    // keeps 1,024 of each block.
+    // The kernel's static arrays, rounded up to lines, because the dynamic memory begins with a
+    // line. The device keeps another 1,024 bytes per block.
     constexpr int ARRAYS = 2 * WARPS * GROUP * sizeof(float) + sizeof(int) +
                            WARPS * CUDA_DECODE_STAGES_MAX * sizeof(uint64_t);
     constexpr int LINES = (ARRAYS + 127) / 128 * 128;
     static_assert(LINES + 1024 <= CUDA_DECODE_RESERVED_BYTES, "too little");
     auto kernel = decode_kernel<D>;
-    // Always as much: it is the process's and not the launch's, and two engines may launch at once.
+    // The same value at every launch: the attribute belongs to the process, and two engines may
+    // launch at the same time.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES);
     launch_dependent(kernel, dim3(shape.num_blocks), ALL_THREADS, shape.shared_bytes, info, stream,

@@ -1,15 +1,17 @@
-/* Decode attention for steps of few sequences, sm_90 and later: attention/decode.cu's function
- * where sequences x kv heads leave multiprocessors without work. So a cluster of up to 8 blocks
- * takes a sequence's group of queries: its tiles by turns, and what the blocks find is pushed from
- * shared memory to shared memory (st.async), to the block that joins those dimensions. Nothing has
- * to be planned, and no piece goes through memory.
+/* Decode attention for steps of few sequences (sm_90 and later). It computes what
+ * attention/decode.cu does, for steps where sequences x kv heads are too few to occupy all
+ * multiprocessors.
  *
- * The first tiles of each warp are on their way before the kernel in front has ended, one tile
- * where linear/few_rows_sm90.cu's kernels are around, whose weights need the room, else two; the next keys
- * and values as soon as those in their place have been read.
+ * A cluster of up to 8 blocks takes one sequence and one group of queries, and the blocks take its
+ * tiles in turn. Each block joins some dimensions of the result: the others push their parts into
+ * its shared memory (st.async). This needs no plan, and no partial result goes through memory.
  *
- * Launch: clusters = sequences x kv heads x groups of queries, of 8 blocks of 8 warps or of as many
- * as the device has room for at once. */
+ * Each warp copies its first tiles before the previous kernel has ended: one tile between the
+ * kernels of linear/few_rows_sm90.cu, whose weights need the shared memory, else two. A place is
+ * refilled as soon as its keys or values have been read.
+ *
+ * Launch: clusters = sequences x kv heads x groups of queries. A cluster has 8 blocks of 8 warps,
+ * or as many blocks as let all clusters run at once. */
 #include "backend/cuda/attention/decode_heads.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/hopper.cuh"
@@ -22,38 +24,39 @@
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, CLUSTER_MAX = CUDA_DECODE_CLUSTER_MAX;
-constexpr int HEAD_DIM_MAX = CUDA_DECODE_FEW_DIM_MAX;
+constexpr int HEAD_DIM_MAX = CUDA_DECODE_CLUSTER_DIM_MAX;
 
-struct few_params : heads_params {
+struct cluster_params : heads_params {
     const int32_t *block_tables, *query_start, *context_len, *slot_mapping;
     const uint32_t *table_stride;
     __nv_bfloat16 *out;
     int groups; // of up to GROUP queries that share a kv head
     float scale; // times log2(e)
-    bool starts_early; // the cache is there before the kernel in front has ended
+    bool starts_early; // the cache is complete before the previous kernel has ended: rule 5
 };
 
-template <int D, int STAGES> struct __align__(128) few_shared {
+template <int D, int STAGES> struct __align__(128) cluster_shared {
     char tiles[WARPS][STAGES][2][TILE * D * 2]; // keys, values
     unit_heads<D> heads;
     float rope[D];
     float maxes[WARPS * GROUP], sums[WARPS * GROUP];
-    alignas(8) float found[CLUSTER_MAX][GROUP][2]; // of each block: maximum, sum
+    alignas(8) float found[CLUSTER_MAX][GROUP][2]; // from each block of the cluster: maximum, sum
     uint64_t copied[WARPS][STAGES][2], pushed;
-    float values[]; // [WARPS][queries][D] of this block's warps, then [queries][D] that were pushed
+    // [WARPS][queries][D] of this block's warps, then [queries][D] pushed by the cluster
+    float values[];
 };
 
 template <int D, int STAGES> constexpr int shared_bytes_of(int queries) {
-    return sizeof(few_shared<D, STAGES>) + (WARPS + 1) * queries * D * sizeof(float);
+    return sizeof(cluster_shared<D, STAGES>) + (WARPS + 1) * queries * D * sizeof(float);
 }
 
-// What a cluster works on.
-struct few_unit : heads_unit {
+// A cluster's work: one sequence and one group of queries.
+struct cluster_unit : heads_unit {
     int seq, length;
 };
 
-__device__ __forceinline__ few_unit unit_of(const few_params &p, int number) {
-    few_unit u = {};
+__device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int number) {
+    cluster_unit u = {};
     int group = p.num_heads / p.num_kv_heads, per_seq = p.num_kv_heads * p.groups;
     int first = number % p.groups * GROUP;
     u.seq = number / per_seq;
@@ -69,20 +72,21 @@ __device__ __forceinline__ few_unit unit_of(const few_params &p, int number) {
     return u;
 }
 
-// This warp's tiles: tile (i * WARPS + warp) * c.size + c.rank of the sequence, i counting.
-template <int D, int STAGES> struct few_tiles {
+// This warp's tiles of the sequence: (i * WARPS + warp) * c.size + c.rank for i = 0, 1, ...
+template <int D, int STAGES> struct cluster_tiles {
     static constexpr uint32_t PART_BYTES = TILE * D * 2;
-    const few_params &p;
-    const few_unit &u;
+    const cluster_params &p;
+    const cluster_unit &u;
     const cluster_place &c;
-    few_shared<D, STAGES> &s;
+    cluster_shared<D, STAGES> &s;
     int warp, lane, count;
-    int blocks; // of the next 32 tiles, one per lane
-    uint32_t row; // of the cache, of the tile found last, in tiles
+    int blocks; // cache blocks of the next 32 tiles, one per lane
+    uint32_t row; // row in the cache of the tile that find() found last, in tiles
 
-    __device__ __forceinline__ few_tiles(const few_params &params, const few_unit &unit,
-                                         const cluster_place &place, few_shared<D, STAGES> &shared,
-                                         int warp_index, int lane_index)
+    __device__ __forceinline__ cluster_tiles(const cluster_params &params, const cluster_unit &unit,
+                                             const cluster_place &place,
+                                             cluster_shared<D, STAGES> &shared, int warp_index,
+                                             int lane_index)
         : p(params), u(unit), c(place), s(shared), warp(warp_index), lane(lane_index), count(0),
           blocks(0), row(0) {
         int num_tiles = (u.length + TILE - 1) / TILE, stride = WARPS * c.size;
@@ -107,7 +111,7 @@ template <int D, int STAGES> struct few_tiles {
         return shared_address(&s.copied[warp][i % STAGES][part]);
     }
 
-    // Where tile i lies in the cache.
+    // Looks up where tile i lies in the cache.
     __device__ __forceinline__ void find(int i) {
         if (i >= count) return;
         int block, offset;
@@ -119,7 +123,7 @@ template <int D, int STAGES> struct few_tiles {
         block = __shfl_sync(FULL_WARP, blocks, i % 32);
         row = (block * p.num_kv_heads + u.kv_head) * (p.block_size / TILE) + offset / TILE;
     }
-    // The keys of tile i, which was found last, or its values.
+    // Copies the keys (part 0) or values (part 1) of tile i, which find() found last.
     __device__ __forceinline__ void copy(int i, int part) const {
         if (i >= count || lane) return;
         barrier_expect(barrier_of(i, part), PART_BYTES);
@@ -151,10 +155,10 @@ template <int D, int STAGES> struct few_tiles {
     }
 };
 
-// Of a cluster of one block.
+// Writes the result of a cluster of one block.
 template <int D, int STAGES>
-__device__ void write_found(const few_params &p, const few_unit &u,
-                            const few_shared<D, STAGES> &s) {
+__device__ void write_found(const cluster_params &p, const cluster_unit &u,
+                            const cluster_shared<D, STAGES> &s) {
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < u.num_queries * D; i += THREADS) {
         weighed mine = join_block<D, WARPS>(s.values, s.maxes, s.sums, u.num_queries, i / D, i % D);
@@ -162,9 +166,10 @@ __device__ void write_found(const few_params &p, const few_unit &u,
     }
 }
 
-// What this block's warps found, to the blocks that join it: each has D / size dimensions.
+// Sends this block's results to the blocks that join them. Each block joins D / size dimensions.
 template <int D, int STAGES>
-__device__ void push_found(const few_unit &u, const cluster_place &c, few_shared<D, STAGES> &s) {
+__device__ void push_found(const cluster_unit &u, const cluster_place &c,
+                           cluster_shared<D, STAGES> &s) {
     int dims = D / c.size, num_values = u.num_queries * D;
     uint32_t pushed = shared_address(s.values + WARPS * num_values); // [size][queries][dims]
     uint32_t barrier = shared_address(&s.pushed);
@@ -180,8 +185,8 @@ __device__ void push_found(const few_unit &u, const cluster_place &c, few_shared
 }
 
 template <int D, int STAGES>
-__device__ void join_found(const few_params &p, const few_unit &u, const cluster_place &c,
-                           const few_shared<D, STAGES> &s) {
+__device__ void join_found(const cluster_params &p, const cluster_unit &u, const cluster_place &c,
+                           const cluster_shared<D, STAGES> &s) {
     int dims = D / c.size, share = u.num_queries * dims;
     const float *pushed = s.values + WARPS * u.num_queries * D;
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
@@ -189,7 +194,7 @@ __device__ void join_found(const few_params &p, const few_unit &u, const cluster
         int query = i / dims;
         float max = -INFINITY, sum = 0, value = 0, values[CLUSTER_MAX];
         float2 found[CLUSTER_MAX];
-        // All loads at once.
+        // Issues all loads before using any.
 #pragma unroll
         for (int r = 0; r < CLUSTER_MAX; r++) {
             int rank = r < c.size ? r : 0;
@@ -209,15 +214,15 @@ __device__ void join_found(const few_params &p, const few_unit &u, const cluster
 }
 
 template <int D, int STAGES>
-__device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
+__device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES> &s) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cluster_place c = this_place();
-    few_unit u = unit_of(p, blockIdx.x / c.size);
-    if (!u.length) return; // nothing is wanted, of all blocks of the cluster (rule 4)
+    cluster_unit u = unit_of(p, blockIdx.x / c.size);
+    if (!u.length) return; // padding: all blocks of the cluster return (rule 4)
     bool has_last = (u.length - 1) / TILE % c.size == c.rank;
     u.has_new &= has_last;
     u.writes_cache &= has_last;
-    few_tiles<D, STAGES> tiles(p, u, c, s, warp, lane);
+    cluster_tiles<D, STAGES> tiles(p, u, c, s, warp, lane);
     if (threadIdx.x == 0 && c.size > 1) {
         int values = u.num_queries * (D / c.size + 2);
         barrier_init(shared_address(&s.pushed), 1);
@@ -238,45 +243,45 @@ __device__ void run_block(const few_params &p, few_shared<D, STAGES> &s) {
     join_warps<D>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
     __syncthreads();
     if (c.size == 1) return write_found<D, STAGES>(p, u, s);
-    cluster_wait(); // the others' barriers are there
+    cluster_wait(); // the other blocks' barriers are initialised
     push_found<D, STAGES>(u, c, s);
     barrier_wait(shared_address(&s.pushed), 0, "what the cluster found");
     join_found<D, STAGES>(p, u, c, s);
 }
 
-template <int D, int STAGES> __device__ __forceinline__ void few_body(const few_params &p) {
+template <int D, int STAGES> __device__ __forceinline__ void cluster_body(const cluster_params &p) {
     extern __shared__ __align__(128) char memory[];
     NV_IF_TARGET(NV_PROVIDES_SM_90,
                  (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
-                  run_block<D, STAGES>(p, *reinterpret_cast<few_shared<D, STAGES> *>(memory));))
+                  run_block<D, STAGES>(p, *reinterpret_cast<cluster_shared<D, STAGES> *>(memory));))
 }
-template <int D> __global__ void __launch_bounds__(THREADS, 2) few_kernel(few_params p) {
-    few_body<D, 2>(p);
+template <int D> __global__ void __launch_bounds__(THREADS, 2) cluster_kernel(cluster_params p) {
+    cluster_body<D, 2>(p);
 }
-// Between linear/few_rows_sm90.cu's kernels: registers and shared memory leave room for two of those,
-// where matrices are as small as Qwen3-0.6B's.
-template <int D> __global__ void __maxnreg__(96) dense_kernel(few_params p) {
-    few_body<D, 1>(p);
+// For steps where linear/few_rows_sm90.cu runs the linears. Registers and shared memory leave room
+// for two of its blocks per multiprocessor, for matrices as small as Qwen3-0.6B's.
+template <int D> __global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
+    cluster_body<D, 1>(p);
 }
 
 template <int D>
-void launch(const few_params &p, int clusters, int size, bool is_dense, cudaStream_t stream) {
+void launch(const cluster_params &p, int clusters, int size, bool is_compact, cudaStream_t stream) {
     int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
-    int bytes = is_dense ? shared_bytes_of<D, 1>(queries) : shared_bytes_of<D, 2>(queries);
-    auto kernel = is_dense ? dense_kernel<D> : few_kernel<D>;
+    int bytes = is_compact ? shared_bytes_of<D, 1>(queries) : shared_bytes_of<D, 2>(queries);
+    auto kernel = is_compact ? compact_kernel<D> : cluster_kernel<D>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         is_dense ? shared_bytes_of<D, 1>(GROUP) : shared_bytes_of<D, 2>(GROUP));
-    if (is_dense) {
+                         is_compact ? shared_bytes_of<D, 1>(GROUP) : shared_bytes_of<D, 2>(GROUP));
+    if (is_compact) {
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared);
     }
     launch_clusters(kernel, clusters, size, THREADS, bytes, stream, p);
 }
 
-few_params params_of(const attention_args *args, const cuda_kv_view *kv,
-                     const cuda_attention_choice *choice) {
+cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
+                         const cuda_attention_choice *choice) {
     const step *s = args->step;
-    few_params p = {};
+    cluster_params p = {};
     fill_heads_params(p, args, kv, choice->prepares);
     p.block_tables = s->block_tables;
     p.query_start = s->query_start;
@@ -292,10 +297,10 @@ few_params params_of(const attention_args *args, const cuda_kv_view *kv,
 
 } // namespace
 
-extern "C" void cuda_attention_few_clusters(struct cuda_device_info *info) {
+extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
     int bytes = shared_bytes_of<HEAD_DIM_MAX, 2>(GROUP);
     if (info->major < 9 || bytes + 1024 > info->shared_bytes_max) return;
-    cudaFuncSetAttribute(few_kernel<HEAD_DIM_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          bytes);
     for (int i = 0; 1 << i <= CLUSTER_MAX; i++) {
         cudaLaunchAttribute attribute = cluster_attribute(1 << i);
@@ -303,27 +308,27 @@ extern "C" void cuda_attention_few_clusters(struct cuda_device_info *info) {
             launch_config(dim3(1 << i), THREADS, bytes, nullptr, &attribute, 1);
         int clusters = 0;
         cudaError_t error =
-            cudaOccupancyMaxActiveClusters(&clusters, few_kernel<HEAD_DIM_MAX>, &config);
-        info->few_clusters[i] = error == cudaSuccess ? clusters : 0;
+            cudaOccupancyMaxActiveClusters(&clusters, cluster_kernel<HEAD_DIM_MAX>, &config);
+        info->max_clusters[i] = error == cudaSuccess ? clusters : 0;
     }
-    (void)cudaGetLastError(); // a refusal is an answer
+    (void)cudaGetLastError(); // clears the error of a size that the device refuses
 }
 
-extern "C" void cuda_attention_few_launch(const struct attention_args *args,
-                                          const struct cuda_kv_view *kv,
-                                          const struct cuda_attention_choice *choice,
-                                          cudaStream_t stream) {
-    few_params p = params_of(args, kv, choice);
-    int size = choice->few_size;
+extern "C" void cuda_attention_cluster_launch(const struct attention_args *args,
+                                              const struct cuda_kv_view *kv,
+                                              const struct cuda_attention_choice *choice,
+                                              cudaStream_t stream) {
+    cluster_params p = params_of(args, kv, choice);
+    int size = choice->cluster_size;
     int clusters = static_cast<int>(args->step->num_seqs) * p.num_kv_heads * p.groups;
     switch (args->head_dim) {
     case 32:
-        return launch<32>(p, clusters, size, choice->is_dense, stream);
+        return launch<32>(p, clusters, size, choice->is_compact, stream);
     case 64:
-        return launch<64>(p, clusters, size, choice->is_dense, stream);
+        return launch<64>(p, clusters, size, choice->is_compact, stream);
     case 96:
-        return launch<96>(p, clusters, size, choice->is_dense, stream);
+        return launch<96>(p, clusters, size, choice->is_compact, stream);
     default:
-        return launch<128>(p, clusters, size, choice->is_dense, stream);
+        return launch<128>(p, clusters, size, choice->is_compact, stream);
     }
 }

@@ -1,7 +1,8 @@
-/* The tiles of decode attention on their way: each warp of a block streams every n-th tile of the
- * block's items, one item behind the other, through a ring of its own in shared memory: by two bulk
- * copies, since 16 positions are one piece of the cache, and before sm_90 by cp.async. Copies go on
- * into the next item while results of the last are joined, so memory does not rest between them. */
+/* Copies the tiles of decode attention to shared memory. Each warp copies every n-th tile of the
+ * block's items, item after item, through its own ring. A tile is contiguous in the cache, so it
+ * takes two bulk copies, one for keys and one for values; before sm_90, cp.async. The copies
+ * continue into the next item while the results of the last one are joined, so memory stays busy.
+ */
 #pragma once
 
 #include "backend/cuda/attention/decode_heads.cuh"
@@ -21,19 +22,21 @@ struct decode_params : heads_params {
     const int32_t *counts, *splits;
     int32_t *arrived; // [max_seqs][num_heads], all 0 between launches
     float *partial;
-    int groups, units_per_span, num_units; // of attention/decode_shape.h; units of all spans
-    int stages; // tiles on their way, per warp
+    int groups, units_per_span, num_units; // groups of attention/decode_shape.h; units of all spans
+    int stages; // tiles in flight per warp
     float scale; // times log2(e)
-    bool starts_early; // plan and cache are there before the kernel in front has ended
+    // The plan and the cache are complete before the previous kernel has ended: rule 5.
+    bool starts_early;
 };
 
-// Where a block is in its work: spans for one kv head and group of queries, items of a span.
+// A block's position in its work. A unit is a span for one kv head and group of queries; a span is
+// a list of items.
 struct work_place {
-    int unit, item, end; // end: behind the span's last item
-    int kv_head, first_query; // of a unit; the first of the kv head's queries that are its
+    int unit, item, end; // end: one past the span's last item
+    int kv_head, first_query; // of the unit; first_query: its first query among the kv head's
     int4 range; // of the item: sequence, start, stop, piece
 
-    // Not after it was false once.
+    // Moves to the next item. Must not be called again after it returned false.
     __device__ __forceinline__ bool next(const decode_params &p) {
         if (++item < end) {
             range = reinterpret_cast<const int4 *>(p.items)[item * 2];
@@ -51,41 +54,42 @@ struct work_place {
     }
 };
 
-// The place before a block's first item.
+// The position before a block's first item.
 __device__ __forceinline__ work_place work_start() {
     work_place place = {};
     place.unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
     return place;
 }
 
-// Positions [start, stop) are `length`; every WARPS-th tile of them is this warp's.
+// How many of an item's tiles are this warp's: every WARPS-th tile of its `length` positions.
 __device__ __forceinline__ int tiles_of(int length, int warp) {
     int num_tiles = (length + TILE - 1) / TILE;
     return num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
 }
 
-// An item as one warp's stream has it.
-struct stream_item {
+// An item, as one warp's queue sees it.
+struct queue_item {
     int4 range; // sequence, start, stop, piece
     int kv_head;
-    int count; // tiles of this warp's; -1: there is no item
-    int blocks; // of the next 32 of them, one per lane
+    int count; // this warp's tiles; -1: no more items
+    int blocks; // cache blocks of the warp's next 32 tiles, one per lane
 };
 
-template <int D> struct tile_stream {
+template <int D> struct tile_queue {
     static constexpr int PART_BYTES = TILE * D * 2, TILE_BYTES = 2 * PART_BYTES; // keys, values
     const decode_params &p;
     uint32_t ring; // shared: [stages][TILE_BYTES]
     uint32_t barriers; // shared: mbarriers [stages], sm_90 and later
     int table_stride, warp, lane;
-    stream_item now, next; // of which tiles are issued; and the one behind it
-    work_place after; // the one after that, on its way
+    queue_item now, next; // now: the item whose tiles are being copied; next: the one after it
+    work_place after; // the item after `next`, being loaded
     bool has_after;
-    int index; // the next tile of this warp's in the item
-    int newest, lap; // place in the ring for the next tile, and so that of the oldest
+    int index; // number of this warp's next tile in the item
+    // newest: ring place of the next tile, which is also the oldest tile's; lap: laps of the ring.
+    int newest, lap;
 
-    __device__ __forceinline__ tile_stream(const decode_params &params, uint32_t ring_address,
-                                           uint32_t barrier_address, int warp_index, int lane_index)
+    __device__ __forceinline__ tile_queue(const decode_params &params, uint32_t ring_address,
+                                          uint32_t barrier_address, int warp_index, int lane_index)
         : p(params), ring(ring_address), barriers(barrier_address), table_stride(p.counts[1]),
           warp(warp_index), lane(lane_index), now(), next(), after(work_start()), has_after(false),
           index(0), newest(0), lap(0) {
@@ -97,8 +101,8 @@ template <int D> struct tile_stream {
         for (int i = 0; i < p.stages; i++) issue();
     }
 
-    // To the next item. What is behind it is loaded meanwhile, for loads that wait for each other
-    // take longer than a short item.
+    // Moves to the next item. The item after it is loaded early, because a chain of dependent loads
+    // takes longer than a short item.
     __device__ __forceinline__ void advance() {
         now = next;
         index = 0;
@@ -108,14 +112,14 @@ template <int D> struct tile_stream {
         if (next.count > 0) next.blocks = blocks_from(next.range, 0);
         has_after = has_after && after.next(p);
     }
-    // Of an item's tiles of this warp from number `first` on.
+    // Cache blocks of this warp's tiles in an item, from number `first` on.
     __device__ __forceinline__ int blocks_from(const int4 &range, int first) const {
         const int32_t *table = p.block_tables + (size_t)range.x * table_stride;
         return blocks_ahead<WARPS>(table, range.y, range.z, warp + first * WARPS, p.block_size,
                                    lane);
     }
 
-    // The next tile, if there is one.
+    // Copies the next tile, if there is one.
     __device__ __forceinline__ void issue() {
         while (index == now.count) advance();
         if (now.count >= 0) copy_next();
@@ -134,8 +138,8 @@ template <int D> struct tile_stream {
         index++;
     }
 
-    // The first to leave the L2: it should not drive from it what the step's other kernels are
-    // about to read.
+    // The copies are marked evict-first in the L2, so that they do not displace what the step's
+    // next kernels read.
     __device__ __forceinline__ void copy(uint32_t to, const __nv_bfloat16 *keys,
                                          const __nv_bfloat16 *values) const {
         NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
@@ -147,7 +151,7 @@ template <int D> struct tile_stream {
                           (copy_tile<D>(to, keys, values, lane);))
     }
 
-    // Waits for the oldest tile; issue() fills its place again.
+    // Waits for the oldest tile and returns its address. issue() then refills its place.
     __device__ __forceinline__ uint32_t oldest() const {
         NV_IF_ELSE_TARGET(
             NV_PROVIDES_SM_90,

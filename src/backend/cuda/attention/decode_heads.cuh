@@ -1,8 +1,8 @@
-/* The heads of one new token between the qkv projection and decode attention, in a block's shared
- * memory: where a step has nothing but decodes, q and k are normalised and rotated here, by all
- * warps, a head each, or by one warp for the others, and the new token's key and value take their
- * place in their tile and in the cache: a kernel less, and what is cached is on its way while the
- * projection in front still runs. */
+/* Prepares the heads of one new token in a block's shared memory, between the qkv projection and
+ * decode attention. In a step of decodes alone this does attention_prepare's work: q and k are
+ * normalised and rotated, and the new key and value go into their tile and into the cache. That
+ * saves a kernel, and the copies of cached tiles run while the qkv projection still computes.
+ * Either all warps do it, one head each, or one warp does it for the others. */
 #pragma once
 
 #include "backend/cuda/attention/decode_tile.cuh"
@@ -16,8 +16,8 @@ struct heads_params {
     const __nv_bfloat16 *qkv;
     __nv_bfloat16 *keys, *values; // of the layer
     int num_heads, num_kv_heads, block_size, qkv_stride;
-    // What attention_prepare would have done, where `prepares`; else q, k and v are as it left
-    // them.
+    // True: this kernel does what attention_prepare would do. False: attention_prepare has already
+    // done it, and q, k and v are ready.
     bool prepares;
     const float *q_norm, *k_norm, *rope;
     float eps;
@@ -43,16 +43,16 @@ inline void fill_heads_params(heads_params &p, const attention_args *args, const
 struct heads_unit {
     int token, position, slot;
     int kv_head, first_head, num_queries;
-    bool has_new; // of a step that is prepared here: the new token is among its positions
-    bool writes_cache; // and this is the one unit of its kv head that keeps it
+    bool has_new; // the step is prepared here, and the unit's positions include the new token
+    bool writes_cache; // has_new, and of the groups of this kv head this one writes the cache
 
-    // Heads to be prepared: queries, then the new token's key and value.
+    // Heads to prepare: the queries, then the new token's key and value.
     __device__ __forceinline__ int num_tasks() const {
         return num_queries + (has_new ? 2 : 0);
     }
 };
 
-// One of those heads, [D].
+// The row [D] of one of those heads in qkv.
 template <int D>
 __device__ __forceinline__ const __nv_bfloat16 *head_of(const heads_params &p, const heads_unit &u,
                                                         int task) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ const __nv_bfloat16 *head_of(const heads_params &p, c
     return p.qkv + (size_t)u.token * p.qkv_stride + (size_t)head * D;
 }
 
-// By all threads: the row of the new token's position, at hand before its heads are there.
+// Copies the position's row of the rotary table before the heads arrive. Called by all threads.
 template <int D>
 __device__ __forceinline__ void stage_rope(const heads_params &p, const heads_unit &u,
                                            float *rope) {
@@ -70,14 +70,14 @@ __device__ __forceinline__ void stage_rope(const heads_params &p, const heads_un
     for (int d = threadIdx.x; d < D; d += blockDim.x) rope[d] = row[d];
 }
 
-// What a unit's warps have of the step, in shared memory: queries as the matrix instruction wants
-// them, 8 rows whose 16-byte chunks of one column lie in 8 different banks; the new token's key and
+// The prepared heads of a unit, in shared memory. Query rows are padded so that the matrix
+// instruction's loads of one column hit 8 different banks. `fresh` is the new token's key and
 // value.
 template <int D> struct __align__(16) unit_heads {
     static constexpr int STRIDE = D + 8;
     __nv_bfloat16 queries[GROUP * STRIDE], fresh[2][D];
 
-    // By all warps, a head each: norm and rotation where the step has them done here.
+    // Called by all warps, one head each. Normalises and rotates if p.prepares.
     template <int WARPS>
     __device__ __forceinline__ void prepare(const heads_params &p, const heads_unit &u,
                                             const float *rope, int warp, int lane) {
@@ -94,7 +94,7 @@ template <int D> struct __align__(16) unit_heads {
         }
     }
 
-    // The same by one warp, several heads at once.
+    // The same by one warp, several heads at a time.
     __device__ __forceinline__ void prepare_alone(const heads_params &p, const heads_unit &u,
                                                   const float *rope, int lane) {
         using shape = head_lanes<D>;
@@ -127,7 +127,7 @@ template <int D> struct __align__(16) unit_heads {
         }
     }
 
-    // Of the new token, in the cache.
+    // The new token's position within its cache block.
     static __device__ __forceinline__ int place_in_block(const heads_params &p,
                                                          const heads_unit &u) {
         int block, place;
@@ -152,7 +152,7 @@ template <int D> struct __align__(16) unit_heads {
         }
     }
 
-    // The new token's key, or value, into row `row` of a tile's keys, or values.
+    // Copies the new token's key or value into row `row` of a tile's keys or values.
     __device__ __forceinline__ void patch(uint32_t tile, int is_value, int row, int lane) const {
         if (lane < D / 8) {
             store_shared16(tile + row * D * 2 + swizzle<D>(row, lane) * 16,

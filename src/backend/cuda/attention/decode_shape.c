@@ -6,8 +6,8 @@ static int tile_bytes(uint32_t head_dim) {
     return (int)(2 * CUDA_DECODE_TILE * head_dim * sizeof(uint16_t)); // keys and values
 }
 
-// Spans such that all blocks have as much to do: units fill whole rounds of blocks as well as they
-// can.
+// The number of spans that loads all blocks most evenly: the units fill whole rounds of blocks as
+// well as they can.
 static int num_spans_of(int num_blocks, int units_per_span) {
     int best = 1, best_idle = num_blocks, best_rounds = 1;
     for (int rounds = 1; rounds <= ROUNDS_MAX; rounds++) {
@@ -22,7 +22,8 @@ static int num_spans_of(int num_blocks, int units_per_span) {
     return best;
 }
 
-// As many tiles on their way as `blocks` blocks of a multiprocessor have room for; false: not one.
+// Finds the most stages for which `blocks` blocks fit on a multiprocessor. False: not even one
+// fits.
 static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
                 uint32_t head_dim, int blocks) {
     int queries = shape->queries < CUDA_DECODE_JOINED ? shape->queries : CUDA_DECODE_JOINED;
@@ -31,7 +32,7 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     for (int stages = CUDA_DECODE_STAGES_MAX; stages; stages--) {
         int bytes = stages * CUDA_DECODE_WARPS * tile_bytes(head_dim) + others;
         if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;
-        // A multiprocessor has what it keeps of one block more than a block may have.
+        // A multiprocessor has 1,024 bytes of shared memory more than a block may have.
         if (blocks * (bytes + CUDA_DECODE_RESERVED_BYTES) > info->shared_bytes_max + 1024) continue;
         shape->stages = stages;
         shape->shared_bytes = bytes;
@@ -41,13 +42,13 @@ static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *
     return false;
 }
 
-int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
-                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
+int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                                uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
     uint64_t units =
         (uint64_t)num_seqs * num_kv_heads * (uint32_t)cuda_decode_groups(num_heads, num_kv_heads);
-    if (head_dim > CUDA_DECODE_FEW_DIM_MAX) return 0;
+    if (head_dim > CUDA_DECODE_CLUSTER_DIM_MAX) return 0;
     for (int i = 3; i >= 0; i--) {
-        if (units <= (uint64_t)info->few_clusters[i]) return 1 << i;
+        if (units <= (uint64_t)info->max_clusters[i]) return 1 << i;
     }
     return 0;
 }

@@ -1,5 +1,5 @@
-/* How decode attention is cut and launched: what the plan of a step and the kernel agree on, from
- * the model's shape, the number of sequences and the device. Included by C and by CUDA C++. */
+/* How decode attention is divided and launched. The plan of a step and the kernel must agree on it.
+ * It depends on the model's shape and the device. C and CUDA C++ include this file. */
 #ifndef BACKEND_CUDA_ATTENTION_DECODE_SHAPE_H
 #define BACKEND_CUDA_ATTENTION_DECODE_SHAPE_H
 
@@ -10,41 +10,44 @@ extern "C" {
 #endif
 
 enum {
-    CUDA_DECODE_TILE = 16, // positions that a warp takes at once
-    CUDA_DECODE_SPAN_TILES_MIN = 4, // tiles of a span at least
-    CUDA_DECODE_STAGES_MAX = 4, // tiles on their way, per warp
-    CUDA_DECODE_WARPS = 4, // of a block that attend; two blocks share a multiprocessor
-    CUDA_DECODE_UNITS_AHEAD = 2, // units of a block of which the heads are ready
-    CUDA_DECODE_JOINED = 4, // queries at most of which the warps' results are joined at once
-    // Of a block's shared memory: 1,024 bytes that the device keeps, and what the kernel has
-    // besides shared_bytes, in whole lines.
+    CUDA_DECODE_TILE = 16, // positions that a warp handles at once
+    CUDA_DECODE_SPAN_TILES_MIN = 4, // fewest tiles of a span
+    CUDA_DECODE_STAGES_MAX = 4, // most tiles in flight per warp
+    CUDA_DECODE_WARPS = 4, // attending warps of a block; two blocks share a multiprocessor
+    CUDA_DECODE_UNITS_AHEAD = 2, // units of a block whose heads are prepared ahead
+    CUDA_DECODE_JOINED = 4, // most queries whose results a block's warps join at once
+    // Shared memory of a block besides shared_bytes: 1,024 bytes that the device keeps, and the
+    // kernel's static arrays rounded up to lines.
     CUDA_DECODE_RESERVED_BYTES = 1536,
 };
 
-// Of shared memory, a unit: a group of queries in padded rows, a key and a value, and what it is.
+// Shared memory of one unit: a group of queries in padded rows, a key, a value, and the unit's
+// description.
 #define CUDA_DECODE_UNIT_BYTES(head_dim)                                                           \
     (CUDA_DECODE_GROUP * ((head_dim) + 8) * 2 + (head_dim)*4 + 48)
 
 struct cuda_decode_shape {
-    int stages; // tiles on their way, per warp
-    int num_blocks; // that run at once, on all multiprocessors
-    int shared_bytes; // of a block
+    int stages; // tiles in flight per warp
+    int num_blocks; // that run at the same time, on all multiprocessors
+    int shared_bytes; // dynamic, per block
     int groups; // of up to CUDA_DECODE_GROUP queries that share a kv head
-    int queries; // of a group at most
+    int queries; // most queries of a group
     int units_per_span; // kv heads x groups
-    int num_spans; // the most that a step's positions are cut into
+    int num_spans; // most spans that a step's positions are cut into
 };
 
-// A piece of a sequence, as the plan writes it; 16-byte aligned.
+// The part of one sequence inside one span, written by the plan. 16-byte aligned.
 struct cuda_decode_item {
-    int32_t seq, start, stop, piece; // positions; place among the pieces in memory, or -1: no other
-    int32_t token, position, slot; // the sequence's in this step, as attention_prepare has them
-    int32_t is_end; // its last position is the sequence's
+    // Positions; piece: slot in `partial`, or -1 if the sequence is not cut.
+    int32_t seq, start, stop, piece;
+    // The sequence's values in this step, as attention_prepare uses them.
+    int32_t token, position, slot;
+    int32_t is_end; // whether it ends with the sequence's last position
 };
 
-// A span, 16-byte aligned: its first item's first half, so that a block has all that it needs to
-// read the cache after one load; that item's number and the one behind the span's last.
-// item == end: it is empty, and so are all behind it.
+// A span, 16-byte aligned. The first half repeats its first item's first half, so that a block can
+// start to read the cache after one load. `item` is the number of the first item, `end` one past
+// the last. item == end: the span and all after it are empty.
 struct cuda_decode_span {
     int32_t seq, start, stop, piece;
     int32_t item, end, unused[2];
@@ -55,10 +58,10 @@ static inline int cuda_decode_groups(uint32_t num_heads, uint32_t num_kv_heads) 
     return (int)((num_heads / num_kv_heads + CUDA_DECODE_GROUP - 1) / CUDA_DECODE_GROUP);
 }
 
-// Blocks of a cluster by which attention/decode_cluster.cu attends, in a step where every sequence has one query
-// token; 0: attention/decode.cu does, which needs work lists.
-int cuda_attention_few_size(const struct cuda_device_info *info, uint32_t num_seqs,
-                            uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
+// For a step where every sequence has one query token: blocks per cluster for
+// attention/decode_cluster.cu. 0: attention/decode.cu runs, which needs the work lists.
+int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t num_seqs,
+                                uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim);
 
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
                                               uint32_t num_heads, uint32_t num_kv_heads,

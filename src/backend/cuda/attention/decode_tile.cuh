@@ -1,8 +1,8 @@
-/* What the kernels that attend with one query token per sequence share: a warp's online softmax
- * over tiles of 16 cached positions, on tensor cores. The queries of a kv head's group are the 8
- * columns of the matrix instruction, positions its 16 rows: S^T = K Q^T, then O^T = V^T P^T, so
- * that a group of 1 to 8 costs the same and nothing but the group is padded. A tile comes as
- * it lies in the cache (kernels.h), K's 16 rows, then V's. */
+/* A warp's online softmax over tiles of 16 cached positions on tensor cores, for one query token
+ * per sequence. All decode attention kernels share it. The matrix instruction's 8 columns are the
+ * queries of a kv head's group, its 16 rows are positions: S^T = K Q^T, then O^T = V^T P^T. So a
+ * group of 1 to 8 queries costs the same, and nothing else is padded. A tile has the cache's layout
+ * (kernels.h): 16 rows of K, then 16 of V. */
 #pragma once
 
 #include "backend/cuda/attention/decode_shape.h"
@@ -21,7 +21,7 @@ template <int HEAD_DIM> struct accumulator {
     float max[2], sum[2]; // of this lane's two queries; sum over this lane's positions only
 };
 
-// Block and place in it of a position, without the division where the block's size allows.
+// The block of a position and the place in it. Avoids the division if block_size is a power of two.
 __device__ __forceinline__ void split_position(int position, int block_size, int *block,
                                                int *place) {
     if ((block_size & (block_size - 1)) == 0) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void split_position(int position, int block_size, int
     *place = position % block_size;
 }
 
-// The blocks of this warp's next 32 tiles, one per lane.
+// Cache blocks of this warp's next 32 tiles, one per lane.
 template <int WARPS>
 __device__ __forceinline__ int blocks_ahead(const int32_t *table, int start, int stop, int first,
                                             int block_size, int lane) {
@@ -54,13 +54,14 @@ __device__ __forceinline__ void copy_tile(uint32_t shared, const __nv_bfloat16 *
     }
 }
 
-// What a warp stored into a tile is there for all its lanes, and for a copy that follows.
+// Makes a warp's stores to a tile visible to all its lanes and to later copies.
 __device__ __forceinline__ void tile_stores_done() {
     NV_IF_TARGET(NV_PROVIDES_SM_90, (shared_stores_done();))
     __syncwarp();
 }
 
-// Positions that hold nothing yet weigh 0, but 0 times another request's NaN would be NaN.
+// Zeroes the values of positions from `valid` on. Their weight is 0, but the memory may hold
+// another request's NaN, and 0 times NaN is NaN.
 template <int HEAD_DIM> __device__ void zero_values(uint32_t values, int valid, int lane) {
     constexpr int CHUNKS = HEAD_DIM / 8; // of a row
     for (int i = valid * CHUNKS + lane; i < TILE * CHUNKS; i += 32) {
@@ -69,21 +70,21 @@ template <int HEAD_DIM> __device__ void zero_values(uint32_t values, int valid, 
     tile_stores_done();
 }
 
-// In bytes from a row's start, chunk 2 k + half of a tile's row: by constants where k is one, for
-// which the compiler keeps no addresses.
+// Byte offset of chunk 2 k + half in a tile's row. It is written so that a constant k gives
+// constant offsets: the compiler then keeps no addresses in registers.
 template <int HEAD_DIM> __device__ __forceinline__ uint32_t chunk_offset(int row, int k, int half) {
     constexpr int PERIOD = HEAD_DIM % 64 == 0 ? 8 : 4; // of swizzle() in chunks
     return swizzle<HEAD_DIM>(row, k * 2 % PERIOD + half) * 16 + k * 2 / PERIOD * PERIOD * 16;
 }
 
-// K Q^T of a tile, its keys from `keys` on: positions lane / 4 and + 8, queries lane % 4 * 2 and +
-// 1; -infinity for positions that hold nothing.
+// K Q^T of a tile: this lane's scores of positions lane / 4 and + 8, queries lane % 4 * 2 and + 1.
+// Positions from `valid` on get -infinity.
 template <int HEAD_DIM>
 __device__ __forceinline__ void tile_scores(float (&scores)[4],
                                             const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t keys,
                                             int valid, float scale, int lane) {
     constexpr int ROW_BYTES = HEAD_DIM * 2, CHAINS = 2;
-    float s[CHAINS][4] = {}; // sums that do not wait for each other
+    float s[CHAINS][4] = {}; // independent sums
 #pragma unroll
     for (int k = 0; k < HEAD_DIM / 16; k++) {
         int row = lane % 16;
@@ -98,7 +99,7 @@ __device__ __forceinline__ void tile_scores(float (&scores)[4],
     }
 }
 
-// The tile of these scores joins: new maximum, weights, weighted values.
+// Adds a tile with these scores to the accumulator: new maximum, weights, weighted values.
 template <int HEAD_DIM>
 __device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const float (&s)[4],
                                             uint32_t values, int lane) {
@@ -143,7 +144,7 @@ __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
     take_scores<HEAD_DIM>(acc, s, shared + TILE * HEAD_DIM * 2, lane);
 }
 
-// This lane's part of the queries [num_queries][HEAD_DIM] as the matrix instruction wants them.
+// Loads this lane's part of the queries [num_queries][HEAD_DIM] in the matrix instruction's layout.
 template <int HEAD_DIM>
 __device__ __forceinline__ void load_queries(uint32_t (&q)[HEAD_DIM / 16][2],
                                              const __nv_bfloat16 *queries, int num_queries,
@@ -157,8 +158,8 @@ __device__ __forceinline__ void load_queries(uint32_t (&q)[HEAD_DIM / 16][2],
     }
 }
 
-// Maximum and sum of a warp's queries, [warp][GROUP], to where the warps of a block meet in shared
-// memory.
+// Writes a warp's maxima and sums to [warp][GROUP] in shared memory, for joining with the other
+// warps.
 template <int HEAD_DIM>
 __device__ __forceinline__ void join_weights(accumulator<HEAD_DIM> &acc, float *maxes, float *sums,
                                              int warp, int lane) {
@@ -174,7 +175,8 @@ __device__ __forceinline__ void join_weights(accumulator<HEAD_DIM> &acc, float *
     }
 }
 
-// Its unnormalised values of the queries [first, first + count), [warp][count][dim].
+// Writes the warp's unnormalised values of the queries [first, first + count) to
+// [warp][count][dim].
 template <int HEAD_DIM>
 __device__ __forceinline__ void join_values(const accumulator<HEAD_DIM> &acc, float *shared,
                                             int first, int count, int warp, int lane) {
@@ -201,7 +203,7 @@ __device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *max
     join_values<HEAD_DIM>(acc, shared, 0, num_queries, warp, lane);
 }
 
-// What the warps of a block weigh against each other for one query.
+// The relative weights of a block's warps for one query.
 template <int WARPS> struct warp_weights {
     float max, sum, of[WARPS];
 
@@ -217,12 +219,13 @@ template <int WARPS> struct warp_weights {
     }
 };
 
-// Weighted values of some positions, with their maximum score and the sum of their weights.
+// The weighted sum of some positions' values, with their maximum score and the sum of their
+// weights.
 struct weighed {
     float max, sum, value;
 };
 
-// What the warps of a block found of one query and dimension, as they left it there.
+// Joins the results of a block's warps for one query and dimension.
 template <int HEAD_DIM, int WARPS>
 __device__ __forceinline__ weighed join_block(const float *shared, const float *maxes,
                                               const float *sums, int num_queries, int query,

@@ -1,7 +1,7 @@
-/* What the blocks of attention/decode.cu work on, and the warp that makes it ready: lengths, places
- * and heads of a block's units one behind the other, two units ahead of the warps that attend. What
- * they wait for is then in shared memory; loads that depend on each other (item, token, heads,
- * position) would take longer than a tile of short sequences does. */
+/* The work units of attention/decode.cu's blocks, and the warp that prepares them. It loads
+ * lengths, places and heads two units ahead of the attending warps, so these find everything in
+ * shared memory. Otherwise the chain of loads item, token, heads, position would take longer than a
+ * short sequence's tiles. */
 #pragma once
 
 #include "backend/cuda/attention/decode_copies.cuh"
@@ -12,7 +12,7 @@ namespace {
 constexpr int UNITS_AHEAD = CUDA_DECODE_UNITS_AHEAD;
 constexpr int ATTENDING = WARPS * 32, ALL_THREADS = ATTENDING + 32; // of a block
 
-// Barriers by number: among the warps that attend; a slot has a unit, or may have another.
+// Named barriers: of the attending warps; slot filled; slot emptied. Each slot has its own pair.
 enum { MEETING_BARRIER = 1, FULL_BARRIER = 2, EMPTY_BARRIER = FULL_BARRIER + UNITS_AHEAD };
 static_assert(UNITS_AHEAD == 2, "slot_wait, slot_arrive");
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ void slot_arrive(int barrier, int slot) {
 // One item for one group of queries.
 struct decode_unit : heads_unit {
     int seq, length, piece; // of the item
-    bool is_there; // false: no more of them
+    bool is_there; // false: no more units
 };
 
 template <int D> struct __align__(16) unit_slot {
@@ -42,7 +42,7 @@ template <int D> struct __align__(16) unit_slot {
     decode_unit unit;
 };
 
-// A block's units in turn, the next one on its way while the last one is looked at.
+// Walks over a block's units. The next unit's loads run while the current one is used.
 struct unit_walk {
     const decode_params &p;
     int group; // queries of a kv head
@@ -75,7 +75,7 @@ struct unit_walk {
     }
 };
 
-// Its heads and its row of the rotary embedding are to be in the L1.
+// Prefetches a unit's heads and its row of the rotary table into the L1.
 template <int D>
 __device__ __forceinline__ void prefetch_unit(const decode_params &p, const decode_unit &u,
                                               int lane) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void prefetch_unit(const decode_params &p, const deco
     if (p.prepares) prefetch_floats(p.rope + (size_t)u.position * D, D, lane);
 }
 
-// By one warp: the slots take all of the block's units in turn, and then one that is not there.
+// Run by one warp: prepares all units of the block in turn, then stores one with is_there = false.
 template <int D>
 __device__ __forceinline__ void prepare_units(const decode_params &p, unit_slot<D> *slots,
                                               int lane) {

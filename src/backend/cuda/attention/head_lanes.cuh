@@ -1,7 +1,7 @@
-/* Heads of a token in a warp's lanes, between the qkv projection and attention: RMS norm, rotary
- * embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn together). A lane has 8
- * elements of either half of a head, so that several heads are in a warp at once. Rounds as
- * attention/head_share.cuh and the kernel of all layers do. */
+/* RMS norm and rotary embedding of q and k heads, between the qkv projection and attention. The
+ * rotation is half-split (Su et al. 2021): dims d and d + D / 2 rotate together. A lane holds 8
+ * elements of each half of a head, so a warp holds several heads. It rounds as
+ * attention/head_share.cuh and layers/all_layers.cu do. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
@@ -9,9 +9,9 @@
 namespace {
 
 template <int D> struct head_lanes {
-    static constexpr int LANES = D / 16; // with work, of a head
-    static constexpr int WIDTH = LANES == 6 ? 8 : LANES; // a power of two of them
-    static constexpr int HEADS = 32 / WIDTH; // of a warp
+    static constexpr int LANES = D / 16; // lanes with work, per head
+    static constexpr int WIDTH = LANES == 6 ? 8 : LANES; // LANES rounded up to a power of two
+    static constexpr int HEADS = 32 / WIDTH; // heads per warp
 };
 
 // 8 elements of each half of a head: chunks `chunk` and `chunk` + D / 16 of its row.
@@ -26,7 +26,7 @@ template <int D> struct half_pair {
         reinterpret_cast<uint4 *>(row)[chunk] = low;
         reinterpret_cast<uint4 *>(row)[chunk + D / 16] = high;
     }
-    // Into a row of the KV cache, where chunks are swizzled by the position.
+    // Stores into a row of the KV cache, whose chunks are swizzled by the position.
     __device__ __forceinline__ void store_swizzled(__nv_bfloat16 *row, int position,
                                                    int chunk) const {
         reinterpret_cast<uint4 *>(row)[swizzle<D>(position, chunk)] = low;
@@ -34,8 +34,9 @@ template <int D> struct half_pair {
     }
 };
 
-// By all lanes of a warp; those without work hold zeros, and read the first chunk's constants.
-// `norm`: weights [D] or NULL; `rope`: the position's row, cosines and sines [2][D / 2].
+// Called by all lanes of a warp. Lanes without work hold zeros and read the first chunk's
+// constants. `norm`: weights [D] or NULL. `rope`: the position's row [2][D / 2], cosines, then
+// sines.
 template <int D>
 __device__ __forceinline__ void normalize_and_rotate(half_pair<D> &h, const float *norm, float eps,
                                                      const float *rope, int chunk) {

@@ -1,7 +1,7 @@
-/* One head of a token in a warp's registers, between the qkv projection and attention: RMS norm,
- * rotary embedding in half-split form (Su et al. 2021; dims d and d + D / 2 turn together). Each
- * lane has elements next to each other, W of them, from the first half of the head and the same
- * from the second half. Rounds as attention/head_lanes.cuh does: a token is prepared by either. */
+/* RMS norm and rotary embedding of one head spread over a warp, between the qkv projection and
+ * attention. The rotation is half-split (Su et al. 2021): dims d and d + D / 2 rotate together. A
+ * lane holds W adjacent elements of the first half and the same W of the second. It rounds as
+ * attention/head_lanes.cuh does, since either of them may prepare a token. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
@@ -39,11 +39,11 @@ __device__ __forceinline__ void store_bf16(__nv_bfloat16 *to, const elements<W> 
 
 template <int D> struct head_share {
     static constexpr int W = D >= 256 ? 4 : D >= 128 ? 2 : 1;
-    static constexpr int LANES = D / 2 / W; // D = 96: 48 lanes of work for 32, in two turns
+    static constexpr int LANES = D / 2 / W; // D = 96: 48 lanes' work on 32 lanes, in two turns
     static constexpr int TURNS = (LANES + 31) / 32;
     elements<W> low[TURNS], high[TURNS];
 
-    // First element of this lane's in a turn; D / 2 or more: none.
+    // This lane's first element in a turn. D / 2 or more: this lane has none.
     static __device__ __forceinline__ int first(int turn, int lane) {
         return (turn * 32 + lane) * W;
     }
@@ -58,7 +58,7 @@ template <int D> struct head_share {
         }
     }
 
-    // By the whole warp. `norm`: weights [D] or NULL; `rope`: the position's row.
+    // Called by the whole warp. `norm`: weights [D] or NULL. `rope`: the position's row.
     __device__ __forceinline__ void prepare(const float *norm, float eps, const float *rope,
                                             int lane) {
         float sum = 0;
@@ -96,7 +96,7 @@ template <int D> struct head_share {
         }
     }
 
-    // Into a row of the KV cache or of a tile of it, where chunks of 8 are swizzled by the
+    // Stores into a row of the KV cache or of a tile. Chunks of 8 elements are swizzled by the
     // position.
     __device__ __forceinline__ void store_swizzled(__nv_bfloat16 *row, int position,
                                                    int lane) const {

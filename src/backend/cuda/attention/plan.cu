@@ -1,13 +1,15 @@
-/* The step's attention work lists, made once for all layers from the lengths alone.
+/* Makes a step's attention work lists from the sequences' lengths, once for all layers.
  *
- * Decode: the sequences with one query token, one behind the other in tiles of 16 positions, are
- * cut into spans of equal length, as many as give all blocks the same to do (attention/decode_shape.h); a
- * sequence across a cut is in pieces. Steps of few decodes want no list (attention/decode_cluster.cu).
- * Prefill: every sequence with more query tokens is cut into tiles of query tokens, the last (which
- * see the most positions) first.
+ * Decode: the sequences with one query token are laid end to end, in tiles of 16 positions. That
+ * row of tiles is cut into spans of equal length, as many as load all blocks evenly
+ * (attention/decode_shape.h). A sequence that a cut divides is in pieces.
+ * attention/decode_cluster.cu, for steps of few decodes, needs no lists.
  *
- * Launch: one block of as many threads as there are sequences, or those in rounds of 1,024, with an
- * exclusive scan over the block. */
+ * Prefill: every sequence with more query tokens is cut into tiles of query tokens. The last tile
+ * sees the most positions and comes first.
+ *
+ * Launch: one block with a thread per sequence, in rounds of 1,024. Positions in the lists come
+ * from an exclusive scan over the block. */
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/device.cuh"
 
@@ -15,14 +17,14 @@ namespace {
 
 constexpr int THREADS_MAX = 1024, TILE = CUDA_DECODE_TILE;
 
-// Exclusive prefix sum over the block; *total is everybody's sum.
+// Exclusive prefix sum over the block. *total is the sum of all threads' values.
 __device__ int block_scan(int value, int *warp_sums, int *total) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = value;
     for (int offset = 1; offset < 32; offset <<= 1) {
         int other = __shfl_up_sync(FULL_WARP, sum, offset);
         if (lane >= offset) sum += other;
     }
-    __syncthreads(); // the last scan's sums have been read
+    __syncthreads(); // the previous call's sums have been read
     if (lane == 31) warp_sums[warp] = sum;
     __syncthreads();
     int before = 0, all = 0;
@@ -45,14 +47,14 @@ struct plan_params {
     int num_spans, span_tiles_min; // as in attention/decode_shape.h
 };
 
-// Tiles of cached positions; 0: not a decode.
+// Number of tiles of a decode sequence. 0: not a decode.
 __device__ int decode_tiles(const plan_params &p, int seq) {
     if (seq >= p.num_seqs || p.query_start[seq + 1] - p.query_start[seq] != 1) return 0;
     return (p.context_len[seq] + TILE - 1) / TILE;
 }
 
-// A sequence's pieces: items from `item` on, and slots from `slot` on if they are several. Its
-// tiles begin at `begin`, counted over all sequences.
+// Writes a sequence's pieces as items from number `item` on. If there are several, their slots
+// start at `slot`. `begin` is its first tile, counted over all sequences.
 __device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
                             int item, int slot) {
     int first = begin / span_tiles, pieces = (begin + tiles - 1) / span_tiles - first + 1;
@@ -71,7 +73,7 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
         one.piece = pieces > 1 ? slot + i : -1;
         one.is_end = i + 1 == pieces;
         p.items[item + i] = one;
-        if ((first + i) * span_tiles < begin) continue; // it is not its span's first
+        if ((first + i) * span_tiles < begin) continue; // not its span's first item
         cuda_decode_span &span = p.spans[first + i];
         span.seq = one.seq, span.start = one.start, span.stop = one.stop, span.piece = one.piece;
         span.item = item + i;
@@ -106,7 +108,7 @@ __device__ void plan_decodes(const plan_params &p, int *warp_sums) {
     }
 }
 
-// Returns the number of tiles of queries.
+// Returns the number of prefill tiles.
 __device__ int plan_prefills(const plan_params &p, int *warp_sums) {
     int num_tiles = 0, sum;
     for (int first = 0; first < p.num_seqs; first += blockDim.x) {

@@ -1,15 +1,15 @@
-/* Prefill attention over the paged cache: sequences with more than one query token in the step;
- * each query sees the cached positions before it, its own included. softmax(scale Q K^T) V. For
- * every device but sm_90, and for head sizes that attention/prefill_sm90.cu has not.
+/* Prefill attention over the paged cache: softmax(scale Q K^T) V for sequences with more than one
+ * query token in the step. Each query sees the cached positions up to and including its own. Runs
+ * on every device but sm_90, and there for the head sizes that attention/prefill_sm90.cu lacks.
  *
- * Algorithm: FlashAttention-2 (Dao 2023): a block keeps 64 query tokens of one or two heads of a
- * group (two share what is read of K and V), walks K and V in tiles with an online softmax, all
- * matrix products on tensor cores (mma.sync m16n8k16, bf16 in, float32 sums). Scores stay in
- * registers: the accumulator of the first product is the left operand of the second.
+ * The algorithm is FlashAttention-2 (Dao 2023). A block keeps 64 query tokens of one or two heads
+ * of a group; two heads share the reads of K and V. It walks K and V in tiles with an online
+ * softmax. All matrix products run on tensor cores (mma.sync m16n8k16, bf16 in, float32 sums).
+ * Scores stay in registers: the first product's accumulator is the second's left operand.
  *
- * Launch: one block per (tile of the plan, kv head, head pair), tiles that see the most positions
- * first; a warp has 32 rows (16 for head_dim 256), which halves what it reads of shared memory per
- * product. K and V tiles come by cp.async, one tile ahead of the one in use. */
+ * Launch: one block per (tile of the plan, kv head, head pair). Tiles that see the most positions
+ * come first. A warp has 32 rows (16 for head_dim 256), which halves its shared memory reads per
+ * product. cp.async brings K and V one tile ahead. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
@@ -32,7 +32,7 @@ template <int D, int ROW_TILES, int KV> struct prefill {
     static constexpr int ROW_BYTES = D * 2, CHUNKS = D / 8;
     static constexpr int KV_BYTES = KV * ROW_BYTES; // of K or of V of one tile
 
-    // What one warp keeps: ROW_TILES x 16 rows.
+    // The state of one warp: ROW_TILES x 16 rows.
     struct state {
         float o[ROW_TILES][D / 8][4];
         float max[ROW_TILES][2], sum[ROW_TILES][2]; // rows lane / 4 and + 8
@@ -43,14 +43,14 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         for (int i = threadIdx.x; i < rows * CHUNKS; i += blockDim.x) {
             int row = i / CHUNKS, c = i % CHUNKS;
             int t = row % TOKENS, head = first_head + row / TOKENS;
-            // Rows past the sequence's end repeat its last token: computed, never written.
+            // Rows past the tile's last token repeat it. They are computed but never written.
             const __nv_bfloat16 *from =
                 p.qkv + (size_t)(token + min(t, num_tokens - 1)) * p.qkv_stride + head * D + c * 8;
             copy16_async(shared + row * ROW_BYTES + swizzle<D>(row, c) * 16, from);
         }
     }
 
-    // Positions [first, first + KV); blocks past the sequence's last are not touched.
+    // Copies positions [first, first + KV). Cache blocks past the sequence's last are not read.
     static __device__ void load_tile(const prefill_params &p, const int32_t *table, uint32_t shared,
                                      int kv_head, int first, int num_positions) {
         for (int i = threadIdx.x; i < KV * CHUNKS; i += blockDim.x) {
@@ -66,7 +66,8 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         }
     }
 
-    // Positions past the last weigh 0, but 0 times another request's NaN would be NaN.
+    // Zeroes values past the last position. Their weight is 0, but the memory may hold another
+    // request's NaN, and 0 times NaN is NaN.
     static __device__ void zero_values(uint32_t values, int valid) {
         for (int i = valid * D / 2 + threadIdx.x; i < KV * D / 2; i += blockDim.x) {
             store_shared(values + i * 4, 0);
@@ -99,7 +100,8 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         }
     }
 
-    // Row r of the tile sees `visible` + (its token's index) positions of this K tile.
+    // Row r of the query tile sees the first `visible` + (index of its token) positions of this K
+    // tile.
     static __device__ __forceinline__ void mask(float (&s)[ROW_TILES][KV / 8][4], int first_row,
                                                 int visible, int lane) {
 #pragma unroll
@@ -116,7 +118,7 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         }
     }
 
-    // New maxima, weights in place of scores, sums; what was accumulated is rescaled.
+    // Updates maxima and sums, replaces scores by weights, and rescales the accumulated values.
     static __device__ __forceinline__ void softmax(state &w, float (&s)[ROW_TILES][KV / 8][4],
                                                    float scale) {
 #pragma unroll
@@ -256,8 +258,8 @@ void launch(const prefill_params &p, uint32_t max_tiles, cudaStream_t stream) {
     int heads = p.num_heads / p.num_kv_heads % 2 == 0 ? 2 : 1;
     int threads = TOKENS * heads / (ROW_TILES * 16) * 32;
     int bytes = TOKENS * heads * D * 2 + 4 * KV * D * 2;
-    // As much as two heads need, for one too: it is the process's and not the launch's, and two
-    // engines may launch at once.
+    // Always the size that two heads need. The attribute belongs to the process, not to the launch,
+    // and two engines may launch at the same time.
     int most = TOKENS * 2 * D * 2 + 4 * KV * D * 2;
     cudaFuncSetAttribute(prefill_kernel<D, ROW_TILES, KV>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, most);
@@ -286,7 +288,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.block_size = static_cast<int>(kv->block_size);
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.scale = args->scale * LOG2E;
-    // Every sequence's tiles, at most one of them not full.
+    // At most one tile of each sequence is not full.
     uint32_t tiles = args->step->num_tokens / TOKENS + args->step->num_seqs;
     switch (args->head_dim) {
     case 32:

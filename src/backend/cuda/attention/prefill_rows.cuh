@@ -1,9 +1,9 @@
-/* A warpgroup's 64 rows of queries in attention/prefill_sm90.cu: scores of a tile of positions,
- * their softmax, the weighted sum of values. Everything is in registers but Q, K and V: the scores
- * are an accumulator of the first product, and rounded they are the left operand of the second.
+/* One warpgroup's 64 query rows in attention/prefill_sm90.cu: scores of a tile of positions, their
+ * softmax, the weighted sum of values. Only Q, K and V are in shared memory. The scores are the
+ * first product's accumulator; rounded to bf16 they are the second product's left operand.
  *
- * Tiles of K and V: [head_dim / 64][KV][HALF_BYTES], queries likewise with ROWS, swizzled
- * (hopper.cuh). */
+ * A tile of K or V is [head_dim / 64][KV][HALF_BYTES]; queries are [head_dim /
+ * 64][ROWS][HALF_BYTES]. All are swizzled (hopper.cuh). */
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
@@ -12,15 +12,15 @@
 
 namespace {
 
-// ROWS: of a warpgroup. KV: positions of a tile. HALF_BYTES: of a row, what one swizzle spans.
+// ROWS: query rows of a warpgroup. KV: positions of a tile. HALF_BYTES: width of one swizzled row.
 constexpr int ROWS = CUDA_PREFILL_TILE, KV = 128, HALF_BYTES = 128;
 constexpr int QUERY_HALF = ROWS * HALF_BYTES, TILE_HALF = KV * HALF_BYTES;
 
 template <int D> struct row_state {
     float o[D / 8][4];
     float s[KV / 8][4]; // scores, then weights
-    uint32_t weights[KV / 16][4]; // bf16, the left operand of the second product
-    float max[2], sum[2], alpha[2]; // of rows lane / 4 and + 8 of a warp's 16
+    uint32_t weights[KV / 16][4]; // bf16: left operand of the second product
+    float max[2], sum[2], alpha[2]; // of rows lane / 4 and + 8 of the warp's 16
 };
 
 template <int D>
@@ -34,7 +34,7 @@ __device__ __forceinline__ void scores(row_state<D> &w, uint32_t queries, uint32
     products_commit();
 }
 
-// N, here and below: the positions of the tile that count, the first ones.
+// N, here and below: only the tile's first N positions are used.
 template <int N, int D>
 __device__ __forceinline__ void add_values(row_state<D> &w, uint32_t values) {
     uint64_t b = operand(values, TILE_HALF);
@@ -45,7 +45,7 @@ __device__ __forceinline__ void add_values(row_state<D> &w, uint32_t values) {
     products_commit();
 }
 
-// Row r of the warpgroup sees `visible` + r positions of this tile.
+// Row r of the warpgroup sees the first `visible` + r positions of this tile.
 template <int N, int D> __device__ __forceinline__ void mask(row_state<D> &w, int visible) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     int limit = visible + warp * 16 + lane / 4 - lane % 4 * 2;
@@ -58,7 +58,7 @@ template <int N, int D> __device__ __forceinline__ void mask(row_state<D> &w, in
     }
 }
 
-// New maxima and sums, weights in place of scores, alpha: what the results so far shrink by.
+// Updates maxima and sums and replaces scores by weights. alpha: factor for the results so far.
 template <int N, int D> __device__ __forceinline__ void softmax(row_state<D> &w, float scale) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -87,7 +87,7 @@ template <int N, int D> __device__ __forceinline__ void softmax(row_state<D> &w,
     }
 }
 
-// Weights past N are 0: what an item before left there may be NaN.
+// Clears the weights past N: what an earlier item left there may be NaN.
 template <int N, int D> __device__ __forceinline__ void pack(row_state<D> &w) {
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
@@ -106,8 +106,8 @@ template <int D> __device__ __forceinline__ void rescale(row_state<D> &w) {
     for (int i = 0; i < D / 2; i++) w.o[i / 4][i % 4] *= w.alpha[i / 2 % 2];
 }
 
-// Four neighbouring lanes have words 0 to 3 of a chunk each of four chunks; now lane l of them
-// has all of chunk l.
+// Transposes among four neighbouring lanes. Each lane has one word of four chunks; afterwards lane
+// l has all of chunk l.
 __device__ __forceinline__ uint4 chunk_of_lane(const uint32_t (&word)[4], int lane) {
     bool high = lane & 2, odd = lane & 1;
     uint32_t x = __shfl_xor_sync(FULL_WARP, high ? word[0] : word[2], 2);
@@ -119,7 +119,8 @@ __device__ __forceinline__ uint4 chunk_of_lane(const uint32_t (&word)[4], int la
     return odd ? make_uint4(x, odd0, y, odd1) : make_uint4(even0, x, even1, y);
 }
 
-// The results, to a token's head_dim elements at `out` and every `stride` elements further.
+// Writes the results. A token's head_dim elements start at `out`; the next token is `stride`
+// elements further.
 template <int D>
 __device__ __forceinline__ void write(const row_state<D> &w, __nv_bfloat16 *out, int stride,
                                       int num_tokens) {
@@ -145,7 +146,7 @@ __device__ __forceinline__ void write(const row_state<D> &w, __nv_bfloat16 *out,
     }
 }
 
-// The scores of the item's last tile, which is the first to be done, become weights.
+// Starts an item: turns the scores of its last tile, which is processed first, into weights.
 template <int N, int D>
 __device__ __forceinline__ void begin(row_state<D> &w, int visible, float scale) {
 #pragma unroll

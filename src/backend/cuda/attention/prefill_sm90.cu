@@ -1,23 +1,25 @@
-/* Prefill attention for sm_90, head_dim 64 and 128: what attention/prefill.cu computes, with
- * Hopper's products of a warpgroup and copies of boxes (hopper.cuh). softmax(scale Q K^T) V.
+/* Prefill attention for sm_90, head_dim 64 and 128: softmax(scale Q K^T) V. It computes what
+ * attention/prefill.cu does, with wgmma products and TMA copies (hopper.cuh).
  *
- * Algorithm: FlashAttention-3 (Shah et al. 2024). Two warpgroups compute, each 64 rows of queries
- * (attention/prefill_rows.cuh): they walk K and V in tiles of 128 positions, from the last to the
- * first, so that masks come first. A tile's scores are multiplied beside the weights of the one
- * before it times its values, its softmax is done beside the latter, and the warpgroups take turns:
- * while one does its softmax the other has the tensor cores. Warps of a third copy ahead of them,
- * one queries and keys, one values, and one thread takes items off a counter, so that a block stays
- * and its tensor cores do not stop between items: the first scores of the next are computed while
- * results are written.
+ * The algorithm is FlashAttention-3 (Shah et al. 2024). Two warpgroups compute, 64 query rows each
+ * (attention/prefill_rows.cuh). They walk K and V in tiles of 128 positions, from the last tile to
+ * the first, so only the first steps need a mask. A tile's score product runs together with the
+ * value product of the tile before it, and its softmax overlaps the latter. The two warpgroups
+ * alternate: one uses the tensor cores while the other does its softmax.
  *
- * Layout: rows of the cache are swizzled in memory as products want them in shared memory
- * (kernels.h), so a tile is [head_dim / 64][128 positions][128 bytes], copied box by box as blocks
- * lie.
+ * The third warpgroup copies ahead: one warp queries and keys, one warp values. One of its threads
+ * takes items off a counter. So blocks are persistent, and the tensor cores do not stop between
+ * items: the next item's first scores are computed while the last results are written.
+ *
+ * Layout: the cache's rows are stored with the swizzle that wgmma wants (kernels.h). A tile is
+ * [head_dim / 64][128 positions][128 bytes], copied box by box, because the cache's blocks are
+ * scattered.
+ *
  * Launch: one block per multiprocessor. An item is 64 query tokens by two heads of a group, or 128
- * by one head where groups are odd; of a sequence those that see the most positions first.
+ * by one head if groups are odd. A sequence's items that see the most positions come first.
  *
- * H200, heads of 128: 16 sequences of 1,024 tokens 139 us, 494 TFLOP/s of the visible half; 4 of
- * 4,096 631 TFLOP/s; one of 16,384 659. The card multiplies 790. */
+ * H200, heads of 128: 16 sequences of 1,024 tokens take 139 us, 494 TFLOP/s of the visible half; 4
+ * of 4,096 reach 631 TFLOP/s, one of 16,384 reaches 659. The card multiplies 790. */
 #include <nv/target>
 
 #include "backend/cuda/attention/prefill_rows.cuh"
@@ -28,45 +30,45 @@ namespace {
 
 constexpr int GROUPS = 2, GROUP_THREADS = 128; // warpgroups that compute
 constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
-constexpr int QUERY_STAGES = 2; // items whose queries are there
+constexpr int QUERY_STAGES = 2; // items whose queries are in shared memory
 
 struct prefill_params {
-    CUtensorMap queries; // rows: tokens, columns: those of qkv
+    CUtensorMap queries; // rows: tokens; columns: those of qkv
     CUtensorMap keys, values; // rows: positions of all blocks and kv heads
     const int32_t *block_tables;
     __nv_bfloat16 *out;
     const int4 *tiles;
     int32_t *counts;
     int max_tiles, num_heads, num_kv_heads, block_size;
-    int heads, box_rows; // heads of an item; positions that one copy brings
+    int heads, box_rows; // heads of an item; positions of one copy
     float scale; // times log2(e)
 };
 
-// What a warpgroup has to know of an item; an item without positions is the end.
+// A warpgroup's part of an item. No positions: there are no more items.
 struct share {
-    int position; // of its first query
+    int position; // <= 64, may be negative; rows past them are computed but never written
     int num_tokens; // of it; rows past them are computed, never written. May be negative
     int out_row; // of out [num_tokens * num_heads][head_dim]
-    int num_positions; // that the item's last query sees
+    int num_positions; // visible to the item's last query
 };
 
-// A tile of the plan for some heads; one without positions is the end.
+// A tile of the plan for some heads. No positions: there are no more items.
 struct alignas(16) item {
-    int token, position, num_tokens, num_positions; // of its first query
-    int first_head, kv_head, table; // where in block_tables its sequence's begins
+    int token, position, num_tokens, num_positions; // position: of its first query
+    int first_head, kv_head, table; // table: where its sequence's row begins in block_tables
 };
 
 template <int D> struct prefill {
-    enum { COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232 }; // of a thread; 168 at first
+    enum { COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232 }; // per thread; the launch gives each 168
     enum { TURN_BARRIER = 1, GROUP_BARRIER = TURN_BARRIER + GROUPS };
     static constexpr int HALVES = D * 2 / HALF_BYTES;
     static constexpr int QUERY_BYTES = HALVES * QUERY_HALF, TILE_BYTES = HALVES * TILE_HALF;
-    // Values of a tile are used when the next one's keys are, and free half a tile's time later.
+    // A tile's values are used one step after its keys, so their place is free half a step later.
     static constexpr int KEY_STAGES = D == 64 ? 4 : 2, VALUE_STAGES = D == 64 ? 4 : 3;
     static constexpr int VALUES_AT = QUERY_STAGES * GROUPS * QUERY_BYTES + KEY_STAGES * TILE_BYTES;
     static constexpr int BARRIERS_AT = VALUES_AT + VALUE_STAGES * TILE_BYTES;
 
-    // Full: copied; empty: read by all that read it.
+    // Full: the copy is complete. Empty: all readers are done.
     struct barriers {
         item next;
         share shares[QUERY_STAGES][GROUPS];
@@ -77,7 +79,7 @@ template <int D> struct prefill {
     };
     static constexpr int SHARED_BYTES = BARRIERS_AT + sizeof(barriers);
 
-    // Shared memory, by address.
+    // Addresses in shared memory.
     struct places {
         barriers *b;
         uint32_t queries; // [QUERY_STAGES][GROUPS][HALVES][ROWS][HALF_BYTES]
@@ -122,21 +124,22 @@ template <int D> struct prefill {
         barrier_init_done();
     }
 
-    // One arrival per warp: what it waited for and read is free (rule 9).
+    // One arrival per warp: the whole warp has finished reading (rule 9).
     static __device__ __forceinline__ void release(uint32_t barrier) {
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
     }
 
-    // The thread that takes items off the counter. Each that is begun takes a number, so the last
-    // number is known: whoever gets it leaves the counter as the next launch wants it.
+    // Run by the one thread that takes items off the counter. It counts every item that is begun.
+    // Whoever takes the last number resets the counter for the next launch.
     static __device__ void schedule(const prefill_params &p, const places &m) {
         int pairs = p.num_heads / p.heads, num_items = of_step(p.counts)[0] * pairs;
         uint32_t parity = 0;
         for (int index = blockIdx.x;; parity ^= 1) {
             item w = {};
             barrier_wait(m.next_empty, parity ^ 1, "the next item to be taken");
-            // Sequence, token, position, number of queries. Read before it is known to be one.
+            // Sequence, token, position, number of queries. Loaded before `index` is known to be
+            // valid.
             int4 tile = p.tiles[min(index / pairs, p.max_tiles - 1)];
             int number = 0;
             if (index < num_items) {
@@ -157,7 +160,7 @@ template <int D> struct prefill {
         }
     }
 
-    // The row of the cache where this lane's box of the tile begins; -1: it has none.
+    // The cache row where this lane's box of the tile begins. -1: no box for this lane.
     static __device__ int box_row(const prefill_params &p, const item &w, int first, int lane) {
         int in_tile = lane / HALVES * p.box_rows, position = first + in_tile;
         if (first < 0 || in_tile >= KV || position >= w.num_positions) return -1;
@@ -165,8 +168,8 @@ template <int D> struct prefill {
         return (block * p.num_kv_heads + w.kv_head) * p.block_size + position % p.block_size;
     }
 
-    // The item's tiles of K or of V, from the last on; boxes wholly past its positions are left
-    // out. `last_begins` (or 0) is released when the last to be copied is next.
+    // Copies the item's tiles of K or of V, from the last to the first. Boxes past its positions
+    // are skipped. Before the final tile it arrives at `last_begins`, if that is not 0.
     template <int STAGES>
     static __device__ void copy_tiles(const prefill_params &p, const CUtensorMap *map,
                                       const item &w, uint32_t shared, uint32_t full, uint32_t empty,
@@ -175,7 +178,7 @@ template <int D> struct prefill {
         uint32_t to = shared + half * TILE_HALF + lane / HALVES * p.box_rows * HALF_BYTES;
         int row = box_row(p, w, first, lane);
         for (; first >= 0; first -= KV, at.advance()) {
-            int row_after = box_row(p, w, first - KV, lane); // comes while this one waits
+            int row_after = box_row(p, w, first - KV, lane); // loads while this tile waits
             int boxes = (min(w.num_positions - first, KV) + p.box_rows - 1) / p.box_rows;
             if (first == 0 && last_begins) release(last_begins);
             barrier_wait(empty + at.stage * 8, at.parity ^ 1, "a free place for a tile,", at.stage);
@@ -189,7 +192,7 @@ template <int D> struct prefill {
         }
     }
 
-    // Each warpgroup's queries and what it has to know of them.
+    // Copies each warpgroup's queries and its part of the item.
     static __device__ void copy_queries(const prefill_params &p, const places &m, const item &w,
                                         const ring_place<QUERY_STAGES> &at, int lane) {
         for (int g = 0; g < GROUPS; g++) {
@@ -216,8 +219,9 @@ template <int D> struct prefill {
         }
     }
 
-    // One warp copies queries and keys, one values. The next item is asked for when the keys of the
-    // last tile are: an item that is taken early is one that no idle block can take.
+    // One warp copies queries and keys, another values. This one asks for the next item only when
+    // it reaches the keys of the current item's final tile: taken earlier, the item could not go to
+    // an idle block.
     static __device__ void copy_keys(const prefill_params &p, const places &m, int lane) {
         ring_place<QUERY_STAGES> queries = {};
         ring_place<KEY_STAGES> keys = {};
@@ -244,8 +248,8 @@ template <int D> struct prefill {
 
     using state = row_state<D>;
 
-    // The rows from `valid` to `end`: positions past the last weigh 0, but 0 times another
-    // request's NaN would be NaN.
+    // Zeroes the value rows from `valid` to `end`. Their weight is 0, but the memory may hold
+    // another request's NaN, and 0 times NaN is NaN.
     static __device__ __forceinline__ void zero_values(uint32_t values, int valid, int end,
                                                        int group) {
         for (int h = 0; h < HALVES; h++) {
@@ -261,12 +265,12 @@ template <int D> struct prefill {
         named_wait(GROUP_BARRIER + group, GROUP_THREADS);
     }
 
-    // Of the item's last tile no more than the first 64 positions are seen at all.
+    // Whether the item's last tile has at most 64 visible positions.
     static __device__ __forceinline__ bool is_half(const share &q) {
         return q.num_positions > 0 && (q.num_positions - 1) % KV < KV / 2;
     }
 
-    // Where a warpgroup is in all its rings.
+    // A warpgroup's position in all rings.
     struct reader {
         places m;
         int group;
@@ -303,7 +307,7 @@ template <int D> struct prefill {
         __device__ __forceinline__ void pass_turn() const {
             named_arrive(TURN_BARRIER + (group ^ 1), GROUPS * GROUP_THREADS);
         }
-        // The queries too after the item's last keys.
+        // After an item's last keys this also releases its queries.
         __device__ __forceinline__ void release_keys(bool is_last) {
             release(m.keys_empty + keys.stage * 8);
             if (is_last) release(m.queries_empty + slot() * 8);
@@ -315,8 +319,8 @@ template <int D> struct prefill {
         }
     };
 
-    // The tile of positions from `first` on, whose keys are there: its scores beside the product of
-    // the last weights, N of them, with their values; its softmax beside the latter.
+    // One tile, from position `first` on, whose keys have arrived. Its scores run together with the
+    // product of the previous N weights and their values. Its softmax overlaps the latter.
     template <int N>
     static __device__ __forceinline__ void step(state &w, reader &r, const share &q, int first,
                                                 float scale) {
@@ -332,8 +336,7 @@ template <int D> struct prefill {
         if (q.position + 1 - first < KV) mask<KV>(w, q.position + 1 - first);
         softmax<KV>(w, scale);
         hold(w.s);
-        // Besides what it is for, this keeps the compiler from putting the softmax behind the next
-        // wait, which it does where no branch is between.
+        // The branch also keeps the compiler from moving the softmax behind the next wait.
         if (first > 0) r.wait_keys();
         products_wait<0>();
         hold(w.o);
@@ -342,7 +345,8 @@ template <int D> struct prefill {
         pack<KV>(w);
     }
 
-    // The item's last product is under way: begins the next one's first, and writes.
+    // With the item's last product in flight: starts the next item's first scores, then writes the
+    // results.
     static __device__ __forceinline__ void finish(const prefill_params &p, state &w, reader &r,
                                                   const share &q, bool is_end) {
         scores(w, r.queries(), r.key_tile());
@@ -350,7 +354,7 @@ template <int D> struct prefill {
         hold(w.o);
         r.release_values();
         write(w, of_step(p.out) + (size_t)q.out_row * D, p.num_heads * D, q.num_tokens);
-        if (!is_end) r.wait_keys(); // they are there: a branch, as in step
+        if (!is_end) r.wait_keys(); // already there; the branch serves as in step()
         products_wait<0>();
         hold(w.s);
     }
@@ -374,7 +378,7 @@ template <int D> struct prefill {
             } else {
                 begin<KV>(w, q.position + 1 - first, p.scale);
             }
-            // Of half a tile step() multiplies no more than the half.
+            // If the last tile is half full, step() multiplies only that half.
             int end = first > 0 && is_half(q) ? KV / 2 : KV;
             if (q.num_positions - first < end) {
                 r.wait_values();
@@ -398,12 +402,12 @@ template <int D> struct prefill {
             share next = r.take();
             bool is_end = !next.num_positions;
             if (!is_end) r.wait_keys();
-            // At the end these are scores of nothing, which nobody looks at.
+            // After the last item these scores are garbage, which nobody reads.
             finish(p, w, r, q, is_end);
             if (is_end) break;
             q = next;
         }
-        if (group == 0) r.wait_turn(); // the other's last
+        if (group == 0) r.wait_turn(); // takes the other warpgroup's last pass_turn()
     }
 
     static __device__ __forceinline__ void run(const prefill_params &p, char *memory) {
@@ -416,7 +420,7 @@ template <int D> struct prefill {
         }
         __syncthreads();
         wait_for_earlier();
-        // The same for all of a warp, and the compiler is to know it.
+        // Tells the compiler that the value is uniform across the warp.
         int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
         if (warp / 4 == GROUPS) {
             give_registers<COPY_REGISTERS>();
@@ -458,7 +462,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     prefill_params p = {};
     uint64_t positions = (uint64_t)kv->num_blocks * kv->num_kv_heads * kv->block_size;
     uint32_t columns = (args->num_heads + 2 * args->num_kv_heads) * args->head_dim;
-    // A box lies in one block and in one tile.
+    // A box lies in one cache block and in one tile.
     uint32_t box_rows = 16;
     while (box_rows < KV && kv->block_size % (box_rows * 2) == 0) box_rows *= 2;
     p.queries = tensor_map(args->qkv, args->step->num_tokens, columns, ROWS,
@@ -477,7 +481,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     p.heads = GROUPS * ROWS / static_cast<int>(plan->tile_tokens);
     p.box_rows = static_cast<int>(box_rows);
     p.scale = args->scale * LOG2E;
-    // Every sequence's tiles, at most one of them not full.
+    // At most one tile of each sequence is not full.
     uint32_t tiles = args->step->num_tokens / plan->tile_tokens + args->step->num_seqs;
     p.max_tiles = static_cast<int>(tiles);
     int items = static_cast<int>(tiles * args->num_heads) / p.heads;

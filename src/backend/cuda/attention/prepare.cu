@@ -1,15 +1,17 @@
-/* Between the qkv projection and attention, in one pass: RMS norm of every q and k head where the
- * family has it, rotary embedding (attention/head_lanes.cuh), q back in place, k and v into the paged cache
- * at slot_mapping. Where all tokens are decodes, attention does it.
- * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token;
- * a lane has 8 elements of either half of a head, and two heads on their way at once. */
+/* The work between the qkv projection and attention, in one pass: RMS norm of every q and k head if
+ * the model has one, rotary embedding (attention/head_lanes.cuh), q stored back in place, k and v
+ * stored into the paged cache at slot_mapping. In steps of decodes alone, the attention kernel does
+ * this instead.
+ *
+ * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token. A
+ * lane holds 8 elements of each half of a head, and loads two heads at a time. */
 #include "backend/cuda/attention/head_lanes.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
 
 namespace {
 
-constexpr int TURNS = 2; // heads of a lane that are on their way at once
+constexpr int TURNS = 2; // heads that a lane loads at a time
 constexpr int WARPS_MAX = 32;
 
 struct prepare_params {
@@ -28,7 +30,7 @@ __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cach
            (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
 }
 
-// q goes back, k and v to the cache.
+// Stores q back to qkv, k and v to the cache.
 template <int D>
 __device__ __forceinline__ void store(const prepare_params &p, const half_pair<D> &h,
                                       __nv_bfloat16 *row, int head, int slot, int chunk) {
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
     }
 }
 
-// Warps enough for all heads in one go.
+// Uses as many warps as handle all heads in one pass.
 template <int D>
 void launch(const prepare_params &p, const cuda_device_info *info, cudaStream_t stream) {
     int heads = p.num_heads + 2 * p.num_kv_heads, per_warp = head_lanes<D>::HEADS * TURNS;

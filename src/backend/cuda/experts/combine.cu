@@ -1,5 +1,5 @@
-/* out[t] = sum over slots k of weights[t][k] * down[position[t][k]], slots ascending, in float32:
- * the same bits whatever else was in the call.
+/* Adds up a token's experts: out[t] = sum over slots k of weights[t][k] * down[position[t][k]],
+ * slots ascending, in float32. So the bits do not depend on the other tokens.
  *
  * Bytes: num_tokens x (top_k + 1) x hidden x 2. Launch: a thread per 8 columns of a token, tokens
  * along y. */

@@ -1,8 +1,8 @@
-/* Mixture of experts: all experts of a layer in two arrays, as the checkpoint has them, and the
- * launches of a call. Up to SMALL_TOKENS tokens take the kernels that read a token's own weights
- * only; more are sorted by expert and go through the grouped matrix products. Very long calls are
- * cut, so that scratch memory is bounded; the sizes of a launch depend on the host's numbers alone,
- * so a recorded graph serves every choice of experts. */
+/* Mixture of experts: holds a layer's experts in two arrays, as in the checkpoint, and launches the
+ * kernels. Up to FEW_TOKENS tokens use kernels that read only each token's own experts. More
+ * tokens are sorted by expert and run as grouped matrix products. Very long calls are split, which
+ * bounds the scratch memory. Launch sizes depend only on the host's numbers, so a recorded graph
+ * serves every choice of experts. */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
@@ -10,8 +10,9 @@
 #include "base/check.h"
 
 enum {
-    SMALL_TOKENS = 4, // what cuda_experts_small_launch takes
-    CHUNK_TOKENS = 8192, // 512 rows per expert of 128 with 8 chosen: weights no longer count
+    FEW_TOKENS = 4, // limit of cuda_experts_few_tokens_launch
+    // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights.
+    CHUNK_TOKENS = 8192,
 };
 
 struct experts {
@@ -28,7 +29,7 @@ void cuda_experts_destroy(struct backend *backend, struct experts *experts) {
     free(experts);
 }
 
-// Of one of an expert's three matrices.
+// Size of one of an expert's three matrices.
 static size_t matrix_bytes(const struct experts_shape *shape) {
     return (size_t)shape->hidden * shape->intermediate * sizeof(uint16_t);
 }
@@ -98,7 +99,7 @@ enum status cuda_experts_create(struct backend *backend, const struct experts_sp
     *out = experts;
     return OK;
 fail:
-    cuda_experts_destroy(backend, experts); // cudaFree waits for copies on their way
+    cuda_experts_destroy(backend, experts); // cudaFree waits for copies in flight
     return status;
 }
 
@@ -108,13 +109,13 @@ static void *take(char *base, size_t *offset, size_t bytes) {
     return p;
 }
 
-// `base` may be NULL, for the size alone.
+// Divides the scratch memory. `base` may be NULL to compute only the size.
 static struct cuda_experts_scratch layout_of(char *base, const struct experts_shape *shape,
                                              uint32_t num_tokens, uint32_t top_k, size_t *bytes) {
     size_t rows = (size_t)(num_tokens < CHUNK_TOKENS ? num_tokens : CHUNK_TOKENS) * top_k;
     CHECK(rows <= INT32_MAX, "num_tokens=%u top_k=%u", num_tokens, top_k);
     size_t count = shape->num_experts, used = rows < count ? rows : count;
-    size_t items = rows / CUDA_EXPERTS_TILE_MIN + used; // of each expert at most one is not full
+    size_t items = rows / CUDA_EXPERTS_TILE_MIN + used; // at most one tile per expert is not full
     size_t at = 0;
     struct cuda_experts_scratch s;
     s.source = take(base, &at, rows * sizeof *s.source);
@@ -159,8 +160,8 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
     const struct cuda_experts_scratch scratch =
         layout_of(args->scratch, &experts->shape, args->num_tokens, args->top_k, &bytes);
     if (args->num_tokens == 0) return;
-    if (args->num_tokens <= SMALL_TOKENS) {
-        cuda_experts_small_launch(args, &view, &scratch, cuda->stream);
+    if (args->num_tokens <= FEW_TOKENS) {
+        cuda_experts_few_tokens_launch(args, &view, &scratch, cuda->stream);
         return;
     }
     for (uint32_t first = 0; first < args->num_tokens; first += CHUNK_TOKENS) {

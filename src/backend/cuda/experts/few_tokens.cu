@@ -1,21 +1,23 @@
-/* Experts for 1 to 4 tokens: nothing is sorted and no tile is filled, each weight that a token
- * needs is read once for it, and no others.
+/* Experts for 1 to 4 tokens, without sorting or tiles. Each token reads only the weights of its own
+ * experts, once.
  *
- * First activated[pair] = silu(gate x) * (up x), then out = sum over slots of weight * (down
- * activated), slots ascending. Bytes: pairs x 3 x hidden x intermediate x 2 (two tokens at one
- * expert find its weights in the L2). Launch: a warp per row of gate and the same row of up, pairs
- * along y; then a warp per output column, tokens along y. A lane takes 8 weights a turn. Sums are
- * float32 over the same lanes and slots in the same order for any number of tokens. */
+ * The first kernel computes activated[pair] = silu(gate x) * (up x). The second computes out = sum
+ * over slots of weight * (down activated), slots ascending. Bytes: pairs x 3 x hidden x
+ * intermediate x 2; two tokens with the same expert share its weights in the L2.
+ *
+ * Launch: first a warp per row of gate and the same row of up, pairs along y. Then a warp per
+ * output column, tokens along y. A lane takes 8 weights per iteration. Float32 sums run over the
+ * same lanes and slots in the same order for any number of tokens. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
 namespace {
 
 constexpr int WARPS = 4;
-constexpr int GATE_UP_AHEAD = 4; // 128 bytes a lane in flight: 4 of gate, 4 of up
-constexpr int DOWN_AHEAD = 8; // slots at a time
+constexpr int GATE_UP_AHEAD = 4; // 128 bytes in flight per lane: 4 loads of gate, 4 of up
+constexpr int DOWN_AHEAD = 8; // slots per pass
 
-struct small_params {
+struct few_tokens_params {
     const uint4 *gate_up; // [num_experts][2 * intermediate][hidden / 8]
     const uint4 *down; // [num_experts][hidden][intermediate / 8]
     const uint4 *x; // [num_tokens][hidden / 8]
@@ -36,7 +38,7 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
     return sum;
 }
 
-__global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params p) {
+__global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, pair = blockIdx.y;
     if (n >= p.intermediate) return;
@@ -72,9 +74,9 @@ __global__ void __launch_bounds__(WARPS * 32) small_gate_up_kernel(small_params 
     p.activated[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
-// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Behind the last slot
-// the last one is read again and left out: loads without branches between them are all in flight.
-__device__ __forceinline__ float add_slots(const small_params &p, int first, int left, int n,
+// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Past the last slot it
+// loads the last one again and ignores it: without branches all loads are in flight together.
+__device__ __forceinline__ float add_slots(const few_tokens_params &p, int first, int left, int n,
                                            int lane, float out) {
     int vectors = p.intermediate / 8;
     const uint4 *down[DOWN_AHEAD], *x[DOWN_AHEAD];
@@ -98,7 +100,7 @@ __device__ __forceinline__ float add_slots(const small_params &p, int first, int
     return out;
 }
 
-__global__ void __launch_bounds__(WARPS * 32) small_down_kernel(small_params p) {
+__global__ void __launch_bounds__(WARPS * 32) few_tokens_down_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, first = blockIdx.y * p.top_k;
     if (n >= p.hidden) return;
@@ -112,11 +114,11 @@ __global__ void __launch_bounds__(WARPS * 32) small_down_kernel(small_params p) 
 
 } // namespace
 
-extern "C" void cuda_experts_small_launch(const struct experts_args *args,
-                                          const struct cuda_experts_view *view,
-                                          const struct cuda_experts_scratch *scratch,
-                                          cudaStream_t stream) {
-    small_params p = {};
+extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
+                                               const struct cuda_experts_view *view,
+                                               const struct cuda_experts_scratch *scratch,
+                                               cudaStream_t stream) {
+    few_tokens_params p = {};
     p.gate_up = static_cast<const uint4 *>(view->gate_up);
     p.down = static_cast<const uint4 *>(view->down);
     p.x = static_cast<const uint4 *>(args->x);
@@ -129,6 +131,6 @@ extern "C" void cuda_experts_small_launch(const struct experts_args *args,
     p.intermediate = static_cast<int>(view->shape.intermediate);
     dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * args->top_k);
     dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
-    small_gate_up_kernel<<<first, WARPS * 32, 0, stream>>>(p);
-    small_down_kernel<<<second, WARPS * 32, 0, stream>>>(p);
+    few_tokens_gate_up_kernel<<<first, WARPS * 32, 0, stream>>>(p);
+    few_tokens_down_kernel<<<second, WARPS * 32, 0, stream>>>(p);
 }

@@ -1,22 +1,22 @@
-/* Grouped matrix products of a mixture of experts: activated = silu(x gate^T) * (x up^T), then
- * down = activated down^T, each over a list of tiles (expert, first row, rows) that the device
- * made (experts/sort.cu), so that a recorded graph serves whatever the router chooses.
+/* Grouped matrix products of a mixture of experts: activated = silu(x gate^T) * (x up^T), then down
+ * = activated down^T. Both run over a list of tiles (expert, first row, rows) that experts/sort.cu
+ * makes on the device. So a recorded graph serves whatever the router chooses.
  *
- * Flops: rows x 6 x hidden x intermediate; bytes: the weights of every expert that has rows, once
- * per tile of it, of which all but the first come from the L2. Few rows per expert (decode) is
- * bound by the weights, many (prefill) by the tensor cores.
+ * Flops: rows x 6 x hidden x intermediate. Bytes: the weights of every expert that has rows, once
+ * per tile; all but the first read come from the L2. Few rows per expert (decode) are limited by
+ * reading the weights, many (prefill) by the tensor cores.
  *
- * Launch: blocks of 4 warps, as many as fit on the device, each walking over its share of (tile,
- * columns) with a ring of STAGES pieces of 64 along the inner dimension filled by cp.async. The
- * ring knows no tiles: while one tile's last pieces are multiplied the next one's first are on
- * their way. Tiles have 16, 32, 64 or 128 rows by the mean number of rows per expert, which the
- * host knows.
+ * Launch: blocks of 4 warps, as many as fit on the device. Each walks over its share of (tile,
+ * columns). cp.async fills a ring of STAGES pieces of 64 along the inner dimension. The ring
+ * continues across tiles: the next tile's first pieces load while the last pieces of this one are
+ * multiplied. Tiles have 16, 32, 64 or 128 rows, chosen by the mean number of rows per expert,
+ * which the host knows.
  *
- * In gate_up a block's weight rows alternate in eights between gate and up, so that a thread's two
- * neighbouring accumulators are gate and up of the same output and SiLU needs no exchange.
+ * In gate_up, groups of eight weight rows alternate between gate and up. So a thread's two
+ * neighbouring accumulators are gate and up of the same output, and SiLU needs no exchange.
  *
- * A value is one accumulator over ascending inner index in every tile size and every place in a
- * tile: its bits depend neither on the other rows nor on how many there are. */
+ * Each value is one accumulator over the inner index in ascending order, for every tile size and
+ * every position in a tile. So its bits do not depend on the other rows or their number. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
@@ -25,11 +25,11 @@ namespace {
 constexpr int THREADS = 128;
 constexpr int DEPTH = 64; // of a piece: 8 chunks of 16 bytes per row
 constexpr int CHUNKS = DEPTH / 8;
-constexpr int LOAD_ROWS = THREADS / CHUNKS; // rows that the block copies at a time
+constexpr int LOAD_ROWS = THREADS / CHUNKS; // rows that the block copies at once
 
 struct gemm_params {
     const uint4 *x; // [any][vectors]
-    const int32_t *source; // [rows] row of x, or NULL: the row itself
+    const int32_t *source; // [rows] row of x; NULL: row i itself
     const uint4 *weight; // [num_experts][weight_rows][vectors]
     const int4 *items; // expert, first row, number of rows
     const int32_t *num_items;
@@ -40,27 +40,28 @@ struct gemm_params {
     int column_tiles; // per item
 };
 
-// 16 bytes, or zeros where there is nothing to read; `global` is a valid address in either case.
+// Copies 16 bytes, or stores zeros if !is_there. `global` must be a valid address in both cases.
 __device__ __forceinline__ void copy16_or_zero(uint32_t shared, const void *global, bool is_there) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared),
                  "l"(global), "r"(is_there ? 16 : 0)
                  : "memory");
 }
 
-// Byte offset of a chunk in rows of 128 bytes: 8 rows of one column lie in different banks.
+// Byte offset of a chunk in rows of 128 bytes, swizzled so that one column of 8 rows hits different
+// banks.
 __device__ __forceinline__ uint32_t offset_of(int row, int chunk) {
     return static_cast<uint32_t>((row * CHUNKS + (chunk ^ (row & 7))) * 16);
 }
 
-// What one thread copies: chunk `threadIdx.x % 8` of rows `threadIdx.x / 8`, + 16, ...
+// One thread's copies: chunk threadIdx.x % 8 of rows threadIdx.x / 8, + 16, ...
 template <int ROWS, int COLUMNS, bool GATED> struct loader {
     static constexpr int ROW_LOADS = ROWS / LOAD_ROWS, WEIGHT_LOADS = COLUMNS / LOAD_ROWS;
     static constexpr int WEIGHT_STEP = GATED ? LOAD_ROWS / 2 : LOAD_ROWS;
 
     int tile, chunk;
-    int row_at[ROW_LOADS]; // in x, -1 behind the item's last row
-    const uint4 *weight; // of the first weight row
-    int weights_left; // weight rows from the first on
+    int row_at[ROW_LOADS]; // row in x; -1 past the item's last row
+    const uint4 *weight; // this thread's first weight row
+    int weights_left; // number of weight rows from that one on
 
     __device__ __forceinline__ void begin_tile(const gemm_params &p) {
         int4 item = p.items[tile / p.column_tiles];
@@ -77,7 +78,8 @@ template <int ROWS, int COLUMNS, bool GATED> struct loader {
         int part = GATED ? first / 8 : 0; // 0 gate, 1 up
         n += GATED ? first % 8 : first;
         weights_left = p.columns - n;
-        // Past the last column nothing is read, but the address must be the expert's.
+        // Past the last column nothing is read, but the address must stay within the expert's
+        // weights.
         int in_expert = part * p.columns + min(n, p.columns - 1);
         weight = p.weight + ((size_t)item.x * p.weight_rows + in_expert) * p.vectors;
     }
@@ -113,7 +115,7 @@ template <int ROWS, int COLUMNS, bool GATED> struct loader {
     }
 };
 
-// WARPS_DOWN x (4 / WARPS_DOWN) warps share a block's ROWS x COLUMNS.
+// A block's ROWS x COLUMNS are divided among WARPS_DOWN x (4 / WARPS_DOWN) warps.
 template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct gemm {
     static constexpr int WARPS_ACROSS = THREADS / 32 / WARPS_DOWN;
     static constexpr int ROW_TILES = ROWS / WARPS_DOWN / 16;
@@ -206,12 +208,12 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
         clear();
         for (int step = 0; step < STAGES - 1; step++) {
             if (step < steps) source.load(p, memory + step * STAGE_BYTES, num_tiles);
-            copy_commit(); // an empty group too: the ring counts groups
+            copy_commit(); // also commits empty groups: copy_wait counts groups
         }
         int tile = static_cast<int>(blockIdx.x), piece = 0, full = 0, empty = STAGES - 1;
         for (int step = 0; step < steps; step++) {
             copy_wait<STAGES - 2>();
-            __syncthreads(); // everyone's copies are there, and `empty` has been read by everyone
+            __syncthreads(); // all copies have arrived, and all threads have read `empty`
             if (step + STAGES - 1 < steps) {
                 source.load(p, memory + empty * STAGE_BYTES, num_tiles);
             }
@@ -239,7 +241,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED>
 void launch(gemm_params p, uint32_t items, const struct cuda_device_info *info,
             cudaStream_t stream) {
     constexpr int BYTES = gemm<ROWS, COLUMNS, WARPS_DOWN, STAGES, GATED>::BYTES;
-    constexpr int RESERVED = 1024; // what the system takes of each block's shared memory
+    constexpr int RESERVED = 1024; // shared memory that the system takes per block
     constexpr int COLUMNS_OUT = GATED ? COLUMNS / 2 : COLUMNS;
     auto kernel = gemm_kernel<ROWS, COLUMNS, WARPS_DOWN, STAGES, GATED>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
@@ -282,7 +284,8 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
                                          cudaStream_t stream) {
     uint32_t rows = args->num_tokens * args->top_k, experts = view->shape.num_experts;
     uint32_t items =
-        rows / tile_rows + (rows < experts ? rows : experts); // one not full per expert
+        // At most one tile per expert is not full.
+        rows / tile_rows + (rows < experts ? rows : experts);
     gemm_params p = {};
     p.items = reinterpret_cast<const int4 *>(scratch->items);
     p.num_items = scratch->num_items;

@@ -1,18 +1,18 @@
-/* Routing: softmax over a token's logits, then the top_k largest probabilities, best first, ties
- * to the smaller id, divided by their sum where asked.
+/* Routing: softmax over a token's logits, then the top_k largest probabilities, best first, ties to
+ * the smaller id. Optionally they are divided by their sum.
  *
- * Bytes: num_tokens x num_experts x 4, which is little; what counts is the chain of top_k choices.
- * Launch: a warp per token, its probabilities in shared memory. A lane keeps the best of its own
- * experts, so that a choice is one reduction over the warp and a new look by the one lane that
- * lost its best. A row with a NaN, +inf or only -inf has only NaN probabilities (as on the CPU):
- * they rank as equal, so the ids are 0, 1, ... and distinct. */
+ * Bytes: num_tokens x num_experts x 4, which is little. The time is the chain of top_k choices.
+ * Launch: a warp per token, its probabilities in shared memory. Each lane keeps the best of its own
+ * experts. So a choice is one reduction over the warp, and then only the lane that lost its best
+ * searches again. A row with a NaN, +inf or only -inf has only NaN probabilities, as on the CPU.
+ * They rank as equal, so the ids are 0, 1, ... and distinct. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
 namespace {
 
 constexpr int WARPS = 4;
-constexpr float TAKEN = -1.0f; // no probability
+constexpr float TAKEN = -1.0f; // marks a chosen expert; below any probability
 
 struct route_params {
     const float *logits;
@@ -23,7 +23,7 @@ struct route_params {
 };
 
 struct choice {
-    float value; // TAKEN: none
+    float value; // TAKEN: the lane has no expert left
     int id;
 };
 
@@ -50,7 +50,8 @@ __device__ __forceinline__ choice best_of_warp(choice best) {
     return best;
 }
 
-// Fills values with what the choice goes by; true where the probabilities are numbers.
+// Fills `values` with the values to rank. Returns whether the probabilities are numbers; if not,
+// all values are 0.
 __device__ __forceinline__ bool softmax(const float *logits, float *values, int count, int lane) {
     float largest = -INFINITY, sum = 0.0f;
     for (int i = lane; i < count; i += 32) largest = fmaxf(largest, logits[i]);
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int token = blockIdx.x * WARPS + warp;
     if (token >= p.num_tokens) return;
-    float *values = memory + warp * p.num_experts; // a lane touches its own experts only
+    float *values = memory + warp * p.num_experts; // each lane accesses only its own experts
     int32_t *ids = p.ids + (size_t)token * p.top_k;
     float *weights = p.weights + (size_t)token * p.top_k;
     bool is_number = softmax(p.logits + (size_t)token * p.num_experts, values, p.num_experts, lane);
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
         mine = best_of_lane(values, p.num_experts, lane);
     }
     if (!p.normalize) return;
-    __syncwarp(); // other lanes wrote the weights
+    __syncwarp(); // makes the other lanes' weights visible
     for (int slot = lane; slot < p.top_k; slot += 32) weights[slot] /= sum;
 }
 

@@ -1,17 +1,17 @@
-/* The (token, slot) pairs of a call in the order of their experts, and the list of tiles that the
- * grouped matrix products work through. Counts and places are integers that do not depend on who
- * comes first: the order is stable (by expert, then by pair) and the same every time.
+/* Sorts the (token, slot) pairs of a call by expert, and makes the list of tiles for the grouped
+ * matrix products. Counts and positions do not depend on the order in which threads run: the sort
+ * is stable (by expert, then by pair) and the same every time.
  *
- * Launch: a block per expert, which needs nothing of the others: each counts all ids, adds up the
- * rows and tiles of smaller experts, and writes its own tiles and pairs. A warp owns one contiguous
- * piece of the pairs when they are counted and when they are placed. num_experts x pairs x 4 bytes
- * twice, from the L2; what that costs more than a scan over blocks would, it saves in launches. */
+ * Launch: a block per expert, independent of the others. Each counts all ids, adds up the rows and
+ * tiles of the experts before it, and writes its own tiles and pairs. A warp handles the same
+ * contiguous piece of the pairs for counting and for placing. It reads num_experts x pairs x 4
+ * bytes twice, from the L2. A scan over blocks would read less, but needs more launches. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
 namespace {
 
-constexpr int WARPS = 32; // as many as lanes: a warp holds one number of each
+constexpr int WARPS = 32; // as many as lanes, so that a warp can hold one number per warp
 constexpr int THREADS = WARPS * 32;
 
 struct sort_params {
@@ -26,7 +26,8 @@ struct piece {
     int begin, end; // pairs of one warp
 };
 
-// The sum over the block, in every thread; `parts` [WARPS] is free again after the next barrier.
+// The sum over the block, returned in every thread. `parts` [WARPS] may be reused after the next
+// barrier.
 __device__ __forceinline__ int block_sum(int value, int *parts) {
     value = __reduce_add_sync(FULL_WARP, value);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
@@ -34,7 +35,7 @@ __device__ __forceinline__ int block_sum(int value, int *parts) {
     return __reduce_add_sync(FULL_WARP, parts[threadIdx.x % 32]);
 }
 
-// Adds the piece's pairs to counts; returns how many of them are the expert's.
+// Adds the pairs of the piece to counts. Returns how many of them belong to the expert.
 __device__ __forceinline__ int count_pairs(const sort_params &p, piece piece, int expert,
                                            int *counts) {
     int own = 0;
@@ -47,12 +48,13 @@ __device__ __forceinline__ int count_pairs(const sort_params &p, piece piece, in
     return __reduce_add_sync(FULL_WARP, own);
 }
 
-// The expert's pairs among the piece's go to rows from `row` on.
+// Places those pairs of the piece that belong to the expert in rows from `row` on.
 __device__ __forceinline__ void place_pairs(const sort_params &p, piece piece, int expert,
                                             int row) {
     int lane = threadIdx.x % 32;
 #pragma unroll 4
-    for (int base = piece.begin; base < piece.end; base += 32) { // the warp as a whole: it votes
+    // The whole warp loops together, for the ballot.
+    for (int base = piece.begin; base < piece.end; base += 32) {
         int pair = base + lane;
         bool is_mine = pair < piece.end && __ldg(&p.ids[pair]) == expert;
         unsigned votes = __ballot_sync(FULL_WARP, is_mine);

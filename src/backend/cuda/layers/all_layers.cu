@@ -1,19 +1,21 @@
-/* All layers of a decode step of few sequences in ONE kernel, sm_90 and later: for so little work
- * per product what counts is that memory never rests, and between kernels it does.
+/* All layers of a decode step of few sequences in one kernel (sm_90 and later). With so little work
+ * per product, the speed depends on keeping memory busy, and between two kernels memory is idle.
  *
- * A block per multiprocessor, all there at once (cooperative launch). Four warps of each copy the
- * block's share of every layer's weights into a ring in shared memory, as fast as there is room,
- * and know nothing of the rest (layers/weight_ring.cuh). Eight warps compute, phase by phase:
+ * There is one block per multiprocessor, and all of them are resident at once (cooperative launch).
+ * Four warps of a block copy its share of every layer's weights into a ring in shared memory, as
+ * fast as places become free (layers/weight_ring.cuh). They wait for nothing else. Eight warps
+ * compute, in phases:
  *
  *   qkv = norm(residual) Wqkv^T      attended = attention      residual += attended Wo^T
  *   activated = silu(gate) * up of norm(residual) Wgu^T        residual += activated Wdown^T
  *
- * layers/products.cuh and layers/attention.cuh say how. All blocks meet between phases, at a
- * counter in memory; pieces of attention go from block to block without (layers/flagged.cuh).
+ * layers/products.cuh and layers/attention.cuh compute the phases. Between phases all blocks meet
+ * at a grid barrier, a counter in memory. Partial attention results go from block to block without
+ * it (layers/flagged.cuh).
  *
- * Bytes: all weights once, keys and values once. Chosen where a layer has enough weights to gain by
- * it (fusion.c); Qwen3-8B's shape on an H200: 244 tokens a second, of 300 that reading
- * the weights allows (doc/log-cuda.md). */
+ * Bytes: all weights once, keys and values once. layers/fusion.c chooses this kernel if a layer has
+ * enough weights. Qwen3-8B's shape on an H200: 244 tokens a second, of the 300 that reading the
+ * weights allows (doc/log-cuda.md). */
 #include "backend/cuda/layers/attention.cuh"
 #include "backend/cuda/layers/products.cuh"
 
@@ -21,7 +23,7 @@
 
 namespace {
 
-// The elements of the residual stream that are this block's to change, in the order of write().
+// Loads the elements of the residual that this block updates, in the order of write().
 template <int D> __device__ void load_residual(const cuda_decode_layers &a, block_shared<D> &s) {
     int rows = static_cast<int>(a.rows), hidden = static_cast<int>(a.hidden);
     for (int i = threadIdx.x;; i += THREADS) {
@@ -39,8 +41,8 @@ template <int D> __device__ void run_layers(worker<D> &w) {
     int num_layers = static_cast<int>(a.num_layers), hidden = static_cast<int>(a.hidden);
     for (int l = 0; l < num_layers; l++) {
         w.tick = first + l;
-        // One call, so one copy of its code: what runs once a layer has to come from the cache of
-        // instructions.
+        // One call, so the code exists once: what runs once a layer must come from the instruction
+        // cache.
 #pragma unroll 1
         for (int kind = QKV; kind <= DOWN; kind++) {
             multiply_all(w, l, kind);
@@ -55,7 +57,7 @@ template <int D> __device__ void run_layers(worker<D> &w) {
             wait_for_blocks(w);
         }
     }
-    // The last block to be done: all have read the tick and the arrivals.
+    // The last block to finish. All blocks have read the tick and the counter by now.
     if (w.thread == 0 && atomicAdd(a.arrived + 1, 1) == gridDim.x - 1) {
         *a.tick = first + num_layers;
         a.arrived[0] = a.arrived[1] = 0;
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     NV_IF_TARGET(NV_PROVIDES_SM_90, (run_block<D>(p, memory);))
 }
 
-// Bytes besides the region and the ring.
+// Shared memory besides the region and the ring.
 int fixed_bytes(const cuda_decode_layers *a) {
     size_t table = (a->num_layers * sizeof(cuda_decode_layer) + 127) / 128 * 128;
     size_t block = a->head_dim == 64 ? sizeof(block_shared<64>) : sizeof(block_shared<128>);
@@ -127,8 +129,8 @@ uint32_t most_inputs(const cuda_decode_layers *a) {
     return most > attended ? most : attended;
 }
 
-// Of one or two sequences' positions most warps have one tile, and the ring gains by the room; of
-// more, some tiles should be on their way while others are read.
+// With one or two sequences most warps have only one tile, and the ring makes better use of the
+// memory. With more, some tiles should be loading while others are read.
 int kv_stages(uint32_t rows) {
     return rows <= 2 ? 1 : 2;
 }
@@ -145,8 +147,8 @@ int region_bytes(const cuda_decode_layers *a, uint32_t rows) {
 
 int num_slots(const cuda_decode_layers *a, uint32_t rows, const cuda_device_info *info) {
     int left = info->shared_bytes_max - fixed_bytes(a) - region_bytes(a, rows);
-    // A multiple of COPYING, for each slot to be always the same warp's: that is what a barrier's
-    // parity can tell apart.
+    // A multiple of COPYING, so that the same warp always fills a slot. Otherwise two laps could
+    // overlap, which a barrier's parity cannot distinguish.
     int slots = SLOTS_MAX;
     while (slots && slots * SLOT_BYTES > left) slots /= 2;
     return slots >= COPYING ? slots : 0;
@@ -156,7 +158,7 @@ int shared_bytes(const cuda_decode_layers *a, const cuda_device_info *info) {
     return fixed_bytes(a) + region_bytes(a, a->rows) + num_slots(a, a->rows, info) * SLOT_BYTES;
 }
 
-// Whether a unit's partial sums and a block's part of the residual stream have room.
+// Whether the partial sums of a unit and a block's part of the residual fit.
 bool outputs_fit(const cuda_decode_layers *a, uint32_t rows, uint32_t num_sms) {
     auto chunks = [](uint32_t in) { return (in + SLOT_INPUTS - 1) / SLOT_INPUTS; };
     uint32_t slots = 2 * chunks(a->hidden), others = chunks(most_inputs(a));
@@ -166,14 +168,14 @@ bool outputs_fit(const cuda_decode_layers *a, uint32_t rows, uint32_t num_sms) {
            units * rows * SLOT_OUTPUTS <= RESIDUALS_MAX;
 }
 
-// Always as much as there is, since it is the process's and not the launch's: two engines may
-// launch at once.
+// Always all there is. The attribute belongs to the process, not to the launch, and two engines may
+// launch at the same time.
 template <int D> void allow_shared_memory(const cuda_device_info *info) {
     cudaFuncSetAttribute(layers_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          info->shared_bytes_max);
 }
 
-// Whether every multiprocessor takes a block: all have to be there at once.
+// Whether a block fits on every multiprocessor. All must be resident at once.
 template <int D> bool is_resident(int bytes, const cuda_device_info *info) {
     int blocks = 0;
     allow_shared_memory<D>(info);

@@ -1,18 +1,18 @@
-/* The attention of layers/all_layers.cu. Heads are prepared (norm, rotation, cache) where they are
- * used: a unit is a piece of a sequence and a kv head. Cached positions are on their way before
- * qkv is there; the new token's key and value take part from shared memory. The block that has the
- * last piece joins them all, in order. */
+/* The attention phase of layers/all_layers.cu. A unit is a piece of a sequence for one kv head. The
+ * block that attends to a unit also prepares its heads (norm, rotation, cache). Copies of cached
+ * tiles start before qkv is complete. The new token's key and value are used from shared memory.
+ * The block with a sequence's last piece joins all pieces, in order. */
 #pragma once
 
 #include "backend/cuda/layers/block.cuh"
 
 namespace {
 
-// Positions of a piece at least: a tile for every warp. Where there are many units anyway, longer
-// pieces are better than joining them.
+// Shortest piece in positions: a tile for every warp. If there are many units anyway, longer pieces
+// cost less than joining them.
 constexpr int PIECE_MIN = 128, PIECE_OF_MANY = 512;
 
-// Sequences are cut so that all blocks have something to attend to.
+// Cuts the sequences into pieces so that every block has a unit.
 template <int D> __device__ void cut_sequences(const cuda_decode_layers &a, block_shared<D> &s) {
     int rows = static_cast<int>(a.rows), total = 0;
     for (int r = 0; r < rows; r++) total += s.length[r];
@@ -42,7 +42,7 @@ template <int D> __device__ __forceinline__ attention_unit unit_of(const worker<
     return u;
 }
 
-// One head in a warp's registers, 4 columns a lane.
+// One head in a warp's registers, 4 columns per lane.
 template <int D> struct lane_head {
     static constexpr int LANES = D / 4, HALF = LANES / 2;
     float v[4];
@@ -62,7 +62,7 @@ template <int D> struct lane_head {
         v[0] *= scale * n.x, v[1] *= scale * n.y, v[2] *= scale * n.z, v[3] *= scale * n.w;
     }
 
-    // Column d and d + D / 2 turn together; `rope` is the position's row: cosines, then sines.
+    // Columns d and d + D / 2 rotate together. `rope` is the position's row: cosines, then sines.
     __device__ __forceinline__ void rotate(const float *rope, int lane) {
         int pair = lane % HALF;
         float4 c = reinterpret_cast<const float4 *>(rope)[pair];
@@ -81,7 +81,7 @@ template <int D> struct lane_head {
     }
 };
 
-// q heads of a group; where the unit has the new token, its key and value too.
+// Prepares the q heads of a group. If the unit has the new token, also its key and value.
 template <int D>
 __device__ void prepare(const worker<D> &w, const cuda_decode_layer &l, const attention_unit &u,
                         __nv_bfloat16 *keys, __nv_bfloat16 *values) {
@@ -126,12 +126,12 @@ __device__ __forceinline__ void add(weighed &to, float max, float sum, float val
     to.max = m;
 }
 
-// The warps' results of a unit: to the block that joins the pieces, or with them to the next
-// product.
+// Joins the warps' results of a unit. If the unit has the sequence's last piece, it also joins the
+// other pieces and writes the result. Otherwise it sends its own to the block that does.
 template <int D>
 __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const float *joined,
                             int num_queries) {
-    constexpr int PIECE_CHUNKS = D / 2 + 1; // values by two; maximum and sum
+    constexpr int PIECE_CHUNKS = D / 2 + 1; // D / 2 entries of two values, one of maximum and sum
     const cuda_decode_layers &a = w.a;
     uint4 *pieces = static_cast<uint4 *>(a.pieces);
     int kv_heads = static_cast<int>(a.num_kv_heads), step = kv_heads * GROUP * PIECE_CHUNKS;
@@ -160,7 +160,7 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
         const uint4 *piece = pieces + ((size_t)first_unit * GROUP + query) * PIECE_CHUNKS;
         for (int j = 0; j < num_before; j += 4, piece += 4 * step) {
             flagged values[4], sums[4];
-            // Rule 12: lower units' pieces, and blocks take units in ascending order.
+            // Rule 12: pieces come from lower units, and blocks take units in ascending order.
             int unit = first_unit + j * kv_heads;
             flagged_wait(values, piece + dim / 2, step, num_before - j, w.tick, unit, kv_heads);
             flagged_wait(sums, piece + D / 2, step, num_before - j, w.tick, unit, kv_heads);
@@ -177,7 +177,7 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
     }
 }
 
-// What a warp reads: positions [start, stop) of one kv head.
+// The cached positions [start, stop) of one kv head.
 struct kv_range {
     const __nv_bfloat16 *keys, *values; // of the layer
     const int32_t *table; // blocks of the sequence
@@ -185,17 +185,18 @@ struct kv_range {
     int start, stop;
 };
 
-// A warp's walk over its tiles of a range, every n-th of n warps, through a ring of its own.
+// A warp's walk over its tiles of a range through its own ring. It takes every WARPS-th tile.
 template <int HEAD_DIM, int WARPS> struct tile_walk {
     static constexpr int TILE_BYTES = 2 * TILE * HEAD_DIM * 2;
     kv_range range;
     uint32_t ring; // shared: [stages][TILE_BYTES]
     int stages; // 1 to 4
     int warp, lane;
-    int mine, blocks; // tiles of this warp; the blocks of the next 32 of them
-    int next; // place in the ring
+    // mine: this warp's tiles; blocks: cache blocks of its next 32 tiles, one per lane.
+    int mine, blocks;
+    int next; // next place in the ring
 
-    // The first tiles are on their way when this returns.
+    // Issues the copies of the first tiles.
     __device__ __forceinline__ void start() {
         int num_tiles = (range.stop - range.start + TILE - 1) / TILE;
         mine = num_tiles > warp ? (num_tiles - warp + WARPS - 1) / WARPS : 0;
@@ -222,7 +223,7 @@ template <int HEAD_DIM, int WARPS> struct tile_walk {
         copy_commit();
     }
 
-    // After start(): all of this warp's tiles join `acc`.
+    // Call after start(). Adds all of this warp's tiles to `acc`.
     __device__ __forceinline__ void finish(accumulator<HEAD_DIM> &acc,
                                            const uint32_t (&q)[HEAD_DIM / 16][2], float scale) {
         for (int i = 0; i < mine; i++) {
@@ -231,7 +232,7 @@ template <int HEAD_DIM, int WARPS> struct tile_walk {
             if (stages == 2) copy_wait<1>();
             if (stages == 1) copy_wait<0>();
             __syncwarp();
-            uint32_t tile = ring + next * TILE_BYTES; // the oldest, and so the next to be filled
+            uint32_t tile = ring + next * TILE_BYTES; // the oldest tile; issue() refills its place
             int valid = range.stop - range.start - (warp + i * WARPS) * TILE;
             if (valid < TILE) zero_values<HEAD_DIM>(tile + TILE_BYTES / 2, valid, lane);
             take_tile<HEAD_DIM>(acc, q, tile, valid, scale, lane);
@@ -242,7 +243,7 @@ template <int HEAD_DIM, int WARPS> struct tile_walk {
     }
 };
 
-// Waits for qkv itself, with the first cached tiles on their way.
+// Issues the copies of the first cached tiles, then waits for qkv.
 template <int D> __device__ void attend(const worker<D> &w, int layer) {
     const cuda_decode_layers &a = w.a;
     const cuda_decode_layer &l = w.layers[layer];
@@ -254,7 +255,7 @@ template <int D> __device__ void attend(const worker<D> &w, int layer) {
     auto joined = static_cast<float *>(__cvta_shared_to_generic(w.region));
     bool has_waited = false;
     for (int number = blockIdx.x; number < num_units(w); number += gridDim.x) {
-        // The first is the same in every layer.
+        // A block's first unit is the same in every layer.
         attention_unit u = number == static_cast<int>(blockIdx.x) ? w.s.unit : unit_of(w, number);
         tile_walk<D, WARPS> walk = {};
         walk.range = {keys,      values,   a.block_tables + (size_t)u.row * *a.table_stride,
@@ -277,7 +278,7 @@ template <int D> __device__ void attend(const worker<D> &w, int layer) {
         if (u.has_new && w.warp == WARPS - 1) { // the warp with the fewest tiles
             take_tile<D>(acc, q, shared_address(w.s.fresh), 1, scale, w.lane);
         }
-        computing_sync(); // the tiles' memory becomes the place where the warps meet
+        computing_sync(); // the joined results overwrite the tiles
         join_warps<D>(acc, joined, w.s.maxes, w.s.weights, group, w.warp, w.lane);
         computing_sync();
         finish_unit(w, u, joined, group);

@@ -1,9 +1,9 @@
-/* Values that blocks of one kernel hand each other without a barrier: each 16 bytes of memory
- * carry 8 bytes of values and the tick at which they were written (64 bits: it never comes round),
- * and are read and written as one access, so a reader that finds its tick has the values. One way
- * through the L2 instead of a fence, a counter and a load (the idea of NCCL's LL protocol).
+/* Values that blocks of one kernel pass to each other without a barrier. Each 16 bytes hold 8 bytes
+ * of values and the tick of the write, and are stored and loaded as one access. So a reader that
+ * sees the expected tick has the values. The tick has 64 bits and never wraps. This takes one trip
+ * through the L2 instead of a fence, a counter and a load. The idea is NCCL's LL protocol.
  *
- * A value that nobody stores is waited for for ever (rule 12 of handover.cuh). */
+ * A reader waits for ever for a value that nobody stores (rule 12 of handover.cuh). */
 #pragma once
 
 #include "backend/cuda/device.cuh"
@@ -36,7 +36,7 @@ __device__ __forceinline__ flagged flagged_load(const uint4 *from) {
     return {static_cast<uint32_t>(values), static_cast<uint32_t>(values >> 32), tick};
 }
 
-// Unit number `number` was to hand over what has not come with the tick.
+// Records an unsuccessful poll of a value that unit `number` should store with this tick.
 __device__ __forceinline__ void flagged_turn(wait_watch &watch, const flagged &v, uint64_t tick,
                                              int number) {
     if (v.tick == tick) return;
@@ -44,8 +44,8 @@ __device__ __forceinline__ void flagged_turn(wait_watch &watch, const flagged &v
     watch.turn("a piece of unit", number, tick, v.tick);
 }
 
-// Waits until all of COUNT, `step` apart, are of the tick; those from `limit` on are not looked at.
-// They are of unit `number` and those each `units` further.
+// Loads COUNT values, `step` entries apart, until all have the tick. Values from index `limit` on
+// are ignored. Value i is stored by unit number + i * units.
 template <int COUNT>
 __device__ __forceinline__ void flagged_wait(flagged (&v)[COUNT], const uint4 *from, int step,
                                              int limit, uint64_t tick, int number, int units) {

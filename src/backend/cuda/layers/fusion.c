@@ -1,17 +1,19 @@
-/* The fused ops that know a whole model: what a step's kernels are chosen by, and all layers as one
- * kernel (layers/all_layers.cu says how that runs). */
+/* Ops that span a whole model: choosing a step's kernels, and running all layers as one kernel
+ * (layers/all_layers.cu). */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
 
-// Weights of a layer from which the kernel of all layers gains. Where there is less to read, kernels
-// one behind the other wait less for each other than its blocks do (doc/kernels-cuda.md).
+// Fewest weight bytes of a layer for which layers/all_layers.cu is faster. With less to read, its
+// blocks' waiting for each other costs more than the hand-over between separate kernels
+// (doc/kernels-cuda.md).
 enum { BYTES_MIN = 64 << 20 };
 
 struct fused_model {
-    struct fused_layer first; // choices are the same for all layers, which have the same shapes
+    struct fused_layer first; // the first layer stands for all, which have the same shapes
     uint32_t max_layers_rows; // most rows that layers/all_layers.cu takes; 0: none
-    // Shape and memory that no step changes; `layers`, `pieces`, `tick` and `arrived` are ours.
+    // Shape and memory that stay the same in every step. Owns `layers`, `pieces`, `tick` and
+    // `arrived`.
     struct cuda_decode_layers fixed;
 };
 
@@ -32,7 +34,7 @@ static size_t layer_bytes(const struct fused_model_spec *spec) {
     return (attention + 3 * (size_t)spec->intermediate) * spec->hidden * sizeof(uint16_t);
 }
 
-// Most rows of a step that layers/all_layers.cu takes, and is the faster way for.
+// Most rows of a step for which layers/all_layers.cu works and is faster. 0: never.
 static uint32_t layers_rows(const struct fused_model_spec *spec, const struct cuda_backend *cuda) {
     const struct cuda_decode_layers shape = shape_of(spec);
     bool is_worthwhile = spec->prefers_layers || layer_bytes(spec) >= BYTES_MIN;
@@ -41,7 +43,7 @@ static uint32_t layers_rows(const struct fused_model_spec *spec, const struct cu
     return rows < CUDA_DECODE_ROWS ? rows : CUDA_DECODE_ROWS;
 }
 
-// The table of weights, from the host to new device memory.
+// Copies the table of weights to newly allocated device memory.
 static enum status upload_table(const struct fused_model_spec *spec, cudaStream_t stream,
                                 void **out, struct err *err) {
     enum status status = OK;
@@ -63,7 +65,7 @@ static enum status upload_table(const struct fused_model_spec *spec, cudaStream_
     }
     CU(cudaMalloc(out, bytes));
     CU(cudaMemcpyAsync(*out, table, bytes, cudaMemcpyHostToDevice, stream));
-    CU(cudaStreamSynchronize(stream)); // the table is the host's until then
+    CU(cudaStreamSynchronize(stream)); // the copy reads `table` until then
 fail:
     free(table);
     return status;
@@ -73,7 +75,7 @@ static enum status alloc_pieces(struct fused_model *model, const struct cuda_bac
                                 struct err *err) {
     enum status status = OK;
     struct cuda_decode_layers *f = &model->fixed;
-    const unsigned long long first_tick = 1; // 0, of cleared memory, is in the past
+    const unsigned long long first_tick = 1; // the cleared memory's 0 is a past tick
     size_t pieces = (size_t)CUDA_DECODE_ROWS * f->num_kv_heads + (size_t)cuda->info.num_sms;
     size_t bytes = pieces * CUDA_DECODE_GROUP * (f->head_dim / 2 + 1) * 16;
     CU(cudaMalloc(&f->pieces, bytes));
@@ -83,7 +85,7 @@ static enum status alloc_pieces(struct fused_model *model, const struct cuda_bac
                        cuda->stream));
     CU(cudaMalloc((void **)&f->arrived, 2 * sizeof *f->arrived));
     CU(cudaMemsetAsync(f->arrived, 0, 2 * sizeof *f->arrived, cuda->stream));
-    CU(cudaStreamSynchronize(cuda->stream)); // the tick is on this function's stack
+    CU(cudaStreamSynchronize(cuda->stream)); // the copy reads first_tick, which is on the stack
     return OK;
 fail:
     return status;
@@ -131,8 +133,8 @@ void cuda_step_begin(struct backend *backend, struct fused_model *model, struct 
         cuda->step.runs_layers =
             step->max_query_len == 1 && step->num_seqs <= model->max_layers_rows;
         if (cuda->step.runs_layers) return;
-        cuda->step.is_dense =
-            cuda_linear_streams(cuda, model->first.qkv, model->first.input_norm, step->num_tokens);
+        cuda->step.is_compact = cuda_linear_is_few_rows_sm90(
+            cuda, model->first.qkv, model->first.input_norm, step->num_tokens);
     }
     cuda_attention_begin(cuda, cache, step);
 }

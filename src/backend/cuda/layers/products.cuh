@@ -1,7 +1,7 @@
-/* The products of layers/all_layers.cu: a unit is 8 outputs (gated: 8 gates and their ups), a block
- * has every n-th unit. x is put into shared memory first, times the norm's weights, whose root is
- * applied to the sums. Four warps share a slot of the ring; their partial sums meet in shared
- * memory, in order. */
+/* The matrix products of layers/all_layers.cu. A unit is 8 outputs (if gated, 8 gates and their
+ * ups), and a block takes every n-th unit. First x is copied to shared memory and multiplied by the
+ * norm's weights. The norm's scale, 1 / root of the mean square, is applied to the sums. Four warps
+ * share a slot of the ring. Their partial sums are added in shared memory, in order. */
 #pragma once
 
 #include "backend/cuda/layers/block.cuh"
@@ -13,12 +13,13 @@ enum product_kind { QKV, OUT, GATE_UP, DOWN };
 struct product {
     const __nv_bfloat16 *weight, *bias;
     const void *x; // bf16 [rows][in]
-    const float *norm; // of x; NULL: none
-    int in, num_units, chunks; // chunks: slots of 8 outputs
-    int tiles, up_row; // 2 where gated, and where the second half begins
+    const float *norm; // RMS norm of x; NULL: none
+    int in, num_units, chunks; // chunks: slots that 8 outputs take
+    int tiles, up_row; // gated: 2 tiles, and up_row is where the second half of the rows begins
 };
 
-// Bytes between rows of x in shared memory: whole lines and 64, so that 2 rows meet no bank twice.
+// Bytes between rows of x in shared memory. Whole lines plus 64 bytes, so that 2 rows have no bank
+// conflicts.
 __host__ __device__ inline int x_stride(int in) {
     return (in * 2 + 127) / 128 * 128 + 64;
 }
@@ -42,7 +43,7 @@ __device__ __forceinline__ product product_of(const cuda_decode_layer &l,
     return p;
 }
 
-// The copying warps: the block's weights in the order in which they will be used.
+// Run by the copying warps. Copies the block's weights in the order of their use.
 __device__ void copy_weights(const cuda_decode_layers &a, const cuda_decode_layer *layers,
                              ring_view ring, int warp, int lane) {
     ring_writer writer = {ring, evict_first_policy(), 0};
@@ -75,13 +76,13 @@ __device__ __forceinline__ uint4 weigh(uint4 x, const float *norm, float *square
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// How many warps share a row of x, as a power of two.
+// log2 of how many warps share a row of x.
 static_assert(ROWS_MAX <= 4, "two warps a row");
 __device__ __forceinline__ int row_shift(int rows) {
-    return rows == 1 ? 3 : rows == 2 ? 2 : 1; // at most CUDA_DECODE_ROWS, 4
+    return rows == 1 ? 3 : rows == 2 ? 2 : 1; // rows <= CUDA_DECODE_ROWS = 4
 }
 
-// A row of x into the region: the columns at `column` and each `step` on.
+// Copies the columns at `column`, `column` + `step`, ... of a row of x to the region.
 template <int D>
 __device__ __forceinline__ void stage_columns(const worker<D> &w, const product &m, int row,
                                               int column, int step, float *squares) {
@@ -105,7 +106,7 @@ __device__ __forceinline__ void stage_columns(const worker<D> &w, const product 
     }
 }
 
-// x times the norm's weights into the region, and the scale of each row.
+// Copies x times the norm's weights to the region, and computes the scale of each row.
 template <int D> __device__ void stage(const worker<D> &w, const product &m) {
     int rows = static_cast<int>(w.a.rows);
     int shift = row_shift(rows), parts = 1 << shift, part = w.warp & (parts - 1);
@@ -127,7 +128,7 @@ template <int D> __device__ void stage(const worker<D> &w, const product &m) {
     w.s.scale[w.thread] = scale;
 }
 
-// Sum number `tile` of a group, one output of a row.
+// One sum of a group: output `output` of tile `tile` for one row.
 template <int D>
 __device__ __forceinline__ float total(const worker<D> &w, const product &m, int tile, int row,
                                        int output) {
@@ -141,17 +142,18 @@ __device__ __forceinline__ float total(const worker<D> &w, const product &m, int
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// The outputs of `count` units of this block, from unit `first` of them on.
+// Writes the outputs of `count` of this block's units, from its unit number `first` on.
 template <int D>
 __device__ void write(const worker<D> &w, const product &m, int kind, int first, int count) {
     const cuda_decode_layers &a = w.a;
     int rows = static_cast<int>(a.rows), columns = m.num_units * SLOT_OUTPUTS;
-    uint32_t inverse = 65536 / rows + 1; // times a small number, shifted: a division by rows
+    // Division by rows as a multiplication and a shift; exact for small numbers.
+    uint32_t inverse = 65536 / rows + 1;
     auto out = static_cast<__nv_bfloat16 *>(kind == QKV       ? a.qkv
                                             : kind == GATE_UP ? a.activated
                                                               : a.residual);
     for (int i = w.thread; i < count * SLOT_OUTPUTS * rows; i += COMPUTING) {
-        int local = i % SLOT_OUTPUTS, pair = i / SLOT_OUTPUTS; // of unit and row
+        int local = i % SLOT_OUTPUTS, pair = i / SLOT_OUTPUTS; // pair: (unit, row)
         int unit = static_cast<int>(pair * inverse >> 16), row = pair - unit * rows;
         int output = (blockIdx.x + (first + unit) * gridDim.x) * SLOT_OUTPUTS + local;
         float scale = w.s.scale[row];
@@ -170,7 +172,7 @@ __device__ void write(const worker<D> &w, const product &m, int kind, int first,
     }
 }
 
-// Adds up this warp's shares of `num_slots` slots, the first of which is w.slot.
+// Adds up this warp's shares of `num_slots` slots, starting with slot w.slot.
 template <int D>
 __device__ __forceinline__ void take_slots(const worker<D> &w, const product &m, int num_slots) {
     int rows = static_cast<int>(w.a.rows), stride = x_stride(m.in);
@@ -191,20 +193,20 @@ __device__ __forceinline__ void take_slots(const worker<D> &w, const product &m,
     }
 }
 
-// What of a product is this block's.
+// This block's part of a product.
 __device__ product_share share_of(const cuda_decode_layer &l, const cuda_decode_layers &a,
                                   int kind) {
     product m = product_of(l, a, kind);
     int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
     product_share share = {};
     if (block < m.num_units) share.units = (m.num_units - block - 1) / blocks + 1;
-    // At least one: rows_max sees to that.
+    // At least one: cuda_decode_layers_rows_max checked that.
     share.group =
         SUMS_MAX / (static_cast<int>(a.rows) * SLOT_OUTPUTS * m.tiles * m.chunks * SHARERS);
     return share;
 }
 
-// All of this block's units of a product.
+// Computes all of this block's units of a product.
 template <int D> __device__ void multiply_all(worker<D> &w, int layer, int kind) {
     product m = product_of(w.layers[layer], w.a, kind);
     product_share share = w.s.shares[kind];

@@ -1,15 +1,15 @@
-/* Weights on their way from memory to a block's shared memory, ahead of their use: a ring of slots
- * that warps fill by bulk copies (cp.async.bulk, sm_90 and later) and others empty, each slot
- * handed over by a pair of mbarriers. Weights need nothing of the step, so the copies run on while
- * the readers wait for other blocks; memory never rests.
+/* A ring of slots in shared memory through which a block receives its weights ahead of their use.
+ * Some warps fill the slots by bulk copies (cp.async.bulk, sm_90 and later), others read them. A
+ * pair of mbarriers hands each slot over. Weights do not depend on the step, so copies continue
+ * while the readers wait for other blocks, and memory stays busy.
  *
- * A slot holds 8 outputs x 1,024 inputs of a matrix [out][in]; where that is whole rows they are
- * one copy, else a copy each. Issuing a copy takes a warp some 100 cycles, so copies are to be
- * large, and warps take turns.
+ * A slot holds 8 outputs x 1,024 inputs of a matrix [out][in]. If the matrix has no more inputs,
+ * the 8 rows are one copy; otherwise each row is one. To issue a copy takes a warp about 100
+ * cycles, so copies should be large, and the warps take turns.
  *
- * Rows lie a multiple of 128 bytes apart, so that 8 lanes which read 16 bytes each of two rows
- * would meet in the same banks: lanes of odd rows read the second half of a line where the others
- * read the first. */
+ * Rows lie a multiple of 128 bytes apart. If all 8 lanes read the same 16 bytes of two rows, they
+ * would conflict in the banks. So the lanes of odd rows read the second half of a line while the
+ * others read the first. */
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
@@ -17,12 +17,12 @@
 namespace {
 
 constexpr int SLOT_OUTPUTS = 8, SLOT_INPUTS = 1024, SLOT_BYTES = SLOT_OUTPUTS * SLOT_INPUTS * 2;
-constexpr int SLOT_STEP = 64; // inputs that are read together: a line of each row
+constexpr int SLOT_STEP = 64; // inputs read together: one line of each row
 constexpr int SLOTS_MAX = 16;
-constexpr int COPYING = 4; // warps that fill
-constexpr int SHARERS = 4; // warps that empty a slot together, each its share of the inputs
+constexpr int COPYING = 4; // warps that fill slots
+constexpr int SHARERS = 4; // warps that read a slot together, each a share of its inputs
 
-// Its number of slots is a power of two: divisions take longer than all else that a slot needs.
+// num_slots is a power of two: a division would take longer than everything else a slot needs.
 struct ring_view {
     uint32_t slots; // shared: [num_slots][SLOT_BYTES]
     uint32_t full, empty; // shared: mbarriers [num_slots] each
@@ -36,14 +36,14 @@ struct ring_view {
     }
 };
 
-// A filling warp's side.
+// The side of a warp that fills.
 struct ring_writer {
     ring_view ring;
     uint64_t policy;
-    int index; // of the next slot, since the kernel's start
+    int index; // next slot, counted since the kernel's start
 
-    // Rows [8] of `width` inputs (at most SLOT_INPUTS), `in` elements apart. By all lanes of all
-    // filling warps, of which one takes it.
+    // Fills the next slot with rows [8] of `width` inputs (at most SLOT_INPUTS); rows are `in`
+    // elements apart. All lanes of all filling warps call it, and one warp does it.
     __device__ __forceinline__ void put(const __nv_bfloat16 *rows, int in, int width, int warp,
                                         int lane) {
         int i = index++;
@@ -66,15 +66,15 @@ struct ring_writer {
     }
 };
 
-// A share of a slot's sums with up to 8 rows of x, which lie `stride` bytes apart from `x` on:
-// acc[0] + acc[1] are [row][output], row lane / 4, outputs lane % 4 * 2 and + 1; rows from num_rows
-// on repeat the last. Every lane reads 8 consecutive inputs of weights and x alike: a sum does not
-// mind in which order it takes its terms.
+// A share of the products of a slot with up to 8 rows of x. Rows of x start at `x` and are `stride`
+// bytes apart. acc[0] + acc[1] is [row][output]: row lane / 4, outputs lane % 4 * 2 and + 1. Rows
+// from num_rows on repeat the last. Every lane reads 8 consecutive inputs of weights and of x.
+// Both are in the same permuted order, so the sums are the same.
 struct slot_reader {
-    uint32_t weights, x; // this lane's, at input 0
+    uint32_t weights, x; // addresses of this lane's data at input 0
     int is_odd;
 
-    struct line { // SLOT_STEP inputs: two halves
+    struct line { // SLOT_STEP inputs in two halves
         uint4 w[2], x[2];
     };
 

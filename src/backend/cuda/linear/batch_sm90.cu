@@ -1,20 +1,20 @@
-/* Linears of a decode batch for sm_90, up to 128 rows: y = x W^T + b by Hopper's products of a
- * warpgroup (hopper.cuh), with what follows a linear in a layer: SwiGLU's product of its two
- * halves, or the residual stream's sum. cuBLASLt has the plain products too; which way a shape gets
- * is measured (linear/gemm_trial.c).
+/* Linear layers of up to 128 rows on sm_90, for decode batches: y = x W^T + b by wgmma
+ * (hopper.cuh). The SwiGLU product of the two halves or the addition to the residual is included.
+ * cuBLASLt is the alternative; linear/gemm_trial.c times both for each shape.
  *
- * Algorithm: outputs are the products' rows and rows of x their columns, so that weights, which are
- * what there is to read, come to one block once. A block multiplies 128 outputs by all rows, 64
- * inputs at a time, from a ring in shared memory that one thread fills. Where there are too few
- * outputs for all multiprocessors the blocks of a cluster share the inputs; each then adds up some
- * of the rows, from the others' shared memory, always in the same order. The first weights are on
- * their way before the kernel in front has ended. Where the linear is gated, half of a block's
- * outputs are those of the second half that the others are multiplied by.
+ * Algorithm: outputs are the products' rows and rows of x their columns. So each weight, which is
+ * most of the data, goes to one block once. A block multiplies 128 outputs by all rows of x, 64
+ * inputs at a time, from a ring in shared memory that one thread fills. If there are too few
+ * outputs for all multiprocessors, the blocks of a cluster divide the inputs. Each block then sums
+ * up some of the rows, reading the others' partial sums from their shared memory, always in the
+ * same order. The copies of the first weights start before the previous kernel has ended. If the
+ * linear is gated, half of a block's outputs are gates and half are their ups.
  *
- * A row's result depends on the size of the batch by nothing but which way was measured the
- * fastest.
- * Layout: ring [stages]{[outputs][128 bytes], [rows][128 bytes]} as hopper.cuh says; then, in its
- * place, sums [rows][PITCH].
+ * A row's result depends on the batch size only through the choice of the fastest kernel.
+ *
+ * Layout: ring [stages]{[outputs][128 bytes], [rows][128 bytes]}, swizzled as in hopper.cuh.
+ * Afterwards the sums [rows][PITCH] use the same memory.
+ *
  * Launch: outputs / 128 clusters of 1 to 8 blocks. Bytes: weights once; x once per cluster. */
 #include <nv/target>
 
@@ -30,10 +30,11 @@ namespace {
 constexpr int GROUPS = 2, GROUP_THREADS = 128; // warpgroups that multiply
 constexpr int COMPUTING = GROUPS * GROUP_THREADS, THREADS = COMPUTING + GROUP_THREADS;
 constexpr int GROUP_OUTPUTS = 64, OUTPUTS = GROUPS * GROUP_OUTPUTS;
-constexpr int INPUTS = 64, INPUTS_BYTES = INPUTS * 2; // of a stage: what a swizzle spans
-constexpr int WEIGHT_BYTES = OUTPUTS * INPUTS_BYTES; // of a stage
-constexpr int COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232; // of a thread; 168 at first
-constexpr int PITCH = OUTPUTS + 4; // floats of a row of sums: quads write to different banks
+constexpr int INPUTS = 64, INPUTS_BYTES = INPUTS * 2; // per stage: one swizzle width
+constexpr int WEIGHT_BYTES = OUTPUTS * INPUTS_BYTES; // per stage
+constexpr int COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232; // per thread; the launch gives each 168
+// Floats per row of sums; the padding lets a quad's stores hit different banks.
+constexpr int PITCH = OUTPUTS + 4;
 constexpr int SHARED_MAX = 227 * 1024, STAGES_MAX = 8;
 constexpr int GROUP_BARRIER = 1;
 
@@ -42,14 +43,14 @@ enum batch_kind { PLAIN, GATED, ADDED };
 struct batch_params {
     CUtensorMap x, weight; // [rows][in], [out][in]
     const __nv_bfloat16 *bias; // [out] or NULL
-    __nv_bfloat16 *out; // [rows][columns]; ADDED: summed to
+    __nv_bfloat16 *out; // [rows][columns]; ADDED: the result is added to it
     int rows, columns; // of out
-    int num_steps; // of INPUTS inputs
+    int num_steps; // steps of INPUTS inputs
     int split; // blocks of a cluster
     batch_kind kind;
 };
 
-// ROWS: of x, rounded up.
+// ROWS: rows of x, rounded up.
 template <int ROWS_> struct batch_shape {
     static constexpr int ROWS = ROWS_;
     static constexpr int STAGE_BYTES = WEIGHT_BYTES + ROWS * INPUTS_BYTES;
@@ -68,7 +69,8 @@ struct batch_addresses {
     uint32_t ring, full, empty;
 };
 
-// What a block has to do: its first column of `out`, the second half of its outputs, its inputs.
+// A block's work: its first column of `out`, the first weight row of the second half of its
+// outputs, and its range of steps.
 struct batch_share {
     int column, second, begin, end;
 };
@@ -101,7 +103,8 @@ __device__ __forceinline__ void copy_rows(const batch_params &p, const batch_add
              m.full + stage * 8);
 }
 
-// One thread. Weights are constant: as many as there is room for need not wait (rule 1).
+// Run by one thread. Weights are constant, so it fills the whole ring with them before it waits
+// (rule 1).
 template <typename S>
 __device__ void copy_all(const batch_params &p, const batch_addresses &m, const batch_share &s) {
     int ahead = min(s.end - s.begin, S::STAGES);
@@ -141,7 +144,7 @@ __device__ __forceinline__ void multiply_all(float (&c)[S::ROWS / 8][4], const b
     hold(c);
 }
 
-// sums[row][output], as they lie in accumulators.
+// Writes the accumulators to sums[row][output].
 template <typename S>
 __device__ __forceinline__ void write_sums(const float (&c)[S::ROWS / 8][4], float *sums,
                                            int group) {
@@ -172,7 +175,7 @@ __device__ __forceinline__ void add_float4s(float (&v)[8], float4 a, float4 b) {
     v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
 }
 
-// Eight sums of all blocks of the cluster, added in their order; all are on their way at once.
+// Adds eight sums of all blocks of the cluster, by ascending rank. All loads are issued first.
 __device__ __forceinline__ void load_sums(float (&v)[8], uint32_t sums, int split) {
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] = 0;
@@ -198,7 +201,7 @@ __device__ __forceinline__ void add8(float (&v)[8], const __nv_bfloat16 *addends
     for (int i = 0; i < 8; i++) v[i] += bf16_element(a, i);
 }
 
-// This block's part of the rows, eight columns a thread and turn.
+// Writes this block's part of the rows. A thread takes eight columns at a time.
 template <typename S>
 __device__ __forceinline__ void finish(const batch_params &p, const batch_share &s, uint32_t sums) {
     bool is_gated = p.kind == GATED;
@@ -225,8 +228,8 @@ __device__ __forceinline__ void finish(const batch_params &p, const batch_share 
     }
 }
 
-// All blocks of the cluster, and what the computing threads, which have met before, wrote to shared
-// memory: one warp's fence stands for all of theirs.
+// Barrier of the cluster. The computing threads have passed a barrier before, so one warp's release
+// publishes what all of them stored to shared memory.
 __device__ __forceinline__ void meet(int warp) {
     if (warp == 0) {
         cluster_arrive();
@@ -263,14 +266,14 @@ __device__ __forceinline__ void run_block(const batch_params &p, char *memory) {
         take_registers<COMPUTE_REGISTERS>();
         float c[S::ROWS / 8][4];
         multiply_all<S>(c, m, s, warp / 4);
-        named_wait(GROUP_BARRIER, COMPUTING); // the ring has been read
+        named_wait(GROUP_BARRIER, COMPUTING); // all have read the ring
         write_sums<S>(c, reinterpret_cast<float *>(shared->ring), warp / 4);
-        wait_for_earlier(); // rule 2; long since over
+        wait_for_earlier(); // rule 2; returns at once by now
         named_wait(GROUP_BARRIER, COMPUTING);
         if (p.split > 1) meet(warp);
         finish<S>(p, s, m.ring);
     }
-    // Nobody leaves whose sums are still read (rule 14).
+    // No block exits while others still read its sums (rule 14).
     if (p.split > 1) cluster_arrive_relaxed();
     if (p.split > 1) cluster_wait();
 }

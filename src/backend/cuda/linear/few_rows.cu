@@ -1,39 +1,41 @@
-/* Linear layers for 1 to 16 rows, which is decode of few sequences: one pass over the weights, which
- * is all the time there is to spend; bytes = out x in x 2. What surrounds a linear in a layer is
- * done on the way, since for so few rows a kernel of its own costs more than its work:
+/* Linear layers for 1 to 16 rows, as in the decode of few sequences. The time is that of one pass
+ * over the weights: out x in x 2 bytes. The work around the linear in a layer is done here too,
+ * because a kernel of its own would cost more than the work:
  *
  *   x' = norm ? x * norm / sqrt(mean(x^2) + eps) : x       (the root is applied to the sums)
  *   y = x' W^T + b;   gated: y = silu(y[first half]) * y[second half]
  *   residual ? residual += y : out = y
  *
- * Tensor cores do the sums: a tile of 16 outputs is the left operand of mma.sync m16n8k16, up to 8
- * rows of x are its 8 columns. Within a piece of 32 inputs every lane reads 8 consecutive ones of
- * weights and x alike, so that loads are 16 bytes wide and need no shared memory: a sum does not mind in
- * which order it takes its terms. In a gated tile rows 0-7 are gates and 8-15 their ups.
+ * Tensor cores compute the sums. A tile of 16 outputs is the left operand of mma.sync m16n8k16, and
+ * up to 8 rows of x are its 8 columns. In a piece of 32 inputs every lane reads 8 consecutive
+ * inputs of weights and of x. So loads are 16 bytes wide and need no shared memory. Both operands
+ * have their inputs in the same permuted order, so the sums are the same. In a gated tile rows 0-7
+ * are gates and 8-15 their ups.
  *
- * Launch: a block per 16 outputs; its warps take every n-th piece of the inputs and meet in shared memory.
- * A row's sums run in one order for 1 to 8 rows, and in one for 9 to 16. The first weights are on
- * their way before the kernel in front has ended (rule 1 of handover.cuh). */
+ * Launch: a block per 16 outputs. Its warps take every n-th piece of the inputs and join their sums
+ * in shared memory. A row's sums are added in one order for 1 to 8 rows, and in another for 9 to
+ * 16. The loads of the first weights start before the previous kernel has ended (rule 1 of
+ * handover.cuh). */
 #include "backend/cuda/linear/few_rows.cuh"
 
 namespace {
 
 constexpr int PIECE = 32;
 
-// What a block has of the result.
-__host__ __device__ inline int outputs_per_block(const few_params &p) {
+// Columns of the result per block.
+__host__ __device__ inline int outputs_per_block(const few_rows_params &p) {
     return p.is_gated ? OUTPUTS / 2 : OUTPUTS;
 }
 
-// Where piece number i of a warp begins, i counted over all warps: a warp takes two pieces side by
-// side, a whole line of memory, before the next warp's.
+// First input of piece number i, counted over all warps. A warp takes two adjacent pieces, a whole
+// line of memory; the next warp takes the next two.
 template <int WARPS> __device__ __forceinline__ int piece_column(int i) {
     int pair = i / (2 * WARPS) * WARPS + i % WARPS, half = i / WARPS % 2;
     return (pair * 2 + half) * PIECE;
 }
 
-// The two weight rows of this lane in its block's tile.
-__device__ __forceinline__ void tile_rows(const few_params &p, int lane, int *low, int *high) {
+// The two weight rows that this lane reads of its block's tile.
+__device__ __forceinline__ void tile_rows(const few_rows_params &p, int lane, int *low, int *high) {
     int row = lane / 4;
     if (p.is_gated) {
         *low = blockIdx.x * (OUTPUTS / 2) + row;
@@ -44,14 +46,14 @@ __device__ __forceinline__ void tile_rows(const few_params &p, int lane, int *lo
     }
 }
 
-__device__ __forceinline__ uint4 load_weights(const few_params &p, int row, int column,
+__device__ __forceinline__ uint4 load_weights(const few_rows_params &p, int row, int column,
                                               bool inside) {
     if (!inside || column >= p.in) return make_uint4(0, 0, 0, 0);
     return __ldcs(reinterpret_cast<const uint4 *>(p.weight + (size_t)row * p.in + column));
 }
 
-// 8 inputs of a row, times the norm's weights; their squares join `squares`.
-__device__ __forceinline__ uint4 load_inputs(const few_params &p, int row, int column,
+// 8 inputs of a row times the norm's weights. Adds their squares to `squares`.
+__device__ __forceinline__ uint4 load_inputs(const few_rows_params &p, int row, int column,
                                              float *squares) {
     if (row >= p.rows || column >= p.in) return make_uint4(0, 0, 0, 0);
     uint4 x = *reinterpret_cast<const uint4 *>(of_step(p.x) + (size_t)row * p.in + column);
@@ -68,9 +70,9 @@ __device__ __forceinline__ uint4 load_inputs(const few_params &p, int row, int c
                       scale_pair(x.z, b.x, b.y), scale_pair(x.w, b.z, b.w));
 }
 
-// The one result of this thread, if it has one: of a block's outputs and all rows.
+// The result that this thread writes, if any.
 template <int WARPS, int TILES>
-__device__ __forceinline__ result_place place_of(const few_params &p) {
+__device__ __forceinline__ result_place place_of(const few_rows_params &p) {
     static_assert(OUTPUTS * ROWS_TILE * TILES <= WARPS * 32, "a thread each");
     int per_block = outputs_per_block(p), columns = columns_of(p);
     result_place r = {};
@@ -82,14 +84,14 @@ __device__ __forceinline__ result_place place_of(const few_params &p) {
 }
 
 template <int WARPS, int AHEAD, int TILES>
-__global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
-    __shared__ few_sums<WARPS, OUTPUTS, TILES * ROWS_TILE> found;
+__global__ void __launch_bounds__(WARPS * 32) few_rows_kernel(few_rows_params p) {
+    __shared__ few_rows_sums<WARPS, OUTPUTS, TILES * ROWS_TILE> found;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, low_row, high_row;
     tile_rows(p, lane, &low_row, &high_row);
     bool has_low = low_row < columns_of(p);
     bool has_high = high_row < p.num_outputs && (has_low || !p.is_gated);
     int num_pieces = (p.in + 2 * PIECE - 1) / (2 * PIECE) * 2;
-    // Columns of this lane; pieces past the end load nothing.
+    // First input of this lane in a piece. Pieces past the end load zeros.
     auto column = [&](int piece) { return piece_column<WARPS>(piece) + lane % 4 * 8; };
     uint4 low[AHEAD], high[AHEAD];
 #pragma unroll
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
     result_addends mine = load_bias(p, place, p.is_gated);
     let_next_start();
     wait_for_earlier();
-    // As long on its way as x: they go together.
+    // The residual takes as long to load as x, so both are loaded together.
     mine.residual = residual_of(p, place);
     float acc[TILES][4] = {}, own_squares[TILES] = {};
     for (int piece = warp; piece < num_pieces; piece += AHEAD * WARPS) {
@@ -128,36 +130,37 @@ __global__ void __launch_bounds__(WARPS * 32) small_kernel(few_params p) {
 }
 
 template <int TILES>
-void launch(const few_params &p, const cuda_device_info *info, cudaStream_t stream) {
+void launch(const few_rows_params &p, const cuda_device_info *info, cudaStream_t stream) {
     int per_block = outputs_per_block(p), blocks = (columns_of(p) + per_block - 1) / per_block;
-    // Few blocks need more warps each, to have enough loads on their way, and if it can be all of them;
-    // measured in doc/log-cuda.md.
+    // With few blocks, each needs more warps to have enough loads in flight, ideally all its loads.
+    // Measured in doc/log-cuda.md.
     bool is_short = TILES == 1 && p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
     if (blocks <= info->num_sms && is_short) {
-        launch_dependent(small_kernel<24, 4, 1>, dim3(blocks), 24 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<24, 4, 1>, dim3(blocks), 24 * 32, 0, info, stream, p);
     } else if (blocks <= info->num_sms) {
-        launch_dependent(small_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else if (blocks <= 2 * info->num_sms && p.in >= 4096) {
-        launch_dependent(small_kernel<16, 2, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<16, 2, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else {
-        launch_dependent(small_kernel<8, 4, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<8, 4, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
     }
 }
 
 } // namespace
 
-extern "C" bool cuda_linear_small_streams(const struct cuda_small_linear *args,
-                                          const struct cuda_device_info *info) {
-    return linear_stream_takes(args, info);
+extern "C" bool cuda_linear_few_rows_is_sm90(const struct cuda_few_rows_linear *args,
+                                             const struct cuda_device_info *info) {
+    return few_rows_sm90_takes(args, info);
 }
 
-extern "C" void cuda_linear_small_launch(const struct cuda_small_linear *args,
-                                         const struct cuda_device_info *info, cudaStream_t stream) {
-    if (linear_stream_takes(args, info)) {
-        linear_stream_launch(args, info, stream);
+extern "C" void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
+                                            const struct cuda_device_info *info,
+                                            cudaStream_t stream) {
+    if (few_rows_sm90_takes(args, info)) {
+        few_rows_sm90_launch(args, info, stream);
         return;
     }
-    const few_params p = few_params_of(args);
+    const few_rows_params p = few_rows_params_of(args);
     if (args->rows <= ROWS_TILE) {
         launch<1>(p, info, stream);
     } else {

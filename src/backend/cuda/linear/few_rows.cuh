@@ -1,5 +1,5 @@
-/* What the two kernels for few rows share, linear/few_rows.cu and linear/few_rows_sm90.cu: their parameters,
- * a step of their products, and a result with all that surrounds a linear. */
+/* Shared by linear/few_rows.cu and linear/few_rows_sm90.cu: their parameters, a step of the
+ * products, and writing a result with the work that surrounds a linear. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
@@ -10,23 +10,23 @@ namespace {
 
 constexpr int OUTPUTS = 16, ROWS_TILE = 8; // of a matrix instruction
 
-struct few_params {
+struct few_rows_params {
     const __nv_bfloat16 *weight, *bias, *x;
     const float *norm;
     __nv_bfloat16 *residual;
     void *out;
-    int rows, in, num_outputs; // of the matrix
+    int rows, in, num_outputs; // num_outputs: rows of the matrix
     bool is_gated, out_is_float;
     float eps, per_input; // per_input: 1 / in
 };
 
-// Of the result.
-__host__ __device__ inline int columns_of(const few_params &p) {
+// Columns of the result.
+__host__ __device__ inline int columns_of(const few_rows_params &p) {
     return p.is_gated ? p.num_outputs / 2 : p.num_outputs;
 }
 
-inline few_params few_params_of(const cuda_small_linear *args) {
-    few_params p = {};
+inline few_rows_params few_rows_params_of(const cuda_few_rows_linear *args) {
+    few_rows_params p = {};
     p.weight = static_cast<const __nv_bfloat16 *>(args->linear.weight);
     p.bias = static_cast<const __nv_bfloat16 *>(args->linear.bias);
     p.x = static_cast<const __nv_bfloat16 *>(args->x);
@@ -56,19 +56,19 @@ __device__ __forceinline__ void multiply_piece(float (&sums)[4], uint4 low, uint
 
 // One result of a thread, if it has one.
 struct result_place {
-    int local, row; // among the block's sums
-    int output; // of the result's columns
+    int local, row; // position among the block's sums
+    int output; // column of the result
     uint32_t at;
     bool is_there;
 };
 
-// What is added to it; 0 where there is none. up_bias: of a gated result.
+// Terms added to a result; 0 if absent. up_bias: for a gated result.
 struct result_addends {
     float bias, up_bias, residual;
 };
 
-// Biases are constant, so at hand before x is.
-__device__ __forceinline__ result_addends load_bias(const few_params &p, const result_place &r,
+// Biases are constant, so they are loaded before the wait.
+__device__ __forceinline__ result_addends load_bias(const few_rows_params &p, const result_place &r,
                                                     bool is_gated) {
     result_addends a = {};
     if (!p.bias || !r.is_there) return a;
@@ -76,22 +76,22 @@ __device__ __forceinline__ result_addends load_bias(const few_params &p, const r
     if (is_gated) a.up_bias = __bfloat162float(p.bias[r.output + columns_of(p)]);
     return a;
 }
-__device__ __forceinline__ float residual_of(const few_params &p, const result_place &r) {
+__device__ __forceinline__ float residual_of(const few_rows_params &p, const result_place &r) {
     return p.residual && r.is_there ? __bfloat162float(of_step(p.residual)[r.at]) : 0;
 }
 
-// The sums of a block's warps in shared memory, [WARPS][ROWS][STRIDE], and of squares
-// [WARPS][ROWS]. All sizes are compiled in, for the loads of a total to go together; rows lie so
-// far apart that keep() finds 32 banks.
-constexpr int few_stride(int outputs) {
+// The sums of a block's warps in shared memory: products [WARPS][ROWS][STRIDE], squares
+// [WARPS][ROWS]. All sizes are compile-time constants, so that the loads of a total are issued
+// together. STRIDE is padded so that keep()'s 32 stores hit 32 different banks.
+constexpr int few_rows_stride(int outputs) {
     return (outputs + 15) / 16 * 16 + 4;
 }
-template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
-    static constexpr int STRIDE = few_stride(ALL_OUTPUTS);
+template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_rows_sums {
+    static constexpr int STRIDE = few_rows_stride(ALL_OUTPUTS);
     float products[WARPS * ROWS * STRIDE], squares[WARPS * ROWS];
 
-    // A matrix instruction's: this lane's output, and the 8th after it where the operand has so
-    // many, ROWS_TILE rows from `row` on.
+    // Stores a matrix instruction's sums: this lane's output, and if has_high the 8th after it, for
+    // ROWS_TILE rows from `row` on.
     __device__ __forceinline__ void keep(const float (&acc)[4], int warp, int output, int row,
                                          int lane, bool has_high) {
         float *at = products + (warp * ROWS + row + lane % 4 * 2) * STRIDE + output;
@@ -101,7 +101,7 @@ template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
         at[8] = acc[2];
         at[STRIDE + 8] = acc[3];
     }
-    // Of four lanes that share a row.
+    // Adds the squares of the four lanes that share a row.
     __device__ __forceinline__ void keep_squares(float sum, int warp, int row, int lane) {
         sum += __shfl_xor_sync(FULL_WARP, sum, 1);
         sum += __shfl_xor_sync(FULL_WARP, sum, 2);
@@ -122,7 +122,7 @@ template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_sums {
 };
 
 template <typename SUMS>
-__device__ __forceinline__ void write_result(const few_params &p, const result_place &r,
+__device__ __forceinline__ void write_result(const few_rows_params &p, const result_place &r,
                                              const result_addends &addends, const SUMS &found,
                                              bool has_norm, bool is_gated) {
     if (!r.is_there) return;
@@ -143,7 +143,7 @@ __device__ __forceinline__ void write_result(const few_params &p, const result_p
 
 } // namespace
 
-// Whether linear/few_rows_sm90.cu's kernel does it; else linear/few_rows.cu's.
-bool linear_stream_takes(const cuda_small_linear *args, const cuda_device_info *info);
-void linear_stream_launch(const cuda_small_linear *args, const cuda_device_info *info,
+// Whether linear/few_rows_sm90.cu takes the linear. Otherwise linear/few_rows.cu does.
+bool few_rows_sm90_takes(const cuda_few_rows_linear *args, const cuda_device_info *info);
+void few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
                           cudaStream_t stream);

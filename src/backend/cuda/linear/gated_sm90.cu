@@ -1,20 +1,21 @@
-/* A gated linear of many rows for sm_90: out = silu(x G^T) * (x U^T), where W is G's rows, then U's
- * (SwiGLU, Shazeer 2020), by Hopper's products of a warpgroup (hopper.cuh). What cuBLASLt cannot:
- * its result would go through memory to be gated. Which of the two a shape gets is measured
- * (linear/gemm_trial.c).
+/* Gated linear layer of many rows on sm_90: out = silu(x G^T) * (x U^T), where W is G's rows, then
+ * U's (SwiGLU, Shazeer 2020), by wgmma (hopper.cuh). cuBLASLt would have to write both halves to
+ * memory before the gating. linear/gemm_trial.c times both for each shape.
  *
- * Algorithm: a tile is 128 rows of x by 128 outputs of each half, which two warpgroups multiply, 64
- * rows each, 64 inputs at a time from a ring in shared memory. One thread of a third copies ahead
- * of them. Two blocks of a cluster have the same outputs: one copies G's rows to both, the other
- * U's. Blocks stay and take tiles in turn, so the ring is filled for the next tile while results
- * are written.
+ * Algorithm: a tile is 128 rows of x by 128 outputs of each half. Two warpgroups multiply 64 rows
+ * each, 64 inputs at a time, from a ring in shared memory. One thread of a third warpgroup copies
+ * ahead. The two blocks of a cluster have the same outputs: one copies G's rows to both, the other
+ * U's. Blocks are persistent and take tiles in turn, so the ring fills for the next tile while
+ * results are written.
  *
- * A row's result depends on nothing else in the batch.
- * Layout: operands as hopper.cuh says,
- * [STAGES]{[128 rows][128 bytes], [2][128 outputs][128 bytes]}.
- * Launch: a block per multiprocessor, in pairs. Tiles that run at once are of 2,048 rows by 2,048
- * of both halves or so, which the L2 holds.
- * Bytes: weights once for 2,048 rows, x once, out once; flops 2 x rows x in x out. */
+ * A row's result does not depend on the other rows.
+ *
+ * Layout: [STAGES]{[128 rows][128 bytes], [2][128 outputs][128 bytes]}, swizzled as in hopper.cuh.
+ *
+ * Launch: a block per multiprocessor, in pairs. The tiles that run at the same time cover about
+ * 2,048 rows by 2,048 outputs of both halves, which fit in the L2.
+ *
+ * Bytes: weights once per 2,048 rows, x once, out once; flops 2 x rows x in x out. */
 #include <nv/target>
 
 #include "backend/cuda/cluster.cuh"
@@ -30,22 +31,23 @@ namespace {
 constexpr int GROUPS = 2, GROUP_THREADS = 128; // warpgroups that multiply
 constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
 constexpr int GROUP_ROWS = 64, ROWS = GROUPS * GROUP_ROWS;
-constexpr int COLUMNS = 128, OUTPUTS = 2 * COLUMNS; // of a tile: of out, and of both halves
-constexpr int CLUSTER = 2; // blocks that have the same columns; each copies one half's weights
-constexpr int INPUTS = 64, INPUTS_BYTES = INPUTS * 2; // of a stage: what a swizzle spans
+// Of a tile: columns of out, outputs of both halves.
+constexpr int COLUMNS = 128, OUTPUTS = 2 * COLUMNS;
+constexpr int CLUSTER = 2; // blocks with the same columns; each copies the weights of one half
+constexpr int INPUTS = 64, INPUTS_BYTES = INPUTS * 2; // per stage: one swizzle width
 constexpr int STAGES = 4;
 constexpr int X_BYTES = ROWS * INPUTS_BYTES, WEIGHT_BYTES = OUTPUTS * INPUTS_BYTES;
 constexpr int STAGE_BYTES = X_BYTES + WEIGHT_BYTES;
-constexpr int COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232; // of a thread; 168 at first
-constexpr int LINES = 8; // tiles of rows, two blocks high, that are walked through together
+constexpr int COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232; // per thread; the launch gives each 168
+constexpr int LINES = 8; // lines of tiles in a band; a line is two blocks high
 
 struct gated_params {
     CUtensorMap x, weight; // [rows][in], [out][in]
     const __nv_bfloat16 *bias; // [out] or NULL
     __nv_bfloat16 *out; // [rows][columns]
     int rows, columns; // of out
-    int num_steps; // of INPUTS inputs
-    int num_lines, num_stripes; // tiles: two blocks' rows, a tile's outputs
+    int num_steps; // steps of INPUTS inputs
+    int num_lines, num_stripes; // tiles: lines of two blocks' rows, stripes of one tile's columns
 };
 
 struct gated_shared {
@@ -58,7 +60,7 @@ struct tile_place {
     int row, column;
 };
 
-// Tiles that follow each other share rows or weights.
+// Tiles are numbered so that consecutive ones share rows or weights.
 __device__ __forceinline__ tile_place place_of(const gated_params &p, int number) {
     int per_band = LINES * p.num_stripes, band = number / per_band, in_band = number % per_band;
     int lines = min(p.num_lines - band * LINES, LINES);
@@ -69,7 +71,7 @@ struct gated_addresses {
     uint32_t stages, full, empty;
 };
 
-// One thread of the block copies its rows, and its share of the weights to both blocks.
+// Run by one thread of the block. Copies its own rows, and its half of the weights to both blocks.
 __device__ void copy_tiles(const gated_params &p, const gated_addresses &m, int rank) {
     ring_place<STAGES> at = {0, 1}; // an empty ring counts as read
     int num_tiles = p.num_lines * p.num_stripes, step = gridDim.x / CLUSTER;
@@ -88,14 +90,14 @@ __device__ void copy_tiles(const gated_params &p, const gated_addresses &m, int 
     }
 }
 
-// This warp has read the stage: to the barriers of both blocks, which write to it.
+// Signals both blocks, which both write to this stage, that this warp has read it.
 __device__ __forceinline__ void release(uint32_t empty) {
     __syncwarp();
     int lane = threadIdx.x % 32;
     if (lane < CLUSTER) barrier_arrive_at(at_rank(empty, lane));
 }
 
-// c[outputs / 8][..] of this warpgroup's 64 rows; all inputs of a tile.
+// c[outputs / 8][..]: products of this warpgroup's 64 rows over all inputs.
 __device__ __forceinline__ void multiply_tile(float (&c)[OUTPUTS / 8][4], const gated_params &p,
                                               const gated_addresses &m, ring_place<STAGES> &at,
                                               int group) {
@@ -121,7 +123,7 @@ __device__ __forceinline__ void multiply_tile(float (&c)[OUTPUTS / 8][4], const 
     release(before);
 }
 
-// Of 4 x 4 words of a quad of lanes, word w of lane q and word q of lane w change places.
+// Transposes 4 x 4 words in a quad of lanes: word w of lane q and word q of lane w are exchanged.
 __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int lane) {
     uint32_t r0 = __shfl_xor_sync(FULL_WARP, lane & 1 ? v[0] : v[1], 1);
     uint32_t r1 = __shfl_xor_sync(FULL_WARP, lane & 1 ? v[2] : v[3], 1);
@@ -139,7 +141,7 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int lane) {
     }
 }
 
-// c[b]: the first half's columns 8 b to 8 b + 7; c[b + COLUMNS / 8]: the second's.
+// c[b] has the first half's columns 8 b to 8 b + 7, c[b + COLUMNS / 8] the second half's.
 __device__ __forceinline__ void add_bias(float (&c)[OUTPUTS / 8][4], const gated_params &p,
                                          int column, int lane) {
 #pragma unroll
@@ -152,7 +154,7 @@ __device__ __forceinline__ void add_bias(float (&c)[OUTPUTS / 8][4], const gated
     }
 }
 
-// Rows `row` and + 8 of this quad; a quad's 64 bytes of 4 blocks in one piece.
+// Writes rows `row` and + 8 of this quad. A quad writes 64 contiguous bytes at a time.
 __device__ __forceinline__ void write_tile(const float (&c)[OUTPUTS / 8][4], const gated_params &p,
                                            int row, int column, int lane) {
     constexpr int BLOCKS = COLUMNS / 8;
@@ -218,7 +220,7 @@ __device__ __forceinline__ void run_block(const gated_params &p, char *memory) {
         take_registers<COMPUTE_REGISTERS>();
         multiply_tiles(p, m, rank, warp / 4);
     }
-    // Nobody leaves whose memory the other still writes to (rule 14).
+    // No block exits while the other still writes to its shared memory (rule 14).
     cluster_arrive();
     cluster_wait();
 }

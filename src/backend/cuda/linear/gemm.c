@@ -4,7 +4,7 @@
 
 #include "backend/cuda/linear/gemm_trial.h"
 
-// What is added to makes no difference to which way is the fastest.
+// is_added is not part of the key: it does not change which way is fastest.
 static struct gemm_key key_of(const struct cuda_linear_task *task) {
     return (struct gemm_key){
         .rows = gemm_bucket(task->rows),
@@ -22,11 +22,12 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cud
     if (!gemm_cache_get(g->cache, &key, &way)) {
         bool is_timed = false;
         if (!gemm_choose(g, task, stream, &way, &is_timed)) return false;
-        if (is_timed) gemm_cache_put(g->cache, &key, &way); // else not kept for the next start
+        // An untimed choice is not kept for the next start.
+        if (is_timed) gemm_cache_put(g->cache, &key, &way);
         g->num_timed += is_timed;
     }
     if (gemm_run_way(g, task, &way, stream)) return true;
-    // An algorithm of a bucket may not take every row count in it.
+    // A cached algorithm may not support every row count of its bucket.
     const struct gemm_way any = {.kind = GEMM_CUBLAS};
     return gemm_run_way(g, task, &any, stream);
 }

@@ -1,14 +1,15 @@
-/* Linears of more rows than the small kernels take, with what follows a linear in a layer
- * (kernels.h, struct cuda_linear_task): by cuBLASLt and a kernel after it, or by a kernel of our
- * own that does both at once.
+/* Linear layers of more rows than linear/few_rows.cu takes, with the work that follows them in a
+ * layer (struct cuda_linear_task in kernels.h). Either cuBLASLt runs with a kernel after it, or one
+ * kernel of ours does both.
  *
- * The library's heuristic proposes algorithms for a shape; the first time that a shape is met the
- * best few are timed on the device beside our kernels (linear/gemm_trial.c), and the winner is kept, in
- * memory and in a file for the next start. Rows are put into buckets, so that a shape is met soon.
- * A way that was chosen stays, so a run's results do not depend on timing noise within the run.
+ * For a shape, cuBLASLt's heuristic proposes algorithms. When a shape first occurs, the best few
+ * are timed on the device against our kernels (linear/gemm_trial.c). The winner is kept in memory,
+ * and in a file for the next start. Row counts are grouped into buckets, so that few shapes need
+ * timing. A choice is never changed during a run, so results do not depend on timing noise within
+ * the run.
  *
- * libcublasLt is opened at run time: a program without it still starts, and says so when a GPU is
- * asked for. */
+ * libcublasLt is opened at run time. Without it the program still starts, and reports the missing
+ * library when a GPU is asked for. */
 #ifndef BACKEND_CUDA_LINEAR_GEMM_H
 #define BACKEND_CUDA_LINEAR_GEMM_H
 
@@ -19,19 +20,20 @@
 struct cuda_gemm;
 
 struct cuda_gemm_options {
-    const char *cache_path; // file of chosen ways, NULL: none is read or written
-    const char *device_name; // part of the file's key
-    const struct cuda_device_info *info; // borrowed for the object's life
+    const char *cache_path; // file with earlier choices; NULL: memory only
+    const char *device_name; // part of the file's first line
+    const struct cuda_device_info *info; // borrowed for the object's lifetime
 };
 
 MUST_USE enum status cuda_gemm_create(struct cuda_gemm **out,
                                       const struct cuda_gemm_options *options, struct err *err);
-void cuda_gemm_destroy(struct cuda_gemm *gemm); // NULL is fine; writes the file where it grew
+// NULL is fine; writes the file if there are new choices
+void cuda_gemm_destroy(struct cuda_gemm *gemm);
 
-// Shapes that were timed so far.
+// Number of shapes timed so far.
 uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
-// Enqueues the task. While a graph is being captured nothing is timed: the heuristic's first choice
-// serves unknown shapes. false: cuBLASLt refused.
+// Enqueues the task. Nothing is timed while a graph is being captured: unknown shapes then get the
+// heuristic's first choice. False: cuBLASLt refused.
 bool cuda_gemm_run(struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                    cudaStream_t stream);
 

@@ -20,7 +20,7 @@ struct gemm_entry {
 struct gemm_cache {
     struct gemm_entry *entries; // [ENTRIES_MAX]
     uint32_t num_entries;
-    struct u64map index; // hash of the key -> entry
+    struct u64map index; // hash of the key -> index of the entry
     bool has_grown;
     char path[FILE_PATH_MAX]; // empty: memory only
     char title[256]; // the file's first line
@@ -62,7 +62,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// A line is all numbers of key and way, then the algorithm in hex.
+// A line has the numbers of key and way, then the algorithm's bytes in hex.
 enum { NUMBERS = 9 };
 
 static void numbers_of(struct gemm_entry *e, uint32_t *numbers[NUMBERS]) {
@@ -74,13 +74,13 @@ static void numbers_of(struct gemm_entry *e, uint32_t *numbers[NUMBERS]) {
     memcpy(numbers, all, sizeof all);
 }
 
-// What a file says is launched: it may say nothing that was never chosen.
+// A way read from a file will be launched, so it must be one that can be chosen.
 static bool is_way(const struct gemm_way *way) {
     if (way->kind == GEMM_BATCH) return way->split >= 1 && way->split <= CUDA_BATCH_SPLIT_MAX;
     return way->kind == GEMM_GATED || (way->kind == GEMM_CUBLAS && way->has_algo == 1);
 }
 
-// False: not understood.
+// False: the line is not valid.
 static bool parse_line(const char *line, struct gemm_entry *entry) {
     unsigned char bytes[ALGO_BYTES];
     uint32_t *numbers[NUMBERS];
@@ -125,7 +125,7 @@ static bool write_entries(struct gemm_cache *cache, FILE *file) {
     return good;
 }
 
-// Nothing is lost but time when it cannot be written.
+// Ignores failures: without the file the next start only takes longer.
 static void write_file(struct gemm_cache *cache) {
     if (file_make_folders(cache->path, NULL)) return;
     char temporary[FILE_PATH_MAX + 8];
@@ -155,7 +155,7 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
         return status;
     }
     if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
-    // To be counted up when our kernels change, or how a way is chosen.
+    // Increase the number when our kernels or the choice of a way change.
     snprintf(cache->title, sizeof cache->title, "nanovllm gemm 4: %s, cublasLt %zu\n", device_name,
              library_version);
     read_file(cache);

@@ -1,9 +1,9 @@
-/* Which way was the fastest for which linear, in memory and in a file, so that only a
+/* Cache of the fastest way for each linear layer's shape, in memory and in a file. So only a
  * machine's first start times them.
  *
- * The file is text: a line that names GPU and library, then a line per shape. A file of another GPU
- * or library, or a line that is not understood, is as good as none: the shape is timed again.
- * Several processes may write at once: each replaces the file whole, by rename. */
+ * The file is text. The first line names GPU and library, then there is a line per shape. A file of
+ * another GPU or library is ignored, and so is a line that is not valid: those shapes are timed
+ * again. Several processes may write at the same time: each replaces the whole file by rename. */
 #ifndef BACKEND_CUDA_LINEAR_GEMM_CACHE_H
 #define BACKEND_CUDA_LINEAR_GEMM_CACHE_H
 
@@ -16,30 +16,32 @@
 struct gemm_cache;
 
 struct gemm_key {
-    uint32_t rows; // of the bucket
+    uint32_t rows; // upper end of the bucket (gemm_bucket)
     uint32_t out, in;
     uint32_t out_is_float, has_bias, is_gated; // 0 or 1
 };
 
-// GEMM_CUBLAS: an algorithm of cuBLASLt's. GEMM_BATCH, GEMM_GATED: the kernels of those names.
+// GEMM_CUBLAS: an algorithm of cuBLASLt. GEMM_BATCH: linear/batch_sm90.cu. GEMM_GATED:
+// linear/gated_sm90.cu.
 enum gemm_kind { GEMM_CUBLAS, GEMM_BATCH, GEMM_GATED };
 
 struct gemm_way {
     uint32_t kind; // enum gemm_kind
-    uint32_t split; // GEMM_BATCH: blocks that share the inputs
-    uint32_t has_algo; // 0 or 1; GEMM_CUBLAS without one: as the library likes
+    uint32_t split; // GEMM_BATCH: blocks that divide the inputs
+    uint32_t has_algo; // 0 or 1; GEMM_CUBLAS with 0: cuBLASLt chooses
     cublasLtMatmulAlgo_t algo;
 };
 
-// `path` NULL: memory only. A file that cannot be read is no error.
+// `path` NULL: memory only. An unreadable file is not an error.
 MUST_USE enum status gemm_cache_open(struct gemm_cache **out, const char *path,
                                      const char *device_name, size_t library_version,
                                      struct err *err);
-void gemm_cache_close(struct gemm_cache *cache); // NULL is fine; writes the file if it grew
+// NULL is fine; writes the file if there are new entries
+void gemm_cache_close(struct gemm_cache *cache);
 
 bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
                     struct gemm_way *way);
-// When there is no more room or memory the choice is forgotten.
+// Does nothing if the key is already known or the cache is full.
 void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
                     const struct gemm_way *way);
 

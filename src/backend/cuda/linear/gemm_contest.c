@@ -2,15 +2,16 @@
 
 enum { ROUNDS = 5, RUNS_MAX = 4 };
 
-// What runs one behind the other should take: a short run by itself is mostly its beginning, and ours
-// begin before the one in front has ended. Longer ones are timed well enough one by one.
+// Short runs are timed back to back until they take about this long together. A single short run
+// would mostly measure its start, and our kernels start before the previous one has ended. Longer
+// runs are timed one by one.
 static const float runs_ms = 0.1f;
 
-// After each round, ways that are so many times behind the best do not run again. A way that far
-// behind in its best run so far is not the fastest, and the more rounds, the less is noise.
+// After each round, a way that is slower than the best by this factor drops out. It is unlikely to
+// be the fastest, and with each round less of the difference is noise.
 static const float margins[ROUNDS] = {1.3f, 1.15f, 1.07f, 1.07f, 1.07f};
 
-// Of each way: of a short task the least time of a run, of a long one the time of all runs so far.
+// Per way. Short task: the least time of a run. Long task: the sum of all rounds so far.
 struct standings {
     float ms[GEMM_WAYS_MAX];
 };
@@ -27,8 +28,8 @@ static int runs_for(const struct gemm_contest *c, float ms) {
     return count < RUNS_MAX ? count : RUNS_MAX;
 }
 
-// A run of each, which loads its code. Returns how many runs are to be timed at once, by the first way
-// that runs; 0: none does.
+// Runs each way once, which loads its code. Returns how many runs to time together, judged by the
+// first way that runs. 0: no way runs.
 static int warm_up(const struct gemm_contest *c, struct standings *s) {
     int count = 0;
     for (int i = 0; i < c->num_ways; i++) {
@@ -39,9 +40,9 @@ static int warm_up(const struct gemm_contest *c, struct standings *s) {
     return count;
 }
 
-// Ways take turns, so that what changes with time, clocks above all, is the same for all of them. Of a
-// short task the least time counts, for nothing makes a run faster than it is and there are too few
-// for a median. `anew`: what was found before does not count.
+// Runs each way in turn, so that slow changes, of clocks above all, affect all of them alike. For a
+// short task the least time counts: nothing makes a run too fast, and there are too few runs for a
+// median. `anew`: discard earlier times.
 static void run_round(const struct gemm_contest *c, struct standings *s, int count, bool anew) {
     for (int i = 0; i < c->num_ways; i++) {
         if (s->ms[i] >= GEMM_NEVER_MS) continue;
@@ -58,7 +59,7 @@ static void run_round(const struct gemm_contest *c, struct standings *s, int cou
     }
 }
 
-// Returns how many are left.
+// Returns how many ways are left.
 static int drop_slow(const struct gemm_contest *c, struct standings *s, float margin) {
     float best = least(c, s);
     int num_left = 0;
@@ -88,7 +89,8 @@ int gemm_contest_winner(const struct gemm_contest *c) {
     for (int round = 0; round < ROUNDS; round++) {
         run_round(c, &s, count, anew);
         int wanted = runs_for(c, least(c, &s));
-        anew = wanted > count; // the first way was so slow that the best are timed too coarsely
+        // The first way was so slow that the faster ones were timed too coarsely.
+        anew = wanted > count;
         if (anew) count = wanted;
         if (drop_slow(c, &s, margins[round]) <= 1) break;
     }

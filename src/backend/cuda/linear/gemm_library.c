@@ -6,14 +6,14 @@
 
 #include "base/compiler.h"
 
-// The runtime's major version decides which library has the types that this was compiled with.
+// The file name has the major version whose types this was compiled with.
 #define STRING_OF_(x) #x
 #define STRING_OF(x) STRING_OF_(x)
 #define LIBRARY "libcublasLt.so." STRING_OF(CUBLAS_VER_MAJOR)
 
 struct symbol {
     const char *name;
-    void *target; // of a pointer to a function
+    void *target; // address of a function pointer
 };
 
 static enum status find(struct gemm_library *library, const struct symbol *symbols, size_t count,
@@ -23,7 +23,8 @@ static enum status find(struct gemm_library *library, const struct symbol *symbo
         if (!address) {
             return err_set(err, ERR_UNSUPPORTED, LIBRARY " has no %s", symbols[i].name);
         }
-        memcpy(symbols[i].target, &address, sizeof address); // object to function pointer, POSIX
+        // Object to function pointer, which POSIX allows.
+        memcpy(symbols[i].target, &address, sizeof address);
     }
     return OK;
 }

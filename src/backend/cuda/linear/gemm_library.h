@@ -1,4 +1,4 @@
-/* The functions of libcublasLt that we call, found at run time. */
+/* The functions of libcublasLt that we call, looked up at run time. */
 #ifndef BACKEND_CUDA_LINEAR_GEMM_LIBRARY_H
 #define BACKEND_CUDA_LINEAR_GEMM_LIBRARY_H
 
@@ -7,7 +7,7 @@
 #include "base/err.h"
 
 struct gemm_library {
-    void *handle; // dlopen's
+    void *handle; // from dlopen
     cublasStatus_t (*create)(cublasLtHandle_t *);
     cublasStatus_t (*destroy)(cublasLtHandle_t);
     size_t (*version)(void);
@@ -33,7 +33,7 @@ struct gemm_library {
                                 cublasLtMatmulHeuristicResult_t[], int *);
 };
 
-// ERR_UNSUPPORTED names the files that were tried.
+// ERR_UNSUPPORTED if the library or a function is missing; the message names it.
 MUST_USE enum status gemm_library_open(struct gemm_library *library, struct err *err);
 void gemm_library_close(struct gemm_library *library); // all-zero is fine
 

@@ -4,16 +4,16 @@
 #include "base/check.h"
 
 enum {
-    ALGORITHMS = 8, // of cuBLASLt's, timed per shape
-    PADDED_ROWS_MAX = 512, // up to which ways are timed with a bucket's largest row count
+    ALGORITHMS = 8, // of cuBLASLt, timed per shape
+    PADDED_ROWS_MAX = 512, // up to here, ways are timed with the largest row count of a bucket
 };
 
-// What a kernel of cuBLASLt's costs a step of short ones beside its own time: one that neither begins
-// early nor lets the next one begin keeps those around it waiting.
+// What a kernel of cuBLASLt adds to a step of short kernels besides its own time. It neither starts
+// early nor lets the next kernel start early, so the kernels around it wait.
 static const float late_ms = 1e-3f;
 
-// One product's descriptors. C is row-major [rows][out], which cuBLAS reads as its transpose:
-// [out x rows] = W [in x out] transposed times x [in x rows].
+// Descriptors of one product. The result is row-major [rows][out]. cuBLAS reads that as the
+// transpose: [out x rows] = W [in x out] transposed times x [in x rows].
 struct product {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t weight, x, out;
@@ -45,7 +45,7 @@ static cublasStatus_t set_bias(const struct cuda_gemm *g, struct product *p, con
     return g->library.desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
 }
 
-// product_fini also after an error.
+// Call product_fini even after an error.
 static cublasStatus_t product_init(const struct cuda_gemm *g, struct product *p,
                                    const struct cuda_linear_task *task) {
     const struct gemm_library *l = &g->library;
@@ -64,7 +64,8 @@ static cublasStatus_t product_init(const struct cuda_gemm *g, struct product *p,
     return r;
 }
 
-// cuBLASLt's product, into scratch where a kernel follows; what is added to is its C.
+// cuBLASLt's product. A gated one goes to scratch, and a kernel gates it. An added one uses `out`
+// as matrix C.
 static bool run_cublas(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                        const cublasLtMatmulAlgo_t *algo, cudaStream_t stream) {
     const float one = 1.0f, zero = 0.0f;
@@ -99,7 +100,7 @@ bool gemm_run_way(const struct cuda_gemm *g, const struct cuda_linear_task *task
     return false;
 }
 
-// Sums of parts of the inputs are to be kept in float32, not rounded to the result's type.
+// Requires partial sums of split inputs to stay in float32, not in the result's type.
 static cublasStatus_t make_preference(const struct cuda_gemm *g,
                                       cublasLtMatmulPreference_t *preference) {
     const struct gemm_library *l = &g->library;
@@ -117,7 +118,7 @@ static cublasStatus_t make_preference(const struct cuda_gemm *g,
     return r;
 }
 
-// What the heuristic proposes for the task, best first; returns how many.
+// Fills in the heuristic's proposals for the task, best first. Returns how many.
 static int propose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                    cublasLtMatmulHeuristicResult_t results[ALGORITHMS]) {
     const struct gemm_library *l = &g->library;
@@ -140,10 +141,11 @@ static bool is_capturing(cudaStream_t stream) {
     return cudaStreamIsCapturing(stream, &capture) || capture != cudaStreamCaptureStatusNone;
 }
 
-// What is timed stands for all row counts of a bucket: its largest, in memory of its own where
-// decode batches are, which graphs run padded to a bucket. Timed with 242 rows, a tile of 248 has
-// won that then took twice the time of others for 256. x is repeated, for it takes the chip less to
-// multiply zeros. NULL: no memory, or none of its own is needed; the caller's rows have to do.
+// Replaces the task's rows by the largest row count of their bucket, in newly allocated memory,
+// because one choice serves the whole bucket. Graphs of decode batches are padded to a bucket
+// anyway. Measured: with 242 rows a tile of 248 won, which then took twice the time of others for
+// 256 rows. The rows of x are repeated, because multiplying zeros takes less power. NULL: no
+// memory, or padding is not needed; the task keeps the caller's rows.
 static void *pad(struct cuda_linear_task *task, cudaStream_t stream) {
     uint32_t padded = gemm_bucket(task->rows);
     size_t row_bytes = (size_t)task->linear.in * sizeof(uint16_t), x_bytes = padded * row_bytes;
@@ -165,7 +167,8 @@ static void *pad(struct cuda_linear_task *task, cudaStream_t stream) {
     return memory;
 }
 
-// The ways that a task could go. Earlier ones win ties: ours, which send less through memory.
+// The ways for a task. Earlier ones win ties: ours come first, because they move less data through
+// memory.
 struct trial {
     const struct cuda_gemm *gemm;
     const struct cuda_linear_task *task;
@@ -187,7 +190,7 @@ static void enter_cublas(struct trial *t) {
     }
 }
 
-// Those that do not take the task drop out in their first run.
+// Ways that do not support the task drop out in their first run.
 static void enter_ours(struct trial *t) {
     for (uint32_t split = 1; split <= CUDA_BATCH_SPLIT_MAX; split *= 2) {
         enter(t, &(struct gemm_way){.kind = GEMM_BATCH, .split = split});
@@ -195,8 +198,8 @@ static void enter_ours(struct trial *t) {
     enter(t, &(struct gemm_way){.kind = GEMM_GATED});
 }
 
-// gemm_contest's run, as launches of a step are: ours begin before the one in front has ended. Small
-// weights come from the L2 then, which in a step they do not.
+// The contest's `run`. Kernels are launched as in a step, so ours start before the previous one has
+// ended. Unlike in a step, small weights then come from the L2.
 static float time_runs(void *context, int number, int count) {
     const struct trial *t = context;
     const struct cuda_gemm *g = t->gemm;
@@ -212,7 +215,7 @@ static float time_runs(void *context, int number, int count) {
     return ms;
 }
 
-// A long task runs into the limit of the device's power, as it will in steps that are full of them.
+// A long task is limited by the device's power, as it will be in steps full of such tasks.
 static bool time_ways(struct trial *t, struct gemm_way *way) {
     struct gemm_contest contest = {
         .num_ways = t->num_ways,
@@ -228,7 +231,7 @@ static bool time_ways(struct trial *t, struct gemm_way *way) {
     return winner >= 0;
 }
 
-// Timing and freeing memory would end a capture.
+// For use during a graph capture, which timing or freeing memory would end.
 static bool first_proposed(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                            struct gemm_way *way) {
     struct trial trial = {.gemm = g, .task = task};
@@ -245,14 +248,14 @@ bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
     struct trial trial = {.gemm = g, .task = &padded, .stream = stream};
     bool was_well = cudaPeekAtLastError() == cudaSuccess;
     void *memory = pad(&padded, stream);
-    // The same product, but what is added to may not be touched.
+    // The same product without the addition: `out` must keep its content.
     if (task->is_added && !memory) padded.out = task->scratch;
     padded.is_added = false;
     enter_ours(&trial);
     enter_cublas(&trial);
     bool is_chosen = time_ways(&trial, way);
-    cudaFree(memory); // waits for what uses it
-    // No memory for a trial, or a way that was refused, is no fault of the step's.
+    cudaFree(memory); // waits for the kernels that use it
+    // A trial without memory, or a way that was refused, must not fail the step.
     if (was_well) (void)cudaGetLastError();
     return is_chosen;
 }

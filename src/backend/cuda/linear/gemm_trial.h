@@ -1,4 +1,4 @@
-/* How a linear of many rows is computed, and the search for the fastest way on the device. */
+/* The ways to compute a linear layer of many rows, and the search for the fastest on the device. */
 #ifndef BACKEND_CUDA_LINEAR_GEMM_TRIAL_H
 #define BACKEND_CUDA_LINEAR_GEMM_TRIAL_H
 
@@ -13,22 +13,22 @@ struct cuda_gemm {
     void *workspace; // dev [GEMM_WORKSPACE_BYTES]
     cudaEvent_t start, stop;
     struct gemm_cache *cache;
-    uint32_t num_timed; // shapes
+    uint32_t num_timed; // number of shapes timed
 };
 
-enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // what split-K of the largest products asks for
+enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // enough for split-K of the largest products
 
-// The key of a row count in the cache of ways, so that few are timed: up to 8, then multiples of 16,
-// then powers of two. Trials use the largest row count of a key.
+// The row count that stands for `rows` in the cache: up to 8, then multiples of 16, then powers of
+// two. So few shapes need timing.
 uint32_t gemm_bucket(uint32_t rows);
 
-// Enqueues the task that way; false: cuBLASLt or the device refuses it, or the kernel does not take
-// it, and nothing runs.
+// Enqueues the task that way. False: cuBLASLt, the device or the kernel does not support it, and
+// nothing runs.
 bool gemm_run_way(const struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                   const struct gemm_way *way, cudaStream_t stream);
 
-// The fastest way for tasks of the bucket, timed, or while a graph is captured the heuristic's
-// first; is_timed says which. false: none runs it.
+// Finds the fastest way for the task's bucket. While a graph is being captured it takes the
+// heuristic's first proposal and sets is_timed to false. Returns false if no way runs the task.
 bool gemm_choose(const struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                  cudaStream_t stream, struct gemm_way *way, bool *is_timed);
 

@@ -1,5 +1,6 @@
-/* Linears as the checkpoint has them, [out][in] in bf16: what both cuBLASLt and the small kernel
- * read in whole lines. Nothing is packed, so a tied lm_head is the embedding table itself. */
+/* Linear layers with bf16 weights [out][in], as in the checkpoint. cuBLASLt and our kernels read
+ * this layout in whole lines. Nothing is repacked, so a tied lm_head is the embedding table itself.
+ */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
@@ -60,19 +61,19 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
-// Most rows that linear/few_rows.cu takes of a linear. It reads matrices of many inputs at 3 TB/s, less
-// with more rows. The kernels for many rows read the largest matrices at 3.7 TB/s where the device
-// has linear/batch_sm90.cu. But they need a kernel of its own for the norm, which costs more than that
-// where matrices are small. lm_head, which has no norm here, goes by the same limits
-// (doc/log-cuda.md has the measurements).
-static uint32_t small_rows(const struct cuda_backend *cuda, const struct linear *linear) {
+// Most rows of a linear that linear/few_rows.cu takes. It reads matrices of many inputs at 3 TB/s,
+// and slower with more rows. If the device has linear/batch_sm90.cu, the kernels for many rows read
+// the largest matrices at 3.7 TB/s. But they need a separate kernel for the norm, which costs more
+// than that on small matrices. lm_head has no norm here but uses the same limits (measurements:
+// doc/log-cuda.md).
+static uint32_t few_rows_max(const struct cuda_backend *cuda, const struct linear *linear) {
     enum { LARGE_BYTES = 32 << 20, HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
     enum { LARGE_ROWS = 8, HUGE_ROWS = 4 };
     const struct cuda_linear_task many = {.linear = cuda_linear_view_of(linear),
-                                          .rows = CUDA_SMALL_ROWS};
+                                          .rows = CUDA_FEW_ROWS};
     size_t bytes = (size_t)linear->out * linear->in * sizeof(uint16_t);
     if (bytes < LARGE_BYTES || !cuda_linear_batch_takes(&many, 1, &cuda->info)) {
-        return CUDA_SMALL_ROWS;
+        return CUDA_FEW_ROWS;
     }
     return bytes < HUGE_BYTES || linear->in < MANY_INPUTS ? LARGE_ROWS : HUGE_ROWS;
 }
@@ -87,13 +88,13 @@ static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *t
 void cuda_linear(struct backend *backend, const struct linear_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
-    if (args->rows <= small_rows(cuda, args->linear)) {
-        const struct cuda_small_linear small = {.linear = view,
-                                                .x = args->x,
-                                                .out = args->out,
-                                                .rows = args->rows,
-                                                .out_is_float = args->out_is_float};
-        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+    if (args->rows <= few_rows_max(cuda, args->linear)) {
+        const struct cuda_few_rows_linear few = {.linear = view,
+                                                 .x = args->x,
+                                                 .out = args->out,
+                                                 .rows = args->rows,
+                                                 .out_is_float = args->out_is_float};
+        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
         return;
     }
     const struct cuda_linear_task task = {.linear = view,
@@ -104,9 +105,9 @@ void cuda_linear(struct backend *backend, const struct linear_args *args) {
     run_many(cuda, &task);
 }
 
-// What linear/few_rows.cu does with the norm on the way, where nothing is to be added first.
-static struct cuda_small_linear small_in(const struct project_in_args *args) {
-    return (struct cuda_small_linear){
+// Arguments for linear/few_rows.cu with the norm included. Valid only without `unadded`.
+static struct cuda_few_rows_linear few_rows_in(const struct project_in_args *args) {
+    return (struct cuda_few_rows_linear){
         .linear = cuda_linear_view_of(args->linear),
         .x = args->residual,
         .norm = args->norm,
@@ -117,19 +118,19 @@ static struct cuda_small_linear small_in(const struct project_in_args *args) {
     };
 }
 
-bool cuda_linear_streams(const struct cuda_backend *cuda, const struct linear *linear,
-                         const float *norm, uint32_t rows) {
+bool cuda_linear_is_few_rows_sm90(const struct cuda_backend *cuda, const struct linear *linear,
+                                  const float *norm, uint32_t rows) {
     const struct project_in_args args = {.linear = linear, .norm = norm, .rows = rows};
-    const struct cuda_small_linear small = small_in(&args);
-    return rows <= small_rows(cuda, linear) && cuda_linear_small_streams(&small, &cuda->info);
+    const struct cuda_few_rows_linear few = few_rows_in(&args);
+    return rows <= few_rows_max(cuda, linear) && cuda_linear_few_rows_is_sm90(&few, &cuda->info);
 }
 
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    bool is_small = args->rows <= small_rows(cuda, args->linear);
-    struct cuda_small_linear small = small_in(args);
-    if (is_small && !args->unadded) {
-        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+    bool is_few = args->rows <= few_rows_max(cuda, args->linear);
+    struct cuda_few_rows_linear few = few_rows_in(args);
+    if (is_few && !args->unadded) {
+        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
         return true;
     }
     const struct rms_norm_args norm = {
@@ -142,10 +143,10 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
         .eps = args->eps,
     };
     cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
-    if (is_small) {
-        small.x = args->hidden;
-        small.norm = NULL;
-        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+    if (is_few) {
+        few.x = args->hidden;
+        few.norm = NULL;
+        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
         return true;
     }
     const struct cuda_linear_task task = {
@@ -163,10 +164,10 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
-    if (args->rows <= small_rows(cuda, args->linear)) {
-        const struct cuda_small_linear small = {
+    if (args->rows <= few_rows_max(cuda, args->linear)) {
+        const struct cuda_few_rows_linear few = {
             .linear = view, .x = args->x, .residual = args->residual, .rows = args->rows};
-        cuda_linear_small_launch(&small, &cuda->info, cuda->stream);
+        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
         return true;
     }
     const struct cuda_linear_task task = {

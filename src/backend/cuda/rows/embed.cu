@@ -1,7 +1,8 @@
-/* Embedding: out[t] = table[tokens[t] - vocab_start], zeros for rows of other ranks. Token id
- * -1 - r stands for previous[r].token_id, which the host may not have read yet.
- * Bytes: 2 x num_tokens x hidden x 2. Launch: a block per token, 16 bytes a thread; what follows
- * may load its weights meanwhile. */
+/* Embedding: out[t] = table[tokens[t] - vocab_start], zeros for rows that other ranks hold. Token
+ * id -1 - r stands for previous[r].token_id, which the host may not have read yet.
+ *
+ * Bytes: 2 x num_tokens x hidden x 2. Launch: a block per token, 16 bytes per thread. The next
+ * kernel may start early and load its weights. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"

@@ -1,6 +1,7 @@
-/* out[r] = x[index[r]]. Bytes: 2 x rows x cols x 2. Launch: a block per row, 16 bytes a thread; an
- * ordinary one, not to begin early: between a step's last layer and lm_head it is the barrier that
- * keeps lm_head's blocks out until the layers are done (decoder.c). */
+/* Gathers rows: out[r] = x[index[r]]. Bytes: 2 x rows x cols x 2. Launch: a block per row, 16 bytes
+ * per thread. It is an ordinary launch, without an early start, on purpose: between a step's last
+ * layer and lm_head it is the barrier that keeps lm_head's blocks from starting before the layers
+ * are done (decoder.c). */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 

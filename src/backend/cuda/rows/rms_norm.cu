@@ -1,7 +1,9 @@
-/* RMS norm, with the residual stream's sum in front where there is one:
- * residual += x; out = residual / sqrt(mean(residual^2) + eps) * weight (Zhang and Sennrich 2019).
- * The sum is rounded to bf16 before the norm, as it is stored. Bytes: (2 to 4) x rows x cols x 2.
- * Launch: a block per row, 8 elements a thread and turn; the row stays in registers. */
+/* RMS norm, with the addition to the residual before it if there is one: residual += x; out =
+ * residual / sqrt(mean(residual^2) + eps) * weight (Zhang and Sennrich 2019). The sum is rounded to
+ * bf16 before the norm, since it is stored so.
+ *
+ * Bytes: (2 to 4) x rows x cols x 2. Launch: a block per row, 8 elements per thread and turn. The
+ * row stays in registers. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
@@ -29,8 +31,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
     rms_norm_kernel(const uint4 *x, uint4 *residual, const float4 *weight, uint4 *out, int vectors,
                     float eps) {
     let_next_start();
-    // What is constant comes while the kernel in front ends; of long rows it would fill the
-    // registers.
+    // Loads the constant weights before the wait. For long rows they would take too many registers.
     constexpr bool IS_AHEAD = TURNS <= 2;
     float4 ahead[IS_AHEAD ? TURNS : 1][2];
 #pragma unroll

@@ -1,5 +1,6 @@
-/* SwiGLU's product: out = gate / (1 + exp(-gate)) * up (Shazeer 2020).
- * Bytes: 3 x rows x cols x 2. Launch: 8 elements a thread, rows along y. */
+/* The SwiGLU product: out = gate / (1 + exp(-gate)) * up (Shazeer 2020).
+ *
+ * Bytes: 3 x rows x cols x 2. Launch: 8 elements per thread, rows along y. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"

@@ -1,12 +1,12 @@
-/* Philox 4x32-10 on the device, with the bits of backend/cpu/philox.h (Salmon, Moraes, Dror and
- * Shaw 2011): random numbers as a function of seed and draw, with no state. */
+/* Philox 4x32-10 on the device (Salmon, Moraes, Dror and Shaw 2011), bit for bit as in
+ * backend/cpu/philox.h. A random number is a function of seed and draw, without state. */
 #pragma once
 
 #include <stdint.h>
 
 namespace {
 
-// The number of draw `draw` of a seed: uniform in the open interval (0, 1), 52 bits.
+// The random number of draw `draw`: uniform in the open interval (0, 1), 52 bits.
 __device__ double philox_uniform(uint32_t seed_low, uint32_t seed_high, uint32_t draw) {
     uint32_t x0 = draw, x1 = 0, x2 = 0, x3 = 0;
     uint32_t key0 = seed_low, key1 = seed_high;

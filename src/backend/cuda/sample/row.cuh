@@ -1,8 +1,11 @@
-/* One row of logits as sampling sees it: tiles of 512 that a warp loads at once, penalties and bias
- * patched in, values cleaned, and the order among tokens. A token is a key, ascending from the best
- * logit, ties by id: all keys of a row are distinct, so a set of best tokens is one end key.
- * Weights, exp((logit - max) / temperature), are summed as integers: sums have the same bits in
- * any order, for any number of blocks. */
+/* One row of logits for sampling. A warp loads a tile of 512 at a time, applies penalties, biases
+ * and masks, and cleans the values.
+ *
+ * Tokens are ordered by keys: the best logit has the smallest key, and ids break ties. All keys of
+ * a row are distinct, so a set of best tokens is given by its largest key, the end key.
+ *
+ * Weights, exp((logit - max) / temperature), are summed as integers. So sums have the same bits in
+ * any order and for any number of blocks. */
 #pragma once
 
 #include <float.h>
@@ -13,44 +16,45 @@
 
 namespace {
 
-using mass64 = unsigned long long; // weights in units of 2^-44: fewer than 2^20 tokens fit
+// Weights in units of 2^-44; the sum of fewer than 2^20 tokens fits.
+using mass64 = unsigned long long;
 
-constexpr int TILE = 512, LANE_VALUES = TILE / 32; // a lane's: four runs of four ids
-constexpr int TILE_WORDS = TILE / 32; // of a tile's bits
+constexpr int TILE = 512, LANE_VALUES = TILE / 32; // a lane has four groups of four consecutive ids
+constexpr int TILE_WORDS = TILE / 32; // words of a tile's bit mask
 constexpr float MASS_ONE = 0x1p44f;
-constexpr float WEIGHT_MIN = 2e-38f; // what is smaller counts as 0, as on the CPU
+constexpr float WEIGHT_MIN = 2e-38f; // smaller weights count as 0, as on the CPU
 
-// What the scan leaves of a tile; sums are relative to the maximum of the tile.
+// The scan's result for a tile. Sums are relative to the tile's maximum.
 struct tile_part {
-    float max, sum; // of the adjusted logits; sum with the row's temperature
-    float raw_max, raw_sum; // of the logits as the model gave them, temperature 1
+    float max, sum; // of the adjusted logits; sum uses the row's temperature
+    float raw_max, raw_sum; // of the model's own logits, with temperature 1
 };
 
-// A count's highest bit says that the prompt has the token, the others how often it was generated;
-// as on the CPU.
+// A count's top bit is set if the prompt has the token. The other bits count how often it was
+// generated. The CPU does the same.
 constexpr uint32_t COUNT_PROMPT = 0x80000000u, COUNT_MASK = 0x7fffffffu;
 
 struct row_view {
     const float *logits; // [vocab_size] raw
     const uint32_t *counts; // [vocab_size] of the row's sequence, or NULL: no penalties
     const uint32_t *mask; // [ceil(vocab_size / 32)] allowed tokens, or NULL: all
-    const uint32_t *patch_bits; // [num_tiles][TILE_WORDS] ids that have a patch, or NULL
-    const float *patches; // [vocab_size] cleaned, at those ids
-    float repetition, presence, frequency; // penalties, with counts
-    const float *tile_max; // [num_tiles] of stride 4
+    const uint32_t *patch_bits; // [num_tiles][TILE_WORDS] ids with a bias, or NULL
+    const float *patches; // [vocab_size] final logits of those ids
+    float repetition, presence, frequency; // penalties; used with counts
+    const float *tile_max; // [num_tiles], 4 floats apart
     int vocab_size, num_tiles, id_bits;
-    bool vectors; // rows start at 16 bytes
-    float max; // of the row, > -inf where weights are used
+    bool vectors; // rows are 16-byte aligned
+    float max; // of the row; must be > -inf where weights are used
     float scale; // log2(e) / temperature
     float weight_min; // smaller weights are dropped
 };
 
-// NaN as -inf, +inf as the largest float, -0 as +0.
+// Maps NaN to -inf, +inf to the largest float, -0 to +0.
 __device__ __forceinline__ float clean(float logit) {
     return fminf(fmaxf(logit, -INFINITY), FLT_MAX) + 0.0f;
 }
 
-// Larger floats become smaller integers; its own inverse.
+// Maps larger floats to smaller integers. It is its own inverse.
 __device__ __forceinline__ uint32_t descending(uint32_t bits) {
     return bits ^ (0x7fffffffu & ~(0u - (bits >> 31)));
 }
@@ -63,7 +67,7 @@ __device__ __forceinline__ float key_logit(const row_view &v, uint64_t key) {
 __device__ __forceinline__ int key_id(const row_view &v, uint64_t key) {
     return static_cast<int>(key & ((1ull << v.id_bits) - 1));
 }
-// Of all tokens whose logit is at least `logit`.
+// The end key of all tokens whose logit is at least `logit`.
 __device__ __forceinline__ uint64_t last_key(const row_view &v, float logit) {
     return key_of(v, logit, static_cast<int>((1ull << v.id_bits) - 1));
 }
@@ -73,12 +77,12 @@ __device__ __forceinline__ mass64 mass_of(const row_view &v, float logit) {
     return weight >= v.weight_min ? __float2ull_rz(weight * MASS_ONE) : 0;
 }
 
-// The id of value i of this lane.
+// The id of this lane's value i.
 __device__ __forceinline__ int value_id(int tile, int i) {
     return tile * TILE + i / 4 * 128 + static_cast<int>(threadIdx.x % 32) * 4 + i % 4;
 }
 
-// Without fused multiply-adds: the CPU's bits.
+// Uses no fused multiply-adds, so that the bits are the CPU's.
 __device__ __forceinline__ float penalize(const row_view &v, uint32_t count, float logit) {
     if (count) logit = logit > 0 ? __fdiv_rn(logit, v.repetition) : __fmul_rn(logit, v.repetition);
     uint32_t times = count & COUNT_MASK;
@@ -89,7 +93,7 @@ __device__ __forceinline__ float penalize(const row_view &v, uint32_t count, flo
     return logit;
 }
 
-// Not cleaned.
+// Loads raw logits, not cleaned.
 __device__ __forceinline__ void load_values(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
@@ -119,7 +123,7 @@ __device__ __forceinline__ void load_raw(const row_view &v, int tile, float (&x)
     clean_all(x);
 }
 
-// Counts are read with the logits, four ids at once.
+// Loads the counts of four ids at once.
 __device__ __forceinline__ void apply_counts(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
@@ -141,7 +145,7 @@ __device__ __forceinline__ void apply_counts(const row_view &v, int tile, float 
     }
 }
 
-// Four ids of a lane are four bits of one word.
+// A lane's four consecutive ids are four bits of one word.
 __device__ __forceinline__ void apply_mask(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
@@ -166,7 +170,7 @@ __device__ __forceinline__ void apply_patches(const row_view &v, const uint32_t 
     }
 }
 
-// Raw values of a tile as the row changes them; patch_bits: of this tile, or NULL.
+// Applies the row's changes to raw values of a tile. patch_bits: of this tile, or NULL.
 __device__ __forceinline__ void adjust_values(const row_view &v, const uint32_t *patch_bits,
                                               int tile, float (&x)[LANE_VALUES]) {
     if (v.counts) apply_counts(v, tile, x);
@@ -201,7 +205,7 @@ __device__ __forceinline__ mass64 warp_scan(mass64 value) {
     return value;
 }
 
-// The first id of the tile whose logit is at least `logit`; called by a whole warp.
+// The first id of the tile whose logit is at least `logit`. Called by a whole warp.
 __device__ int first_at_least(const row_view &v, int tile, float logit) {
     float x[LANE_VALUES];
     load_tile(v, tile, x);

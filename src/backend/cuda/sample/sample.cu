@@ -1,17 +1,18 @@
-/* Sampling: rows of float32 logits to tokens and log-probabilities; what backend.h says, with the
- * meaning and the draws of backend/cpu/sample.c.
+/* Sampling: rows of float32 logits to tokens and log-probabilities, as backend.h says. Semantics
+ * and random numbers are those of backend/cpu/sample.c.
  *
- * A draw inverts the distribution, ids ascending, at the CPU's Philox number, where Gumbel's trick
- * (the largest of logit + noise) would need a random number per logit: it costs one pass and one
- * tile more, and a seed gives the same token on every device but where rounding decides.
+ * A draw inverts the cumulative distribution, ids ascending, at the CPU's Philox number. Gumbel's
+ * trick (the largest of logit + noise) would need a random number per logit. This way costs one
+ * more pass and tile, and a seed gives the same token on every device unless rounding decides.
  *
- * Launch: the scan, one warp per tile of 512 logits, all logits read once, leaves each tile's
- * maximum and sum of weights. Then a block per row joins the tiles. Greedy rows and plain draws
- * read one tile again; top_k reads the tiles whose maximum may matter; top_p and min_p alone may
- * read the row a few times, by a cluster of blocks when rows are few. Rows with penalties read their
- * token counts with the logits and count their new token in. Only rows with biases build patches,
- * only rows that report top tokens look for them. Bytes: 4 x num_rows x vocab_size, twice that with
- * penalties. */
+ * Launch: the scan runs one warp per tile of 512 logits and reads all logits once. It stores each
+ * tile's maximum and sum of weights. Then a block per row joins the tiles. Greedy rows and plain
+ * draws read one tile again. top_k reads the tiles whose maximum is large enough. top_p and min_p
+ * alone may read the row a few times, by a cluster of blocks if rows are few. Rows with penalties
+ * read their token counts with the logits and count their new token. Only rows with biases build
+ * patches. Only rows that report top tokens search for them.
+ *
+ * Bytes: 4 x num_rows x vocab_size, twice that with penalties. */
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/sample/philox.cuh"
 #include "backend/cuda/sample/select.cuh"
@@ -19,9 +20,10 @@
 namespace {
 
 constexpr int SCAN_WARPS = 16, TEAM_MAX = 8;
-constexpr int TEAM_ROWS_MAX = 128; // calls with more rows fill the device without teams
-constexpr int TOP_P_TILES = 32; // best tiles to look for top_p's tokens in first
-constexpr float LIMIT_MARGIN = 0.01f; // in log2(weight), more than rounding makes
+constexpr int TEAM_ROWS_MAX = 128; // calls with more rows fill the device with one block per row
+// top_p first searches among the tokens as good as this many best tiles
+constexpr int TOP_P_TILES = 32;
+constexpr float LIMIT_MARGIN = 0.01f; // in log2(weight); more than the rounding error
 
 struct sample_params {
     const float *logits;
@@ -32,14 +34,14 @@ struct sample_params {
     sample_result *results;
     tile_part *parts; // [num_rows][num_tiles]
     mass64 *masses; // [num_rows][num_tiles]
-    team_bins *bins; // [TEAM_ROWS_MAX at most][3]
+    team_bins *bins; // [at most TEAM_ROWS_MAX][3]
     uint32_t *patch_bits; // [num_rows][num_tiles][TILE_WORDS]
     float *patches; // [num_rows][vocab_size]
     int vocab_size, num_tiles, id_bits, scan_blocks, team_size, mask_words;
     bool vectors;
 };
 
-// The logits as the model gave them. Weights: temperature 1, none dropped.
+// The model's own logits. Weights: temperature 1, none dropped.
 __device__ row_view raw_view(const sample_params &p, int row) {
     row_view v = {};
     v.logits = of_step(p.logits) + (size_t)row * p.vocab_size;
@@ -72,13 +74,14 @@ __device__ row_view adjusted_view(const sample_params &p, int row, const sample_
     return v;
 }
 
-// Whether several blocks are worth it: for what reads the whole row again.
+// Whether a row is worth several blocks: those that read the whole row again are.
 __device__ bool is_shared(const sample_row &how) {
     if (!(how.temperature > 0)) return false;
     return how.top_k > 0 ? how.top_k > TOP_P_TILES : how.top_p < 1 || how.min_p > WEIGHT_MIN;
 }
 
-// Makes the patches of this block's tiles; bits: [SCAN_WARPS][TILE_WORDS] of shared memory.
+// Computes the biased logits (patches) of this block's tiles. bits: [SCAN_WARPS][TILE_WORDS] in
+// shared memory.
 __device__ void make_patches(const sample_params &p, const row_view &v, int row,
                              const sample_row &how, int first_tile, uint32_t *bits) {
     constexpr int NUM_WORDS = SCAN_WARPS * TILE_WORDS, NUM_IDS = SCAN_WARPS * TILE;
@@ -107,7 +110,7 @@ __device__ __forceinline__ float largest(const float (&x)[LANE_VALUES]) {
     return warp_max(max);
 }
 
-// Of exp2((x - max) * scale); 0 for a tile without numbers.
+// The sum of exp2((x - max) * scale). 0 if all of the tile is -inf.
 __device__ __forceinline__ float sum_weights(const float (&x)[LANE_VALUES], float max,
                                              float scale) {
     if (!(max > -INFINITY)) return 0;
@@ -146,7 +149,7 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan_kernel(sample_params p) 
     if (threadIdx.x % 32 == 0) p.parts[(size_t)row * p.num_tiles + tile] = out;
 }
 
-// The weights of the tokens up to the key `end`, per tile; returns their sum.
+// Stores each tile's weight of tokens with keys up to `end`. Returns their sum.
 __device__ mass64 weigh_kept(const row_view &v, const row_team &team, block_space &s,
                              uint64_t end) {
     float least = key_logit(v, end);
@@ -172,7 +175,7 @@ __device__ mass64 weigh_kept(const row_view &v, const row_team &team, block_spac
     return total;
 }
 
-// The same for all tokens, from what the scan left.
+// The same for all tokens, from the scan's results.
 __device__ mass64 weigh_tiles(const row_view &v, const row_team &team, block_space &s,
                               const tile_part *parts) {
     mass64 sum = 0, total;
@@ -186,8 +189,8 @@ __device__ mass64 weigh_tiles(const row_view &v, const row_team &team, block_spa
     return total;
 }
 
-// The tile where the running sum of all masses passes *target, which becomes the rest of it in the
-// tile; by one warp. *target is less than all masses together.
+// The tile where the running sum of all masses passes *target. *target becomes the rest within that
+// tile. Called by one warp. *target must be less than the sum of all masses.
 __device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target) {
     int lane = threadIdx.x % 32, per_lane = (v.num_tiles + 31) / 32;
     int first = min(lane * per_lane, v.num_tiles), stop = min(first + per_lane, v.num_tiles);
@@ -196,7 +199,8 @@ __device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target
     mass64 end = warp_scan(sum);
     int source = __ffs(__ballot_sync(FULL_WARP, end > *target)) - 1;
     *target -= __shfl_sync(FULL_WARP, end - sum, source);
-    // Of that lane's tiles, a lane each: one that waits for all of them in turn takes microseconds.
+    // One lane per tile of that lane's range: a single lane would wait for each load in turn, which
+    // takes microseconds.
     first = __shfl_sync(FULL_WARP, first, source), stop = __shfl_sync(FULL_WARP, stop, source);
     for (; first < stop; first += 32) {
         mass64 mass = first + lane < stop ? __ldcg(&team.masses[first + lane]) : 0;
@@ -209,11 +213,11 @@ __device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target
         }
         *target -= __shfl_sync(FULL_WARP, end, 31);
     }
-    return stop - 1; // not reached while *target is less than all masses
+    return stop - 1; // not reached while *target is less than the sum
 }
 
 // The token of the tile where the running sum passes `target`. The tile's mass may have been
-// rounded up: past the end, the last token that has any.
+// rounded up; if the end is passed, the last token with any mass.
 __device__ int pick_token(const row_view &v, int tile, mass64 target, uint64_t end) {
     float x[LANE_VALUES];
     load_tile(v, tile, x);
@@ -245,7 +249,7 @@ __device__ int pick_token(const row_view &v, int tile, mass64 target, uint64_t e
     return last >= 0 ? last : first_at_least(v, tile, tile_max(v, tile));
 }
 
-// By warp 0; the result is valid there.
+// Called by warp 0, which alone gets the result.
 __device__ int draw(const row_view &v, const row_team &team, const sample_row &how, mass64 total,
                     uint64_t end) {
     double uniform = philox_uniform(how.seed_low, how.seed_high, how.draw);
@@ -255,12 +259,13 @@ __device__ int draw(const row_view &v, const row_team &team, const sample_row &h
     return pick_token(v, tile, target, end);
 }
 
-// A logit that no token of this weight is below.
+// A lower bound for the logits of tokens with at least this weight.
 __device__ float logit_of_weight(const row_view &v, float weight) {
     return v.max + (log2f(weight) - LIMIT_MARGIN) / v.scale - fabsf(v.max) * 3e-7f;
 }
 
-// The end key of top_k, and min_p's where it is closer; tokens in between are dropped by weight.
+// The end key of top_k, or `last` (min_p's) if that is smaller. Tokens in between are dropped by
+// weight.
 __device__ uint64_t end_of_top_k(const row_view &v, row_team &team, block_space &s, int top_k,
                                  uint64_t last) {
     float bound = tile_max_of_rank(v, s, top_k);
@@ -275,11 +280,11 @@ __device__ uint64_t end_of_top_p(const row_view &v, row_team &team, block_space 
     mass64 target = static_cast<mass64>(ceil(fmax(top_p, 0.0f) * static_cast<double>(total)));
     if (target < 1) target = 1;
     uint64_t best = last_key(v, tile_max_of_rank(v, s, TOP_P_TILES));
-    if (best < last) { // most models are sure of most tokens
+    if (best < last) { // usually enough: most models are sure of most tokens
         uint64_t end = select_best(v, team, s, best, target, true);
         if (end != NO_KEY) return end;
     }
-    // Tokens below this weight hold half of what may be dropped, all together.
+    // All tokens below this weight together hold at most half of the mass that may be dropped.
     double rest = 0.5 * (1.0 - static_cast<double>(top_p)) * static_cast<double>(total) /
                   (static_cast<double>(MASS_ONE) * v.vocab_size);
     uint64_t far = last_key(v, logit_of_weight(v, fmaxf(static_cast<float>(rest), WEIGHT_MIN)));
@@ -306,7 +311,7 @@ __device__ int draw_filtered(const row_view &v, row_team &team, block_space &s,
     return draw(v, team, how, total, end);
 }
 
-// The token of a row that has one; valid in warp 0 of rank 0.
+// Chooses the token of a row that has a finite logit. The result is valid in warp 0 of rank 0.
 __device__ int choose(const row_view &v, row_team &team, block_space &s, const sample_row &how,
                       const tile_part *parts) {
     if (!(how.temperature > 0)) {
@@ -352,7 +357,8 @@ __device__ float logprob_of(const row_view &raw, float logit, double log_sum) {
     return static_cast<float>(static_cast<double>(logit) - static_cast<double>(raw.max) - log_sum);
 }
 
-// The best tokens of the raw logits, by one block: the end key, those up to it, their order.
+// Lists the best tokens of the raw logits, by one block: finds the end key, collects the tokens up
+// to it, sorts them.
 __device__ void list_top(const row_view &raw, row_team &alone, block_space &s, int num_top,
                          double log_sum, sample_result *result) {
     int n = min(num_top, raw.vocab_size), warp = threadIdx.x / 32;
@@ -435,7 +441,7 @@ size_t round_floats(size_t floats) {
     return (floats + 15) & ~static_cast<size_t>(15);
 }
 
-// Places the parts of the scratch memory; returns its size.
+// Divides the scratch memory. Returns its size in floats.
 size_t place_scratch(sample_params *p, float *scratch, size_t vocab_size, size_t num_rows) {
     size_t num_tiles = (vocab_size + TILE - 1) / TILE, floats = 0;
     size_t team_rows = num_rows < TEAM_ROWS_MAX ? num_rows : TEAM_ROWS_MAX;
@@ -452,7 +458,7 @@ size_t place_scratch(sample_params *p, float *scratch, size_t vocab_size, size_t
     return floats;
 }
 
-// Blocks per row of the second kernel: as many as run at once. Clusters are sm_90 and later.
+// Blocks per row of the second kernel: as many as can run at the same time. Clusters need sm_90.
 int team_size_of(const cuda_device_info *info, uint32_t num_rows) {
     if (info->major < 9 || num_rows > TEAM_ROWS_MAX) return 1;
     int size = TEAM_MAX;
@@ -482,7 +488,8 @@ extern "C" void cuda_sample_launch(const struct sample_args *args,
     p.vocab_size = static_cast<int>(args->vocab_size);
     p.num_tiles = (p.vocab_size + TILE - 1) / TILE;
     while (p.vocab_size > 1 << p.id_bits) p.id_bits++;
-    while (p.num_tiles * TILE > 1 << p.id_bits) p.id_bits++; // ids of a tile's rest are keys too
+    // Padding ids of the last tile have keys too.
+    while (p.num_tiles * TILE > 1 << p.id_bits) p.id_bits++;
     p.scan_blocks = (p.num_tiles + SCAN_WARPS - 1) / SCAN_WARPS;
     p.team_size = team_size_of(info, args->num_rows);
     p.vectors = args->vocab_size % 4 == 0 && reinterpret_cast<uintptr_t>(args->logits) % 16 == 0;

@@ -1,4 +1,4 @@
-/* Sampling's host side: its memory, and token counts of sequences. */
+/* Host side of sampling: its memory, and the token counts of sequences. */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
@@ -57,7 +57,7 @@ void cuda_counts_begin(struct backend *backend, struct token_counts *counts, uin
     uint32_t *row = counts->counts + (size_t)(slot - 1) * counts->vocab_size;
     cuda_check(cuda, cudaMemsetAsync(row, 0, counts->vocab_size * sizeof *row, cuda->stream),
                "clearing token counts");
-    // From pageable memory: CUDA has read it when the call returns.
+    // `ids` is pageable memory, so CUDA has read it when this call returns.
     cuda_check(cuda,
                cudaMemcpyAsync(counts->ids, ids, num_ids * sizeof *ids, cudaMemcpyHostToDevice,
                                cuda->stream),

@@ -1,11 +1,11 @@
-/* The smallest set of best tokens that holds a number of tokens or a mass, without sorting: keys
- * are counted into 2048 bins that divide the range in question, the bin where the target falls is
- * the next range. Keys of some 50 bits are distinct, so five rounds end it whatever the logits are;
- * real ones need two or three, and tiles whose maximum is too small are not read.
+/* Finds the smallest set of best tokens with a given count or mass, without sorting. Keys are
+ * counted into 2048 bins that divide the range. The bin that reaches the target is the next range.
+ * Keys have about 50 bits and are distinct, so at most five rounds are needed. Real logits need two
+ * or three, and tiles whose maximum is too small are not read.
  *
- * A row is worked on by a team: one block, or the blocks of a cluster, which take every n-th tile
- * and add their bins up in global memory. All that is added is integers: no result depends on the
- * size of the team. */
+ * A team works on a row: one block, or the blocks of a cluster. Its blocks take every n-th tile and
+ * add up their bins in global memory. All sums are integers, so results do not depend on the team's
+ * size. */
 #pragma once
 
 #include <nv/target>
@@ -17,21 +17,21 @@ namespace {
 constexpr int THREADS = 512, WARPS = THREADS / 32;
 constexpr int BIN_BITS = 11, NUM_BINS = 1 << BIN_BITS, BINS_PER_THREAD = NUM_BINS / THREADS;
 
-// A row's bins in global memory, of one of three rounds: one being filled while the next is zeroed
-// and the one before may still be read.
+// One round's bins of a row in global memory. There are three: one is filled while the next is
+// zeroed and the previous may still be read.
 struct team_bins {
     mass64 mass[NUM_BINS];
     uint32_t count[NUM_BINS];
 };
 
-constexpr uint64_t NO_KEY = ~0ull; // more than any key
+constexpr uint64_t NO_KEY = ~0ull; // larger than any key
 
-// In shared memory.
+// A row's team. Lies in shared memory.
 struct row_team {
-    int rank, size; // of this block; blocks
-    int round; // of the bins
-    team_bins *bins; // [3]; those of round 0 are zero at first. Unused with size 1
-    mass64 *masses; // [num_tiles] what draws choose the tile by
+    int rank, size; // rank of this block; number of blocks
+    int round; // number of the bins' current round
+    team_bins *bins; // [3]; round 0's must start as zeros. Unused with size 1
+    mass64 *masses; // [num_tiles] weight of each tile, for choosing the tile of a draw
 };
 
 struct block_space {
@@ -40,14 +40,14 @@ struct block_space {
     mass64 reduced[WARPS];
     double reduced_double[WARPS];
     float reduced_float[WARPS];
-    mass64 before; // of the bin found
+    mass64 before; // sum of the bins before `bin`
     int bin;
     float bound;
     uint32_t num_listed;
     uint64_t listed[SAMPLE_TOP_MAX];
 };
 
-// What the team wrote to global memory before, all of it sees after (through __ldcg).
+// Barrier of the team. Writes to global memory before it are visible after it, through __ldcg.
 __device__ __forceinline__ void team_barrier(const row_team &team) {
     if (team.size == 1) {
         __syncthreads();
@@ -62,14 +62,14 @@ __device__ __forceinline__ void team_barrier(const row_team &team) {
 // The largest of the block's values.
 __device__ float block_max(block_space &s, float value) {
     value = warp_max(value);
-    __syncthreads(); // the last call's results have been read
+    __syncthreads(); // all have read the last call's results
     if (threadIdx.x % 32 == 0) s.reduced_float[threadIdx.x / 32] = value;
     __syncthreads();
     for (int w = 0; w < WARPS; w++) value = fmaxf(value, s.reduced_float[w]);
     return value;
 }
 
-// The sum of the block's values, in an order that is always the same.
+// The sum of the block's values, always added in the same order.
 __device__ double block_sum(block_space &s, double value) {
     for (int offset = 16; offset; offset >>= 1) {
         value += __shfl_xor_sync(FULL_WARP, value, offset);
@@ -82,7 +82,7 @@ __device__ double block_sum(block_space &s, double value) {
     return sum;
 }
 
-// Inclusive prefix sum over the block's threads; *total is everybody's.
+// Inclusive prefix sum over the block's threads. *total is the sum of all values.
 __device__ mass64 block_scan(block_space &s, mass64 value, mass64 *total) {
     int warp = threadIdx.x / 32;
     mass64 sum = warp_scan(value), before = 0;
@@ -97,8 +97,8 @@ __device__ mass64 block_scan(block_space &s, mass64 value, mass64 *total) {
     return before + sum;
 }
 
-// The k-th largest of the tiles' maxima: at least k tokens are as good. -inf where there are fewer
-// tiles, or too many to be worth it.
+// The k-th largest of the tiles' maxima, so at least k tokens are at least as good. -inf if there
+// are fewer than k tiles, or more than NUM_BINS.
 __device__ float tile_max_of_rank(const row_view &v, block_space &s, int k) {
     int n = v.num_tiles;
     if (k > n || n > NUM_BINS) return -INFINITY;
@@ -121,12 +121,12 @@ __device__ float tile_max_of_rank(const row_view &v, block_space &s, int k) {
     return bound;
 }
 
-// Adds one token per lane of `active` to its bin.
+// Adds one token per active lane to its bin.
 __device__ __forceinline__ void add_tokens(block_space &s, unsigned active, int bin, mass64 mass) {
     int same;
     __match_all_sync(active, bin, &same);
     uint32_t count = 1;
-    if (same) { // rows of equal logits would have every lane wait for every other
+    if (same) { // equal logits would make all lanes' atomics collide
         constexpr int HALF = 22;
         uint32_t low = static_cast<uint32_t>(mass & ((1u << HALF) - 1));
         low = __reduce_add_sync(active, low);
@@ -138,11 +138,11 @@ __device__ __forceinline__ void add_tokens(block_space &s, unsigned active, int 
     atomicAdd(&s.count[bin], count);
     if (!mass) return;
     uint32_t low = static_cast<uint32_t>(mass), high = static_cast<uint32_t>(mass >> 32);
-    high += atomicAdd(&s.mass_low[bin], low) + low < low; // the carry
+    high += atomicAdd(&s.mass_low[bin], low) + low < low; // plus the carry
     if (high) atomicAdd(&s.mass_high[bin], high);
 }
 
-// Counts this block's tokens with keys low .. high into bins of 2^shift keys.
+// Counts this block's tokens with keys from `low` to `high` into bins of 2^shift keys.
 __device__ void fill_bins(const row_view &v, const row_team &team, block_space &s, uint64_t low,
                           uint64_t high, int shift, bool by_mass) {
     __syncthreads();
@@ -173,7 +173,7 @@ __device__ mass64 bin_mass(const block_space &s, int bin) {
     return static_cast<mass64>(s.mass_high[bin]) << 32 | s.mass_low[bin];
 }
 
-// The bins of all blocks of the team, in each of them.
+// Adds up the bins of the team's blocks. All blocks get the sums.
 __device__ void merge_bins(row_team &team, block_space &s) {
     if (team.size == 1) return;
     team_bins &sums = team.bins[team.round % 3], &next = team.bins[(team.round + 1) % 3];
@@ -194,12 +194,12 @@ __device__ void merge_bins(row_team &team, block_space &s) {
         s.mass_low[b] = static_cast<uint32_t>(mass);
         s.mass_high[b] = static_cast<uint32_t>(mass >> 32);
     }
-    if (threadIdx.x == 0) team.round++; // all have read it before the barrier
+    if (threadIdx.x == 0) team.round++; // all have read it before the team's barrier
     __syncthreads();
 }
 
-// The bin in which the running sum reaches `target` (at least 1), -1 where none does; *before: the
-// sum of the bins before it.
+// The bin in which the running sum reaches `target` (at least 1). -1: none does. *before: sum of
+// the bins before it.
 __device__ int find_bin(block_space &s, mass64 target, bool by_mass, mass64 *before) {
     mass64 own[BINS_PER_THREAD], sum = 0, total;
     int first = threadIdx.x * BINS_PER_THREAD;
@@ -229,9 +229,9 @@ __device__ int find_bin(block_space &s, mass64 target, bool by_mass, mass64 *bef
     return s.bin;
 }
 
-// The end key of the smallest set of best tokens that reaches `target` tokens or mass. Looks at
-// keys up to `last`; where those do not reach it, returns NO_KEY. Large, and called from many
-// places: not inlined; what is passed by reference is in shared memory.
+// The end key of the smallest set of best tokens that reaches `target` tokens or mass. Considers
+// keys up to `last`; returns NO_KEY if those do not reach it. Not inlined, because it is large and
+// called from many places. Its reference arguments are in shared memory.
 __device__ __noinline__ uint64_t select_best(const row_view &v, row_team &team, block_space &s,
                                              uint64_t last, mass64 target, bool by_mass) {
     uint64_t low = key_of(v, v.max, 0), high = last;
@@ -242,7 +242,7 @@ __device__ __noinline__ uint64_t select_best(const row_view &v, row_team &team, 
         merge_bins(team, s);
         mass64 before;
         int bin = find_bin(s, target, by_mass, &before);
-        if (bin < 0) return NO_KEY; // only in the first round
+        if (bin < 0) return NO_KEY; // can only happen in the first round
         low += static_cast<uint64_t>(bin) << shift;
         uint64_t end = low + (1ull << shift) - 1;
         high = end < high ? end : high;

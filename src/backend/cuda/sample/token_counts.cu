@@ -1,6 +1,6 @@
-/* Token counts of a sequence that takes a slot: zeros, then its ids, the prompt's as one bit, the
- * generated ones counted. Launch: one thread an id, after the row was cleared. Bytes: 4 x vocab_size
- * written, 4 x num_ids read. */
+/* Counts the tokens of a sequence that gets a slot. Prompt ids set one bit, generated ids are
+ * counted. Launch: one thread per id, after the row was cleared. Bytes: 4 x vocab_size written, 4 x
+ * num_ids read. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/sample/row.cuh"
 
