@@ -5,8 +5,8 @@
 
 #include "cmd/chat/messages.h"
 #include "cmd/chat/output.h"
-#include "cmd/chat/think.h"
 #include "nanovllm.h"
+#include "text/think.h"
 
 // What one answer, or all of them, took.
 struct chat_usage {
@@ -30,7 +30,7 @@ struct chat_session {
     // Tags that are tokens without text: [i] of the table's tag i, -1: it has text.
     int32_t open_ids[CHAT_TAGS_MAX], close_ids[CHAT_TAGS_MAX];
     // Of the answer under way.
-    struct chat_think think;
+    struct think think;
     struct buf answer;
     enum nvllm_finish_reason finish_reason;
     enum status status; // the first fault in a callback, with its sentence
