@@ -1,13 +1,12 @@
-/* A machine with one state at a time, fed byte by byte:
+/* A machine with one state at a time, fed byte by byte. Each state's comment says where it stands; the
+ * usual way of a call is
+ *   TEXT, MARKED, OBJECT, ARGUMENTS, TRAILER, AFTER, TEXT           an object behind a mark
+ *   TEXT, MARKED, ITEM, OBJECT, ARGUMENTS, TRAILER, AFTER, ITEM ... a list of them
+ *   TEXT, MARKED, NAME, TAG, BEFORE_ARGUMENTS, ARGUMENTS, ...       Mistral's name[ARGS]{...}
  *
- *   TEXT -mark-> MARKED -{-> OBJECT -name and {-> ARGUMENTS -}-> TRAILER -}-> AFTER -end mark-> TEXT
- *                   |  -[-> ITEM -{-> OBJECT         |             '-no JSON-> AFTER
- *                   '-name-> NAME -> TAG -> BEFORE_ARGUMENTS -{-> ARGUMENTS -}-> AFTER
- *                                                    '-no JSON-> RAW -end mark, mark-> TEXT, MARKED
- *
- * From MARKED to the edge into ARGUMENTS all bytes are in `held`. A byte that cannot be there makes
- * them text. They are not searched for another mark: a mark in a string of JSON that breaks later
- * stays text, and the time stays linear. */
+ * While a call is undecided all its bytes are in `held`. A byte that cannot be there makes them text.
+ * They are not searched for another mark: a mark in a string of JSON that breaks later stays text, and
+ * the time stays linear. */
 #include "server/tool_calls.h"
 
 #include <string.h>
@@ -18,6 +17,7 @@ enum { TEXT_BLANKS_MAX = 64 }; // white space that is held because a call may fo
 
 enum {
     TEXT,
+    // A call that is not decided.
     MARKED, // behind a mark
     ITEM, // before an object of a list
     OBJECT, // in a call's object, its name or arguments not known yet
@@ -25,6 +25,7 @@ enum {
     TAG, // in [ARGS] or [CALL_ID]
     CALL_ID,
     BEFORE_ARGUMENTS,
+    // A call that has begun.
     ARGUMENTS,
     TRAILER, // in the object, behind the arguments
     AFTER, // behind the object: the end mark, or the list goes on
@@ -64,9 +65,9 @@ static void flush(struct tool_calls *calls) {
     buf_clear(&calls->pending);
 }
 
+// Another kind never follows at once: between text and arguments stands a begin or an end.
 static void emit(struct tool_calls *calls, enum tool_event_kind kind, const char *text,
                  size_t len) {
-    if (kind != calls->pending_kind) flush(calls);
     calls->pending_kind = kind;
     append(&calls->pending, text, len);
 }
@@ -137,6 +138,7 @@ static void to_text(struct tool_calls *calls) {
     calls->after_call = true;
     calls->at_start = calls->options.format->bare;
     calls->in_list = false;
+    calls->tag_len = 0;
 }
 
 // What is held is no call after all. Returns what feed functions return.
@@ -253,7 +255,7 @@ static void begin_arguments(struct tool_calls *calls, uint32_t depth) {
     calls->state = ARGUMENTS;
 }
 
-// The arguments came before the name, or there are none. `json` is in the call's object or behind.
+// Behind an object whose arguments came before its name, or that has none.
 static void take_whole_call(struct tool_calls *calls) {
     begin_call(calls);
     if (calls->has_arguments) {
@@ -263,7 +265,7 @@ static void take_whole_call(struct tool_calls *calls) {
     }
     end_call(calls, TOOL_END_COMPLETE);
     buf_clear(&calls->held);
-    calls->state = calls->json.depth ? TRAILER : AFTER;
+    calls->state = TRAILER;
 }
 
 // The first byte of a member's value.
@@ -279,14 +281,13 @@ static bool take_value(struct tool_calls *calls, char byte) {
 
 // The last byte of the name's string, of the arguments, or of the call's object.
 static bool take_end(struct tool_calls *calls, uint32_t depth, char byte) {
-    if (depth == 0) { // no arguments: a call if there is no doubt that it is one
-        if (!calls->has_name || !calls->marked) return false;
+    if (depth == 0) { // without arguments it is a call only behind a mark
+        if (!calls->has_name || (!calls->has_arguments && !calls->marked)) return false;
         take_whole_call(calls);
     } else if (calls->member == MEMBER_NAME) {
         calls->name_len = calls->held.len - calls->name_at;
         calls->has_name = is_name(calls->held.data + calls->name_at, calls->name_len);
         if (!calls->has_name) return false;
-        if (calls->has_arguments) take_whole_call(calls);
     } else if (calls->member == MEMBER_ARGUMENTS) {
         calls->arguments_len = calls->held.len + 1 - calls->arguments_at;
         calls->has_arguments = true;
@@ -301,14 +302,14 @@ static bool feed_object(struct tool_calls *calls, char byte) {
     bool good = event != JSTREAM_BAD && !calls->json.raw_control;
     switch (event) {
     case JSTREAM_KEY_BEGIN:
-        if (depth == 1) calls->key_at = calls->held.len + 1;
+        calls->key_at = calls->held.len + 1;
         break;
     case JSTREAM_KEY_END:
         if (depth == 1) good = take_key(calls);
         break;
     case JSTREAM_OPEN:
         if (depth == 2) good = take_value(calls, byte);
-        if (!good || depth != 2 || calls->member != MEMBER_ARGUMENTS || !calls->has_name) break;
+        if (!good || calls->member != MEMBER_ARGUMENTS || !calls->has_name) break;
         begin_arguments(calls, 1);
         emit_arguments(calls, &byte, 1);
         return false;
@@ -318,7 +319,7 @@ static bool feed_object(struct tool_calls *calls, char byte) {
         break;
     case JSTREAM_STRING_END:
     case JSTREAM_CLOSE:
-        if (good && depth <= 1) return take_end(calls, depth, byte) ? false : no_call(calls);
+        if (depth <= 1) return take_end(calls, depth, byte) ? false : no_call(calls);
         break;
     default:
         break;
@@ -390,7 +391,7 @@ static bool feed_arguments(struct tool_calls *calls, char byte) {
     emit_arguments(calls, &byte, 1);
     if (event != JSTREAM_CLOSE || calls->json.depth != calls->arguments_depth) return false;
     end_call(calls, calls->json.raw_control ? TOOL_END_BROKEN : TOOL_END_COMPLETE);
-    calls->state = calls->arguments_depth ? TRAILER : AFTER;
+    calls->state = TRAILER;
     return false;
 }
 
@@ -407,7 +408,6 @@ static bool text_instead_of_end_mark(struct tool_calls *calls) {
     CHECK(len <= sizeof held, "len=%zu", len);
     if (len) memcpy(held, calls->held.data, len);
     buf_clear(&calls->held);
-    calls->tag_len = 0;
     to_text(calls);
     for (size_t i = 0; i < len; i++) feed_text(calls, held[i]);
     return true;
@@ -419,7 +419,6 @@ static bool feed_after(struct tool_calls *calls, char byte) {
         hold(calls, byte);
         if (end_mark[++calls->tag_len]) return false;
         buf_clear(&calls->held);
-        calls->tag_len = 0;
         to_text(calls);
         return false;
     }
@@ -449,7 +448,6 @@ static bool feed_raw(struct tool_calls *calls, char byte) {
     }
     hold(calls, byte);
     if (mark[++calls->tag_len]) return false;
-    calls->tag_len = 0;
     end_call(calls, TOOL_END_BROKEN);
     to_text(calls);
     if (format->end_mark) {
@@ -487,21 +485,19 @@ void tool_calls_fini(struct tool_calls *calls) {
 
 enum status tool_calls_push(struct tool_calls *calls, const char *text, size_t len,
                             struct err *err) {
-    if (calls->status) return calls->status;
     size_t may_hold = TOOL_CALL_HELD_MAX - calls->held.len;
     enum status status = buf_reserve(&calls->held, len < may_hold ? len : may_hold, err);
     // Two bytes more: a call without arguments gets "{}".
     if (!status) status = buf_reserve(&calls->pending, calls->held.len + len + 2, err);
     if (status) return status;
     calls->err = err;
-    for (size_t i = 0; i < len && !calls->status; i++) feed(calls, text[i]);
+    for (size_t i = 0; i < len; i++) feed(calls, text[i]);
     flush(calls);
     calls->err = NULL;
     return calls->status;
 }
 
 enum status tool_calls_finish(struct tool_calls *calls, struct err *err) {
-    if (calls->status) return calls->status;
     enum status status = buf_reserve(&calls->pending, calls->held.len, err);
     if (status) return status;
     calls->err = err;

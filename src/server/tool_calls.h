@@ -45,7 +45,7 @@ struct tool_event {
     enum tool_end end; // END
 };
 
-// A status other than OK ends the push and is passed on.
+// After a status other than OK nothing more is emitted, and every push returns that status.
 typedef enum status (*tool_event_fn)(void *user_data, const struct tool_event *event,
                                      struct err *err);
 
@@ -59,7 +59,7 @@ struct tool_calls_options {
 // One answer's. Its members are tool_calls.c's.
 struct tool_calls {
     struct tool_calls_options options;
-    enum status status; // of the first callback that failed; nothing is taken after it
+    enum status status; // of the first callback that failed; nothing is emitted after it
     struct err *err; // of the push under way
     uint32_t num_calls; // that have begun
     uint8_t state;

@@ -58,6 +58,7 @@ static void test_arguments_before_the_name(void **state) {
            "B(f) A({\"a\": \"}\"}) E(complete) T(x)");
     hermes("<tool_call>{\"arguments\": {\"a\": 1}, \"id\": \"x\", \"y\": [], \"name\": \"f\"}",
            "B(f) A({\"a\": 1}) E(complete)");
+    llama3("{\"parameters\": {}, \"name\": \"f\"}", "B(f) A({}) E(complete)");
     mistral("[TOOL_CALLS][{\"arguments\": {}, \"name\": \"f\", \"id\": \"x\"}, "
             "{\"arguments\": {\"a\": 1}, \"name\": \"g\"}]",
             "B(f) A({}) E(complete) B(g) A({\"a\": 1}) E(complete)");
@@ -100,6 +101,20 @@ static void test_mistral_calls(void **state) {
     mistral("[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}text", "B(f) A({}) E(complete) T(text)");
 }
 
+// What one call leaves behind does not change how the next is read.
+static void test_calls_of_different_kinds(void **state) {
+    (void)state;
+    mistral("[TOOL_CALLS][{\"name\": \"f\"}][TOOL_CALLS]g[ARGS]{}, x",
+            "B(f) A({}) E(complete) B(g) A({}) E(complete) T(, x)");
+    mistral("[TOOL_CALLS][1[TOOL_CALLS]g[ARGS]{}] x",
+            "T([TOOL_CALLS][1) B(g) A({}) E(complete) T(] x)");
+    mistral("[TOOL_CALLS]f[CALL_ID]a[ARGS]{}[TOOL_CALLS]g[CALL_ID]b[ARGS]{}} x",
+            "B(f) A({}) E(complete) B(g) A({}) E(complete) T(} x)");
+    llama3("<|python_tag|>{\"name\": \"f\"} {\"name\": \"g\"}",
+           "B(f) A({}) E(complete) T({\"name\": \"g\"})");
+    hermes("<tool_call>{\"name\": \"f\"}</tool_call>; x", "B(f) A({}) E(complete) T(; x)");
+}
+
 static void test_text_without_calls_keeps_every_byte(void **state) {
     (void)state;
     static const char *const texts[] = {
@@ -140,6 +155,7 @@ static void test_look_alikes(void **state) {
         {"hermes", "<tool_call>{\"name\": \"a\\u0062\", \"arguments\": {}}</tool_call>"},
         {"hermes", "<tool_call>{\"name\": \"a\nb\", \"arguments\": {}}</tool_call>"},
         {"hermes", "<tool_call>{\"name\": 1, \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": {\"a\": 1}, \"arguments\": {}}</tool_call>"},
         {"hermes", "<tool_call>{\"name\": {}, \"arguments\": {}}</tool_call>"},
         {"hermes", "<tool_call>{\"arguments\": {\"a\": 1}}</tool_call>"},
         {"hermes", "<tool_call>{\"arguments\": {\"a\": 1}, \"parameters\": {}, \"name\": \"f\"}"},
@@ -149,6 +165,7 @@ static void test_look_alikes(void **state) {
         {"hermes",
          "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"},
         {"llama3_json", "{\"name\": \"Ann\", \"age\": 7}"},
+        {"llama3_json", "{\"age\": 7, \"name\": \"f\", \"parameters\": {}}"},
         {"llama3_json", "{\"person\": {\"name\": \"f\", \"parameters\": {}}}"},
         {"llama3_json", "[{\"name\": \"f\", \"parameters\": {}}]"},
         {"llama3_json", "Like so: {\"name\": \"f\", \"parameters\": {}}"},
@@ -254,6 +271,7 @@ int main(void) {
         cmocka_unit_test(test_no_arguments),
         cmocka_unit_test(test_llama_calls),
         cmocka_unit_test(test_mistral_calls),
+        cmocka_unit_test(test_calls_of_different_kinds),
         cmocka_unit_test(test_text_without_calls_keeps_every_byte),
         cmocka_unit_test(test_look_alikes),
         cmocka_unit_test(test_calls_behind_look_alikes),

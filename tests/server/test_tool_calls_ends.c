@@ -127,6 +127,23 @@ static void test_long_arguments(void **state) {
     expect_long_arguments(3 * most, most, ") E(too long) T(more)");
 }
 
+// The limit is each call's own.
+static void test_calls_after_long_ones(void **state) {
+    (void)state;
+    const size_t lengths[] = {TOOL_CALL_ARGUMENTS_MAX, 5, TOOL_CALL_ARGUMENTS_MAX + 1, 5};
+    static const char *const ends[] = {"complete", "complete", "too long", "complete"};
+    struct tool_trace trace;
+    tool_trace_begin(&trace, "mistral");
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+        tool_trace_push(&trace, "[TOOL_CALLS]f[ARGS]{", 20);
+        push_many(&trace, ' ', lengths[i] - 2);
+        tool_trace_push(&trace, "}", 1);
+        assert_non_null(strstr(tool_trace_line(&trace), ends[i]));
+        buf_clear(&trace.line);
+    }
+    tool_trace_fini(&trace);
+}
+
 static void test_long_broken_arguments(void **state) {
     (void)state;
     struct tool_trace trace;
@@ -280,6 +297,7 @@ int main(void) {
         cmocka_unit_test(test_control_characters_in_strings),
         cmocka_unit_test(test_nesting_too_deep_is_broken),
         cmocka_unit_test(test_long_arguments),
+        cmocka_unit_test(test_calls_after_long_ones),
         cmocka_unit_test(test_long_broken_arguments),
         cmocka_unit_test(test_long_undecided_calls_are_text),
         cmocka_unit_test(test_names_have_a_length),
