@@ -172,6 +172,7 @@ static void test_long_undecided_calls_are_text(void **state) {
         assert_true(trace.line.len >= TOOL_CALL_HELD_MAX);
         push_many(&trace, ' ', TOOL_CALL_HELD_MAX);
         assert_true(trace.calls.held.capacity <= 2 * TOOL_CALL_HELD_MAX);
+        assert_true(trace.calls.pending.capacity <= 2 * (TOOL_CALL_HELD_MAX + 1000 + 3));
         tool_trace_finish(&trace);
         assert_int_equal(trace.num_begun, 0);
         tool_trace_fini(&trace);
