@@ -41,7 +41,9 @@ class Server:
             if self.process.poll() is not None:
                 break
             time.sleep(0.02)
-        raise RuntimeError("the server did not start: " + self.output())
+        output = self.output()
+        self.log.close()
+        raise RuntimeError("the server did not start: " + output)
 
     def pid(self):
         """The server's own: the process is `timeout`."""
