@@ -81,7 +81,7 @@ void call_cancel(struct call *call) {
 
 static void fill_counts(struct call *call) {
     struct exchange *exchange = &call->exchange;
-    if (!call->num_choices) return;
+    if (!call->is_prepared || !call->num_choices) return; // until then they are the pool's
     exchange->has_counts = true;
     exchange->num_prompt_tokens = call_num_prompt_tokens(call);
     exchange->num_generated_tokens = call_num_generated_tokens(call);

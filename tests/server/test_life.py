@@ -102,7 +102,7 @@ class Clients(ServerTest):
 
     def test_slow_reader(self):
         """Who does not read loses his request; who asks beside him is answered."""
-        prompts = ["Once upon a time"] * 8
+        prompts = ["Once upon a time"] * 7
         body = {**LONG, "prompt": prompts, "stream": True, "logprobs": 20}
         connection = begin(self.server, body, receive_buffer=4096)
         self.server.wait_metric("nanovllm:calls_in_flight", 1)
@@ -145,8 +145,8 @@ class End(unittest.TestCase):
             idle.close()
 
     def test_requests_go_on(self):
-        server = Server()
-        connection = begin(server, {**LONG, "max_tokens": 2000, "stream": True})
+        server = Server("--shutdown-timeout", "100")
+        connection = begin(server, {**LONG, "max_tokens": 1000, "stream": True})
         server.wait_metric("vllm:num_requests_running", 1)
         server.terminate()
         end = time.monotonic() + 20
