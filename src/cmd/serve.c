@@ -109,18 +109,19 @@ static enum status add_item(struct list *list, const char *text, size_t len, str
 }
 
 static const char details[] =
-    "Serves the model over HTTP in OpenAI's form: /v1/chat/completions, /v1/completions,\n"
-    "/v1/models, and beside them /tokenize, /detokenize, /apply-template, /health, /ready,\n"
-    "/version and /metrics. doc/serving.md has them all.\n";
+    "Serves the model over HTTP in OpenAI's form: /v1/chat/completions,\n"
+    "/v1/completions, /v1/models, and beside them /tokenize, /detokenize,\n"
+    "/apply-template, /health, /ready, /version and /metrics. doc/serving.md has all.\n";
 
 static const char epilogue[] =
-    "SIGTERM and Ctrl-C end it: requests in work go on until --shutdown-timeout, new ones\n"
-    "are refused. A second signal ends it at once.\n"
+    "SIGTERM and Ctrl-C end it: requests in work go on until --shutdown-timeout, new\n"
+    "ones are refused. A second signal ends it at once.\n"
     "\n"
     "Example:\n"
     "  nanovllm serve -m models/tiny-qwen3\n"
-    "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-    "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is 37 + 58?\"}]}'\n";
+    "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
+    "    -H 'Content-Type: application/json' \\\n"
+    "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'\n";
 
 // ---- options ----
 
