@@ -112,7 +112,8 @@ static void test_refused_lines(void **state) {
             "both \"prompt\" and \"messages\" are given, want one");
     refused("{\"messages\": [], \"prompt_token_ids\": [1]}",
             "both \"prompt_token_ids\" and \"messages\" are given, want one");
-    refused("{\"prompt\": \"a\", \"tools\": []}", "\"tools\" belongs to a chat and needs \"messages\"");
+    refused("{\"prompt\": \"a\", \"tools\": []}",
+            "\"tools\" belongs to a chat and needs \"messages\"");
     refused("{\"mesages\": []}", "unknown key \"mesages\"; did you mean \"messages\"?");
 }
 
