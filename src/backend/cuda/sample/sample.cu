@@ -197,7 +197,7 @@ __device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target
     mass64 end = warp_scan(sum);
     int source = __ffs(__ballot_sync(FULL_WARP, end > *target)) - 1;
     *target -= __shfl_sync(FULL_WARP, end - sum, source);
-    // One lane per tile of that range: a single lane would wait for each load in turn (us).
+    // One lane per tile of that range: a single lane would wait microseconds for its loads.
     first = __shfl_sync(FULL_WARP, first, source), stop = __shfl_sync(FULL_WARP, stop, source);
     for (; first < stop; first += 32) {
         mass64 mass = first + lane < stop ? __ldcg(&team.masses[first + lane]) : 0;
