@@ -111,6 +111,10 @@ struct nvllm_sampling_params {
     int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
     int32_t n; // outputs, 1..1024, each drawn for itself; the prompt is computed once; default 1
     int32_t logprobs; // -1 = none; 0..20 = of the chosen token and of that many best ones
+    // -1 = none; 0..20 = of each token of the prompt and of that many best ones in its place. The prompt
+    // is then computed in whole: cached prefixes are not read.
+    int32_t prompt_logprobs;
+    int32_t echo; // 1: the text begins with the prompt's; default 0
     int32_t priority; // the lower, the sooner a request runs, and the later it is preempted; equal
         // ones go by arrival; default 0
     // -1 = from the engine's seed and the request's number; else >= 0. Output i draws with seed + i.
@@ -138,7 +142,7 @@ struct nvllm_sampling_params {
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
             NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0, 1, \
-            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                           \
+            -1, -1, 0, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                    \
     }
 
 // ---- engine options ----
@@ -351,20 +355,25 @@ struct nvllm_times {
     double first_token, last_token; // the results of their steps were there
 };
 
-// What happened to one of a request's n outputs: one generated token, its end, or both. Everything is
-// borrowed and valid during the callback only.
+// What happened to one of a request's n outputs: one generated token, its end, or both. With echo
+// there is one event more before its first token, without a token, whose text is the prompt's.
+// Everything is borrowed and valid during the callback only.
 struct nvllm_event {
     uint64_t request_id;
     uint32_t index; // of the output, below n
     // Outputs of the request whose end is still to come after this event; 0: this is its last event.
     uint32_t num_outputs_left;
-    // The token generated now; -1: none (an abort, or text held back until the end).
+    // The token generated now; -1: none (an abort, text held back until the end, or an echo).
     int32_t token_id;
     const char *text; // [text_len] new text, whole characters; NUL-terminated, may be empty
     size_t text_len; // a token may add none: half a character or a possible stop string waits
     const struct nvllm_logprob *chosen; // the token's own logprob; NULL when not asked for
     const struct nvllm_logprob *top; // [num_top] best first
     size_t num_top;
+    // [num_prompt_tokens - 1][1 + num_prompt_top]: row i is of prompt token i + 1, for the first follows
+    // nothing: its own, then the best ones. NULL: not asked for, or not there yet.
+    const struct nvllm_logprob *prompt_logprobs;
+    size_t num_prompt_top;
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: more to come
     const char *error; // why, with NVLLM_FINISH_ERROR; else NULL
     int32_t stop_token_id; // which EOS or stop token ended it; -1: none
@@ -481,14 +490,18 @@ struct nvllm_result {
     size_t num_prompt_tokens;
     int32_t *token_ids; // [num_tokens]
     size_t num_tokens;
-    char *
-        text; // [text_len] NUL-terminated, the texts of all events. nvllm_tokenizer_decode differs where byte
-    // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given
-    // the characters before the fault
+    // [text_len] NUL-terminated, the texts of all events. nvllm_tokenizer_decode differs where byte
+    // tokens (byte fallback) are not UTF-8: it replaces each byte of the row, events have given the
+    // characters before the fault.
+    char *text;
     size_t text_len;
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
     struct nvllm_logprob *logprobs; // [num_tokens][1 + num_top]: the chosen one, then the best ones
+    int32_t num_prompt_top; // the same of the prompt; -1: there are none
+    // [num_prompt_tokens - 1][1 + num_prompt_top] as an event has them, of the first output alone; NULL:
+    // not asked for, or the request ended before they were there
+    struct nvllm_logprob *prompt_logprobs;
     struct nvllm_times times;
     struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
 };

@@ -104,6 +104,7 @@ struct step_limits {
 struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
+    uint32_t num_prompt_logits; // rows of prompts that are wanted too, for log-probabilities alone
     uint32_t block_table_stride; // blocks of the longest sequence
     uint32_t max_query_len, max_context_len; // over the sequences, for launch shapes
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
@@ -116,6 +117,9 @@ struct step {
     struct sample_row *rows; // [num_logits]
     struct sample_bias *biases; // the rows' bias_start counts from here
     uint32_t *masks; // as in sample_args
+    int32_t *prompt_index; // [num_prompt_logits]: rows of tokens
+    // [num_prompt_logits] greedy, with a bias that lets only the prompt's next token win.
+    struct sample_row *prompt_rows;
     // block_table_stride again, in device memory: a recorded step reads the present one there.
     const uint32_t *device_stride;
     // Results of the step before, so that a step can be launched before the host has read their

@@ -53,7 +53,7 @@ static const struct nvllm_param *own_option(size_t index) {
 
 // What is about requests beside each other, or is not printed.
 static bool is_of_chat(const char *name) {
-    static const char *const others[] = {"logprobs", "n", "priority"};
+    static const char *const others[] = {"echo", "logprobs", "n", "priority", "prompt_logprobs"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         if (strcmp(name, others[i]) == 0) return false;
     }

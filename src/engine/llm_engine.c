@@ -222,6 +222,22 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
     }
 }
 
+// Rows of prompts whose log-probabilities are wanted. A request that is preempted before its prompt is
+// through computes them again; one that is preempted later has them, and may read the cache.
+static void want_prompt_rows(const struct schedule *schedule) {
+    for (uint32_t i = schedule->num_decode_tokens; i < schedule->num_items; i++) {
+        struct scheduled *item = &schedule->items[i];
+        struct request *request = item->seq->user;
+        if (request->num_rows_launched == request->num_prompt_rows) continue;
+        uint32_t end = item->start + item->num_tokens;
+        if (end > request->num_prompt_rows) end = request->num_prompt_rows;
+        if (item->start >= end) continue;
+        item->num_prompt_rows = end - item->start;
+        request->num_rows_launched = end;
+        if (end == request->num_prompt_rows) request->seq->skips_cache = false;
+    }
+}
+
 // Those that are scheduled for the first time no longer wait.
 static void note_scheduled(struct llm_engine *engine, const struct schedule *schedule, double now) {
     uint32_t num_outputs = 0;
@@ -245,6 +261,7 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
         padded_seqs = model_runner_padded_seqs(engine->runner, schedule->num_items);
     }
     begin_counts(engine, schedule);
+    want_prompt_rows(schedule);
     batch_build(&flight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
     engine->stats.schedule_seconds += clock_seconds() - start;
 
@@ -287,10 +304,11 @@ static void leave_flight(struct request *request) {
 // Waits for a step's results and hands them out.
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
     const struct schedule *schedule = &flight->schedule;
-    const struct sample_result *results = NULL;
+    const struct sample_result *results = NULL, *prompt_results = NULL;
     struct model_runner_times times = {0};
     flight->is_launched = false;
-    enum status status = model_runner_wait(engine->runner, flight->slot, &results, &times, err);
+    enum status status =
+        model_runner_wait(engine->runner, flight->slot, &results, &prompt_results, &times, err);
     engine->stats.forward_seconds += times.forward_seconds;
     double start = clock_seconds();
     if (!status) {
@@ -305,6 +323,8 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
         struct request *request = item->seq->user;
         uint32_t its_row = row;
         row += item->needs_token;
+        if (!status) llm_engine_take_prompt(request, item, prompt_results);
+        prompt_results += item->num_prompt_rows;
         if (!status && item->needs_token && !request->has_ended) {
             llm_engine_take_token(engine, request, &results[its_row], start);
         }

@@ -53,6 +53,7 @@ struct decoder {
     struct decoder_layer *layers; // [num_layers]
     struct fused_model *fused; // NULL where the backend has no fusion
 
+    bool has_pending; // after the last pass: workspace.projected is part of the residual stream
     void *workspace_memory; // dev
     struct decoder_workspace workspace;
 };

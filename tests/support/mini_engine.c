@@ -87,10 +87,10 @@ static void step(struct mini_engine *e) {
     scheduler_schedule(e->scheduler, &e->schedule);
     assert_true(schedule->num_items > 0);
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, 0);
-    const struct sample_result *results = NULL;
+    const struct sample_result *results = NULL, *prompt_results = NULL;
     struct model_runner_times times = {0};
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
-    check(model_runner_wait(e->runner, 0, &results, &times, &err), &err);
+    check(model_runner_wait(e->runner, 0, &results, &prompt_results, &times, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
     if (num_logits) {
         check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);
