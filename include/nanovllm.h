@@ -118,6 +118,10 @@ struct nvllm_sampling_params {
     // Default 1.
     int32_t n;
     int32_t logprobs; // of the chosen token and of this many best ones, 0..20; -1 (default) = none
+    // The same of each token of the prompt and of this many best ones in its place. The prompt is then
+    // computed whole: cached prefixes are not read. -1 (default) = none
+    int32_t prompt_logprobs;
+    int32_t echo; // 1: the text begins with the prompt's; default 0
     // Requests with a lower number run first and are preempted last; equal ones in order of
     // arrival. Default 0.
     int32_t priority;
@@ -148,7 +152,7 @@ struct nvllm_sampling_params {
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
             NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0, 1, \
-            -1, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                           \
+            -1, -1, 0, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                    \
     }
 
 // ---- engine options ----
@@ -378,13 +382,14 @@ struct nvllm_times {
     double first_token, last_token; // the host had the results of their steps
 };
 
-// News of one output of a request: one generated token, the output's end, or both. Everything is
-// borrowed and valid during the callback only.
+// News of one output of a request: one generated token, the output's end, or both. With echo an event
+// without a token, whose text is the prompt's, comes before the first. Everything is borrowed and
+// valid during the callback only.
 struct nvllm_event {
     uint64_t request_id;
     uint32_t index; // of the output, below n
     uint32_t num_outputs_left; // outputs of the request that end in later events; 0: its last event
-    int32_t token_id; // the new token; -1: none (an abort, or text held back until the end)
+    int32_t token_id; // the new token; -1: none (an abort, text held back until the end, an echo)
     // [text_len] new text in whole characters, NUL-terminated. Empty when the token adds none yet:
     // half a character, or what may become a stop string, is held back.
     const char *text;
@@ -392,6 +397,10 @@ struct nvllm_event {
     const struct nvllm_logprob *chosen; // the token's own logprob; NULL when not asked for
     const struct nvllm_logprob *top; // [num_top] best first
     size_t num_top;
+    // [num_prompt_tokens - 1][1 + num_prompt_top]: row i is of prompt token i + 1, for the first follows
+    // nothing: its own, then the best ones. NULL: not asked for, or not there yet.
+    const struct nvllm_logprob *prompt_logprobs;
+    size_t num_prompt_top;
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: more to come
     const char *error; // why, with NVLLM_FINISH_ERROR; else NULL
     int32_t stop_token_id; // which EOS or stop token ended it; -1: none
@@ -518,6 +527,10 @@ struct nvllm_result {
     uint32_t num_cached_tokens;
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
     struct nvllm_logprob *logprobs; // [num_tokens][1 + num_top]: the chosen one, then the best ones
+    int32_t num_prompt_top; // the same of the prompt; -1: there are none
+    // [num_prompt_tokens - 1][1 + num_prompt_top] as an event has them, of the first output alone; NULL:
+    // not asked for, or the request ended before they were there
+    struct nvllm_logprob *prompt_logprobs;
     struct nvllm_times times;
     struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
 };

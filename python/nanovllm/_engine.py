@@ -47,6 +47,7 @@ class Completion:
     """One of a request's n outputs. `finish_reason` is None until its end."""
 
     __slots__ = (
+        "echo",
         "finish_reason",
         "index",
         "logprobs",
@@ -60,6 +61,7 @@ class Completion:
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.echo = ""  # the prompt's text, where it is wanted
         self.num_tokens = 0  # that came by events
         self.pieces: list[bytes] | None = None  # text so far, of a request with stop strings
         self.logprobs: list[Logprobs] | None = None  # [num_tokens]
@@ -86,6 +88,7 @@ class Request:
         "key",
         "on_end",
         "on_token",
+        "prompt_logprobs",
         "wants_events",
         "wants_text",
     )
@@ -112,6 +115,8 @@ class Request:
         # log-probabilities.
         self.on_token = on_token
         self.cached = 0  # prompt tokens that the prefix cache had
+        # [num_prompt_tokens], None for the first; None where not asked for.
+        self.prompt_logprobs: list[Logprobs | None] | None = None
         self.finish_reason: str | None = None  # "abort" if any completion was; else the first's
         self.error: BaseException | None = None
 
@@ -141,7 +146,7 @@ class _Sink:
                 reason = _structs.FINISH_NAMES.get(event.finish_reason, "error")
                 completion.finish_reason = reason
             if is_last:
-                self._take_last(request)
+                self._take_last(request, event)
             if request.on_token is not None:
                 text = piece.decode("utf-8", "replace")
                 request.on_token(completion, event.token_id, text, row)
@@ -168,7 +173,9 @@ class _Sink:
         if event.chosen and event.token_id >= 0:
             top = event.top[: event.num_top]
             row = [(x.token_id, x.logprob) for x in (event.chosen.contents, *top)]
-        if completion.pieces is not None:
+        if event.token_id < 0 and not event.finish_reason:
+            completion.echo = piece.decode("utf-8", "replace")
+        elif completion.pieces is not None:
             completion.pieces.append(piece)
         if completion.logprobs is not None and row is not None:
             completion.logprobs.append(row)
@@ -193,12 +200,19 @@ class _Sink:
         elif self.tokenizer:
             count -= event.stop_token_id >= 0 and not request.keeps_stop_token
             completion.text = self._decode(event.token_ids, count, request.decode_flags)
+        completion.text = completion.echo + completion.text
         completion.pieces = None
 
-    def _take_last(self, request: Request) -> None:
+    def _take_last(self, request: Request, event: Any) -> None:
         reasons = [completion.finish_reason for completion in request.completions]
         if None in reasons:
             raise NanovllmError(_LOST)
+        if event.prompt_logprobs:
+            row = 1 + event.num_prompt_top
+            flat = event.prompt_logprobs[: (event.num_prompt_tokens - 1) * row]
+            pairs = [(one.token_id, one.logprob) for one in flat]
+            rows = [pairs[start : start + row] for start in range(0, len(pairs), row)]
+            request.prompt_logprobs = [None, *rows]
         request.finish_reason = "abort" if "abort" in reasons else reasons[0]
 
     def _decode(self, ids: Any, count: int, flags: int) -> str:
@@ -394,7 +408,7 @@ class Engine:
                 completion.logprobs = []
         first = request.completions[0]
         each = (request.on_token, first.pieces, first.logprobs)
-        request.wants_events = each != (None, None, None)
+        request.wants_events = each != (None, None, None) or bool(sampling.struct.echo)
         struct.finish_event_only = int(not request.wants_events)
         request.key = struct.user_data = next(self._keys)
         self._sink.adding.add(request.key)

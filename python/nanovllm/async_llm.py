@@ -158,6 +158,8 @@ class _Worker:
             }
             if completion.finish_reason is not None:
                 chunk["times"] = completion.times
+                if request.prompt_logprobs is not None:
+                    chunk["prompt_logprobs"] = request.prompt_logprobs
             if logprobs is not None:
                 chunk["logprobs"] = [logprobs]
             if n > 1:
@@ -251,10 +253,12 @@ class AsyncLLM(Unique):
         A chunk is a dict of what is new:
             "text": str, whole characters; "" where one waits for its end, or could become a stop
                 string. All of them together are LLM.generate's text
-            "token_ids": list[int], one token, or none in a last chunk that only ends the text
+            "token_ids": list[int], one token, or none in a last chunk that only ends the text, and in
+                a first one that is the echo
             "finish_reason": None; "stop", "length" or "abort" in the last chunk
             "num_cached_tokens": int, prompt tokens that the prefix cache had; 0 but in the last
             "times": in the last, as LLM.generate's
+            "prompt_logprobs": in the request's last, where asked for, as LLM.generate's
             "logprobs": where asked for, one list per token of token_ids, as LLM.generate's
             "index": with n > 1, which of the outputs goes on. Each has a last chunk
 

@@ -84,6 +84,8 @@ class LLM(Unique):
         and where they were asked for
             "logprobs": [num_tokens] lists of (token id, natural logarithm), the chosen one first,
                 then the `logprobs` likeliest ones
+            "prompt_logprobs": [num_prompt_tokens] such lists of the prompt's tokens, None for the first
+
         With n > 1 these are of the first output. `outputs` of the dict, an attribute, has all of them
         as vLLM's: `output.outputs[0].text`, `.token_ids`, `.index`, `.finish_reason`, `.stop_reason`.
 

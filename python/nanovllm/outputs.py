@@ -63,4 +63,6 @@ def output_of(request: Request) -> RequestOutput:
     }
     if first.logprobs is not None:
         fields["logprobs"] = first.logprobs
+    if request.prompt_logprobs is not None:
+        fields["prompt_logprobs"] = request.prompt_logprobs
     return RequestOutput(fields, [_output_of(one) for one in request.completions])

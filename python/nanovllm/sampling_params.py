@@ -61,6 +61,10 @@ class SamplingParams:
     skip_special_tokens it has EOS and stop tokens in any case."""
     priority: int = 0
     """Requests with a lower one run first and are preempted last; equal ones by arrival."""
+    prompt_logprobs: int | None = None
+    """The same of each token of the prompt, which is then computed without cached prefixes."""
+    echo: bool = False
+    """The text begins with the prompt's."""
     n: int = 1
     """Outputs per prompt, 1 to 1024. The one with index i draws with the seed `seed + i`."""
 

@@ -73,6 +73,17 @@ static void forward_event(const struct nvllm_request *request, const struct nvll
     request->on_event(&last, request->user_data);
 }
 
+static bool collect_prompt_logprobs(struct nvllm_result *result, const struct nvllm_event *event) {
+    if (!event->prompt_logprobs) return true;
+    size_t count = (event->num_prompt_tokens - 1) * (1 + event->num_prompt_top);
+    result->prompt_logprobs = malloc((count ? count : 1) * sizeof *result->prompt_logprobs);
+    if (!result->prompt_logprobs) return false;
+    memcpy(result->prompt_logprobs, event->prompt_logprobs,
+           count * sizeof *result->prompt_logprobs);
+    result->num_prompt_top = (int32_t)event->num_prompt_top;
+    return true;
+}
+
 static bool collect_end(struct output *output, const struct nvllm_event *event) {
     struct nvllm_result *result = output->result;
     result->finish_reason = event->finish_reason;
@@ -89,7 +100,7 @@ static bool collect_end(struct output *output, const struct nvllm_event *event) 
     if (!result->prompt_token_ids) return false;
     memcpy(result->prompt_token_ids, event->prompt_token_ids, bytes);
     result->num_prompt_tokens = event->num_prompt_tokens;
-    return true;
+    return event->index || collect_prompt_logprobs(result, event);
 }
 
 static void on_event(const struct nvllm_event *event, void *user_data) {
@@ -122,7 +133,8 @@ static enum status refuse(struct collector *c, enum status status, const struct 
 }
 
 static struct nvllm_result empty_result(uint32_t index) {
-    return (struct nvllm_result){.index = index, .stop_token_id = -1, .num_top = -1};
+    return (struct nvllm_result){
+        .index = index, .stop_token_id = -1, .num_top = -1, .num_prompt_top = -1};
 }
 
 // Links the results of the other outputs behind `first`, that of output 0.
@@ -293,6 +305,7 @@ static void free_parts(struct nvllm_result *result) {
     free(result->token_ids);
     free(result->text);
     free(result->logprobs);
+    free(result->prompt_logprobs);
 }
 
 void nvllm_results_free(struct nvllm_result *results, size_t num_results) {

@@ -108,6 +108,7 @@ struct step_limits {
 struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
+    uint32_t num_prompt_logits; // rows of prompts that are wanted too, for log-probabilities alone
     uint32_t block_table_stride; // blocks of the longest sequence
     uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
@@ -120,6 +121,9 @@ struct step {
     struct sample_row *rows; // [num_logits]
     struct sample_bias *biases; // a row's bias_start is an index into it
     uint32_t *masks; // as in sample_args
+    int32_t *prompt_index; // [num_prompt_logits]: rows of tokens
+    // [num_prompt_logits] greedy, with a bias that lets only the prompt's next token win.
+    struct sample_row *prompt_rows;
     // block_table_stride in device memory: a recorded step reads the current value there.
     const uint32_t *device_stride;
     // Results of the previous step. Tokens below 0 refer to them, so that a step can be launched

@@ -90,14 +90,16 @@ static enum status take_completion(struct completion *completion, const struct n
     return completion->stop_string ? OK : err_nomem(err, "result");
 }
 
-static enum status take_prompt_ids(struct result *result, const struct nvllm_event *event,
-                                   struct err *err) {
+static enum status take_prompt_side(struct result *result, const struct nvllm_event *event,
+                                    struct err *err) {
     size_t bytes = event->num_prompt_tokens * sizeof *result->prompt_ids;
     result->prompt_ids = copy_bytes(event->prompt_token_ids, bytes);
     if (!result->prompt_ids) return err_nomem(err, "result");
     result->num_prompt_ids = event->num_prompt_tokens;
     result->num_cached_tokens = event->num_cached_tokens;
-    return OK;
+    if (!event->prompt_logprobs) return OK;
+    return result_add_prompt_logprobs(result, event->prompt_logprobs, event->num_prompt_top,
+                                      event->num_prompt_tokens, err);
 }
 
 // All outputs have ended. An error counts for the request, then an abort.
@@ -129,7 +131,7 @@ static enum status take_end(struct generate_run *run, struct generate_task *task
         if (!task->fault) status = err_nomem(err, "result");
     }
     if (event->num_outputs_left) return status;
-    if (!status) status = take_prompt_ids(result, event, err);
+    if (!status) status = take_prompt_side(result, event, err);
     count_held(task);
     finish(run, task);
     return status;
@@ -355,6 +357,7 @@ static bool admit_next(struct generate_run *run) {
         take_error(run, task, err.message);
     } else {
         task->result.num_top = line->sampling.logprobs;
+        task->result.has_prompt_logprobs = line->sampling.prompt_logprobs >= 0;
         run->num_unfinished++;
     }
     count_held(task);

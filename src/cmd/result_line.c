@@ -36,6 +36,7 @@ void result_fini(struct result *result) {
     completion_fini(&result->first);
     for (size_t i = 0; i < result->num_others; i++) completion_fini(&result->others[i]);
     free(result->others);
+    buf_fini(&result->prompt_logprobs);
     *result = (struct result){0};
 }
 
@@ -46,7 +47,7 @@ static size_t completion_bytes(const struct completion *completion) {
 
 size_t result_bytes(const struct result *result) {
     size_t bytes = sizeof *result + result->num_prompt_ids * sizeof(int32_t) +
-                   completion_bytes(&result->first);
+                   completion_bytes(&result->first) + result->prompt_logprobs.capacity;
     for (size_t i = 0; i < result->num_others; i++) bytes += completion_bytes(&result->others[i]);
     return bytes;
 }
@@ -58,9 +59,9 @@ static enum status add_logprob(struct buf *out, const char *format, const struct
     return status;
 }
 
-enum status result_add_logprobs(struct completion *completion, const struct nvllm_logprob *chosen,
-                                const struct nvllm_logprob *top, size_t num_top, struct err *err) {
-    struct buf *out = &completion->logprobs;
+// One element of a list of log-probabilities.
+static enum status add_element(struct buf *out, const struct nvllm_logprob *chosen,
+                               const struct nvllm_logprob *top, size_t num_top, struct err *err) {
     enum status status =
         add_logprob(out, out->len ? ",{\"token_id\":" : "{\"token_id\":", chosen, err);
     if (!status) status = buf_append_str(out, ",\"logprob\":", err);
@@ -73,6 +74,22 @@ enum status result_add_logprobs(struct completion *completion, const struct nvll
         if (!status) status = buf_append_str(out, "]", err);
     }
     return status ? status : buf_append_str(out, "]}", err);
+}
+
+enum status result_add_logprobs(struct completion *completion, const struct nvllm_logprob *chosen,
+                                const struct nvllm_logprob *top, size_t num_top, struct err *err) {
+    return add_element(&completion->logprobs, chosen, top, num_top, err);
+}
+
+enum status result_add_prompt_logprobs(struct result *result, const struct nvllm_logprob *rows,
+                                       size_t num_top, size_t num_prompt_tokens, struct err *err) {
+    struct buf *out = &result->prompt_logprobs;
+    enum status status = buf_append_str(out, "null", err); // for the first token follows nothing
+    for (size_t i = 0; i + 1 < num_prompt_tokens && !status; i++) {
+        const struct nvllm_logprob *row = rows + i * (1 + num_top);
+        status = add_element(out, row, row + 1, num_top, err);
+    }
+    return status;
 }
 
 static enum status add_stop_reason(struct buf *out, const struct completion *completion,
@@ -125,13 +142,18 @@ static enum status add_end(struct buf *out, const struct completion *completion,
     return status ? status : add_stop_reason(out, completion, err);
 }
 
+// `elements`: NULL for a list that is not there.
+static enum status add_list(struct buf *out, const char *key, const struct buf *elements,
+                            struct err *err) {
+    enum status status = buf_appendf(out, err, ",\"%s\":%s", key, elements ? "[" : "null");
+    if (status || !elements) return status;
+    status = buf_append(out, elements->data, elements->len, err);
+    return status ? status : buf_append_str(out, "]", err);
+}
+
 static enum status add_logprobs(struct buf *out, const struct result *result,
                                 const struct completion *completion, struct err *err) {
-    if (result->num_top < 0) return buf_append_str(out, ",\"logprobs\":null", err);
-    enum status status = buf_append_str(out, ",\"logprobs\":[", err);
-    const struct buf *logprobs = &completion->logprobs;
-    if (!status) status = buf_append(out, logprobs->data, logprobs->len, err);
-    return status ? status : buf_append_str(out, "]", err);
+    return add_list(out, "logprobs", result->num_top < 0 ? NULL : &completion->logprobs, err);
 }
 
 static enum status add_output(struct buf *out, const struct result *result, size_t index,
@@ -161,6 +183,10 @@ enum status result_line_format(struct buf *out, const struct result *result, str
         status = buf_appendf(out, err, ",\"num_cached_tokens\":%u", result->num_cached_tokens);
     }
     if (!status) status = add_logprobs(out, result, &result->first, err);
+    if (!status && result->has_prompt_logprobs) {
+        const struct buf *elements = &result->prompt_logprobs;
+        status = add_list(out, "prompt_logprobs", elements->len ? elements : NULL, err);
+    }
     if (!status && result->has_times) status = add_times(out, &result->first.times, err);
     if (!status && result->num_others) status = add_outputs(out, result, err);
     if (!status && result->error) {

@@ -30,6 +30,8 @@ struct result {
     uint32_t num_cached_tokens;
     bool has_times; // the line includes the times
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
+    bool has_prompt_logprobs; // the line has them
+    struct buf prompt_logprobs; // as those of a completion; empty: the request ended before
     char *error; // NULL: none
 };
 
@@ -43,6 +45,10 @@ MUST_USE enum status result_add_logprobs(struct completion *completion,
                                          const struct nvllm_logprob *chosen,
                                          const struct nvllm_logprob *top, size_t num_top,
                                          struct err *err);
+// Those of all tokens of the prompt, `rows` as in nvllm_event.
+MUST_USE enum status result_add_prompt_logprobs(struct result *result,
+                                                const struct nvllm_logprob *rows, size_t num_top,
+                                                size_t num_prompt_tokens, struct err *err);
 // Appends the line with its newline.
 MUST_USE enum status result_line_format(struct buf *out, const struct result *result,
                                         struct err *err);

@@ -18,6 +18,7 @@ struct step batch_bind(const struct batch_header *h, void *base) {
         .num_tokens = h->num_tokens,
         .num_seqs = h->num_seqs,
         .num_logits = h->num_logits,
+        .num_prompt_logits = h->num_prompt_logits,
         .block_table_stride = h->block_table_stride,
         .max_query_len = h->max_query_len,
         .max_context_len = h->max_context_len,
@@ -35,6 +36,9 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     s.block_tables = take(base, &at, 0, sizeof *s.block_tables);
     s.biases = take(base, &at, 0, sizeof *s.biases);
     s.masks = take(base, &at, 0, sizeof *s.masks);
+    at += (size_t)h->first_prompt * sizeof(uint32_t);
+    s.prompt_index = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_index);
+    s.prompt_rows = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_rows);
     return s;
 }
 
@@ -42,7 +46,7 @@ static uint32_t divide_up(size_t a, size_t b) {
     return (uint32_t)((a + b - 1) / b);
 }
 
-// Places biases and masks behind the block tables; returns the block's bytes.
+// Places what comes behind the block tables; returns the block's bytes.
 static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     size_t mask_bytes = mask_words * sizeof(uint32_t);
     size_t end = (size_t)h->num_seqs * h->block_table_stride * sizeof(int32_t);
@@ -50,6 +54,8 @@ static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
     h->first_mask = divide_up(end, mask_bytes);
     if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
+    h->first_prompt = divide_up(end, sizeof(uint32_t));
+    end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row));
     return sizeof *h + 3 * (size_t)h->num_tokens * sizeof(int32_t) +
            (2 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
            h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row)) + end;
@@ -64,8 +70,9 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
         .num_tokens = limits->max_num_tokens,
         .num_seqs = limits->max_num_seqs,
         .num_logits = limits->max_num_seqs,
-        .num_biases = limits->max_num_seqs * PARAMS_LOGIT_BIAS_MAX,
+        .num_biases = limits->max_num_seqs * PARAMS_LOGIT_BIAS_MAX + limits->max_num_tokens,
         .num_masks = limits->max_num_seqs,
+        .num_prompt_logits = limits->max_num_tokens,
         .block_table_stride = limits->max_blocks_per_seq,
     };
     return place_tail(&most, mask_words_of(vocab_size));
@@ -108,6 +115,8 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         if (item->num_tokens > h.max_query_len) h.max_query_len = item->num_tokens;
         if (context_len > h.max_context_len) h.max_context_len = context_len;
         if (num_blocks > h.block_table_stride) h.block_table_stride = num_blocks;
+        h.num_prompt_logits += item->num_prompt_rows;
+        h.num_biases += item->num_prompt_rows;
         if (!item->needs_token) continue;
         h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
@@ -141,10 +150,34 @@ static void fill_sequence(const struct step *a, uint32_t row, uint32_t first_tok
     a->context_len[row] = (int32_t)context_len;
 }
 
-// Where the next row's biases and masks go, in units of their kind from the tail's start.
+// Where the next row's biases and masks go, in units of their kind from the tail's start; and the
+// next row of a prompt.
 struct tail {
     uint32_t bias, mask, mask_words;
+    uint32_t prompt;
 };
+
+// More than any two logits are apart.
+static const float prompt_bias = 1e30f;
+
+static struct sample_row greedy_row(int32_t num_top) {
+    return (struct sample_row){.top_p = 1.0f, .repetition_penalty = 1.0f, .num_top = num_top};
+}
+
+// The sampling op reports the log-probability of the token that it chooses: each row is made to
+// choose the prompt's own next token.
+static void fill_prompt_rows(const struct step *a, uint32_t first_token, struct tail *tail,
+                             const struct scheduled *item, int32_t num_top) {
+    for (uint32_t i = 0; i < item->num_prompt_rows; i++, tail->prompt++) {
+        struct sample_row *row = &a->prompt_rows[tail->prompt];
+        *row = greedy_row(num_top);
+        row->bias_start = tail->bias;
+        row->bias_count = 1;
+        a->biases[tail->bias++] =
+            (struct sample_bias){item->seq->token_ids[item->start + i + 1], prompt_bias};
+        a->prompt_index[tail->prompt] = (int32_t)(first_token + i);
+    }
+}
 
 static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
                      const struct sequence *seq, struct batch_row how) {
@@ -182,12 +215,16 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
     *batch->header = header;
     const struct step a = batch_bind(&header, batch->header);
 
-    struct tail tail = {header.first_bias, header.first_mask, batch->mask_words};
+    struct tail tail = {header.first_bias, header.first_mask, batch->mask_words, 0};
     uint32_t row = 0, token = 0, logit = 0;
     a.query_start[0] = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         fill_sequence(&a, row, token, item, block_size);
+        if (item->num_prompt_rows) {
+            int32_t num_top = row_of(item->seq).sampling->params.prompt_logprobs;
+            fill_prompt_rows(&a, token, &tail, item, num_top);
+        }
         token += item->num_tokens;
         a.query_start[++row] = (int32_t)token;
         if (!item->needs_token) continue;
@@ -201,6 +238,6 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         a.query_start[row + 1] = (int32_t)row + 1;
         a.context_len[row] = 0;
         a.logit_index[row] = (int32_t)row;
-        a.rows[row] = (struct sample_row){.top_p = 1.0f, .num_top = -1, .repetition_penalty = 1.0f};
+        a.rows[row] = greedy_row(-1);
     }
 }

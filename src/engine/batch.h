@@ -5,10 +5,12 @@
  *   tokens positions slot_mapping: [num_tokens] each
  *   query_start [num_seqs + 1], context_len [num_seqs]
  *   logit_index rows: [num_logits] each
- *   tail: block_tables [num_seqs][block_table_stride], biases [num_biases], masks
+ *   tail: block_tables [num_seqs][block_table_stride], biases [num_biases], masks,
+ *         prompt_index prompt_rows: [num_prompt_logits] each
  *
  * The header's counts say where the arrays lie; batch_bind finds them again in any copy. The stride,
- * the biases and the masks change from step to step, so they move nothing but the tail's inside:
+ * the biases, the masks and the rows of prompts change from step to step, so they move nothing but
+ * the tail's inside:
  * rows count their biases and masks from the tail's start. So a recorded step of so many rows finds
  * everything at the same address. */
 #ifndef ENGINE_BATCH_H
@@ -28,6 +30,8 @@ struct batch_header {
     uint32_t num_logits;
     uint32_t num_biases, num_masks;
     uint32_t first_bias, first_mask; // of their kind, counted from the tail's start
+    uint32_t num_prompt_logits;
+    uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t block_table_stride; // blocks of the longest sequence in the batch
     uint32_t max_query_len, max_context_len;
     uint32_t size_bytes; // of the whole block as used
@@ -57,11 +61,11 @@ struct batch_row {
     uint32_t counts_slot; // as in sample_row
 };
 
-// Of a sequence that needs a token; the engine knows how to find it.
+// Of a sequence that needs a token, or has num_prompt_rows; the engine knows how to find it.
 typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 
-// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token. A
-// token that is still being sampled is -1 - its row. padded_seqs: 0, or for a schedule of decodes
+// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token, and
+// the rows of prompts are those of the items' num_prompt_rows in order. A token that is still being sampled is -1 - its row. padded_seqs: 0, or for a schedule of decodes
 // alone how many sequences of one token the step shall have; those beyond the schedule's have no
 // context, write no slot and are sampled greedily for nobody. nano-vllm: prepare_prefill,
 // prepare_decode and prepare_block_tables.

@@ -199,6 +199,10 @@ void block_manager_match(struct block_manager *manager, struct sequence *seq) {
         match_origin(manager, seq);
         return;
     }
+    if (seq->skips_cache) {
+        seq->num_matched = 0;
+        return;
+    }
     uint32_t n = seq->num_matched;
     // Parents outlive their children in the cache, so the last block vouches for all of them.
     if (n && manager->blocks[seq->block_table[n - 1]].serial != seq->match_serial) n = 0;

@@ -268,6 +268,22 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
     }
 }
 
+// Rows of prompts whose log-probabilities are wanted. A request that is preempted before its prompt is
+// through computes them again; one that is preempted later has them, and may read the cache.
+static void want_prompt_rows(const struct schedule *schedule) {
+    for (uint32_t i = schedule->num_decode_tokens; i < schedule->num_items; i++) {
+        struct scheduled *item = &schedule->items[i];
+        struct request *request = item->seq->user;
+        if (request->num_rows_launched == request->num_prompt_rows) continue;
+        uint32_t end = item->start + item->num_tokens;
+        if (end > request->num_prompt_rows) end = request->num_prompt_rows;
+        if (item->start >= end) continue;
+        item->num_prompt_rows = end - item->start;
+        request->num_rows_launched = end;
+        if (end == request->num_prompt_rows) request->seq->skips_cache = false;
+    }
+}
+
 // Those that are scheduled for the first time no longer wait.
 static void note_scheduled(struct llm_engine *engine, const struct schedule *schedule, double now) {
     uint32_t num_outputs = 0;
@@ -291,6 +307,7 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
         padded_seqs = model_runner_padded_seqs(engine->runner, schedule->num_items);
     }
     begin_counts(engine, schedule);
+    want_prompt_rows(schedule);
     batch_build(&flight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
     double launch_begin = clock_seconds();
     engine->stats.schedule_seconds += launch_begin - start;
@@ -340,7 +357,8 @@ static void leave_flight(struct request *request) {
 
 // Hands out a step's results, and notes its items for the observer: what they came to is known now.
 static void take_results(struct llm_engine *engine, struct flight *flight,
-                         const struct sample_result *results) {
+                         const struct sample_result *results,
+                         const struct sample_result *prompt_results) {
     const struct schedule *schedule = &flight->schedule;
     const struct step step = batch_bind(flight->batch.header, flight->batch.header);
     uint32_t row = 0;
@@ -349,6 +367,8 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
         const struct scheduled *item = &schedule->items[i];
         struct request *request = item->seq->user;
         int32_t token_id = -1;
+        llm_engine_take_prompt(request, item, prompt_results);
+        prompt_results += item->num_prompt_rows;
         if (item->needs_token && !request->has_ended) {
             token_id =
                 llm_engine_take_token(engine, request, &results[row], flight->times.output_begin);
@@ -364,10 +384,11 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
     const struct schedule *schedule = &flight->schedule;
     struct nvllm_step_times *times = &flight->times;
-    const struct sample_result *results = NULL;
+    const struct sample_result *results = NULL, *prompt_results = NULL;
     flight->is_launched = false;
     times->wait_begin = clock_seconds();
-    enum status status = model_runner_wait(engine->runner, flight->slot, &results, err);
+    enum status status =
+        model_runner_wait(engine->runner, flight->slot, &results, &prompt_results, err);
     times->output_begin = clock_seconds();
     engine->stats.forward_seconds += times->output_begin - times->wait_begin;
     if (!status) {
@@ -375,7 +396,7 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
-        take_results(engine, flight, results);
+        take_results(engine, flight, results, prompt_results);
     }
     times->output_end = clock_seconds();
     engine->stats.output_seconds += times->output_end - times->output_begin;

@@ -48,15 +48,19 @@ struct llm_engine {
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
 };
 
-// The prompt's ids: the caller's, or those of its text or chat in *encoded. Checked. Any thread.
+// The prompt's ids: the caller's, or those of its text or chat in *encoded. Checked. `echo` (NULL: not
+// wanted) gets the prompt's text. Any thread.
 MUST_USE enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                                            const struct nvllm_request *request,
                                            struct token_list *encoded, const int32_t **ids,
-                                           size_t *count, struct err *err);
+                                           size_t *count, struct buf *echo, struct err *err);
 
 // A family that was taken out of the inbox: from now on it is the scheduler's.
 void llm_engine_accept(struct llm_engine *engine, struct request *first);
 
+// The log-probabilities of an item's rows of its prompt.
+void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
+                            const struct sample_result *results);
 // One generated token of a request, pending until `now`: checked for its end, delivered. One that was
 // aborted stays as it is. Returns the token's id, -1: there is none.
 int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,

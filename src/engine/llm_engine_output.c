@@ -1,11 +1,20 @@
 /* What follows a step: the end of requests, the events their owners see, and what the observer is
  * told. */
+#include <math.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/llm_engine_internal.h"
 
+// NULL until all of them are there.
+static const struct nvllm_logprob *prompt_logprobs_of(const struct request *request) {
+    const struct request *first = request->first;
+    return first->num_rows_landed == first->num_prompt_rows ? first->prompt_logprobs : NULL;
+}
+
 static struct nvllm_event event_of(const struct request *request) {
     const struct sequence *seq = request->seq;
+    int32_t num_prompt_top = request->sampling.params.prompt_logprobs;
     return (struct nvllm_event){
         .request_id = seq->id,
         .index = request->index,
@@ -13,6 +22,8 @@ static struct nvllm_event event_of(const struct request *request) {
         .token_id = -1,
         .text = "",
         .stop_token_id = -1,
+        .prompt_logprobs = prompt_logprobs_of(request),
+        .num_prompt_top = num_prompt_top > 0 ? (size_t)num_prompt_top : 0,
         .prompt_token_ids = seq->token_ids,
         .num_prompt_tokens = seq->num_prompt_tokens,
         .num_cached_tokens = request->first->seq->num_cached_tokens,
@@ -121,18 +132,57 @@ static void judge_token(const struct llm_engine *engine, struct request *request
     }
 }
 
+// Where the prompt's token was not chosen, no bias could lift it: its logit is no number.
+static void take_row(struct nvllm_logprob *out, int32_t num_top, int32_t token_id,
+                     const struct sample_result *result) {
+    float logprob = result->token_id == token_id ? result->logprob : -INFINITY;
+    out[0] = (struct nvllm_logprob){token_id, logprob};
+    for (int32_t i = 0; i < num_top; i++) {
+        out[1 + i] = (struct nvllm_logprob){result->top_id[i], result->top_logprob[i]};
+    }
+}
+
+void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
+                            const struct sample_result *results) {
+    int32_t num_top = request->sampling.params.prompt_logprobs;
+    for (uint32_t i = 0; i < item->num_prompt_rows; i++) {
+        uint32_t row = item->start + i;
+        take_row(request->prompt_logprobs + (size_t)row * (size_t)(1 + num_top), num_top,
+                 request->seq->token_ids[row + 1], &results[i]);
+        if (row == request->num_rows_landed) request->num_rows_landed++;
+    }
+}
+
+// The prompt's text, before anything else of the output.
+static void deliver_echo(const struct request *request) {
+    const struct buf *echo = &request->first->echo;
+    if (!echo->data) return;
+    struct nvllm_event event = event_of(request);
+    add_text(&event, echo);
+    deliver(request, &event);
+}
+
+static bool is_aborted(const struct request *request) {
+    return atomic_load_explicit(&request->first->is_aborted, memory_order_relaxed);
+}
+
 int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
                               const struct sample_result *result, double now) {
-    if (atomic_load_explicit(&request->first->is_aborted, memory_order_relaxed)) return -1;
+    if (is_aborted(request)) return -1;
     if (result->token_id < 0) { // broken weights, or logit_bias banned everything
         llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
                                "no token can be chosen: no logit is a number above -infinity");
         return -1;
     }
+    bool is_first = !(request->times.first_token > 0);
+    if (is_first) {
+        deliver_echo(request);
+        if (is_aborted(request)) return -1; // by this event
+        request->times.first_token = now;
+    }
+    request->times.last_token = now;
     scheduler_resolve_token(engine->scheduler, request->seq, result->token_id);
     engine->stats.num_generated_tokens++;
-    if (!(request->times.first_token > 0)) request->times.first_token = now;
-    request->times.last_token = now;
 
     struct nvllm_event event = event_of(request);
     event.token_id = result->token_id;

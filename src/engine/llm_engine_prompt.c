@@ -1,5 +1,7 @@
 /* What a request says, to token ids: text by the tokenizer, chats by the template first. */
 #include "engine/llm_engine_internal.h"
+#include "text/detokenizer.h"
+#include "text/unicode.h"
 
 static enum status check_prompt_ids(const struct llm_engine *engine, const int32_t *ids,
                                     size_t count, struct err *err) {
@@ -20,10 +22,29 @@ enum status llm_engine_chat_template(const struct llm_engine *engine,
     return engine->template_status;
 }
 
+// The prompt as UTF-8, as the tokenizer reads it.
+static enum status echo_text(struct buf *echo, const char *text, size_t len, struct err *err) {
+    struct utf8_pending pending = {0};
+    enum status status = buf_reserve(echo, len, err); // never NULL
+    if (!status) status = utf8_append_lossy(&pending, text, len, echo, err);
+    return status ? status : utf8_append_end(&pending, echo, err);
+}
+
+// Ids without a token add nothing.
+static enum status echo_ids(struct buf *echo, const struct tokenizer *tokenizer, const int32_t *ids,
+                            size_t count, bool skip_special, struct err *err) {
+    struct detokenizer detokenizer = {0};
+    enum status status = buf_reserve(echo, 0, err);
+    for (size_t i = 0; i < count && !status; i++) {
+        status = detokenizer_push(&detokenizer, tokenizer, ids[i], skip_special, echo, err);
+    }
+    return status ? status : detokenizer_flush(&detokenizer, echo, err);
+}
+
 // The template writes its own BOS and the like: none are added.
 static enum status encode_chat(const struct llm_engine *engine, const struct nvllm_request *request,
                                const struct interrupt *interrupt, struct token_list *encoded,
-                               struct err *err) {
+                               struct buf *echo, struct err *err) {
     const struct chat_template *chat_template = NULL;
     struct buf text = {0};
     enum status status = llm_engine_chat_template(engine, &chat_template, err);
@@ -35,6 +56,7 @@ static enum status encode_chat(const struct llm_engine *engine, const struct nvl
         status = tokenizer_encode(engine->tokenizer, text.len ? text.data : "", text.len, false,
                                   interrupt, encoded, err);
     }
+    if (!status && echo) status = echo_text(echo, text.len ? text.data : "", text.len, err);
     buf_fini(&text);
     return status;
 }
@@ -57,14 +79,16 @@ static enum status check_given(const struct llm_engine *engine, const struct nvl
 
 enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                                   const struct nvllm_request *request, struct token_list *encoded,
-                                  const int32_t **ids, size_t *count, struct err *err) {
+                                  const int32_t **ids, size_t *count, struct buf *echo,
+                                  struct err *err) {
     enum status status = check_given(engine, request, err);
     const struct interrupt interrupt = llm_engine_interrupt(request->interrupt);
     if (!status && request->prompt) {
         status = tokenizer_encode(engine->tokenizer, request->prompt, request->prompt_len, true,
                                   &interrupt, encoded, err);
+        if (!status && echo) status = echo_text(echo, request->prompt, request->prompt_len, err);
     } else if (!status && request->chat) {
-        status = encode_chat(engine, request, &interrupt, encoded, err);
+        status = encode_chat(engine, request, &interrupt, encoded, echo, err);
     }
     if (status) return status;
     *ids = request->prompt_token_ids ? request->prompt_token_ids : encoded->ids;
@@ -75,5 +99,9 @@ enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                        "the prompt has %zu tokens; max_model_len %u leaves no room for an answer",
                        *count, engine->plan.max_model_len);
     }
-    return check_prompt_ids(engine, *ids, *count, err);
+    status = check_prompt_ids(engine, *ids, *count, err);
+    bool echoes_ids = echo && request->prompt_token_ids && engine->tokenizer;
+    if (status || !echoes_ids) return status;
+    bool skip_special = request->sampling->skip_special_tokens != 0;
+    return echo_ids(echo, engine->tokenizer, *ids, *count, skip_special, err);
 }

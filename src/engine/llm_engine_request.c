@@ -69,6 +69,18 @@ static enum status add_outputs(const struct llm_engine *engine, struct request *
     return status;
 }
 
+static enum status want_prompt_logprobs(struct request *request, struct err *err) {
+    int32_t num_top = request->sampling.params.prompt_logprobs;
+    if (num_top < 0) return OK;
+    size_t num_rows = request->seq->num_prompt_tokens - 1, row = 1 + (size_t)num_top;
+    request->prompt_logprobs =
+        malloc((num_rows ? num_rows * row : 1) * sizeof *request->prompt_logprobs);
+    if (!request->prompt_logprobs) return err_nomem(err, "prompt_logprobs");
+    request->num_prompt_rows = (uint32_t)num_rows;
+    request->seq->skips_cache = num_rows > 0;
+    return OK;
+}
+
 static enum status fill_request(const struct llm_engine *engine, struct request *request,
                                 const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                 struct err *err) {
@@ -80,6 +92,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                        "stop strings need the tokenizer, which skip_tokenizer_init left out");
     }
     status = fill_output(engine, request, in, ids, count, err);
+    if (!status) status = want_prompt_logprobs(request, err);
     if (!status) status = scheduler_check(engine->scheduler, request->seq, err);
     return status ? status : add_outputs(engine, request, in, ids, count, err);
 }
@@ -95,7 +108,8 @@ enum status llm_engine_build_request(const struct llm_engine *engine,
     struct token_list encoded = {0};
     const int32_t *ids = NULL;
     size_t count = 0;
-    status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, err);
+    struct buf *echo = in->sampling && in->sampling->echo ? &request->echo : NULL;
+    status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, echo, err);
     if (!status) status = fill_request(engine, request, in, ids, (uint32_t)count, err);
     token_list_fini(&encoded);
     if (status) {

@@ -16,7 +16,7 @@ struct step_graph {
 };
 
 struct slot {
-    struct sample_result *results; // host [max_num_logits]
+    struct sample_result *results; // host [max_num_logits], then those of prompts [max_num_tokens]
     struct backend_event *done; // NULL where the backend has no events
 };
 
@@ -34,7 +34,7 @@ struct model_runner {
     struct token_counts *counts;
     float *sample_scratch; // of the sampler's backend
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
-    struct sample_result *results; // dev [max_num_logits]; with several ranks shared
+    struct sample_result *results; // dev, as a slot's; with several ranks shared
     struct rank_sampling rank_sampling; // with several ranks
     struct slot slots[MODEL_RUNNER_SLOTS];
     struct step_graph *graphs; // [num_graphs], by graph_index; NULL: no steps are recorded
@@ -62,9 +62,13 @@ uint32_t model_runner_padded_seqs(const struct model_runner *r, uint32_t num_seq
     return rows < r->max_num_logits ? rows : r->max_num_logits;
 }
 
+static size_t num_results(const struct model_runner *r) {
+    return (size_t)r->max_num_logits + r->max_num_tokens;
+}
+
 static enum status alloc_slot(struct model_runner *r, struct slot *slot, struct err *err) {
     void *host = NULL;
-    size_t bytes = r->max_num_logits * sizeof *slot->results;
+    size_t bytes = num_results(r) * sizeof *slot->results;
     enum status status = backend_alloc_host(r->backend, bytes, &host, err);
     slot->results = host;
     if (status || !r->backend->queue) return status;
@@ -118,7 +122,7 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
         r->results = options->shared_results;
         status = rank_sampling_init(&r->rank_sampling, r->comm, rows, r->vocab_size, err);
     } else {
-        status = ops->alloc(r->backend, rows * sizeof *r->results, &results, err);
+        status = ops->alloc(r->backend, num_results(r) * sizeof *r->results, &results, err);
         r->results = results;
     }
     if (status) return status;
@@ -200,7 +204,8 @@ size_t model_runner_workspace_bytes(const struct model_runner_options *options) 
     }
     size_t rope = (size_t)d->limits.max_positions * d->config->head_dim * sizeof(float);
     return decoder_workspace_bytes(d->config, d->shape, &d->limits, d->backend) + rope +
-           options->batch_bytes + rows * sizeof(struct sample_result) + sampling;
+           options->batch_bytes +
+           ((size_t)rows + d->limits.max_num_tokens) * sizeof(struct sample_result) + sampling;
 }
 
 static struct sample_args sample_args_of(const struct model_runner *r, const struct step *step) {
@@ -217,13 +222,17 @@ static struct sample_args sample_args_of(const struct model_runner *r, const str
     };
 }
 
+static void run_sampler(struct model_runner *r, const struct sample_args *args) {
+    if (r->rank_sampling.comm) {
+        rank_sampling_run(&r->rank_sampling, r->sampler, args);
+    } else {
+        r->sampler->sampler->sample(r->sampler, args);
+    }
+}
+
 static void sample(struct model_runner *r, const struct step *step) {
     const struct sample_args args = sample_args_of(r, step);
-    if (r->rank_sampling.comm) {
-        rank_sampling_run(&r->rank_sampling, r->sampler, &args);
-    } else {
-        r->sampler->sampler->sample(r->sampler, &args);
-    }
+    run_sampler(r, &args);
 }
 
 // For a device without a sampler: logits to the host, ids back. `host` is the step as the host has
@@ -240,6 +249,36 @@ static enum status sample_on_host(struct model_runner *r, const struct step *hos
     args.results = results;
     r->sampler->sampler->sample(r->sampler, &args);
     ops->upload(r->backend, r->results, results, args.num_rows * sizeof *results);
+    return OK;
+}
+
+// Rows of prompts: as many at a time as there is room for logits. `host` is the step as the host has
+// it. The results are on the host when the step is done.
+static enum status sample_prompts(struct model_runner *r, const struct step *step,
+                                  const struct step *host, struct sample_result *results,
+                                  struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    bool on_device = samples_on_device(r);
+    struct sample_args args = sample_args_of(r, on_device ? step : host);
+    for (uint32_t start = 0; start < step->num_prompt_logits; start += args.num_rows) {
+        uint32_t left = step->num_prompt_logits - start;
+        args.num_rows = left < r->max_num_logits ? left : r->max_num_logits;
+        args.rows = (on_device ? step : host)->prompt_rows + start;
+        args.results = (on_device ? r->results + r->max_num_logits : results) + start;
+        args.logits = decoder_logits(r->decoder, step->prompt_index + start, args.num_rows);
+        if (!on_device) {
+            ops->download(r->backend, r->host_logits, args.logits,
+                          (size_t)args.num_rows * r->vocab_size * sizeof *r->host_logits);
+            enum status status = ops->synchronize(r->backend, err);
+            if (status) return status;
+            args.logits = r->host_logits;
+        }
+        run_sampler(r, &args);
+    }
+    if (on_device) {
+        ops->download(r->backend, results, r->results + r->max_num_logits,
+                      step->num_prompt_logits * sizeof *results);
+    }
     return OK;
 }
 
@@ -281,7 +320,7 @@ static bool record(struct model_runner *r, const struct step *step) {
 // The recorded step that serves this one; NULL: none does.
 static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
     bool is_decode = step->max_query_len == 1 && step->num_logits == step->num_seqs;
-    if (!r->graphs || !is_decode) return NULL;
+    if (!r->graphs || !is_decode || step->num_prompt_logits) return NULL;
     if (step->num_seqs != model_runner_padded_seqs(r, step->num_seqs)) return NULL;
     const struct step_graph *graph = &r->graphs[graph_index(step->num_seqs)];
     return graph->graph ? graph : NULL;
@@ -397,23 +436,29 @@ enum status model_runner_launch(struct model_runner *r, const struct batch_heade
     ops->upload(r->backend, r->batch, batch, batch->size_bytes);
     struct sample_result *results = r->slots[slot].results;
     run_step(r, &step, times);
+    const struct step host = batch_bind(batch, (void *)(uintptr_t)batch);
     enum status status = OK;
-    if (step.num_logits && !samples_on_device(r)) {
-        const struct step host = batch_bind(batch, (void *)(uintptr_t)batch);
-        status = sample_on_host(r, &host, results, err);
-    }
-    if (status) return status;
     if (samples_on_device(r)) {
         ops->download(r->backend, results, r->results, step.num_logits * sizeof *results);
+    } else if (step.num_logits) {
+        status = sample_on_host(r, &host, results, err);
     }
+    if (!status && step.num_prompt_logits) {
+        double start = clock_seconds();
+        status = sample_prompts(r, &step, &host, results + r->max_num_logits, err);
+        times->sample_seconds += clock_seconds() - start;
+    }
+    if (status) return status;
     if (r->backend->queue) r->backend->queue->event_record(r->backend, r->slots[slot].done);
     return OK;
 }
 
 enum status model_runner_wait(struct model_runner *r, uint32_t slot,
-                              const struct sample_result **results, struct err *err) {
+                              const struct sample_result **results,
+                              const struct sample_result **prompt_results, struct err *err) {
     const struct backend_queue *queue = r->backend->queue;
     *results = r->slots[slot].results;
+    *prompt_results = *results + r->max_num_logits;
     return queue ? queue->event_wait(r->backend, r->slots[slot].done, err)
                  : r->backend->ops->synchronize(r->backend, err);
 }

@@ -15,7 +15,7 @@ struct model_runner_options {
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
-    // [max_num_seqs] that all ranks of a group have mapped; NULL: the runner is alone.
+    // [max_num_seqs + max_num_tokens] that all ranks of a group have mapped; NULL: the runner is alone.
     struct sample_result *shared_results;
 };
 
@@ -56,16 +56,20 @@ MUST_USE enum status model_runner_launch(struct model_runner *runner,
 // (backend.h, counts_begin).
 void model_runner_begin_counts(struct model_runner *runner, uint32_t slot, const int32_t *ids,
                                uint32_t num_prompt, uint32_t num_ids);
-// results[i] belongs to logit row i of the slot's batch; valid until the slot is used again.
+// results[i] belongs to logit row i of the slot's batch, prompt_results[i] to its i-th row of a
+// prompt; valid until the slot is used again.
 MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slot,
-                                       const struct sample_result **results, struct err *err);
+                                       const struct sample_result **results,
+                                       const struct sample_result **prompt_results,
+                                       struct err *err);
 // Sequences that a step of `num_seqs` decodes is to be padded to, for batch_build: so few different
 // numbers that a recorded step can serve each. 0: not padded.
 uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);
 
 // For tests: the steps so far that ran as recorded ones.
 uint64_t model_runner_num_replays(const struct model_runner *runner);
-// For tests: copies the logits of the last launch, [num_logits][vocab_size], to the host.
+// For tests: copies the logits of the last launch, which had no rows of prompts, to the host:
+// [num_logits][vocab_size].
 MUST_USE enum status model_runner_read_logits(struct model_runner *runner, float *out,
                                               uint32_t num_logits, struct err *err);
 

@@ -57,6 +57,12 @@ static const struct nvllm_param sampling_table[] = {
     {"logprobs", NVLLM_PARAM_INT, SAMPLING(logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
      "report log-probabilities of the chosen token and of this many best ones, before temperature "
      "and penalties, -1 is none; default -1"},
+    {"prompt_logprobs", NVLLM_PARAM_INT, SAMPLING(prompt_logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
+     "report log-probabilities of each token of the prompt and of this many best ones in its "
+     "place; "
+     "the prompt is then computed without cached prefixes; -1 is none; default -1"},
+    {"echo", NVLLM_PARAM_BOOL, SAMPLING(echo), 0, 1, NULL,
+     "the text begins with the prompt's; default false"},
     {"priority", NVLLM_PARAM_INT, SAMPLING(priority), INT32_MIN, INT32_MAX, NULL,
      "requests with a lower number run first and are preempted last; default 0"},
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,

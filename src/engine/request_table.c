@@ -41,6 +41,8 @@ static void destroy_one(struct request *request) {
     sampling_fini(&request->sampling);
     output_text_fini(&request->text);
     buf_fini(&request->piece);
+    buf_fini(&request->echo);
+    free(request->prompt_logprobs);
     free(request);
 }
 

@@ -23,6 +23,13 @@ struct request {
     uint32_t num_outputs; // the family's size
     uint32_t num_unended; // of them, whose last event is not delivered
     uint32_t num_held; // of them, that have not ended or are on launched steps; 0: it is freed
+    struct buf echo; // the prompt's text, where it is wanted
+    // [num_prompt_rows][1 + params.prompt_logprobs]: row i is of prompt token i + 1. NULL: not wanted.
+    struct nvllm_logprob *prompt_logprobs;
+    uint32_t num_prompt_rows; // num_prompt_tokens - 1
+    uint32_t
+        num_rows_launched; // leading ones; less again when the request is preempted before the last
+    uint32_t num_rows_landed; // leading ones that are there
 
     struct sequence *seq; // its `user` points back
     struct sampling sampling; // but for the first's, borrowed from that

@@ -126,6 +126,9 @@ static void fill_row(struct sampling *out, uint32_t vocab_size) {
     if (params->logprobs >= 0 && (uint32_t)params->logprobs > vocab_size) {
         params->logprobs = (int32_t)vocab_size;
     }
+    if (params->prompt_logprobs >= 0 && (uint32_t)params->prompt_logprobs > vocab_size) {
+        params->prompt_logprobs = (int32_t)vocab_size;
+    }
     out->row = (struct sample_row){
         .temperature = params->temperature,
         .top_p = params->top_p,

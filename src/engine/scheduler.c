@@ -170,8 +170,10 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
         schedule->num_prefill_tokens += num_tokens;
     }
     bool needs_token = num_tokens == uncomputed;
-    schedule->items[index] =
-        (struct scheduled){.seq = seq, .num_tokens = num_tokens, .needs_token = needs_token};
+    schedule->items[index] = (struct scheduled){.seq = seq,
+                                                .start = seq->num_computed_tokens,
+                                                .num_tokens = num_tokens,
+                                                .needs_token = needs_token};
     schedule->num_tokens += num_tokens;
     seq->schedule_index = index;
     seq->num_scheduled_tokens = num_tokens;
@@ -268,6 +270,7 @@ static void mark_pending(struct scheduler *s, struct sequence *seq) {
 static bool is_deferred(struct scheduler *s, struct sequence *seq) {
     uint64_t hash;
     uint32_t unused;
+    if (seq->skips_cache) return false;
     if (s->num_pending == 0 || seq->num_deferrals >= seq->num_tokens) return false;
     if (!block_manager_first_miss(&s->blocks, seq, &hash)) return false;
     return u64map_get(&s->pending, hash, &unused);

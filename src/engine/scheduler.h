@@ -47,8 +47,11 @@ struct scheduler_config {
 };
 
 struct scheduled {
-    struct sequence *seq; // runs tokens [num_computed_tokens, + num_tokens)
+    struct sequence *seq; // runs tokens [start, start + num_tokens)
+    uint32_t start; // its num_computed_tokens
     uint32_t num_tokens;
+    uint32_t num_prompt_rows; // of the first of them the engine wants log-probabilities of the next
+        // token; 0 from the scheduler
     bool needs_token; // the last token's logits are wanted: the sequence's known tokens are all
         // computed
     bool is_admitted; // it waited before this step: what comes before its tokens was cached

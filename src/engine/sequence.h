@@ -53,6 +53,7 @@ struct sequence {
     uint32_t num_published; // leading blocks of block_table that are in the prefix cache
     uint32_t num_blocks_max;
     uint64_t cache_salt; // starts the hash chain; 0: the common salt
+    bool skips_cache; // it reads no cached prefix: every token of its prompt is to be computed
     // Has the same prompt, was added before and lives as long. This one waits until that prompt is
     // computed and shares its full blocks. NULL: none; set before scheduler_add.
     const struct sequence *origin;

@@ -65,14 +65,12 @@ static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
     compose_add_projected(pass);
 }
 
-static void gather(struct pass *pass, const void *x, void *out) {
-    struct decoder *d = pass->d;
-    d->backend->ops->gather_rows(d->backend,
-                                 &(struct gather_rows_args){.x = x,
-                                                            .index = pass->step->logit_index,
-                                                            .out = out,
-                                                            .rows = pass->step->num_logits,
-                                                            .cols = d->config->hidden_size});
+static void gather(struct decoder *d, const int32_t *index, uint32_t rows, const void *x,
+                   void *out) {
+    d->backend->ops->gather_rows(
+        d->backend,
+        &(struct gather_rows_args){
+            .x = x, .index = index, .out = out, .rows = rows, .cols = d->config->hidden_size});
 }
 
 // This rank's columns of the logits.
@@ -87,20 +85,19 @@ static const float *project_logits(struct decoder *d, uint32_t rows) {
     return logits;
 }
 
-// The last norm and lm_head run only on the rows that will be sampled.
-static const float *last_logits(struct pass *pass) {
-    struct decoder *d = pass->d;
+// The last norm and lm_head run only on the rows that are wanted.
+const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t rows) {
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
-    uint32_t rows = pass->step->num_logits;
+    CHECK(rows > 0 && rows <= d->limits.max_num_seqs, "rows=%u", rows);
     // Copies even where all rows are sampled, because the copy also acts as a barrier: without it
     // lm_head's blocks take a GPU's multiprocessors while the last layer runs (-6 % with one
     // sequence).
-    gather(pass, w->residual, w->last_residual);
-    if (pass->has_unadded) gather(pass, w->projected, w->last_projected);
+    gather(d, index, rows, w->residual, w->last_residual);
+    if (d->has_unadded) gather(d, index, rows, w->projected, w->last_projected);
     ops->rms_norm(d->backend, &(struct rms_norm_args){
-                                  .x = pass->has_unadded ? w->last_projected : w->last_residual,
-                                  .residual = pass->has_unadded ? w->last_residual : NULL,
+                                  .x = d->has_unadded ? w->last_projected : w->last_residual,
+                                  .residual = d->has_unadded ? w->last_residual : NULL,
                                   .weight = d->final_norm,
                                   .out = w->last_hidden,
                                   .rows = rows,
@@ -162,5 +159,6 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache, const st
             }
         }
     }
-    return step->num_logits ? last_logits(&pass) : NULL;
+    d->has_unadded = pass.has_unadded;
+    return step->num_logits ? decoder_logits(d, step->logit_index, step->num_logits) : NULL;
 }

@@ -58,6 +58,10 @@ void decoder_destroy(struct decoder *decoder); // NULL is fine
 const float *decoder_forward(struct decoder *decoder, struct kv_cache *cache,
                              const struct step *step);
 
+// The same for further rows of the last pass: index dev [num_rows], num_rows <= max_num_seqs. Valid
+// until the next pass or the next call; the pass's own logits are gone.
+const float *decoder_logits(struct decoder *decoder, const int32_t *index, uint32_t num_rows);
+
 // Runs each shape of linear once with `rows` rows, and lm_head with at most max_num_seqs, on the
 // workspace's current content. A device measures its kernels for a linear at its first use.
 void decoder_warm_up(struct decoder *decoder, uint32_t rows);

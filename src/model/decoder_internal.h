@@ -52,6 +52,8 @@ struct decoder {
     struct decoder_layer *layers; // [num_layers]
     struct fused_model *fused; // NULL where the backend has no fusion
 
+    bool
+        has_unadded; // after the last pass: workspace.projected is still to be added to the residual
     void *workspace_memory; // dev
     struct decoder_workspace workspace;
 };

@@ -388,6 +388,32 @@ static void test_result_line_of_several_outputs(void **state) {
     result_fini(&result);
 }
 
+static void test_result_line_prompt_logprobs(void **state) {
+    (void)state;
+    struct result result = {.first = {.finish_reason = NVLLM_FINISH_LENGTH, .stop_token_id = -1},
+                            .num_top = -1,
+                            .has_prompt_logprobs = true};
+    static const char before[] = "{\"index\":0,\"prompt_token_ids\":[],\"token_ids\":[],"
+                                 "\"text\":\"\",\"finish_reason\":\"length\","
+                                 "\"stop_reason\":null,\"num_cached_tokens\":0,"
+                                 "\"logprobs\":null,\"prompt_logprobs\":";
+    char want[512];
+    snprintf(want, sizeof want, "%snull}\n", before);
+    expect_text(&result, want);
+    const struct nvllm_logprob rows[] = {{5, -0.25f}, {6, -0.5f}, {7, -2.0f}, {7, -2.0f}};
+    assert_int_equal(result_add_prompt_logprobs(&result, rows, 1, 3, NULL), OK);
+    snprintf(want, sizeof want,
+             "%s[null,{\"token_id\":5,\"logprob\":-0.25,\"top\":[[6,-0.5]]},"
+             "{\"token_id\":7,\"logprob\":-2,\"top\":[[7,-2]]}]}\n",
+             before);
+    expect_text(&result, want);
+    buf_clear(&result.prompt_logprobs);
+    assert_int_equal(result_add_prompt_logprobs(&result, rows, 1, 1, NULL), OK);
+    snprintf(want, sizeof want, "%s[null]}\n", before);
+    expect_text(&result, want);
+    result_fini(&result);
+}
+
 static void test_result_line_logprobs(void **state) {
     (void)state;
     struct result result = {.first = {.finish_reason = NVLLM_FINISH_LENGTH, .stop_token_id = -1},
@@ -454,6 +480,7 @@ int main(void) {
         cmocka_unit_test(test_result_line),
         cmocka_unit_test(test_result_line_of_a_refused_request),
         cmocka_unit_test(test_result_line_of_several_outputs),
+        cmocka_unit_test(test_result_line_prompt_logprobs),
         cmocka_unit_test(test_result_line_logprobs),
         cmocka_unit_test(test_stats),
     };

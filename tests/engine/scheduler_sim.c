@@ -19,7 +19,7 @@ struct sim_request {
     uint32_t num_prompt, num_tokens, num_tokens_max;
     uint64_t salt, seed;
     struct sim_request *origin; // the request whose prompt this is another output of; NULL: none
-    bool ignore_eos;
+    bool ignore_eos, skips_cache;
     int32_t priority;
     uint64_t arrival_step, abort_step; // abort_step counts from its arrival; UINT64_MAX: never
     enum abort_phase abort_phase;
@@ -164,6 +164,7 @@ static void make_requests(struct sim *sim) {
             request->tokens[j] = 1 + (int32_t)below(sim, 3);
         }
         request->salt = below(sim, num_salts);
+        request->skips_cache = one_in(sim, 10);
         request->ignore_eos = one_in(sim, 2);
         request->priority = has_priorities ? (int32_t)below(sim, 3) - 1 : 0;
         if (gap) arrival += below(sim, gap);
@@ -232,6 +233,7 @@ static void add_due(struct sim *sim) {
         request->seq->priority = request->priority;
         if (request->origin) request->seq->origin = request->origin->first_seq;
         request->first_seq = request->seq;
+        request->seq->skips_cache = request->skips_cache && !request->origin;
         sim->seqs[i] = request->seq;
         weaken_hashes(sim, request->seq);
         bool fits = request->seq->num_blocks_max <= sim->config.num_blocks;
@@ -272,7 +274,9 @@ static void check_item(struct sim *sim, uint32_t index) {
 static void check_sharing(struct sim *sim, const struct scheduled *item) {
     const struct sequence *seq = item->seq, *origin = seq->origin;
     const struct sim_request *request = seq->user;
-    if (!origin || origin->status == SEQUENCE_FINISHED || request->was_running) return;
+    bool is_new = !request->was_running;
+    if (seq->skips_cache && is_new && item->start) fail(sim, "a cached prefix is read");
+    if (!origin || origin->status == SEQUENCE_FINISHED || !is_new) return;
     if (origin->num_computed_tokens < origin->num_prompt_tokens) {
         fail(sim, "an output runs before its prompt is computed");
     }
@@ -350,8 +354,8 @@ static void check_fairness(struct sim *sim) {
         if (request->was_running) continue;
         if (num_preemptions > sim->num_preemptions) fail(sim, "2.6: preempted and admitted");
         if (!last_admitted || sequence_comes_before(last_admitted, seq)) last_admitted = seq;
-        if (sim->config.enable_prefix_caching && request->num_deferrals < seq->num_tokens &&
-            is_computed_by_another(sim, seq)) {
+        if (sim->config.enable_prefix_caching && !seq->skips_cache &&
+            request->num_deferrals < seq->num_tokens && is_computed_by_another(sim, seq)) {
             fail(sim, "B18: a block is computed twice in a step");
         }
     }

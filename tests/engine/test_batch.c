@@ -44,11 +44,13 @@ static void init(struct fixture *f, uint32_t vocab_size, const uint32_t num_toke
     f->schedule = (struct schedule){
         .items = f->items, .num_items = NUM_SEQS, .max_items = NUM_SEQS, .num_prefill_tokens = 1};
     for (uint32_t i = 0; i < NUM_SEQS; i++) {
-        const int32_t prompt[TOKENS_MAX] = {0};
+        int32_t prompt[TOKENS_MAX];
+        for (int32_t k = 0; k < TOKENS_MAX; k++) prompt[k] = (int32_t)(100 * i) + k;
         assert_int_equal(
             sequence_create(&f->seqs[i], i + 1, prompt, num_tokens[i], 1, BLOCK_SIZE, 0, NULL), OK);
         f->seqs[i]->user = &f->samplings[i];
-        f->items[i] = (struct scheduled){f->seqs[i], num_tokens[i], .needs_token = true};
+        f->items[i] =
+            (struct scheduled){.seq = f->seqs[i], .num_tokens = num_tokens[i], .needs_token = true};
         for (uint32_t b = 0; b * BLOCK_SIZE < num_tokens[i]; b++) {
             f->seqs[i]->block_table[b] = i * BLOCKS_MAX + b;
         }
@@ -81,6 +83,32 @@ static void add_mask(struct fixture *f, uint32_t i) {
     for (uint32_t k = 0; k < f->mask_words; k++) mask->always[k] = i << 24 | k;
 }
 
+// All but the last token of these prompts, which is sampled.
+static void add_prompt_rows(struct fixture *f, uint32_t i) {
+    f->items[i].num_prompt_rows = f->items[i].num_tokens - 1;
+    f->samplings[i].params.prompt_logprobs = (int32_t)i;
+}
+
+// Of sequence i: each of its rows is greedy and biased to the token that follows.
+static void check_prompt_rows(const struct fixture *f, const struct step *step, uint32_t i) {
+    uint32_t first_row = 0, first_token = 0;
+    for (uint32_t k = 0; k < i; k++) {
+        first_row += f->items[k].num_prompt_rows;
+        first_token += f->items[k].num_tokens;
+    }
+    for (uint32_t k = 0; k < f->items[i].num_prompt_rows; k++) {
+        const struct sample_row *row = &step->prompt_rows[first_row + k];
+        assert_int_equal(step->prompt_index[first_row + k], first_token + k);
+        assert_true(row->temperature == 0 && row->top_p == 1 && row->repetition_penalty == 1);
+        assert_int_equal(row->num_top, i);
+        assert_int_equal(row->counts_slot + row->mask, 0);
+        assert_int_equal(row->bias_count, 1);
+        const struct sample_bias bias = step->biases[row->bias_start];
+        assert_int_equal(bias.token_id, f->seqs[i]->token_ids[k + 1]);
+        assert_true(bias.bias > 1e20f && bias.bias < 1e35f);
+    }
+}
+
 // What the rows of a copy of the batch find.
 static void check(const struct fixture *f, uint32_t num_rows) {
     uint32_t bytes = f->batch.header->size_bytes;
@@ -104,6 +132,7 @@ static void check(const struct fixture *f, uint32_t num_rows) {
             assert_memory_equal(step.masks + (size_t)(row->mask - 1) * f->mask_words,
                                 sampling->mask.always, f->mask_words * sizeof(uint32_t));
         }
+        check_prompt_rows(f, &step, i);
         assert_memory_equal(step.block_tables + i * step.block_table_stride,
                             f->seqs[i]->block_table, num_blocks * sizeof(int32_t));
     }
@@ -128,6 +157,7 @@ static void test_rows_find_what_is_theirs(void **state) {
                 bool has_biases = which >> i & 1;
                 if (has_biases) add_biases(&f.samplings[i], 1 + 3 * i, i);
                 if (!has_biases || i == 2) add_mask(&f, i);
+                if (which % 3 == i % 3) add_prompt_rows(&f, i);
             }
             batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
             check(&f, NUM_SEQS);
@@ -155,10 +185,15 @@ static void test_the_largest_step_fits(void **state) {
         for (uint32_t i = 0; i < NUM_SEQS; i++) {
             add_biases(&f.samplings[i], PARAMS_LOGIT_BIAS_MAX, i);
             add_mask(&f, i);
+            add_prompt_rows(&f, i);
         }
         batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
         check(&f, NUM_SEQS);
-        assert_int_equal(f.batch.header->size_bytes, f.batch.capacity_bytes);
+        // Each sequence's last token is no row of its prompt; a mask begins at a multiple of its size.
+        size_t missing = NUM_SEQS * (sizeof(struct sample_row) + sizeof(int32_t));
+        size_t slack = NUM_SEQS * sizeof(struct sample_bias) + f.mask_words * sizeof(uint32_t);
+        assert_true(f.batch.header->size_bytes + missing <= f.batch.capacity_bytes);
+        assert_true(f.batch.header->size_bytes + missing + slack >= f.batch.capacity_bytes);
         fini(&f);
     }
 }

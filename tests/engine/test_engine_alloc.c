@@ -28,6 +28,8 @@ static struct nvllm_sampling_params busy_params(uint32_t i) {
     params.min_tokens = (int32_t)(i % 5);
     params.priority = (int32_t)(i % 3);
     params.n = i % 7 == 3 ? 3 : 1;
+    params.prompt_logprobs = i % 6 == 5 ? 4 : -1;
+    params.echo = i % 8 == 2;
     static const char *const words[] = {"is", "95", "bad words"};
     params.bad_words = words;
     params.num_bad_words = i % 4;
@@ -196,6 +198,8 @@ static enum status load_and_generate(void *context, struct err *err) {
     params.max_tokens = 3;
     params.min_tokens = 1;
     params.n = 2;
+    params.prompt_logprobs = 1;
+    params.echo = 1;
     params.stop = stops;
     params.num_stop = 1;
     static const char chat[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";

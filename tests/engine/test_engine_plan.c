@@ -204,7 +204,8 @@ static void test_mistrals_window_limits_the_length(void **state) {
 }
 
 // The flat batch has room for a mask of the vocabulary and for the longest logit_bias of every
-// sequence, but for nobody's history: that is in the token counts.
+// sequence, and for a sampling row of every token of a prompt, but for nobody's history: that is in
+// the token counts.
 static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {
     (void)state;
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
@@ -221,7 +222,8 @@ static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {
     assert_int_equal(limits->max_num_seqs, 4096);
     size_t mask = plan.config.vocab_size / 8, biases = PARAMS_LOGIT_BIAS_MAX * 8;
     size_t block_table = limits->max_blocks_per_seq * sizeof(int32_t), rest = 128;
-    size_t tokens = limits->max_num_tokens * 3 * sizeof(int32_t);
+    size_t prompt_row = sizeof(struct sample_row) + sizeof(int32_t) + sizeof(struct sample_bias);
+    size_t tokens = limits->max_num_tokens * (3 * sizeof(int32_t) + prompt_row);
     size_t most = tokens + 4096 * (mask + biases + block_table + rest);
     assert_true(plan.runner.batch_bytes <= most);
     assert_true(most < 128 << 20);

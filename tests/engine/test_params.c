@@ -49,7 +49,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 
 static void test_tables_are_sound(void **state) {
     (void)state;
-    check_table(params_sampling, 21, sizeof(struct nvllm_sampling_params));
+    check_table(params_sampling, 23, sizeof(struct nvllm_sampling_params));
     check_table(params_engine_option, 27, sizeof(struct nvllm_engine_options));
 }
 
@@ -70,6 +70,8 @@ static void test_sets_every_number(void **state) {
     set_ok(&params, "logprobs", "20");
     set_ok(&params, "priority", "-2147483648");
     set_ok(&params, "n", "1024");
+    set_ok(&params, "prompt_logprobs", "20");
+    set_ok(&params, "echo", "true");
     set_ok(&params, "min_tokens", "2147483647");
     set_ok(&params, "seed", "9223372036854775807");
     assert_true(params.temperature == 0.7f);
@@ -86,6 +88,8 @@ static void test_sets_every_number(void **state) {
     assert_int_equal(params.logprobs, 20);
     assert_int_equal(params.priority, INT32_MIN);
     assert_int_equal(params.n, 1024);
+    assert_int_equal(params.prompt_logprobs, 20);
+    assert_int_equal(params.echo, 1);
     assert_int_equal(params.min_tokens, INT32_MAX);
     assert_true(params.seed == INT64_MAX);
     assert_null(params.owned); // numbers need no memory
@@ -122,6 +126,8 @@ static void test_refuses_numbers_with_a_sentence(void **state) {
     set_refused("max_tokens", "\"5\"", "max_tokens is \"5\", want an integer from 1 to 2147483647");
     set_refused("max_tokens", "[5]", "max_tokens is [5], want an integer from 1 to 2147483647");
     set_refused("min_tokens", "-1", "min_tokens is -1, want an integer from 0 to 2147483647");
+    set_refused("prompt_logprobs", "21", "prompt_logprobs is 21, want an integer from -1 to 20");
+    set_refused("echo", "2", "echo is 2, want true or false");
     set_refused("n", "0", "n is 0, want an integer from 1 to 1024");
     set_refused("n", "1025", "n is 1025, want an integer from 1 to 1024");
     set_refused("priority", "2147483648",
@@ -199,6 +205,8 @@ static void test_null_is_the_default_again(void **state) {
         {"bad_words", "word"},
         {"priority", "5"},
         {"n", "5"},
+        {"prompt_logprobs", "5"},
+        {"echo", "true"},
         {"min_tokens", "5"},
         {"skip_special_tokens", "false"},
         {"include_stop_str_in_output", "true"},

@@ -125,10 +125,11 @@ static void test_counts_beyond_the_vocabulary_are_cut(void **state) {
     init_ok(&s, &params, NULL);
     assert_int_equal(s.row.top_k, 0);
     sampling_fini(&s);
-    params.logprobs = 20;
+    params.logprobs = params.prompt_logprobs = 20;
     assert_int_equal(sampling_init(&s, &params, NULL, &small, NULL, NULL), OK);
     assert_int_equal(s.row.num_top, 7);
     assert_int_equal(s.params.logprobs, 7);
+    assert_int_equal(s.params.prompt_logprobs, 7);
     sampling_fini(&s);
 }
 

@@ -339,6 +339,24 @@ static void test_an_output_whose_first_has_gone_computes_the_prompt(void **state
     fixture_fini(&f);
 }
 
+static void test_one_that_skips_the_cache_waits_for_no_block(void **state) {
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.enable_prefix_caching = true});
+    fixture_add(&f, 0, 14, 4);
+    struct sequence *waits = fixture_add(&f, 0, 14, 4), *skips = fixture_add(&f, 0, 14, 4);
+    skips->skips_cache = true;
+    fixture_schedule(&f);
+    assert_int_equal(f.schedule.num_items, 2);
+    assert_int_equal(waits->num_scheduled_tokens, 0);
+    assert_int_equal(skips->num_scheduled_tokens, 14);
+    fixture_complete(&f);
+    fixture_run(&f, 100);
+    assert_int_equal(skips->num_cached_tokens, 0);
+    assert_int_equal(waits->num_cached_tokens, 12);
+    fixture_fini(&f);
+}
+
 static void test_lower_priorities_are_admitted_first(void **state) {
     (void)state;
     struct fixture f;
@@ -426,6 +444,7 @@ int main(void) {
         cmocka_unit_test(test_outputs_share_the_prompt_that_the_first_computes),
         cmocka_unit_test(test_outputs_of_a_prompt_of_full_blocks),
         cmocka_unit_test(test_an_output_whose_first_has_gone_computes_the_prompt),
+        cmocka_unit_test(test_one_that_skips_the_cache_waits_for_no_block),
         cmocka_unit_test(test_lower_priorities_are_admitted_first),
         cmocka_unit_test(test_the_least_important_is_preempted),
         cmocka_unit_test(test_preemption_of_an_empty_schedule_is_told_by_the_next),

@@ -122,6 +122,18 @@ def test_logprobs_stream() -> None:
     assert [chunk["logprobs"][0][0][0] for chunk in chunks] == ids_of(chunks)
 
 
+def test_an_echo_and_the_prompts_logprobs_stream(llm: LLM) -> None:
+    params = SamplingParams(0, 60, echo=True, prompt_logprobs=1, n=2)
+    chunks = run(lambda streaming: collect(streaming.generate(QUESTION, params)))
+    (output,) = llm.generate([QUESTION], params, False)
+    for index in range(2):
+        own = [chunk for chunk in chunks if chunk["index"] == index]
+        assert text_of(own) == output["text"] == QUESTION + ANSWER
+        assert (own[0]["text"], own[0]["token_ids"]) == (QUESTION, [])
+    assert ["prompt_logprobs" in chunk for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert len(chunks[-1]["prompt_logprobs"]) == len(output["prompt_logprobs"])
+
+
 def test_cached_tokens_come_with_the_end() -> None:
     async def test(llm: AsyncLLM) -> Any:
         params = SamplingParams(0, 2, True)

@@ -252,6 +252,35 @@ def test_a_lower_priority_runs_first() -> None:
     assert ended == [ids[2], ids[0], ids[3], ids[1]]
 
 
+@same_ids
+def test_prompt_logprobs_are_those_of_generated_tokens(own: LLM) -> None:
+    prompt = list(range(300, 340))
+    (first,) = own.generate([prompt], SamplingParams(1.2, 30, True, seed=1, logprobs=2), False)
+    whole = prompt + first["token_ids"]
+    (output,) = own.generate([whole], SamplingParams(0, 1, prompt_logprobs=2), False)
+    rows = output["prompt_logprobs"]
+    assert len(rows) == len(whole)
+    assert rows[0] is None
+    assert [row[0][0] for row in rows[1:]] == whole[1:]
+    assert rows[len(prompt) :] == first["logprobs"]
+    assert output["num_cached_tokens"] == 0
+    assert "prompt_logprobs" not in first
+
+
+def test_prompt_logprobs_of_the_prompts_tokens_alone(llm: LLM) -> None:
+    outputs = llm.generate([[5], [5, 6, 7]], greedy(max_tokens=1, prompt_logprobs=0), False)
+    assert outputs[0]["prompt_logprobs"] == [None]
+    assert [len(row or [0]) for row in outputs[1]["prompt_logprobs"]] == [1, 1, 1]
+
+
+def test_an_echo_is_the_prompts_text(llm: LLM) -> None:
+    (output,) = llm.generate([QUESTION], greedy(echo=True), False)
+    assert output["text"] == QUESTION + ANSWER
+    assert llm.tokenizer.decode(output["token_ids"]) == ANSWER
+    (output,) = llm.generate([QUESTION], greedy(echo=True, stop=" = 9", n=2), False)
+    assert [one.text for one in output.outputs] == [QUESTION + "37 + 58"] * 2
+
+
 def test_n_outputs_of_a_prompt(own: LLM) -> None:
     params = SamplingParams(2.0, 8, True, n=4, seed=5)
     (output,) = own.generate([list(range(300))], params, False)

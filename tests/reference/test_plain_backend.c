@@ -51,7 +51,7 @@ static struct nvllm_result *generate(const char *device, const char *async_sched
         params[i].ignore_eos = 1;
         if (i == 1) params[i].repetition_penalty = 1.3f, params[i].frequency_penalty = 0.5f;
         if (i == 2) params[i].temperature = 0.8f, params[i].seed = 5, params[i].top_k = 20;
-        if (i == 3) params[i].logprobs = 2;
+        if (i == 3) params[i].logprobs = params[i].prompt_logprobs = 2;
         requests[i] = ids_request(prompt, (size_t)(4 + i), &params[i]);
     }
     struct nvllm_engine *engine = open_engine(&options);
@@ -79,6 +79,13 @@ static void test_requests_give_the_cpus_results(void **state) {
         for (size_t k = 0; k < 3 * NUM_TOKENS; k++) {
             float difference = got[3].logprobs[k].logprob - want[3].logprobs[k].logprob;
             assert_true(fabsf(difference) < 1e-4f);
+        }
+        assert_int_equal(got[3].num_prompt_top, 2);
+        for (size_t k = 0; k < 3 * 6; k++) { // of 7 tokens
+            const struct nvllm_logprob *a = &got[3].prompt_logprobs[k];
+            const struct nvllm_logprob *b = &want[3].prompt_logprobs[k];
+            assert_int_equal(a->token_id, b->token_id);
+            assert_true(fabsf(a->logprob - b->logprob) < 1e-4f);
         }
         nvllm_results_free(got, NUM_REQUESTS);
     }

@@ -114,11 +114,11 @@ static void step(struct mini_engine *e) {
                                ? model_runner_padded_seqs(e->runner, schedule->num_items)
                                : 0;
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, padded_seqs);
-    const struct sample_result *results = NULL;
+    const struct sample_result *results = NULL, *prompt_results = NULL;
     struct model_runner_times times = {0};
     if (e->ranks) rank_group_launch(e->ranks, 0);
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
-    check(model_runner_wait(e->runner, 0, &results, &err), &err);
+    check(model_runner_wait(e->runner, 0, &results, &prompt_results, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
     if (num_logits) {
         check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);

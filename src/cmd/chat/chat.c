@@ -58,7 +58,7 @@ static const struct nvllm_param *own_option(size_t index) {
 
 // False for parameters of parallel requests and of results that a chat does not print.
 static bool is_of_chat(const char *name) {
-    static const char *const others[] = {"logprobs", "n", "priority"};
+    static const char *const others[] = {"echo", "logprobs", "n", "priority", "prompt_logprobs"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         if (strcmp(name, others[i]) == 0) return false;
     }

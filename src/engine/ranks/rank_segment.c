@@ -103,7 +103,8 @@ static struct rank_segment lay_out(const struct engine_plan *plan,
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         s.batch_at[i] = take(&s.size_bytes, plan->runner.batch_bytes);
     }
-    s.results_at = take(&s.size_bytes, limits->max_num_seqs * sizeof(struct sample_result));
+    size_t num_results = (size_t)limits->max_num_seqs + limits->max_num_tokens;
+    s.results_at = take(&s.size_bytes, num_results * sizeof(struct sample_result));
     for (uint32_t i = 0; i < RANK_COMMANDS; i++) {
         s.ids_at[i] = take(&s.size_bytes, limits->max_positions * sizeof(int32_t));
     }

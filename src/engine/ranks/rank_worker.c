@@ -43,11 +43,11 @@ static enum status load(struct worker *worker, struct err *err) {
 
 static enum status launch(struct worker *worker, uint32_t slot, struct err *err) {
     struct model_runner_times times = {0};
-    const struct sample_result *results;
+    const struct sample_result *results, *prompt_results;
     const struct batch_header *batch = rank_segment_batch(worker->segment, slot);
     enum status status = model_runner_launch(worker->runner, batch, slot, &times, err);
     if (status) return status;
-    return model_runner_wait(worker->runner, slot, &results, err);
+    return model_runner_wait(worker->runner, slot, &results, &prompt_results, err);
 }
 
 // Runs command number `number`. False: that was the last.
