@@ -1,12 +1,12 @@
-// What a chat does with text, alone: thinking told apart however its tags are cut into tokens, and
-// messages put together from lines.
+// A chat's handling of text: thinking is found however tokens split its tags, and messages are
+// built from lines.
 #include <string.h>
 
 #include "cmd/chat/entry.h"
 #include "cmd/chat/think.h"
 #include "support/cmocka_all.h"
 
-// The pieces as text, thinking between braces.
+// The pieces as one text, with thinking between braces.
 struct record {
     struct buf text;
     bool thinking;

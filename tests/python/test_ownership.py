@@ -1,4 +1,4 @@
-"""Who owns what the library allocates: copies, cycles, pickles, forks, objects half made."""
+"""Ownership of the library's memory: copies, cycles, pickles, forks, objects half made."""
 
 from __future__ import annotations
 
