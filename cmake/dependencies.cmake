@@ -29,3 +29,15 @@ dependency(JANSSON "jansson>=2.14" jansson)
 dependency(UTF8PROC "libutf8proc>=2.6" utf8proc)
 dependency(XXHASH "libxxhash>=0.8" xxhash)
 dependency(LIBEDIT libedit edit tinfo bsd md) # of the command alone
+dependency(LIBEVENT "libevent_core>=2.1" event_core) # the server's
+# http-parser comes without a pkg-config file.
+find_path(HTTP_PARSER_INCLUDE http_parser.h REQUIRED)
+set(HTTP_PARSER_NAMES http_parser)
+if(NANOVLLM_STATIC)
+  list(PREPEND HTTP_PARSER_NAMES libhttp_parser.a)
+endif()
+find_library(HTTP_PARSER_LIBRARY NAMES ${HTTP_PARSER_NAMES} REQUIRED)
+mark_as_advanced(HTTP_PARSER_INCLUDE HTTP_PARSER_LIBRARY)
+add_library(http_parser INTERFACE)
+target_include_directories(http_parser SYSTEM INTERFACE ${HTTP_PARSER_INCLUDE})
+target_link_libraries(http_parser INTERFACE ${HTTP_PARSER_LIBRARY})

@@ -17,6 +17,7 @@ enum cli_exit {
 int cmd_generate(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);

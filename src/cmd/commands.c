@@ -8,6 +8,7 @@
 static const struct cli_command commands[] = {
     {"generate", "complete prompts with a model", cmd_generate},
     {"chat", "talk with a model", cmd_chat},
+    {"serve", "serve a model over HTTP in OpenAI's form", cmd_serve},
     {"bench", "measure a model's speed on a fixed workload", cmd_bench},
     {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},
     {"render", "show the prompt that a chat template makes of a chat", cmd_render},

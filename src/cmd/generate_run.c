@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "cmd/cli.h"
 #include "cmd/interrupt.h"
-#include "cmd/json_text.h"
 
 enum { HELD_BYTES_MAX = 64 << 20 };
 

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/json_text.h"
 #include "base/output_file.h"
 #include "cmd/cli.h"
-#include "cmd/json_text.h"
 #include "cmd/read_whole.h"
 
 enum { CHAT_BYTES_MAX = 64 << 20 };

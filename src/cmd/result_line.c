@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "cmd/json_text.h"
+#include "base/json_text.h"
 
 enum status result_add_others(struct result *result, size_t num_outputs, struct err *err) {
     size_t num_others = num_outputs - 1;

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/jread.h"
+#include "base/json_text.h"
 #include "base/output_file.h"
 #include "cmd/cli.h"
-#include "cmd/json_text.h"
 #include "cmd/prompt_source.h"
 
 struct tokenize {

@@ -184,8 +184,8 @@ enum status chat_template_open(struct chat_template **out, const char *model, co
 
 void chat_template_close(struct chat_template *chat_template) {
     if (!chat_template) return;
-    jinja_template_destroy(chat_template->main.template);
-    jinja_template_destroy(chat_template->tool_use.template);
+    chat_variant_fini(&chat_template->main);
+    chat_variant_fini(&chat_template->tool_use);
     json_decref(chat_template->special_tokens);
     buf_fini(&chat_template->names);
     free(chat_template);
@@ -204,6 +204,14 @@ static enum status choose(const struct chat_template *chat_template, bool has_to
     return err_set(err, ERR_INVALID,
                    "the model has chat templates of several names and none is \"default\": %.300s",
                    chat_template->names.data);
+}
+
+const char *chat_template_source(const struct chat_template *chat_template, bool has_tools,
+                                 size_t *len) {
+    const struct chat_variant *variant;
+    if (choose(chat_template, has_tools, &variant, NULL)) return NULL;
+    *len = variant->source.len;
+    return variant->source.data;
 }
 
 static enum status render_chat(const struct chat_template *chat_template, struct chat *chat,

@@ -7,6 +7,7 @@
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buf.h"
@@ -19,6 +20,11 @@ struct chat_template;
 MUST_USE enum status chat_template_open(struct chat_template **out, const char *model,
                                         const char *path, struct err *err);
 void chat_template_close(struct chat_template *chat_template); // NULL is fine
+
+// The Jinja source [*len] that chats with, or without, tools are rendered with; it lives as long as
+// the chat template. NULL: such chats are refused.
+const char *chat_template_source(const struct chat_template *chat_template, bool has_tools,
+                                 size_t *len);
 
 // Appends the prompt of `chat` [len] to `out`; after an error `out` has its old length. `interrupt`
 // may be NULL.

@@ -11,6 +11,7 @@
 
 struct chat_variant {
     struct jinja_template *template; // NULL: the checkpoint has none of this name, or a broken one
+    struct buf source; // of `template`
     struct err fault; // why it is broken: the error of every chat that needs it
     struct chat_forms forms;
 };
@@ -21,6 +22,8 @@ struct chat_template {
     struct buf names; // of all templates, "a, b": for the error where `main` is missing
     json_t *special_tokens; // object: variable -> string or list of strings
 };
+
+void chat_variant_fini(struct chat_variant *variant); // all-zero is fine
 
 // Fills an all-zero chat template except for the `forms`. After a fault it is half filled.
 MUST_USE enum status chat_open_files(struct chat_template *chat_template, const char *model,

@@ -34,6 +34,12 @@ static enum status add_name(struct chat_template *chat_template, const char *nam
     return buf_appendf(names, err, names->len ? ", %s" : "%s", name);
 }
 
+void chat_variant_fini(struct chat_variant *variant) {
+    jinja_template_destroy(variant->template);
+    buf_fini(&variant->source);
+    *variant = (struct chat_variant){0};
+}
+
 // A fault of the source is kept in the variant. Only ERR_NOMEM is returned and ends the opening.
 static enum status keep_fault(struct chat_variant *variant, enum status status,
                               const struct err *fault, struct err *err) {
@@ -46,13 +52,13 @@ static enum status keep_fault(struct chat_variant *variant, enum status status,
 
 static enum status parse(struct chat_variant *variant, const char *source, size_t len,
                          const char *what, struct err *err) {
-    jinja_template_destroy(variant->template);
-    *variant = (struct chat_variant){0};
+    chat_variant_fini(variant);
     size_t valid = utf8_valid_prefix(source, len);
     if (valid < len) {
         return err_set(err, ERR_FORMAT, "%s is not UTF-8 text: byte %zu", what, valid);
     }
-    return jinja_template_parse(&variant->template, source, len, what, err);
+    enum status status = jinja_template_parse(&variant->template, source, len, what, err);
+    return status ? status : buf_append(&variant->source, source, len, err);
 }
 
 static enum status add_template(struct chat_template *chat_template, const char *name,

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/json_text.h"
 #include "base/output_file.h"
 #include "base/write_whole.h"
-#include "cmd/json_text.h"
 #include "cmd/line_reader.h"
 #include "cmd/progress.h"
 #include "support/cmocka_all.h"

@@ -14,7 +14,8 @@ BEGIN {
     allowed["model"] = "backend comm checkpoint base"
     allowed["engine"] = "model backend comm checkpoint text base public"
     allowed["api"] = "engine text base public"
-    allowed["cmd"] = "api text base public"
+    allowed["server"] = "api text base public"
+    allowed["cmd"] = "server api text base public"
     num_faults = 0
 }
 

@@ -178,6 +178,42 @@ static void test_a_broken_template_is_refused_where_it_is_chosen(void **state) {
     temp_folder_remove(&folder);
 }
 
+static void expect_source(const struct chat_template *chat_template, bool has_tools,
+                          const char *want) {
+    size_t len = 0;
+    const char *source = chat_template_source(chat_template, has_tools, &len);
+    if (!want) {
+        assert_null(source);
+        return;
+    }
+    assert_string_equal(source, want);
+    assert_int_equal(len, strlen(want));
+}
+
+static void test_source_is_that_of_the_chosen_template(void **state) {
+    (void)state;
+    struct chat_template *chat_template = open_source("a\n{{ 1 }}");
+    expect_source(chat_template, false, "a\n{{ 1 }}");
+    expect_source(chat_template, true, "a\n{{ 1 }}");
+    chat_template_close(chat_template);
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    temp_folder_write_text(&folder, "tokenizer_config.json",
+                           "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"},"
+                           " {\"name\": \"default\", \"template\": \"x\"},"
+                           " {\"name\": \"default\", \"template\": \"d\"}]}");
+    chat_template = open_folder(&folder);
+    expect_source(chat_template, false, "d"); // the last of a name counts
+    expect_source(chat_template, true, "t");
+    chat_template_close(chat_template);
+    temp_folder_write_text(&folder, "tokenizer_config.json",
+                           "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"}]}");
+    chat_template = open_folder(&folder);
+    expect_source(chat_template, false, NULL);
+    chat_template_close(chat_template);
+    temp_folder_remove(&folder);
+}
+
 static void test_additional_template_files(void **state) {
     (void)state;
     struct temp_folder folder;
@@ -507,6 +543,7 @@ int main(void) {
         cmocka_unit_test(test_template_of_a_processor),
         cmocka_unit_test(test_named_templates),
         cmocka_unit_test(test_a_broken_template_is_refused_where_it_is_chosen),
+        cmocka_unit_test(test_source_is_that_of_the_chosen_template),
         cmocka_unit_test(test_additional_template_files),
         cmocka_unit_test(test_templates_that_cannot_be_opened),
         cmocka_unit_test(test_special_tokens),

@@ -52,9 +52,10 @@ static enum status append_safe(struct buf *out, const char *text, size_t len, st
     return status ? status : buf_append(out, text + start, len - start, err);
 }
 
-enum status chat_output_piece(void *user_data, const char *text, size_t len, bool thinking,
+enum status chat_output_piece(void *user_data, const char *text, size_t len, enum think_part part,
                               struct err *err) {
     struct chat_output *output = user_data;
+    bool thinking = part != THINK_ANSWER; // the tags belong to it
     if (output->hide_thinking && thinking) return OK;
     // Drops the blank lines between hidden thinking and the rest of the answer.
     while (output->hide_thinking && !output->past_blanks && len) {

@@ -3,9 +3,9 @@
 #ifndef CMD_CHAT_OUTPUT_H
 #define CMD_CHAT_OUTPUT_H
 
-#include "base/output_file.h"
-
 #include "base/buf.h"
+#include "base/output_file.h"
+#include "text/think.h"
 
 struct chat_output {
     struct output_file file; // standard output
@@ -23,9 +23,9 @@ MUST_USE enum status chat_output_init(struct chat_output *output, struct err *er
 void chat_output_fini(struct chat_output *output);
 
 void chat_output_begin(struct chat_output *output); // begins an answer
-// A chat_think_fn; `user_data` is the output.
-MUST_USE enum status chat_output_piece(void *user_data, const char *text, size_t len, bool thinking,
-                                       struct err *err);
+// A think_fn; `user_data` is the output.
+MUST_USE enum status chat_output_piece(void *user_data, const char *text, size_t len,
+                                       enum think_part part, struct err *err);
 MUST_USE enum status chat_output_flush(struct chat_output *output, struct err *err);
 MUST_USE enum status chat_output_end(struct chat_output *output, struct err *err); // newline
 

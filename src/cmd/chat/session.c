@@ -25,8 +25,8 @@ static int32_t silent_token(const struct nvllm_tokenizer *tokenizer, const char 
 void chat_session_start(struct chat_session *session) {
     const struct nvllm_tokenizer *tokenizer = nvllm_engine_tokenizer(session->engine);
     for (size_t i = 0; i < CHAT_TAGS_MAX; i++) session->open_ids[i] = session->close_ids[i] = -1;
-    const struct chat_think_tag *tag;
-    for (size_t i = 0; tokenizer && i < CHAT_TAGS_MAX && (tag = chat_think_tag(i)); i++) {
+    const struct think_tag *tag;
+    for (size_t i = 0; tokenizer && i < CHAT_TAGS_MAX && (tag = think_tag(i)); i++) {
         session->open_ids[i] = silent_token(tokenizer, tag->open);
         session->close_ids[i] = silent_token(tokenizer, tag->close);
     }
@@ -46,12 +46,11 @@ static void fail(struct chat_session *session, enum status status, const struct 
 // Finds tags that are tokens without text.
 static enum status mark_silent_tags(struct chat_session *session, int32_t token_id,
                                     struct err *err) {
-    const struct chat_think_tag *tag;
-    for (size_t i = 0; token_id >= 0 && i < CHAT_TAGS_MAX && (tag = chat_think_tag(i)); i++) {
+    const struct think_tag *tag;
+    for (size_t i = 0; token_id >= 0 && i < CHAT_TAGS_MAX && (tag = think_tag(i)); i++) {
         bool opens = session->open_ids[i] == token_id;
         if (!opens && session->close_ids[i] != token_id) continue;
-        return chat_think_mark(&session->think, tag, opens, chat_output_piece, session->output,
-                               err);
+        return think_mark(&session->think, tag, opens, chat_output_piece, session->output, err);
     }
     return OK;
 }
@@ -69,8 +68,8 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     struct err err = {0};
     enum status status = buf_append(&session->answer, event->text, event->text_len, &err);
     if (!status) {
-        status = chat_think_feed(&session->think, event->text, event->text_len, chat_output_piece,
-                                 output, &err);
+        status = think_feed(&session->think, event->text, event->text_len, chat_output_piece,
+                            output, &err);
     }
     if (!status) status = mark_silent_tags(session, event->token_id, &err);
     if (!status && !event->finish_reason) status = chat_output_flush(output, &err);
@@ -163,7 +162,7 @@ static enum status add_request(struct chat_session *session, uint64_t *request_i
     enum status status = chat_messages_text(&session->messages, &chat, err);
     if (!status) status = render(session, &chat, &prompt, &prompt_len, err);
     if (!status) {
-        chat_think_begin(&session->think, prompt, prompt_len);
+        think_begin(&session->think, prompt, prompt_len);
         struct nvllm_request request = NVLLM_REQUEST_INIT;
         request.chat = chat.data;
         request.chat_len = chat.len;
@@ -201,7 +200,7 @@ static enum status note_end(struct chat_session *session, struct err *err) {
 
 static enum status end_output(struct chat_session *session, struct err *err) {
     struct chat_output *output = session->output;
-    enum status status = chat_think_end(&session->think, chat_output_piece, output, err);
+    enum status status = think_end(&session->think, chat_output_piece, output, err);
     if (!status) status = chat_output_end(output, err);
     if (!status) status = note_end(session, err);
     if (status || !output->talks) return status;

@@ -6,8 +6,8 @@
 
 #include "cmd/chat/messages.h"
 #include "cmd/chat/output.h"
-#include "cmd/chat/think.h"
 #include "nanovllm.h"
+#include "text/think.h"
 
 // Tokens and seconds of one answer, or of all.
 struct chat_usage {
@@ -31,7 +31,7 @@ struct chat_session {
     // Token ids of tags without text: [i] is that of tag i in the table; -1: the tag has text.
     int32_t open_ids[CHAT_TAGS_MAX], close_ids[CHAT_TAGS_MAX];
     // State of the current answer:
-    struct chat_think think;
+    struct think think;
     struct buf answer;
     enum nvllm_finish_reason finish_reason;
     enum status status; // the first fault in a callback, with its sentence

@@ -5,7 +5,7 @@
 #include <string.h>
 
 // Bound for results whose norms were summed in another order.
-#define ON_THE_WAY_NMSE 1e-5
+#define FUSED_NMSE 1e-5
 
 enum { FIRST, SECOND, LAYERS };
 enum { PIECE = 1024, SKIPPED_TOKENS = 8, TURNS = 4 };
@@ -319,7 +319,7 @@ static void check_near(const struct batch *batch, const float *got, const float 
     for (uint32_t s = 0; s < batch->num_seqs && batch->context_len[s]; s++) {
         size_t at = (size_t)batch->query_start[s] * row;
         double error = ops_nmse_f32(got + at, want + at, row);
-        if (!(error <= ON_THE_WAY_NMSE)) {
+        if (!(error <= FUSED_NMSE)) {
             fail_msg("%s, %d positions: nmse %g", what, batch->context_len[s], error);
         }
     }
@@ -379,7 +379,7 @@ static void begin(const struct run *run, const struct step *step) {
 // A step that attend refuses must be untouched: the separate ops then run on it.
 static void attend(const struct run *run, const struct attention_args *args) {
     struct backend *backend = run->backend;
-    if (run->variant->on_the_way) {
+    if (run->variant->is_fused) {
         bool is_done = backend->fusion->attend(backend, args);
         assert_int_equal(is_done, args->step->max_query_len == 1);
         if (is_done) return;
@@ -482,7 +482,7 @@ static float *run_step(const struct run *run, const struct batch *batch) {
     for (size_t i = 0; i < batch->num_results * row; i++) first[i] /= 2;
     ops_assert_same_bits(values, first, batch->num_results, row, "the second layer");
     free(first);
-    if (run->variant->on_the_way && batch->max_query_len == 1) {
+    if (run->variant->is_fused && batch->max_query_len == 1) {
         check_cache(run, batch, &d, values);
         check_turns(run, batch, &d);
     }

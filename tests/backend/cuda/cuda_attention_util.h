@@ -48,7 +48,7 @@ struct variant {
     uint32_t num_padding; // extra sequences of one token without a slot, with context_len 0
     bool zero_padding; // padding has q, k and v of 0 instead of NaN
     // Use the fusion's attend, which must take steps of decodes alone and no others.
-    bool on_the_way;
+    bool is_fused;
     bool unslotted; // the step's tokens have no slots
     bool skipped; // first run a step whose tokens are NaN and have no slots
     struct fused_model *model; // passed to step_begin; may be NULL

@@ -137,9 +137,9 @@ static uint32_t norm_rows_of(struct backend *backend, const struct fused_case *c
     struct linear *linear = matrix_on(backend, c, v);
     float *zeros = test_alloc((size_t)NORM_ROWS_MAX * c->in * sizeof *zeros);
     uint32_t rows = 0;
-    for (bool is_on_the_way = true; is_on_the_way && rows < NORM_ROWS_MAX; rows += is_on_the_way) {
+    for (bool is_fused = true; is_fused && rows < NORM_ROWS_MAX; rows += is_fused) {
         struct projection p = projection_run(backend, c, linear, zeros, NULL, v->norm, rows + 1);
-        is_on_the_way = is_untouched(&p.hidden);
+        is_fused = is_untouched(&p.hidden);
         projection_free(&p);
     }
     free(zeros);
@@ -151,7 +151,7 @@ static uint32_t norm_rows_of(struct backend *backend, const struct fused_case *c
 // added twice shows.
 static float *project_in_on(struct backend *backend, const struct fused_case *c,
                             const struct fused_inputs *v, const struct linear *linear,
-                            uint32_t rows, bool has_unadded, bool norm_is_on_the_way) {
+                            uint32_t rows, bool has_unadded, bool norm_is_fused) {
     size_t count = (size_t)rows * c->in;
     float *residual = test_alloc(count * sizeof *residual);
     float *unadded = test_alloc(count * sizeof *unadded);
@@ -163,7 +163,7 @@ static float *project_in_on(struct backend *backend, const struct fused_case *c,
         projection_run(backend, c, linear, residual, has_unadded ? unadded : NULL, v->norm, rows);
     float *values = tensor_read(&p.out), *sum = tensor_read(&p.residual);
     ops_assert_same_bits(sum, v->x, rows, c->in, "the residual after project_in");
-    if (norm_is_on_the_way) assert_true(is_untouched(&p.hidden));
+    if (norm_is_fused) assert_true(is_untouched(&p.hidden));
     projection_free(&p);
     free(sum);
     free(unadded);
@@ -219,14 +219,14 @@ static void fused_check_op(struct backend *backend, const struct fused_case *c,
                            const struct fused_inputs *v, uint32_t rows, uint32_t norm_rows,
                            bool has_unadded) {
     bool is_few = rows <= norm_rows; // with more rows cuBLASLt may run
-    bool norm_is_on_the_way = is_few && !has_unadded;
+    bool norm_is_fused = is_few && !has_unadded;
     struct linear *linear = matrix_on(backend, c, v);
     const float *want = v->want;
     const char *what = "linear";
     float *got = NULL;
     if (c->has_norm) {
-        got = project_in_on(backend, c, v, linear, rows, has_unadded, norm_is_on_the_way);
-        if (!norm_is_on_the_way) want = v->want_normed_first;
+        got = project_in_on(backend, c, v, linear, rows, has_unadded, norm_is_fused);
+        if (!norm_is_fused) want = v->want_normed_first;
         what = has_unadded ? "project_in with a part not yet added" : "project_in";
     } else if (c->has_residual) {
         got = project_out_on(backend, c, v, linear, rows);

@@ -92,16 +92,16 @@ static void test_decode_of_many(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) {
         check(pair, &many_shapes[i], &work);
         if (!pair->device->fusion) continue;
-        check_variant(pair, &many_shapes[i], &work, &(struct variant){.on_the_way = true});
+        check_variant(pair, &many_shapes[i], &work, &(struct variant){.is_fused = true});
     }
 }
 
 // The fused attend does attention_prepare's work.
-static void test_decode_prepared_on_the_way(void **state) {
+static void test_fused_decode(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-        check_variant(pair, &shapes[i], &decode, &(struct variant){.on_the_way = true});
+        check_variant(pair, &shapes[i], &decode, &(struct variant){.is_fused = true});
     }
 }
 
@@ -119,11 +119,11 @@ static void check_agree(const struct device_pair *pair, const struct shape *shap
 }
 
 // Tokens without a slot attend like others but write nothing.
-static void test_skipped_slots_on_the_way(void **state) {
+static void test_skipped_slots_fused(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();
-    const struct variant slots = {.on_the_way = true};
-    const struct variant none = {.on_the_way = true, .unslotted = true};
+    const struct variant slots = {.is_fused = true};
+    const struct variant none = {.is_fused = true, .unslotted = true};
     for (size_t i = 0; i < ARRAY_LEN(few_and_many); i++) {
         check_agree(pair, few_and_many[i], &decode, &slots, &none, "tokens without a slot");
     }
@@ -133,10 +133,10 @@ static void test_skipped_slots_on_the_way(void **state) {
 // rows, the other sequences' bits are the same. The padded count chooses the kernels. shapes[4] and
 // [5] have one kv head and use the same kernels with and without two more sequences, so there the
 // bits equal those without padding.
-static void check_padded_decodes(const struct device_pair *pair, bool on_the_way) {
-    const struct variant plain = {.on_the_way = on_the_way};
-    const struct variant padded = {.on_the_way = on_the_way, .num_padding = 2};
-    const struct variant zeros = {.on_the_way = on_the_way, .num_padding = 2, .zero_padding = true};
+static void check_padded_decodes(const struct device_pair *pair, bool is_fused) {
+    const struct variant plain = {.is_fused = is_fused};
+    const struct variant padded = {.is_fused = is_fused, .num_padding = 2};
+    const struct variant zeros = {.is_fused = is_fused, .num_padding = 2, .zero_padding = true};
     static const struct shape *const padded_shapes[] = {&shapes[1], &shapes[4], &shapes[5]};
     for (size_t i = 0; i < ARRAY_LEN(padded_shapes); i++) {
         const struct shape *shape = padded_shapes[i];
@@ -147,17 +147,17 @@ static void check_padded_decodes(const struct device_pair *pair, bool on_the_way
     }
 }
 
-static void test_padding_on_the_way(void **state) {
+static void test_padding_fused(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();
     check_padded_decodes(pair, true);
 }
 
 // attend refuses a step with prompts and leaves it untouched for the separate ops.
-static void test_prompts_are_not_taken_on_the_way(void **state) {
+static void test_fused_attend_refuses_prompts(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->fusion) skip();
-    const struct variant plain = {0}, asked = {.on_the_way = true};
+    const struct variant plain = {0}, asked = {.is_fused = true};
     const struct work *works[] = {&prefill, &mixed};
     for (size_t i = 0; i < ARRAY_LEN(works); i++) {
         check_agree(pair, &shapes[1], works[i], &plain, &asked, "a step that attend refused");
@@ -404,9 +404,9 @@ static void test_decode_beside_a_small_linear(void **state) {
     struct small_model small = small_model_make(pair->device);
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
         const struct variant one_by_one = {.model = small.model};
-        const struct variant on_the_way = {.model = small.model, .on_the_way = true};
+        const struct variant is_fused = {.model = small.model, .is_fused = true};
         check_variant(pair, &shapes[i], &decode, &one_by_one);
-        check_variant(pair, &shapes[i], &decode, &on_the_way);
+        check_variant(pair, &shapes[i], &decode, &is_fused);
     }
     small_model_free(&small);
 }
@@ -416,10 +416,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_prepare),
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_decode_of_many),
-        cmocka_unit_test(test_decode_prepared_on_the_way),
-        cmocka_unit_test(test_skipped_slots_on_the_way),
-        cmocka_unit_test(test_padding_on_the_way),
-        cmocka_unit_test(test_prompts_are_not_taken_on_the_way),
+        cmocka_unit_test(test_fused_decode),
+        cmocka_unit_test(test_skipped_slots_fused),
+        cmocka_unit_test(test_padding_fused),
+        cmocka_unit_test(test_fused_attend_refuses_prompts),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_chunked_prefill),
         cmocka_unit_test(test_long_prefill),

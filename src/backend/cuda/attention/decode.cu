@@ -16,13 +16,13 @@ namespace {
 
 // Where a block's warps join their results in shared memory, a few queries at a time.
 constexpr int JOINED = CUDA_DECODE_JOINED;
-struct meeting {
+struct join_space {
     float *values; // shared: [WARPS][JOINED or fewer queries][D]
     float *maxes, *sums; // shared: [WARPS][GROUP]
 };
 
-__device__ __forceinline__ void meet() { // barrier of the attending warps
-    named_wait(MEETING_BARRIER, ATTENDING);
+__device__ __forceinline__ void attending_sync() { // barrier of the attending warps
+    named_wait(ATTENDING_BARRIER, ATTENDING);
 }
 
 // Joins the pieces of one sequence and group of queries, in order. The block that finished last
@@ -52,7 +52,7 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
 // `partial` if the sequence is in pieces.
 template <int D>
 __device__ __forceinline__ void write_found(const decode_params &p, const decode_unit &u,
-                                            const meeting &m, __nv_bfloat16 *out, int first,
+                                            const join_space &m, __nv_bfloat16 *out, int first,
                                             int count) {
     for (int i = threadIdx.x; i < count * D / 4; i += ATTENDING) {
         int query = i * 4 / D, dim = i * 4 % D;
@@ -88,7 +88,7 @@ __device__ __forceinline__ void write_found(const decode_params &p, const decode
 __device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
     __shared__ int is_last;
     __threadfence();
-    meet();
+    attending_sync();
     if (threadIdx.x == 0) {
         int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
         int before = atomicAdd(counter, 1), count = p.splits[u.seq * 2 + 1];
@@ -96,7 +96,7 @@ __device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
         is_last = before == count - 1;
         if (is_last) *counter = 0; // ready for the next layer
     }
-    meet();
+    attending_sync();
     if (!is_last) return false;
     __threadfence();
     return true;
@@ -104,15 +104,15 @@ __device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
 
 template <int D>
 __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumulator<D> &acc,
-                            const meeting &m) {
+                            const join_space &m) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     join_weights<D>(acc, m.maxes, m.sums, warp, lane);
     for (int first = 0; first < u.num_queries; first += JOINED) {
         int count = min(u.num_queries - first, JOINED);
-        if (first) meet(); // the warps' results for the last queries have been read
+        if (first) attending_sync(); // the previous queries' results have been read
         join_values<D>(acc, m.values, first, count, warp, lane);
-        meet();
+        attending_sync();
         write_found<D>(p, u, m, out, first, count);
     }
     if (u.piece >= 0 && is_last_piece(p, u)) join_pieces<D>(p, u, out);
@@ -145,7 +145,7 @@ __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_
 
 template <int D>
 __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slots,
-                                       tile_queue<D> &queue, const meeting &m) {
+                                       tile_queue<D> &queue, const join_space &m) {
     if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
@@ -174,7 +174,7 @@ template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel
     if (warp == WARPS) return prepare_units<D>(p, slots, lane);
     tile_queue<D> queue(p, shared_address(memory) + warp * ring_bytes,
                         shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
-    meeting m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
+    join_space m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
     attend<D>(p, slots, queue, m);
 }
 

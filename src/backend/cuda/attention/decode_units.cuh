@@ -13,7 +13,7 @@ constexpr int UNITS_AHEAD = CUDA_DECODE_UNITS_AHEAD;
 constexpr int ATTENDING = WARPS * 32, ALL_THREADS = ATTENDING + 32; // of a block
 
 // Named barriers: of the attending warps; slot filled; slot emptied. Each slot has its own pair.
-enum { MEETING_BARRIER = 1, FULL_BARRIER = 2, EMPTY_BARRIER = FULL_BARRIER + UNITS_AHEAD };
+enum { ATTENDING_BARRIER = 1, FULL_BARRIER = 2, EMPTY_BARRIER = FULL_BARRIER + UNITS_AHEAD };
 static_assert(UNITS_AHEAD == 2, "slot_wait, slot_arrive");
 
 __device__ __forceinline__ void slot_wait(int barrier, int slot) {

@@ -62,7 +62,7 @@ template <int D> struct worker {
     ring_view ring;
     int kv_stages;
     int slot; // next slot of the ring, counted since the kernel's start
-    uint32_t meetings; // grid barriers so far
+    uint32_t grid_barriers; // arrived at so far
     uint64_t tick; // of the layer; tags its flagged values
     int thread, warp, lane;
 };
@@ -75,27 +75,27 @@ __device__ __forceinline__ void computing_sync() {
 // loads past the L1 (rule 11).
 template <int D> __device__ __forceinline__ void arrive(worker<D> &w) {
     computing_sync();
-    w.meetings++;
+    w.grid_barriers++;
     if (w.thread) return;
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(w.a.arrived) : "memory");
 }
 // While this block waits, others may arrive for the next barrier, but never all gridDim.x of them.
-__device__ __forceinline__ void check_meeting(wait_watch &watch, uint32_t meeting,
-                                              uint32_t arrived) {
-    uint32_t wanted = meeting * gridDim.x;
+__device__ __forceinline__ void check_grid_barrier(wait_watch &watch, uint32_t number,
+                                                   uint32_t arrived) {
+    uint32_t wanted = number * gridDim.x;
     check_rule(arrived < wanted + gridDim.x, 11, wanted, arrived);
-    if (arrived < wanted) watch.turn("all blocks at meeting", meeting, wanted, arrived);
+    if (arrived < wanted) watch.turn("all blocks at grid barrier", number, wanted, arrived);
 }
 template <int D> __device__ __forceinline__ void wait_for_blocks(const worker<D> &w) {
     if (w.thread == 0) {
         uint32_t arrived = 0;
         wait_watch watch;
-        while (arrived < w.meetings * gridDim.x) {
+        while (arrived < w.grid_barriers * gridDim.x) {
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                          : "=r"(arrived)
                          : "l"(w.a.arrived)
                          : "memory");
-            if constexpr (CHECKED) check_meeting(watch, w.meetings, arrived);
+            if constexpr (CHECKED) check_grid_barrier(watch, w.grid_barriers, arrived);
         }
     }
     computing_sync();

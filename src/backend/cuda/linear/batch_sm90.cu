@@ -230,7 +230,7 @@ __device__ __forceinline__ void finish(const batch_params &p, const batch_share 
 
 // Barrier of the cluster. The computing threads have passed a barrier before, so one warp's release
 // publishes what all of them stored to shared memory.
-__device__ __forceinline__ void meet(int warp) {
+__device__ __forceinline__ void cluster_sync(int warp) {
     if (warp == 0) {
         cluster_arrive();
     } else {
@@ -261,7 +261,7 @@ __device__ __forceinline__ void run_block(const batch_params &p, char *memory) {
         give_registers<COPY_REGISTERS>();
         if (threadIdx.x == COMPUTING) copy_all<S>(p, m, s);
         __syncwarp();
-        if (p.split > 1) meet(warp);
+        if (p.split > 1) cluster_sync(warp);
     } else {
         take_registers<COMPUTE_REGISTERS>();
         float c[S::ROWS / 8][4];
@@ -270,7 +270,7 @@ __device__ __forceinline__ void run_block(const batch_params &p, char *memory) {
         write_sums<S>(c, reinterpret_cast<float *>(shared->ring), warp / 4);
         wait_for_earlier(); // rule 2; returns at once by now
         named_wait(GROUP_BARRIER, COMPUTING);
-        if (p.split > 1) meet(warp);
+        if (p.split > 1) cluster_sync(warp);
         finish<S>(p, s, m.ring);
     }
     // No block exits while others still read its sums (rule 14).

@@ -21,8 +21,7 @@ namespace {
 
 constexpr int SCAN_WARPS = 16, TEAM_MAX = 8;
 constexpr int TEAM_ROWS_MAX = 128; // calls with more rows fill the device with one block per row
-// top_p first searches among the tokens as good as this many best tiles
-constexpr int TOP_P_TILES = 32;
+constexpr int TOP_P_TILES = 32; // top_p first searches the tokens of so many best tiles
 constexpr float LIMIT_MARGIN = 0.01f; // in log2(weight); more than the rounding error
 
 struct sample_params {
@@ -80,8 +79,7 @@ __device__ bool is_shared(const sample_row &how) {
     return how.top_k > 0 ? how.top_k > TOP_P_TILES : how.top_p < 1 || how.min_p > WEIGHT_MIN;
 }
 
-// Computes the biased logits (patches) of this block's tiles. bits: [SCAN_WARPS][TILE_WORDS] in
-// shared memory.
+// Computes this block's biased logits (patches). bits: shared [SCAN_WARPS][TILE_WORDS].
 __device__ void make_patches(const sample_params &p, const row_view &v, int row,
                              const sample_row &how, int first_tile, uint32_t *bits) {
     constexpr int NUM_WORDS = SCAN_WARPS * TILE_WORDS, NUM_IDS = SCAN_WARPS * TILE;
@@ -199,8 +197,7 @@ __device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target
     mass64 end = warp_scan(sum);
     int source = __ffs(__ballot_sync(FULL_WARP, end > *target)) - 1;
     *target -= __shfl_sync(FULL_WARP, end - sum, source);
-    // One lane per tile of that lane's range: a single lane would wait for each load in turn, which
-    // takes microseconds.
+    // One lane per tile of that range: a single lane would wait microseconds for its loads.
     first = __shfl_sync(FULL_WARP, first, source), stop = __shfl_sync(FULL_WARP, stop, source);
     for (; first < stop; first += 32) {
         mass64 mass = first + lane < stop ? __ldcg(&team.masses[first + lane]) : 0;
@@ -264,8 +261,7 @@ __device__ float logit_of_weight(const row_view &v, float weight) {
     return v.max + (log2f(weight) - LIMIT_MARGIN) / v.scale - fabsf(v.max) * 3e-7f;
 }
 
-// The end key of top_k, or `last` (min_p's) if that is smaller. Tokens in between are dropped by
-// weight.
+// The end key of top_k, or `last` (min_p's) if smaller. Tokens in between are dropped by weight.
 __device__ uint64_t end_of_top_k(const row_view &v, row_team &team, block_space &s, int top_k,
                                  uint64_t last) {
     float bound = tile_max_of_rank(v, s, top_k);
@@ -357,8 +353,7 @@ __device__ float logprob_of(const row_view &raw, float logit, double log_sum) {
     return static_cast<float>(static_cast<double>(logit) - static_cast<double>(raw.max) - log_sum);
 }
 
-// Lists the best tokens of the raw logits, by one block: finds the end key, collects the tokens up
-// to it, sorts them.
+// Lists the best raw logits, by one block: finds the end key, collects tokens up to it, sorts.
 __device__ void list_top(const row_view &raw, row_team &alone, block_space &s, int num_top,
                          double log_sum, sample_result *result) {
     int n = min(num_top, raw.vocab_size), warp = threadIdx.x / 32;

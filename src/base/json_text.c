@@ -1,6 +1,6 @@
 /* Written by hand rather than with jansson. A result line grows piece by piece as tokens arrive, so
  * its log-probabilities never become a tree of a thousand objects. */
-#include "cmd/json_text.h"
+#include "base/json_text.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Writing JSON: appends pieces to a buffer. */
-#ifndef CMD_JSON_TEXT_H
-#define CMD_JSON_TEXT_H
+#ifndef BASE_JSON_TEXT_H
+#define BASE_JSON_TEXT_H
 
 #include <stdint.h>
 

@@ -1,0 +1,293 @@
+/* `nanovllm serve`: options and the engine around the server in src/server. The port is taken before
+ * the model is loaded, which may take long. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/jread.h"
+#include "base/write_whole.h"
+#include "cmd/cli.h"
+#include "cmd/trace.h"
+#include "server/server.h"
+
+enum { DESCRIPTORS_SPARE = 128 }; // beside connections: the model's files, logs
+
+struct list {
+    json_t *json; // of strings
+    const char **items; // [count], borrowed from json
+    size_t count;
+};
+
+struct serve {
+    struct nvllm_engine_options engine_options;
+    const char *host, *log;
+    int32_t port, max_connections, max_body_mib;
+    double shutdown_timeout;
+    const char *api_key_file; // NULL: none
+    struct buf key_file_text;
+    struct list api_keys, model_names, allowed_hosts;
+    struct trace trace;
+    struct nvllm_engine *engine;
+    struct server *server;
+    double start;
+};
+
+static const struct nvllm_param *own_option(size_t index) {
+    static const struct nvllm_param rows[] = {
+        {"host", NVLLM_PARAM_STRING, offsetof(struct serve, host), 0, 0, NULL,
+         "address to listen on, 0.0.0.0 is all of IPv4; default 127.0.0.1, this machine alone"},
+        {"port", NVLLM_PARAM_INT, offsetof(struct serve, port), 0, 65535, NULL,
+         "port to listen on, 0 is any free one; default 8000"},
+        {"api_key_file", NVLLM_PARAM_STRING, offsetof(struct serve, api_key_file), 0, 0, NULL,
+         "file with API keys, one a line; default none"},
+        {"max_connections", NVLLM_PARAM_INT, offsetof(struct serve, max_connections), 1, 65536,
+         NULL, "connections at most, more wait until one ends; default 2048"},
+        {"max_body_mib", NVLLM_PARAM_INT, offsetof(struct serve, max_body_mib), 1, 1024, NULL,
+         "size of a request's body at most, in MiB; default 32"},
+        {"shutdown_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, shutdown_timeout), 0, 86400,
+         NULL,
+         "seconds that requests have to end after SIGTERM, then they are aborted; default 30"},
+        {"log", NVLLM_PARAM_STRING, offsetof(struct serve, log), 0, 0, "text|json|none",
+         "a line on standard error for each request; default text"},
+        {"trace", NVLLM_PARAM_STRING, offsetof(struct serve, trace.path), 0, 0, NULL, TRACE_HELP},
+    };
+    return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
+}
+
+static const struct nvllm_param *list_option(size_t index) {
+    static const struct nvllm_param rows[] = {
+        {"served_model_name", NVLLM_PARAM_STRINGS, offsetof(struct serve, model_names), 0, 0, NULL,
+         "name of the model for clients, the first is in answers; default: the folder's name"},
+        {"api_key", NVLLM_PARAM_STRINGS, offsetof(struct serve, api_keys), 0, 0, NULL,
+         "key that clients must send; also in the environment, NANOVLLM_API_KEY; default none"},
+        {"allowed_hosts", NVLLM_PARAM_STRINGS, offsetof(struct serve, allowed_hosts), 0, 0, NULL,
+         "name that Host may have, beside this machine's, where neither a key nor another "
+         "address is given; default none"},
+    };
+    return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
+}
+
+static enum status fill_list(struct list *list, struct err *err) {
+    list->count = json_array_size(list->json);
+    free(list->items);
+    list->items = calloc(list->count + 1, sizeof *list->items);
+    if (!list->items) return err_nomem(err, "options");
+    for (size_t i = 0; i < list->count; i++) {
+        list->items[i] = json_string_value(json_array_get(list->json, i));
+        if (!list->items[i] || !list->items[i][0]) {
+            return err_set(err, ERR_INVALID, "an item is not a text of at least one character");
+        }
+    }
+    return OK;
+}
+
+static enum status set_list(void *target, const char *name, const char *value, struct err *err) {
+    for (size_t i = 0;; i++) {
+        const struct nvllm_param *row = list_option(i);
+        if (!row) return err_set(err, ERR_INVALID, "unknown option %s", name);
+        if (strcmp(row->name, name) != 0) continue;
+        struct list *list = (struct list *)(void *)((char *)target + row->offset);
+        json_decref(list->json);
+        list->json = NULL;
+        enum status status = jread_text(&list->json, value, strlen(value), "the value", err);
+        return status ? status : fill_list(list, err);
+    }
+}
+
+static enum status add_item(struct list *list, const char *text, size_t len, struct err *err) {
+    if (!list->json) list->json = json_array();
+    if (json_array_append_new(list->json, json_stringn(text, len))) {
+        return err_set(err, ERR_INVALID, "it is not UTF-8");
+    }
+    return fill_list(list, err);
+}
+
+static const char details[] =
+    "Serves the model over HTTP in OpenAI's form: /v1/chat/completions,\n"
+    "/v1/completions, /v1/models, and beside them /tokenize, /detokenize,\n"
+    "/apply-template, /health, /ready, /version and /metrics. doc/serving.md has all.\n";
+
+static const char epilogue[] =
+    "SIGTERM and Ctrl-C end it: requests in work go on until --shutdown-timeout, new\n"
+    "ones are refused. A second signal ends it at once.\n"
+    "\n"
+    "Example:\n"
+    "  nanovllm serve -m models/tiny-qwen3\n"
+    "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
+    "    -H 'Content-Type: application/json' \\\n"
+    "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'\n";
+
+// ---- options ----
+
+static enum status read_keys(struct serve *serve, struct err *err) {
+    const char *key = getenv("NANOVLLM_API_KEY");
+    enum status status = OK;
+    if (key && *key) status = add_item(&serve->api_keys, key, strlen(key), err);
+    if (status) return err_prefix(err, status, "NANOVLLM_API_KEY");
+    if (!serve->api_key_file) return OK;
+    status = file_read(&serve->key_file_text, serve->api_key_file, err);
+    if (status) return status;
+    size_t before = serve->api_keys.count;
+    char *rest = serve->key_file_text.data, *line;
+    while (!status && (line = strtok_r(rest, "\r\n", &rest))) {
+        status = add_item(&serve->api_keys, line, strlen(line), err);
+    }
+    if (!status && serve->api_keys.count == before) {
+        status = err_set(err, ERR_FORMAT, "it has no key");
+    }
+    return status ? err_prefix(err, status, "%s", serve->api_key_file) : OK;
+}
+
+// The last part of the folder's path.
+static enum status name_model(struct serve *serve, struct err *err) {
+    if (serve->model_names.count) return OK;
+    char *path = realpath(serve->engine_options.model, NULL);
+    const char *from = path ? path : serve->engine_options.model;
+    const char *slash = strrchr(from, '/');
+    const char *name = slash && slash[1] ? slash + 1 : from;
+    enum status status = add_item(&serve->model_names, name, strlen(name), err);
+    free(path);
+    return status ? err_prefix(err, status, "--served-model-name") : OK;
+}
+
+static bool is_own_address(const char *host) {
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+// ---- what the server calls ----
+
+// A log that nobody reads must not stop the server: a pipe that is full loses the line.
+static void write_log(const char *line, size_t len, void *user_data) {
+    (void)user_data;
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT)) write_whole(STDERR_FILENO, line, len);
+}
+
+static void on_ready(const char *url, void *user_data) {
+    const struct serve *serve = user_data;
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(serve->engine, &stats);
+    char line[512];
+    int len = snprintf(
+        line, sizeof line,
+        "nanovllm: serving %s at %s after %d ms: context %u tokens, KV cache %llu tokens\n",
+        serve->model_names.items[0], url, (int)((clock_seconds() - serve->start) * 1e3),
+        stats.max_model_len, (unsigned long long)stats.num_kv_blocks * stats.block_size);
+    if (len > 0 && (size_t)len < sizeof line) write_log(line, (size_t)len, NULL);
+}
+
+// ---- the run ----
+
+// A connection is a descriptor; the system's usual limit of 1024 is fewer than we may have.
+static void raise_descriptors(const struct serve *serve) {
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)serve->max_connections + DESCRIPTORS_SPARE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit); // without, accepting waits for descriptors
+}
+
+static enum status make_server(struct serve *serve, struct err *err) {
+    const struct server_options options = {
+        .host = serve->host,
+        .port = (uint16_t)serve->port,
+        .api_keys = serve->api_keys.items,
+        .num_api_keys = serve->api_keys.count,
+        .model_names = serve->model_names.items,
+        .num_model_names = serve->model_names.count,
+        .allowed_hosts = serve->allowed_hosts.items,
+        .num_allowed_hosts = serve->allowed_hosts.count,
+        .model_path = serve->engine_options.model,
+        .chat_template_path = serve->engine_options.chat_template,
+        .connections_max = (uint32_t)serve->max_connections,
+        .body_bytes_max = (size_t)serve->max_body_mib << 20,
+        .prompts_max = (uint32_t)serve->engine_options.max_num_seqs,
+        .shutdown_seconds = serve->shutdown_timeout,
+        .log = strcmp(serve->log, "json") == 0   ? SERVER_LOG_JSON
+               : strcmp(serve->log, "none") == 0 ? SERVER_LOG_NONE
+                                                 : SERVER_LOG_TEXT,
+        .write_log = write_log,
+        .on_ready = on_ready,
+        .user_data = serve};
+    return server_create(&serve->server, &options, err);
+}
+
+static enum status run(struct serve *serve, struct err *err) {
+    enum status status = read_keys(serve, err);
+    if (!status) status = name_model(serve, err);
+    if (!status) status = make_server(serve, err);
+    if (!status) status = trace_open(&serve->trace, serve->engine_options.model, err);
+    if (status) return status;
+    if (!is_own_address(serve->host) && !serve->api_keys.count) {
+        static const char warning[] =
+            "nanovllm: warning: everybody who reaches this machine may use the model: no API key\n";
+        write_log(warning, sizeof warning - 1, NULL);
+    }
+    raise_descriptors(serve);
+    status = cli_engine_create(&serve->engine, &serve->engine_options, err);
+    if (!status) status = trace_begin(&serve->trace, serve->engine, err);
+    if (!status) status = server_run(serve->server, serve->engine, err);
+    struct err close_err = {0};
+    enum status close_status = trace_close(&serve->trace, serve->engine, &close_err);
+    if (!status && close_status) *err = close_err;
+    return status ? status : close_status;
+}
+
+static int serve_model(struct serve *serve, const struct options *options) {
+    if (!serve->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
+    if (options->num_args) {
+        return cli_usage_error(options, "unexpected argument %s", options->args[0]);
+    }
+    if (serve->engine_options.skip_tokenizer_init) {
+        return cli_usage_error(options, "--skip-tokenizer-init: a server answers with text");
+    }
+    struct err err = {0};
+    return run(serve, &err) ? cli_error("%s", err.message) : CLI_OK;
+}
+
+static void free_list(struct list *list) {
+    json_decref(list->json);
+    free(list->items);
+}
+
+int cmd_serve(int argc, char **argv) {
+    struct serve serve = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT,
+                          .host = "127.0.0.1",
+                          .log = "text",
+                          .port = 8000,
+                          .max_connections = 2048,
+                          .max_body_mib = 32,
+                          .shutdown_timeout = 30,
+                          .start = clock_seconds()};
+    const struct option_group groups[] = {
+        {.title = "Server", .row = own_option, .target = &serve},
+        {.title = "Names and keys (each may be given several times)",
+         .row = list_option,
+         .set = set_list,
+         .target = &serve},
+        cli_engine_group(&serve.engine_options),
+    };
+    struct options options = {.command = "serve",
+                              .synopsis = "-m DIR [options]",
+                              .details = details,
+                              .epilogue = epilogue,
+                              .groups = groups,
+                              .num_groups = ARRAY_LEN(groups)};
+    int exit_code;
+    if (cli_parse(&options, argc, argv, &exit_code)) exit_code = serve_model(&serve, &options);
+    server_destroy(serve.server);
+    nvllm_engine_destroy(serve.engine);
+    trace_abandon(&serve.trace);
+    buf_fini(&serve.key_file_text);
+    free_list(&serve.api_keys);
+    free_list(&serve.model_names);
+    free_list(&serve.allowed_hosts);
+    return exit_code;
+}

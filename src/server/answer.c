@@ -1,0 +1,78 @@
+#include "server/answer.h"
+
+void answer_write_head(struct json_out *out, const struct call *call, const char *object) {
+    json_out_rawf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%llu,\"model\":", call->id,
+                  object, (unsigned long long)call->created);
+    json_out_cstring(out, call->answer.model);
+}
+
+void answer_write_usage(struct json_out *out, const struct call *call) {
+    uint32_t num_prompt = call_num_prompt_tokens(call);
+    uint32_t num_generated = call_num_generated_tokens(call);
+    json_out_rawf(out,
+                  "\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,"
+                  "\"prompt_tokens_details\":{\"cached_tokens\":%u}}",
+                  num_prompt, num_generated, num_prompt + num_generated,
+                  call_num_cached_tokens(call));
+}
+
+const char *answer_finish_name(const struct choice *choice) {
+    return nvllm_finish_reason_name(choice->finish);
+}
+
+void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason) {
+    json_out_raw(out, "\"finish_reason\":");
+    json_out_cstring(out, choice->finish ? reason : NULL);
+    json_out_raw(out, ",\"stop_reason\":");
+    if (choice->finish == NVLLM_FINISH_STOP && choice->stop_string) {
+        json_out_cstring(out, choice->stop_string);
+    } else if (choice->finish == NVLLM_FINISH_STOP && choice->stop_token_id >= 0) {
+        json_out_rawf(out, "%d", choice->stop_token_id);
+    } else {
+        json_out_raw(out, "null");
+    }
+}
+
+void answer_begin_event(struct json_out *out) {
+    json_out_raw(out, "data: ");
+}
+
+void answer_end_event(struct json_out *out) {
+    json_out_raw(out, "\n\n");
+}
+
+void answer_write_done(struct json_out *out) {
+    json_out_raw(out, "data: [DONE]\n\n");
+}
+
+void answer_write_stream_error(struct call *call, const struct api_error *error,
+                               struct json_out *out) {
+    (void)call;
+    answer_begin_event(out);
+    api_error_write(out, error);
+    answer_end_event(out);
+    answer_write_done(out);
+}
+
+void answer_end_chunk(struct json_out *out, const struct call *call) {
+    if (call->answer.continuous_usage) {
+        json_out_raw(out, ",");
+        answer_write_usage(out, call);
+    } else if (call->answer.include_usage) {
+        json_out_raw(out, ",\"usage\":null");
+    }
+    json_out_raw(out, "}");
+    answer_end_event(out);
+}
+
+void answer_write_stream_end(struct call *call, const char *object, struct json_out *out) {
+    if (call->answer.include_usage) {
+        answer_begin_event(out);
+        answer_write_head(out, call, object);
+        json_out_raw(out, ",\"choices\":[],");
+        answer_write_usage(out, call);
+        json_out_raw(out, "}");
+        answer_end_event(out);
+    }
+    answer_write_done(out);
+}

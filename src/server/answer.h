@@ -1,0 +1,27 @@
+/* Parts of answers that completions and chats share: the head of each object, usage, why an answer
+ * ended, the events of a stream. */
+#ifndef SERVER_ANSWER_H
+#define SERVER_ANSWER_H
+
+#include "server/call.h"
+
+// {"id":...,"object":...,"created":...,"model":...
+void answer_write_head(struct json_out *out, const struct call *call, const char *object);
+// "usage":{...} of the whole call, or of what it has so far.
+void answer_write_usage(struct json_out *out, const struct call *call);
+// "finish_reason":"stop","stop_reason":"END": null while it goes on.
+void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason);
+// stop, length, abort
+const char *answer_finish_name(const struct choice *choice);
+void answer_begin_event(struct json_out *out);
+void answer_end_event(struct json_out *out);
+void answer_write_done(struct json_out *out);
+// endpoint->write_error of OpenAI's streams.
+void answer_write_stream_error(struct call *call, const struct api_error *error,
+                               struct json_out *out);
+// The last chunk, with the usage, where it was asked for; then the stream's end.
+void answer_write_stream_end(struct call *call, const char *object, struct json_out *out);
+// The end of a chunk: usage where every chunk has it.
+void answer_end_chunk(struct json_out *out, const struct call *call);
+
+#endif

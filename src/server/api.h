@@ -1,0 +1,50 @@
+/* What all endpoints share: the engine, the threads around it, names and limits. Made by server.c; the
+ * loop's thread owns all that may change. */
+#ifndef SERVER_API_H
+#define SERVER_API_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/queue.h>
+
+#include "nanovllm.h"
+#include "server/engine_thread.h"
+#include "server/http_conn.h"
+#include "server/json_out.h"
+#include "server/mailbox.h"
+#include "server/metrics.h"
+#include "server/server.h"
+#include "server/work_pool.h"
+
+struct call;
+TAILQ_HEAD(call_list, call);
+
+struct api {
+    // Constant while the server runs; any thread.
+    const struct server_options *options;
+    struct nvllm_engine *engine;
+    const struct nvllm_tokenizer *tokenizer;
+    uint32_t max_model_len;
+    uint64_t started; // seconds since 1970: "created" of the models
+    struct mailbox *mailbox;
+    struct work_pool *pool;
+    struct engine_thread *engine_thread;
+    // The loop's thread.
+    struct http_server *http;
+    struct call_list calls; // those that are not freed
+    uint32_t num_calls;
+    struct metrics *metrics; // has a part for the engine's thread
+    bool is_draining; // no new generation
+    bool has_failed; // the engine is lost
+    void (*on_calls_ended)(struct api *api); // the last call was freed
+    struct json_out scratch;
+    struct json_out log_line;
+};
+
+// Whether the model may be called so: NULL is the first of the served names.
+bool api_knows_model(const struct api *api, const char *name);
+// The name that answers carry where the request has none.
+const char *api_model_name(const struct api *api);
+uint64_t api_unix_time(void); // seconds
+
+#endif

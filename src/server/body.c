@@ -1,0 +1,206 @@
+#include "server/body.h"
+
+#include <string.h>
+
+#include "base/jread.h"
+#include "base/jwrite.h"
+
+bool body_parse(struct call *call) {
+    struct err err = {0};
+    const char *text = call->body.len ? call->body.data : "";
+    enum status status = jread_request(&call->root, text, call->body.len, "the body", &err);
+    if (status == ERR_NOMEM) return api_error_nomem(&call->error);
+    if (status) {
+        return api_error_set(&call->error, 400, "invalid_json", NULL, "%s", err.message);
+    }
+    if (jread_is_object(call->root)) return true;
+    return api_error_set(&call->error, 400, "invalid_json", NULL,
+                         "the body is %s, want a JSON object", jread_type_name(call->root));
+}
+
+json_t *body_get(const struct call *call, const char *key) {
+    return jread_get(call->root, key);
+}
+
+bool body_wrong_type(struct call *call, const char *key, const json_t *value, const char *want) {
+    return api_error_set(&call->error, 400, "invalid_type", key, "%s is %s, want %s", key,
+                         jread_type_name(value), want);
+}
+
+bool body_bool(struct call *call, const char *key, bool *out) {
+    const json_t *value = body_get(call, key);
+    if (!value) return true;
+    if (!json_is_boolean(value)) return body_wrong_type(call, key, value, "true or false");
+    *out = json_is_true(value);
+    return true;
+}
+
+bool body_int(struct call *call, const char *key, int64_t min, int64_t max, int64_t *out) {
+    const json_t *value = body_get(call, key);
+    if (!value) return true;
+    if (!json_is_integer(value)) {
+        bool big = jread_big_integer(value) != NULL;
+        if (!big) return body_wrong_type(call, key, value, "an integer");
+    } else if (json_integer_value(value) >= min && json_integer_value(value) <= max) {
+        *out = json_integer_value(value);
+        return true;
+    }
+    return api_error_invalid(&call->error, key,
+                             "%s is out of range, want an integer from %lld to %lld", key,
+                             (long long)min, (long long)max);
+}
+
+bool body_string(struct call *call, const char *key, const char **out) {
+    const json_t *value = body_get(call, key);
+    if (!value) return true;
+    if (!json_is_string(value)) return body_wrong_type(call, key, value, "a string");
+    const char *text = json_string_value(value);
+    if (strlen(text) != json_string_length(value)) {
+        return api_error_invalid(&call->error, key, "%s contains a NUL character", key);
+    }
+    *out = text;
+    return true;
+}
+
+bool body_model(struct call *call) {
+    const char *name = NULL;
+    if (!body_string(call, "model", &name)) return false;
+    if (!api_knows_model(call->api, name)) {
+        return api_error_set(&call->error, 404, "model_not_found", "model",
+                             "there is no model \"%.100s\" here", name);
+    }
+    call->answer.model = name ? name : api_model_name(call->api);
+    return true;
+}
+
+// ---- parameters of the library's table ----
+
+// Members that have the name of a parameter, and are read by the endpoint.
+static bool is_own_member(const char *name) {
+    static const char *const names[] = {"logprobs", "max_tokens", "n", "echo", "prompt_logprobs"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcmp(names[i], name) == 0) return true;
+    }
+    return false;
+}
+
+static bool set_param(struct call *call, const char *name, const json_t *value) {
+    struct buf text = {0};
+    struct err err = {0};
+    struct nvllm_error fault = {0};
+    bool is_good = true;
+    if (jwrite(&text, value, JSON_ENCODE_ANY | JSON_COMPACT, "the body", &err)) {
+        is_good = api_error_nomem(&call->error);
+    } else {
+        enum nvllm_status status =
+            nvllm_sampling_params_set(&call->sampling, name, text.data, &fault);
+        is_good = api_error_library(&call->error, status, &fault, name);
+    }
+    buf_fini(&text);
+    return is_good;
+}
+
+// The library's booleans may be 0 and 1; JSON has its own.
+static bool set_params(struct call *call) {
+    const struct nvllm_param *row;
+    for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
+        const json_t *value = body_get(call, row->name);
+        if (!value || is_own_member(row->name)) continue;
+        if (row->type == NVLLM_PARAM_BOOL && !json_is_boolean(value)) {
+            return body_wrong_type(call, row->name, value, "true or false");
+        }
+        bool number = row->type == NVLLM_PARAM_INT || row->type == NVLLM_PARAM_INT64 ||
+                      row->type == NVLLM_PARAM_FLOAT || row->type == NVLLM_PARAM_DOUBLE;
+        if (number && !json_is_number(value) && !jread_big_integer(value)) {
+            return body_wrong_type(call, row->name, value, "a number");
+        }
+        if (!set_param(call, row->name, value)) return false;
+    }
+    return true;
+}
+
+// ---- streams ----
+
+static bool read_stream(struct call *call) {
+    if (!body_bool(call, "stream", &call->answer.stream)) return false;
+    const json_t *options = body_get(call, "stream_options");
+    if (!options) return true;
+    if (!jread_is_object(options)) {
+        return body_wrong_type(call, "stream_options", options, "an object");
+    }
+    if (!call->answer.stream) {
+        return api_error_invalid(&call->error, "stream_options",
+                                 "stream_options is given, but stream is not true");
+    }
+    const struct {
+        const char *key;
+        bool *out;
+    } members[] = {{"include_usage", &call->answer.include_usage},
+                   {"continuous_usage_stats", &call->answer.continuous_usage}};
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        const json_t *value = jread_get(options, members[i].key);
+        if (value && !json_is_boolean(value)) {
+            return body_wrong_type(call, "stream_options", value, "true or false in its members");
+        }
+        if (value) *members[i].out = json_is_true(value);
+    }
+    return true;
+}
+
+// ---- what does not exist yet ----
+
+static bool unsupported(struct call *call, const char *key, const char *what) {
+    return api_error_set(&call->error, 400, "unsupported", key, "%s is not supported yet", what);
+}
+
+// To be lifted when the engine can: several answers of one prompt, and log-probabilities of it.
+static bool refuse_counts(struct call *call) {
+    int64_t n = 1, best_of = 1, prompt_logprobs = -1;
+    bool echo = false;
+    if (!body_int(call, "n", 1, 128, &n) || !body_int(call, "best_of", 1, 128, &best_of) ||
+        !body_int(call, "prompt_logprobs", -1, NVLLM_LOGPROBS_MAX, &prompt_logprobs) ||
+        !body_bool(call, "echo", &echo)) {
+        return false;
+    }
+    if (n > 1) return unsupported(call, "n", "n above 1");
+    if (best_of > 1) return unsupported(call, "best_of", "best_of above 1");
+    if (prompt_logprobs >= 0) return unsupported(call, "prompt_logprobs", "prompt_logprobs");
+    return echo ? unsupported(call, "echo", "echo") : true;
+}
+
+// Constraints on the output: ignoring one would break the promise that the client relies on.
+static bool refuse_constraints(struct call *call) {
+    static const char *const keys[] = {"structured_outputs", "guided_json",    "guided_regex",
+                                       "guided_choice",      "guided_grammar", "grammar",
+                                       "json_schema",        "regex",          "ebnf"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        if (body_get(call, keys[i])) return unsupported(call, keys[i], keys[i]);
+    }
+    const json_t *format = body_get(call, "response_format");
+    if (!format) return true;
+    if (!jread_is_object(format)) {
+        return body_wrong_type(call, "response_format", format, "an object");
+    }
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (type && strcmp(type, "text") == 0) return true;
+    if (type && (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0 ||
+                 strcmp(type, "structural_tag") == 0)) {
+        return unsupported(call, "response_format", "a response_format other than text");
+    }
+    return api_error_invalid(&call->error, "response_format",
+                             "response_format has no known type, want text");
+}
+
+static bool read_cache_salt(struct call *call) {
+    if (!body_string(call, "cache_salt", &call->cache_salt)) return false;
+    size_t len = call->cache_salt ? strlen(call->cache_salt) : 1;
+    if (len >= 1 && len <= 1024) return true;
+    return api_error_invalid(&call->error, "cache_salt", "cache_salt has %zu bytes, want 1 to 1024",
+                             len);
+}
+
+bool body_generation(struct call *call) {
+    return body_model(call) && read_stream(call) && refuse_counts(call) &&
+           refuse_constraints(call) && set_params(call) && read_cache_salt(call) &&
+           body_bool(call, "return_tokens_as_token_ids", &call->answer.tokens_as_ids);
+}

@@ -1,0 +1,24 @@
+/* The JSON body of a call, member by member. null is as good as absent, and leaves *out as it is; what
+ * nobody asks for is ignored; a wrong type or range sets the call's error, with the member's name, and
+ * returns false. */
+#ifndef SERVER_BODY_H
+#define SERVER_BODY_H
+
+#include "server/call.h"
+
+// Parses call->body into call->root, an object.
+bool body_parse(struct call *call);
+json_t *body_get(const struct call *call, const char *key); // NULL: absent or null
+bool body_bool(struct call *call, const char *key, bool *out);
+bool body_int(struct call *call, const char *key, int64_t min, int64_t max, int64_t *out);
+// *out borrows from the body. NUL characters are refused.
+bool body_string(struct call *call, const char *key, const char **out);
+// "is 5, want a string"
+bool body_wrong_type(struct call *call, const char *key, const json_t *value, const char *want);
+
+// What all endpoints that generate have: model, stream and its options, cache_salt, all parameters of
+// the library's table, and the refusal of those that do not exist yet.
+bool body_generation(struct call *call);
+bool body_model(struct call *call);
+
+#endif

@@ -1,0 +1,145 @@
+/* A call is one request of the API that a thread of the pool works on, and that the engine may work on
+ * after it. Its way:
+ *
+ *   loop: call_start -> pool: endpoint->prepare, which answers at once (call->result), refuses
+ *   (call->error) or fills choices and options -> pool: each choice goes to the engine -> loop: pieces
+ *   of text arrive and are written, or collected for an answer at the end.
+ *
+ * A call lives until its job is done and each of its requests has had its last event, also when the
+ * client went away long before: then its requests are aborted, and nothing is written. */
+#ifndef SERVER_CALL_H
+#define SERVER_CALL_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+
+#include "server/api.h"
+#include "server/api_error.h"
+#include "server/exchange.h"
+
+// What one event of the engine brings, on its way to the loop.
+struct piece {
+    struct mail mail;
+    struct choice *choice;
+    struct piece *next; // while held
+    int32_t token_id; // -1: none
+    enum nvllm_finish_reason finish;
+    int32_t stop_token_id; // -1: none
+    uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens;
+    struct nvllm_times times;
+    const char *text; // [text_len], in the same allocation, as are the next three
+    size_t text_len;
+    const char *stop_string, *error; // NULL: none
+    const struct nvllm_logprob *logprobs; // [num_logprobs]: the chosen one, then the best ones
+    size_t num_logprobs;
+};
+
+// One of the answers of a call: one prompt's.
+struct choice {
+    struct call *call;
+    uint32_t index; // in the answer
+    // The pool's, before the engine has it.
+    int32_t *prompt_ids; // [num_prompt_ids]
+    size_t num_prompt_ids;
+    struct nvllm_sampling_params sampling; // owns no lists: those are the call's
+    uint64_t engine_id; // valid once call->num_added is larger than index
+    // The loop's.
+    struct buf text; // of an answer at the end
+    struct json_out logprobs; // those that no chunk had yet, as members of a JSON list
+    struct json_out logprobs_more[3]; // of completions: the other lists
+    size_t text_offset; // of the next token, in characters
+    bool has_begun; // its first chunk was sent
+    enum nvllm_finish_reason finish;
+    int32_t stop_token_id;
+    char *stop_string;
+    uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens;
+    struct nvllm_times times;
+    void *parser; // an endpoint's own: of tool calls, say; freed by endpoint->free_choice
+};
+
+// How the answer is to look: the same for all endpoints that generate.
+struct answer_options {
+    bool stream, include_usage, continuous_usage;
+    int32_t num_logprobs; // -1: none; of each token and so many best ones
+    bool tokens_as_ids; // tokens in logprobs are "token_id:17"
+    const char *model; // borrowed from the body or the api
+};
+
+// Functions over a call; `out` is JSON, or events of a stream.
+struct endpoint {
+    const char *id_prefix; // "cmpl-"
+    // On the pool. False: call->error is set.
+    bool (*prepare)(struct call *call);
+    // The rest runs on the loop, for endpoints that generate.
+    // Before the first piece of a stream, once; may be NULL.
+    void (*write_begin)(struct call *call, struct json_out *out);
+    // A piece of a stream: nothing, or a chunk. The choice's counts are those after the piece.
+    void (*write_piece)(struct choice *choice, const struct piece *piece, struct json_out *out);
+    // The end of a stream in which each choice has had its last piece.
+    void (*write_end)(struct call *call, struct json_out *out);
+    // The end of a stream that failed.
+    void (*write_error)(struct call *call, const struct api_error *error, struct json_out *out);
+    // Keeps what write_whole needs of a piece, beside its text; may be NULL.
+    void (*collect)(struct choice *choice, const struct piece *piece);
+    // The whole answer, without a stream.
+    void (*write_whole)(struct call *call, struct json_out *out);
+    void (*free_choice)(struct choice *choice); // may be NULL
+    // The body of an error in place of OpenAI's; may be NULL.
+    void (*write_refusal)(const struct api_error *error, struct json_out *out);
+};
+
+struct call {
+    struct mail mail; // the end of the job
+    struct work work;
+    TAILQ_ENTRY(call) link;
+    struct api *api;
+    const struct endpoint *endpoint;
+    struct http_conn *conn; // the loop's; NULL: the client is gone
+    struct exchange exchange;
+    char id[48]; // "cmpl-..."
+    uint64_t created; // seconds since 1970
+    atomic_bool is_cancelled;
+    struct nvllm_interrupt interrupt; // asks is_cancelled
+    // The pool's until the job is done.
+    struct buf body; // JSON
+    json_t *root;
+    struct answer_options answer;
+    struct nvllm_sampling_params sampling; // owns the lists of all choices
+    const char *cache_salt; // borrowed from root; NULL: none
+    struct choice *choices; // [num_choices]
+    uint32_t num_choices;
+    struct json_out result; // not empty: the answer, nothing is generated
+    struct api_error error;
+    atomic_uint num_added; // choices that the engine has had
+    // The loop's.
+    bool is_prepared; // the job is done
+    bool is_streaming; // the head was sent
+    bool is_answered;
+    bool is_busy; // a function on the stack has the call: it is not freed
+    uint32_t num_finished; // choices
+    struct piece *held, *last_held; // pieces that came before the end of the job
+    void *state; // an endpoint's own, made by prepare; freed by free()
+};
+
+// The request on `conn` becomes a call, which replies.
+void call_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
+                const struct exchange *exchange);
+// The client is gone.
+void call_abandon(struct call *call);
+// The engine is lost: whoever waits gets an error.
+void call_fail_all(struct api *api);
+// After all threads have ended: what is left is freed.
+void call_free_all(struct api *api);
+// The engine is asked to end what the call has there. Any thread.
+void call_cancel(struct call *call);
+
+// ---- for endpoint->prepare ----
+
+// Room for choices, each with its index and a copy of the call's sampling. False: no memory.
+bool call_make_choices(struct call *call, uint32_t count);
+// Sums over all choices.
+uint32_t call_num_prompt_tokens(const struct call *call);
+uint32_t call_num_generated_tokens(const struct call *call);
+uint32_t call_num_cached_tokens(const struct call *call);
+
+#endif

@@ -1,0 +1,13 @@
+/* The endpoints that are calls. */
+#ifndef SERVER_ENDPOINTS_H
+#define SERVER_ENDPOINTS_H
+
+#include "server/call.h"
+
+extern const struct endpoint endpoint_completions;
+extern const struct endpoint endpoint_chat;
+extern const struct endpoint endpoint_tokenize;
+extern const struct endpoint endpoint_detokenize;
+extern const struct endpoint endpoint_apply_template;
+
+#endif

@@ -1,0 +1,80 @@
+/* Connections: a listening socket, its clients, their requests one by one, and the bounds on all of
+ * them. Runs on the loop's thread alone and never blocks.
+ *
+ * Each connection has one deadline at a time: for the head, for the next bytes of the body, for the
+ * next request. While a request is answered none runs, but a reader that takes nothing for
+ * HTTP_WRITE_SECONDS, or lets HTTP_OUTPUT_BYTES_MAX pile up, loses the connection. A client that
+ * closes its side of the connection is gone, also when it closes only that side. */
+#ifndef SERVER_HTTP_CONN_H
+#define SERVER_HTTP_CONN_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "server/http_reader.h"
+
+enum {
+    HTTP_HEAD_SECONDS = 10, // from its first byte to its end
+    HTTP_BODY_SECONDS = 30, // without a byte of it
+    HTTP_BODY_SECONDS_MAX = 300, // altogether
+    HTTP_IDLE_SECONDS = 75, // between two requests
+    HTTP_WRITE_SECONDS = 30, // without the reader taking a byte
+    HTTP_PING_SECONDS = 15, // of silence in a stream
+    HTTP_LINGER_SECONDS = 2, // for the client to read a refusal before it is cut off
+    HTTP_OUTPUT_BYTES_MAX = 1 << 20, // of a stream, not yet taken by the kernel
+};
+
+struct http_conn;
+
+struct http_handler {
+    // The head of a request has come; its body may be missing. Replying here refuses the body.
+    void (*on_head)(struct http_conn *conn, void *user_data);
+    // The request is whole. It is answered now or later.
+    void (*on_request)(struct http_conn *conn, void *user_data);
+    // The connection ends before the answer did. `conn` is not to be used any more.
+    void (*on_gone)(struct http_conn *conn, void *user_data);
+    // A request that is no HTTP: the reply, as on_head's.
+    void (*on_fault)(struct http_conn *conn, int status, const char *sentence, void *user_data);
+    void *user_data;
+};
+
+struct http_limits {
+    uint32_t connections_max;
+    size_t body_bytes_max;
+};
+
+struct http_server;
+
+// `fd` is a listening socket, which the server closes. It is asked only after http_server_start.
+struct http_server *http_server_create(struct event_base *base, int fd,
+                                       const struct http_limits *limits,
+                                       const struct http_handler *handler);
+void http_server_start(struct http_server *server);
+// No more requests after those that are being answered; idle connections are closed.
+void http_server_drain(struct http_server *server);
+void http_server_destroy(struct http_server *server); // closes all connections; NULL is fine
+uint32_t http_server_num_connections(const struct http_server *server);
+uint32_t http_server_num_unanswered(const struct http_server *server);
+
+const struct http_request *http_conn_request(struct http_conn *conn);
+// The body, which is the caller's from now on.
+struct buf http_conn_take_body(struct http_conn *conn);
+// What the handler knows the request by; NULL at first.
+void *http_conn_data(const struct http_conn *conn);
+void http_conn_set_data(struct http_conn *conn, void *data);
+
+// The whole answer. `head` has further fields, each with its CRLF; NULL: none. The status and what is
+// said of it are the caller's; Content-Length, Connection and Date are added.
+void http_conn_reply(struct http_conn *conn, int status, const char *content_type, const char *head,
+                     const void *body, size_t len);
+// A stream of server-sent events: begin, any number of writes, end. False: the connection is gone, and
+// on_gone was called.
+bool http_conn_stream_begin(struct http_conn *conn, const char *head);
+bool http_conn_stream_write(struct http_conn *conn, const void *bytes, size_t len);
+void http_conn_stream_end(struct http_conn *conn);
+// Bytes sent of the answer so far, its head not counted.
+uint64_t http_conn_body_bytes(const struct http_conn *conn);
+
+#endif

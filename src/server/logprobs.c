@@ -1,0 +1,166 @@
+#include "server/logprobs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// In choice->logprobs_more: completions' other lists.
+enum { TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSETS };
+
+struct token_text {
+    char *text; // of the library
+    size_t len;
+    char id[24]; // "token_id:17"
+    const char *shown; // [shown_len]
+    size_t shown_len;
+};
+
+static void get_token(const struct call *call, int32_t token_id, struct token_text *token) {
+    *token = (struct token_text){0};
+    if (nvllm_tokenizer_decode(call->api->tokenizer, &token_id, 1, NVLLM_DECODE_SKIP_UNKNOWN,
+                               &token->text, &token->len, NULL)) {
+        token->text = NULL;
+    }
+    token->shown = token->text ? token->text : "";
+    token->shown_len = token->len;
+    if (!call->answer.tokens_as_ids) return;
+    snprintf(token->id, sizeof token->id, "token_id:%d", token_id);
+    token->shown = token->id;
+    token->shown_len = strlen(token->id);
+}
+
+static void end_token(struct token_text *token) {
+    nvllm_free(token->text);
+}
+
+// Values that JSON lacks: a token that cannot be drawn.
+static void write_logprob(struct json_out *out, float logprob) {
+    json_out_float(out, logprob < -9999.0f ? -9999.0f : logprob);
+}
+
+static void separate(struct json_out *list) {
+    if (list->buf.len) json_out_raw(list, ",");
+}
+
+// How many of the best ones are shown: asking for 0 shows the chosen one alone.
+static size_t num_top(const struct choice *choice, const struct piece *piece) {
+    size_t wanted = (size_t)choice->call->answer.num_logprobs;
+    return piece->num_logprobs - 1 < wanted ? piece->num_logprobs - 1 : wanted;
+}
+
+static bool has_logprobs(const struct choice *choice, const struct piece *piece) {
+    return choice->call->answer.num_logprobs >= 0 && piece->num_logprobs;
+}
+
+// ---- chat ----
+
+static void write_chat_token(struct json_out *out, const struct call *call,
+                             const struct nvllm_logprob *logprob) {
+    struct token_text token;
+    get_token(call, logprob->token_id, &token);
+    json_out_raw(out, "{\"token\":");
+    json_out_string(out, token.shown, token.shown_len);
+    json_out_raw(out, ",\"logprob\":");
+    write_logprob(out, logprob->logprob);
+    json_out_raw(out, ",\"bytes\":[");
+    for (size_t i = 0; i < token.len; i++) {
+        json_out_rawf(out, i ? ",%u" : "%u", (unsigned)(unsigned char)token.text[i]);
+    }
+    json_out_raw(out, "]");
+    end_token(&token);
+}
+
+void logprobs_collect_chat(struct choice *choice, const struct piece *piece) {
+    if (!has_logprobs(choice, piece)) return;
+    struct json_out *out = &choice->logprobs;
+    separate(out);
+    write_chat_token(out, choice->call, &piece->logprobs[0]);
+    json_out_raw(out, ",\"top_logprobs\":[");
+    size_t count = num_top(choice, piece);
+    for (size_t i = 0; i < count; i++) {
+        if (i) json_out_raw(out, ",");
+        write_chat_token(out, choice->call, &piece->logprobs[1 + i]);
+        json_out_raw(out, "}");
+    }
+    json_out_raw(out, "]}");
+}
+
+static void take_list(struct json_out *list, struct json_out *out) {
+    json_out_raw(out, "[");
+    json_out_raw(out, list->buf.len ? list->buf.data : "");
+    json_out_raw(out, "]");
+    if (list->status && !out->status) out->status = list->status;
+    json_out_clear(list);
+}
+
+void logprobs_write_chat(struct choice *choice, struct json_out *out) {
+    if (choice->call->answer.num_logprobs < 0) {
+        json_out_raw(out, "null");
+        return;
+    }
+    json_out_raw(out, "{\"content\":");
+    take_list(&choice->logprobs, out);
+    json_out_raw(out, ",\"refusal\":null}");
+}
+
+// ---- completions ----
+
+static size_t count_characters(const char *text, size_t len) {
+    size_t count = 0;
+    for (size_t i = 0; i < len; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static void add_top(struct choice *choice, const struct piece *piece) {
+    struct json_out *top = &choice->logprobs_more[TOP_LOGPROBS];
+    separate(top);
+    json_out_raw(top, "{");
+    // The chosen token is among them, as in vLLM, once.
+    size_t count = num_top(choice, piece);
+    bool is_first = true;
+    for (size_t i = 0; i <= count; i++) {
+        const struct nvllm_logprob *logprob = &piece->logprobs[i];
+        if (i && logprob->token_id == piece->logprobs[0].token_id) continue;
+        struct token_text token;
+        get_token(choice->call, logprob->token_id, &token);
+        if (!is_first) json_out_raw(top, ",");
+        is_first = false;
+        json_out_string(top, token.shown, token.shown_len);
+        json_out_raw(top, ":");
+        write_logprob(top, logprob->logprob);
+        end_token(&token);
+    }
+    json_out_raw(top, "}");
+}
+
+void logprobs_collect_completion(struct choice *choice, const struct piece *piece) {
+    if (!has_logprobs(choice, piece)) return;
+    struct json_out *more = choice->logprobs_more;
+    struct token_text token;
+    get_token(choice->call, piece->logprobs[0].token_id, &token);
+    separate(&choice->logprobs);
+    json_out_string(&choice->logprobs, token.shown, token.shown_len);
+    separate(&more[TOKEN_LOGPROBS]);
+    write_logprob(&more[TOKEN_LOGPROBS], piece->logprobs[0].logprob);
+    separate(&more[TEXT_OFFSETS]);
+    json_out_rawf(&more[TEXT_OFFSETS], "%zu", choice->text_offset);
+    choice->text_offset += count_characters(token.text ? token.text : "", token.len);
+    add_top(choice, piece);
+    end_token(&token);
+}
+
+void logprobs_write_completion(struct choice *choice, struct json_out *out) {
+    struct json_out *more = choice->logprobs_more;
+    if (choice->call->answer.num_logprobs < 0) {
+        json_out_raw(out, "null");
+        return;
+    }
+    json_out_raw(out, "{\"tokens\":");
+    take_list(&choice->logprobs, out);
+    json_out_raw(out, ",\"token_logprobs\":");
+    take_list(&more[TOKEN_LOGPROBS], out);
+    json_out_raw(out, ",\"top_logprobs\":");
+    take_list(&more[TOP_LOGPROBS], out);
+    json_out_raw(out, ",\"text_offset\":");
+    take_list(&more[TEXT_OFFSETS], out);
+    json_out_raw(out, "}");
+}

@@ -1,0 +1,13 @@
+/* What is answered at once, with GET: health, models, version, metrics. `name` is the rest of the path
+ * where the route has one. */
+#ifndef SERVER_PAGES_H
+#define SERVER_PAGES_H
+
+#include "server/api.h"
+#include "server/exchange.h"
+
+typedef void page_fn(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                     const char *name);
+page_fn page_health, page_live, page_ready, page_version, page_metrics, page_models, page_model;
+
+#endif

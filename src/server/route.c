@@ -1,0 +1,166 @@
+#include "server/route.h"
+
+#include <string.h>
+
+#include "server/access.h"
+#include "server/api_error.h"
+#include "server/call.h"
+#include "server/endpoints.h"
+#include "server/pages.h"
+
+struct route {
+    const char *path; // ends with * where any name may stand there
+    // Exactly one: a page is written at once, an endpoint is a call.
+    void (*get)(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                const char *name);
+    const struct endpoint *post;
+    const char *refusal; // POST is refused with 501 and this sentence
+    bool is_open; // without a key
+    bool generates; // not while the server ends
+};
+
+static const struct route routes[] = {
+    {.path = "/health", .get = page_health, .is_open = true},
+    {.path = "/v1/health", .get = page_health, .is_open = true},
+    {.path = "/live", .get = page_live, .is_open = true},
+    {.path = "/ready", .get = page_ready, .is_open = true},
+    {.path = "/version", .get = page_version},
+    {.path = "/metrics", .get = page_metrics},
+    {.path = "/v1/models", .get = page_models},
+    {.path = "/v1/models/*", .get = page_model},
+    {.path = "/v1/completions", .post = &endpoint_completions, .generates = true},
+    {.path = "/v1/chat/completions", .post = &endpoint_chat, .generates = true},
+    {.path = "/tokenize", .post = &endpoint_tokenize},
+    {.path = "/detokenize", .post = &endpoint_detokenize},
+    {.path = "/apply-template", .post = &endpoint_apply_template},
+    {.path = "/v1/embeddings",
+     .refusal = "this server has a model that generates text and none for embeddings"},
+};
+
+// *name is what stands for the *. The spelling counts: no decoding, no dots, no doubled slashes.
+static const struct route *find_route(const char *path, size_t len, const char **name) {
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
+        const char *own = routes[i].path;
+        size_t own_len = strlen(own);
+        *name = path + own_len - 1;
+        if (own[own_len - 1] != '*') {
+            if (own_len == len && memcmp(own, path, len) == 0) return &routes[i];
+        } else if (len > own_len - 1 && memcmp(own, path, own_len - 1) == 0) {
+            return &routes[i];
+        }
+    }
+    return NULL;
+}
+
+static const struct route *route_of(struct http_conn *conn, const char **name) {
+    const struct http_request *request = http_conn_request(conn);
+    const char *path = request->text.data + request->target;
+    return find_route(path, strcspn(path, "?"), name);
+}
+
+static bool is_get(const struct http_request *request) {
+    return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+}
+
+// ---- checks of the head ----
+
+static void refuse(struct api *api, struct http_conn *conn, const struct api_error *error,
+                   const char *head) {
+    struct exchange exchange;
+    exchange_begin(&exchange, conn);
+    if (!head) {
+        exchange_reply_error(api, &exchange, conn, error);
+        return;
+    }
+    struct json_out *out = &api->scratch;
+    json_out_clear(out);
+    api_error_write(out, error);
+    exchange_reply(api, &exchange, conn, error->status, "application/json", head, out->buf.data,
+                   out->buf.len);
+}
+
+// "application/json; charset=utf-8"
+static bool is_json(const char *type) {
+    static const char wanted[] = "application/json";
+    size_t len = sizeof wanted - 1;
+    if (!type || strlen(type) < len) return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = type[i] >= 'A' && type[i] <= 'Z' ? (char)(type[i] - 'A' + 'a') : type[i];
+        if (c != wanted[i]) return false;
+    }
+    return !type[len] || strchr("; \t", type[len]) != NULL;
+}
+
+static bool check_post(const struct api *api, const struct route *route,
+                       const struct http_request *request, struct api_error *error) {
+    const char *coding = http_request_field(request, "content-encoding");
+    if (route->refusal) return api_error_set(error, 400, "unsupported", NULL, "%s", route->refusal);
+    if (!is_json(http_request_field(request, "content-type"))) {
+        return api_error_set(error, 415, "unsupported_media_type", NULL,
+                             "the body is to be JSON: send the header Content-Type: "
+                             "application/json (curl: -H 'Content-Type: application/json')");
+    }
+    if (coding && strcmp(coding, "identity") != 0) {
+        return api_error_set(error, 415, "unsupported_media_type", NULL,
+                             "the body is compressed, want it as it is");
+    }
+    if (api->has_failed) {
+        return api_error_set(error, 503, "engine_failed", NULL, "the engine has failed");
+    }
+    if (!api->is_draining || !route->generates) return true;
+    error->retry_after = 5;
+    return api_error_set(error, 503, "shutting_down", NULL, "the server is shutting down");
+}
+
+static bool check_route(struct api *api, struct http_conn *conn, const struct route *route,
+                        struct api_error *error, const char **head) {
+    const struct http_request *request = http_conn_request(conn);
+    if (!route) return api_error_set(error, 404, "not_found", NULL, "there is nothing here");
+    if (route->get && is_get(request)) return true;
+    if (!route->get && strcmp(request->method, "POST") == 0) {
+        return check_post(api, route, request, error);
+    }
+    *head = route->get ? "Allow: GET, HEAD\r\n" : "Allow: POST\r\n";
+    return api_error_set(error, 405, "method_not_allowed", NULL, "want %s here",
+                         route->get ? "GET" : "POST");
+}
+
+void route_on_head(struct http_conn *conn, void *user_data) {
+    struct api *api = user_data;
+    const struct http_request *request = http_conn_request(conn);
+    const char *name, *head = NULL;
+    const struct route *route = route_of(conn, &name);
+    struct api_error error = {0};
+    if (access_preflight(api, conn)) return;
+    bool is_open = route && route->is_open && is_get(request);
+    if (!access_check(api, request, is_open, &error) ||
+        !check_route(api, conn, route, &error, &head)) {
+        refuse(api, conn, &error, head);
+    }
+}
+
+void route_on_request(struct http_conn *conn, void *user_data) {
+    struct api *api = user_data;
+    const char *name;
+    const struct route *route = route_of(conn, &name); // route_on_head let it pass
+    struct exchange exchange;
+    exchange_begin(&exchange, conn);
+    if (route->get) {
+        route->get(api, &exchange, conn, name);
+    } else {
+        call_start(api, conn, route->post, &exchange);
+    }
+}
+
+void route_on_gone(struct http_conn *conn, void *user_data) {
+    (void)user_data;
+    struct call *call = http_conn_data(conn);
+    if (call) call_abandon(call);
+}
+
+void route_on_fault(struct http_conn *conn, int status, const char *sentence, void *user_data) {
+    struct api *api = user_data;
+    struct api_error error = {0};
+    api_error_set(&error, status, "bad_http", NULL, "%s", sentence);
+    refuse(api, conn, &error, NULL);
+}

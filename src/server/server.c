@@ -1,0 +1,237 @@
+#include "server/server.h"
+
+#include <event2/event.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "server/api.h"
+#include "server/call.h"
+#include "server/listen.h"
+#include "server/route.h"
+
+enum { POOL_THREADS = 4 };
+#define FLUSH_SECONDS 2.0 // for the last answers to be read
+#define ABORT_SECONDS 5.0 // for the engine to end what was aborted
+
+struct server {
+    struct server_options options;
+    int fd; // the listening socket; -1: http has it
+    struct buf url;
+    struct event_base *base;
+    struct event *signals[2];
+    struct event *timer; // of the end
+    struct api api;
+    double flush_until; // 0: the last answers are not out
+    enum status result;
+    struct err err;
+};
+
+// ---- the end ----
+
+static void arm(struct server *server, double seconds) {
+    struct timeval time = {.tv_sec = (time_t)seconds,
+                           .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    event_add(server->timer, &time);
+}
+
+// All answers are written; their readers get some time to read them.
+static void begin_flush(struct server *server) {
+    if (server->flush_until > 0) return;
+    server->flush_until = clock_seconds() + FLUSH_SECONDS;
+    arm(server, 0);
+}
+
+static void begin_drain(struct server *server, double seconds) {
+    if (server->api.is_draining) return;
+    server->api.is_draining = true;
+    http_server_drain(server->api.http);
+    if (server->api.num_calls) {
+        arm(server, seconds);
+    } else {
+        begin_flush(server);
+    }
+}
+
+static void on_calls_ended(struct api *api) {
+    struct server *server = (struct server *)(void *)((char *)api - offsetof(struct server, api));
+    if (api->is_draining) begin_flush(server);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    struct server *server = arg;
+    struct api *api = &server->api;
+    if (server->flush_until > 0) {
+        http_server_drain(api->http); // those that are idle now
+        bool is_over = clock_seconds() >= server->flush_until;
+        if (is_over || !http_server_num_connections(api->http)) {
+            event_base_loopbreak(server->base);
+        } else {
+            arm(server, 0.02);
+        }
+        return;
+    }
+    struct call *call;
+    TAILQ_FOREACH(call, &api->calls, link) call_cancel(call);
+    server->flush_until = clock_seconds() + ABORT_SECONDS;
+    arm(server, 0.02);
+}
+
+// The first one. From now on signals have their default effect.
+static void on_signal(evutil_socket_t number, short what, void *arg) {
+    (void)number;
+    (void)what;
+    struct server *server = arg;
+    for (size_t i = 0; i < ARRAY_LEN(server->signals); i++) event_del(server->signals[i]);
+    begin_drain(server, server->options.shutdown_seconds);
+}
+
+static void on_engine_failed(const char *sentence, void *user_data) {
+    struct server *server = user_data;
+    server->result = err_set(&server->err, ERR_DEVICE, "the engine has failed: %s", sentence);
+    server->api.has_failed = true;
+    call_fail_all(&server->api);
+    server->api.is_draining = true;
+    http_server_drain(server->api.http);
+    begin_flush(server);
+}
+
+static void on_step(uint64_t num_tokens, void *user_data) {
+    struct server *server = user_data;
+    metrics_step(server->api.metrics, num_tokens);
+}
+
+// ---- names ----
+
+bool api_knows_model(const struct api *api, const char *name) {
+    for (size_t i = 0; name && i < api->options->num_model_names; i++) {
+        if (strcmp(api->options->model_names[i], name) == 0) return true;
+    }
+    return !name;
+}
+
+const char *api_model_name(const struct api *api) {
+    return api->options->model_names[0];
+}
+
+// ---- start ----
+
+enum status server_create(struct server **out, const struct server_options *options,
+                          struct err *err) {
+    struct server *server = calloc(1, sizeof *server);
+    if (!server) return err_nomem(err, "server");
+    server->options = *options;
+    server->api.options = &server->options;
+    TAILQ_INIT(&server->api.calls);
+    enum status status = listen_open(&server->fd, options->host, options->port, &server->url, err);
+    if (status) {
+        server->fd = -1;
+        server_destroy(server);
+        return status;
+    }
+    *out = server;
+    return OK;
+}
+
+static enum status make_loop(struct server *server, struct err *err) {
+    static const int numbers[] = {SIGTERM, SIGINT};
+    struct event_config *config = event_config_new();
+    if (config) event_config_set_flag(config, EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST);
+    server->base = config ? event_base_new_with_config(config) : NULL;
+    if (config) event_config_free(config);
+    if (!server->base) return err_nomem(err, "event loop");
+    server->timer = evtimer_new(server->base, on_timer, server);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        server->signals[i] = evsignal_new(server->base, numbers[i], on_signal, server);
+        if (!server->signals[i] || event_add(server->signals[i], NULL)) {
+            return err_nomem(err, "event loop");
+        }
+    }
+    return server->timer ? OK : err_nomem(err, "event loop");
+}
+
+static enum status make_http(struct server *server, struct err *err) {
+    const struct http_limits limits = {.connections_max = server->options.connections_max,
+                                       .body_bytes_max = server->options.body_bytes_max};
+    const struct http_handler handler = {.on_head = route_on_head,
+                                         .on_request = route_on_request,
+                                         .on_gone = route_on_gone,
+                                         .on_fault = route_on_fault,
+                                         .user_data = &server->api};
+    server->api.http = http_server_create(server->base, server->fd, &limits, &handler);
+    if (!server->api.http) return err_nomem(err, "server");
+    server->fd = -1;
+    return OK;
+}
+
+static enum status start(struct server *server, struct nvllm_engine *engine, struct err *err) {
+    struct api *api = &server->api;
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(engine, &stats);
+    api->engine = engine;
+    api->tokenizer = nvllm_engine_tokenizer(engine);
+    api->max_model_len = stats.max_model_len;
+    api->started = api_unix_time();
+    api->on_calls_ended = on_calls_ended;
+    if (!api->tokenizer) return err_set(err, ERR_INVALID, "a server needs the model's tokenizer");
+    enum status status = make_loop(server, err);
+    if (status) return status;
+    api->metrics = metrics_create(api->max_model_len);
+    api->mailbox = mailbox_create(server->base);
+    if (!api->metrics || !api->mailbox) return err_nomem(err, "server");
+    status = make_http(server, err);
+    if (!status) status = work_pool_create(&api->pool, POOL_THREADS, err);
+    if (status) return status;
+    const struct engine_thread_options options = {.engine = engine,
+                                                  .mailbox = api->mailbox,
+                                                  .on_step = on_step,
+                                                  .on_failed = on_engine_failed,
+                                                  .user_data = server};
+    return engine_thread_start(&api->engine_thread, &options, err);
+}
+
+// Clients first, so that their requests are aborted; then those who work on them.
+static void stop(struct server *server) {
+    struct api *api = &server->api;
+    api->is_draining = true;
+    server->flush_until = clock_seconds();
+    http_server_destroy(api->http);
+    work_pool_destroy(api->pool);
+    if (api->engine_thread) engine_thread_stop(api->engine_thread);
+    mailbox_destroy(api->mailbox);
+    engine_thread_destroy(api->engine_thread);
+    call_free_all(api);
+    metrics_destroy(api->metrics);
+    json_out_fini(&api->scratch);
+    json_out_fini(&api->log_line);
+    for (size_t i = 0; i < ARRAY_LEN(server->signals); i++) {
+        if (server->signals[i]) event_free(server->signals[i]);
+    }
+    if (server->timer) event_free(server->timer);
+    if (server->base) event_base_free(server->base);
+}
+
+enum status server_run(struct server *server, struct nvllm_engine *engine, struct err *err) {
+    enum status status = start(server, engine, err);
+    if (!status) {
+        http_server_start(server->api.http);
+        server->options.on_ready(server->url.data, server->options.user_data);
+        event_base_dispatch(server->base);
+        status = server->result;
+        if (status && err) *err = server->err;
+    }
+    stop(server);
+    return status;
+}
+
+void server_destroy(struct server *server) {
+    if (!server) return;
+    if (server->fd >= 0) close(server->fd);
+    buf_fini(&server->url);
+    free(server);
+}

@@ -1,0 +1,55 @@
+/* The HTTP server over an engine: nanovllm serve. Three kinds of threads: the loop's, which has all
+ * sockets and never waits for anything else; a small pool, which reads JSON, renders templates and
+ * tokenizes; the engine's, which steps it.
+ *
+ *     sockets -> loop --request--> pool --nvllm_engine_add_request--> engine
+ *                 ^                  |                                   |
+ *                 +--- mailbox <-----+-------- tokens of a step ---------+
+ */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "nanovllm.h"
+
+enum server_log { SERVER_LOG_NONE, SERVER_LOG_TEXT, SERVER_LOG_JSON };
+
+struct server_options {
+    const char *host; // a name or an address
+    uint16_t port; // 0: any free one
+    const char *const *api_keys; // [num_api_keys]; none: everybody may ask
+    size_t num_api_keys;
+    const char *const *model_names; // [num_model_names], at least one; the first is the answers'
+    size_t num_model_names;
+    const char *const *allowed_hosts; // [num_allowed_hosts] names in Host beside loopback's
+    size_t num_allowed_hosts;
+    const char *model_path, *chat_template_path; // not to be seen in answers; may be NULL
+    uint32_t connections_max;
+    size_t body_bytes_max;
+    uint32_t prompts_max; // of one request
+    double shutdown_seconds; // for requests to end after the first signal
+    enum server_log log;
+    // One line of the log with its newline; must not block. On the loop's thread.
+    void (*write_log)(const char *line, size_t len, void *user_data);
+    // Ready; `url` is where. On the loop's thread.
+    void (*on_ready)(const char *url, void *user_data);
+    void *user_data;
+};
+
+struct server;
+
+// Binds the address, so that a port in use is known before a model is loaded. `options` is borrowed.
+MUST_USE enum status server_create(struct server **out, const struct server_options *options,
+                                   struct err *err);
+// Serves until SIGTERM or SIGINT, and until the requests of that time have ended. A second signal
+// has its default effect. ERR_DEVICE: the engine is lost. This thread becomes the loop's; no other may
+// drive the engine. On return no thread of the server runs, and every request has ended.
+MUST_USE enum status server_run(struct server *server, struct nvllm_engine *engine,
+                                struct err *err);
+void server_destroy(struct server *server); // NULL is fine
+
+#endif

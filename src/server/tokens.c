@@ -1,0 +1,136 @@
+/* POST /tokenize, /detokenize and /apply-template: what a text or a chat becomes. They take vLLM's
+ * members and llama-server's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jread.h"
+#include "server/body.h"
+#include "server/chat_body.h"
+#include "server/endpoints.h"
+#include "server/submit.h"
+
+// The result of a call that generates nothing: its choice is only a place for the ids.
+static void drop_choices(struct call *call) {
+    for (uint32_t i = 0; i < call->num_choices; i++) free(call->choices[i].prompt_ids);
+    free(call->choices);
+    call->choices = NULL;
+    call->num_choices = 0;
+}
+
+static bool encode_text(struct call *call, struct choice *choice) {
+    const char *key = body_get(call, "prompt") ? "prompt" : "content";
+    const json_t *text = body_get(call, key);
+    // vLLM adds special tokens unless told, llama-server only when told.
+    bool add_special_tokens = key[0] == 'p';
+    if (!body_bool(call, "add_special_tokens", &add_special_tokens) ||
+        !body_bool(call, "add_special", &add_special_tokens)) {
+        return false;
+    }
+    if (!text) {
+        return api_error_invalid(&call->error, "prompt",
+                                 "prompt, content and messages are missing");
+    }
+    if (!json_is_string(text)) return body_wrong_type(call, key, text, "a string");
+    return submit_encode(call, choice, json_string_value(text), json_string_length(text),
+                         add_special_tokens, key);
+}
+
+static void write_pieces(struct call *call, const struct choice *choice, struct json_out *out) {
+    json_out_raw(out, ",\"token_strs\":[");
+    for (size_t i = 0; i < choice->num_prompt_ids; i++) {
+        char *text = NULL;
+        size_t len = 0;
+        nvllm_tokenizer_decode(call->api->tokenizer, &choice->prompt_ids[i], 1,
+                               NVLLM_DECODE_SKIP_UNKNOWN, &text, &len, NULL);
+        if (i) json_out_raw(out, ",");
+        json_out_string(out, text, text ? len : 0);
+        nvllm_free(text);
+    }
+    json_out_raw(out, "]");
+}
+
+static bool prepare_tokenize(struct call *call) {
+    bool with_pieces = false;
+    if (!body_parse(call) || !body_model(call) ||
+        !body_bool(call, "return_token_strs", &with_pieces) || !call_make_choices(call, 1)) {
+        return false;
+    }
+    struct choice *choice = &call->choices[0];
+    bool is_chat = body_get(call, "messages") != NULL;
+    bool is_good = is_chat ? chat_body_check(call) && chat_body_encode(call, choice)
+                           : encode_text(call, choice);
+    if (is_good) {
+        struct json_out *out = &call->result;
+        json_out_rawf(out,
+                      "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":", choice->num_prompt_ids,
+                      call->api->max_model_len);
+        json_out_ids(out, choice->prompt_ids, choice->num_prompt_ids);
+        if (with_pieces) write_pieces(call, choice, out);
+        json_out_raw(out, "}");
+    }
+    drop_choices(call);
+    return is_good;
+}
+
+static bool read_tokens(struct call *call, int32_t **ids, size_t *count) {
+    const json_t *tokens = body_get(call, "tokens");
+    if (!tokens) return api_error_invalid(&call->error, "tokens", "tokens is missing");
+    if (!json_is_array(tokens)) return body_wrong_type(call, "tokens", tokens, "a list");
+    *count = json_array_size(tokens);
+    *ids = malloc((*count ? *count : 1) * sizeof **ids);
+    if (!*ids) return api_error_nomem(&call->error);
+    for (size_t i = 0; i < *count; i++) {
+        const json_t *id = json_array_get(tokens, i);
+        bool fits = json_is_integer(id) && json_integer_value(id) >= 0 &&
+                    json_integer_value(id) <= INT32_MAX;
+        if (!fits) {
+            return api_error_invalid(&call->error, "tokens",
+                                     "tokens has an item that is no token id of the vocabulary");
+        }
+        (*ids)[i] = (int32_t)json_integer_value(id);
+    }
+    return true;
+}
+
+static bool prepare_detokenize(struct call *call) {
+    int32_t *ids = NULL;
+    size_t count = 0, len = 0;
+    char *text = NULL;
+    struct nvllm_error fault = {0};
+    bool is_good = body_parse(call) && body_model(call) && read_tokens(call, &ids, &count);
+    if (is_good) {
+        enum nvllm_status status =
+            nvllm_tokenizer_decode(call->api->tokenizer, ids, count, 0, &text, &len, &fault);
+        is_good = api_error_library(&call->error, status, &fault, "tokens");
+    }
+    if (is_good) {
+        // The first name is vLLM's, the second llama-server's.
+        json_out_raw(&call->result, "{\"prompt\":");
+        json_out_string(&call->result, text, len);
+        json_out_raw(&call->result, ",\"content\":");
+        json_out_string(&call->result, text, len);
+        json_out_raw(&call->result, "}");
+    }
+    nvllm_free(text);
+    free(ids);
+    return is_good;
+}
+
+static bool prepare_apply_template(struct call *call) {
+    char *text = NULL;
+    size_t len = 0;
+    if (!body_parse(call) || !body_model(call) || !chat_body_check(call) ||
+        !chat_body_render(call, &text, &len)) {
+        return false;
+    }
+    json_out_raw(&call->result, "{\"prompt\":");
+    json_out_string(&call->result, text, len);
+    json_out_raw(&call->result, "}");
+    nvllm_free(text);
+    return true;
+}
+
+const struct endpoint endpoint_tokenize = {.id_prefix = "tok-", .prepare = prepare_tokenize};
+const struct endpoint endpoint_detokenize = {.id_prefix = "detok-", .prepare = prepare_detokenize};
+const struct endpoint endpoint_apply_template = {.id_prefix = "tmpl-",
+                                                 .prepare = prepare_apply_template};

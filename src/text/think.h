@@ -1,0 +1,54 @@
+/* Splits an answer, as it comes, into the model's thinking and what it says. Models that think
+ * begin with it, between tags such as <think> and </think>; where the template has written the
+ * opening tag already, the answer begins inside. Tags count only there: an answer that talks about
+ * <think> is not cut. Pure: no text is lost or changed. */
+#ifndef TEXT_THINK_H
+#define TEXT_THINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct think_tag {
+    const char *open, *close;
+};
+
+enum think_state {
+    THINK_BEFORE, // nothing but blanks so far: an opening tag may come
+    THINK_INSIDE,
+    THINK_AFTER,
+};
+
+enum think_part { THINK_ANSWER, THINK_THOUGHT, THINK_TAG };
+
+enum { THINK_TAG_LEN_MAX = 24 };
+
+// All-zero is a splitter before an answer whose prompt has no opening tag.
+struct think {
+    enum think_state state;
+    const struct think_tag *tag; // INSIDE: whose closing tag ends it
+    // The prompt has opened the thinking and only blanks came: some models repeat the opening tag.
+    bool may_reopen;
+    char held[THINK_TAG_LEN_MAX]; // [held_len] what may be the beginning of a tag
+    size_t held_len;
+};
+
+// A run of text of one part, never empty; a tag comes as one run. A status other than OK ends the
+// feed and is passed on.
+typedef enum status (*think_fn)(void *user_data, const char *text, size_t len, enum think_part part,
+                                struct err *err);
+
+const struct think_tag *think_tag(size_t index); // NULL past the end
+// For a new answer to `prompt`: inside when that ends in an opening tag and blanks.
+void think_begin(struct think *think, const char *prompt, size_t prompt_len);
+MUST_USE enum status think_feed(struct think *think, const char *text, size_t len, think_fn emit,
+                                void *user_data, struct err *err);
+// A tag that is a token without text: an opening one of `tag`, or the end of the thinking.
+MUST_USE enum status think_mark(struct think *think, const struct think_tag *tag, bool opens,
+                                think_fn emit, void *user_data, struct err *err);
+// The end of the answer: what was held back turned out to be no tag.
+MUST_USE enum status think_end(struct think *think, think_fn emit, void *user_data,
+                               struct err *err);
+
+#endif

@@ -1,0 +1,197 @@
+"""POST /v1/chat/completions, /tokenize, /detokenize and /apply-template."""
+
+import os
+import tempfile
+
+from server_fixture import ServerTest, main
+
+PATH = "/v1/chat/completions"
+QUESTION = {"messages": [{"role": "user", "content": "What is 37 + 58?"}], "temperature": 0,
+            "chat_template_kwargs": {"enable_thinking": False}}
+TOOL = {"type": "function", "function": {"name": "add", "description": "adds",
+                                         "parameters": {"type": "object", "properties": {}}}}
+
+
+class Chat(ServerTest):
+    flags = ("--max-model-len", "400")
+
+    def ask(self, **members):
+        status, body = self.server.post(PATH, {**QUESTION, **members})
+        self.assertEqual(status, 200, body)
+        return body
+
+    def refuse(self, param, members, code=None):
+        self.check_error(self.server.post(PATH, {**QUESTION, **members}), 400, param, code)
+
+    def test_answer(self):
+        body = self.ask()
+        self.assertRegex(body["id"], "^chatcmpl-[0-9a-f]{24}$")
+        self.assertEqual(body["object"], "chat.completion")
+        (choice,) = body["choices"]
+        self.assertEqual(choice["message"]["role"], "assistant")
+        self.assertIn("95", choice["message"]["content"])
+        self.assertEqual((choice["finish_reason"], choice["logprobs"]), ("stop", None))
+
+    def test_stream(self):
+        for members in ({}, {"temperature": 1.1, "seed": 4, "max_tokens": 40}, {"max_tokens": 3}, {"stop": "8"}):
+            choice = self.ask(**members)["choices"][0]
+            events = self.server.stream(PATH, {**QUESTION, **members})
+            self.assertEqual({event["object"] for event in events}, {"chat.completion.chunk"})
+            self.assertEqual(len({(event["id"], event["created"], event["model"]) for event in events}), 1)
+            first, *middle, last = [event["choices"][0] for event in events]
+            self.assertEqual(first["delta"], {"role": "assistant", "content": ""})
+            self.assertTrue(all(set(chunk["delta"]) == {"content"} and chunk["delta"]["content"] for chunk in middle))
+            self.assertTrue(all(chunk["finish_reason"] is None for chunk in [first, *middle]))
+            self.assertEqual((last["delta"], last["finish_reason"]), ({}, choice["finish_reason"]))
+            self.assertEqual("".join(chunk["delta"]["content"] for chunk in middle), choice["message"]["content"])
+
+    def test_usage(self):
+        events = self.server.stream(PATH, {**QUESTION, "stream_options": {"include_usage": True}})
+        self.assertEqual(events[-1]["choices"], [])
+        self.assertEqual(events[-1]["usage"], {**self.ask()["usage"],
+                                               "prompt_tokens_details": events[-1]["usage"]["prompt_tokens_details"]})
+
+    def test_logprobs(self):
+        body = self.ask(logprobs=True, top_logprobs=3)
+        content = body["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(content), body["usage"]["completion_tokens"])
+        text = body["choices"][0]["message"]["content"]
+        self.assertTrue("".join(token["token"] for token in content).startswith(text))
+        for token in content:
+            self.assertEqual(bytes(token["bytes"]).decode(), token["token"])
+            self.assertEqual(len(token["top_logprobs"]), 3)
+            self.assertEqual(token["top_logprobs"][0]["logprob"], token["logprob"])
+        events = self.server.stream(PATH, {**QUESTION, "logprobs": True, "top_logprobs": 3})
+        chunks = [event["choices"][0]["logprobs"] for event in events]
+        self.assertEqual(sum((chunk["content"] for chunk in chunks if chunk), []), content)
+        self.assertEqual(self.ask(logprobs=True)["choices"][0]["logprobs"]["content"][0]["top_logprobs"], [])
+        self.refuse("top_logprobs", {"top_logprobs": 3})
+        self.refuse("top_logprobs", {"logprobs": True, "top_logprobs": 21})
+        self.refuse("logprobs", {"logprobs": 1})
+
+    def test_rest_of_context(self):
+        """Without max_tokens an answer may fill the context."""
+        body = self.ask(ignore_eos=True, temperature=0)
+        self.assertEqual(body["usage"]["total_tokens"], 400)
+        self.assertEqual(body["choices"][0]["finish_reason"], "length")
+
+    def test_max_tokens(self):
+        self.assertEqual(self.ask(max_tokens=3)["usage"]["completion_tokens"], 3)
+        self.assertEqual(self.ask(max_tokens=3, max_completion_tokens=2)["usage"]["completion_tokens"], 2)
+        self.refuse("max_completion_tokens", {"max_completion_tokens": 0})
+
+    def test_continue(self):
+        messages = QUESTION["messages"] + [{"role": "assistant", "content": "37 + 58 ="}]
+        body = self.ask(messages=messages, continue_final_message=True)
+        self.assertTrue(body["choices"][0]["message"]["content"].startswith(" 95"), body)
+        self.refuse("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True})
+
+    def test_template_kwargs(self):
+        render = lambda **kwargs: self.server.post("/apply-template", {**QUESTION, "chat_template_kwargs": kwargs})
+        self.assertNotEqual(render(enable_thinking=False), render(enable_thinking=True))
+        self.refuse("chat_template_kwargs", {"chat_template_kwargs": [1]})
+        self.refuse("messages", {"chat_template_kwargs": {"messages": []}})
+
+    def test_tools(self):
+        self.ask(tools=[TOOL], tool_choice="auto", max_tokens=2)
+        self.ask(tools=[TOOL], tool_choice="none", max_tokens=2)
+        self.refuse("tools", {"tools": []})
+        self.refuse("tools", {"tools": [{"type": "function"}]})
+        self.refuse("tools", {"tools": [{**TOOL, "function": {"name": "x", "parameters": 1}}]})
+        self.refuse("tool_choice", {"tool_choice": "auto"})
+        self.refuse("tool_choice", {"tools": [TOOL], "tool_choice": "required"}, "unsupported")
+        named = {"type": "function", "function": {"name": "add"}}
+        self.refuse("tool_choice", {"tools": [TOOL], "tool_choice": named}, "unsupported")
+        self.refuse("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}},
+                    "invalid_value")
+        self.refuse("tool_choice", {"tools": [TOOL], "tool_choice": "x"})
+
+    def test_messages(self):
+        for messages in (None, [], "Hi", {}, [1], [{}], [{"role": "robot", "content": "a"}],
+                         [{"role": "user", "content": 123}], [{"role": "user"}],
+                         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b"}}]}]):
+            self.refuse("messages", {"messages": messages})
+        parts = [{"role": "user", "content": [{"type": "text", "text": "What is 37 + 58?"}]}]
+        self.assertEqual(self.ask(messages=parts)["choices"], self.ask()["choices"])
+
+    def test_not_supported(self):
+        for members in ({"n": 2}, {"response_format": {"type": "json_object"}}, {"chat_template": "x"},
+                        {"structured_outputs": {"json": {}}}):
+            self.refuse(list(members)[0], members, "unsupported")
+
+    def test_context(self):
+        messages = [{"role": "user", "content": "word " * 500}]
+        self.check_error(self.server.post(PATH, {"messages": messages, "stream": True}), 400, "messages",
+                         "context_length_exceeded")
+
+
+class Template(ServerTest):
+    """A template of the server's own; the bundled model's knows no tools."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = os.path.join(cls.folder.name, "hidden-name.jinja")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("{{ tools | tojson if tools else 'none' }}{% for m in messages %}{{ m.content }}"
+                       "{% if m.content == 'fail' %}{{ raise_exception('no such thing') }}{% endif %}{% endfor %}")
+        cls.flags = ("--chat-template", path)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+        super().tearDownClass()
+
+    def test_tools_reach_the_template(self):
+        chat = {"messages": [{"role": "user", "content": "a"}]}
+        self.assertEqual(self.server.post("/apply-template", chat)[1]["prompt"], "nonea")
+        self.assertIn("adds", self.server.post("/apply-template", {**chat, "tools": [TOOL]})[1]["prompt"])
+
+    def test_faults_name_no_path(self):
+        answer = self.server.post(PATH, {"messages": [{"role": "user", "content": "fail"}]})
+        self.check_error(answer, 400, "messages")
+        self.assertIn("no such thing", answer[1]["error"]["message"])
+        self.assertNotIn("hidden-name", answer[1]["error"]["message"])
+        self.assertNotIn("/", answer[1]["error"]["message"])
+
+
+class Tokens(ServerTest):
+    def test_round_trip(self):
+        text = "Grüße, 世界 😀\n"
+        status, body = self.server.post("/tokenize", {"prompt": text})
+        self.assertEqual((status, body["count"], body["max_model_len"]), (200, len(body["tokens"]), 4096))
+        self.assertEqual(self.server.post("/detokenize", {"tokens": body["tokens"]})[1],
+                         {"prompt": text, "content": text})
+        self.assertEqual(self.server.post("/tokenize", {"content": text})[1]["tokens"], body["tokens"])
+
+    def test_strings(self):
+        body = self.server.post("/tokenize", {"prompt": "Hello there", "return_token_strs": True})[1]
+        self.assertEqual("".join(body["token_strs"]), "Hello there")
+
+    def test_chat(self):
+        prompt = self.server.post("/apply-template", QUESTION)[1]["prompt"]
+        self.assertIn("What is 37 + 58?", prompt)
+        chat = self.server.post("/tokenize", QUESTION)[1]["tokens"]
+        self.assertEqual(self.server.post("/tokenize", {"prompt": prompt, "add_special_tokens": False})[1]["tokens"],
+                         chat)
+        usage = self.server.post(PATH, {**QUESTION, "max_tokens": 1})[1]["usage"]
+        self.assertEqual(usage["prompt_tokens"], len(chat))
+
+    def test_faults(self):
+        for path, param, body in (("/tokenize", "prompt", {}), ("/tokenize", "prompt", {"prompt": 1}),
+                                  ("/tokenize", "content", {"content": []}), ("/detokenize", "tokens", {}),
+                                  ("/detokenize", "tokens", {"tokens": "a"}),
+                                  ("/detokenize", "tokens", {"tokens": [-1]}),
+                                  ("/detokenize", "tokens", {"tokens": [999999]}),
+                                  ("/detokenize", "tokens", {"tokens": [1.5]}),
+                                  ("/apply-template", "messages", {"messages": []})):
+            self.check_error(self.server.post(path, body), 400, param)
+
+    def test_empty(self):
+        self.assertEqual(self.server.post("/tokenize", {"prompt": ""})[1]["tokens"], [])
+        self.assertEqual(self.server.post("/detokenize", {"tokens": []})[1]["prompt"], "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""POST /v1/completions: answers, streams, and what is refused."""
+
+import json
+import threading
+import unittest
+
+from server_fixture import ServerTest, main
+
+PATH = "/v1/completions"
+GREEDY = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+
+
+class Completions(ServerTest):
+    def complete(self, **members):
+        status, body = self.server.post(PATH, {**GREEDY, **members})
+        self.assertEqual(status, 200, body)
+        return body
+
+    def refuse(self, param, members, status=400, code=None):
+        self.check_error(self.server.post(PATH, {**GREEDY, **members}), status, param, code)
+
+    def test_answer(self):
+        body = self.complete()
+        self.assertRegex(body["id"], "^cmpl-[0-9a-f]{24}$")
+        self.assertEqual(body["object"], "text_completion")
+        self.assertEqual(body["model"], "tiny-qwen3")
+        self.assertIsInstance(body["created"], int)
+        (choice,) = body["choices"]
+        self.assertEqual((choice["index"], choice["logprobs"], choice["finish_reason"]), (0, None, "length"))
+        self.assertTrue(choice["text"])
+        usage = body["usage"]
+        self.assertEqual((usage["completion_tokens"], usage["total_tokens"]), (8, usage["prompt_tokens"] + 8))
+
+    def test_default_max_tokens(self):
+        self.assertEqual(self.complete(max_tokens=None, ignore_eos=True)["usage"]["completion_tokens"], 16)
+
+    def test_several_prompts(self):
+        ids = self.server.post("/tokenize", {"prompt": "The capital"})[1]["tokens"]
+        alone = [self.complete(prompt=prompt)["choices"][0]["text"] for prompt in ("Once upon", ids)]
+        body = self.complete(prompt=["Once upon", ids])
+        self.assertEqual([choice["index"] for choice in body["choices"]], [0, 1])
+        self.assertEqual([choice["text"] for choice in body["choices"]], alone)
+
+    def test_ids_are_a_prompt(self):
+        ids = self.server.post("/tokenize", {"prompt": GREEDY["prompt"]})[1]["tokens"]
+        self.assertEqual(self.complete(prompt=ids)["choices"], self.complete()["choices"])
+
+    def test_seed(self):
+        hot = {"temperature": 1.0, "max_tokens": 24}
+        texts = [self.complete(seed=seed, **hot)["choices"][0]["text"] for seed in (1, 1, 2)]
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+
+    def test_stop(self):
+        whole = self.complete(max_tokens=40)["choices"][0]["text"]
+        stop = whole[10:14]
+        choice = self.complete(max_tokens=40, stop=stop)["choices"][0]
+        self.assertEqual((choice["finish_reason"], choice["stop_reason"]), ("stop", stop))
+        self.assertEqual(choice["text"], whole[:whole.index(stop)])
+        text = "".join(event["choices"][0]["text"]
+                       for event in self.server.stream(PATH, {**GREEDY, "max_tokens": 40, "stop": [stop]}))
+        self.assertEqual(text, choice["text"])
+
+    def test_stream_equals_whole(self):
+        for members in ({}, {"temperature": 1.0, "seed": 5, "max_tokens": 60},
+                        {"prompt": ["Once", "The", "A 😀"], "seed": 3, "temperature": 1.2, "max_tokens": 30},
+                        {"logprobs": 2}):
+            whole = self.complete(**members)
+            events = self.server.stream(PATH, {**GREEDY, **members})
+            self.assertEqual({event["id"] for event in events}, {events[0]["id"]})
+            for choice in whole["choices"]:
+                chunks = [event["choices"][0] for event in events if event["choices"][0]["index"] == choice["index"]]
+                self.assertEqual("".join(chunk["text"] for chunk in chunks), choice["text"])
+                self.assertEqual([chunk["finish_reason"] for chunk in chunks],
+                                 [None] * (len(chunks) - 1) + [choice["finish_reason"]])
+                if choice["logprobs"]:
+                    for name, values in choice["logprobs"].items():
+                        self.assertEqual(sum((chunk["logprobs"][name] for chunk in chunks), []), values, name)
+            self.assertNotIn("usage", events[0])
+
+    def test_stream_usage(self):
+        events = self.server.stream(PATH, {**GREEDY, "stream_options": {"include_usage": True}})
+        self.assertEqual(events[-1]["choices"], [])
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], 8)
+        self.assertTrue(all(event["usage"] is None for event in events[:-1]))
+        events = self.server.stream(PATH, {**GREEDY, "stream_options": {"continuous_usage_stats": True}})
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], 8)
+        self.assertGreaterEqual(events[0]["usage"]["completion_tokens"], 1)
+
+    def test_logprobs(self):
+        body = self.complete(logprobs=2)
+        logprobs = body["choices"][0]["logprobs"]
+        self.assertEqual("".join(logprobs["tokens"]), body["choices"][0]["text"])
+        self.assertEqual(len(logprobs["token_logprobs"]), 8)
+        for token, logprob, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            self.assertLessEqual(logprob, 0)
+            self.assertEqual(top[token], logprob)
+            self.assertEqual(max(top.values()), logprob)  # greedy
+            self.assertEqual(len(top), 2)
+        offset = 0
+        for token, at in zip(logprobs["tokens"], logprobs["text_offset"]):
+            self.assertEqual(at, offset)
+            offset += len(token)
+        tokens = self.complete(logprobs=0, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]["tokens"]
+        self.assertTrue(all(token.startswith("token_id:") for token in tokens), tokens)
+
+    def test_cached_tokens(self):
+        prompt = "word " * 200
+        self.complete(prompt=prompt, cache_salt="one")
+        cached = lambda salt: self.complete(prompt=prompt, cache_salt=salt)["usage"]["prompt_tokens_details"]
+        self.assertGreater(cached("one")["cached_tokens"], 100)
+        self.assertEqual(cached("two")["cached_tokens"], 0)
+
+    def test_null_is_absent(self):
+        names = ("model", "stream", "stream_options", "n", "best_of", "echo", "logprobs", "suffix", "stop", "seed",
+                 "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+                 "logit_bias", "user", "response_format", "structured_outputs", "cache_salt", "prompt_logprobs",
+                 "allowed_token_ids", "bad_words", "min_tokens", "priority", "add_special_tokens")
+        self.assertEqual(self.complete(**dict.fromkeys(names))["choices"], self.complete()["choices"])
+
+    def test_unknown_is_ignored(self):
+        self.complete(user="me", metadata={"a": 1}, no_such_member=[1, 2])
+
+    def test_model(self):
+        self.complete(model="tiny-qwen3")
+        self.refuse("model", {"model": "gpt-4"}, 404, "model_not_found")
+        self.refuse("model", {"model": ""}, 404, "model_not_found")
+        self.refuse("model", {"model": 1})
+
+    def test_json(self):
+        for text in ("", "{", "[1", '{"prompt": "a"} x', "\ufeff{}", '"text"', "[]", "1", "null", '{"a": NaN}',
+                     '{"a": 1e999}', '{"a": 1, "a": 2}', '{"prompt": "\\ud800"}', "[" * 100000, '{"a":' * 100):
+            self.check_error(self.server.post(PATH, text.encode()), 400, None, "invalid_json")
+        self.check_error(self.server.post(PATH, b'{"prompt": "\xff"}'), 400, None, "invalid_json")
+
+    def test_nul_is_a_byte(self):
+        body = self.complete(prompt="a\u0000b")
+        self.assertGreaterEqual(body["usage"]["prompt_tokens"], 3)
+
+    def test_types(self):
+        for name, values in {
+                "temperature": ("1", True, [], -1, 1e30, 101), "top_p": (0, 1.1, "x"), "top_k": (-2, 1.5, 2**31, True),
+                "min_p": (2, -0.1), "presence_penalty": (3, -3), "frequency_penalty": (3, "0"),
+                "repetition_penalty": (0, 11), "max_tokens": (-1, 2**31, 1.5, "5", True, 2**63, 10**30),
+                "seed": (-2, 1.5, 2**63, "1"), "stop": (1, [1], "", ["x"] * 17, "x" * 1025, {}),
+                "logprobs": (21, -2, 1.5, True), "n": (0, -1, 129, 2**31, 10**18, 1.5), "stream": (1, "true"),
+                "echo": (1,), "logit_bias": ({"foo": 1}, {"5": 101}, [], {"999999": 1}), "ignore_eos": (1, "x"),
+                "stop_token_ids": (5, ["a"], [-1]), "cache_salt": ("", "x" * 1025, 5), "min_tokens": (-1, 9),
+                "response_format": ("text", {}, {"type": "x"})}.items():
+            for value in values:
+                self.refuse(name if not (name == "logit_bias" and value == {"999999": 1}) and
+                            not (name == "min_tokens" and value == 9) else None, {name: value})
+
+    def test_small_temperature_is_greedy(self):
+        self.assertEqual(self.complete(temperature=1e-30)["choices"], self.complete()["choices"])
+
+    def test_all_tokens_banned_but_one(self):
+        ids = self.server.post("/tokenize", {"prompt": " the"})[1]["tokens"]
+        body = self.complete(allowed_token_ids=ids[:1], max_tokens=3, ignore_eos=True)
+        self.assertEqual(body["usage"]["completion_tokens"], 3)
+
+    def test_prompts(self):
+        for prompt in ("", [], [[]], [""], None, 5, {"a": 1}, [["a"]], [1, "a"], [1.5], [True], [-1], [2**31],
+                       [[1], ["a"]], ["a", 1], [None]):
+            self.refuse("prompt", {"prompt": prompt})
+        self.refuse(None, {"prompt": [999999]})
+        self.refuse("prompt", {"prompt": ["a"] * 257})
+
+    def test_context(self):
+        self.refuse("max_tokens", {"max_tokens": 4096}, code="context_length_exceeded")
+        answer = self.server.post(PATH, {**GREEDY, "prompt": "word " * 5000, "stream": True})
+        self.check_error(answer, 400, "prompt", "context_length_exceeded")
+        self.assertIn("4096", answer[1]["error"]["message"])
+
+    def test_not_supported(self):
+        for members in ({"n": 2}, {"best_of": 2}, {"echo": True}, {"prompt_logprobs": 1}, {"suffix": "x"},
+                        {"response_format": {"type": "json_object"}},
+                        {"response_format": {"type": "json_schema", "json_schema": {}}},
+                        {"structured_outputs": {"regex": "a"}}, {"guided_json": {}}):
+            (name,) = members
+            self.refuse(name, members, code="unsupported")
+        self.complete(n=1, best_of=1, echo=False, response_format={"type": "text"}, suffix="")
+
+    def test_stream_options_without_stream(self):
+        self.refuse("stream_options", {"stream_options": {"include_usage": True}})
+        self.refuse("stream_options", {"stream": True, "stream_options": {"include_usage": 1}})
+        self.refuse("stream_options", {"stream": True, "stream_options": []})
+
+    def test_many_at_once(self):
+        want = {prompt: self.complete(prompt=prompt, max_tokens=20)["choices"][0]["text"]
+                for prompt in ("Once upon", "The capital", "One two", "def main")}
+        got = []
+
+        def run(prompt):
+            got.append((prompt, self.complete(prompt=prompt, max_tokens=20)["choices"][0]["text"]))
+
+        threads = [threading.Thread(target=run, args=(prompt,)) for prompt in list(want) * 8]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(got), 32)
+        for prompt, text in got:
+            self.assertEqual(text, want[prompt])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What is no proper HTTP, or too much of it, is refused and the connection closed."""
+
+import socket
+import time
+
+from server_fixture import ServerTest, main
+
+HOST = b"Host: localhost\r\n"
+TYPE = b"Content-Type: application/json\r\n"
+
+
+class Http(ServerTest):
+    flags = ("--max-body-mib", "1", "--log", "none")
+
+    def check_refused(self, data, status):
+        answer = self.server.raw(data)
+        self.assertIsNotNone(answer, data[:60])
+        self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), (data[:60], answer[:60]))
+        self.assertIn(b"\r\nConnection: close\r\n", answer)
+        self.assertIn(b'{"error":{"message":', answer)
+
+    def test_large_head(self):
+        self.check_refused(b"GET /health HTTP/1.1\r\n" + HOST + b"X: " + b"a" * 17000, 431)
+        self.check_refused(b"GET /health HTTP/1.1\r\n" + HOST + b"A: b\r\n" * 100 + b"\r\n", 431)
+        self.check_refused(b"GET /" + b"a" * 9000, 414)
+
+    def test_large_body(self):
+        head = b"POST /tokenize HTTP/1.1\r\n" + HOST + TYPE
+        self.check_refused(head + b"Content-Length: 1048577\r\n\r\n", 413)
+        chunks = (b"80000\r\n" + b" " * 0x80000 + b"\r\n") * 3
+        self.check_refused(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks, 413)
+
+    def test_no_http(self):
+        for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\x00\x01\x02", b"hello\r\n\r\n",
+                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET  /health HTTP/1.1\r\n\r\n",
+                     b"GET /health HTTP/1.1\n" + b"Host: a\n\n", b"FOO /health HTTP/1.1\r\n" + HOST + b"\r\n"):
+            self.check_refused(data, 400)
+        self.check_refused(b"GET /health\r\n\r\n", 505)
+        self.check_refused(b"GET /health HTTP/2.0\r\n" + HOST + b"\r\n", 505)
+
+    def test_bad_fields(self):
+        get = b"GET /health HTTP/1.1\r\n"
+        for fields in (b"X: a\x00b\r\n", b"X: a\r\n b\r\n", b"X : a\r\n", b": a\r\n", b"X\r\n"):
+            self.check_refused(get + HOST + fields + b"\r\n", 400)
+        self.check_refused(get + b"\r\n", 400)
+        self.check_refused(get + HOST + HOST + b"\r\n", 400)
+
+    def test_ambiguous_length(self):
+        post = b"POST /tokenize HTTP/1.1\r\n" + HOST + TYPE
+        for fields in (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+                       b"Content-Length: 3\r\nContent-Length: 5\r\n", b"Content-Length: -3\r\n",
+                       b"Content-Length: 0x3\r\n", b"Content-Length: +3\r\n",
+                       b"Content-Length: 18446744073709551614\r\n",
+                       b"Content-Length: 99999999999999999999\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
+                       b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"):
+            self.check_refused(post + fields + b"\r\n", 400)
+        self.check_refused(post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400)
+
+    def test_body_type(self):
+        for headers in ({}, {"Content-Type": "text/plain"}, {"Content-Type": "application/jsonx"},
+                        {"Content-Type": "application/json", "Content-Encoding": "gzip"}):
+            status, body = self.server.post("/tokenize", '{"prompt": "a"}', headers)
+            self.assertEqual(status, 415, headers)
+            self.assertEqual(body["error"]["code"], "unsupported_media_type")
+        status, _ = self.server.post("/tokenize", '{"prompt": "a"}',
+                                     {"Content-Type": "Application/JSON; charset=utf-8"})
+        self.assertEqual(status, 200)
+
+    def test_pipelining(self):
+        get = b"GET /version HTTP/1.1\r\n" + HOST
+        post = (b"POST /detokenize HTTP/1.1\r\n" + HOST + TYPE +
+                b"Transfer-Encoding: chunked\r\n\r\n7\r\n{\"token\r\n8\r\ns\": [5]}\r\n0\r\n\r\n")
+        answer = self.server.raw(get + b"\r\n" + post + b"\r\n" + get + b"Connection: close\r\n\r\n")
+        self.assertEqual(answer.count(b"HTTP/1.1 200 OK"), 3, answer)
+        self.assertLess(answer.find(b'"version"'), answer.find(b'"prompt"'))
+        self.assertLess(answer.find(b'"prompt"'), answer.rfind(b'"version"'))
+
+    def test_http_1_0(self):
+        answer = self.server.raw(b"GET /health HTTP/1.0\r\n\r\n")
+        self.assertTrue(answer.startswith(b"HTTP/1.1 200 OK"), answer)
+        body = b'{"prompt": "a", "max_tokens": 2, "stream": true}'
+        answer = self.server.raw(b"POST /v1/completions HTTP/1.0\r\n" + TYPE +
+                                 b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self.assertTrue(answer.endswith(b"\r\ndata: [DONE]\n\n") or answer.endswith(b"\n\ndata: [DONE]\n\n"), answer)
+        self.assertNotIn(b"chunked", answer)
+
+    def test_expect(self):
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
+            connection.sendall(b"POST /detokenize HTTP/1.1\r\n" + HOST + TYPE +
+                               b"Content-Length: 15\r\nExpect: 100-continue\r\n\r\n")
+            self.assertEqual(connection.recv(4096), b"HTTP/1.1 100 Continue\r\n\r\n")
+            connection.sendall(b'{"tokens": [5]}')
+            self.assertTrue(connection.recv(4096).startswith(b"HTTP/1.1 200 OK"))
+
+    def test_slow_head(self):
+        begin = time.monotonic()
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=30) as connection:
+            for byte in b"GET /h":
+                connection.sendall(bytes([byte]))
+                time.sleep(1)
+            self.assertEqual(self.server.get("/health")[0], 200)
+            self.assertTrue(connection.recv(4096).startswith(b"HTTP/1.1 408 "))
+        self.assertLess(time.monotonic() - begin, 25)
+
+    def test_half_closed(self):
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            self.assertTrue(connection.recv(4096).startswith(b"HTTP/1.1 200 OK"))
+
+
+class Connections(ServerTest):
+    flags = ("--max-connections", "20", "--log", "none")
+
+    def test_idle_ones_make_room(self):
+        idle = [socket.create_connection(("127.0.0.1", self.server.port), timeout=20) for _ in range(60)]
+        for _ in range(10):
+            self.assertEqual(self.server.get("/health")[0], 200)
+        for connection in idle:
+            connection.close()
+        self.server.wait_metric("nanovllm:http_connections", 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Clients that go away or do not read, full queues, the end of the server."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+import unittest
+
+from server_fixture import Server, ServerTest, main
+
+PATH = "/v1/completions"
+LONG = {"prompt": "Once upon a time", "max_tokens": 4000, "ignore_eos": True}
+
+
+def begin(server, body, path=PATH, receive_buffer=None):
+    """A request whose answer nobody has read yet."""
+    text = json.dumps(body).encode()
+    connection = socket.socket()
+    if receive_buffer:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(60)
+    connection.connect(("127.0.0.1", server.port))
+    connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                       b"Content-Length: %d\r\n\r\n" % (path.encode(), len(text)) + text)
+    return connection
+
+
+def read_all(connection):
+    answer = b""
+    while got := connection.recv(65536):
+        answer += got
+    connection.close()
+    return answer
+
+
+def reset(connection):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+class Clients(ServerTest):
+    flags = ("--log", "none", "--max-num-seqs", "8")
+
+    def check_rest(self, num_aborted, aborted_before):
+        self.server.wait_metric("nanovllm:calls_in_flight", 0)
+        self.server.wait_metric("vllm:num_requests_running", 0)
+        self.server.wait_metric("vllm:num_requests_waiting", 0)
+        self.server.wait_metric("vllm:kv_cache_usage_perc", 0)
+        self.assertEqual(self.server.metric("nanovllm:requests_added_total"),
+                         self.server.metric("nanovllm:requests_finished_total"))
+        self.assertEqual(self.aborted() - aborted_before, num_aborted)
+
+    def aborted(self):
+        _, _, text = self.server.request("GET", "/metrics")
+        (line,) = [line for line in text.decode().splitlines() if 'finished_reason="abort"' in line]
+        return float(line.rsplit(" ", 1)[1])
+
+    def test_gone_while_decoding(self):
+        for stream in (True, False):
+            for end in (socket.socket.close, reset):
+                before = self.aborted()
+                connection = begin(self.server, {**LONG, "stream": stream})
+                self.server.wait_metric("vllm:num_requests_running", 1)
+                end(connection)
+                self.check_rest(1, before)
+
+    def test_gone_while_queued(self):
+        before = self.aborted()
+        connections = [begin(self.server, LONG) for _ in range(20)]
+        self.server.wait_metric("vllm:num_requests_running", 8)
+        self.server.wait_metric("vllm:num_requests_waiting", 12)
+        for connection in reversed(connections):
+            connection.close()
+        self.check_rest(20, before)
+
+    def test_gone_with_several_prompts(self):
+        before = self.aborted()
+        connection = begin(self.server, {**LONG, "prompt": ["a", "b", "c"]})
+        self.server.wait_metric("vllm:num_requests_running", 3)
+        connection.close()
+        self.check_rest(3, before)
+
+    def test_storm(self):
+        before = self.server.num_descriptors()
+        for round_number in range(4):
+            connections = [begin(self.server, {**LONG, "stream": i % 2 == 0}) for i in range(50)]
+            time.sleep(0.05 * round_number)
+            for i, connection in enumerate(connections):
+                reset(connection) if i % 3 else connection.close()
+        start = time.monotonic()
+        status, _ = self.server.post(PATH, {**LONG, "max_tokens": 2})
+        self.assertEqual(status, 200)
+        self.server.wait_metric("nanovllm:calls_in_flight", 0)
+        self.server.wait_metric("vllm:kv_cache_usage_perc", 0)
+        self.server.wait_metric("nanovllm:http_connections", 1)
+        self.assertLessEqual(self.server.num_descriptors(), before + 1)
+        self.assertEqual(self.server.metric("nanovllm:requests_added_total"),
+                         self.server.metric("nanovllm:requests_finished_total"))
+
+    def test_slow_reader(self):
+        """Who does not read loses his request; who asks beside him is answered."""
+        prompts = ["Once upon a time"] * 7
+        body = {**LONG, "prompt": prompts, "stream": True, "logprobs": 20}
+        connection = begin(self.server, body, receive_buffer=4096)
+        self.server.wait_metric("nanovllm:calls_in_flight", 1)
+        self.assertEqual(self.server.post(PATH, {**LONG, "max_tokens": 2})[0], 200)
+        self.server.wait_metric("nanovllm:calls_in_flight", 0, seconds=60)
+        self.server.wait_metric("nanovllm:http_connections", 1)
+        connection.close()
+
+
+class Queue(ServerTest):
+    flags = ("--log", "none", "--max-num-seqs", "1", "--max-num-waiting", "2")
+
+    def test_full_queue(self):
+        connections = [begin(self.server, LONG)]
+        self.server.wait_metric("vllm:num_requests_running", 1)
+        connections += [begin(self.server, LONG) for _ in range(2)]
+        self.server.wait_metric("vllm:num_requests_waiting", 2)
+        for stream in (False, True):
+            status, headers, text = self.server.request("POST", PATH, {**LONG, "stream": stream})
+            self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+            self.assertEqual(json.loads(text)["error"]["code"], "queue_full")
+        for connection in connections:
+            connection.close()
+        self.server.wait_metric("nanovllm:calls_in_flight", 0)
+        self.assertEqual(self.server.post(PATH, {**LONG, "max_tokens": 2})[0], 200)
+
+
+class End(unittest.TestCase):
+    def wait_end(self, server, code=0):
+        self.assertEqual(server.wait(), code, server.output())
+        self.assertNotIn("Sanitizer", server.output())
+        server.log.close()
+
+    def test_idle(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = Server()
+            idle = socket.create_connection(("127.0.0.1", server.port))
+            os.kill(server.pid(), number)
+            self.wait_end(server)
+            idle.close()
+
+    def test_requests_go_on(self):
+        server = Server("--shutdown-timeout", "100")
+        connection = begin(server, {**LONG, "max_tokens": 1000, "stream": True})
+        server.wait_metric("vllm:num_requests_running", 1)
+        server.terminate()
+        end = time.monotonic() + 20
+        while server.get("/ready")[0] == 200:
+            self.assertLess(time.monotonic(), end)
+        status, headers, text = server.request("POST", PATH, LONG)
+        self.assertEqual((status, json.loads(text)["error"]["code"]), (503, "shutting_down"))
+        self.assertIn("Retry-After", headers)
+        answer = read_all(connection)
+        self.assertIn(b'"finish_reason":"length"', answer)
+        self.assertTrue(answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"))
+        self.wait_end(server)
+
+    def test_timeout(self):
+        server = Server("--shutdown-timeout", "0")
+        connection = begin(server, {**LONG, "prompt": ["a"] * 20})
+        server.wait_metric("vllm:num_requests_running", 20)
+        server.terminate()
+        answer = read_all(connection)
+        choices = json.loads(answer.split(b"\r\n\r\n", 1)[1])["choices"]
+        self.assertEqual({choice["finish_reason"] for choice in choices}, {"abort"})
+        self.wait_end(server)
+
+    def test_second_signal(self):
+        server = Server()
+        connection = begin(server, {**LONG, "prompt": ["a"] * 200})
+        server.wait_metric("vllm:num_requests_running", 200)
+        pid = server.pid()
+        os.kill(pid, signal.SIGTERM)
+        while server.get("/ready")[0] == 200:
+            pass
+        os.kill(pid, signal.SIGTERM)
+        self.wait_end(server, -signal.SIGTERM)  # `timeout` ends as its program did
+        connection.close()
+
+    def test_port_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            with self.assertRaisesRegex(RuntimeError, "cannot listen on 127.0.0.1 port .*in use"):
+                Server("--port", str(other.getsockname()[1]))
+
+    def test_json_log(self):
+        server = Server("--log", "json")
+        server.post(PATH, {**LONG, "max_tokens": 2}, {"Content-Type": "application/json", "X-Request-Id": "mine"})
+        server.get("/nothing")
+        server.get("/health")
+        server.terminate()
+        server.wait()
+        lines = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
+        self.assertEqual([(line["path"], line["status"]) for line in lines],
+                         [(PATH, 200), ("/nothing", 404), ("/health", 200)])
+        self.assertEqual((lines[0]["id"], lines[0]["completion_tokens"], lines[0]["finish"]), ("mine", 2, "length"))
+        server.log.close()
+
+
+if __name__ == "__main__":
+    main()

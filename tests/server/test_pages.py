@@ -1,0 +1,178 @@
+"""GET: health, version, models, metrics; keys, hosts, browsers."""
+
+import json
+import unittest
+
+from server_fixture import JSON, ServerTest, main
+
+
+class Pages(ServerTest):
+    flags = ("--served-model-name", "tiny", "--served-model-name", "org/other")
+
+    def test_health(self):
+        for path in ("/health", "/v1/health", "/live", "/ready"):
+            self.assertEqual(self.server.get(path), (200, {"status": "ok"}))
+
+    def test_version(self):
+        status, body = self.server.get("/version")
+        self.assertEqual(status, 200)
+        self.assertRegex(body["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_models(self):
+        status, body = self.server.get("/v1/models")
+        self.assertEqual(status, 200)
+        self.assertEqual([model["id"] for model in body["data"]], ["tiny", "org/other"])
+        for model in body["data"]:
+            self.assertEqual(model["object"], "model")
+            self.assertEqual(model["owned_by"], "nanovllm")
+            self.assertEqual(model["max_model_len"], 4096)
+            self.assertIsInstance(model["created"], int)
+
+    def test_model(self):
+        self.assertEqual(self.server.get("/v1/models/tiny")[1]["id"], "tiny")
+        for path in ("/v1/models/org/other", "/v1/models/org%2Fother"):
+            self.assertEqual(self.server.get(path)[1]["id"], "org/other")
+        self.check_error(self.server.get("/v1/models/none"), 404, "model", "model_not_found")
+
+    def test_unknown_path(self):
+        for path in ("/", "/v1", "//v1/models", "/v1/../v1/models", "/%76ersion", "/healthx"):
+            self.check_error(self.server.get(path), 404, None)
+
+    def test_wrong_method(self):
+        status, headers, text = self.server.request("DELETE", "/v1/models")
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
+        self.assertEqual(json.loads(text)["error"]["code"], "method_not_allowed")
+        status, headers, _ = self.server.request("GET", "/v1/completions")
+        self.assertEqual((status, headers["Allow"]), (405, "POST"))
+        # Not a browser's: it names no method to come.
+        self.assertEqual(self.server.request("OPTIONS", "/v1/models")[0], 405)
+
+    def test_head(self):
+        status, headers, text = self.server.request("HEAD", "/health")
+        self.assertEqual((status, text), (200, b""))
+        self.assertEqual(headers["Content-Length"], str(len('{"status":"ok"}')))
+
+    def test_request_id(self):
+        _, headers, _ = self.server.request("GET", "/health", headers={"X-Request-Id": "abc-1.2"})
+        self.assertEqual(headers["X-Request-Id"], "abc-1.2")
+        for hostile in ("a b", "a\tb", "x" * 65, "\"quoted\""):
+            _, headers, _ = self.server.request("GET", "/health", headers={"X-Request-Id": hostile})
+            self.assertRegex(headers["X-Request-Id"], "^[0-9a-f]{16}$")
+
+    def test_metrics(self):
+        status, headers, text = self.server.request("GET", "/metrics")
+        self.assertEqual(status, 200)
+        self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+        kinds = {}
+        for line in text.decode().splitlines():
+            if line.startswith("# TYPE "):
+                _, _, name, kind = line.split(" ")
+                self.assertNotIn(name, kinds)
+                kinds[name] = kind
+        for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
+            self.assertEqual(kinds[name], "gauge")
+        for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_preemptions_total",
+                     "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+                     "vllm:request_success_total"):
+            self.assertEqual(kinds[name], "counter")
+        for name in ("time_to_first_token_seconds", "time_per_output_token_seconds",
+                     "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
+                     "request_inference_time_seconds", "request_prefill_time_seconds",
+                     "request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens",
+                     "request_params_max_tokens", "request_params_n", "iteration_tokens_total"):
+            self.assertEqual(kinds["vllm:" + name], "histogram")
+
+    def test_metrics_count(self):
+        before = {name: self.server.metric("vllm:" + name)
+                  for name in ("prompt_tokens_total", "generation_tokens_total", "request_success_total",
+                               "time_to_first_token_seconds_count", "inter_token_latency_seconds_count",
+                               "iteration_tokens_total_sum")}
+        _, body = self.server.post("/v1/completions", {"prompt": "One", "max_tokens": 5, "ignore_eos": True})
+        num_prompt = body["usage"]["prompt_tokens"]
+        grown = {name: self.server.metric("vllm:" + name) - value for name, value in before.items()}
+        self.assertEqual(grown, {"prompt_tokens_total": num_prompt, "generation_tokens_total": 5,
+                                 "request_success_total": 1, "time_to_first_token_seconds_count": 1,
+                                 "inter_token_latency_seconds_count": 4,
+                                 "iteration_tokens_total_sum": num_prompt + 4})
+        self.assertEqual(self.server.metric("nanovllm:calls_in_flight"), 0)
+
+    def test_foreign_host(self):
+        for host, status in (("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 403)):
+            self.assertEqual(self.server.request("GET", "/health", headers={"Host": host})[0], status, host)
+
+    def test_cross_origin(self):
+        _, headers, _ = self.server.request("GET", "/v1/models", headers={"Origin": "http://localhost:3000"})
+        self.assertEqual(headers["Access-Control-Allow-Origin"], "http://localhost:3000")
+        for origin in ("http://evil.example", "http://localhost.evil.example", "http://127.0.0.1.evil.example",
+                       "null", "file://", "http://localhost@evil.example"):
+            _, headers, _ = self.server.request("GET", "/v1/models", headers={"Origin": origin})
+            self.assertIsNone(headers["Access-Control-Allow-Origin"], origin)
+
+    def test_preflight(self):
+        ask = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST",
+               "Access-Control-Request-Headers": "authorization, x-stainless-os"}
+        status, headers, text = self.server.request("OPTIONS", "/v1/chat/completions", headers=ask)
+        self.assertEqual((status, text), (204, b""))
+        self.assertEqual(headers["Access-Control-Allow-Origin"], "http://localhost:3000")
+        self.assertEqual(headers["Access-Control-Allow-Headers"], "authorization, x-stainless-os")
+        status, headers, _ = self.server.request("OPTIONS", "/v1/chat/completions",
+                                                 headers={**ask, "Origin": "http://evil.example"})
+        self.assertIsNone(headers["Access-Control-Allow-Origin"])
+        self.assertIsNone(headers["Access-Control-Allow-Headers"])
+
+    def test_embeddings(self):
+        answer = self.server.post("/v1/embeddings", {"input": "x"})
+        self.check_error(answer, 400, None, "unsupported")
+        self.assertIn("embeddings", answer[1]["error"]["message"])
+
+
+class Keys(ServerTest):
+    flags = ("--api-key", "first-key")
+    env = {"NANOVLLM_API_KEY": "second-key"}
+
+    def test_open_pages(self):
+        for path in ("/health", "/v1/health", "/live", "/ready"):
+            self.assertEqual(self.server.get(path)[0], 200)
+
+    def test_all_else_needs_a_key(self):
+        for method, path in (("GET", "/v1/models"), ("GET", "/v1/models/x"), ("GET", "/metrics"),
+                             ("GET", "/version"), ("POST", "/v1/completions"), ("POST", "/v1/chat/completions"),
+                             ("POST", "/tokenize"), ("POST", "/detokenize"), ("POST", "/apply-template"),
+                             ("POST", "/v1/embeddings"), ("GET", "/nothing"), ("GET", "//v1/models"),
+                             ("GET", "/v1/models/"), ("GET", "/%76ersion"), ("GET", "/health/../version"),
+                             ("POST", "/health"), ("OPTIONS", "/v1/models"), ("GET", "/health/")):
+            status, headers, text = self.server.request(method, path, "{}" if method == "POST" else None)
+            self.assertEqual(status, 401, path)
+            self.assertEqual(headers["WWW-Authenticate"], "Bearer")
+            self.assertEqual(json.loads(text)["error"]["type"], "authentication_error")
+
+    def test_right_keys(self):
+        for headers in ({"Authorization": "Bearer first-key"}, {"Authorization": "bearer second-key"},
+                        {"X-Api-Key": "first-key"}):
+            self.assertEqual(self.server.get("/v1/models", headers)[0], 200, headers)
+
+    def test_wrong_keys(self):
+        for headers in ({"Authorization": "Bearer first-ke"}, {"Authorization": "Bearer first-keyy"},
+                        {"Authorization": "first-key"}, {"Authorization": "Bearer "}, {"Authorization": "Bearer"},
+                        {"Authorization": "Bearer first-keyfirst-key"}, {"X-Api-Key": ""},
+                        {"Authorization": "Basic first-key"}, {"Authorization": "Bearer " + "x" * 15000}):
+            self.assertEqual(self.server.get("/v1/models", headers)[0], 401, headers)
+
+    def test_two_keys(self):
+        raw = self.server.raw(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer first-key\r\n"
+                              b"Authorization: Bearer x\r\nConnection: close\r\n\r\n")
+        self.assertTrue(raw.startswith(b"HTTP/1.1 401 "), raw)
+
+    def test_refused_before_the_body(self):
+        raw = self.server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                              b"Content-Length: 1000000\r\n\r\n")
+        self.assertTrue(raw.startswith(b"HTTP/1.1 401 "), raw)
+
+    def test_keys_are_not_logged(self):
+        self.server.get("/v1/models?key=hidden-value", {"Authorization": "Bearer first-key"})
+        self.assertNotIn("first-key", self.server.output())
+        self.assertNotIn("hidden-value", self.server.output())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+// Tool calls of every format, the same however the answer is cut; what only looks like one is text.
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/tool_trace.h"
+#include "support/cmocka_all.h"
+
+static void hermes(const char *answer, const char *wanted) {
+    tool_trace_expect("hermes", answer, wanted);
+}
+
+static void llama3(const char *answer, const char *wanted) {
+    tool_trace_expect("llama3_json", answer, wanted);
+}
+
+static void mistral(const char *answer, const char *wanted) {
+    tool_trace_expect("mistral", answer, wanted);
+    tool_trace_expect("mistral_args", answer, wanted);
+}
+
+static void test_hermes_calls(void **state) {
+    (void)state;
+    hermes(
+        "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"zone\": \"CET\"}}\n</tool_call>",
+        "B(get_time) A({\"zone\": \"CET\"}) E(complete)");
+    hermes("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", "B(f) A({}) E(complete)");
+    hermes("Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
+           "<tool_call>\n{\"name\": \"g\", \"parameters\": {\"a\": [1]}}\n</tool_call>\nDone.\n",
+           "T(Let me see.) B(f) A({}) E(complete) B(g) A({\"a\": [1]}) E(complete) T(Done.\n)");
+    hermes("a <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call> b "
+           "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call> c d",
+           "T(a) B(f) A({}) E(complete) T(b) B(g) A({}) E(complete) T(c d)");
+}
+
+static void test_arguments_are_as_written(void **state) {
+    (void)state;
+    hermes(
+        "<tool_call>\n{\"name\": \"f\", \"arguments\":  { \"a\" : {\"b\": [ {}, [[1.50e+3]] ]},\n"
+        "\t\"c\": \"}</tool_call>{\\\"\\\\\", \"\\u00e9\": \"\xc3\xa9\" } }\n</tool_call>",
+        "B(f) A({ \"a\" : {\"b\": [ {}, [[1.50e+3]] ]},\n"
+        "\t\"c\": \"}</tool_call>{\\\"\\\\\", \"\\u00e9\": \"\xc3\xa9\" }) E(complete)");
+}
+
+static void test_other_members(void **state) {
+    (void)state;
+    hermes(
+        "<tool_call>{\"type\": \"function\", \"id\": 7, \"x\": [{\"name\": 1}], \"name\": \"f\", "
+        "\"arguments\": {\"name\": \"g\"}, \"y\": {\"arguments\": {}}, \"name\": "
+        "\"h\"}</tool_call>",
+        "B(f) A({\"name\": \"g\"}) E(complete)");
+    llama3("{\"type\": \"function\", \"id\": null, \"name\": \"f\", \"parameters\": {}}",
+           "B(f) A({}) E(complete)");
+}
+
+static void test_arguments_before_the_name(void **state) {
+    (void)state;
+    hermes("<tool_call>{\"arguments\": {\"a\": \"}\"} , \"name\": \"f\"}</tool_call>x",
+           "B(f) A({\"a\": \"}\"}) E(complete) T(x)");
+    hermes("<tool_call>{\"arguments\": {\"a\": 1}, \"id\": \"x\", \"y\": [], \"name\": \"f\"}",
+           "B(f) A({\"a\": 1}) E(complete)");
+    llama3("{\"parameters\": {}, \"name\": \"f\"}", "B(f) A({}) E(complete)");
+    mistral("[TOOL_CALLS][{\"arguments\": {}, \"name\": \"f\", \"id\": \"x\"}, "
+            "{\"arguments\": {\"a\": 1}, \"name\": \"g\"}]",
+            "B(f) A({}) E(complete) B(g) A({\"a\": 1}) E(complete)");
+}
+
+static void test_no_arguments(void **state) {
+    (void)state;
+    hermes("<tool_call>{\"name\": \"f\"}</tool_call>x", "B(f) A({}) E(complete) T(x)");
+    mistral("[TOOL_CALLS] [{\"name\": \"f\"},{\"name\": \"g\"}]",
+            "B(f) A({}) E(complete) B(g) A({}) E(complete)");
+    llama3("<|python_tag|>{\"name\": \"f\"}", "B(f) A({}) E(complete)");
+    llama3("{\"name\": \"f\"}", "T({\"name\": \"f\"})"); // a record of a person?
+}
+
+static void test_llama_calls(void **state) {
+    (void)state;
+    llama3("{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}",
+           "B(f) A({\"a\": \"b\"}) E(complete)");
+    llama3("\n\n{\"name\": \"f\", \"arguments\": {}}\n", "B(f) A({}) E(complete)");
+    llama3("<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": "
+           "{}}",
+           "B(f) A({}) E(complete) B(g) A({}) E(complete)");
+    llama3("{\"name\": \"f\", \"parameters\": {}}\n{\"name\": \"g\", \"parameters\": {}} ;x; {",
+           "B(f) A({}) E(complete) B(g) A({}) E(complete) T(x; {)");
+    llama3("text <|python_tag|>{\"name\": \"f\", \"parameters\": {}}",
+           "T(text) B(f) A({}) E(complete)");
+}
+
+static void test_mistral_calls(void **state) {
+    (void)state;
+    mistral("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": [1, 2]}}]",
+            "B(f) A({\"a\": [1, 2]}) E(complete)");
+    mistral("text [TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"} ,\n"
+            "{\"name\": \"g\", \"arguments\": {}}]\nmore",
+            "T(text) B(f) A({}) E(complete) B(g) A({}) E(complete) T(more)");
+    mistral("[TOOL_CALLS]get-time.v2[ARGS]{\"a\": {\"b\": \"]\"}}[TOOL_CALLS]g[ARGS] {}",
+            "B(get-time.v2) A({\"a\": {\"b\": \"]\"}}) E(complete) B(g) A({}) E(complete)");
+    mistral("[TOOL_CALLS]f{\"a\":1} [TOOL_CALLS] g {}",
+            "B(f) A({\"a\":1}) E(complete) B(g) A({}) E(complete)");
+    mistral("[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}text", "B(f) A({}) E(complete) T(text)");
+}
+
+// What one call leaves behind does not change how the next is read.
+static void test_calls_of_different_kinds(void **state) {
+    (void)state;
+    mistral("[TOOL_CALLS][{\"name\": \"f\"}][TOOL_CALLS]g[ARGS]{}, x",
+            "B(f) A({}) E(complete) B(g) A({}) E(complete) T(, x)");
+    mistral("[TOOL_CALLS][1[TOOL_CALLS]g[ARGS]{}] x",
+            "T([TOOL_CALLS][1) B(g) A({}) E(complete) T(] x)");
+    mistral("[TOOL_CALLS]f[CALL_ID]a[ARGS]{}[TOOL_CALLS]g[CALL_ID]b[ARGS]{}} x",
+            "B(f) A({}) E(complete) B(g) A({}) E(complete) T(} x)");
+    llama3("<|python_tag|>{\"name\": \"f\"} {\"name\": \"g\"}",
+           "B(f) A({}) E(complete) T({\"name\": \"g\"})");
+    hermes("<tool_call>{\"name\": \"f\"}</tool_call>; x", "B(f) A({}) E(complete) T(; x)");
+}
+
+static void test_text_without_calls_keeps_every_byte(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        " ",
+        "\n\n a \n",
+        "a\n<b> < <tool_call <tool_cal\nl> </tool_call>",
+        "[1, [TOOL_CALLS [",
+        "<|python_tag| {\"name\": \"f\", \"parameters\": {}}",
+        ";;",
+        "}{",
+        "<|",
+        "\xc3\xa9 <\xc3\xa9",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct buf wanted = {0};
+        assert_int_equal(buf_appendf(&wanted, NULL, *texts[i] ? "T(%s)" : "%s", texts[i]), OK);
+        hermes(texts[i], wanted.data);
+        llama3(texts[i], wanted.data);
+        mistral(texts[i], wanted.data);
+        buf_fini(&wanted);
+    }
+}
+
+// Each is text from its first to its last byte.
+static void test_look_alikes(void **state) {
+    (void)state;
+    static const struct {
+        const char *format, *answer;
+    } cases[] = {
+        {"hermes", "Put it between <tool_call> and </tool_call>, please"},
+        {"hermes", "<tool_call>\n</tool_call>\n"},
+        {"hermes", "<tool_call>\n[{\"name\": \"f\", \"arguments\": {}}]</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \"x\"}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": \"get\\_time\", \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": \"a\\u0062\", \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": \"a\nb\", \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": 1, \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": {\"a\": 1}, \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"name\": {}, \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{\"arguments\": {\"a\": 1}}</tool_call>"},
+        {"hermes", "<tool_call>{\"arguments\": {\"a\": 1}, \"parameters\": {}, \"name\": \"f\"}"},
+        {"hermes", "<tool_call>{\"name\": \"f\", \"name\": \"g\", \"arguments\": {}}"},
+        {"hermes", "<tool_call>{\"name\": \"f\" \"arguments\": {}}</tool_call>"},
+        {"hermes", "<tool_call>{'name': 'f', 'arguments': {}}</tool_call>"},
+        {"hermes",
+         "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"},
+        {"llama3_json", "{\"name\": \"Ann\", \"age\": 7}"},
+        {"llama3_json", "{\"age\": 7, \"name\": \"f\", \"parameters\": {}}"},
+        {"llama3_json", "{\"person\": {\"name\": \"f\", \"parameters\": {}}}"},
+        {"llama3_json", "[{\"name\": \"f\", \"parameters\": {}}]"},
+        {"llama3_json", "Like so: {\"name\": \"f\", \"parameters\": {}}"},
+        {"llama3_json", "{} {\"name\": \"f\", \"parameters\": {}}"},
+        {"llama3_json", "<|python_tag|>search.call(query=\"a\")"},
+        {"mistral", "Mistral writes [TOOL_CALLS] before a call"},
+        {"mistral", "[TOOL_CALLS][1, 2]"},
+        {"mistral", "[TOOL_CALLS][]"},
+        {"mistral", "[TOOL_CALLS]{\"name\": \"f\", \"arguments\": {}}"},
+        {"mistral", "[TOOL_CALLS]f[ARG]{}"},
+        {"mistral", "[TOOL_CALLS]f[CALL_ID]a[CALL_ID]b[ARGS]{}"},
+        {"mistral", "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}"},
+        {"mistral", "[TOOL_CALLS]f[ARGS]1"},
+        {"mistral", "[TOOL_CALLS]f,{}"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct buf wanted = {0};
+        assert_int_equal(buf_appendf(&wanted, NULL, "T(%s)", cases[i].answer), OK);
+        tool_trace_expect(cases[i].format, cases[i].answer, wanted.data);
+        buf_fini(&wanted);
+    }
+}
+
+static void test_calls_behind_look_alikes(void **state) {
+    (void)state;
+    hermes(
+        "<tool_call> a\n<tool_call><tool_call>\n{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+        "T(<tool_call> a\n<tool_call>) B(f) A({}) E(complete)");
+    hermes("<tool_call>{\"x\": <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+           "T(<tool_call>{\"x\": ) B(f) A({}) E(complete)");
+    mistral("[TOOL_CALLS]f[TOOL_CALLS]g[ARGS]{}", "T([TOOL_CALLS]f[TOOL_CALLS]g[ARGS]{})");
+    mistral("[TOOL_CALLS] [[TOOL_CALLS]g[ARGS]{}", "T([TOOL_CALLS] [) B(g) A({}) E(complete)");
+    llama3("<|python_tag|>a <|python_tag|>{\"name\": \"f\", \"parameters\": {}}",
+           "T(<|python_tag|>a) B(f) A({}) E(complete)");
+    mistral("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, 1]",
+            "B(f) A({}) E(complete) T( 1])");
+}
+
+// After each push all that is certain was handed out.
+static void test_nothing_is_held_longer_than_needed(void **state) {
+    (void)state;
+    static const struct {
+        const char *piece, *line;
+    } steps[] = {
+        {"Hm", "T(Hm) "},           {" <", ""},
+        {"b>", "T( <b>) "},         {" <tool_call>\n{\"name\": \"f\"", ""},
+        {", \"arguments\": ", ""},  {"{", "B(f) A({) "},
+        {"\"a\"", "A(\"a\") "},     {":1", "A(:1) "},
+        {"}", "A(}) E(complete) "}, {"}\n</tool", ""},
+        {"_call>\nx", "T(x) "},
+    };
+    struct tool_trace trace;
+    tool_trace_begin(&trace, "hermes");
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        tool_trace_push(&trace, steps[i].piece, strlen(steps[i].piece));
+        assert_string_equal(tool_trace_line(&trace), steps[i].line);
+        buf_clear(&trace.line);
+        trace.line.data[0] = '\0';
+    }
+    tool_trace_fini(&trace);
+}
+
+static void expect_ids(const char *format, const char *answer, const char *prefix, size_t len) {
+    struct tool_trace a, b;
+    tool_trace_begin(&a, format);
+    tool_trace_begin(&b, format);
+    tool_trace_push(&a, answer, strlen(answer));
+    for (const char *c = answer; *c; c++) tool_trace_push(&b, c, 1);
+    assert_string_equal(a.last_id, b.last_id);
+    assert_int_equal(strlen(a.last_id), len);
+    assert_memory_equal(a.last_id, prefix, strlen(prefix));
+    for (const char *c = a.last_id + strlen(prefix); *c; c++) {
+        assert_true(tool_format_is_name_byte(*c) && *c != '_' && *c != '-' && *c != '.');
+    }
+    // The next call's id is another, and so is that of another seed.
+    tool_trace_push(&a, answer, strlen(answer));
+    assert_int_equal(a.num_begun, 2);
+    assert_string_not_equal(a.last_id, b.last_id);
+    struct tool_trace c;
+    tool_trace_begin(&c, format);
+    c.calls.options.seed = 8;
+    tool_trace_push(&c, answer, strlen(answer));
+    assert_string_not_equal(c.last_id, b.last_id);
+    tool_trace_fini(&a);
+    tool_trace_fini(&b);
+    tool_trace_fini(&c);
+}
+
+static void test_ids(void **state) {
+    (void)state;
+    expect_ids("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "call_",
+               29);
+    expect_ids("llama3_json", "{\"name\": \"f\", \"parameters\": {}}", "call_", 29);
+    expect_ids("mistral", "[TOOL_CALLS]f[ARGS]{}", "", 9);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hermes_calls),
+        cmocka_unit_test(test_arguments_are_as_written),
+        cmocka_unit_test(test_other_members),
+        cmocka_unit_test(test_arguments_before_the_name),
+        cmocka_unit_test(test_no_arguments),
+        cmocka_unit_test(test_llama_calls),
+        cmocka_unit_test(test_mistral_calls),
+        cmocka_unit_test(test_calls_of_different_kinds),
+        cmocka_unit_test(test_text_without_calls_keeps_every_byte),
+        cmocka_unit_test(test_look_alikes),
+        cmocka_unit_test(test_calls_behind_look_alikes),
+        cmocka_unit_test(test_nothing_is_held_longer_than_needed),
+        cmocka_unit_test(test_ids),
+    };
+    return cmocka_run_group_tests_name("tool_calls", tests, NULL, NULL);
+}

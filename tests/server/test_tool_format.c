@@ -1,0 +1,174 @@
+// Which format a template teaches, and how a call of each begins when it is forced.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/jread.h"
+#include "server/tool_calls.h"
+#include "server/tool_format.h"
+#include "support/cmocka_all.h"
+
+static void expect_format(const char *source, const char *name) {
+    const struct tool_format *format = tool_format_of_template(source, strlen(source));
+    assert_string_equal(format ? format->name : "none", name);
+}
+
+static void test_templates(void **state) {
+    (void)state;
+    expect_format("", "none");
+    expect_format("{{ message.content }}", "none");
+    expect_format("within <tool_call></tool_call> XML tags", "hermes");
+    expect_format("<tool_call>\n<function=example>", "none"); // Qwen3-Coder
+    expect_format("<tool_call>{function-name}\n<arg_key>", "none"); // GLM-4.5
+    expect_format("<|tool_call|>[{", "none"); // Granite, Phi-4-mini
+    expect_format("{{- \"<|python_tag|>\" }}", "llama3_json");
+    // Llama 3.2 has no built-in tools, and so no <|python_tag|>.
+    expect_format("Respond in the format {\"name\": function name, \"parameters\": dictionary of",
+                  "llama3_json");
+    expect_format("{{ \"[TOOL_CALLS][\" }}", "mistral");
+    expect_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", "mistral_args");
+}
+
+static void test_source_is_read_to_its_length(void **state) {
+    (void)state;
+    assert_null(tool_format_of_template("<tool_call>", 10));
+    assert_non_null(tool_format_of_template("<tool_call>", 11));
+}
+
+static void test_published_templates(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *format;
+    } cases[] = {
+        {"HuggingFaceTB-SmolLM3-3B", "none"},
+        {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"},
+        {"Qwen-QwQ-32B", "hermes"},
+        {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
+        {"Qwen-Qwen3-0.6B", "hermes"},
+        {"Qwen3-Coder", "none"},
+        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "none"},
+        {"google-gemma-2-2b-it", "none"},
+        {"ibm-granite-granite-3.3-2B-Instruct", "none"},
+        {"meta-llama-Llama-3.1-8B-Instruct", "llama3_json"},
+        {"microsoft-Phi-3.5-mini-instruct", "none"},
+        {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
+    };
+    if (access("../shared/reference/chat-templates", F_OK) != 0) {
+        print_message("skipped: there is no ../shared/reference/chat-templates\n");
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char path[160];
+        snprintf(path, sizeof path, "../shared/reference/chat-templates/%s.json", cases[i].file);
+        json_t *json = NULL;
+        struct err err = {0};
+        if (jread_file(&json, path, &err)) fail_msg("%s", err.message);
+        const char *source = NULL;
+        assert_int_equal(jread_string(json, "template", &source, path, &err), OK);
+        print_message("%s\n", cases[i].file);
+        expect_format(source, cases[i].format);
+        json_decref(json);
+    }
+}
+
+static void test_names(void **state) {
+    (void)state;
+    size_t i = 0;
+    for (const char *name; (name = tool_format_name(i)); i++) {
+        assert_string_equal(tool_format_find(name)->name, name);
+    }
+    assert_int_equal(i, 4);
+    assert_null(tool_format_find("none"));
+}
+
+// What tool_calls needs of a format's marks.
+static void test_marks(void **state) {
+    (void)state;
+    for (size_t i = 0; tool_format_name(i); i++) {
+        const struct tool_format *format = tool_format_find(tool_format_name(i));
+        assert_null(strchr(format->mark + 1, format->mark[0]));
+        assert_true(strlen(format->mark) < 32);
+        if (!format->end_mark) continue;
+        assert_null(strchr(format->end_mark + 1, format->end_mark[0]));
+        assert_true(strlen(format->end_mark) < 32);
+    }
+}
+
+static enum status count_begun(void *user_data, const struct tool_event *event, struct err *err) {
+    (void)err;
+    assert_int_not_equal(event->kind, TOOL_EVENT_TEXT);
+    if (event->kind == TOOL_EVENT_BEGIN) {
+        assert_string_equal(event->name, "get_time");
+        ++*(int *)user_data;
+    }
+    return OK;
+}
+
+// The beginning is the format's own: with the model's part behind it, it is a call.
+static void expect_forced(const char *name, const char *any, const char *named, const char *rest) {
+    const struct tool_format *format = tool_format_find(name);
+    struct buf out = {0};
+    assert_int_equal(buf_append_str(&out, "> ", NULL), OK);
+    assert_int_equal(tool_format_force(format, NULL, &out, NULL), OK);
+    assert_string_equal(out.data + 2, any);
+    out.len = 2;
+    assert_int_equal(tool_format_force(format, "get_time", &out, NULL), OK);
+    assert_string_equal(out.data + 2, named);
+
+    int num_begun = 0;
+    struct tool_calls calls;
+    const struct tool_calls_options options = {format, 1, count_begun, &num_begun};
+    tool_calls_init(&calls, &options);
+    assert_int_equal(tool_calls_push(&calls, out.data + 2, out.len - 2, NULL), OK);
+    assert_int_equal(num_begun, 0);
+    assert_int_equal(tool_calls_push(&calls, rest, strlen(rest), NULL), OK);
+    assert_int_equal(num_begun, 1);
+    assert_int_equal(tool_calls_finish(&calls, NULL), OK);
+    tool_calls_fini(&calls);
+    buf_fini(&out);
+}
+
+static void test_forced_calls(void **state) {
+    (void)state;
+    expect_forced("hermes", "<tool_call>\n{\"name\": \"",
+                  "<tool_call>\n{\"name\": \"get_time\", \"arguments\": ", "{}}\n</tool_call>");
+    expect_forced("llama3_json", "{\"name\": \"",
+                  "{\"name\": \"get_time\", \"parameters\": ", "{}}");
+    expect_forced("mistral", "[TOOL_CALLS][{\"name\": \"",
+                  "[TOOL_CALLS][{\"name\": \"get_time\", \"arguments\": ", "{}}]");
+    expect_forced("mistral_args", "[TOOL_CALLS]", "[TOOL_CALLS]get_time[ARGS]", "{}");
+}
+
+static void test_names_that_cannot_be_forced(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "a\"b", "a\\b", "a\nb"};
+    struct buf out = {0};
+    struct err err = {0};
+    assert_int_equal(buf_append_str(&out, "prompt", NULL), OK);
+    for (size_t i = 0; tool_format_name(i); i++) {
+        const struct tool_format *format = tool_format_find(tool_format_name(i));
+        for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
+            assert_int_equal(tool_format_force(format, bad[k], &out, &err), ERR_INVALID);
+            assert_string_equal(out.data, "prompt");
+        }
+        bool in_json = strcmp(format->name, "mistral_args") != 0;
+        assert_int_equal(tool_format_force(format, "caf\xc3\xa9", &out, &err),
+                         in_json ? OK : ERR_INVALID);
+        out.len = 6;
+        out.data[6] = '\0';
+    }
+    buf_fini(&out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_source_is_read_to_its_length),
+        cmocka_unit_test(test_published_templates),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_forced_calls),
+        cmocka_unit_test(test_names_that_cannot_be_forced),
+    };
+    return cmocka_run_group_tests_name("tool_format", tests, NULL, NULL);
+}
