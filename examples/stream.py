@@ -1,4 +1,4 @@
-"""Two answers at once, each printed as it comes.   usage: stream.py [MODEL_FOLDER]"""
+"""Two answers at once, each printed while it is generated.   usage: stream.py [MODEL_FOLDER]"""
 
 import asyncio
 import sys

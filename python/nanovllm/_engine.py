@@ -1,19 +1,19 @@
-"""One nvllm_engine and who may touch it when; LLM and AsyncLLM are written over it.
+"""One nvllm_engine, and the rules of who may call it when. LLM and AsyncLLM are built on it.
 
-The library lets one thread at a time drive an engine: step, wait, exit. `exclusive` is that rule:
-it takes the lock in order of arrival. All other calls may come from any thread at any time before
-the exit: `using` is the rule of these. Both put Ctrl-C off until they are left, and refuse an
-engine that has exited. Each method of Engine says inside which of the two it is to be called.
+The library lets one thread at a time drive an engine: step, wait, exit. Such calls stand inside
+`exclusive`, which takes a lock in order of arrival. Any thread may make all other calls at any time
+before the exit; these stand inside `using`. Both defer Ctrl-C until they are left, and refuse an
+engine that has exited. Each method of Engine says which of the two it needs.
 ctypes releases the GIL during a call, so other Python threads run while the engine steps.
 
-What happened to a request comes through one callback per engine. A request that wants its text or
-its log-probabilities bit by bit gets every token; all others only their end, so that Python does
-nothing per token.
+One callback per engine receives the events of all requests. A request that wants text or
+log-probabilities piece by piece gets every token. All others get only their end, so that Python
+does nothing per token.
 
 Python may raise an exception at any point of the callback: a signal's handler, or another thread by
-PyThreadState_SetAsyncExc. At its entry nothing can catch it: ctypes prints it and goes on, and the
-event is lost. So each event's count of tokens is compared with those that came, and after each step
-the engine's count of unfinished requests with those that are waited for. What was lost is an error
+PyThreadState_SetAsyncExc. At its entry nothing can catch it: ctypes prints it and continues, and
+the event is lost. So each event's count of tokens is compared with the tokens received. After each
+step the engine's count of unfinished requests is compared with ours. A lost event becomes an error
 of its request.
 """
 
@@ -62,7 +62,7 @@ class Completion:
     def __init__(self, index: int) -> None:
         self.index = index
         self.echo = ""  # the prompt's text, where it is wanted
-        self.num_tokens = 0  # that came by events
+        self.num_tokens = 0  # received by events
         self.pieces: list[bytes] | None = None  # text so far, of a request with stop strings
         self.logprobs: list[Logprobs] | None = None  # [num_tokens]
         self.text = ""
@@ -101,20 +101,20 @@ class Request:
         on_end: Callable[[Request], None] | None = None,
         on_token: Callable[[Completion, int, str, Optional[Logprobs]], None] | None = None,
     ) -> None:
-        self.id = 0  # until it is added
-        self.key = 0  # what its events are known by, which may come before the id
+        self.id = 0  # 0 until it is added
+        self.key = 0  # identifies its events, which may come before the id is known
         self.completions: list[Completion] = []  # [n], when it is added
         self.wants_text = wants_text
         self.decode_flags = 0  # of the text
         self.keeps_stop_token = True  # its text is part of the text
         self.is_queued = is_queued  # it goes to Engine.queue
         self.is_aborted = False  # by us
-        self.wants_events = False  # of every token; else of each completion's end alone
+        self.wants_events = False  # events of every token; else only of each completion's end
         self.on_end = on_end  # may be called again if it was cut short
-        # For each event, when the completion is up to date: the token's id or -1, new text, its
-        # log-probabilities.
+        # Called for each event after the completion is updated, with the token's id or -1, new text
+        # and the token's log-probabilities.
         self.on_token = on_token
-        self.cached = 0  # prompt tokens that the prefix cache had
+        self.cached = 0  # prompt tokens found in the prefix cache
         # [num_prompt_tokens], None for the first; None where not asked for.
         self.prompt_logprobs: list[Logprobs | None] | None = None
         self.finish_reason: str | None = None  # "abort" if any completion was; else the first's
@@ -131,7 +131,7 @@ class _Sink:
         self.adding: set[int] = set()  # keys of those that the engine may not know yet
 
     def take(self, pointer: Any, key: Any) -> None:
-        """The library's callback. Nothing may leave it: ctypes would print it and go on."""
+        """The library's callback. No exception may leave it: ctypes would print it and continue."""
         event = pointer.contents
         request = self.requests.get(key)
         if request is None:
@@ -156,11 +156,12 @@ class _Sink:
             self.end(request, "error")
 
     def end(self, request: Request, reason: str) -> None:
-        """Its end, for this reason if the events gave none. Goes on where it was cut short."""
+        """Ends the request, for this reason if the events gave none. If a call was cut short, a
+        second one continues it."""
         request.finish_reason = request.finish_reason or reason
         if request.on_end is not None:
             request.on_end(request)
-        self.requests.pop(request.key, None)  # last: all of the above is done
+        self.requests.pop(request.key, None)  # last: a call cut short is repeated
 
     def _take_token(
         self, request: Request, completion: Completion, event: Any
@@ -232,14 +233,14 @@ class _Sink:
 
 
 class _Handle:
-    """The engine's pointer, and its end: by exit(), the garbage collector, or Python's own end."""
+    """The engine's pointer. exit(), the garbage collector or Python's own end frees it."""
 
     def __init__(self, lib: ctypes.CDLL, callback: Any) -> None:
         self.lib = lib
         self.pointer = ctypes.c_void_p()  # NULL before and after the engine's life
         self.trace = ctypes.c_void_p()  # of nvllm_trace_file_open; NULL: none
         self.callback = callback  # lives as long as the engine may call it
-        self.lock = FairLock()  # of who drives the engine
+        self.lock = FairLock()  # held by the thread that drives the engine
         self.process = os.getpid()
         self.is_ending = False  # nobody may enter any more
         self._users: list[int] = []  # threads inside `using`
@@ -250,10 +251,10 @@ class _Handle:
 
     def check_process(self) -> None:
         if self.is_forked():
-            raise NanovllmError("the LLM belongs to the process that made it, this is a fork of it")
+            raise NanovllmError("the LLM cannot be used in a forked child of its process")
 
     def enter(self) -> None:
-        """Before a call of any thread: the engine lives until leave()."""
+        """Call before using the pointer: the engine is not freed before leave()."""
         with self._is_unused:
             if self.is_ending or not self.pointer:
                 raise ExitedError("the LLM has exited")
@@ -482,12 +483,12 @@ class Engine:
         self._end_lost()
 
     def wake(self) -> None:
-        """Inside using. Ends the wait() under way, or the next one."""
+        """Inside using. Ends the current wait(), or else the next one."""
         self.lib.nvllm_engine_wake(self.handle.pointer)
 
     def _end_lost(self) -> None:
-        """Ends the requests that have ended in the engine without our knowing."""
-        # Read in this order: whoever adds one meanwhile makes the engine's count the larger one.
+        """Ends the requests whose end in the engine was lost."""
+        # Read in this order: a request added meanwhile can only make the engine's count larger.
         num_known = len(self._sink.requests) - len(self._sink.adding)
         if self.lib.nvllm_engine_has_unfinished(self.handle.pointer) >= num_known:
             return
@@ -503,7 +504,7 @@ class Engine:
             self._sink.end(request, "abort" if request.is_aborted else "error")
 
     def lose(self, error: BaseException) -> None:
-        """After a fault of step or wait: nothing is waited for any longer."""
+        """After a failed step or wait: ends all requests."""
         for request in self.unfinished():
             request.error = request.error or error
             self._sink.end(request, "error")
@@ -538,12 +539,12 @@ class Engine:
         return stats
 
     def stats_dict(self) -> dict[str, int | float]:
-        """Any time before exit."""
+        """Call at any time before exit."""
         with using(self):
             stats = self.stats()
         return {field[0]: getattr(stats, field[0]) for field in stats._fields_[1:]}
 
     def exit(self) -> None:
-        """Ends what is unfinished with "abort" and frees everything. Again: nothing."""
+        """Aborts unfinished requests and frees everything. A second call does nothing."""
         with deferred():
             self._finalizer()

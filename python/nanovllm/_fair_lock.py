@@ -1,7 +1,7 @@
-"""A lock that is handed to who has waited longest.
+"""A lock that goes to the thread that has waited longest.
 
-threading.Lock is not fair: a thread that steps an engine in a loop would take it again and again
-before any other, which wants to add a request, ever gets it.
+threading.Lock is not fair: a thread that steps an engine in a loop would take it again and again,
+and a thread that wants to add a request would never get it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class FairLock:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        # Of those who wait, each locked until its turn.
+        # One per waiting thread, locked until its turn.
         self._gates: deque[threading.Lock] = deque()
         self._is_held = False
         self._owner: int | None = None  # thread

@@ -1,7 +1,7 @@
-"""Pointers of the library, and who frees what they point to.
+"""Pointers of the library, and when their objects are freed.
 
-A pointer lives in one Handle. Objects that use it hold the Handle, copies of them hold the same
-one, and it is closed when nobody holds it any more.
+A pointer lives in one Handle. Objects that use it hold the Handle, and so do their copies. When
+the last of them is gone, the Handle frees the pointer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def _close(close: _Close, cell: ctypes.c_void_p) -> None:
 
 
 class Handle:
-    """A read-only object of the library, shared by threads as one likes."""
+    """A read-only object of the library, which threads may share."""
 
     def __init__(self, close: _Close) -> None:
-        """close: takes NULL too."""
+        """close: the library's function; it must accept NULL."""
         # The library writes into a cell that has its end already: an exception between the two
         # loses nothing.
         self._cell = ctypes.c_void_p()
@@ -35,12 +35,12 @@ class Handle:
         weakref.finalize(self, _close, close, self._cell).atexit = False
 
     def open(self, function: Any, *arguments: Any) -> None:
-        """function(pointer *, arguments..., error), and what it fails with."""
+        """Calls function(pointer *, arguments..., error). Raises its error."""
         error = _structs.Error()
         _library.check(function(ctypes.byref(self._cell), *arguments, ctypes.byref(error)), error)
 
     def call(self, function: Any, *arguments: Any) -> None:
-        """function(pointer, arguments..., error), and what it fails with."""
+        """Calls function(pointer, arguments..., error). Raises its error."""
         # A collected cycle closes its handles before it runs __del__, which may come here.
         if not self._cell:
             raise NanovllmError("the tokenizer is closed")
@@ -51,11 +51,11 @@ class Handle:
         return self  # read-only: one is enough
 
     def __reduce_ex__(self, _protocol: object) -> Any:
-        raise TypeError("a Tokenizer cannot be pickled: make another one of the same model")
+        raise TypeError("a Tokenizer cannot be pickled: make a new one from the same model")
 
 
 class Unique:
-    """What there is one of: it can be neither copied nor pickled."""
+    """Base of objects that can be neither copied nor pickled."""
 
     def __reduce_ex__(self, _protocol: object) -> Any:
         raise TypeError(

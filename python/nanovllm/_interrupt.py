@@ -1,11 +1,11 @@
-"""Ctrl-C between two steps, not in the middle of one, or within a long call that asks for it; other
-signals' handlers as well.
+"""Runs the handlers of Ctrl-C and other signals between two steps, or in a long call that asks.
 
-Python runs the handler of a signal wherever the main thread happens to be: inside a callback of
-the engine, where ctypes would swallow what it raises and the end of a request be lost, or between a
-call and the note of its result. While `deferred` is open, signals are only noted; their own
-handlers run when `deliver` is called, or else at the end. A call that is given `QUESTION` asks
-whether it should end: the handlers run then, and `take_raised` has what one of them raised.
+Python runs a signal's handler wherever the main thread happens to be. Inside a callback of the
+engine ctypes would swallow its exception, and the end of a request would be lost. Between a call
+and the assignment of its result, the result would be lost. So while `deferred` is open, signals are
+only noted. Their handlers run when `deliver` is called, or else at the end. A call that gets
+`QUESTION` asks whether it should end: the handlers run then, and `take_raised` returns the
+exception of one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _structs
 
-# Those whose handlers raise: Ctrl-C, time limits, requests to end.
+# Signals whose handlers often raise: Ctrl-C, time limits, requests to end.
 _SIGNALS = (
     signal.SIGINT,
     signal.SIGALRM,
@@ -57,7 +57,7 @@ class deferred:
                 self.deliver()
 
     def ask(self) -> int:
-        """1: a handler has raised, and the call that asks is to end."""
+        """1: a handler has raised, so the asking call must end."""
         try:
             self.deliver()
         except BaseException as error:
@@ -95,7 +95,7 @@ class deferred:
 
     def _replace(self) -> None:
         for number in _SIGNALS:
-            # None is a handler of another language, and SIG_IGN and SIG_DFL are no functions.
+            # None means a handler that Python did not set. SIG_IGN and SIG_DFL are not functions.
             handler = signal.getsignal(number)
             if callable(handler):
                 self._handlers[number] = handler
@@ -121,7 +121,7 @@ def _is_main_thread() -> bool:
 
 
 def _is_wanted(_user_data: object) -> int:
-    """The library's question. It comes on the thread that called; signals come on the main one."""
+    """Answers the library, on the thread that called it. Signals arrive only on the main thread."""
     return _active.ask() if _active is not None and _is_main_thread() else 0
 
 
@@ -129,7 +129,7 @@ QUESTION = _structs.Interrupt(is_wanted=_structs.IsWantedFn(_is_wanted))
 
 
 def take_raised() -> BaseException | None:
-    """What a handler raised when the library asked, once."""
+    """The exception of a handler that ran when the library asked; returned once."""
     if _active is None:
         return None
     raised, _active.raised = _active.raised, None

@@ -1,8 +1,8 @@
 """Finds libnanovllm, loads it once, and makes sure that it is the one that `_structs.py` describes.
 
-In this order: the file that the environment variable NANOVLLM_LIBRARY names; the one in the
-package, where a wheel has it; the build folder of the source tree that the package lies in; the
-system's.
+It searches in this order: the file that the environment variable NANOVLLM_LIBRARY names; the
+package, where a wheel has it; the build folder of the source tree around the package; the system's
+libraries.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _loaded: ctypes.CDLL | None = None
 
 
 def package_folders() -> list[Path]:
-    """Where files of this package may lie; an editable install has two such folders."""
+    """The folders of this package; an editable install has two."""
     from . import __path__ as paths
 
     return [Path(path) for path in paths]
 
 
 def build_folders() -> list[Path]:
-    """build/* of the source tree that this package lies in, a release build first; else none."""
+    """build/* of the source tree around this package, a release build first; else empty."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "include" / "nanovllm.h").is_file():
         return []
@@ -59,7 +59,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _open() -> ctypes.CDLL:
-    """The first candidate that there is. One that is there and does not load is an error."""
+    """Loads the first candidate that exists. If it does not load, that is an error."""
     path = next(_candidates())
     try:
         library = ctypes.CDLL(path)
@@ -76,7 +76,7 @@ def _open() -> ctypes.CDLL:
 
 
 def _check(library: ctypes.CDLL, path: str) -> None:
-    """One sentence for a library of another version or layout, where use would be a crash."""
+    """Refuses a library of another version or struct layout, whose use would crash."""
     try:
         _structs.declare(library)
     except AttributeError as error:
@@ -129,20 +129,20 @@ def engine_options(lib: ctypes.CDLL | None = None) -> dict[str, _structs.Param]:
 
 
 def failure(status: int, error: _structs.Error) -> BaseException:
-    """The exception for what a function returned and wrote: of an interrupt, what its handler
-    raised."""
+    """The exception for a status and error of the library; for an interrupt, the exception of the
+    signal's handler."""
     raised = take_raised() if status == _structs.ERR_INTERRUPTED else None
     return raised or error_of(status, error.message.decode("utf-8", "replace"))
 
 
 def check(status: int, error: _structs.Error) -> None:
-    """Raises what a function returned and wrote, unless it is NVLLM_OK."""
+    """Raises the exception for a status and error, unless the status is NVLLM_OK."""
     if status:
         raise failure(status, error)
 
 
 def take_text(lib: ctypes.CDLL, text: ctypes.c_void_p, size: int = -1) -> str:
-    """A string that the library allocated, [size] bytes of UTF-8, -1: up to its NUL; frees it."""
+    """Returns and frees a string of the library: [size] bytes of UTF-8; -1: up to its NUL."""
     try:
         return ctypes.string_at(text, size).decode("utf-8", "replace")
     finally:

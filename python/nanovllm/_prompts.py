@@ -1,4 +1,4 @@
-"""The forms a prompt may have, as what the library takes."""
+"""Converts the forms of a prompt to the library's."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Prompt = Union[str, Sequence[int], Mapping[str, Any]]
 """Text, token ids [num_tokens], {"prompt": text} or {"prompt_token_ids": ids}."""
 
 Messages = Sequence[Mapping[str, Any]]
-"""A chat: {"role": ..., "content": ...} and what else the model's template reads."""
+"""A chat: {"role": ..., "content": ...} and further fields that the model's template reads."""
 
 _KEYS = ("prompt", "prompt_token_ids", "cache_salt")
 
 
 class NativePrompt(NamedTuple):
-    """What goes into a request; exactly one of the first three is given."""
+    """The prompt of a request; exactly one of the first three fields is set."""
 
     text: bytes | None = None  # UTF-8
     ids: array[int] | None = None  # int32 [num_prompt_token_ids]
@@ -32,7 +32,7 @@ class NativePrompt(NamedTuple):
         return self.chat is not None
 
     def fill(self, request: _structs.RequestStruct) -> None:
-        """Borrows: the prompt is to outlive the call that adds the request."""
+        """The struct borrows: the prompt must outlive the call that adds the request."""
         request.prompt = self.text
         request.prompt_len = len(self.text or b"")
         request.chat = self.chat
@@ -41,7 +41,7 @@ class NativePrompt(NamedTuple):
         request.prompt_token_ids = None
         request.num_prompt_token_ids = 0
         if self.ids is not None:
-            # An empty list is a list too: the engine says what is wrong with it.
+            # Set for an empty list too: the engine refuses that with a sentence.
             ids = self.ids if len(self.ids) else array("i", [0])
             buffer = (ctypes.c_int32 * len(ids)).from_buffer(ids)
             request.prompt_token_ids = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_int32))
@@ -82,7 +82,7 @@ def _from_mapping(prompt: Mapping[str, Any], name: str) -> NativePrompt:
 
 
 def _is_one(prompts: object) -> bool:
-    """A prompt where a list of prompts could be: a text, a mapping, or a list of integers."""
+    """True for one prompt in place of a list: a text, a mapping, or a list of integers."""
     if isinstance(prompts, (str, Mapping)):
         return True
     if not isinstance(prompts, Sequence) or not len(prompts):
@@ -109,7 +109,7 @@ def native_chat(
     documents: Sequence[Mapping[str, Any]] | None = None,
     chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> NativePrompt:
-    """A chat as the library's JSON, whose rules the library knows."""
+    """Converts a chat to JSON; the library checks it."""
     if not isinstance(messages, (list, tuple)):
         raise InvalidArgumentError(
             f"{name} is {_values.excerpt(messages)}, want a list of messages"

@@ -1,7 +1,7 @@
-"""include/nanovllm.h a second time: structs, enums and prototypes for ctypes.
+"""The structs, enums and prototypes of include/nanovllm.h for ctypes.
 
-`_library.py` compares the sizes, and the offsets that the parameter tables tell, with those of the
-library it has loaded.
+`_library.py` compares the sizes, and the offsets in the parameter tables, with those of the loaded
+library.
 """
 
 from __future__ import annotations
@@ -243,8 +243,8 @@ STRUCTS: dict[str, type[Structure]] = {
 _error = POINTER(Error)
 _ids = POINTER(c_int32)
 
-# name: (result, arguments). Handles are c_void_p. Text that is freed is c_void_p, not c_char_p,
-# which ctypes would turn into bytes and forget.
+# name: (result, arguments). Handles are c_void_p. Text to be freed is c_void_p: of a
+# c_char_p ctypes would return bytes and lose the pointer.
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "nvllm_version": (c_char_p, []),
     "nvllm_struct_size": (c_size_t, [c_char_p]),

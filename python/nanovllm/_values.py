@@ -1,6 +1,6 @@
 """Python values as the JSON text that the library's parameter tables read.
 
-Ranges are the library's business; here a value only becomes text, whatever it is.
+The library checks ranges. This module only converts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EXCERPT_MAX = 60
 
 
 def excerpt(value: object) -> str:
-    """What a sentence shows of a value: its repr, shortened; never an exception."""
+    """A value as error sentences show it: its repr, shortened. Never raises."""
     try:
         text = repr(value)
     except Exception:
@@ -28,18 +28,18 @@ def excerpt(value: object) -> str:
 
 
 def wrong(name: str, value: object, want: str) -> InvalidArgumentError:
-    """The sentence for a value of another kind."""
+    """The exception for a value of a wrong type."""
     return InvalidArgumentError(f"{name} is {excerpt(value)}, want {want}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """', did you mean "..."?' where one of the names is near, else nothing."""
+    """', did you mean "..."?' if one of the names is near, else an empty string."""
     matches = get_close_matches(name.lower(), list(names), n=1)
     return f', did you mean "{matches[0]}"?' if matches else ""
 
 
 def _plain(value: object) -> object:
-    """Numbers of other libraries as Python's, a ban as the string that JSON has for it."""
+    """Converts other libraries' numbers to Python's, and -inf to the string for it."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, float):
@@ -65,7 +65,7 @@ def _plain_number(value: Any) -> object:
 
 
 def json_of(name: str, value: object) -> bytes:
-    """JSON text of a parameter's value. InvalidArgumentError: there is none."""
+    """JSON text of a parameter's value. InvalidArgumentError: JSON has no form for it."""
     if isinstance(value, int) and value.bit_length() > 64:
         raise InvalidArgumentError(f"{name} is an integer of {value.bit_length()} bits: too large")
     try:
@@ -101,14 +101,14 @@ def c_string(name: str, text: str | os.PathLike[str]) -> bytes:
     except TypeError:
         raise InvalidArgumentError(f"{name} is {excerpt(text)}, want a string") from None
     except UnicodeEncodeError:
-        raise InvalidArgumentError(f"{name} is {excerpt(text)}, which is no text") from None
+        raise InvalidArgumentError(f"{name} is {excerpt(text)}, which is not text") from None
     if b"\0" in encoded:
         raise InvalidArgumentError(f"{name} has a NUL character")
     return encoded
 
 
 def token_array(name: str, ids: Iterable[int]) -> array[int]:
-    """Token ids as int32. InvalidArgumentError names the first that is none."""
+    """Token ids as int32. InvalidArgumentError names the first entry that is not a token id."""
     if isinstance(ids, (str, bytes, bytearray, Mapping, set, frozenset)):
         raise InvalidArgumentError(f"{name} is {excerpt(ids)}, want a list of token ids")
     try:

@@ -138,7 +138,7 @@ class _Worker:
             stream.request_id = request.id
         finally:
             sampling.close()
-        if stream._is_gone:  # meanwhile: whoever left could not abort what had no id
+        if stream._is_gone:  # the reader left meanwhile, and could not abort a request without id
             stream._leave()
 
     def _request(self, stream: Stream, n: int) -> Request:
@@ -219,11 +219,11 @@ def _deliver(items: list[_Item]) -> None:
 
 
 class AsyncLLM(Unique):
-    """An engine with a model in it, for asyncio; made like LLM, and as slow to make.
+    """An engine with a model in it, for asyncio. It takes LLM's arguments, and as long to make.
 
     Any number of `generate` and `chat` run at a time, on one event loop or several; the engine
-    batches them. A fault of one request is raised where it is read, and ends no other. Like an LLM
-    it can be neither copied nor pickled.
+    batches them. An error of one request is raised to its reader and ends no other request. Like an
+    LLM it can be neither copied nor pickled.
     """
 
     def __init__(self, model: PathOrStr, **config: Unpack[ConfigArgs]) -> None:
@@ -234,7 +234,7 @@ class AsyncLLM(Unique):
 
     @property
     def config(self) -> Config:
-        """The options as given, with the defaults of the others."""
+        """The given options, and the defaults of all others."""
         return self._config
 
     @property
@@ -250,17 +250,17 @@ class AsyncLLM(Unique):
     ) -> AsyncGenerator[Chunk, None]:
         """Completes one prompt: `async for chunk in llm.generate(...)`.
 
-        A chunk is a dict of what is new:
-            "text": str, whole characters; "" where one waits for its end, or could become a stop
-                string. All of them together are LLM.generate's text
+        A chunk is a dict:
+            "text": str, new text in whole characters; "" while a character is incomplete or text
+                may become a stop string. All chunks together are LLM.generate's text
             "token_ids": list[int], one token, or none in a last chunk that only ends the text, and in
                 a first one that is the echo
             "finish_reason": None; "stop", "length" or "abort" in the last chunk
-            "num_cached_tokens": int, prompt tokens that the prefix cache had; 0 but in the last
+            "num_cached_tokens": int, prompt tokens found in the prefix cache; 0 but in the last
             "times": in the last, as LLM.generate's
             "prompt_logprobs": in the request's last, where asked for, as LLM.generate's
             "logprobs": where asked for, one list per token of token_ids, as LLM.generate's
-            "index": with n > 1, which of the outputs goes on. Each has a last chunk
+            "index": with n > 1, the output that the chunk belongs to. Each output has a last chunk
 
         Leaving the loop early, or cancelling the task, aborts the request. Errors are LLM's, and
         CapacityError: too many requests wait.
@@ -304,12 +304,12 @@ class AsyncLLM(Unique):
     ) -> Stream:
         """Adds one prompt and returns its stream, whose `request_id` is for abort.
 
-        What generate raises of a request that is refused, this raises before there is a stream.
+        A refused request raises generate's errors here, before there is a stream.
         """
         return await self._worker.add(native(prompt), copy(check_params(sampling_params)))
 
     def abort(self, request_id: int) -> bool:
-        """Ends a request. True: it was unfinished, and each output that had not ended has a last chunk
+        """Ends a request. True: it was unfinished. Each output that had not ended gets a last chunk
         with the reason "abort"."""
         if not isinstance(request_id, int):
             raise _values.wrong("request_id", request_id, "an integer")
@@ -317,17 +317,17 @@ class AsyncLLM(Unique):
             return self._worker._engine.abort_id(request_id)
 
     def drain(self) -> None:
-        """From now on nothing is added: CapacityError. What is unfinished runs to its end."""
+        """From now on new requests raise CapacityError. Unfinished ones run to their end."""
         with using(self._worker._engine):
             self._worker._engine.drain()
 
     def stats(self) -> dict[str, int | float]:
-        """The engine's counters since it was made; nanovllm.h says what each is."""
+        """The engine's counters since it was made; nanovllm.h describes them."""
         return self._worker._engine.stats_dict()
 
     def exit(self) -> None:
-        """Ends what is unfinished with ExitedError and frees model and KV cache, after the step
-        under way. Calling it again does nothing. `async with` calls it without blocking the loop.
+        """Ends unfinished requests with ExitedError and frees model and KV cache, after the current
+        step. A second call does nothing. `async with` calls it without blocking the loop.
         """
         self._worker.stop()
 

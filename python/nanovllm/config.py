@@ -1,4 +1,4 @@
-"""What an engine is made with: nano-vllm's names and defaults, and ours."""
+"""The options of an engine, with nano-vllm's names and defaults, and ours."""
 
 from __future__ import annotations
 
@@ -56,60 +56,64 @@ class Config:
     model: PathOrStr
     """Folder with config.json, *.safetensors and tokenizer.json."""
     max_num_batched_tokens: int = 16384
-    """Tokens of one step at most."""
+    """Largest number of tokens in one step."""
     max_num_seqs: int = 512
-    """Active sequences at most."""
+    """Largest number of sequences that run at once."""
     max_model_len: int = 4096
-    """Prompt and output of a request at most, in tokens; the model's maximum if that is less."""
+    """Largest number of prompt and output tokens together; the model's maximum if that is less."""
     gpu_memory_utilization: float = 0.9
-    """Share of a GPU's memory for everything; the KV cache fills it."""
+    """Share of the GPU's memory to use; the KV cache takes all that the rest leaves."""
     tensor_parallel_size: int = 1
     """Processes that share each layer of the model, on a CPU."""
     enforce_eager: bool = False
     """True: no CUDA graphs."""
     kvcache_block_size: int = 256
-    """Tokens of a KV cache block, a multiple of 16."""
+    """Tokens per KV cache block, a multiple of 16."""
     num_kvcache_blocks: int = -1
-    """Blocks of the KV cache; -1: as many as kv_cache_gib holds."""
+    """Number of KV cache blocks; -1: as many as kv_cache_gib holds."""
 
     device: str = "auto"
-    """"cuda", "cpu", or "auto": cuda where there is a GPU that it can use."""
+    """"cuda", "cpu", or "auto": cuda if there is a usable GPU, else cpu."""
     dtype: str = "auto"
-    """How weights are kept: "auto" (bfloat16), "bfloat16", "float32"."""
+    """Number format of the weights: "auto" (bfloat16), "bfloat16", "float32"."""
     quantization: str | None = None
-    """"int8" or "int4" makes weights smaller while loading, on a CPU. None: as they are."""
+    """"int8" or "int4" quantizes the weights while loading, CPU only. None: no quantization."""
     load_format: str = "auto"
     """"dummy": random weights, only config.json is read."""
     schedule: str = "mixed"
-    """"mixed" runs prompts beside decodes, "prefill-first" before them, as nano-vllm does."""
+    """"mixed" runs prompts and decodes in one step. "prefill-first" runs prompts in steps of their
+    own first, as nano-vllm does."""
     seed: int = 0
-    """Of the random numbers of requests without a seed of their own."""
+    """Seed for the sampling of requests that set no seed of their own."""
     threads: int = 0
-    """CPU threads; 0: the cores that this process may use."""
+    """CPU threads; 0: as many as cores that this process may use."""
     cpu_isa: str = "auto"
-    """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"."""
+    """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx512", "avx512-bf16",
+    "amx"."""
     kv_cache_gib: float = 0.0
-    """Memory of the KV cache in GiB. 0: on a GPU what gpu_memory_utilization leaves, on a CPU a
-    quarter of the free memory and at most 4."""
+    """Size of the KV cache in GiB. 0: on a GPU the rest of gpu_memory_utilization, on a CPU a
+    quarter of the free memory but at most 4."""
     enable_prefix_caching: bool = True
-    """Reuse the KV of prompts that begin alike."""
+    """Reuse the keys and values of prompts that begin alike."""
     skip_tokenizer_init: bool = False
-    """Run without tokenizer.json: prompts are token ids, and texts are empty."""
+    """Run without tokenizer.json: prompts must be token ids, and texts are empty."""
     chat_template: PathOrStr | None = None
     """File with the Jinja source of a chat template in place of the model's own."""
     async_scheduling: str = "auto"
-    """"on" prepares a step while the one before runs; "auto" does so on a GPU."""
+    """"on" prepares the next step while one runs; "auto" does so on a GPU."""
     max_num_waiting: int = 0
-    """Requests that wait for their first step at most: one more is a CapacityError. 0: no bound."""
+    """Largest number of requests that wait for their first step. One more is a CapacityError. 0: no
+    limit."""
     max_waiting_tokens: int = 0
-    """Prompt tokens of these requests at most. One request may always wait. 0: no bound."""
+    """Largest number of prompt tokens of the waiting requests. One request may always wait. 0: no
+    limit."""
     cache_dir: PathOrStr | None = None
-    """Folder for what only the first start on a GPU measures. None: the user's cache folder, as
-    the command does; "": none."""
+    """Folder that keeps the GPU's kernel timings between runs. None: the user's cache folder, as
+    for the command. "": nothing is kept."""
     kv_cache_dtype: str = "auto"
-    """How keys and values are kept: "auto" (bfloat16), "bfloat16", "float32" (CPU only)."""
+    """Number format of keys and values: "auto" (bfloat16), "bfloat16", "float32" (CPU only)."""
     worker_program: PathOrStr | None = None
-    """What the other processes of tensor_parallel_size run: the program `nanovllm` of this version.
+    """Program that the worker processes of tensor_parallel_size run, `nanovllm` of this version.
     None: the package's own."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None: none."""
@@ -121,7 +125,7 @@ _OWN = ("trace",)
 
 
 def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
-    """TypeError: an unknown name, with the nearest known one."""
+    """TypeError: an unknown name; the error suggests the nearest."""
     names = [field.name for field in fields(Config) if field.name != "model"]
     for name in options:
         if name not in names:
@@ -178,7 +182,7 @@ class NativeOptions:
             self._set_text(name, known, _values.json_of(name, value))
 
     def _is_library_default(self, name: str, value: Any) -> bool:
-        """Values that mean what the library does by itself, in whose terms they are another."""
+        """True for our values that stand for the library's default, which it writes differently."""
         if not isinstance(value, int) or isinstance(value, bool):
             return False
         if name == "num_kvcache_blocks" and value == 0:

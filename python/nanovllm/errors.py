@@ -24,7 +24,7 @@ class ReadError(NanovllmError, OSError):
 
 
 class OutOfMemoryError(NanovllmError, MemoryError):
-    """Host or device memory did not suffice."""
+    """Not enough host or device memory."""
 
 
 class CapacityError(NanovllmError):
@@ -32,15 +32,15 @@ class CapacityError(NanovllmError):
 
 
 class UnsupportedError(NanovllmError, NotImplementedError):
-    """Valid, but more than this version can run."""
+    """Valid input that this version cannot run."""
 
 
 class DeviceError(NanovllmError):
-    """The accelerator failed; the engine is lost and wants a new `LLM`."""
+    """The accelerator failed. The engine is lost: make a new `LLM`."""
 
 
 class LibraryError(NanovllmError, ImportError):
-    """libnanovllm is missing, or is not the one that this package was made for."""
+    """libnanovllm is missing, or does not belong to this version of the package."""
 
 
 class ExitedError(NanovllmError):

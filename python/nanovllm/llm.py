@@ -1,4 +1,4 @@
-"""LLM: lists of prompts to their completions, or requests step by step. nano-vllm's class."""
+"""LLM, nano-vllm's class: completes lists of prompts, or runs requests step by step."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class LLM(Unique):
     """An engine with a model in it.
 
     `LLM(model, **config)`: the folder of a Hugging Face checkpoint, and the fields of `Config`.
-    TypeError: an unknown option; InvalidArgumentError (a ValueError), ReadError (an OSError),
+    TypeError: an unknown option. InvalidArgumentError (a ValueError), ReadError (an OSError),
     FormatError, UnsupportedError, OutOfMemoryError: the engine's sentence.
 
-    All methods may be called from several threads; the GIL is released while the engine steps, and
-    prompts become tokens on the thread that adds them.
+    Several threads may call all methods. The GIL is released while the engine steps. Prompts are
+    encoded on the thread that adds them.
     Several LLMs may live in one process. None may be called from a signal handler, copied or
     pickled, and a forked child cannot use its parent's.
     """
@@ -46,7 +46,7 @@ class LLM(Unique):
 
     @property
     def config(self) -> Config:
-        """The options as given, with the defaults of the others."""
+        """The given options, and the defaults of all others."""
         return self._config
 
     @property
@@ -78,16 +78,17 @@ class LLM(Unique):
             "token_ids": list[int], the generated tokens, the one that ended them included
             "finish_reason": "stop" (EOS, a stop token or string) or "length" (max_tokens or
                 max_model_len)
-            "num_cached_tokens": int, prompt tokens that the prefix cache had
+            "num_cached_tokens": int, prompt tokens found in the prefix cache
             "times": dict, seconds of time.monotonic(): "arrival", "first_scheduled" (its first step
-                began), "first_token" and "last_token" (the results of their steps were there)
-        and where they were asked for
+                began), "first_token" and "last_token" (their steps' results arrived)
+        and with sampling_params.logprobs
             "logprobs": [num_tokens] lists of (token id, natural logarithm), the chosen one first,
                 then the `logprobs` likeliest ones
             "prompt_logprobs": [num_prompt_tokens] such lists of the prompt's tokens, None for the first
 
-        With n > 1 these are of the first output. `outputs` of the dict, an attribute, has all of them
-        as vLLM's: `output.outputs[0].text`, `.token_ids`, `.index`, `.finish_reason`, `.stop_reason`.
+        With n > 1 these are of the first output. The attribute `outputs` has all of them, with
+        vLLM's names: `output.outputs[0].text`, `.token_ids`, `.index`, `.finish_reason`,
+        `.stop_reason`.
 
         InvalidArgumentError (a ValueError): a prompt that can never run, named by its number, or
         another number of parameters than of prompts; nothing runs then. NanovllmError: a request
@@ -115,12 +116,12 @@ class LLM(Unique):
         messages: [{"role": "user", "content": "Hi"}, ...]; content is a text or a list of
             {"type": "text", "text": ...}.
         add_generation_prompt: begin the assistant's answer. None: unless continue_final_message.
-        continue_final_message: go on with the last message.
+        continue_final_message: continue the last message.
         tools, documents: as transformers takes them.
-        chat_template_kwargs: further variables of the template, {"enable_thinking": False} say.
+        chat_template_kwargs: further variables of the template, such as {"enable_thinking": False}.
 
-        Everything else is as in generate, but special tokens are no part of the text, unless
-        skip_special_tokens is False.
+        All else is as in generate, but the text has no special tokens unless skip_special_tokens is
+        False.
         """
         chats = native_chats(
             messages,
@@ -163,7 +164,8 @@ class LLM(Unique):
         is lost.
         """
         engine = self._engine
-        ended: dict[int, Request] = {}  # one whose end was cut short is in outputs twice
+        # By id, because a request whose end was cut short is in outputs twice.
+        ended: dict[int, Request] = {}
         try:
             with exclusive(engine):
                 num_tokens, _ = _timed_step(engine)
@@ -172,7 +174,7 @@ class LLM(Unique):
                     if request.error is not None:
                         raise request.error
                     ended[request.id] = request
-        except BaseException:  # an interrupt, say: they are the next step's
+        except BaseException:  # such as an interrupt: the next step returns them
             engine.queue.outputs.extendleft(reversed(ended.values()))
             raise
         outputs = [
@@ -198,16 +200,16 @@ class LLM(Unique):
             return True
 
     def drain(self) -> None:
-        """From now on nothing is added: CapacityError. What is unfinished runs to its end."""
+        """From now on new requests raise CapacityError. Unfinished ones run to their end."""
         with using(self._engine):
             self._engine.drain()
 
     def stats(self) -> dict[str, int | float]:
-        """The engine's counters since it was made; nanovllm.h says what each is."""
+        """The engine's counters since it was made; nanovllm.h describes them."""
         return self._engine.stats_dict()
 
     def exit(self) -> None:
-        """Ends what is unfinished and frees model and KV cache. Calling it again does nothing.
+        """Ends unfinished requests and frees model and KV cache. A second call does nothing.
 
         Also called by `with`, by the garbage collector and at the end of the program.
         """
@@ -227,7 +229,7 @@ class LLM(Unique):
     def _run(
         self, prompts: list[NativePrompt], params: ParamsOrList, use_tqdm: bool, noun: str
     ) -> list[RequestOutput]:
-        """Adds, steps to the end, collects. Whatever ends it early aborts what it has added."""
+        """Adds requests, steps to their end, collects results. An early end aborts them."""
         per_prompt = _params_list(params, len(prompts), noun)
         run = _Run(self._engine, noun if len(prompts) > 1 else "")
         with deferred() as interrupt:
@@ -244,7 +246,7 @@ class LLM(Unique):
 
 
 def _params_list(params: object, count: int, noun: str) -> list[SamplingParams]:
-    """[count], the same object for all where one was given."""
+    """[count] entries; if one object was given, all are that one."""
     if not isinstance(params, (list, tuple)):
         return [check_params(params)] * count
     if len(params) != count:
@@ -278,7 +280,7 @@ class _Run:
         self.num_ended = 0  # since the last step
 
     def _take_end(self, request: Request) -> None:
-        """Again for the same request: nothing."""
+        """A second call for the same request does nothing."""
         if request in self.unfinished:
             self.unfinished.remove(request)
             self.num_ended += 1
@@ -302,7 +304,7 @@ class _Run:
         self, index: int, prompt: NativePrompt, sampling: NativeSampling, interrupt: deferred
     ) -> None:
         request = Request(wants_text=True, on_end=self._take_end)
-        self._requests.append(request)  # before: whatever comes then, it is aborted
+        self._requests.append(request)  # added first, so that it is aborted whatever happens
         self.unfinished.add(request)
         while not self._has_added(index, prompt, sampling, request):
             interrupt.deliver()
@@ -312,7 +314,7 @@ class _Run:
     def _has_added(
         self, index: int, prompt: NativePrompt, sampling: NativeSampling, request: Request
     ) -> bool:
-        """False: too many wait, and a step makes room."""
+        """False: too many requests wait; try again after a step."""
         with using(self._engine):
             try:
                 self._engine.add(prompt, sampling, request)

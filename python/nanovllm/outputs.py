@@ -1,4 +1,4 @@
-"""What generate returns: nano-vllm's dicts, with vLLM's attribute beside the keys."""
+"""The results of generate: nano-vllm's dicts, with vLLM's attribute `outputs`."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ _REFRESH_SECONDS = 0.1
 
 
 class Progress(Protocol):
-    """What generate tells a bar."""
+    """The calls of generate to its progress bar."""
 
     def step(self, num_finished: int, num_tokens: int, seconds: float) -> None:
-        """After a step: prompts that ended in it, and its tokens as LLM.step() counts them."""
+        """Called after a step: the prompts that ended in it, and LLM.step()'s num_tokens."""
 
     def close(self) -> None:
-        """After the last step, or whatever ended the run."""
+        """Called when the run has ended, also by an error."""
 
 
 class _Rates:
@@ -40,7 +40,7 @@ class _Tqdm:
         self._bar = tqdm(total=total, desc=description, dynamic_ncols=True)
         self._rates = _Rates()
         self._next = 0.0
-        self._num_finished = 0  # and not told to the bar
+        self._num_finished = 0  # not passed to the bar yet
 
     def step(self, num_finished: int, num_tokens: int, seconds: float) -> None:
         self._rates.take(num_tokens, seconds)
@@ -96,7 +96,7 @@ class _Plain:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # a closed stream ends nobody's generation
+        except (OSError, ValueError):  # a closed stream must not end the generation
             self._is_terminal = False
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class _Plain:
 
 
 def open_progress(total: int, description: str = "Generating") -> Progress | None:
-    """A bar for `total` prompts; None where there is nothing to show, or nowhere."""
+    """A bar for `total` prompts; None if there are no prompts or no standard error."""
     stream = sys.stderr
     if not total or stream is None or getattr(stream, "closed", False):
         return None  # a program without a terminal may have no standard error

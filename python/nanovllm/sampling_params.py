@@ -23,7 +23,7 @@ class SamplingParams:
     temperature: float = 1.0
     """Divides the logits, 0 to 100; 0 always takes the likeliest token."""
     max_tokens: int = 64
-    """Tokens to generate at most; max_model_len ends a request too."""
+    """Largest number of tokens to generate; max_model_len ends a request too."""
     ignore_eos: bool = False
     """Do not end at the model's EOS tokens."""
     top_p: float = 1.0
@@ -39,28 +39,28 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     """Subtracted once per earlier generation of the token, -2 to 2."""
     seed: int | None = None
-    """Makes the request repeatable. None: from the LLM's seed and the request's number."""
+    """Makes the request repeatable. None: derived from the LLM's seed and the request's number."""
     stop: str | Sequence[str] | None = None
     """Text that ends the output; at most 16 strings."""
     stop_token_ids: Sequence[int] | None = None
-    """Tokens that end the output, beside EOS; the last of token_ids then."""
+    """Tokens that end the output, as EOS does; the one that did is the last of token_ids."""
     logit_bias: Mapping[int, float] | None = None
-    """Token id -> what is added to its logit, -100 to 100; -inf bans the token."""
+    """Token id -> number added to its logit, -100 to 100; -inf bans the token."""
     allowed_token_ids: Sequence[int] | None = None
-    """Tokens of which alone the output is made, EOS too."""
+    """Allowed tokens; all others are banned, EOS too. None: no token is banned."""
     bad_words: str | Sequence[str] | None = None
-    """Words that are not generated, as the tokens that each has alone and behind a space."""
+    """Words that are never generated, each encoded alone or after a space."""
     logprobs: int | None = None
-    """Log-probabilities of each token and of this many likeliest ones, 0 to 20; None: none."""
+    """Log-probabilities of the chosen token and of this many best ones, 0 to 20. None: none."""
     min_tokens: int = 0
-    """The first so many tokens are no EOS or stop token, and are not looked at for stop strings."""
+    """Among the first so many tokens, EOS and stop tokens are banned and stop strings ignored."""
     skip_special_tokens: bool | None = None
     """Leave special tokens out of the text. None: False in generate, as nano-vllm; True in chat."""
     include_stop_str_in_output: bool = False
-    """The text ends with what ended it: the stop string, or the EOS or stop token. Without
-    skip_special_tokens it has EOS and stop tokens in any case."""
+    """Keep the stop string, or the EOS or stop token, at the end of the text. Without
+    skip_special_tokens EOS and stop tokens are always kept."""
     priority: int = 0
-    """Requests with a lower one run first and are preempted last; equal ones by arrival."""
+    """Requests with a lower number run first and are preempted last; equal ones by arrival."""
     prompt_logprobs: int | None = None
     """The same of each token of the prompt, which is then computed without cached prefixes."""
     echo: bool = False
@@ -86,7 +86,7 @@ class SamplingParams:
     def native(self, skip_special: bool) -> NativeSampling:
         """These parameters as the library's struct, to be closed.
 
-        skip_special: what skip_special_tokens is, where it is None.
+        skip_special: the value of skip_special_tokens if that is None.
         """
         native = NativeSampling({})
         try:
@@ -117,7 +117,7 @@ def _is_default(name: str, value: object) -> bool:
 
 
 def check_params(params: object) -> SamplingParams:
-    """None is SamplingParams(); anything else that is none, a sentence."""
+    """None becomes SamplingParams(). InvalidArgumentError: another type."""
     if params is None:
         return SamplingParams()
     if not isinstance(params, SamplingParams):
@@ -169,5 +169,5 @@ class NativeSampling:
         _library.check(status, error)
 
     def close(self) -> None:
-        """Frees the lists; the struct is not to be used any more."""
+        """Frees the lists. The struct must not be used afterwards."""
         self._lib.nvllm_sampling_params_fini(ctypes.byref(self.struct))

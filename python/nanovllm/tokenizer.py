@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """Text to token ids and back. Read-only and shared by threads as one likes.
+    """Text to token ids and back. Read-only, so threads may share it.
 
-    Copies share what is loaded; a forked child can go on using it. It cannot be pickled.
+    Copies share what is loaded; a forked child can keep using it. It cannot be pickled.
 
     model: a checkpoint folder, or a tokenizer.json, which has no chat template.
     chat_template: file with Jinja source in place of the model's template.
@@ -39,7 +39,7 @@ class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; special tokens written in it are recognised.
 
-        add_special_tokens: also what the tokenizer adds to every text, a BOS token say.
+        add_special_tokens: also add the tokenizer's own tokens, such as a BOS token.
         """
         if not isinstance(text, str):
             raise _values.wrong("text", text, "a text")
@@ -62,7 +62,8 @@ class Tokenizer:
                 lib.nvllm_free(ids)
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """The text of token ids; what is not UTF-8 becomes U+FFFD, ids without a token nothing."""
+        """The text of token ids. Bytes that are not UTF-8 become U+FFFD; ids without a token add
+        nothing."""
         ids = _values.token_array("token_ids", token_ids)
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         flags = _structs.DECODE_SKIP_UNKNOWN
@@ -116,7 +117,7 @@ class Tokenizer:
         continue_final_message: bool = False,
         **chat_template_kwargs: Any,
     ) -> str | list[int]:
-        """The prompt that a chat becomes, as token ids, or with tokenize=False as text.
+        """Renders the prompt of a chat, as token ids, or with tokenize=False as text.
 
         Names and defaults are those of transformers' method. FormatError: the template raised an
         error; the sentence has its name and line.

@@ -101,7 +101,7 @@ enum status bad_words_init(struct bad_words *bad, const char *const *texts, size
     *bad = (struct bad_words){0};
     struct token_list ids = {0};
     enum status status = OK;
-    bad->words = malloc((num_texts ? num_texts : 1) * 2 * sizeof *bad->words);
+    bad->words = calloc(num_texts ? num_texts : 1, 2 * sizeof *bad->words);
     if (!bad->words) return err_nomem(err, "bad_words");
     for (size_t i = 0; i < num_texts && !status; i++) {
         status = add_word(bad, texts[i], i, tokenizer, &ids, err);

@@ -150,7 +150,7 @@ static int compare_ids(const void *a, const void *b) {
 static enum status init_biases(struct sampling *out, struct err *err) {
     const struct nvllm_sampling_params *params = &out->params;
     if (!params->num_logit_bias) return OK;
-    out->biases = malloc(params->num_logit_bias * sizeof *out->biases);
+    out->biases = calloc(params->num_logit_bias, sizeof *out->biases);
     if (!out->biases) return err_nomem(err, "logit_bias");
     for (size_t i = 0; i < params->num_logit_bias; i++) {
         out->biases[i] =

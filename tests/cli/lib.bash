@@ -1,5 +1,5 @@
-# For the tests of the command: `run` it, then say what must hold. Every check that fails prints what
-# was run and what came out; `finish` ends the test with their number. $nanovllm is the binary.
+# For the tests of the command: `run` it, then check the result. A failed check prints the
+# command and its output; `finish` ends the test with the number of failures. $nanovllm is the binary.
 set -u
 nanovllm=$(readlink -f "$1")
 model=models/tiny-qwen3

@@ -43,7 +43,7 @@ static enum status talk(void *context, struct err *err) {
     return status;
 }
 
-// Variables of the template, and one more of them later.
+// Template variables, then one more.
 static enum status set_variables(void *context, struct err *err) {
     json_t *const *kwargs = context;
     struct chat_messages messages = {0};

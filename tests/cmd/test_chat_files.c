@@ -14,7 +14,7 @@
 
 struct fixture {
     struct temp_folder folder;
-    char path[256]; // of a file in it, not there yet
+    char path[256]; // of a file in it that does not exist yet
 };
 
 static int create_folder(void **state) {
@@ -226,7 +226,7 @@ static void test_history_is_bounded(void **state) {
         snprintf(entry, sizeof entry, "entry %d", i);
         append(fixture->path, entry);
     }
-    for (int i = 0; i < 2; i++) { // the second time from the shortened file
+    for (int i = 0; i < 2; i++) { // the second round reads the shortened file
         struct entries entries = load_history(fixture->path);
         assert_int_equal(entries.count, CHAT_HISTORY_ENTRIES_MAX);
         assert_string_equal(entries.first, "entry 5");

@@ -1,4 +1,4 @@
-// What a chat does with text, alone: messages put together from lines.
+// A chat's handling of text: messages are built from lines.
 #include <string.h>
 
 #include "cmd/chat/entry.h"

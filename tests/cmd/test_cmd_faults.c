@@ -1,5 +1,5 @@
 // Each allocation of the command's reading and writing fails in turn: an error, no leak, no crash,
-// and never a request or result that says something else.
+// and never a wrong request or result.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

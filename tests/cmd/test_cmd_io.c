@@ -20,7 +20,7 @@
 #include "cmd/progress.h"
 #include "support/cmocka_all.h"
 
-// A pipe that has `text` in it and is closed: what a test writes fits its 64 KiB.
+// A pipe with `text` in it, closed for writing. Texts must fit the 64 KiB of a pipe.
 static int pipe_with(const char *text, size_t len) {
     int fds[2];
     assert_int_equal(pipe(fds), 0);
@@ -260,7 +260,7 @@ static void test_output_that_cannot_be_opened(void **state) {
     assert_string_equal(err.message, "cannot open /nonexistent/file: No such file or directory");
 }
 
-// Reads what comes through a pipe, more slowly than it is written.
+// Reads a pipe more slowly than it is written.
 static void *read_slowly(void *arg) {
     const int *fd = arg;
     static char block[4096];
@@ -306,8 +306,8 @@ static void test_reader_that_goes_away_ends_the_wait(void **state) {
     close(fds[1]);
 }
 
-// Files of this process end at `bytes`; what is beyond fails with EFBIG, as a full disk does with
-// ENOSPC: after the part of a write that still fits.
+// Limits files of this process to `bytes`. A write beyond fails with EFBIG after the part that
+// fits, as a full disk fails with ENOSPC.
 static void limit_files(rlim_t bytes) {
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -339,13 +339,13 @@ static void test_half_a_line_is_cut_off_again(void **state) {
     assert_non_null(strstr(err.message, "cannot write /"));
     assert_non_null(strstr(err.message, ": File too large"));
     expect_file(path, "first line\n");
-    assert_int_equal(lseek(file.fd, 0, SEEK_CUR), 11); // what is written next leaves no hole
+    assert_int_equal(lseek(file.fd, 0, SEEK_CUR), 11); // the next write leaves no hole
     assert_int_equal(output_file_close(&file, &err), OK);
     close(fd);
     unlink(path);
 }
 
-// A log that several programs append to: what is behind our half line is not ours to cut.
+// Several programs append to a log: text after our half line must not be cut.
 static void test_lines_of_others_are_not_cut(void **state) {
     (void)state;
     char path[64];

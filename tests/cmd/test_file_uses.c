@@ -70,7 +70,7 @@ static void test_names_of_a_file_to_be(void **state) {
         assert_int_equal(check("new", true, names[i]), ERR_INVALID);
         assert_int_equal(check(names[i], true, "news"), OK);
     }
-    assert_int_equal(access("new", F_OK), -1); // nothing was made on the way
+    assert_int_equal(access("new", F_OK), -1); // the check made no file
     assert_int_equal(check("loop", true, "loop"), OK); // opening it fails with a reason
     assert_int_equal(check("nowhere/new", true, "nowhere/new"), OK);
     unlink("link");

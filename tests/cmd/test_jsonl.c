@@ -1,5 +1,5 @@
-// generate's lines: what a request line may say and how a wrong one is refused, where requests come
-// from, and the result line, which is read back by a JSON parser.
+// generate's lines: valid and refused request lines, the sources of requests, and result lines,
+// which a JSON parser reads back.
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void test_prompts(void **state) {
     assert_int_equal(line.num_prompt_token_ids, 2);
     assert_int_equal(line.prompt_token_ids[1], INT32_MAX);
     request_line_fini(&line);
-    line = accepted("{\"prompt_token_ids\": []}"); // the engine says that it is empty
+    line = accepted("{\"prompt_token_ids\": []}"); // the engine refuses the empty list
     assert_non_null(line.prompt_token_ids);
     assert_int_equal(line.num_prompt_token_ids, 0);
     request_line_fini(&line);
@@ -133,14 +133,14 @@ static void expect_chat(const struct request_chat_defaults *chat, const char *te
 static void test_lines_with_messages(void **state) {
     (void)state;
     const struct request_chat_defaults none = {0};
-    // What belongs to the chat and nothing else; a number keeps its value.
+    // Only the chat's members are passed on; a number keeps its value.
     expect_chat(&none,
                 "{\"temperature\": 0.5, \"messages\": [{\"role\": \"user\", \"content\": "
                 "\"a\\u0000\"}], \"tools\": [{\"x\": 0.1}], \"documents\": null, "
                 "\"continue_final_message\": true, \"cache_salt\": \"s\"}",
                 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000\"}],"
                 "\"tools\":[{\"x\":0.10000000000000001}],\"continue_final_message\":true}");
-    // The library says what is wrong with a chat.
+    // The library reports errors of a chat.
     expect_chat(&none, "{\"messages\": 7}", "{\"messages\":7}");
     expect_chat(&none, "{\"prompt\": \"a\", \"messages\": null}", "no chat");
 }

@@ -29,7 +29,7 @@ static const struct nvllm_param *own_row(size_t index) {
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
-// The table of another owner, which is handed names and JSON text.
+// A table with a setter, which gets names and JSON text.
 static const struct nvllm_param *list_row(size_t index) {
     static const struct nvllm_param rows[] = {
         {"stop", NVLLM_PARAM_STRINGS, 0, 0, 0, NULL, "strings"},
@@ -160,7 +160,8 @@ static void test_faults(void **state) {
     refused("--batch-count 1x", "--batch-count: \"1x\" is not an integer from 1 to 100");
     refused("--scale nan", "--scale: \"nan\" is not a number from 0 to 1");
     refused("--run-mode fas", "--run-mode: \"fas\" is not one of fast|slow");
-    refused("--temperature bad", "--temperature is bad"); // the owner's sentence, its name as typed
+    // The setter's error, with the flag as typed.
+    refused("--temperature bad", "--temperature is bad");
 }
 
 static void test_a_negative_number_is_a_value(void **state) {
@@ -186,7 +187,7 @@ static void test_lists_are_collected(void **state) {
     assert_int_equal(parse("--stop \xff")->status, ERR_INVALID);
 }
 
-// What --help prints, in the form that was asked for; the caller's.
+// The output of --help in the requested form; the caller's.
 static char *printed(const struct parsed *p) {
     char *text = NULL;
     size_t size = 0;

@@ -1,5 +1,5 @@
-// The bench workloads: CPython's random numbers, nano-vllm's bench.py number for number, and the
-// shapes of the others. The expected numbers were printed by CPython 3.11.
+// The bench workloads: CPython's random numbers, exactly the numbers of nano-vllm's bench.py, and
+// the shapes of the others. The expected numbers were printed by CPython 3.11.
 #include "cmd/bench/workload.h"
 
 #include <string.h>

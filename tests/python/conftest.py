@@ -28,7 +28,7 @@ ANSWER = SPOKEN + "<|im_end|>"
 EOS = 4091  # <|im_end|>, the tokenizer's
 EOS_TOO = 4089  # <|endoftext|>, of generation_config.json's list
 DEVICE = os.environ.get("NANOVLLM_TEST_DEVICE", "cpu")
-# Of tests that hold on the CPU only.
+# Marks tests that hold only on the CPU.
 same_ids = pytest.mark.skipif(
     DEVICE != "cpu", reason="bfloat16 may change an id within the margin: see test_cuda_model"
 )
@@ -40,7 +40,7 @@ def small(**options: Any) -> dict[str, Any]:
 
 
 def complaints(stderr: str) -> str:
-    """What a program wrote there, without the line of a GPU's first start."""
+    """A program's standard error, without the line of a GPU's first start."""
     first = "nanovllm: first start of this model on "
     return "".join(line for line in stderr.splitlines(True) if not line.startswith(first))
 

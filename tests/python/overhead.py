@@ -1,4 +1,4 @@
-"""What Python adds to the engine: microseconds per step and per added request.
+"""Python's overhead over the engine: microseconds per step and per added request.
 
     PYTHONPATH=python python3 tests/python/overhead.py
 

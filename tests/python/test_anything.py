@@ -1,5 +1,5 @@
-"""Whatever a script passes in: an exception or a result, never a crash, and an engine that still
-answers. A crash of the interpreter ends pytest itself, and so fails."""
+"""Any arguments give an exception or a result, never a crash, and the engine still answers
+afterwards. A crash of the interpreter ends pytest itself, and so fails."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ anything = st.recursive(
 
 
 def settle(llm: LLM) -> None:
-    """Nothing of the attempt is left in the engine, and it still answers."""
+    """The engine has no request of the attempt left, and it still answers."""
     while not llm.is_finished():
         llm.step()
     stats = llm.stats()
@@ -173,7 +173,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @quick
 @given(value=anything, name=st.sampled_from(sorted(ConfigArgs.__annotations__)))
 def test_any_option(scratch: None, value: Any, name: str) -> None:
-    # Sizes that are valid and huge are memory's business, and no crash either.
+    # Valid but huge sizes may run out of memory, but must not crash.
     try:
         LLM(MODEL, **small(**{name: value})).exit()
     except (*FAULTS, OSError, MemoryError):

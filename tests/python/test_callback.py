@@ -62,7 +62,7 @@ def raise_at_entry(engine: Any, *numbers: int) -> list[int]:
 
 
 def settle(llm: LLM) -> None:
-    """Nothing is left, and it answers."""
+    """No request is left, and the engine answers."""
     raise_at_entry(llm._engine)
     llm._engine.lib.num_steps = 0
     assert llm.is_finished()

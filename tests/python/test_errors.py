@@ -1,4 +1,4 @@
-"""The exceptions: of which kind each fault is, and what a lost engine does."""
+"""The exception of each fault, and the behaviour of a lost engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: where it lands, and that the engine is usable afterwards."""
+"""Ctrl-C: where it is raised, and that the engine is usable afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which libnanovllm is loaded, and what is said about one that does not fit."""
+"""Which libnanovllm is loaded, and the errors for one that does not fit."""
 
 from __future__ import annotations
 

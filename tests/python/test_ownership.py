@@ -1,4 +1,4 @@
-"""Who owns what the library allocates: copies, cycles, pickles, forks, objects half made."""
+"""Ownership of the library's memory: copies, cycles, pickles, forks, objects half made."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_llm_that_was_not_made_is_an_exception() -> None:
 
 
 def test_a_tokenizer_cannot_be_pickled(llm: LLM) -> None:
-    with pytest.raises(TypeError, match="^a Tokenizer cannot be pickled: make another one"):
+    with pytest.raises(TypeError, match="^a Tokenizer cannot be pickled: make a new one"):
         pickle.dumps(llm.tokenizer)
 
 

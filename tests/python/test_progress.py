@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 
 
 class FakeTqdm:
-    """What a bar of tqdm was told."""
+    """Records the calls of a tqdm bar."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options

@@ -1,4 +1,4 @@
-"""SamplingParams: what it checks, and that the engine does what it says."""
+"""SamplingParams: its checks, and its effects in the engine."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ static const char epilogue[] =
     "Total counts generated tokens over the whole time. Prefill is the rate of the\n"
     "steps that run prompt tokens, Decode that of all others. First token is counted\n"
     "from the start of the run. Ctrl-C stops the bench. It then reports the\n"
-    "finished runs, and how far the last one came. A second Ctrl-C ends the process at\n"
-    "once.\n"
+    "finished runs, and how far the last one came. A second Ctrl-C ends the process\n"
+    "at once.\n"
     "\n"
     "Exit status: 0 success; 1 the run failed or was interrupted; 2 the command line\n"
     "is wrong.\n";

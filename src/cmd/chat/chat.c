@@ -84,8 +84,8 @@ static const struct nvllm_param *sampling_option(size_t index) {
 
 static const char details[] =
     "Talks with a model through its chat template. With MESSAGE it answers that and\n"
-    "ends; MESSAGE - takes standard input as one message. Without MESSAGE each line is\n"
-    "a message. A terminal gets a prompt. Otherwise the lines of standard input are\n"
+    "ends; MESSAGE - takes standard input as one message. Without MESSAGE each line\n"
+    "is a message. A terminal gets a prompt. Otherwise the lines of standard input are\n"
     "answered one after another, and standard output gets only the answers, each\n"
     "ended by a newline.\n"
     "\n"
@@ -110,8 +110,8 @@ static const char epilogue[] =
     "Lines entered at the prompt are kept in nanovllm/chat_history below\n"
     "$XDG_STATE_HOME (~/.local/state), 1000 at most.\n"
     "\n"
-    "Exit status: 0 done; 1 the run failed or was interrupted, or, without a prompt, a\n"
-    "message or command failed; 2 the command line is wrong.\n";
+    "Exit status: 0 done; 1 the run failed or was interrupted, or, without a prompt,\n"
+    "a message or command failed; 2 the command line is wrong.\n";
 
 // Prints the error of a turn, if there is one. Returns whether the chat can continue.
 static bool told(struct chat *chat, enum status status, const struct err *err) {
