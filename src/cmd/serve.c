@@ -110,8 +110,9 @@ static enum status add_item(struct list *list, const char *text, size_t len, str
 
 static const char details[] =
     "Serves the model over HTTP in OpenAI's form: /v1/chat/completions,\n"
-    "/v1/completions, /v1/models, and beside them /tokenize, /detokenize,\n"
-    "/apply-template, /health, /ready, /version and /metrics. doc/serving.md has all.\n";
+    "/v1/completions, /v1/responses, /v1/models, Anthropic's /v1/messages, and beside\n"
+    "them /tokenize, /detokenize, /apply-template, /health, /ready, /version and\n"
+    "/metrics. doc/serving.md has all.\n";
 
 static const char epilogue[] =
     "SIGTERM and Ctrl-C end it: requests in work go on until --shutdown-timeout, new\n"

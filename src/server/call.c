@@ -81,7 +81,8 @@ void call_cancel(struct call *call) {
 
 static void fill_counts(struct call *call) {
     struct exchange *exchange = &call->exchange;
-    if (!call->is_prepared || !call->num_choices) return; // until then they are the pool's
+    // Until then choices are the pool's.
+    if (!call->is_prepared || call->answers_at_once || !call->num_choices) return;
     exchange->has_counts = true;
     exchange->num_prompt_tokens = call_num_prompt_tokens(call);
     exchange->num_generated_tokens = call_num_generated_tokens(call);
@@ -138,7 +139,7 @@ static void reply_result(struct call *call, const struct json_out *out) {
 
 // False: the client is gone, and so may be the call.
 static bool write_stream(struct call *call, const struct json_out *out) {
-    CHECK(!out->status, "status=%d", out->status);
+    CHECK(!out->status, "out of memory for a part of an answer: status=%d", out->status);
     return http_conn_stream_write(call->conn, out->buf.data, out->buf.len);
 }
 
@@ -295,7 +296,7 @@ static void handle_prepared(struct mail *mail) {
 static void run_job(struct work *work) {
     struct call *call = (struct call *)(void *)((char *)work - offsetof(struct call, work));
     bool is_good = call->endpoint->prepare(call);
-    if (is_good && call->num_choices) submit_choices(call);
+    if (is_good && !call->answers_at_once) submit_choices(call);
     mailbox_send_one(call->api->mailbox, &call->mail);
 }
 

@@ -109,12 +109,14 @@ struct call {
     struct choice *choices; // [num_choices]
     uint32_t num_choices;
     struct json_out result; // not empty: the answer, nothing is generated
+    bool answers_at_once; // prepare wrote the result; its choices do not go to the engine
     struct api_error error;
     atomic_uint num_added; // choices that the engine has had
     // The loop's.
     bool is_prepared; // the job is done
     bool is_streaming; // the head was sent
     bool is_answered;
+    uint32_t num_events; // of a stream that numbers them
     bool is_busy; // a function on the stack has the call: it is not freed
     uint32_t num_finished; // choices
     struct piece *held, *last_held; // pieces that came before the end of the job

@@ -6,6 +6,9 @@
 
 extern const struct endpoint endpoint_completions;
 extern const struct endpoint endpoint_chat;
+extern const struct endpoint endpoint_responses;
+extern const struct endpoint endpoint_messages;
+extern const struct endpoint endpoint_count_tokens;
 extern const struct endpoint endpoint_tokenize;
 extern const struct endpoint endpoint_detokenize;
 extern const struct endpoint endpoint_apply_template;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "server/asset.h"
+
 static struct json_out *begin(struct api *api) {
     json_out_clear(&api->scratch);
     return &api->scratch;
@@ -69,6 +71,13 @@ void page_models(struct api *api, const struct exchange *exchange, struct http_c
     }
     json_out_raw(out, "]}");
     exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+void page_openapi(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                  const char *name) {
+    (void)name;
+    exchange_reply(api, exchange, conn, 200, "application/json", NULL, asset_openapi_json.bytes,
+                   asset_openapi_json.len);
 }
 
 static int hex_value(char c) {

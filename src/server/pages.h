@@ -8,6 +8,7 @@
 
 typedef void page_fn(struct api *api, const struct exchange *exchange, struct http_conn *conn,
                      const char *name);
-page_fn page_health, page_live, page_ready, page_version, page_metrics, page_models, page_model;
+page_fn page_health, page_live, page_ready, page_version, page_metrics, page_models, page_model,
+    page_openapi;
 
 #endif

@@ -9,14 +9,6 @@
 #include "server/endpoints.h"
 #include "server/submit.h"
 
-// The result of a call that generates nothing: its choice is only a place for the ids.
-static void drop_choices(struct call *call) {
-    for (uint32_t i = 0; i < call->num_choices; i++) free(call->choices[i].prompt_ids);
-    free(call->choices);
-    call->choices = NULL;
-    call->num_choices = 0;
-}
-
 static bool encode_text(struct call *call, struct choice *choice) {
     const char *key = body_get(call, "prompt") ? "prompt" : "content";
     const json_t *text = body_get(call, key);
@@ -68,7 +60,7 @@ static bool prepare_tokenize(struct call *call) {
         if (with_pieces) write_pieces(call, choice, out);
         json_out_raw(out, "}");
     }
-    drop_choices(call);
+    call->answers_at_once = true;
     return is_good;
 }
 
@@ -113,6 +105,7 @@ static bool prepare_detokenize(struct call *call) {
     }
     nvllm_free(text);
     free(ids);
+    call->answers_at_once = true;
     return is_good;
 }
 
@@ -127,6 +120,7 @@ static bool prepare_apply_template(struct call *call) {
     json_out_string(&call->result, text, len);
     json_out_raw(&call->result, "}");
     nvllm_free(text);
+    call->answers_at_once = true;
     return true;
 }
 

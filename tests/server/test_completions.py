@@ -1,8 +1,6 @@
 """POST /v1/completions: answers, streams, and what is refused."""
 
-import json
 import threading
-import unittest
 
 from server_fixture import ServerTest, main
 

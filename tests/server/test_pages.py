@@ -1,9 +1,10 @@
 """GET: health, version, models, metrics; keys, hosts, browsers."""
 
 import json
-import unittest
+import os
+import re
 
-from server_fixture import JSON, ServerTest, main
+from server_fixture import ROOT, ServerTest, main
 
 
 class Pages(ServerTest):
@@ -95,6 +96,20 @@ class Pages(ServerTest):
                                  "inter_token_latency_seconds_count": 4,
                                  "iteration_tokens_total_sum": num_prompt + 4})
         self.assertEqual(self.server.metric("nanovllm:calls_in_flight"), 0)
+
+    def test_openapi(self):
+        """The document and the table of routes name the same paths."""
+        status, document = self.server.get("/openapi.json")
+        self.assertEqual(status, 200)
+        with open(os.path.join(ROOT, "src/server/route.c"), encoding="utf-8") as file:
+            table = re.findall(r'{\.path = "([^"]+)",\s*\.(get|post)', file.read())
+        named = {(path.replace("{model}", "*"), method) for path, item in document["paths"].items()
+                 for method in item if method in ("get", "post")}
+        self.assertEqual(named, {(path, method) for path, method in table if path != "/openapi.json"})
+        with open(os.path.join(ROOT, "doc/serving.md"), encoding="utf-8") as file:
+            page = file.read()
+        for path, _ in table:
+            self.assertIn("`" + path.replace("*", "NAME") + "`", page)
 
     def test_foreign_host(self):
         for host, status in (("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 403)):

@@ -1,0 +1,129 @@
+"""POST /v1/responses and /v1/messages: the same answers in other shapes."""
+
+import json
+
+from server_fixture import ServerTest, main
+
+CHAT = {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "What is 37 + 58?"}],
+        "temperature": 0, "chat_template_kwargs": {"enable_thinking": False}}
+RESPONSES = {"instructions": "Be short.", "input": "What is 37 + 58?", "temperature": 0,
+             "chat_template_kwargs": {"enable_thinking": False}}
+MESSAGES = {"system": "Be short.", "messages": [{"role": "user", "content": "What is 37 + 58?"}], "temperature": 0,
+            "max_tokens": 50, "chat_template_kwargs": {"enable_thinking": False}}
+
+
+class Named(ServerTest):
+    """Streams whose events have names."""
+
+    def events(self, path, body):
+        status, headers, text = self.server.request("POST", path, {**body, "stream": True})
+        self.assertEqual(status, 200, text)
+        events = []
+        for event in text.decode().split("\n\n")[:-1]:
+            name, data = event.split("\n")
+            data = json.loads(data.removeprefix("data: "))
+            self.assertEqual(name, "event: " + data["type"])
+            events.append(data)
+        return events
+
+    def chat(self):
+        body = self.server.post("/v1/chat/completions", CHAT)[1]
+        return body["choices"][0]["message"]["content"], body["usage"]
+
+
+class Responses(Named):
+    def test_answer(self):
+        text, usage = self.chat()
+        status, body = self.server.post("/v1/responses", RESPONSES)
+        self.assertEqual((status, body["object"], body["status"]), (200, "response", "completed"))
+        (item,) = body["output"]
+        self.assertEqual((item["type"], item["role"]), ("message", "assistant"))
+        self.assertEqual(item["content"][0]["text"], text)
+        self.assertEqual(body["usage"]["input_tokens"], usage["prompt_tokens"])
+        self.assertEqual(body["usage"]["output_tokens"], usage["completion_tokens"])
+
+    def test_items(self):
+        items = [{"role": "user", "content": [{"type": "input_text", "text": "What is 37 + 58?"}]}]
+        body = self.server.post("/v1/responses", {**RESPONSES, "input": items})[1]
+        self.assertEqual(body["output"][0]["content"][0]["text"], self.chat()[0])
+
+    def test_stream(self):
+        text, _ = self.chat()
+        events = self.events("/v1/responses", RESPONSES)
+        kinds = [event["type"] for event in events]
+        self.assertEqual(kinds[:4], ["response.created", "response.in_progress", "response.output_item.added",
+                                     "response.content_part.added"])
+        self.assertEqual(set(kinds[4:-4]), {"response.output_text.delta"})
+        self.assertEqual(kinds[-4:], ["response.output_text.done", "response.content_part.done",
+                                      "response.output_item.done", "response.completed"])
+        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
+        self.assertEqual("".join(event["delta"] for event in events[4:-4]), text)
+        self.assertEqual(events[-4]["text"], text)
+        self.assertEqual(events[-1]["response"]["output"][0]["content"][0]["text"], text)
+
+    def test_cut(self):
+        body = self.server.post("/v1/responses", {**RESPONSES, "max_output_tokens": 2})[1]
+        self.assertEqual((body["status"], body["incomplete_details"]),
+                         ("incomplete", {"reason": "max_output_tokens"}))
+
+    def test_refused(self):
+        for param, members in (("input", {"input": None}), ("input", {"input": []}), ("input", {"input": 5}),
+                               ("input", {"input": [{"type": "function_call_output"}]}),
+                               ("input", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
+                               ("previous_response_id", {"previous_response_id": "x"}),
+                               ("background", {"background": True}), ("tools", {"tools": [{"type": "x"}]}),
+                               ("text", {"text": {"format": {"type": "json_object"}}}),
+                               ("instructions", {"instructions": 5}), ("temperature", {"temperature": "x"})):
+            self.check_error(self.server.post("/v1/responses", {**RESPONSES, **members}), 400, param)
+
+
+class Messages(Named):
+    def test_answer(self):
+        text, usage = self.chat()
+        status, body = self.server.post("/v1/messages", MESSAGES)
+        self.assertEqual((status, body["type"], body["role"]), (200, "message", "assistant"))
+        self.assertEqual(body["content"], [{"type": "text", "text": text}])
+        self.assertEqual((body["stop_reason"], body["stop_sequence"]), ("end_turn", None))
+        self.assertEqual(body["usage"]["output_tokens"], usage["completion_tokens"])
+        self.assertEqual(body["usage"]["input_tokens"] + body["usage"]["cache_read_input_tokens"],
+                         usage["prompt_tokens"])
+
+    def test_count(self):
+        _, usage = self.chat()
+        self.assertEqual(self.server.post("/v1/messages/count_tokens", MESSAGES),
+                         (200, {"input_tokens": usage["prompt_tokens"]}))
+
+    def test_stream(self):
+        text, _ = self.chat()
+        events = self.events("/v1/messages", MESSAGES)
+        kinds = [event["type"] for event in events]
+        self.assertEqual(kinds[:2], ["message_start", "content_block_start"])
+        self.assertEqual(set(kinds[2:-3]), {"content_block_delta"})
+        self.assertEqual(kinds[-3:], ["content_block_stop", "message_delta", "message_stop"])
+        self.assertEqual("".join(event["delta"]["text"] for event in events[2:-3]), text)
+        self.assertEqual(events[-2]["delta"], {"stop_reason": "end_turn", "stop_sequence": None})
+
+    def test_stop(self):
+        body = self.server.post("/v1/messages", {**MESSAGES, "stop_sequences": ["58"]})[1]
+        self.assertEqual((body["stop_reason"], body["stop_sequence"]), ("stop_sequence", "58"))
+        body = self.server.post("/v1/messages", {**MESSAGES, "max_tokens": 2})[1]
+        self.assertEqual(body["stop_reason"], "max_tokens")
+
+    def test_begun_answer(self):
+        messages = MESSAGES["messages"] + [{"role": "assistant", "content": [{"type": "text", "text": "37 + 58 ="}]}]
+        body = self.server.post("/v1/messages", {**MESSAGES, "messages": messages})[1]
+        self.assertTrue(body["content"][0]["text"].startswith(" 95"), body)
+
+    def test_refused(self):
+        for members in ({"max_tokens": None}, {"messages": []}, {"messages": [{"role": "system", "content": "x"}]},
+                        {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, {"tools": [{}]},
+                        {"messages": [{"role": "user"}]}, {"messages": [1]}, {"system": 5}):
+            status, body = self.server.post("/v1/messages", {**MESSAGES, **members})
+            self.assertEqual((status, body["type"], body["error"]["type"]), (400, "error", "invalid_request_error"))
+            self.assertTrue(body["error"]["message"])
+        status, body = self.server.post("/v1/messages", {**MESSAGES, "model": "claude"})
+        self.assertEqual((status, body["error"]["type"]), (404, "not_found_error"))
+
+
+if __name__ == "__main__":
+    main()
