@@ -163,7 +163,7 @@ static void test_a_rank_is_killed(void **state) {
     (void)state;
     check_lost(1, SIGKILL, false, "rank 1 was ended by signal 9 (Killed)");
     check_lost(2, SIGKILL, true, "rank 2 was ended by signal 9 (Killed)");
-    check_lost(3, SIGSEGV, false, "rank 3 was ended by signal 11");
+    check_lost(3, SIGTERM, false, "rank 3 was ended by signal 15");
 }
 
 static void test_a_rank_is_stopped(void **state) {
