@@ -86,6 +86,7 @@ static bool begin_request(struct http_conn *conn) {
         return false;
     }
     set_state(conn, HTTP_READING);
+    conn->has_asked = true;
     conn->body_bytes = 0;
     http_conn_arm(conn, HTTP_HEAD_SECONDS);
     return true;
@@ -311,10 +312,12 @@ void http_server_start(struct http_server *server) {
 
 void http_server_drain(struct http_server *server) {
     server->is_draining = true;
-    struct http_conn *conn;
-    while ((conn = TAILQ_FIRST(&server->idle))) {
-        bool has_output = evbuffer_get_length(bufferevent_get_output(conn->bev)) > 0;
-        if (has_output) {
+    struct http_conn *conn, *next;
+    for (conn = TAILQ_FIRST(&server->idle); conn; conn = next) {
+        next = TAILQ_NEXT(conn, idle_link);
+        // The request of a new connection may be on its way: it gets an answer.
+        if (!conn->has_asked) continue;
+        if (evbuffer_get_length(bufferevent_get_output(conn->bev))) {
             http_conn_disarm(conn);
             set_state(conn, HTTP_FLUSHING);
         } else {

@@ -52,7 +52,7 @@ struct http_server *http_server_create(struct event_base *base, int fd,
                                        const struct http_limits *limits,
                                        const struct http_handler *handler);
 void http_server_start(struct http_server *server);
-// No more requests after those that are being answered; idle connections are closed.
+// Each connection ends with its next answer; idle ones that have had one are closed.
 void http_server_drain(struct http_server *server);
 void http_server_destroy(struct http_server *server); // closes all connections; NULL is fine
 uint32_t http_server_num_connections(const struct http_server *server);

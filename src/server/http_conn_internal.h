@@ -25,6 +25,7 @@ struct http_conn {
     struct http_reader *reader; // of the request; NULL in HTTP_IDLE and after the last one
     void *data;
     enum http_state state;
+    bool has_asked; // a request has begun on it
     bool is_processing; // http_conn_process is on the stack
     bool is_streaming, is_chunked;
     bool close_after; // the answer is the connection's last

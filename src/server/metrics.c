@@ -80,8 +80,8 @@ static void make_length_bounds(struct metrics *metrics, uint32_t max_model_len) 
     }
 }
 
-#define BOUNDS(bounds) (bounds), ARRAY_LEN(bounds)
-#define LENGTHS metrics->length_bounds, metrics->num_length_bounds
+#define BOUNDS(array) .bounds = (array), .num_bounds = ARRAY_LEN(array)
+#define LENGTHS .bounds = metrics->length_bounds, .num_bounds = metrics->num_length_bounds
 
 struct metrics *metrics_create(uint32_t max_model_len) {
     struct metrics *metrics = calloc(1, sizeof *metrics);

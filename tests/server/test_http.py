@@ -66,6 +66,14 @@ class Http(ServerTest):
                                      {"Content-Type": "Application/JSON; charset=utf-8"})
         self.assertEqual(status, 200)
 
+    def test_body_of_a_refused_request(self):
+        """It is not the next request."""
+        body = b"GET /version HTTP/1.1\r\n" + HOST + b"\r\n"
+        for path in (b"/nothing", b"/version"):
+            answer = self.server.raw(b"POST " + path + b" HTTP/1.1\r\n" + HOST + TYPE +
+                                     b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            self.assertEqual(answer.count(b"HTTP/1.1 "), 1, answer)
+
     def test_pipelining(self):
         get = b"GET /version HTTP/1.1\r\n" + HOST
         post = (b"POST /detokenize HTTP/1.1\r\n" + HOST + TYPE +

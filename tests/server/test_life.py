@@ -104,10 +104,12 @@ class Clients(ServerTest):
         """Who does not read loses his request; who asks beside him is answered."""
         prompts = ["Once upon a time"] * 7
         body = {**LONG, "prompt": prompts, "stream": True, "logprobs": 20}
+        before = self.aborted()
         connection = begin(self.server, body, receive_buffer=4096)
         self.server.wait_metric("nanovllm:calls_in_flight", 1)
         self.assertEqual(self.server.post(PATH, {**LONG, "max_tokens": 2})[0], 200)
         self.server.wait_metric("nanovllm:calls_in_flight", 0, seconds=60)
+        self.assertEqual(self.aborted() - before, 7)
         self.server.wait_metric("nanovllm:http_connections", 1)
         connection.close()
 
