@@ -107,7 +107,7 @@ enum status bad_words_init(struct bad_words *bad, const char *const *texts, size
         status = add_word(bad, texts[i], i, tokenizer, &ids, err);
     }
     bad->ids = ids.ids;
-    if (!status) {
+    if (!status && bad->ids) { // NULL: there are no words
         take_single(bad, always);
         status = sort_words(bad, err);
     }

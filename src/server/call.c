@@ -342,7 +342,11 @@ void call_fail_all(struct api *api) {
 }
 
 void call_free_all(struct api *api) {
-    while (!TAILQ_EMPTY(&api->calls)) free_call(TAILQ_FIRST(&api->calls));
+    struct call *call, *next;
+    for (call = TAILQ_FIRST(&api->calls); call; call = next) {
+        next = TAILQ_NEXT(call, link);
+        free_call(call);
+    }
 }
 
 // ---- sums ----

@@ -18,7 +18,8 @@ static void get_token(const struct call *call, int32_t token_id, struct token_te
     *token = (struct token_text){0};
     if (nvllm_tokenizer_decode(call->api->tokenizer, &token_id, 1, NVLLM_DECODE_SKIP_UNKNOWN,
                                &token->text, &token->len, NULL)) {
-        token->text = NULL;
+        token->text = NULL; // memory is out: shown as nothing
+        token->len = 0;
     }
     token->shown = token->text ? token->text : "";
     token->shown_len = token->len;
