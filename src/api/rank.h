@@ -6,6 +6,6 @@
 #include <stdint.h>
 
 // See rank_worker_run in engine/ranks/rank_worker.h.
-int api_rank_run(uint32_t rank, int fd, const char **message);
+int api_rank_run(uint32_t rank, const char **message);
 
 #endif

@@ -6,6 +6,8 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "engine/params.h"
+#include "engine/ranks/rank_sampling.h"
+#include "engine/ranks/rank_segment.h"
 
 enum {
     DEFAULT_MODEL_LEN_MAX = 4096,
@@ -271,6 +273,11 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     plan->weights_bytes =
         decoder_weights_bytes(&plan->config, &plan->traits, &plan->shape, plan->backend);
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
+    if (plan->world_size > 1) {
+        plan->workspace_bytes +=
+            rank_sampling_bytes(decoder->limits.max_num_seqs, plan->config.vocab_size) +
+            rank_segment_share_bytes(plan);
+    }
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
     return OK;
 fail:

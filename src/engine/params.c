@@ -12,6 +12,7 @@
 #include "base/c_locale.h"
 #include "base/jread.h"
 #include "base/suggest.h"
+#include "comm/comm.h"
 #include "engine/params_list.h"
 
 enum { BLOCK_SIZE_MULTIPLE = 16, SENTENCE_MAX = 160 };
@@ -139,7 +140,7 @@ static const struct nvllm_param option_table[] = {
      "cache folder"},
     {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0, "auto|bfloat16|float32",
      "number format of keys and values, auto is bfloat16, float32 is CPU only; default auto"},
-    {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, 64, NULL,
+    {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, COMM_RANKS_MAX, NULL,
      "processes that share each layer of the model; default 1"},
     {"worker_program", NVLLM_PARAM_STRING, OPTION(worker_program), 0, 0, NULL,
      "program that the worker processes run, nanovllm of this version; default of the command: "

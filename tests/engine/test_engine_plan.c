@@ -114,6 +114,21 @@ static void test_float_keys_and_values_take_twice_the_bytes(void **state) {
     expect_error(&options, NVLLM_ERR_INVALID, "want auto, bfloat16 or float32");
 }
 
+// Each rank shares two parts of a sum and its logits, and has room to sample as many rows as there are.
+static void test_memory_that_ranks_share_is_planned(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.device = "cpu";
+    json_int_t hidden = 256, vocab = 4096, rows = options.max_num_seqs;
+    json_int_t sums = 2 * options.max_num_batched_tokens * hidden * (json_int_t)sizeof(float);
+    json_int_t logits = rows * (vocab / 2 + vocab) * (json_int_t)sizeof(float);
+    json_int_t alone = plan_number(&options, "workspace_bytes");
+    options.tensor_parallel_size = 2;
+    json_int_t shared = plan_number(&options, "workspace_bytes");
+    // A rank's own activations are smaller than those of the whole model, but not by half.
+    assert_true(shared > alone / 2 + sums + logits);
+}
+
 static void test_cache_smaller_than_a_sequence_is_refused(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
@@ -352,6 +367,7 @@ int main(void) {
         cmocka_unit_test(test_given_blocks_are_taken),
         cmocka_unit_test(test_given_gib_are_filled_and_not_exceeded),
         cmocka_unit_test(test_float_keys_and_values_take_twice_the_bytes),
+        cmocka_unit_test(test_memory_that_ranks_share_is_planned),
         cmocka_unit_test(test_cache_smaller_than_a_sequence_is_refused),
         cmocka_unit_test(test_what_does_not_fit_says_what_it_takes),
         cmocka_unit_test(test_max_model_len_beyond_the_model_is_refused_b3),

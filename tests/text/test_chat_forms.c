@@ -5,56 +5,9 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "support/chat_fixture.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
-#include "text/chat.h"
-
-static struct chat_template *open_folder(const struct temp_folder *folder) {
-    struct chat_template *chat_template = NULL;
-    struct err err = {0};
-    if (chat_template_open(&chat_template, folder->path, NULL, &err)) fail_msg("%s", err.message);
-    return chat_template;
-}
-
-static struct chat_template *open_source(const char *source) {
-    struct temp_folder folder;
-    temp_folder_create(&folder);
-    temp_folder_write_text(&folder, "chat_template.jinja", source);
-    struct chat_template *chat_template = open_folder(&folder);
-    temp_folder_remove(&folder);
-    return chat_template;
-}
-
-static void expect(const struct chat_template *chat_template, const char *chat, const char *want) {
-    struct buf out = {0};
-    struct err err = {0};
-    if (chat_template_render(chat_template, chat, strlen(chat), NULL, &out, &err)) {
-        fail_msg("%s: %s", chat, err.message);
-    }
-    assert_string_equal(out.len ? out.data : "", want);
-    buf_fini(&out);
-}
-
-static void refused(const struct chat_template *chat_template, const char *chat,
-                    const char *sentence) {
-    struct buf out = {0};
-    struct err err = {0};
-    assert_int_equal(buf_append_str(&out, "before", NULL), OK);
-    enum status status = chat_template_render(chat_template, chat, strlen(chat), NULL, &out, &err);
-    if (!status) fail_msg("accepted: %s", chat);
-    if (!strstr(err.message, sentence)) {
-        fail_msg("%s: \"%s\" does not say \"%s\"", chat, err.message, sentence);
-    }
-    assert_string_equal(out.data, "before");
-    assert_int_equal(out.len, 6);
-    buf_fini(&out);
-}
-
-static void render_once(const char *source, const char *chat, const char *want) {
-    struct chat_template *chat_template = open_source(source);
-    expect(chat_template, chat, want);
-    chat_template_close(chat_template);
-}
 
 // Null stays null for a template that can read it; others get an empty text.
 static void test_content_that_is_null(void **state) {

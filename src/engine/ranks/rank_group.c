@@ -17,9 +17,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "engine/ranks/rank_worker.h"
 
 enum {
-    WORKER_FD = 3, // where a worker finds the segment
     POLL_MS = 100, // how often stopped workers are looked for: the kernel does not tell of them
     QUIT_MS = 2000, // that workers have to end by themselves
 };
@@ -85,8 +85,8 @@ static enum status spawn(struct rank_group *group, uint32_t rank, struct err *er
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", 0, 0);
     posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&files, group->segment_fd, WORKER_FD);
-    posix_spawn_file_actions_addclosefrom_np(&files, WORKER_FD + 1);
+    posix_spawn_file_actions_adddup2(&files, group->segment_fd, RANK_WORKER_FD);
+    posix_spawn_file_actions_addclosefrom_np(&files, RANK_WORKER_FD + 1);
     struct worker *worker = &group->workers[rank];
     int error = posix_spawnp(&worker->pid, group->program, &files, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&files);

@@ -2,6 +2,12 @@
 
 #include <stdlib.h>
 
+size_t rank_sampling_bytes(uint32_t max_rows, uint32_t vocab_size) {
+    const struct rank_sampling *s = NULL;
+    return max_rows * (vocab_size * sizeof *s->logits + sizeof *s->rows + sizeof *s->results +
+                       sizeof *s->indices);
+}
+
 enum status rank_sampling_init(struct rank_sampling *s, struct comm *comm, uint32_t max_rows,
                                uint32_t vocab_size, struct err *err) {
     *s = (struct rank_sampling){

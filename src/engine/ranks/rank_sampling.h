@@ -14,6 +14,8 @@ struct rank_sampling {
     uint32_t *indices; // [max_rows]: which row of the step each is
 };
 
+// What init allocates.
+size_t rank_sampling_bytes(uint32_t max_rows, uint32_t vocab_size);
 // `max_rows`: of a step.
 MUST_USE enum status rank_sampling_init(struct rank_sampling *sampling, struct comm *comm,
                                         uint32_t max_rows, uint32_t vocab_size, struct err *err);

@@ -12,10 +12,7 @@
 
 enum { ALIGN = 4096 };
 
-#define TEXT_OF(x) #x
-#define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
-static const char version[] =
-    VERSION_TEXT(NVLLM_VERSION_MAJOR, NVLLM_VERSION_MINOR, NVLLM_VERSION_PATCH);
+static const uint32_t version[3] = {NVLLM_VERSION_MAJOR, NVLLM_VERSION_MINOR, NVLLM_VERSION_PATCH};
 
 // Hands out `bytes`, page-aligned, of a segment that so far has *size bytes.
 static size_t take(size_t *size, size_t bytes) {
@@ -112,6 +109,11 @@ static struct rank_segment lay_out(const struct engine_plan *plan,
     return s;
 }
 
+size_t rank_segment_share_bytes(const struct engine_plan *plan) {
+    const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
+    return lay_out(plan, &defaults).size_bytes / plan->world_size;
+}
+
 static enum status map(struct rank_segment **out, int fd, size_t bytes, struct err *err) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
@@ -146,7 +148,7 @@ enum status rank_segment_create(struct rank_segment **out, int *fd, const struct
 }
 
 static bool is_ours(const struct rank_segment *segment) {
-    return strncmp(segment->version, version, sizeof segment->version) == 0 &&
+    return memcmp(segment->version, version, sizeof version) == 0 &&
            segment->segment_struct_bytes == sizeof *segment &&
            segment->options_struct_bytes == sizeof(struct nvllm_engine_options);
 }

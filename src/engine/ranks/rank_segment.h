@@ -41,7 +41,7 @@ struct rank_report {
 };
 
 struct rank_segment {
-    char version[32]; // of the library that made it, and the size of its structs:
+    uint32_t version[3]; // of the library that made it, and the size of its structs:
     size_t segment_struct_bytes, options_struct_bytes;
     size_t size_bytes; // of all
     uint32_t world_size;
@@ -64,6 +64,8 @@ MUST_USE enum status rank_segment_create(struct rank_segment **out, int *fd,
                                          const struct engine_plan *plan,
                                          const struct nvllm_engine_options *options,
                                          struct err *err);
+// Bytes of the segment for each rank, for the memory plan; without the options' texts.
+size_t rank_segment_share_bytes(const struct engine_plan *plan);
 // Maps what rank 0 made. ERR_UNSUPPORTED: by another version of the library.
 MUST_USE enum status rank_segment_open(struct rank_segment **out, int fd, struct err *err);
 void rank_segment_close(struct rank_segment *segment); // NULL is fine

@@ -5,7 +5,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "base/check.h"
 #include "engine/ranks/rank_segment.h"
 
 struct worker {
@@ -80,15 +79,18 @@ static enum status serve(struct worker *worker, struct err *err) {
     }
 }
 
-int rank_worker_run(uint32_t rank, int fd, const char **message) {
+int rank_worker_run(uint32_t rank, const char **message) {
     static struct err err; // the message outlives the call
     struct worker worker = {.rank = rank};
     *message = err.message;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    enum status status = rank_segment_open(&worker.segment, fd, &err);
+    enum status status = rank_segment_open(&worker.segment, RANK_WORKER_FD, &err);
     if (status) return 1;
     if (getppid() != worker.segment->parent) return 0; // it ended before we asked to hear of it
-    CHECK(rank > 0 && rank < worker.segment->world_size, "rank=%u", rank);
+    if (rank < 1 || rank >= worker.segment->world_size) {
+        err_set(&err, ERR_INVALID, "there are ranks 1 to %u only", worker.segment->world_size - 1);
+        return 1;
+    }
     *message = NULL;
     status = load(&worker, &err);
     if (!status) {
