@@ -6,7 +6,8 @@
 
 Closed loop: --concurrency streams, each sends its next request when the one before has ended. Open
 loop: --rate requests a second on average, at Poisson's times, however many are in work. Prompts are
---input-len token ids that differ; each answer has exactly --output-len tokens (ignore_eos).
+--input-len token ids that differ; each answer has exactly --output-len tokens (ignore_eos). One process
+of Python reads some 15,000 chunks a second: --processes shares the streams among several.
 
 Printed as JSON: requests and output tokens a second, and percentiles in milliseconds of the time to the
 first token (ttft), between two chunks of a stream (itl), per token after the first (tpot), and of the
@@ -15,6 +16,7 @@ whole request (e2e)."""
 import argparse
 import asyncio
 import json
+import multiprocessing
 import random
 import sys
 import time
@@ -29,6 +31,7 @@ def parse():
     parser.add_argument("--requests", type=int, default=256)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--rate", type=float, help="requests a second; then --concurrency has no effect")
+    parser.add_argument("--processes", type=int, default=1, help="of this client")
     parser.add_argument("--input-len", type=int, default=32)
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--vocab-size", type=int, default=4000, help="prompts have ids below it")
@@ -64,36 +67,52 @@ async def run_one(options, prompt, results):
     async for line in post(options, body):
         if not line.startswith(b"data: {"):
             continue
+        # Only the chunks that have more than a text are taken apart: that takes longer than the rest.
+        if b'"usage": {' not in line and b'"usage":{' not in line and b'"error"' not in line:
+            chunks.append(time.perf_counter())
+            continue
         event = json.loads(line[len(b"data: "):])
         if "error" in event:
             raise RuntimeError(event["error"]["message"])
-        if event["choices"]:
-            chunks.append(time.perf_counter())
-        if event.get("usage"):
-            num_tokens = event["usage"]["completion_tokens"]
+        num_tokens = event["usage"]["completion_tokens"]
     if num_tokens != options.output_len:
         raise RuntimeError(f"an answer has {num_tokens} tokens, want {options.output_len}")
     results.append((begin, chunks, num_tokens))
 
 
-async def closed_loop(options, prompts, results):
+async def closed_loop(options, concurrency, prompts, results):
     waiting = iter(prompts)
 
     async def worker():
         for prompt in waiting:
             await run_one(options, prompt, results)
 
-    await asyncio.gather(*(worker() for _ in range(options.concurrency)))
+    await asyncio.gather(*(worker() for _ in range(concurrency)))
 
 
-async def open_loop(options, prompts, results, dice):
+async def open_loop(options, prompts, times, results):
     tasks = []
-    at = time.perf_counter()
-    for prompt in prompts:
-        at += dice.expovariate(options.rate)
-        await asyncio.sleep(max(0, at - time.perf_counter()))
+    began = time.perf_counter()
+    for prompt, at in zip(prompts, times):
+        await asyncio.sleep(max(0, began + at - time.perf_counter()))
         tasks.append(asyncio.create_task(run_one(options, prompt, results)))
     await asyncio.gather(*tasks)
+
+
+def run_share(options, number, prompts, times, all_ready, answers):
+    """Process `number`: every --processes-th request. Puts its results, or a sentence."""
+    own = slice(number, None, options.processes)
+    results = []
+    all_ready.wait()
+    try:
+        if options.rate:
+            asyncio.run(open_loop(options, prompts[own], times[own], results))
+        else:
+            concurrency = len(range(options.concurrency)[own])
+            asyncio.run(closed_loop(options, concurrency, prompts[own], results))
+        answers.put(results)
+    except (RuntimeError, OSError) as fault:
+        answers.put(str(fault))
 
 
 def percentiles(seconds):
@@ -104,7 +123,8 @@ def percentiles(seconds):
     return {"mean": round(sum(values) / len(values) * 1e3, 3), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99)}
 
 
-def report(options, results, seconds):
+def report(results):
+    seconds = max(chunks[-1] for _, chunks, _ in results) - min(begin for begin, _, _ in results)
     num_tokens = sum(tokens for _, _, tokens in results)
     print(json.dumps({
         "requests": len(results), "seconds": round(seconds, 3),
@@ -117,23 +137,33 @@ def report(options, results, seconds):
         "e2e_ms": percentiles([chunks[-1] - begin for begin, chunks, _ in results])}, indent=2))
 
 
-async def run(options):
+def run(options):
     dice = random.Random(options.seed)
     prompts = [[dice.randrange(options.vocab_size) for _ in range(options.input_len)]
                for _ in range(options.requests)]
-    await run_one(options, prompts[0][::-1], [])  # the first one of a server pays for what is lazy
-    results = []
-    begin = time.perf_counter()
-    if options.rate:
-        await open_loop(options, prompts, results, dice)
-    else:
-        await closed_loop(options, prompts, results)
-    report(options, results, time.perf_counter() - begin)
+    times = []
+    for _ in prompts if options.rate else []:
+        times.append((times[-1] if times else 0) + dice.expovariate(options.rate))
+    # The first request of a server pays for what is lazy.
+    asyncio.run(run_one(options, prompts[0][::-1], []))
+    fork = multiprocessing.get_context("fork")
+    all_ready, answers = fork.Barrier(options.processes), fork.Queue()
+    children = [fork.Process(target=run_share, args=(options, i, prompts, times, all_ready, answers))
+                for i in range(options.processes)]
+    for child in children:
+        child.start()
+    shares = [answers.get() for _ in children]
+    for child in children:
+        child.join()
+    for share in shares:
+        if isinstance(share, str):
+            raise RuntimeError(share)
+    report([result for share in shares for result in share])
 
 
 def main():
     try:
-        asyncio.run(run(parse()))
+        run(parse())
     except (RuntimeError, OSError) as fault:
         sys.exit(f"bench/serve.py: {fault}")
 

@@ -1,5 +1,9 @@
-# Writes a C file with the bytes of FILE, as `const struct asset NAME` (src/server/asset.h).
-file(READ ${FILE} hex HEX)
+# Writes a C file with the bytes of FILES, one after the other, as `const struct asset NAME`
+# (src/server/asset.h).
+foreach(file IN LISTS FILES)
+  file(READ ${file} content HEX)
+  string(APPEND hex "${content}")
+endforeach()
 string(LENGTH "${hex}" length)
 math(EXPR length "${length} / 2")
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")

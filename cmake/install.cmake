@@ -45,4 +45,16 @@ install(FILES ${CMAKE_BINARY_DIR}/nanovllm-config.cmake ${CMAKE_BINARY_DIR}/nano
 
 # ---- documents, beside each other as in the repository, so that their links hold ----
 install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY deploy doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
+
+# ---- header and pkg-config file, which finds the prefix from its own place: `cmake --install --prefix` works ----
+install(FILES include/nanovllm.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+file(RELATIVE_PATH PC_PREFIX_FROM_HERE /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/nanovllm.pc.in nanovllm.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/nanovllm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# ---- what `pip install .` takes (pyproject.toml): a wheel has no links, so the library is one file ----
+install(FILES $<TARGET_FILE:nanovllm> DESTINATION _native RENAME libnanovllm.so
+  COMPONENT python EXCLUDE_FROM_ALL)
+install(PROGRAMS $<TARGET_FILE:nanovllm_cli> DESTINATION _native
+  COMPONENT python EXCLUDE_FROM_ALL)

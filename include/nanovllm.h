@@ -203,9 +203,18 @@ struct nvllm_engine_options {
     // only).
     const char *kv_cache_dtype;
     int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
+    // Engines that share the requests, each with its own copy of the model and tensor_parallel_size
+    // processes; default 1. Sizes are of each engine, threads of all together.
+    int32_t data_parallel_size;
+    // Who starts the other processes: "mp", the engine, on this host; "mpi": mpirun has started them,
+    // on this and other hosts; "auto" (default): "mp", but the command nanovllm looks for mpirun.
+    const char *distributed_executor_backend;
     // Program that the worker processes run: nanovllm of exactly this version. A path, or a name
     // that is looked up in PATH; default "nanovllm".
     const char *worker_program;
+    // How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
+    // "nccl" (NVIDIA's library), or "auto" (default): p2p where it is possible.
+    const char *comm;
     // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;
 };
@@ -214,7 +223,7 @@ struct nvllm_engine_options {
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            1, "nanovllm", NULL                                                                    \
+            1, 1, "auto", "nanovllm", "auto", NULL                                                 \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----
@@ -415,8 +424,9 @@ struct nvllm_event {
     struct nvllm_times times;
 };
 
-// Called on the engine's thread, from nvllm_engine_step, _wait, _generate or _destroy. Events never
-// nest. The callback may call every function that any thread may call. The next step takes in the
+// Called on the engine's thread, from nvllm_engine_step, _wait, _generate or _destroy. With
+// data_parallel_size above 1 other threads call it, while such a call waits. Events never nest, and
+// come one at a time. The callback may call every function that any thread may call. The next step takes in the
 // requests that it adds or aborts. It may not drive the engine: step, wait, generate and observe
 // then return NVLLM_ERR_INVALID, and destroy does nothing.
 typedef void (*nvllm_event_fn)(const struct nvllm_event *event, void *user_data);
@@ -474,6 +484,10 @@ NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine
                                                      const struct nvllm_request *request,
                                                      uint64_t *request_id,
                                                      struct nvllm_error *error);
+// Whether there is room for a request now, before one is made. NVLLM_ERR_CAPACITY, NVLLM_ERR_DEVICE:
+// nvllm_engine_add_request would refuse any. NVLLM_OK: it would take a small one.
+NVLLM_API enum nvllm_status nvllm_engine_check_open(struct nvllm_engine *engine,
+                                                    struct nvllm_error *error);
 // 1: the request was unfinished and is aborted. Each output that has not ended gets a last event
 // with NVLLM_FINISH_ABORT. The engine's thread delivers these in its next step or wait. Before
 // that, at most the one event that is under way is delivered. 0: the request's last event has been
@@ -498,7 +512,8 @@ NVLLM_API const struct nvllm_chat_template *nvllm_engine_chat_template(
 // ---- engine: the thread that drives it ----
 
 // Takes in added and aborted requests, runs one forward pass over the tokens that the scheduler
-// picks, and delivers the events of the results. With nothing to do it returns NVLLM_OK at once.
+// picks, and delivers the events of the results. With nothing to do it returns NVLLM_OK at once. With
+// data_parallel_size above 1 the engines step by themselves, and it returns when one of them has.
 // NVLLM_ERR_INVALID: called from an event, or while another thread drives the engine; nothing
 // happened. Any other error ends the engine: all requests finish with NVLLM_FINISH_ERROR.
 NVLLM_API enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine,
@@ -554,7 +569,8 @@ NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_resul
 // Counters since the engine was created, as of its last step or wait. Only num_requests_added and
 // num_waiting are of the moment of the call. A request with n outputs counts as n requests. Each
 // one that was added and has not finished is counted as running or waiting. A struct whose
-// struct_size is not the library's is not written.
+// struct_size is not the library's is not written. With data_parallel_size above 1 it has the sums
+// over the engines; load_seconds and warm_up_seconds are the longest.
 struct nvllm_stats {
     size_t struct_size;
     uint64_t num_steps; // steps whose results the host has; the token counters are of these steps
@@ -572,7 +588,8 @@ struct nvllm_stats {
     uint32_t num_kv_blocks_peak;
     uint32_t block_size; // tokens
     uint32_t max_model_len; // most tokens of a request, prompt and generated together
-    double load_seconds;
+    double load_seconds; // of the engine's creation
+    double warm_up_seconds; // of load_seconds: kernels are timed and loaded, steps recorded
     double schedule_seconds; // scheduling and batch building
     double forward_seconds; // the model; on a GPU the time that the host waits for the step
     double sample_seconds; // on a GPU only the launch: the wait is in forward_seconds
@@ -586,7 +603,7 @@ struct nvllm_stats {
 #define NVLLM_STATS_INIT                                                                           \
     {                                                                                              \
         sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0                                                                                \
+            0, 0, 0, 0                                                                             \
     }
 NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats);
 
@@ -672,15 +689,37 @@ struct nvllm_step_trace {
 
 // Called on the engine's thread from nvllm_engine_step, _wait, _generate or _destroy. It is called
 // once for each step, after the step's events are delivered, and once when requests ended without a
-// step (aborts). It may do all that an event's callback may do.
+// step (aborts). If it begins to observe while blocks are held or cached, the next step or wait tells
+// it of them. It may do all that an event's callback may do.
 typedef void (*nvllm_step_fn)(const struct nvllm_step_trace *trace, void *user_data);
 
 // From now on the engine calls on_step after every step. NULL: it stops, and a step then costs no
 // more than without an observer. The thread that drives the engine may call this between any two
 // steps. All memory is allocated here. NVLLM_ERR_INVALID: as in nvllm_engine_step. NVLLM_ERR_NOMEM:
-// the previous observer stays.
+// the previous observer stays. NVLLM_ERR_UNSUPPORTED: data_parallel_size is above 1.
 NVLLM_API enum nvllm_status nvllm_engine_observe(struct nvllm_engine *engine, nvllm_step_fn on_step,
                                                  void *user_data, struct nvllm_error *error);
+
+// A sequence that the engine has: an output of an unfinished request.
+struct nvllm_sequence {
+    uint64_t request_id;
+    uint32_t index; // of the request's output, below n
+    uint64_t sequence_id; // as in nvllm_step_item
+    int32_t is_running; // 1: it holds blocks. 0: it waits, new or preempted
+    uint32_t num_prompt_tokens;
+    uint32_t num_tokens; // of the prompt and generated so far
+    uint32_t num_computed_tokens; // whose keys and values are in the KV cache; 0 while it waits
+    uint32_t num_cached_tokens; // of the prompt, that its first admission found in the prefix cache
+    const uint32_t *block_table; // [num_blocks] borrowed until the next step, wait or destroy
+    uint32_t num_blocks;
+};
+
+// Copies up to `max` of the engine's sequences to `out`: the running ones, then the waiting ones,
+// both in the order in which they are served. Returns how many it copied. Added requests that no
+// step or wait has taken in are not among them, and none are with data_parallel_size above 1. Only the thread that drives the engine may call
+// this, between any two steps or from an observer.
+NVLLM_API size_t nvllm_engine_sequences(const struct nvllm_engine *engine,
+                                        struct nvllm_sequence *out, size_t max);
 
 // An observer that writes steps to a file as Chrome trace events (JSON), which ui.perfetto.dev
 // shows and programs can read. Its memory does not grow with the number of steps.

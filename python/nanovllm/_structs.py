@@ -117,7 +117,10 @@ class OptionsStruct(Structure):
         ("quantization", c_char_p),
         ("kv_cache_dtype", c_char_p),
         ("tensor_parallel_size", c_int32),
+        ("data_parallel_size", c_int32),
+        ("distributed_executor_backend", c_char_p),
         ("worker_program", c_char_p),
+        ("comm", c_char_p),
         ("interrupt", POINTER(Interrupt)),
     ]
 
@@ -214,6 +217,7 @@ class StatsStruct(Structure):
         ("block_size", c_uint32),
         ("max_model_len", c_uint32),
         ("load_seconds", c_double),
+        ("warm_up_seconds", c_double),
         ("schedule_seconds", c_double),
         ("forward_seconds", c_double),
         ("sample_seconds", c_double),
@@ -293,6 +297,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, POINTER(RequestStruct), POINTER(c_uint64), _error],
     ),
+    "nvllm_engine_check_open": (c_int, [c_void_p, _error]),
     "nvllm_engine_step": (c_int, [c_void_p, _error]),
     "nvllm_engine_wait": (c_int, [c_void_p, c_double, _error]),
     "nvllm_engine_wake": (None, [c_void_p]),

@@ -45,7 +45,9 @@ class ConfigArgs(TypedDict, total=False):
     max_waiting_tokens: int
     cache_dir: PathOrStr | None
     kv_cache_dtype: str
+    data_parallel_size: int
     worker_program: PathOrStr | None
+    comm: str
     trace: PathOrStr | None
 
 
@@ -112,9 +114,14 @@ class Config:
     for the command. "": nothing is kept."""
     kv_cache_dtype: str = "auto"
     """Number format of keys and values: "auto" (bfloat16), "bfloat16", "float32" (CPU only)."""
+    data_parallel_size: int = 1
+    """Engines that share the requests, each with its own copy of the model."""
     worker_program: PathOrStr | None = None
     """Program that the worker processes of tensor_parallel_size run, `nanovllm` of this version.
     None: the package's own."""
+    comm: str = "auto"
+    """How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
+    "nccl" (NVIDIA's library), or "auto": p2p where it is possible."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None: none."""
 

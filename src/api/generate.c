@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/interrupt.h"
-#include "engine/llm_engine.h"
+#include "engine/data_parallel/engine_group.h"
 
 // One output while it runs.
 struct output {
@@ -158,7 +158,7 @@ static void set_num_top(struct collector *c, int32_t num_top) {
     for (uint32_t i = 0; i < c->num_outputs; i++) c->outputs[i].result->num_top = num_top;
 }
 
-static enum status build(const struct llm_engine *engine, struct collector *c,
+static enum status build(const struct engine_group *group, struct collector *c,
                          struct nvllm_result *first, const struct nvllm_interrupt *interrupt,
                          struct err *err) {
     struct err why = {0};
@@ -170,7 +170,7 @@ static enum status build(const struct llm_engine *engine, struct collector *c,
         request.user_data = c;
         request.finish_event_only = 0; // the result collects every token
         if (interrupt) request.interrupt = interrupt;
-        status = llm_engine_build_request(engine, &request, &c->built, &why);
+        status = engine_group_build_request(group, &request, &c->built, &why);
     }
     enum status made = make_outputs(c, first, c->built ? c->built->num_outputs : 1, err);
     if (made) return made;
@@ -180,15 +180,15 @@ static enum status build(const struct llm_engine *engine, struct collector *c,
 }
 
 // Submits requests from *next on, in order, while there is room to wait.
-static enum status submit(struct llm_engine *engine, struct collector *collectors, size_t count,
+static enum status submit(struct engine_group *group, struct collector *collectors, size_t count,
                           size_t *next, struct err *err) {
     for (; *next < count; ++*next) {
         struct collector *c = &collectors[*next];
         if (!c->built) continue; // refused
         struct err why = {0};
-        enum status status = llm_engine_submit(engine, c->built, &c->id, &why);
+        enum status status = engine_group_submit(group, c->built, &c->id, &why);
         // Try again after a step.
-        if (status == ERR_CAPACITY && llm_engine_num_unfinished(engine)) return OK;
+        if (status == ERR_CAPACITY && engine_group_num_unfinished(group)) return OK;
         if (status) {
             request_destroy(c->built);
             set_num_top(c, -1);
@@ -206,25 +206,25 @@ static bool all_finished(const struct collector *collectors, size_t count, size_
     return *first == count;
 }
 
-static enum status run(struct llm_engine *engine, struct collector *collectors, size_t count,
+static enum status run(struct engine_group *group, struct collector *collectors, size_t count,
                        const struct interrupt *interrupt, struct err *err) {
     size_t first = 0, next = 0;
     for (;;) {
-        enum status status = submit(engine, collectors, count, &next, err);
+        enum status status = submit(group, collectors, count, &next, err);
         if (status || all_finished(collectors, count, &first)) return status;
         if (interrupt_check(interrupt, NULL)) return OK;
-        status = llm_engine_step(engine, err);
+        status = engine_group_step(group, err);
         if (status) return status;
         if (*collectors->out_of_memory) return OK; // finish_text reports it
     }
 }
 
-// Leaves no request of the list in the engine, however the run ended.
-static void abort_rest(struct llm_engine *engine, struct collector *collectors, size_t count) {
+// Leaves no request of the list in the group, however the run ended.
+static void abort_rest(struct engine_group *group, struct collector *collectors, size_t count) {
     bool has_aborted = false;
     for (size_t i = 0; i < count; i++) {
         struct collector *c = &collectors[i];
-        if (c->id && !c->finished) has_aborted |= llm_engine_abort(engine, c->id);
+        if (c->id && !c->finished) has_aborted |= engine_group_abort(group, c->id);
         if (!c->built) continue;
         request_destroy(c->built);
         for (uint32_t k = 0; k < c->num_outputs; k++) {
@@ -233,7 +233,7 @@ static void abort_rest(struct llm_engine *engine, struct collector *collectors, 
     }
     if (has_aborted)
         // Delivers their last events; a lost engine has none.
-        (void)!llm_engine_wait(engine, 0, NULL);
+        (void)!engine_group_wait(group, 0, NULL);
 }
 
 static enum status finish_text(struct collector *c, struct err *err) {
@@ -255,7 +255,7 @@ static void collector_fini(struct collector *c) {
 }
 
 // `results` and `collectors`: [count], zeros.
-static enum status generate(struct llm_engine *engine, const struct nvllm_request *requests,
+static enum status generate(struct engine_group *group, const struct nvllm_request *requests,
                             struct nvllm_result *results, struct collector *collectors,
                             size_t count, const struct nvllm_interrupt *interrupt,
                             struct err *err) {
@@ -265,10 +265,10 @@ static enum status generate(struct llm_engine *engine, const struct nvllm_reques
     for (size_t i = 0; i < count && !status; i++) {
         collectors[i] =
             (struct collector){.request = &requests[i], .out_of_memory = &out_of_memory};
-        status = build(engine, &collectors[i], &results[i], interrupt, err);
+        status = build(group, &collectors[i], &results[i], interrupt, err);
     }
-    if (!status) status = run(engine, collectors, count, &asked, err);
-    abort_rest(engine, collectors, count);
+    if (!status) status = run(group, collectors, count, &asked, err);
+    abort_rest(group, collectors, count);
     for (size_t i = 0; i < count && !status; i++) status = finish_text(&collectors[i], err);
     for (size_t i = 0; i < count; i++) collector_fini(&collectors[i]);
     return status;
@@ -279,17 +279,17 @@ enum nvllm_status nvllm_engine_generate(struct nvllm_engine *handle,
                                         struct nvllm_result **results,
                                         const struct nvllm_interrupt *interrupt,
                                         struct nvllm_error *error) {
-    struct llm_engine *engine = (struct llm_engine *)handle;
+    struct engine_group *group = (struct engine_group *)handle;
     *results = NULL;
     struct err err = {0};
-    enum status status = llm_engine_enter(engine, &err);
+    enum status status = engine_group_enter(group, &err);
     if (status) return api_error(error, status, &err);
     struct nvllm_result *out = calloc(num_requests ? num_requests : 1, sizeof *out);
     struct collector *collectors = calloc(num_requests ? num_requests : 1, sizeof *collectors);
     status = out && collectors
-                 ? generate(engine, requests, out, collectors, num_requests, interrupt, &err)
+                 ? generate(group, requests, out, collectors, num_requests, interrupt, &err)
                  : err_nomem(&err, "results");
-    llm_engine_leave(engine);
+    engine_group_leave(group);
     free(collectors);
     if (status) {
         nvllm_results_free(out, num_requests);

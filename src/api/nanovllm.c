@@ -10,8 +10,8 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/model_folder.h"
+#include "engine/data_parallel/engine_group.h"
 #include "engine/engine_plan.h"
-#include "engine/llm_engine.h"
 #include "engine/params.h"
 #include "text/tokenizer.h"
 
@@ -47,6 +47,7 @@ size_t nvllm_struct_size(const char *name) {
         {"nvllm_step_block", sizeof(struct nvllm_step_block)},
         {"nvllm_step_times", sizeof(struct nvllm_step_times)},
         {"nvllm_step_trace", sizeof(struct nvllm_step_trace)},
+        {"nvllm_sequence", sizeof(struct nvllm_sequence)},
     };
     for (size_t i = 0; name && i < ARRAY_LEN(structs); i++) {
         if (strcmp(structs[i].name, name) == 0) return structs[i].size;
@@ -218,12 +219,12 @@ const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason) {
     return "unknown";
 }
 
-static struct llm_engine *engine_of(struct nvllm_engine *handle) {
-    return (struct llm_engine *)handle;
+static struct engine_group *group_of(struct nvllm_engine *handle) {
+    return (struct engine_group *)handle;
 }
 
-static const struct llm_engine *const_engine_of(const struct nvllm_engine *handle) {
-    return (const struct llm_engine *)handle;
+static const struct llm_engine *first_of(const struct nvllm_engine *handle) {
+    return engine_group_first((const struct engine_group *)handle);
 }
 
 // Replaces an optional string that is NULL by its default.
@@ -252,15 +253,15 @@ enum nvllm_status nvllm_engine_create(struct nvllm_engine **out,
                                       struct nvllm_error *error) {
     struct err err = {0};
     struct nvllm_engine_options full;
-    struct llm_engine *engine = NULL;
+    struct engine_group *group = NULL;
     enum status status = read_options(&full, options, &err);
-    if (!status) status = llm_engine_create(&engine, &full, &err);
-    *out = (struct nvllm_engine *)engine;
+    if (!status) status = engine_group_create(&group, &full, &err);
+    *out = (struct nvllm_engine *)group;
     return api_error(error, status, &err);
 }
 
 void nvllm_engine_destroy(struct nvllm_engine *engine) {
-    llm_engine_destroy(engine_of(engine));
+    engine_group_destroy(group_of(engine));
 }
 
 enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
@@ -269,74 +270,84 @@ enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
     struct err err = {0};
     uint64_t id = 0;
     enum status status = api_check_request(request, &err);
-    if (!status) status = llm_engine_add_request(engine_of(engine), request, &id, &err);
+    if (!status) status = engine_group_add_request(group_of(engine), request, &id, &err);
     if (request_id) *request_id = id;
     return api_error(error, status, &err);
 }
 
 enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine, struct nvllm_error *error) {
     struct err err = {0};
-    enum status status = llm_engine_enter(engine_of(engine), &err);
+    enum status status = engine_group_enter(group_of(engine), &err);
     if (status) return api_error(error, status, &err);
-    status = llm_engine_step(engine_of(engine), &err);
-    llm_engine_leave(engine_of(engine));
+    status = engine_group_step(group_of(engine), &err);
+    engine_group_leave(group_of(engine));
     return api_error(error, status, &err);
 }
 
 enum nvllm_status nvllm_engine_wait(struct nvllm_engine *engine, double seconds,
                                     struct nvllm_error *error) {
     struct err err = {0};
-    enum status status = llm_engine_enter(engine_of(engine), &err);
+    enum status status = engine_group_enter(group_of(engine), &err);
     if (status) return api_error(error, status, &err);
-    status = llm_engine_wait(engine_of(engine), seconds, &err);
-    llm_engine_leave(engine_of(engine));
+    status = engine_group_wait(group_of(engine), seconds, &err);
+    engine_group_leave(group_of(engine));
     return api_error(error, status, &err);
 }
 
 enum nvllm_status nvllm_engine_observe(struct nvllm_engine *engine, nvllm_step_fn on_step,
                                        void *user_data, struct nvllm_error *error) {
     struct err err = {0};
-    enum status status = llm_engine_enter(engine_of(engine), &err);
+    enum status status = engine_group_enter(group_of(engine), &err);
     if (status) return api_error(error, status, &err);
-    status = llm_engine_observe(engine_of(engine), on_step, user_data, &err);
-    llm_engine_leave(engine_of(engine));
+    status = engine_group_observe(group_of(engine), on_step, user_data, &err);
+    engine_group_leave(group_of(engine));
     return api_error(error, status, &err);
 }
 
+enum nvllm_status nvllm_engine_check_open(struct nvllm_engine *engine, struct nvllm_error *error) {
+    struct err err = {0};
+    return api_error(error, engine_group_check_open(group_of(engine), &err), &err);
+}
+
+size_t nvllm_engine_sequences(const struct nvllm_engine *engine, struct nvllm_sequence *out,
+                              size_t max) {
+    return engine_group_sequences((const struct engine_group *)engine, out, max);
+}
+
 void nvllm_engine_drain(struct nvllm_engine *engine) {
-    llm_engine_drain(engine_of(engine));
+    engine_group_drain(group_of(engine));
 }
 
 void nvllm_engine_wake(struct nvllm_engine *engine) {
-    llm_engine_wake(engine_of(engine));
+    engine_group_wake(group_of(engine));
 }
 
 int nvllm_engine_has_unfinished(struct nvllm_engine *engine) {
-    return (int)llm_engine_num_unfinished(engine_of(engine));
+    return (int)engine_group_num_unfinished(group_of(engine));
 }
 
 int nvllm_engine_is_unfinished(struct nvllm_engine *engine, uint64_t request_id) {
-    return llm_engine_is_unfinished(engine_of(engine), request_id);
+    return engine_group_is_unfinished(group_of(engine), request_id);
 }
 
 int nvllm_engine_abort(struct nvllm_engine *engine, uint64_t request_id) {
-    return llm_engine_abort(engine_of(engine), request_id);
+    return engine_group_abort(group_of(engine), request_id);
 }
 
 const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *engine) {
-    return (const struct nvllm_tokenizer *)llm_engine_tokenizer(const_engine_of(engine));
+    return (const struct nvllm_tokenizer *)llm_engine_tokenizer(first_of(engine));
 }
 
 const struct nvllm_chat_template *nvllm_engine_chat_template(const struct nvllm_engine *engine,
                                                              struct nvllm_error *error) {
     struct err err = {0};
     const struct chat_template *chat_template = NULL;
-    api_error(error, llm_engine_chat_template(const_engine_of(engine), &chat_template, &err), &err);
+    api_error(error, llm_engine_chat_template(first_of(engine), &chat_template, &err), &err);
     return (const struct nvllm_chat_template *)chat_template;
 }
 
 void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats) {
-    if (stats->struct_size == sizeof *stats) llm_engine_stats(engine_of(engine), stats);
+    if (stats->struct_size == sizeof *stats) engine_group_stats(group_of(engine), stats);
 }
 
 enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char **json,

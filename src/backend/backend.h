@@ -1,9 +1,10 @@
 /* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops
  * of a transformer on flat arrays.
  *
- * A backend is a required table of some twenty ops and five groups of capabilities. A group that a
+ * A backend is a required table of some twenty ops and six groups of capabilities. A group that a
  * device lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures
- * of experts), peers (other ranks' memory) and fusion (several ops as one).
+ * of experts), peers (other ranks' memory), collective (other ranks' devices) and fusion (several
+ * ops as one).
  * doc/adding-a-backend.md shows how to write a backend.
  *
  * A backend knows tensors, slots and block tables; never sequences, models or text. Every pointer
@@ -38,6 +39,7 @@ struct backend_graph; // recorded ops that are enqueued again by one call
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
 struct token_counts; // the tokens that sequences have seen, and how often they generated each
 struct fused_model; // a backend's own data for the fused ops of one model
+struct collective; // a device's connection to the devices of the other ranks
 
 // How a device stores the weights of linears. They are quantized while they are loaded.
 enum quantization {
@@ -56,6 +58,7 @@ struct backend_options {
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
+    uint32_t rank; // rank r of a host has its r-th GPU
 };
 
 // A rectangle of a checkpoint tensor, in host memory or in a file; borrowed during the call.
@@ -267,6 +270,9 @@ struct sample_result {
 
 struct sample_args {
     const float *logits; // dev [num_rows][vocab_size]
+    // The ranks that have a slice of each row's logits: `logits` is this rank's. All of them make
+    // the call, and all get the same results. NULL: rows are whole.
+    struct collective *collective;
     const struct sample_row *rows; // dev [num_rows]
     const struct sample_bias *biases; // dev
     // dev [..][ceil(vocab_size / 32)]: bit id % 32 of word id / 32 is 1 where a token is allowed.
@@ -320,6 +326,15 @@ struct backend_queue {
     // zeroed.
     enum status (*alloc_host)(struct backend *backend, size_t bytes, void **host, struct err *err);
     void (*release_host)(struct backend *backend, void *host); // NULL is fine
+    // Makes page-aligned memory of another origin as good as alloc_host's, and undoes that.
+    enum status (*register_host)(struct backend *backend, void *host, size_t bytes,
+                                 struct err *err);
+    void (*unregister_host)(struct backend *backend, void *host); // NULL is fine
+    // Writes timings of ops to the file of the options, and reads what another process wrote.
+    void (*timings_write)(struct backend *backend);
+    void (*timings_read)(struct backend *backend);
+    // Whether a failure of the device is known, without waiting.
+    enum status (*poll)(struct backend *backend, struct err *err);
     // The device's memory now: what this process can still allocate, and the total.
     enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                           struct err *err);
@@ -375,9 +390,66 @@ struct sum_args {
 };
 
 // Work on memory that other ranks of a tensor-parallel group have written (comm/comm.h). Without
-// this group the device can only run a model alone.
+// this group and without `collective` the device can only run a model alone.
 struct backend_peers {
     void (*sum)(struct backend *backend, const struct sum_args *args);
+};
+
+enum { COLLECTIVE_RANKS_MAX = 64, COLLECTIVE_CARD_BYTES = 256 };
+
+// How devices reach each other: directly, by NCCL, or the first of these that works.
+enum collective_kind { COLLECTIVE_AUTO, COLLECTIVE_P2P, COLLECTIVE_NCCL };
+
+// The same on every rank, but for `rank`.
+struct collective_spec {
+    enum collective_kind kind;
+    uint32_t rank, world_size;
+    uint32_t hidden, max_num_tokens; // of a sum: [max_num_tokens][hidden]
+    uint32_t max_num_logits;
+    // First id of each rank's slice of the vocabulary; [world_size] is the vocabulary's size.
+    uint32_t vocab_start[COLLECTIVE_RANKS_MAX + 1];
+    // A 32-bit word of registered host memory. Once it is not 0, ranks that wait for each other stop
+    // waiting, and results must not be used.
+    const void *has_failed;
+};
+
+// residual += the sum over ranks, in the order of the ranks; is_first: residual = that sum. With
+// `norm` also out = rms_norm(residual) * norm.
+struct reduce_add_args {
+    void *residual; // dev [rows][cols] in/out
+    const float *norm; // dev [cols] or NULL
+    void *out; // dev [rows][cols], with norm
+    uint32_t rows, cols;
+    float eps; // of the norm
+    bool is_first;
+};
+
+/* What the devices of a tensor-parallel group do together, in stream order. All ranks make the same
+ * calls in the same order. Like other ops they may be recorded. */
+struct backend_collective {
+    // What create allocates on the device.
+    size_t (*bytes)(const struct backend *backend, const struct collective_spec *spec);
+    // This rank's part. *card [COLLECTIVE_CARD_BYTES] is what the other ranks need to reach it.
+    enum status (*create)(struct backend *backend, const struct collective_spec *spec,
+                          struct collective **out, void *card, struct err *err);
+    // Before the first op, by all ranks: `cards` [world_size][COLLECTIVE_CARD_BYTES].
+    enum status (*connect)(struct backend *backend, struct collective *collective,
+                           const void *cards, struct err *err);
+    void (*destroy)(struct backend *backend, struct collective *collective); // NULL is fine
+    // Makes waiting ops of this rank end, where has_failed alone does not. Any thread may call it.
+    void (*stop_waiting)(struct collective *collective);
+    // Memory for this rank's part of the next sum: dev [max_num_tokens][hidden].
+    void *(*partial)(struct collective *collective);
+    void (*reduce_add)(struct backend *backend, struct collective *collective,
+                       const struct reduce_add_args *args);
+    // Memory for this rank's logits: dev [max_num_logits][its slice of the vocabulary].
+    float *(*logits)(struct collective *collective);
+    // Row `row` of all ranks' logits to the host, ordered like a download. Not for every kind may one
+    // rank call it alone: for tests.
+    void (*gather_logits)(struct backend *backend, struct collective *collective, uint32_t row,
+                          float *host);
+    // Later ops of this rank start when all ranks have come here.
+    void (*barrier)(struct backend *backend, struct collective *collective);
 };
 
 // Without this group models with experts are refused.
@@ -408,18 +480,22 @@ struct fused_model_spec {
     uint32_t hidden, intermediate, num_heads, num_kv_heads, head_dim; // of this rank
     float eps; // of all norms
     bool is_whole; // this rank has all of every layer, and all layers are dense
+    bool is_even; // all layers are dense, and all ranks have as much of them
+    // The other ranks, which share every layer: rows then come normed with the sum over ranks, and
+    // project_in gets no norm. NULL: there are none with a device.
+    struct collective *collective;
     bool prefers_layers; // run `layers` also where single ops are as fast; for tests
 };
 
 // out = linear(norm(residual)); where `unadded` is given, residual += unadded first. With is_gated
-// out = silu(first half) * second half of that product.
+// out = silu(first half) * second half of that product. Without `norm`: out = linear(hidden).
 struct project_in_args {
     const struct linear *linear; // [out][hidden]
     void *residual; // dev [rows][hidden] in/out
     const void *unadded; // dev [rows][hidden] or NULL
-    const float *norm; // dev [hidden]
+    const float *norm; // dev [hidden] or NULL
     void *out; // dev [rows][out or, gated, out / 2]
-    void *hidden; // dev [rows][hidden] scratch
+    void *hidden; // dev [rows][hidden] scratch; without norm the input
     void *gate_up; // dev [rows][out] scratch, with is_gated; may not overlap `out`
     uint32_t rows;
     bool is_gated;
@@ -435,7 +511,7 @@ struct project_out_args {
     uint32_t rows;
 };
 
-// All layers: residual += o(attention(qkv(norm(residual)))), residual += mlp(norm(residual)).
+// All layers, summed over the ranks where there are several: residual += o(attention(qkv(norm(residual)))), residual += mlp(norm(residual)).
 struct layers_args {
     const struct step *step;
     struct kv_cache *cache;
@@ -458,7 +534,8 @@ struct backend_fusion {
     // A backend with this group needs the call also before attention of backend_ops. `model` is the
     // one whose layers will run; NULL: only attention is called. Layers must attend in order, from
     // layer 0.
-    void (*step_begin)(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
+    // Returns whether `layers` will run them.
+    bool (*step_begin)(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
                        const struct step *step);
     bool (*project_in)(struct backend *backend, const struct project_in_args *args);
     bool (*project_out)(struct backend *backend, const struct project_out_args *args);
@@ -476,6 +553,7 @@ struct backend {
     const struct backend_sampler *sampler;
     const struct backend_moe *moe;
     const struct backend_peers *peers;
+    const struct backend_collective *collective;
     const struct backend_fusion *fusion;
     const char *name; // "cpu"
     char description[128]; // for people: "cpu avx512, 2 threads"

@@ -4,6 +4,7 @@
 #define BASE_BELL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 // All-zero before its first use. May lie in memory that several processes map.
 struct bell {
@@ -17,5 +18,7 @@ void bell_ring(struct bell *bell);
 unsigned bell_count(const struct bell *bell);
 // Returns once the count differs from `seen`. Spins for `spin_seconds`, then sleeps.
 void bell_wait(struct bell *bell, unsigned seen, double spin_seconds);
+// The same for at most `seconds` of sleep. Whether the count differs.
+bool bell_wait_for(struct bell *bell, unsigned seen, double spin_seconds, double seconds);
 
 #endif

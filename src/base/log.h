@@ -13,13 +13,13 @@ enum log_level { LOG_QUIET, LOG_WARNING, LOG_NOTICE, LOG_INFO, LOG_DEBUG };
 void log_set_level(enum log_level level); // default LOG_NOTICE
 void log_write(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
 
-// What somebody waits for who should know what for: "nanovllm: <text>", once. On a terminal that
-// line also says how far it is, and is drawn again, ten times a second at most. At LOG_NOTICE.
+// Says what takes long: "nanovllm: <text>", once, at LOG_NOTICE. On a terminal the line also shows
+// how far it is, and is drawn again at most ten times a second.
 struct log_progress {
     bool is_shown;
     double drawn_at; // clock_seconds
 };
-// `done` of `total`, at least 1, is over. *progress is all-zero at first.
+// `done` >= 1 of `total` parts are done. *progress is all-zero at first.
 void log_progress(struct log_progress *progress, uint32_t done, uint32_t total, const char *format,
                   ...) PRINTF_LIKE(4, 5);
 void log_progress_end(struct log_progress *progress); // ends the line, where there is one

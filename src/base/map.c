@@ -94,22 +94,6 @@ void u64map_put(struct u64map *map, uint64_t key, uint32_t value) {
     map->entries[i] = (struct u64map_entry){.key = key, .value = value, .used = 1};
 }
 
-enum status u64map_reserve(struct u64map *map, size_t count, struct err *err) {
-    size_t capacity = table_capacity(count);
-    if (!capacity) return err_nomem(err, "hash map");
-    if (capacity <= map->capacity) return OK;
-    struct u64map grown;
-    enum status status = u64map_init(&grown, count, err);
-    if (status) return status;
-    for (size_t i = 0; i < map->capacity; i++) {
-        const struct u64map_entry *e = &map->entries[i];
-        if (e->used) u64map_put(&grown, e->key, e->value);
-    }
-    free(map->entries);
-    *map = grown;
-    return OK;
-}
-
 bool u64map_get(const struct u64map *map, uint64_t key, uint32_t *value) {
     if (!map->capacity) return false;
     const struct u64map_entry *e = &map->entries[u64map_slot(map, key)];

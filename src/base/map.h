@@ -47,8 +47,6 @@ struct u64map {
 
 // Room for `count` entries; a put beyond that is a broken invariant.
 MUST_USE enum status u64map_init(struct u64map *map, size_t count, struct err *err);
-// Grows to hold `count` entries, keeping what is there; an all-zero map is fine.
-MUST_USE enum status u64map_reserve(struct u64map *map, size_t count, struct err *err);
 void u64map_put(struct u64map *map, uint64_t key, uint32_t value); // inserts or overwrites
 bool u64map_get(const struct u64map *map, uint64_t key, uint32_t *value);
 bool u64map_remove(struct u64map *map, uint64_t key); // false: it was not there

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -19,7 +20,7 @@
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
 
-enum { SHAPE_TEXT_MAX = 200 };
+enum { SHAPE_TEXT_MAX = 200, SAMPLES = 8, SAMPLE_BYTES = 64 };
 
 struct entry {
     const struct safetensors_tensor *tensor;
@@ -422,6 +423,33 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
                    "%s has the tensor \"%.150s\" of shape %s%s, which the model does not use",
                    safetensors_path(first->file), first->tensor->name,
                    shape_text(text, first->tensor->rank, first->tensor->shape), others);
+}
+
+// A name, a type, a shape, and samples from the first byte to the last.
+static enum status hash_entry(const struct entry *entry, uint64_t *hash, struct err *err) {
+    const struct safetensors_tensor *t = entry->tensor;
+    const uint64_t type = t->dtype;
+    char room[SAMPLE_BYTES];
+    *hash = XXH3_64bits_withSeed(t->name, strlen(t->name), *hash);
+    *hash = XXH3_64bits_withSeed(&type, sizeof type, *hash);
+    *hash = XXH3_64bits_withSeed(t->shape, t->rank * sizeof *t->shape, *hash);
+    size_t len = t->size_bytes < sizeof room ? t->size_bytes : sizeof room;
+    for (uint64_t i = 0; i < SAMPLES && len; i++) {
+        uint64_t offset = (t->size_bytes - len) / (SAMPLES - 1) * i;
+        const void *bytes = byte_source_get(&t->source, offset, len, room, err);
+        if (!bytes) return ERR_IO;
+        *hash = XXH3_64bits_withSeed(bytes, len, *hash);
+    }
+    return OK;
+}
+
+enum status weights_fingerprint(const struct weights *weights, uint64_t *out, struct err *err) {
+    enum status status = OK;
+    *out = weights->num_entries;
+    for (size_t i = 0; i < weights->num_entries && !status; i++) {
+        status = hash_entry(&weights->entries[i], out, err);
+    }
+    return status;
 }
 
 size_t weights_total_bytes(const struct weights *weights) {

@@ -50,6 +50,10 @@ MUST_USE enum status weights_ignore_copy(struct weights *weights, const char *na
 // old checkpoints are excepted, because they follow from the configuration. Call it when all
 // tensors have been read: ERR_IO where a file was written to meanwhile.
 MUST_USE enum status weights_finish(const struct weights *weights, struct err *err);
+// A hash of the tensors' names, types and shapes and of samples of their bytes, by which processes on
+// several hosts notice that their copies of a model are not the same. Dummy: always the same one.
+MUST_USE enum status weights_fingerprint(const struct weights *weights, uint64_t *out,
+                                         struct err *err);
 size_t weights_total_bytes(const struct weights *weights); // data bytes of all tensors; dummy: 0
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/sentence.h"
 #include "base/write_whole.h"
+#include "cmd/mpirun.h"
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
     // The public codes have the same values as ours under another name.
@@ -38,6 +39,9 @@ enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engi
     const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
     if (strcmp(own.worker_program, defaults.worker_program) == 0)
         own.worker_program = "/proc/self/exe";
+    if (strcmp(own.distributed_executor_backend, "auto") == 0 && mpirun_is_there()) {
+        own.distributed_executor_backend = "mpi";
+    }
     if (!own.cache_dir) own.cache_dir = user_cache(path, sizeof path - sizeof "/gemm.txt");
     struct nvllm_error error = {0};
     return cli_status(nvllm_engine_create(out, &own, &error), &error, err);

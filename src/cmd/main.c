@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/write_whole.h"
 #include "cmd/commands.h"
+#include "cmd/mpirun.h"
 
 static enum status format_overview(struct buf *out, struct err *err) {
     enum status status =
@@ -70,8 +71,7 @@ static int print_help(int argc, char **argv) {
     return command ? command_print(command, OPTIONS_HELP) : command_unknown(argv[0]);
 }
 
-int main(int argc, char **argv) {
-    if (fill_descriptors()) return CLI_FAILED;
+static int run(int argc, char **argv) {
     // A closed pipe becomes an error of the write instead of ending the process, so that other
     // result files are still closed properly.
     signal(SIGPIPE, SIG_IGN);
@@ -87,4 +87,16 @@ int main(int argc, char **argv) {
     if (strcmp(name, "rank") == 0) return cmd_rank(argc - 2, argv + 2);
     const struct cli_command *command = command_find(name);
     return command ? command->run(argc - 2, argv + 2) : command_unknown(name);
+}
+
+int main(int argc, char **argv) {
+    if (fill_descriptors()) return CLI_FAILED;
+    // A rank that an engine has started is none of mpirun's, though it has its environment.
+    bool is_rank = argc > 1 && strcmp(argv[1], "rank") == 0;
+    if (is_rank || !mpirun_is_there()) return run(argc, argv);
+    int exit_code;
+    if (!mpirun_join(&exit_code)) return exit_code;
+    exit_code = run(argc, argv);
+    mpirun_leave();
+    return exit_code;
 }

@@ -33,11 +33,11 @@ enum status request_chat_set_kwargs(struct request_chat_defaults *defaults, cons
 // {"role": role, "content": text}
 static enum status make_message(json_t **out, const char *role, const char *text, size_t len,
                                 struct err *err) {
-    struct utf8_pending pending = {0};
+    struct utf8_partial partial = {0};
     struct buf clean = {0};
     enum status status = buf_reserve(&clean, len, err);
-    if (!status) status = utf8_append_lossy(&pending, text, len, &clean, err);
-    if (!status) status = utf8_append_end(&pending, &clean, err);
+    if (!status) status = utf8_append_lossy(&partial, text, len, &clean, err);
+    if (!status) status = utf8_append_end(&partial, &clean, err);
     json_t *message = status ? NULL : json_object();
     if (message && (json_object_set_new(message, "role", json_string(role)) ||
                     json_object_set_new(message, "content", json_stringn(clean.data, clean.len)))) {

@@ -15,6 +15,7 @@
 #include "cmd/cli.h"
 #include "cmd/trace.h"
 #include "server/server.h"
+#include "server/tool_format.h"
 
 enum { DESCRIPTORS_SPARE = 128 }; // beside connections: the model's files, logs
 
@@ -26,10 +27,11 @@ struct list {
 
 struct serve {
     struct nvllm_engine_options engine_options;
-    const char *host, *log;
+    const char *host, *log, *engine_room, *tool_call_parser, *reasoning_parser;
+    int32_t page;
     int32_t port, max_connections, max_body_mib;
-    double shutdown_timeout;
-    const char *api_key_file; // NULL: none
+    double request_timeout, shutdown_timeout;
+    const char *api_key_file, *uds, *ssl_certfile, *ssl_keyfile; // NULL: none
     struct buf key_file_text;
     struct list api_keys, model_names, allowed_hosts;
     struct trace trace;
@@ -44,17 +46,39 @@ static const struct nvllm_param *own_option(size_t index) {
          "address to listen on, 0.0.0.0 is all of IPv4; default 127.0.0.1, this machine alone"},
         {"port", NVLLM_PARAM_INT, offsetof(struct serve, port), 0, 65535, NULL,
          "port to listen on, 0 is any free one; default 8000"},
+        {"uds", NVLLM_PARAM_STRING, offsetof(struct serve, uds), 0, 0, NULL,
+         "path of a Unix socket to listen on in place of --host and --port; default none"},
+        {"ssl_certfile", NVLLM_PARAM_STRING, offsetof(struct serve, ssl_certfile), 0, 0, NULL,
+         "certificate in PEM, with its chain, for TLS; default none"},
+        {"ssl_keyfile", NVLLM_PARAM_STRING, offsetof(struct serve, ssl_keyfile), 0, 0, NULL,
+         "its key in PEM; default: in the certificate's file"},
         {"api_key_file", NVLLM_PARAM_STRING, offsetof(struct serve, api_key_file), 0, 0, NULL,
          "file with API keys, one a line; default none"},
+        {"tool_call_parser", NVLLM_PARAM_STRING, offsetof(struct serve, tool_call_parser), 0, 0,
+         NULL,
+         "format of tool calls: hermes, llama3_json, mistral, mistral_args; none leaves them in "
+         "the "
+         "text; default auto, by the chat template"},
+        {"reasoning_parser", NVLLM_PARAM_STRING, offsetof(struct serve, reasoning_parser), 0, 0,
+         "auto|none", "none leaves a model's reasoning in the text; default auto"},
         {"max_connections", NVLLM_PARAM_INT, offsetof(struct serve, max_connections), 1, 65536,
          NULL, "connections at most, more wait until one ends; default 2048"},
         {"max_body_mib", NVLLM_PARAM_INT, offsetof(struct serve, max_body_mib), 1, 1024, NULL,
          "size of a request's body at most, in MiB; default 32"},
+        {"request_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, request_timeout), 0, 1e6,
+         NULL, "seconds that a request may take altogether, 0 is any time; default 0"},
         {"shutdown_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, shutdown_timeout), 0, 86400,
          NULL,
          "seconds that requests have to end after SIGTERM, then they are aborted; default 30"},
         {"log", NVLLM_PARAM_STRING, offsetof(struct serve, log), 0, 0, "text|json|none",
          "a line on standard error for each request; default text"},
+        {"page", NVLLM_PARAM_BOOL, offsetof(struct serve, page), 0, 1, NULL,
+         "a page for browsers at /: a chat, and the engine room; default on"},
+        {"engine_room", NVLLM_PARAM_STRING, offsetof(struct serve, engine_room), 0, 0,
+         "off|view|control",
+         "view shows the engine's blocks and sequences, with everybody's tokens, to all who may "
+         "ask; "
+         "control also lets them pause it; default off"},
         {"trace", NVLLM_PARAM_STRING, offsetof(struct serve, trace.path), 0, 0, NULL, TRACE_HELP},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
@@ -112,7 +136,7 @@ static const char details[] =
     "Serves the model over HTTP in OpenAI's form: /v1/chat/completions,\n"
     "/v1/completions, /v1/responses, /v1/models, Anthropic's /v1/messages, and beside\n"
     "them /tokenize, /detokenize, /apply-template, /health, /ready, /version and\n"
-    "/metrics. doc/serving.md has all.\n";
+    "/metrics; at / a page for browsers. doc/serving.md has all.\n";
 
 static const char epilogue[] =
     "SIGTERM and Ctrl-C end it: requests in work go on until --shutdown-timeout, new\n"
@@ -136,6 +160,9 @@ static enum status read_keys(struct serve *serve, struct err *err) {
     if (status) return status;
     size_t before = serve->api_keys.count;
     char *rest = serve->key_file_text.data, *line;
+    if (strlen(rest) != serve->key_file_text.len) {
+        return err_set(err, ERR_FORMAT, "%s: it has a NUL byte", serve->api_key_file);
+    }
     while (!status && (line = strtok_r(rest, "\r\n", &rest))) {
         status = add_item(&serve->api_keys, line, strlen(line), err);
     }
@@ -199,6 +226,9 @@ static enum status make_server(struct serve *serve, struct err *err) {
     const struct server_options options = {
         .host = serve->host,
         .port = (uint16_t)serve->port,
+        .unix_path = serve->uds,
+        .tls_cert_path = serve->ssl_certfile,
+        .tls_key_path = serve->ssl_keyfile,
         .api_keys = serve->api_keys.items,
         .num_api_keys = serve->api_keys.count,
         .model_names = serve->model_names.items,
@@ -207,26 +237,48 @@ static enum status make_server(struct serve *serve, struct err *err) {
         .num_allowed_hosts = serve->allowed_hosts.count,
         .model_path = serve->engine_options.model,
         .chat_template_path = serve->engine_options.chat_template,
+        .tool_call_parser = serve->tool_call_parser,
+        .reasoning_parser = serve->reasoning_parser,
         .connections_max = (uint32_t)serve->max_connections,
         .body_bytes_max = (size_t)serve->max_body_mib << 20,
-        .prompts_max = (uint32_t)serve->engine_options.max_num_seqs,
+        .outputs_max = (uint32_t)serve->engine_options.max_num_seqs,
+        .request_seconds = serve->request_timeout,
         .shutdown_seconds = serve->shutdown_timeout,
         .log = strcmp(serve->log, "json") == 0   ? SERVER_LOG_JSON
                : strcmp(serve->log, "none") == 0 ? SERVER_LOG_NONE
                                                  : SERVER_LOG_TEXT,
+        .has_page = serve->page,
+        .engine_room = strcmp(serve->engine_room, "control") == 0 ? SERVER_ROOM_CONTROL
+                       : strcmp(serve->engine_room, "view") == 0  ? SERVER_ROOM_VIEW
+                                                                  : SERVER_ROOM_OFF,
         .write_log = write_log,
         .on_ready = on_ready,
         .user_data = serve};
     return server_create(&serve->server, &options, err);
 }
 
+// The engine room shows what everybody wrote: others may see it only with a key. The engine has one
+// observer at a time.
+static enum status check_room(const struct serve *serve, struct err *err) {
+    if (strcmp(serve->engine_room, "off") == 0) return OK;
+    if (serve->trace.path) {
+        return err_set(err, ERR_INVALID,
+                       "--engine-room and --trace both observe the engine: give one of them");
+    }
+    if (serve->api_keys.count || is_own_address(serve->host)) return OK;
+    return err_set(err, ERR_INVALID,
+                   "--engine-room shows everybody's prompts: with --host %s it needs an API key",
+                   serve->host);
+}
+
 static enum status run(struct serve *serve, struct err *err) {
     enum status status = read_keys(serve, err);
+    if (!status) status = check_room(serve, err);
     if (!status) status = name_model(serve, err);
     if (!status) status = make_server(serve, err);
     if (!status) status = trace_open(&serve->trace, serve->engine_options.model, err);
     if (status) return status;
-    if (!is_own_address(serve->host) && !serve->api_keys.count) {
+    if (!serve->uds && !is_own_address(serve->host) && !serve->api_keys.count) {
         static const char warning[] =
             "nanovllm: warning: everybody who reaches this machine may use the model: no API key\n";
         write_log(warning, sizeof warning - 1, NULL);
@@ -241,6 +293,10 @@ static enum status run(struct serve *serve, struct err *err) {
     return status ? status : close_status;
 }
 
+static bool is_parser(const char *name) {
+    return strcmp(name, "auto") == 0 || strcmp(name, "none") == 0 || tool_format_find(name);
+}
+
 static int serve_model(struct serve *serve, const struct options *options) {
     if (!serve->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
     if (options->num_args) {
@@ -248,6 +304,15 @@ static int serve_model(struct serve *serve, const struct options *options) {
     }
     if (serve->engine_options.skip_tokenizer_init) {
         return cli_usage_error(options, "--skip-tokenizer-init: a server answers with text");
+    }
+    if (!is_parser(serve->tool_call_parser)) {
+        return cli_usage_error(options,
+                               "--tool-call-parser is %s, want auto, none, hermes, llama3_json, "
+                               "mistral or mistral_args",
+                               serve->tool_call_parser);
+    }
+    if (serve->ssl_keyfile && !serve->ssl_certfile) {
+        return cli_usage_error(options, "--ssl-keyfile: there is no --ssl-certfile");
     }
     struct err err = {0};
     return run(serve, &err) ? cli_error("%s", err.message) : CLI_OK;
@@ -262,6 +327,10 @@ int cmd_serve(int argc, char **argv) {
     struct serve serve = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT,
                           .host = "127.0.0.1",
                           .log = "text",
+                          .tool_call_parser = "auto",
+                          .reasoning_parser = "auto",
+                          .engine_room = "off",
+                          .page = 1,
                           .port = 8000,
                           .max_connections = 2048,
                           .max_body_mib = 32,

@@ -64,12 +64,13 @@ enum status stats_json_members(struct buf *out, const struct nvllm_stats *stats,
                              (unsigned long long)*counter_at(&copy, i));
     }
     if (!status) {
-        status =
-            buf_appendf(out, err,
-                        "%*s\"num_kv_blocks\": %u,\n%*s\"num_kv_blocks_peak\": %u,\n"
-                        "%*s\"block_size\": %u,\n%*s\"seconds\": {\"load\": %.6f",
-                        indent, "", stats->num_kv_blocks, indent, "", stats->num_kv_blocks_peak,
-                        indent, "", stats->block_size, indent, "", stats->load_seconds);
+        status = buf_appendf(out, err,
+                             "%*s\"num_kv_blocks\": %u,\n%*s\"num_kv_blocks_peak\": %u,\n"
+                             "%*s\"block_size\": %u,\n%*s\"seconds\": {\"load\": %.6f, "
+                             "\"warm_up\": %.6f",
+                             indent, "", stats->num_kv_blocks, indent, "",
+                             stats->num_kv_blocks_peak, indent, "", stats->block_size, indent, "",
+                             stats->load_seconds, stats->warm_up_seconds);
     }
     for (size_t i = 0; i < ARRAY_LEN(phases) && !status; i++) {
         status = buf_appendf(out, err, ", \"%s\": %.6f", phases[i].name, *phase_at(&copy, i));

@@ -1,7 +1,8 @@
 #include "comm/shm_comm.h"
 
+#include <stdlib.h>
+
 #include "base/check.h"
-#include "base/cpu.h"
 
 enum {
     ALIGN = 64,
@@ -9,9 +10,6 @@ enum {
     // then all copy the shares. That reads 2 parts instead of world_size, but takes two barriers.
     WHOLE_BYTES_MAX = 64 << 10,
 };
-
-// Longer than ranks usually wait for each other, too short for a person to notice.
-static const double spin_seconds = 200e-6;
 
 static size_t aligned(size_t bytes) {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -32,6 +30,17 @@ static size_t logits_bytes(const struct shm_comm_shape *shape) {
 size_t shm_comm_rank_bytes(const struct shm_comm_shape *shape) {
     return 2 * aligned(shape->partial_bytes) + logits_bytes(shape);
 }
+
+struct shm_comm {
+    struct comm base;
+    struct shm_comm_shape shape;
+    struct meeting *meeting;
+    // Each rank has two, used in turn: fast ranks write one while slow ranks still read the other.
+    char *partial[2][COMM_RANKS_MAX];
+    float *logits[COMM_RANKS_MAX]; // [max_num_logits][the rank's slice]
+    uint32_t turn;
+    double spin_seconds;
+};
 
 static struct shm_comm *shm_of(struct comm *comm) {
     return (struct shm_comm *)comm;
@@ -62,8 +71,8 @@ static void add(struct shm_comm *shm, struct backend *backend, uint32_t rank, ui
                                                     .is_first = is_first});
 }
 
-// The first element of the share that `rank` adds. Shares begin at multiples of 16 elements, so that
-// no two ranks write to one cache line.
+// The first element of the share that `rank` adds. Shares begin at multiples of 16 elements, so
+// that no two ranks write to one cache line.
 static size_t share_start(size_t count, uint32_t rank, uint32_t world_size) {
     size_t start = count / world_size * rank / 16 * 16;
     return rank == world_size ? count : start;
@@ -86,16 +95,17 @@ static void add_in_shares(struct shm_comm *shm, struct backend *backend, char *r
     }
 }
 
-static void shm_reduce_add(struct comm *comm, struct backend *backend, void *residual, size_t count,
-                           bool is_first) {
+static void shm_reduce_add(struct comm *comm, struct backend *backend,
+                           const struct reduce_add_args *args) {
     struct shm_comm *shm = shm_of(comm);
+    size_t count = (size_t)args->rows * args->cols;
     size_t bytes = count * dtype_size(backend->activation_dtype);
     CHECK(bytes <= shm->shape.partial_bytes, "%zu > %zu", bytes, shm->shape.partial_bytes);
     shm_barrier(comm);
     if (bytes <= WHOLE_BYTES_MAX) {
-        add(shm, backend, 0, comm->world_size, 0, count, residual, is_first);
+        add(shm, backend, 0, comm->world_size, 0, count, args->residual, args->is_first);
     } else {
-        add_in_shares(shm, backend, residual, count, is_first);
+        add_in_shares(shm, backend, args->residual, count, args->is_first);
     }
     shm->turn ^= 1;
 }
@@ -118,30 +128,43 @@ static void shm_gather_logits(struct comm *comm, struct backend *backend, uint32
     }
 }
 
+static uint64_t shm_minimum(struct comm *comm, uint64_t value) {
+    struct shm_comm *shm = shm_of(comm);
+    return meeting_minimum(shm->meeting, comm->rank, comm->world_size, shm->spin_seconds, value);
+}
+
 static bool shm_has_failed(const struct comm *comm) {
     const struct shm_comm *shm = (const struct shm_comm *)comm;
     return atomic_load(&shm->meeting->has_failed) != 0;
 }
 
+static void shm_destroy(struct comm *comm) {
+    free(comm);
+}
+
 static const struct comm_ops shm_ops = {
+    .destroy = shm_destroy,
     .partial = shm_partial,
     .reduce_add = shm_reduce_add,
     .logits = shm_logits,
     .gather_logits = shm_gather_logits,
     .barrier = shm_barrier,
+    .minimum = shm_minimum,
     .has_failed = shm_has_failed,
 };
 
-void shm_comm_init(struct shm_comm *comm, const struct shm_comm_shape *shape, uint32_t rank,
-                   struct meeting *meeting, void *memory) {
+enum status shm_comm_create(struct comm **out, const struct shm_comm_shape *shape, uint32_t rank,
+                            struct meeting *meeting, void *memory, struct err *err) {
     CHECK(shape->world_size > 1 && shape->world_size <= COMM_RANKS_MAX, "world_size=%u",
           shape->world_size);
+    struct shm_comm *comm = malloc(sizeof *comm);
+    *out = NULL;
+    if (!comm) return err_nomem(err, "ranks");
     *comm = (struct shm_comm){
         .base = {.rank = rank, .world_size = shape->world_size, .ops = &shm_ops},
         .shape = *shape,
         .meeting = meeting,
-        // Where ranks share a core, a rank that spins keeps the awaited rank from running.
-        .spin_seconds = shape->world_size <= (uint32_t)cpu_count() ? spin_seconds : 0,
+        .spin_seconds = meeting_spin_seconds(shape->world_size),
     };
     char *at = memory;
     for (uint32_t r = 0; r < shape->world_size; r++) {
@@ -151,4 +174,6 @@ void shm_comm_init(struct shm_comm *comm, const struct shm_comm_shape *shape, ui
         comm->logits[r] = (float *)(void *)at;
         at += logits_bytes(shape);
     }
+    *out = &comm->base;
+    return OK;
 }

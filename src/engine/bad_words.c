@@ -21,7 +21,7 @@ static const char *skip_space(const char *text) {
     return text;
 }
 
-// Appends the tokens of the word behind `prefix` to `ids`.
+// Appends the tokens of `prefix` and `word` together to `ids`.
 static enum status encode(const struct tokenizer *tokenizer, const char *prefix, const char *word,
                           struct token_list *ids, struct err *err) {
     struct buf text = {0};
@@ -70,7 +70,7 @@ static void take_single(struct bad_words *bad, uint32_t *always) {
     bad->num_words = num_kept;
 }
 
-// The token that the last one follows.
+// The word's last token but one: where the output ends with it, the word may be about to complete.
 static int32_t key_of(const struct bad_words *bad, struct bad_word word) {
     return bad->ids[word.start + word.len - 2];
 }
@@ -80,7 +80,7 @@ static int compare_keys(const void *a, const void *b) {
     return (left[0] > right[0]) - (left[0] < right[0]);
 }
 
-// qsort has no argument for the ids: each word is sorted with its key before it.
+// qsort passes no context for the ids, so each word is sorted together with its key.
 static enum status sort_words(struct bad_words *bad, struct err *err) {
     struct keyed {
         int32_t key;

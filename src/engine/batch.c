@@ -46,7 +46,7 @@ static uint32_t divide_up(size_t a, size_t b) {
     return (uint32_t)((a + b - 1) / b);
 }
 
-// Places what comes behind the block tables; returns the block's bytes.
+// Places the biases, masks and prompt rows behind the block tables. Returns the batch's bytes.
 static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     size_t mask_bytes = mask_words * sizeof(uint32_t);
     size_t end = (size_t)h->num_seqs * h->block_table_stride * sizeof(int32_t);
@@ -150,22 +150,22 @@ static void fill_sequence(const struct step *a, uint32_t row, uint32_t first_tok
     a->context_len[row] = (int32_t)context_len;
 }
 
-// Where the next row's biases and masks go, in units of their kind from the tail's start; and the
-// next row of a prompt.
+// Where the next row's biases and masks go, in entries of their kind from the tail's start; and the
+// number of the next prompt row.
 struct tail {
     uint32_t bias, mask, mask_words;
     uint32_t prompt;
 };
 
-// More than any two logits are apart.
+// Larger than the difference of any two logits.
 static const float prompt_bias = 1e30f;
 
 static struct sample_row greedy_row(int32_t num_top) {
     return (struct sample_row){.top_p = 1.0f, .repetition_penalty = 1.0f, .num_top = num_top};
 }
 
-// The sampling op reports the log-probability of the token that it chooses: each row is made to
-// choose the prompt's own next token.
+// The sampling op reports the log-probability of the token that it chooses. So each row is biased
+// to choose the prompt's own next token.
 static void fill_prompt_rows(const struct step *a, uint32_t first_token, struct tail *tail,
                              const struct scheduled *item, int32_t num_top) {
     for (uint32_t i = 0; i < item->num_prompt_rows; i++, tail->prompt++) {

@@ -1,5 +1,5 @@
-/* The flat batch: everything one step is told (backend.h, struct step) in ONE block of 32-bit words,
- * so that the same bytes are uploaded to a device and sent to other ranks:
+/* The flat batch: the input of one step (backend.h, struct step) as one piece of 32-bit words. So
+ * the same bytes are uploaded to a device and read by other ranks:
  *
  *   header
  *   tokens positions slot_mapping: [num_tokens] each
@@ -8,11 +8,10 @@
  *   tail: block_tables [num_seqs][block_table_stride], biases [num_biases], masks,
  *         prompt_index prompt_rows: [num_prompt_logits] each
  *
- * The header's counts say where the arrays lie; batch_bind finds them again in any copy. The stride,
- * the biases, the masks and the rows of prompts change from step to step, so they move nothing but
- * the tail's inside:
- * rows count their biases and masks from the tail's start. So a recorded step of so many rows finds
- * everything at the same address. */
+ * The header's counts say where the arrays are, and batch_bind finds them in any copy. The stride
+ * and the numbers of biases, masks and prompt rows change from step to step, so these arrays come
+ * last, in the tail. Rows count their biases and masks from the tail's start. So a recorded step
+ * finds every array at the same address whenever the number of sequences is the same. */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
 
@@ -29,26 +28,26 @@ struct batch_header {
     uint32_t num_seqs;
     uint32_t num_logits;
     uint32_t num_biases, num_masks;
-    uint32_t first_bias, first_mask; // of their kind, counted from the tail's start
+    uint32_t first_bias, first_mask; // in entries of their kind from the tail's start
     uint32_t num_prompt_logits;
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t block_table_stride; // blocks of the longest sequence in the batch
     uint32_t max_query_len, max_context_len;
-    uint32_t size_bytes; // of the whole block as used
+    uint32_t size_bytes; // of header, arrays and tail
 };
 
-// Lays the arrays out behind `base` by the header's counts; `base` itself is not read, so it may be
-// device memory. `previous` of the result is NULL.
+// The step whose arrays are in the copy at `base`. Reads only `header`, so `base` may be device
+// memory. `previous` of the result is NULL.
 struct step batch_bind(const struct batch_header *header, void *base);
 
 struct batch {
     struct batch_header *header; // host [capacity_bytes]
     size_t capacity_bytes;
     uint32_t mask_words; // of one row's mask
-    bool is_borrowed; // the block is somebody else's
+    bool is_borrowed; // the caller of batch_init owns the memory
 };
 
-// `block`: memory [batch_capacity_bytes] for it, borrowed; NULL: its own, from backend_alloc_host.
+// `block`: memory [batch_capacity_bytes], borrowed. NULL: batch_init allocates it on the host.
 MUST_USE enum status batch_init(struct batch *batch, struct backend *backend,
                                 const struct step_limits *limits, uint32_t vocab_size, void *block,
                                 struct err *err);
@@ -61,14 +60,15 @@ struct batch_row {
     uint32_t counts_slot; // as in sample_row
 };
 
-// Of a sequence that needs a token, or has num_prompt_rows; the engine knows how to find it.
+// How this sequence is sampled. Asked for items with needs_token or num_prompt_rows.
 typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 
-// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token, and
-// the rows of prompts are those of the items' num_prompt_rows in order. A token that is still being sampled is -1 - its row. padded_seqs: 0, or for a schedule of decodes
-// alone how many sequences of one token the step shall have; those beyond the schedule's have no
-// context, write no slot and are sampled greedily for nobody. nano-vllm: prepare_prefill,
-// prepare_decode and prepare_block_tables.
+// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token. The
+// prompt rows are those of the items' num_prompt_rows, in order. Token id -1-r stands for a pending
+// token, sampled in row r of the step before.
+// padded_seqs is 0, or, for a schedule of decodes alone, how many sequences the step is to have. The
+// added ones have no context, write no KV slot, and their samples are ignored.
+// nano-vllm: prepare_prefill, prepare_decode and prepare_block_tables.
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
 

@@ -1,5 +1,5 @@
-/* Which KV blocks changed hands since somebody last looked: each block once, with what happened to
- * it. The block manager writes, the observer of steps reads and clears. */
+/* Which KV blocks changed since the observer last looked: each block once, with what happened to
+ * it. The block manager adds, the step observer reads and clears. */
 #ifndef ENGINE_BLOCK_CHANGES_H
 #define ENGINE_BLOCK_CHANGES_H
 
@@ -21,8 +21,8 @@ struct block_changes {
     uint32_t *ids; // [num_blocks], the first num_ids are valid
     uint32_t num_ids;
     uint8_t *flags; // [num_blocks] a sum of the above; 0: not in ids
-    uint32_t num_taken; // blocks that nobody held and somebody took
-    uint32_t num_freed; // blocks whose last holder let go
+    uint32_t num_taken; // blocks that were free and were taken
+    uint32_t num_freed; // blocks that became free
 };
 
 MUST_USE enum status block_changes_init(struct block_changes *changes, uint32_t num_blocks,

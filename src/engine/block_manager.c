@@ -131,7 +131,8 @@ static void block_hold(struct block_manager *manager, uint32_t id, uint8_t why) 
     }
 }
 
-// A block that nobody can find again is the next to be used, before any cached one.
+// A freed block that is not published goes to the front of the free list: it is used before any
+// cached one.
 static void block_drop(struct block_manager *manager, uint32_t id) {
     struct block *block = &manager->blocks[id];
     CHECK(block->ref_count > 0, "block %u is free already", id);
@@ -204,7 +205,8 @@ void block_manager_match(struct block_manager *manager, struct sequence *seq) {
         return;
     }
     uint32_t n = seq->num_matched;
-    // Parents outlive their children in the cache, so the last block vouches for all of them.
+    // Parents stay in the cache as long as their children: if the last block is still there, all
+    // are.
     if (n && manager->blocks[seq->block_table[n - 1]].serial != seq->match_serial) n = 0;
     for (uint32_t end = num_matchable(manager, seq); n < end; n++) {
         uint32_t id;
@@ -225,7 +227,7 @@ bool block_manager_first_miss(struct block_manager *manager, struct sequence *se
 
 uint32_t block_manager_num_taken(const struct block_manager *manager, const struct sequence *seq,
                                  uint32_t num_blocks) {
-    // Refs never grow along a chain: the matched blocks in use come first. Find where they end.
+    // ref_count never grows along a chain, so held blocks come first. Find where they end.
     uint32_t low = 0, high = seq->num_matched;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -269,8 +271,8 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
         uint32_t id = seq->block_table[i], cached;
         if (u64map_get(&manager->published, hash, &cached)) {
             if (!block_is_same(manager, seq, i, cached)) {
-                // Without this block its successors could not be found either. Tried again after
-                // every step: the other may be evicted by then.
+                // Without this block its successors could not be found either. The next step tries
+                // again: the other block may be evicted by then.
                 manager->stats.num_collisions++;
                 return;
             }

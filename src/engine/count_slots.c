@@ -15,8 +15,8 @@ void count_slots_fini(struct count_slots *slots) {
     *slots = (struct count_slots){0};
 }
 
-// A free slot, else one whose owner is preempted: all slots are taken and this request, which is
-// active, has none.
+// Finds a free slot, else one whose owner is preempted. There is one: as many slots as active
+// requests, and this active request has none.
 static uint32_t find_slot(struct count_slots *slots) {
     bool any_free = slots->num_owned < slots->num_slots;
     for (uint32_t tried = 0; tried < slots->num_slots; tried++) {

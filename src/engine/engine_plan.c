@@ -5,16 +5,15 @@
 
 #include "base/cpu.h"
 #include "base/file.h"
+#include "comm/mpi_comm.h"
 #include "engine/params.h"
+#include "engine/ranks/mpi_group.h"
 #include "engine/ranks/rank_sampling.h"
 #include "engine/ranks/rank_segment.h"
 
 enum {
     DEFAULT_MODEL_LEN_MAX = 4096,
-    TRIAL_BLOCKS = 1, // of the KV cache that steps are recorded with
-    // For kernels that no step of the warm-up runs, which a device loads when they are first
-    // launched: all machine code of the CUDA backend is 4 MB, and memory comes in pieces of 2 MiB.
-    LATER_BYTES = 16 << 20,
+    TRIAL_BLOCKS = 1, // of the trial KV cache (warm_up.h)
 };
 
 // The option's name has been checked against the table.
@@ -23,20 +22,69 @@ static enum quantization quantization_of(const char *name) {
     return strcmp(name, "int4") == 0 ? QUANTIZATION_INT4 : QUANTIZATION_NONE;
 }
 
+static enum collective_kind collective_kind_of(const char *name) {
+    if (strcmp(name, "p2p") == 0) return COLLECTIVE_P2P;
+    return strcmp(name, "nccl") == 0 ? COLLECTIVE_NCCL : COLLECTIVE_AUTO;
+}
+
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 static const double default_kv_gib_max = 4.0;
 
-// The ranks of one host share its cores. 0: all of them, for the one rank.
-static int threads_of_rank(const struct nvllm_engine_options *options) {
-    int world_size = options->tensor_parallel_size;
-    int threads = options->threads;
-    if (world_size == 1) return threads;
-    if (!threads) threads = cpu_count();
-    return threads > world_size ? threads / world_size : 1;
+// Ranks of all engines of a data-parallel group.
+static uint32_t num_ranks(const struct nvllm_engine_options *options) {
+    return (uint32_t)options->tensor_parallel_size * (uint32_t)options->data_parallel_size;
 }
 
-static enum status check_ranks(const struct engine_plan *plan, struct err *err) {
-    if (plan->world_size == 1 || plan->backend->peers) return OK;
+// Finds out which ranks are on this host: those that the engine starts, or of those that mpirun has
+// started.
+static enum status find_host(struct engine_plan *plan, const struct nvllm_engine_options *options,
+                             struct err *err) {
+    plan->num_on_host = plan->num_sharing = num_ranks(options);
+    if (!mpi_group_is_wanted(options)) return OK;
+    const struct mpi_wire *wire;
+    struct mpi_world world;
+    enum status status = mpi_wire_open(&wire, &world, err);
+    if (status) return status;
+    plan->num_on_host = world.num_on_host;
+    plan->num_sharing = world.num_sharing;
+    if (world.size == num_ranks(options)) return OK;
+    return err_set(err, ERR_INVALID,
+                   "mpirun has started %u processes, but tensor_parallel_size %d x "
+                   "data_parallel_size %d is %u",
+                   world.size, options->tensor_parallel_size, options->data_parallel_size,
+                   num_ranks(options));
+}
+
+// With one rank, 0 means all cores.
+static int threads_of_rank(const struct engine_plan *plan,
+                           const struct nvllm_engine_options *options) {
+    uint32_t world_size = num_ranks(options);
+    uint32_t threads = (uint32_t)options->threads, num_sharing = world_size;
+    if (world_size == 1) return options->threads;
+    if (!threads) {
+        threads = (uint32_t)cpu_count();
+        num_sharing = plan->num_sharing;
+    }
+    return threads > num_sharing ? (int)(threads / num_sharing) : 1;
+}
+
+static enum status check_ranks(const struct engine_plan *plan,
+                               const struct nvllm_engine_options *options, struct err *err) {
+    if (mpi_group_is_wanted(options) && plan->backend->queue) {
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "under mpirun models run on CPUs only, and the device is %s: choose device cpu",
+            plan->backend->name);
+    }
+    if (options->data_parallel_size > 1 && plan->backend->queue) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "data_parallel_size is %d: the device %s runs one engine alone",
+                       options->data_parallel_size, plan->backend->name);
+    }
+    const struct backend *backend = plan->backend;
+    bool has_group = backend->queue ? backend->collective && !mpi_group_is_wanted(options)
+                                    : backend->peers != NULL;
+    if (plan->world_size == 1 || has_group) return OK;
     return err_set(err, ERR_UNSUPPORTED,
                    "tensor_parallel_size is %u: the device %s runs a model alone", plan->world_size,
                    plan->backend->name);
@@ -52,8 +100,9 @@ static enum status choose_backend(struct engine_plan *plan,
     }
     const struct backend_options backend_options = {
         .device = options->device,
+        .rank = plan->rank,
         .cpu_isa = options->cpu_isa,
-        .threads = threads_of_rank(options),
+        .threads = threads_of_rank(plan, options),
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
         .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
@@ -90,7 +139,7 @@ static enum status choose_lengths(struct engine_plan *plan,
 
     uint32_t max_num_tokens = (uint32_t)options->max_num_batched_tokens;
     uint32_t max_num_seqs = (uint32_t)options->max_num_seqs;
-    if (max_num_seqs > max_num_tokens) max_num_seqs = max_num_tokens; // each needs a token a step
+    if (max_num_seqs > max_num_tokens) max_num_seqs = max_num_tokens; // each runs a token a step
     uint32_t block_size = (uint32_t)options->block_size;
     plan->scheduler = (struct scheduler_config){
         .policy = strcmp(options->schedule, "prefill-first") == 0 ? SCHEDULE_PREFILL_FIRST
@@ -108,14 +157,15 @@ static enum status choose_lengths(struct engine_plan *plan,
         .max_blocks_per_seq = (wanted + block_size - 1) / block_size,
     };
     if (batch_capacity_bytes(limits, plan->config.vocab_size) > UINT32_MAX) {
-        return err_set(err, ERR_INVALID,
-                       "max_num_seqs %u with max_model_len %u is more than one batch can describe",
-                       max_num_seqs, wanted);
+        return err_set(
+            err, ERR_INVALID,
+            "max_num_seqs %u and max_model_len %u together make a batch of more than 4 GiB",
+            max_num_seqs, wanted);
     }
     return OK;
 }
 
-// Of a device: at most so many, of which engine_plan_fill_memory leaves what there is room for.
+// For a device this is an upper bound: the warm-up measures what there is room for.
 static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequence_bytes) {
     size_t fixed = plan->weights_bytes + plan->workspace_bytes;
     size_t available = plan->memory_available_bytes;
@@ -123,7 +173,7 @@ static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequenc
     if (plan->backend->queue) return left;
     size_t bytes = left / 4;
     if (bytes > (size_t)(default_kv_gib_max * gib)) bytes = (size_t)(default_kv_gib_max * gib);
-    // Without a prefix cache, more than every active sequence at full length can never be used.
+    // Without a prefix cache, more than all active sequences at full length is never used.
     size_t useful = sequence_bytes * plan->scheduler.max_num_seqs;
     if (!plan->scheduler.enable_prefix_caching && bytes > useful) bytes = useful;
     return bytes > sequence_bytes ? bytes : sequence_bytes;
@@ -135,12 +185,13 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
     if (strcmp(name, "auto") == 0) return OK;
     *dtype = strcmp(name, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
     if (*dtype == backend->kv_cache_dtype || backend->has_f32_kv_cache) return OK;
-    return err_set(err, ERR_UNSUPPORTED, "kv_cache_dtype is %s, the device %s keeps %s alone", name,
-                   backend->name, backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
+    return err_set(err, ERR_UNSUPPORTED, "kv_cache_dtype is %s, but the device %s supports only %s",
+                   name, backend->name,
+                   backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
 }
 
-// Slots are int32_t.
-static uint64_t most_blocks(const struct engine_plan *plan) {
+// KV slots are numbered by int32_t.
+uint64_t engine_plan_most_blocks(const struct engine_plan *plan) {
     return (uint64_t)INT32_MAX / plan->scheduler.block_size;
 }
 
@@ -161,7 +212,8 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     uint32_t max_blocks_per_seq = spec.limits.max_blocks_per_seq;
     plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
     if (plan->kv_block_bytes > SIZE_MAX / 4 / max_blocks_per_seq) {
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache block of %zu bytes, max_model_len %u",
+        return err_set(err, ERR_UNSUPPORTED,
+                       "KV cache blocks of %zu bytes are too large to hold max_model_len %u",
                        plan->kv_block_bytes, plan->max_model_len);
     }
     size_t sequence_bytes = plan->kv_block_bytes * max_blocks_per_seq;
@@ -171,7 +223,7 @@ static enum status choose_kv_cache(struct engine_plan *plan,
         if (num_blocks < max_blocks_per_seq) {
             return err_set(
                 err, ERR_INVALID,
-                "kv_cache_gib %g holds %llu tokens, fewer than max_model_len %u; it takes %.3f",
+                "kv_cache_gib %g holds %llu tokens, fewer than max_model_len %u, which needs %.3f",
                 options->kv_cache_gib, (unsigned long long)(num_blocks * block_size),
                 plan->max_model_len, (double)sequence_bytes / gib);
         }
@@ -179,12 +231,14 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     plan->fills_memory = !num_blocks && plan->backend->queue;
     if (!num_blocks) {
         num_blocks = kv_bytes_by_default(plan, sequence_bytes) / plan->kv_block_bytes;
-        // Too few are refused by what they would need together with all else.
+        // Where these do not fit, engine_plan_check_memory says what is needed.
         if (num_blocks < max_blocks_per_seq) num_blocks = max_blocks_per_seq;
     }
-    if (num_blocks > most_blocks(plan)) num_blocks = most_blocks(plan);
+    uint64_t most_blocks = engine_plan_most_blocks(plan);
+    if (num_blocks > most_blocks) num_blocks = most_blocks;
     if (!num_blocks || plan->kv_block_bytes > SIZE_MAX / 4 / (size_t)num_blocks) {
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %llu blocks of %zu bytes",
+        return err_set(err, ERR_UNSUPPORTED,
+                       "a KV cache of %llu blocks of %zu bytes cannot be addressed",
                        (unsigned long long)num_blocks, plan->kv_block_bytes);
     }
     plan->scheduler.num_blocks = (uint32_t)num_blocks;
@@ -193,41 +247,22 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     return OK;
 }
 
-enum status engine_plan_fill_memory(struct engine_plan *plan, struct err *err) {
-    size_t left = 0, total = 0, block_bytes = plan->kv_block_bytes;
-    enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
-    if (status) return status;
-    size_t before = plan->memory_left_bytes, available = plan->memory_available_bytes;
-    size_t taken = (before > left ? before - left : 0) + LATER_BYTES;
-    // The runner gives its present cache back first.
-    size_t room = available + block_bytes * plan->runner.kv_cache.num_blocks;
-    uint64_t num_blocks = room > taken ? (room - taken) / block_bytes : 0;
-    uint32_t one_sequence = plan->runner.decoder.limits.max_blocks_per_seq;
-    if (num_blocks < one_sequence) {
-        return err_set(err, ERR_NOMEM,
-                       "needs %.2f GiB for the KV cache of max_model_len %u, has %.2f of %.2f left",
-                       (double)(block_bytes * one_sequence) / gib, plan->max_model_len,
-                       (double)(room > taken ? room - taken : 0) / gib, (double)available / gib);
-    }
-    if (num_blocks > most_blocks(plan)) num_blocks = most_blocks(plan);
-    plan->scheduler.num_blocks = plan->runner.kv_cache.num_blocks = (uint32_t)num_blocks;
-    return OK;
-}
-
 enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err) {
     size_t needed = engine_plan_total_bytes(plan);
     size_t available = plan->memory_available_bytes;
     if (!available || needed <= available) return OK;
     return err_set(
-        err, ERR_NOMEM, "needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), has %.2f",
+        err, ERR_NOMEM,
+        "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), but %.2f are free",
         (double)needed / gib, (double)plan->weights_bytes / gib,
         (double)plan->workspace_bytes / gib,
         (double)(plan->kv_block_bytes * plan->scheduler.num_blocks) / gib, (double)available / gib);
 }
 
-// Memory that this process may take: of a device its share, as far as others have not taken it.
+// Finds the memory that this process may take. On a device that is its share, or what is free if
+// that is less.
 static enum status find_memory(struct engine_plan *plan, double utilization, struct err *err) {
-    plan->memory_available_bytes = cpu_memory_available_bytes() / plan->world_size;
+    plan->memory_available_bytes = cpu_memory_available_bytes() / plan->num_on_host;
     if (!plan->backend->queue) return OK;
     size_t left = 0, total = 0;
     enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
@@ -235,6 +270,21 @@ static enum status find_memory(struct engine_plan *plan, double utilization, str
     plan->memory_available_bytes = left < share ? left : share;
     plan->memory_left_bytes = left;
     return status;
+}
+
+// What a rank needs because there are others.
+static size_t bytes_for_ranks(const struct engine_plan *plan,
+                              const struct nvllm_engine_options *options) {
+    if (plan->backend->collective) {
+        struct collective_spec spec;
+        rank_segment_collective_spec(plan, &spec);
+        return plan->backend->collective->bytes(plan->backend, &spec);
+    }
+    uint32_t max_num_seqs = plan->runner.decoder.limits.max_num_seqs;
+    size_t bytes = rank_sampling_bytes(max_num_seqs, plan->config.vocab_size);
+    if (!mpi_group_is_wanted(options)) return bytes + rank_segment_share_bytes(plan);
+    const struct shm_comm_shape shape = rank_segment_comm_shape(plan);
+    return bytes + mpi_comm_bytes(&shape);
 }
 
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
@@ -248,18 +298,20 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     }
     plan->rank = rank;
     plan->world_size = (uint32_t)options->tensor_parallel_size;
+    plan->collective_kind = collective_kind_of(options->comm);
     status = decoder_shape_of(&plan->shape, &plan->config, rank, plan->world_size, err);
     if (status) goto fail;
+    if ((status = find_host(plan, options, err))) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;
-    if ((status = check_ranks(plan, err))) goto fail;
+    if ((status = check_ranks(plan, options, err))) goto fail;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
-    // prefill-first may admit what it just preempted in the same step, whose last token would have
-    // to be known then.
-    bool is_beside = plan->backend->queue != NULL;
+    // Async scheduling needs `mixed`: prefill-first may admit a sequence in the step that preempted
+    // it, while its last token is pending.
+    bool has_queue = plan->backend->queue != NULL;
     bool is_mixed = strcmp(options->schedule, "mixed") == 0;
     plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
-                                  (is_beside && strcmp(options->async_scheduling, "off") != 0));
+                                  (has_queue && strcmp(options->async_scheduling, "off") != 0));
     if ((status = choose_lengths(plan, options, err))) goto fail;
 
     struct decoder_options *decoder = &plan->runner.decoder;
@@ -273,11 +325,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     plan->weights_bytes =
         decoder_weights_bytes(&plan->config, &plan->traits, &plan->shape, plan->backend);
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
-    if (plan->world_size > 1) {
-        plan->workspace_bytes +=
-            rank_sampling_bytes(decoder->limits.max_num_seqs, plan->config.vocab_size) +
-            rank_segment_share_bytes(plan);
-    }
+    if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
     return OK;
 fail:

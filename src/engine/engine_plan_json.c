@@ -56,7 +56,7 @@ static json_t *memory_json(const struct engine_plan *plan) {
                      (json_int_t)plan->memory_available_bytes);
 }
 
-// What only a mixture of experts has; 0 when done.
+// Adds what only a mixture of experts has. 0: done.
 static int add_moe(json_t *root, const struct engine_plan *plan) {
     const struct moe_config *moe = &plan->config.moe;
     if (!root || !moe->num_experts) return 0;

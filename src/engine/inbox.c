@@ -5,11 +5,13 @@
 
 #include "base/check.h"
 
-// Longer waits have no end: a time_t could not hold their seconds.
+// A longer wait counts as endless, because time_t may not hold its end.
 static const double wait_seconds_max = 1e9;
 
-enum status inbox_init(struct inbox *inbox, struct inbox_bounds bounds, struct err *err) {
-    *inbox = (struct inbox){.bounds = bounds, .next_id = 1};
+enum status inbox_init(struct inbox *inbox, struct inbox_bounds bounds, uint64_t *next_id,
+                       struct err *err) {
+    *inbox = (struct inbox){.bounds = bounds, .first_id = 1};
+    inbox->next_id = next_id ? next_id : &inbox->first_id;
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes)) return err_nomem(err, "inbox");
     int failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -26,8 +28,8 @@ enum status inbox_init(struct inbox *inbox, struct inbox_bounds bounds, struct e
 
 void inbox_fini(struct inbox *inbox) {
     if (!inbox->is_ready) return;
-    CHECK(!inbox->submitted && !inbox->aborted && !inbox->requests.slot_of.count, "%zu requests",
-          inbox->requests.slot_of.count);
+    CHECK(!inbox->submitted && !inbox->aborted && !inbox->requests.count, "%zu requests",
+          inbox->requests.count);
     request_table_fini(&inbox->requests);
     pthread_mutex_destroy(&inbox->mutex);
     pthread_cond_destroy(&inbox->news);
@@ -102,14 +104,15 @@ enum status inbox_submit(struct inbox *inbox, struct request *request, uint64_t 
     lock(inbox);
     enum status status = check_open(inbox, num_outputs, num_tokens, err);
     for (struct request *output = request; output; output = output->next_output) {
-        output->seq->id = inbox->next_id;
+        output->seq->id = *inbox->next_id;
     }
     if (!status) status = request_table_add(&inbox->requests, request, err);
     if (!status) {
-        *id = inbox->next_id++;
+        *id = (*inbox->next_id)++;
         inbox->num_added += num_outputs;
         inbox->num_waiting += num_outputs;
         inbox->num_waiting_tokens += num_tokens;
+        inbox->num_tokens += (uint64_t)num_outputs * request->seq->num_tokens_max;
         append_submitted(inbox, request);
         pthread_cond_signal(&inbox->news);
     }
@@ -125,6 +128,7 @@ bool inbox_abort(struct inbox *inbox, uint64_t id) {
         atomic_store(&request->is_aborted, true);
         request->next_aborted = inbox->aborted;
         inbox->aborted = request;
+        inbox->num_aborting++;
     }
     unlock(inbox);
     return is_aborted;
@@ -144,7 +148,7 @@ void inbox_wake(struct inbox *inbox) {
 }
 
 static uint32_t num_unfinished(const struct inbox *inbox) {
-    return (uint32_t)inbox->requests.slot_of.count;
+    return (uint32_t)inbox->requests.count;
 }
 
 uint32_t inbox_num_unfinished(struct inbox *inbox) {
@@ -160,6 +164,20 @@ bool inbox_is_unfinished(struct inbox *inbox, uint64_t id) {
     bool is_unfinished = request && !request->is_ending;
     unlock(inbox);
     return is_unfinished;
+}
+
+uint64_t inbox_num_tokens(struct inbox *inbox) {
+    lock(inbox);
+    uint64_t num_tokens = inbox->num_tokens;
+    unlock(inbox);
+    return num_tokens;
+}
+
+uint32_t inbox_num_aborting(struct inbox *inbox) {
+    lock(inbox);
+    uint32_t count = inbox->num_aborting;
+    unlock(inbox);
+    return count;
 }
 
 void inbox_read_stats(struct inbox *inbox, struct nvllm_stats *stats) {
@@ -236,7 +254,9 @@ void inbox_begin_abort(struct inbox *inbox, struct request *request) {
 
 void inbox_remove(struct inbox *inbox, struct request *request, bool was_waiting) {
     lock(inbox);
+    inbox->num_tokens -= request->seq->num_tokens_max;
     if (--request->first->num_unended == 0) {
+        inbox->num_aborting -= atomic_load(&request->first->is_aborted);
         request_table_remove(&inbox->requests, request->seq->id);
     }
     if (was_waiting) leave_waiting(inbox, 1, request->seq->num_prompt_tokens);

@@ -10,6 +10,8 @@
 #include "base/file.h"
 #include "base/secret.h"
 #include "engine/llm_engine_internal.h"
+#include "engine/ranks/mpi_group.h"
+#include "engine/warm_up.h"
 
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);
 static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, const char *why);
@@ -48,7 +50,7 @@ static enum status start_tokenizer_load(struct tokenizer_load *load, const char 
     pthread_sigmask(SIG_SETMASK, &all, &before);
     load->started = pthread_create(&load->thread, NULL, run_tokenizer_load, load) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!load->started) run_tokenizer_load(load); // no thread to be had: load it here
+    if (!load->started) run_tokenizer_load(load); // no thread could be started: load it here
     return OK;
 }
 
@@ -65,7 +67,7 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
     return (struct interrupt){.is_wanted = given->is_wanted, .user_data = given->user_data};
 }
 
-// What ends the load of the weights early.
+// Why the load of the weights may have to end early: a rank was lost, or the caller interrupts.
 struct load_end {
     struct rank_group *ranks; // NULL: none
     struct interrupt interrupt; // the caller's
@@ -92,14 +94,14 @@ static enum status load_weights(struct llm_engine *engine,
     }
     status = model_runner_create(&engine->runner, &runner, weights, err);
     weights_close(weights);
-    // A lost rank ended the load, and is the reason.
+    // If a rank was lost, that is why the load ended: report it instead.
     enum status lost = status && engine->ranks ? rank_group_check(engine->ranks, err) : OK;
     return lost ? lost : status;
 }
 
 static enum status create_scheduler(struct llm_engine *engine, struct err *err) {
     struct scheduler_config config = engine->plan.scheduler;
-    engine->secret = secret_make(); // cached prefixes are found by hash: nobody is to forge one
+    engine->secret = secret_make(); // keys the hashes, so that nobody can forge a cached prefix
     config.hash_seed = engine->secret;
     return scheduler_create(&engine->scheduler, &config, err);
 }
@@ -122,18 +124,7 @@ static enum status create_flights(struct llm_engine *engine, struct err *err) {
     return OK;
 }
 
-// And then the KV cache, where it fills the memory that all else leaves.
-static enum status warm_up(struct llm_engine *engine, struct err *err) {
-    struct engine_plan *plan = &engine->plan;
-    struct batch *batch = &engine->flights[0].batch;
-    enum status status = model_runner_warm_up(engine->runner, batch, err);
-    if (status || !plan->fills_memory) return status;
-    if ((status = engine_plan_fill_memory(plan, err))) return status;
-    return model_runner_set_cache(engine->runner, &plan->runner.kv_cache, batch, err);
-}
-
-// A token beyond the model's output would be sampled and then have no text; the other way round,
-// ids of prompts would be outside the embedding.
+// A tokenizer with more ids than the vocabulary would make prompts whose ids have no embedding.
 static enum status check_vocabulary(const struct llm_engine *engine, struct err *err) {
     if (!engine->tokenizer) return OK;
     uint32_t num_tokens = tokenizer_num_tokens(engine->tokenizer);
@@ -144,7 +135,7 @@ static enum status check_vocabulary(const struct llm_engine *engine, struct err 
                    vocab_size);
 }
 
-// A model may have no template, or one that is broken: what it is said to the first chat. One that
+// The model's own template may be missing or broken: only chats are refused then. A template that
 // the caller has named must work.
 static enum status open_chat_template(struct llm_engine *engine,
                                       const struct nvllm_engine_options *options, struct err *err) {
@@ -160,7 +151,7 @@ static enum status open_chat_template(struct llm_engine *engine,
     return OK;
 }
 
-static void init_stats(struct llm_engine *engine, double load_seconds) {
+static void init_stats(struct llm_engine *engine, double load_seconds, double warm_up_seconds) {
     const struct engine_plan *plan = &engine->plan;
     engine->stats = (struct nvllm_stats){
         .struct_size = sizeof engine->stats,
@@ -168,6 +159,7 @@ static void init_stats(struct llm_engine *engine, double load_seconds) {
         .block_size = plan->scheduler.block_size,
         .max_model_len = plan->max_model_len,
         .load_seconds = load_seconds,
+        .warm_up_seconds = warm_up_seconds,
         .weights_bytes = plan->weights_bytes,
         .workspace_bytes = plan->workspace_bytes,
         .kv_cache_bytes = (uint64_t)plan->kv_block_bytes * plan->scheduler.num_blocks,
@@ -175,59 +167,93 @@ static void init_stats(struct llm_engine *engine, double load_seconds) {
     publish_stats(engine);
 }
 
-enum status llm_engine_create(struct llm_engine **out, const struct nvllm_engine_options *options,
-                              struct err *err) {
+enum status llm_engine_plan(struct llm_engine **out, const struct nvllm_engine_options *options,
+                            const struct llm_engine_shared *shared, struct err *err) {
     *out = NULL;
-    double start = clock_seconds();
     struct llm_engine *engine = calloc(1, sizeof *engine);
-    struct tokenizer_load *load = calloc(1, sizeof *load);
-    enum status status = OK;
-    if (!engine || !load) {
-        status = err_nomem(err, "engine");
-        goto fail;
+    if (!engine) return err_nomem(err, "engine");
+    engine->start_seconds = clock_seconds();
+    if (shared) engine->shared = *shared;
+    enum status status = engine_plan_make(&engine->plan, options, 0, err);
+    if (mpi_group_is_wanted(options)) {
+        engine->plan.first_process = engine->shared.index * engine->plan.world_size;
     }
-    if ((status = engine_plan_make(&engine->plan, options, 0, err))) goto fail;
-    if ((status = engine_plan_check_memory(&engine->plan, err))) goto fail;
-    if (engine->plan.world_size > 1) {
-        const char *program = options->worker_program;
-        status = rank_group_start(&engine->ranks, &engine->plan, options, program, err);
-        if (status) goto fail;
+    if (!status) status = engine_plan_check_memory(&engine->plan, err);
+    if (status) {
+        llm_engine_destroy(engine);
+        return status;
     }
-    if ((status = open_chat_template(engine, options, err))) goto fail;
-    if (!options->skip_tokenizer_init) {
-        if ((status = start_tokenizer_load(load, options->model, err))) goto fail;
-    }
-    status = load_weights(engine, options, err);
-    enum status tokenizer_status =
-        finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
-    if (!status) status = tokenizer_status;
-    if (status) goto fail;
-    if (engine->ranks && (status = rank_group_wait_ready(engine->ranks, err))) goto fail;
-    if ((status = check_vocabulary(engine, err))) goto fail;
-    if ((status = create_flights(engine, err))) goto fail;
-    if ((status = warm_up(engine, err))) goto fail;
-    if ((status = create_scheduler(engine, err))) goto fail;
-    const struct inbox_bounds bounds = {(uint32_t)options->max_num_waiting,
-                                        (uint64_t)options->max_waiting_tokens};
-    if ((status = inbox_init(&engine->inbox, bounds, err))) goto fail;
-    init_stats(engine, clock_seconds() - start);
-    free(load);
     *out = engine;
     return OK;
-fail:
+}
+
+// The weights, and beside them what texts need.
+static enum status load_model(struct llm_engine *engine, const struct nvllm_engine_options *options,
+                              struct err *err) {
+    bool has_text = !engine->text_of;
+    enum status status = has_text ? open_chat_template(engine, options, err) : OK;
+    if (status) return status;
+    struct tokenizer_load *load = calloc(1, sizeof *load);
+    if (!load) return err_nomem(err, "engine");
+    if (has_text && !options->skip_tokenizer_init) {
+        status = start_tokenizer_load(load, options->model, err);
+    }
+    if (!status) {
+        if (!engine->plan.first_process) status = load_weights(engine, options, err);
+        enum status tokenizer_status =
+            finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
+        if (!status) status = tokenizer_status;
+    }
     free(load);
-    llm_engine_destroy(engine);
     return status;
 }
 
-void llm_engine_destroy(struct llm_engine *engine) {
-    if (!engine || llm_engine_enter(engine, NULL)) return;
-    if (engine->inbox.is_ready) end_all(engine, NVLLM_FINISH_ABORT, NULL);
-    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        // Until the device no longer reads what is freed below.
-        if (engine->flights[i].is_launched) (void)!land(engine, &engine->flights[i], NULL);
+enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine_options *options,
+                            const struct llm_engine *text_of, struct err *err) {
+    enum status status = OK;
+    engine->text_of = text_of;
+    if (engine->plan.world_size > 1 || engine->plan.first_process) {
+        const char *program = options->worker_program;
+        status = rank_group_start(&engine->ranks, &engine->plan, options, program, err);
+        if (status) return status;
     }
-    llm_engine_tell_ends(engine);
+    if ((status = load_model(engine, options, err))) return status;
+    if (engine->ranks && (status = rank_group_wait_ready(engine->ranks, err))) return status;
+    if ((status = check_vocabulary(engine, err))) return status;
+    if ((status = create_flights(engine, err))) return status;
+    double warm_up = clock_seconds();
+    if (engine->ranks) rank_group_warm_up(engine->ranks);
+    if (engine->runner) {
+        status = warm_up_run(&engine->plan, engine->runner, &engine->flights[0].batch, err);
+    }
+    if (status && engine->ranks) status = rank_group_blame(engine->ranks, status, err);
+    if (status) return status;
+    double warm_up_seconds = clock_seconds() - warm_up;
+    if ((status = create_scheduler(engine, err))) return status;
+    const struct inbox_bounds bounds = {(uint32_t)options->max_num_waiting,
+                                        (uint64_t)options->max_waiting_tokens};
+    status = inbox_init(&engine->inbox, bounds, engine->shared.next_id, err);
+    if (status) return status;
+    init_stats(engine, clock_seconds() - engine->start_seconds, warm_up_seconds);
+    return OK;
+}
+
+// Ends all requests and steps, also those that an observer of the ends adds.
+static void end_work(struct llm_engine *engine) {
+    do {
+        end_all(engine, NVLLM_FINISH_ABORT, NULL);
+        for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+            // Wait: the device still reads what destroy frees.
+            if (engine->flights[i].is_launched) (void)!land(engine, &engine->flights[i], NULL);
+        }
+        llm_engine_tell_ends(engine);
+    } while (inbox_num_unfinished(&engine->inbox));
+}
+
+bool llm_engine_destroy(struct llm_engine *engine) {
+    if (!engine) return true;
+    if (llm_engine_enter(engine, NULL)) return false;
+    if (engine->inbox.is_ready) end_work(engine);
     inbox_fini(&engine->inbox);
     count_slots_fini(&engine->count_slots);
     scheduler_destroy(engine->scheduler);
@@ -236,12 +262,13 @@ void llm_engine_destroy(struct llm_engine *engine) {
         batch_fini(&engine->flights[i].batch, engine->plan.backend);
         schedule_fini(&engine->flights[i].schedule);
     }
+    model_runner_destroy(engine->runner); // NCCL waits until no recorded step has its operations
     rank_group_stop(engine->ranks);
-    model_runner_destroy(engine->runner);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
     chat_template_close(engine->chat_template);
     free(engine);
+    return true;
 }
 
 static struct batch_row row_of(const struct sequence *seq) {
@@ -249,8 +276,8 @@ static struct batch_row row_of(const struct sequence *seq) {
     return (struct batch_row){&request->sampling, request->counts_slot};
 }
 
-// Token counts for the rows that need them and have none: new ones, and preempted ones whose slot
-// another took. All tokens of such a sequence are known.
+// Gives a slot of the token counts to each row that needs one and has none. Such a request is new,
+// or was preempted and another took its slot. Its sequence has no pending token.
 static void begin_counts(struct llm_engine *engine, const struct schedule *schedule) {
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct sequence *seq = schedule->items[i].seq;
@@ -263,13 +290,14 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
             rank_group_begin_counts(engine->ranks, request->counts_slot, seq->token_ids,
                                     seq->num_prompt_tokens, seq->num_tokens);
         }
+        if (!engine->runner) continue;
         model_runner_begin_counts(engine->runner, request->counts_slot, seq->token_ids,
                                   seq->num_prompt_tokens, seq->num_tokens);
     }
 }
 
-// Rows of prompts whose log-probabilities are wanted. A request that is preempted before its prompt is
-// through computes them again; one that is preempted later has them, and may read the cache.
+// Marks the rows of prompts whose log-probabilities are wanted. A request that is preempted within
+// its prompt computes them again. After its prompt it has them all, and may read the prefix cache.
 static void want_prompt_rows(const struct schedule *schedule) {
     for (uint32_t i = schedule->num_decode_tokens; i < schedule->num_items; i++) {
         struct scheduled *item = &schedule->items[i];
@@ -284,7 +312,7 @@ static void want_prompt_rows(const struct schedule *schedule) {
     }
 }
 
-// Those that are scheduled for the first time no longer wait.
+// Notes the outputs that are scheduled for the first time: they no longer wait.
 static void note_scheduled(struct llm_engine *engine, const struct schedule *schedule, double now) {
     uint32_t num_outputs = 0;
     uint64_t num_tokens = 0;
@@ -298,12 +326,12 @@ static void note_scheduled(struct llm_engine *engine, const struct schedule *sch
     if (num_outputs) inbox_note_scheduled(&engine->inbox, num_outputs, num_tokens);
 }
 
-// Batch and launch of what the scheduler picked.
+// Builds and launches the batch that the scheduler picked.
 static enum status launch(struct llm_engine *engine, struct flight *flight, double start,
                           struct err *err) {
     const struct schedule *schedule = &flight->schedule;
     uint32_t padded_seqs = 0;
-    if (schedule->num_prefill_tokens == 0) {
+    if (schedule->num_prefill_tokens == 0 && engine->runner) {
         padded_seqs = model_runner_padded_seqs(engine->runner, schedule->num_items);
     }
     begin_counts(engine, schedule);
@@ -314,8 +342,11 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
 
     struct model_runner_times times = {0};
     if (engine->ranks) rank_group_launch(engine->ranks, flight->slot);
-    enum status status =
-        model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
+    enum status status = OK;
+    if (engine->runner) {
+        status =
+            model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
+    }
     if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
     if (status) return status;
     double launch_end = clock_seconds();
@@ -334,8 +365,8 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
     return OK;
 }
 
-// The step counts as done for the scheduler: whatever is launched next runs after it. Each token
-// that it samples gets a placeholder; land() fills in the ids.
+// Tells the scheduler that the launched step is done: whatever is launched next runs after it. Each
+// sampled token is appended as pending; land() brings its id.
 static void advance(struct llm_engine *engine, struct flight *flight) {
     scheduler_advance(engine->scheduler);
     uint32_t row = 0;
@@ -352,10 +383,10 @@ static void advance(struct llm_engine *engine, struct flight *flight) {
 // The step no longer points to the request.
 static void leave_flight(struct request *request) {
     request->num_flights--;
-    if (request->has_ended) llm_engine_let_go(request);
+    if (request->has_ended) llm_engine_free_if_unneeded(request);
 }
 
-// Hands out a step's results, and notes its items for the observer: what they came to is known now.
+// Hands out a step's results, and notes its items with them for the observer.
 static void take_results(struct llm_engine *engine, struct flight *flight,
                          const struct sample_result *results,
                          const struct sample_result *prompt_results) {
@@ -380,6 +411,13 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
     }
 }
 
+// After events. Whoever has seen them finds them in the statistics.
+static void leave_gate(struct llm_engine *engine) {
+    if (!engine->shared.gate) return;
+    publish_stats(engine);
+    event_gate_leave(engine->shared.gate);
+}
+
 // Waits for a step's results and hands them out. nano-vllm: the second half of postprocess.
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
     const struct schedule *schedule = &flight->schedule;
@@ -387,25 +425,36 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     const struct sample_result *results = NULL, *prompt_results = NULL;
     flight->is_launched = false;
     times->wait_begin = clock_seconds();
-    enum status status =
-        model_runner_wait(engine->runner, flight->slot, &results, &prompt_results, err);
+    enum status status = OK;
+    if (engine->runner) {
+        status = model_runner_wait(engine->runner, flight->slot, &results, &prompt_results, err);
+    } else {
+        rank_group_wait_results(engine->ranks, flight->slot, &results, &prompt_results);
+    }
+    // Ranks that waited for a lost one went on without its part.
+    if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
     times->output_begin = clock_seconds();
     engine->stats.forward_seconds += times->output_begin - times->wait_begin;
+    if (!status) event_gate_enter(engine->shared.gate);
+    double inside = clock_seconds(); // what an engine waits for at the gate is no work of its own
     if (!status) {
-        // Not at the launch: rates are taken over the call that waited for the tokens.
+        // Counted here and not at the launch, so that a step counts once its tokens are there.
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
         take_results(engine, flight, results, prompt_results);
     }
     times->output_end = clock_seconds();
-    engine->stats.output_seconds += times->output_end - times->output_begin;
-    if (!status) llm_engine_tell(engine, flight);
+    engine->stats.output_seconds += times->output_end - inside;
+    if (!status) {
+        llm_engine_tell(engine, flight);
+        leave_gate(engine);
+    }
     for (uint32_t i = 0; i < schedule->num_items; i++) leave_flight(schedule->items[i].seq->user);
     return status;
 }
 
-// One step, or in asynchronous operation the launch of one and the results of the one before.
+// Runs one step. With async scheduling, launches one and takes the results of the one before.
 static enum status step(struct llm_engine *engine, struct err *err) {
     double start = clock_seconds();
     struct flight *now = &engine->flights[engine->next_slot];
@@ -423,27 +472,33 @@ static enum status step(struct llm_engine *engine, struct err *err) {
     return land(engine, now, err);
 }
 
-// What other threads, and events, have told since the last time. True: some request was aborted.
-static bool take_in(struct llm_engine *engine) {
+// Takes in what was submitted and aborted since the last call. True: some request was aborted.
+static bool take_inbox(struct llm_engine *engine) {
     struct inbox_news news = inbox_take(&engine->inbox);
     for (struct request *request = news.submitted, *next; request; request = next) {
         next = request->next_submitted;
         llm_engine_accept(engine, request);
     }
+    if (!news.aborted) return false;
+    event_gate_enter(engine->shared.gate);
     for (struct request *request = news.aborted, *next; request; request = next) {
         next = request->next_aborted;
         llm_engine_end_aborted(engine, request);
     }
-    return news.aborted != NULL;
+    leave_gate(engine);
+    return true;
 }
 
-// An event may submit and abort others while they end: until nothing is left.
+// Ends all requests. Repeats until none is left, because an event may submit and abort others.
 static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, const char *why) {
     for (;;) {
-        take_in(engine);
+        bool has_aborted = take_inbox(engine);
         struct sequence *seq = scheduler_first(engine->scheduler);
-        if (!seq) return;
+        if (!seq && !has_aborted) return;
+        if (!seq) continue;
+        event_gate_enter(engine->shared.gate);
         llm_engine_end_request(engine, seq->user, reason, why);
+        leave_gate(engine);
     }
 }
 
@@ -473,51 +528,40 @@ static enum status check_alive(const struct llm_engine *engine, struct err *err)
     return err_set(err, ERR_DEVICE, "the engine has failed and must be destroyed");
 }
 
+void llm_engine_fail(struct llm_engine *engine, const char *why) {
+    engine->failed = true;
+    inbox_fail(&engine->inbox);
+    end_all(engine, NVLLM_FINISH_ERROR, why);
+    llm_engine_tell_ends(engine);
+    publish_stats(engine);
+}
+
+void llm_engine_abort_all(struct llm_engine *engine) {
+    end_all(engine, NVLLM_FINISH_ABORT, NULL);
+    publish_stats(engine);
+}
+
 enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
     struct err why = {0};
     enum status status = check_alive(engine, err);
     if (status) return status;
-    take_in(engine);
+    take_inbox(engine);
     status = step(engine, &why);
-    if (status) {
-        engine->failed = true;
-        inbox_fail(&engine->inbox);
-        end_all(engine, NVLLM_FINISH_ERROR, why.message);
-        err_set(err, status, "%s", why.message);
-    }
+    if (status && engine->ranks) status = rank_group_blame(engine->ranks, status, &why);
+    if (status) return err_set(err, status, "%s", why.message);
     llm_engine_tell_ends(engine);
     publish_stats(engine);
-    return status;
+    return OK;
 }
 
 enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct err *err) {
     enum status status = check_alive(engine, err);
     if (status) return status;
-    bool has_ended = take_in(engine);
+    bool has_ended = take_inbox(engine);
     llm_engine_tell_ends(engine);
     publish_stats(engine);
     if (!has_ended) inbox_wait(&engine->inbox, seconds);
     return OK;
-}
-
-void llm_engine_wake(struct llm_engine *engine) {
-    inbox_wake(&engine->inbox);
-}
-
-void llm_engine_drain(struct llm_engine *engine) {
-    inbox_drain(&engine->inbox);
-}
-
-bool llm_engine_abort(struct llm_engine *engine, uint64_t request_id) {
-    return inbox_abort(&engine->inbox, request_id);
-}
-
-uint32_t llm_engine_num_unfinished(struct llm_engine *engine) {
-    return inbox_num_unfinished(&engine->inbox);
-}
-
-bool llm_engine_is_unfinished(struct llm_engine *engine, uint64_t request_id) {
-    return inbox_is_unfinished(&engine->inbox, request_id);
 }
 
 void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats) {
@@ -526,5 +570,5 @@ void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats) {
 }
 
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {
-    return engine->tokenizer;
+    return engine->text_of ? engine->text_of->tokenizer : engine->tokenizer;
 }

@@ -1,7 +1,7 @@
 /* The engine's own struct, shared by llm_engine.c (life, step), llm_engine_prompt.c and
  * llm_engine_request.c (what goes in) and llm_engine_output.c (events).
  *
- * Any thread reads what does not change after llm_engine_create, and uses the inbox. Everything else
+ * Any thread reads what does not change after llm_engine_load, and uses the inbox. Everything else
  * is touched by the engine's thread alone. */
 #ifndef ENGINE_LLM_ENGINE_INTERNAL_H
 #define ENGINE_LLM_ENGINE_INTERNAL_H
@@ -9,14 +9,15 @@
 #include <stdatomic.h>
 
 #include "engine/count_slots.h"
+#include "engine/data_parallel/event_gate.h"
 #include "engine/engine_plan.h"
 #include "engine/inbox.h"
 #include "engine/llm_engine.h"
 #include "engine/ranks/rank_group.h"
 #include "engine/step_observer.h"
 
-// A step from its schedule until its results are taken. The requests of its schedule live until then,
-// also those that end meanwhile.
+// A step from its schedule until its results are taken. A request in its schedule that ends
+// meanwhile is freed only after that.
 struct flight {
     bool is_launched;
     uint32_t slot; // of the runner
@@ -26,57 +27,61 @@ struct flight {
 };
 
 struct llm_engine {
-    // Never change after llm_engine_create.
+    // Never change after llm_engine_load.
     struct engine_plan plan;
+    const struct llm_engine *text_of; // whose tokenizer this engine uses; NULL: its own
     struct tokenizer *tokenizer; // NULL with skip_tokenizer_init
-    struct chat_template *chat_template; // NULL: the model has none that works, because of
+    struct chat_template *chat_template; // NULL: none works, and the next two say why
     enum status template_status;
     struct err template_err;
     uint64_t secret; // of this process: keys the hashes of the prefix cache
+    struct llm_engine_shared shared; // all-zero: the engine is alone
+    double start_seconds; // when it was planned
 
     struct inbox inbox;
     atomic_bool is_entered; // a thread is in a function of the engine's thread
 
     struct rank_group *ranks; // NULL: the engine is one process
-    struct model_runner *runner;
+    struct model_runner *runner; // NULL: all ranks are other processes (plan.first_process)
     struct scheduler *scheduler; // any thread may call scheduler_check
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
-    uint32_t next_slot;
+    uint32_t next_slot; // of the next launch
     struct count_slots count_slots;
     struct step_observer observer;
-    bool failed; // the device is gone: nothing more can run
+    bool failed; // a step failed: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
 };
 
-// The prompt's ids: the caller's, or those of its text or chat in *encoded. Checked. `echo` (NULL: not
-// wanted) gets the prompt's text. Any thread.
+// Finds the prompt's ids and checks them: the caller's, or those of its text or chat in *encoded.
+// `echo` (NULL: not wanted) gets the prompt's text. Any thread.
 MUST_USE enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                                            const struct nvllm_request *request,
                                            struct token_list *encoded, const int32_t **ids,
                                            size_t *count, struct buf *echo, struct err *err);
 
-// A family that was taken out of the inbox: from now on it is the scheduler's.
+// Gives all outputs of a request from the inbox to the scheduler.
 void llm_engine_accept(struct llm_engine *engine, struct request *first);
 
-// The log-probabilities of an item's rows of its prompt.
+// Keeps the log-probabilities of an item's prompt rows.
 void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
                             const struct sample_result *results);
-// One generated token of a request, pending until `now`: checked for its end, delivered. One that was
-// aborted stays as it is. Returns the token's id, -1: there is none.
+// Takes an output's pending token, whose id came at `now`: decides whether it ends the output, and
+// delivers the event. Returns the id, or -1 if the output was aborted or no token could be sampled.
 int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
                               const struct sample_result *result, double now);
-// Ends a request without a token: delivers the event. `error`: why, with NVLLM_FINISH_ERROR; else NULL.
-// One that was aborted meanwhile stays as it is.
+// Ends an output without a token, and delivers the event. `error` is the reason with
+// NVLLM_FINISH_ERROR, else NULL. Does nothing to an output that was aborted: it ends by its abort.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,
                             enum nvllm_finish_reason reason, const char *error);
-// The same for all of a family that was taken from the inbox's aborted ones.
+// Ends all outputs of a request that the inbox listed as aborted.
 void llm_engine_end_aborted(struct llm_engine *engine, struct request *first);
-// Of one that has ended: frees its family when nothing needs any of it.
-void llm_engine_let_go(struct request *request);
+// Call it for an output that has ended. Frees all outputs once none is needed any more.
+void llm_engine_free_if_unneeded(struct request *request);
 
-// Tells the observer, where there is one, about a step that landed. NULL: requests ended without one.
+// Tells the observer, if there is one, about a step that landed. NULL: requests ended without a
+// step.
 void llm_engine_tell(struct llm_engine *engine, const struct flight *flight);
-// The second of these, if requests ended since it was told last.
+// Tells the observer of requests that ended without a step since the last call.
 void llm_engine_tell_ends(struct llm_engine *engine);
 
 #endif

@@ -1,12 +1,12 @@
-/* What follows a step: the end of requests, the events their owners see, and what the observer is
- * told. */
+/* What follows a step: the ends of requests, the events that their callers get, and what the
+ * observer is told. */
 #include <math.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/llm_engine_internal.h"
 
-// NULL until all of them are there.
+// NULL until all rows are there.
 static const struct nvllm_logprob *prompt_logprobs_of(const struct request *request) {
     const struct request *first = request->first;
     return first->num_rows_landed == first->num_prompt_rows ? first->prompt_logprobs : NULL;
@@ -64,10 +64,10 @@ static void release(struct llm_engine *engine, struct request *request,
     engine->observer.has_news = true;
     request->finish_reason = reason;
     request->has_ended = true;
-    llm_engine_let_go(request);
+    llm_engine_free_if_unneeded(request);
 }
 
-void llm_engine_let_go(struct request *request) {
+void llm_engine_free_if_unneeded(struct request *request) {
     if (request->num_flights || --request->first->num_held) return;
     request_destroy(request->first);
 }
@@ -90,7 +90,7 @@ void llm_engine_end_request(struct llm_engine *engine, struct request *request,
 }
 
 void llm_engine_end_aborted(struct llm_engine *engine, struct request *first) {
-    first->num_held++; // until the loop is over
+    first->num_held++; // keeps the outputs until the loop is over
     for (struct request *request = first; request; request = request->next_output) {
         if (request->has_ended) continue;
         inbox_begin_abort(&engine->inbox, request);
@@ -108,17 +108,19 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
     return false;
 }
 
-// Why the request ends with this token, if it does, and the text that may be shown now.
+// Decides whether the output ends with this token, and which text may be shown now.
 static void judge_token(const struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
     struct buf *piece = &request->piece;
     buf_clear(piece);
     bool is_stop =
         is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
-    // Nobody sees the text of one that wants its end alone; its stop strings still need it.
+    // With finish_event_only nobody sees the text, but stop strings still need it.
     bool wants_text = !request->finish_event_only || request->text.num_stops;
     bool has_text = wants_text && (!is_stop || request->keeps_stop_token);
-    int stop = has_text ? output_text_push(&request->text, engine->tokenizer, token, piece) : -1;
+    int stop = has_text
+                   ? output_text_push(&request->text, llm_engine_tokenizer(engine), token, piece)
+                   : -1;
     if (stop >= 0) {
         event->finish_reason = NVLLM_FINISH_STOP;
         event->stop_string = request->sampling.params.stop[stop];
@@ -132,7 +134,7 @@ static void judge_token(const struct llm_engine *engine, struct request *request
     }
 }
 
-// Where the prompt's token was not chosen, no bias could lift it: its logit is no number.
+// The bias makes the row choose the prompt's token. If it did not, the token's logit is no number.
 static void take_row(struct nvllm_logprob *out, int32_t num_top, int32_t token_id,
                      const struct sample_result *result) {
     float logprob = result->token_id == token_id ? result->logprob : -INFINITY;
@@ -177,7 +179,7 @@ int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request
     bool is_first = !(request->times.first_token > 0);
     if (is_first) {
         deliver_echo(request);
-        if (is_aborted(request)) return -1; // by this event
+        if (is_aborted(request)) return -1; // the event's callback aborted it
         request->times.first_token = now;
     }
     request->times.last_token = now;
@@ -189,7 +191,7 @@ int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request
     judge_token(engine, request, result->token_id, &event);
     add_text(&event, &request->piece);
     if (event.finish_reason && !inbox_begin_end(&engine->inbox, request)) {
-        // An abort came first: this is only its last token.
+        // An abort came first: this token does not end it.
         event.finish_reason = NVLLM_FINISH_NONE;
         event.stop_token_id = -1;
         event.stop_string = NULL;
@@ -222,7 +224,37 @@ enum status llm_engine_observe(struct llm_engine *engine, nvllm_step_fn on_step,
     step_observer_fini(&engine->observer);
     engine->observer = observer;
     scheduler_observe(engine->scheduler, on_step ? &engine->observer.changes : NULL);
+    engine->observer.has_news = engine->observer.changes.num_ids > 0;
     return OK;
+}
+
+static struct nvllm_sequence describe(const struct sequence *seq) {
+    const struct request *request = seq->user;
+    return (struct nvllm_sequence){
+        .request_id = seq->id,
+        .index = request->index,
+        .sequence_id = seq->arrival,
+        .is_running = seq->status == SEQUENCE_RUNNING,
+        .num_prompt_tokens = seq->num_prompt_tokens,
+        .num_tokens = seq->num_tokens,
+        .num_computed_tokens = seq->num_computed_tokens,
+        .num_cached_tokens = seq->num_cached_tokens,
+        .block_table = seq->block_table,
+        .num_blocks = seq->num_blocks,
+    };
+}
+
+size_t llm_engine_sequences(const struct llm_engine *engine, struct nvllm_sequence *out,
+                            size_t max) {
+    const struct sequence *queues[] = {scheduler_first_running(engine->scheduler),
+                                       scheduler_first_waiting(engine->scheduler)};
+    size_t count = 0;
+    for (size_t i = 0; i < ARRAY_LEN(queues); i++) {
+        for (const struct sequence *seq = queues[i]; seq && count < max; seq = seq->next) {
+            out[count++] = describe(seq);
+        }
+    }
+    return count;
 }
 
 void llm_engine_tell(struct llm_engine *engine, const struct flight *flight) {

@@ -1,4 +1,5 @@
-/* What a request says, to token ids: text by the tokenizer, chats by the template first. */
+/* Makes token ids of a prompt: the tokenizer encodes text, and the template makes text of a chat.
+ * */
 #include "engine/llm_engine_internal.h"
 #include "text/detokenizer.h"
 #include "text/unicode.h"
@@ -24,13 +25,13 @@ enum status llm_engine_chat_template(const struct llm_engine *engine,
 
 // The prompt as UTF-8, as the tokenizer reads it.
 static enum status echo_text(struct buf *echo, const char *text, size_t len, struct err *err) {
-    struct utf8_pending pending = {0};
+    struct utf8_partial partial = {0};
     enum status status = buf_reserve(echo, len, err); // never NULL
-    if (!status) status = utf8_append_lossy(&pending, text, len, echo, err);
-    return status ? status : utf8_append_end(&pending, echo, err);
+    if (!status) status = utf8_append_lossy(&partial, text, len, echo, err);
+    return status ? status : utf8_append_end(&partial, echo, err);
 }
 
-// Ids without a token add nothing.
+// The text of a prompt that came as ids. Ids without a token add nothing.
 static enum status echo_ids(struct buf *echo, const struct tokenizer *tokenizer, const int32_t *ids,
                             size_t count, bool skip_special, struct err *err) {
     struct detokenizer detokenizer = {0};
@@ -41,7 +42,7 @@ static enum status echo_ids(struct buf *echo, const struct tokenizer *tokenizer,
     return status ? status : detokenizer_flush(&detokenizer, echo, err);
 }
 
-// The template writes its own BOS and the like: none are added.
+// The template itself writes BOS and other special tokens, so the tokenizer adds none.
 static enum status encode_chat(const struct llm_engine *engine, const struct nvllm_request *request,
                                const struct interrupt *interrupt, struct token_list *encoded,
                                struct buf *echo, struct err *err) {

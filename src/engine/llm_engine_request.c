@@ -1,5 +1,6 @@
-/* A request from the caller's struct to the scheduler. It is built on the submitter's thread, which
- * reads nothing of the engine that changes, and accepted on the engine's thread. */
+/* Turns a caller's request into sequences for the scheduler. The submitter's thread builds it and
+ * reads only parts of the engine that never change. The engine's thread accepts it. Here is also what
+ * other threads ask of the inbox. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -8,7 +9,7 @@
 #include "base/clock.h"
 #include "engine/llm_engine_internal.h"
 
-// Keyed by the secret: nobody can make two salts that meet. 0 is the common salt.
+// Keyed by the secret, so that nobody can find two texts with the same hash. 0 is the common salt.
 static uint64_t salt_of(const struct llm_engine *engine, const char *salt) {
     uint64_t hash = XXH3_64bits_withSeed(salt, strlen(salt), engine->secret);
     return hash ? hash : 1;
@@ -30,7 +31,7 @@ static enum status init_text(const struct llm_engine *engine, struct request *re
     return buf_reserve(&request->piece, piece, err);
 }
 
-// What each output has for itself; its sampling is there.
+// Fills in what each output has for itself. Its sampling is set already.
 static enum status fill_output(const struct llm_engine *engine, struct request *request,
                                const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                struct err *err) {
@@ -125,18 +126,40 @@ enum status llm_engine_submit(struct llm_engine *engine, struct request *request
     return inbox_submit(&engine->inbox, request, id, err);
 }
 
-enum status llm_engine_add_request(struct llm_engine *engine, const struct nvllm_request *in,
-                                   uint64_t *request_id, struct err *err) {
-    struct request *request = NULL;
-    enum status status = inbox_check_open(&engine->inbox, err);
-    if (!status) status = llm_engine_build_request(engine, in, &request, err);
-    if (!status) status = llm_engine_submit(engine, request, request_id, err);
-    if (status) request_destroy(request);
-    return status;
+void llm_engine_wake(struct llm_engine *engine) {
+    inbox_wake(&engine->inbox);
 }
 
-// An output's own stream of random numbers when its request brings no seed. Ids are numbers of
-// accepted requests, so that one that is refused changes nobody's tokens.
+void llm_engine_drain(struct llm_engine *engine) {
+    inbox_drain(&engine->inbox);
+}
+
+bool llm_engine_abort(struct llm_engine *engine, uint64_t request_id) {
+    return inbox_abort(&engine->inbox, request_id);
+}
+
+uint32_t llm_engine_num_unfinished(struct llm_engine *engine) {
+    return inbox_num_unfinished(&engine->inbox);
+}
+
+uint32_t llm_engine_num_aborting(struct llm_engine *engine) {
+    return inbox_num_aborting(&engine->inbox);
+}
+
+uint64_t llm_engine_num_tokens(struct llm_engine *engine) {
+    return inbox_num_tokens(&engine->inbox);
+}
+
+bool llm_engine_is_unfinished(struct llm_engine *engine, uint64_t request_id) {
+    return inbox_is_unfinished(&engine->inbox, request_id);
+}
+
+enum status llm_engine_check_open(struct llm_engine *engine, struct err *err) {
+    return inbox_check_open(&engine->inbox, err);
+}
+
+// Chooses an output's seed where its request has none. Only accepted requests take an id, so a
+// refused one changes nobody's tokens.
 static void choose_seed(const struct llm_engine *engine, struct request *request) {
     const uint64_t key[3] = {engine->plan.seed, request->seq->id, request->index};
     size_t num_keys = request->index ? 3 : 2; // the first draws as if it were the only one

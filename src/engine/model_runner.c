@@ -9,10 +9,10 @@
 
 enum { GRAPH_ROWS_STEP = 16, WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
 
-// A step of so many padded decodes.
+// A recorded step of decodes, for one number of sequences.
 struct step_graph {
     struct backend_graph *graph; // NULL: such steps run eagerly
-    const float *logits; // dev, that the recorded pass writes
+    const float *logits; // dev: where the recorded pass writes them
 };
 
 struct slot {
@@ -22,23 +22,23 @@ struct slot {
 
 struct model_runner {
     struct backend *backend;
-    struct comm alone; // where there is no other
+    struct comm alone; // used where the options bring none
     struct comm *comm;
     struct decoder *decoder;
     struct kv_cache *cache;
     uint32_t vocab_size;
     uint32_t max_num_logits, max_num_tokens;
     void *batch; // dev: copy of the flat batch
-    // Of the device, or where that has no sampler a CPU's, which works on downloaded logits.
+    // The device, or where it has no sampler a CPU, which works on downloaded logits.
     struct backend *sampler;
     struct token_counts *counts;
     float *sample_scratch; // of the sampler's backend
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
-    struct sample_result *results; // dev, as a slot's; with several ranks shared
+    struct sample_result *results; // dev, laid out as a slot's; with several ranks in shared memory
     struct rank_sampling rank_sampling; // with several ranks
     struct slot slots[MODEL_RUNNER_SLOTS];
-    struct step_graph *graphs; // [num_graphs], by graph_index; NULL: no steps are recorded
-    uint32_t num_graphs;
+    struct step_graph *graphs; // [num_graphs], by graph_index
+    uint32_t num_graphs; // sizes of steps that are recorded; a failure leaves the smaller ones
     uint64_t num_replays;
     const float *logits; // dev, of the last pass
 };
@@ -130,7 +130,7 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if ((status = alloc_slot(r, &r->slots[i], err))) return status;
     }
-    // A recorded step ends with the sampled ids.
+    // A recorded step includes sampling: without a sampler on the device none is recorded.
     if (!r->backend->queue || !samples_on_device(r) || options->enforce_eager) return OK;
     uint32_t num_graphs = graph_index(rows) + 1;
     r->graphs = calloc(num_graphs, sizeof *r->graphs);
@@ -193,6 +193,10 @@ void model_runner_destroy(struct model_runner *r) {
     free(r);
 }
 
+struct comm *model_runner_comm(struct model_runner *r) {
+    return r->comm;
+}
+
 size_t model_runner_workspace_bytes(const struct model_runner_options *options) {
     const struct decoder_options *d = &options->decoder;
     const struct backend_sampler *sampler = d->backend->sampler;
@@ -211,6 +215,7 @@ size_t model_runner_workspace_bytes(const struct model_runner_options *options) 
 static struct sample_args sample_args_of(const struct model_runner *r, const struct step *step) {
     return (struct sample_args){
         .logits = r->logits,
+        .collective = comm_collective(r->comm),
         .rows = step->rows,
         .biases = step->biases,
         .masks = step->masks,
@@ -252,8 +257,8 @@ static enum status sample_on_host(struct model_runner *r, const struct step *hos
     return OK;
 }
 
-// Rows of prompts: as many at a time as there is room for logits. `host` is the step as the host has
-// it. The results are on the host when the step is done.
+// Samples rows of prompts, as many at a time as there is room for logits. `host` is the step as the
+// host has it. The results are on the host when the step is done.
 static enum status sample_prompts(struct model_runner *r, const struct step *step,
                                   const struct step *host, struct sample_result *results,
                                   struct err *err) {
@@ -264,6 +269,8 @@ static enum status sample_prompts(struct model_runner *r, const struct step *ste
         uint32_t left = step->num_prompt_logits - start;
         args.num_rows = left < r->max_num_logits ? left : r->max_num_logits;
         args.rows = (on_device ? step : host)->prompt_rows + start;
+        // Until no rank still reads the logits of the rows before.
+        if (args.collective) comm_barrier(r->comm);
         args.results = (on_device ? r->results + r->max_num_logits : results) + start;
         args.logits = decoder_logits(r->decoder, step->prompt_index + start, args.num_rows);
         if (!on_device) {
@@ -284,11 +291,11 @@ static enum status sample_prompts(struct model_runner *r, const struct step *ste
 
 void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int32_t *ids,
                                uint32_t num_prompt, uint32_t num_ids) {
-    if (!rank_sampling_has_slot(r->comm, slot)) return;
+    if (r->rank_sampling.comm && !rank_sampling_has_slot(r->comm, slot)) return;
     r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
 }
 
-// Records the pass of a step of decodes, in the place of an earlier recording for as many sequences.
+// Records the pass of a step of decodes, in the place of an earlier recording of its size.
 // nano-vllm: capture_cudagraph.
 static enum status try_record(struct model_runner *r, const struct step *step,
                               struct step_graph *graph, struct err *err) {
@@ -301,29 +308,27 @@ static enum status try_record(struct model_runner *r, const struct step *step,
     return queue->graph_end(r->backend, &graph->graph, err);
 }
 
-static void forget_graph(struct model_runner *r, struct step_graph *graph) {
-    r->backend->queue->graph_destroy(r->backend, graph->graph);
-    graph->graph = NULL;
-}
-
-// False, after a warning: such steps are to run eagerly.
-static bool record(struct model_runner *r, const struct step *step) {
-    struct step_graph *graph = &r->graphs[graph_index(step->num_seqs)];
+// If it fails, warns: such steps and larger ones are to run eagerly.
+static void record(struct model_runner *r, const struct step *step) {
+    uint32_t index = graph_index(step->num_seqs);
     struct err why = {0};
-    if (!try_record(r, step, graph, &why)) return true;
-    forget_graph(r, graph);
+    if (!try_record(r, step, &r->graphs[index], &why)) return;
+    while (r->num_graphs > index) {
+        struct step_graph *graph = &r->graphs[--r->num_graphs];
+        r->backend->queue->graph_destroy(r->backend, graph->graph);
+        graph->graph = NULL;
+    }
     log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
                 step->num_seqs, why.message);
-    return false;
 }
 
 // The recorded step that serves this one; NULL: none does.
 static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
     bool is_decode = step->max_query_len == 1 && step->num_logits == step->num_seqs;
-    if (!r->graphs || !is_decode || step->num_prompt_logits) return NULL;
+    if (!is_decode || step->num_prompt_logits) return NULL;
     if (step->num_seqs != model_runner_padded_seqs(r, step->num_seqs)) return NULL;
-    const struct step_graph *graph = &r->graphs[graph_index(step->num_seqs)];
-    return graph->graph ? graph : NULL;
+    uint32_t index = graph_index(step->num_seqs);
+    return index < r->num_graphs && r->graphs[index].graph ? &r->graphs[index] : NULL;
 }
 
 // From embedding to sampled ids. nano-vllm: run_model and the sampler.
@@ -359,7 +364,7 @@ static void warm_up_linears(struct model_runner *r) {
     for (uint32_t rows = 0; rows < r->max_num_tokens; total++) rows = next_warm_rows(r, rows);
     for (uint32_t rows = 0; rows < r->max_num_tokens;) {
         rows = next_warm_rows(r, rows);
-        decoder_warm_up(r->decoder, rows);
+        decoder_warm_up_linears(r->decoder, rows);
         done++;
         if (!r->backend->num_timed) continue;
         log_progress(&progress, done, total,
@@ -379,52 +384,58 @@ static struct step padding_of(const struct model_runner *r, struct batch *batch,
     return step;
 }
 
-// Runs a step of padding, which loads its kernels, then records it where `records`.
+// Loads the kernels of a step of decodes.
 static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
-                                   bool *records, struct err *err) {
+                                   struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
+    if (!comm_is_alive(r->comm)) return err_set(err, ERR_DEVICE, "another rank was lost");
     const struct step step = padding_of(r, batch, num_seqs);
     ops->upload(r->backend, r->batch, batch->header, batch->header->size_bytes);
-    r->logits = decoder_forward(r->decoder, r->cache, &step);
+    r->logits = decoder_warm_up_step(r->decoder, r->cache, &step);
     sample(r, &step);
-    enum status status = ops->synchronize(r->backend, err);
-    if (status) return status;
-    *records = *records && record(r, &step);
     return ops->synchronize(r->backend, err);
 }
 
 enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, struct err *err) {
     if (!r->backend->queue || !samples_on_device(r)) return OK;
+    // Rank 0 alone times, and the others take its choices.
+    if (r->comm->rank > 0) {
+        comm_minimum(r->comm, 0);
+        r->backend->queue->timings_read(r->backend);
+    }
     warm_up_linears(r);
-    bool records = r->graphs != NULL;
+    if (r->comm->rank == 0 && r->comm->world_size > 1) {
+        r->backend->queue->timings_write(r->backend);
+        comm_minimum(r->comm, 0);
+    }
     for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
         num_seqs = model_runner_padded_seqs(r, num_seqs + 1);
-        enum status status = warm_up_decodes(r, batch, num_seqs, &records, err);
+        enum status status = warm_up_decodes(r, batch, num_seqs, err);
         if (status) return status;
     }
     return OK;
 }
 
+uint32_t model_runner_num_sizes(const struct model_runner *r) {
+    return r->num_graphs;
+}
+
+enum status model_runner_record(struct model_runner *r, struct batch *batch, uint32_t first,
+                                uint32_t end, struct err *err) {
+    if (!r->num_graphs) return OK;
+    for (uint32_t i = first; i < end && i < r->num_graphs; i++) {
+        const struct step step = padding_of(r, batch, model_runner_padded_seqs(r, graph_rows(i)));
+        record(r, &step);
+    }
+    return r->backend->ops->synchronize(r->backend, err);
+}
+
 enum status model_runner_set_cache(struct model_runner *r, const struct kv_cache_spec *spec,
-                                   struct batch *batch, struct err *err) {
+                                   struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
     ops->kv_cache_destroy(r->backend, r->cache);
     r->cache = NULL;
-    enum status status = ops->kv_cache_create(r->backend, spec, &r->cache, err);
-    if (status || !r->graphs) return status;
-    bool records = true;
-    for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
-        num_seqs = model_runner_padded_seqs(r, num_seqs + 1);
-        struct step_graph *graph = &r->graphs[graph_index(num_seqs)];
-        if (!graph->graph) continue;
-        const struct step step = padding_of(r, batch, num_seqs);
-        if (records) {
-            records = record(r, &step);
-        } else {
-            forget_graph(r, graph); // it has the pointers of the old cache
-        }
-    }
-    return ops->synchronize(r->backend, err);
+    return ops->kv_cache_create(r->backend, spec, &r->cache, err);
 }
 
 enum status model_runner_launch(struct model_runner *r, const struct batch_header *batch,
@@ -470,11 +481,11 @@ uint64_t model_runner_num_replays(const struct model_runner *r) {
 enum status model_runner_read_logits(struct model_runner *r, float *out, uint32_t num_logits,
                                      struct err *err) {
     CHECK(r->logits && num_logits <= r->max_num_logits, "num_logits=%u", num_logits);
-    if (r->rank_sampling.comm) { // on a CPU: the logits are host memory
+    if (r->comm->world_size > 1) {
         for (uint32_t i = 0; i < num_logits; i++) {
             comm_gather_logits(r->comm, r->backend, i, out + (size_t)i * r->vocab_size);
         }
-        return OK;
+        return r->backend->ops->synchronize(r->backend, err);
     }
     r->backend->ops->download(r->backend, out, r->logits,
                               (size_t)num_logits * r->vocab_size * sizeof *out);

@@ -15,45 +15,54 @@ struct model_runner_options {
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
-    // [max_num_seqs + max_num_tokens] that all ranks of a group have mapped; NULL: the runner is alone.
+    // [max_num_seqs + max_num_tokens] that all ranks of a group have mapped; NULL: the runner is
+    // alone.
     struct sample_result *shared_results;
 };
 
 struct model_runner;
 
-// What decoder_options borrow is borrowed for the runner's life; `weights` are used up.
+// What `decoder` borrows is borrowed for the runner's life. Takes every tensor of `weights`.
 MUST_USE enum status model_runner_create(struct model_runner **out,
                                          const struct model_runner_options *options,
                                          struct weights *weights, struct err *err);
 void model_runner_destroy(struct model_runner *runner); // NULL is fine
+struct comm *model_runner_comm(struct model_runner *runner); // where it meets other ranks, if any
 
-// Once before the first launch: what is done on a shape's first use is done now, so that no request
-// waits for it. A device times its matrix products (those that its cache file does not know) and
-// steps of decodes are recorded. A recording that fails costs a warning: steps run eagerly then.
-// `batch` is overwritten. nano-vllm: warmup_model.
+// The parts of a start, which warm_up.h puts together. `batch` is overwritten.
+//
+// Work that a shape needs at its first use is done now, so that no request waits for it: a device
+// loads kernels, and times the matrix products that its cache file does not know. nano-vllm:
+// warmup_model.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
-// Before the first launch: another KV cache takes the place of the runner's, in what was recorded
-// too. After an error there is none. `batch` is overwritten.
+// Sizes of steps of decodes that are recorded; 0: none are, every step runs eagerly.
+uint32_t model_runner_num_sizes(const struct model_runner *runner);
+// Records steps of sizes first .. end - 1, with the present KV cache; size 0 has the fewest
+// sequences. If a recording fails, a warning says so: steps of its size and larger ones run eagerly,
+// and no longer count as sizes.
+MUST_USE enum status model_runner_record(struct model_runner *runner, struct batch *batch,
+                                         uint32_t first, uint32_t end, struct err *err);
+// Replaces the runner's KV cache. After an error the runner has none. Every recorded step must be
+// recorded again.
 MUST_USE enum status model_runner_set_cache(struct model_runner *runner,
-                                            const struct kv_cache_spec *spec, struct batch *batch,
-                                            struct err *err);
+                                            const struct kv_cache_spec *spec, struct err *err);
 
 struct model_runner_times {
     double forward_seconds, sample_seconds; // added to
 };
 
-// Steps that may be on their way at once: one runs while the next one is prepared.
+// Steps that may be in flight at once: one runs while the next one is prepared.
 enum { MODEL_RUNNER_SLOTS = 2 };
 
-// Enqueues a batch and the download of its results; `slot` < MODEL_RUNNER_SLOTS, waited for since it
-// was used last. The batch stays as it is until then. Tokens below 0 refer to the results of the
-// launch before. Nothing is allocated.
+// Enqueues a batch and the download of its results. `slot` < MODEL_RUNNER_SLOTS; its last launch
+// must have been waited for. The caller leaves the batch unchanged until model_runner_wait. Token
+// id -1-r stands for result r of the launch before. Nothing is allocated.
 MUST_USE enum status model_runner_launch(struct model_runner *runner,
                                          const struct batch_header *batch, uint32_t slot,
                                          struct model_runner_times *times, struct err *err);
-// Before the launch of the first row with this slot: the sequence whose tokens the slot counts
-// (backend.h, counts_begin).
+// Fills this slot of the token counts with a sequence's tokens (backend.h, counts_begin). Call it
+// before the launch of the first row with the slot.
 void model_runner_begin_counts(struct model_runner *runner, uint32_t slot, const int32_t *ids,
                                uint32_t num_prompt, uint32_t num_ids);
 // results[i] belongs to logit row i of the slot's batch, prompt_results[i] to its i-th row of a
@@ -62,8 +71,8 @@ MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slo
                                        const struct sample_result **results,
                                        const struct sample_result **prompt_results,
                                        struct err *err);
-// Sequences that a step of `num_seqs` decodes is to be padded to, for batch_build: so few different
-// numbers that a recorded step can serve each. 0: not padded.
+// The number of sequences that batch_build pads a step of `num_seqs` decodes to. There are so few
+// different ones that each can have a recorded step. 0: not padded.
 uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);
 
 // For tests: the steps so far that ran as recorded ones.

@@ -1,6 +1,5 @@
-/* `held` is reserved once for the longest text that can wait plus the longest piece of one token,
- * so that nothing in the step loop allocates; an append that fails is a broken promise, not bad
- * luck. */
+/* `held` is reserved once, for the longest text that is held back plus the longest piece of one
+ * token. So nothing in the step loop allocates, and a failed append is a broken invariant. */
 #include "engine/output_text.h"
 
 #include <stdlib.h>

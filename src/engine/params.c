@@ -1,6 +1,6 @@
-/* The parameter tables and everything that reads them: setting a field by name from JSON text, and
- * checking a whole struct. A rule that a table cannot hold (a multiple, two fields together) is a
- * function below it. The lists of the sampling parameters are parsed in params_list.c. */
+/* The parameter tables and what reads them: setting a field by name from JSON text, and checking a
+ * whole struct. Rules that a table cannot hold (a multiple, two fields together) are functions
+ * below. Lists of sampling parameters are parsed in params_list.c. */
 #include "engine/params.h"
 
 #include <float.h>
@@ -13,11 +13,12 @@
 #include "base/jread.h"
 #include "base/suggest.h"
 #include "comm/comm.h"
+#include "engine/data_parallel/request_router.h"
 #include "engine/params_list.h"
 
 enum { BLOCK_SIZE_MULTIPLE = 16, SENTENCE_MAX = 160 };
 
-// The top of int64_t as a double: 2^63, which no int64_t exceeds.
+// 2^63: above every int64_t, and exact as a double.
 #define INT64_TOP 0x1p63
 
 #define SAMPLING(field) offsetof(struct nvllm_sampling_params, field)
@@ -142,9 +143,19 @@ static const struct nvllm_param option_table[] = {
      "number format of keys and values, auto is bfloat16, float32 is CPU only; default auto"},
     {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, COMM_RANKS_MAX, NULL,
      "processes that share each layer of the model; default 1"},
+    {"data_parallel_size", NVLLM_PARAM_INT, OPTION(data_parallel_size), 1,
+     REQUEST_ROUTER_ENGINES_MAX, NULL,
+     "engines that share the requests, each with its own copy of the model; default 1"},
+    {"distributed_executor_backend", NVLLM_PARAM_STRING, OPTION(distributed_executor_backend), 0, 0,
+     "auto|mp|mpi",
+     "who starts the processes: mp is the engine, mpi is mpirun, auto is mpirun if it has started "
+     "this program; default auto"},
     {"worker_program", NVLLM_PARAM_STRING, OPTION(worker_program), 0, 0, NULL,
      "program that the worker processes run, nanovllm of this version; default of the command: "
      "itself"},
+    {"comm", NVLLM_PARAM_STRING, OPTION(comm), 0, 0, "auto|p2p|nccl",
+     "how the GPUs of tensor_parallel_size reach each other, auto is p2p where they reach each "
+     "other's memory, else nccl; default auto"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;

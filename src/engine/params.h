@@ -1,12 +1,12 @@
 /* The one table of names, types, ranges and help behind the C structs, the command line and JSON.
  *
- * Setters take JSON text: numbers and integers exactly as JSON writes them, booleans as true,
- * false, 1 or 0, lists and maps as JSON. null puts the field back to its default. Where a string is
- * wanted (stop), text that is not JSON is the string itself; text that looks like a broken list,
- * map or quoted string is refused. String options are taken as they are, unquoted, and borrowed.
+ * Setters take JSON text. A boolean may also be 1 or 0, and null puts the field back to its
+ * default. Where a string is wanted (stop), text that is not JSON is the string itself, unless it
+ * looks like a broken list, map or quoted string. String options are taken as they are, unquoted,
+ * and borrowed.
  *
- * Lists made by a setter live behind params->owned: they move with the struct and are freed by fini
- * or by the next set of the same list. A copy of the struct with owned = NULL borrows them. */
+ * A setter puts lists behind params->owned. They move with the struct, and are freed by fini or
+ * when the same list is set again. A copy of the struct with owned = NULL borrows them. */
 #ifndef ENGINE_PARAMS_H
 #define ENGINE_PARAMS_H
 
@@ -22,7 +22,7 @@ enum {
     PARAMS_ALLOWED_TOKEN_IDS_MAX = 1 << 18, // more than any vocabulary in use
     PARAMS_BAD_WORDS_MAX = 1024,
     PARAMS_BAD_WORD_BYTES_MAX = 256, // of each
-    // Of a value as JSON: no list within its bounds is longer. The second is for the two above.
+    // Longest value as JSON text. The second is for allowed_token_ids and bad_words.
     PARAMS_TEXT_BYTES_MAX = 128 << 10,
     PARAMS_LONG_TEXT_BYTES_MAX = 4 << 20,
 };
@@ -38,12 +38,12 @@ MUST_USE enum status params_set_engine_option(struct nvllm_engine_options *optio
                                               const char *name, const char *value, struct err *err);
 void params_fini_sampling(struct nvllm_sampling_params *params);
 
-// Ranges, choices and list lengths of every field of a struct; a field at its default (so also an
-// unset one) passes, and so does a NULL string that has choices: it means the default.
+// Checks ranges, choices and list lengths of every field. A field at its default passes, also an
+// unset one. So does a NULL string that has choices: it means the default.
 MUST_USE enum status params_check_sampling(const struct nvllm_sampling_params *params,
                                            struct err *err);
-// Also what the table cannot say: a model is named, block_size is a multiple of 16, and every slot
-// of num_kvcache_blocks has a number that fits in 31 bits.
+// Also checks what the table cannot say. A model must be named, block_size must be a multiple of
+// 16, and the number of every KV slot must fit in 31 bits.
 MUST_USE enum status params_check_engine_options(const struct nvllm_engine_options *options,
                                                  struct err *err);
 

@@ -19,7 +19,7 @@ struct list {
     int entries_max;
     int bytes_max; // of a string
     int text_bytes_max; // of the list as JSON
-    bool wants_entry; // an empty list would be no list, which means something else
+    bool wants_entry; // empty is refused: no list at all means something else
 };
 
 #define LIST(field, ...)                                                                           \
@@ -37,8 +37,8 @@ static const struct list lists[] = {
     LIST(logit_bias, PARAMS_LOGIT_BIAS_MAX, 0, PARAMS_TEXT_BYTES_MAX, false),
 };
 
-// What params->owned points to: one allocation per list, NULL where the list is not ours. Of strings
-// their bytes are behind the pointers.
+// What params->owned points to: one allocation for each list, NULL where the list is not ours. A
+// list of strings has their bytes behind the pointers.
 struct params_owned {
     void *lists[ARRAY_LEN(lists)];
 };
@@ -391,7 +391,8 @@ static enum status check_biases(const struct nvllm_param *param,
         double bias = (double)biases[i].bias;
         bool banned = isinf(bias) && bias < 0;
         if (biases[i].token_id < 0) {
-            status = err_set(err, ERR_INVALID, "logit_bias names token %d", biases[i].token_id);
+            status = err_set(err, ERR_INVALID, "logit_bias names token %d, want an id of 0 or more",
+                             biases[i].token_id);
         } else if (!banned && !(bias >= param->min && bias <= param->max)) {
             status = err_set(err, ERR_INVALID,
                              "logit_bias of token %d is %.9g, want a number from %.10g to %.10g or "

@@ -1,5 +1,5 @@
-/* Resolving is done in one place, before anything is allocated: user's value, model's default,
- * library's default. */
+/* A field is resolved in one place, before anything is allocated: the user's value, else the
+ * model's default, else the library's. */
 #include "engine/sampling.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static enum status resolve(struct nvllm_sampling_params *params,
     resolve_float(&params->repetition_penalty, defaults->has_repetition_penalty,
                   defaults->repetition_penalty, 1.0f);
     if (params->top_k == NVLLM_UNSET_INT) params->top_k = defaults->has_top_k ? defaults->top_k : 0;
-    // What the user gave has passed: a fault now is in the model's defaults.
+    // The user's values have passed above, so a fault now is in the model's defaults.
     status = params_check_sampling(params, err);
     if (status) return err_prefix(err, status, "default of the model");
     if (params->min_tokens > params->max_tokens) {

@@ -14,31 +14,30 @@
 #include "nanovllm.h"
 
 struct sampling {
-    // Every field set. Lists are this struct's own; what only the mask needs is empty.
+    // Every field is set. Lists are copies; those that only the mask needs are empty.
     struct nvllm_sampling_params params;
-    struct sample_row row; // template: all but draw, counts_slot, mask and where biases start
+    struct sample_row row; // all but draw, counts_slot, mask and bias_start, which batch.c sets
     int32_t *stop_token_ids; // [params.num_stop_token_ids]
     char **stops; // [params.num_stop], their bytes behind the pointers
     struct nvllm_logit_bias *logit_bias; // [params.num_logit_bias]
     struct sample_bias *biases; // [row.bias_count] the same, as the sampling op reads them
     struct token_mask mask;
     bool has_penalties; // its rows need token counts
-    bool is_borrowed; // what its pointers lead to is another's
+    bool is_borrowed; // its pointers lead to output 0's memory
 };
 
-// `tokenizer` is for bad_words and may be NULL.
-// Fills *out (all fields, also lists, are copies) from params (NULL: all defaults) and the model's
-// defaults (NULL: none). Refuses values out of the parameter table's ranges and ids out of the
-// vocabulary of `config`, naming the field. logprobs and top_k beyond the vocabulary are cut to it.
-// On failure *out is empty.
+// Fills *out from `params` (NULL: all defaults) and the model's defaults (NULL: none), and copies
+// all lists. Refuses values out of the parameter table's ranges and ids out of the vocabulary of
+// `config`. logprobs and top_k beyond the vocabulary are cut to it. `tokenizer` is for bad_words
+// and may be NULL. On failure *out is empty.
 MUST_USE enum status sampling_init(struct sampling *out, const struct nvllm_sampling_params *params,
                                    const struct generation_config *model_defaults,
                                    const struct model_config *config,
                                    const struct tokenizer *tokenizer, struct err *err);
 // The same for another output of the request. Borrows from `first`, which must live as long.
 void sampling_init_borrowed(struct sampling *out, const struct sampling *first);
-// For the output with this index: draws with the request's own seed + index, as in vLLM, or with
-// `seed` where params leave it unset.
+// Sets the seed of the output with this index: the request's own seed + index, as in vLLM, or
+// `seed` where the request has none.
 void sampling_set_seed(struct sampling *sampling, uint64_t seed, uint32_t index);
 void sampling_fini(struct sampling *sampling); // all-zero is fine
 bool sampling_is_stop_token(const struct sampling *sampling, int32_t token_id);

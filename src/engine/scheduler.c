@@ -6,7 +6,8 @@
 #include "base/check.h"
 #include "base/map.h"
 
-struct sequence_queue { // in the order of sequence_comes_before
+// In the order of sequence_comes_before.
+struct sequence_queue {
     struct sequence *head, *tail;
     uint32_t count;
 };
@@ -15,18 +16,18 @@ struct scheduler {
     struct scheduler_config config;
     uint32_t max_num_active;
     struct block_manager blocks;
-    struct sequence_queue waiting; // hold no blocks
-    struct sequence_queue running; // hold blocks: the active ones
-    // The one running sequence whose prefill goes on, or NULL. There is no second one: prefill is
-    // cut where the budget or the free blocks end, and then nobody else is admitted.
-    struct sequence *partial;
+    struct sequence_queue waiting; // these hold no blocks
+    struct sequence_queue running; // these hold blocks: they are active
+    // The running sequence whose prompt is computed only in part, or NULL. There is at most one: a
+    // prompt is cut only where the budget or the free blocks end, and then nobody else is admitted.
+    struct sequence *partial_prefill;
 
-    struct schedule *schedule; // borrowed: the one that is made, or not advanced yet; else NULL
+    struct schedule *schedule; // borrowed until it is advanced; else NULL
 
-    // Chain hashes of the full blocks that this step's items compute in whole or in part.
-    struct u64map pending; // the keys; values mean nothing
-    uint64_t *pending_hashes; // [num_blocks], those in the map
-    uint32_t num_pending;
+    // Chain hashes of the full blocks that this step computes in whole or in part.
+    struct u64map computing; // a set: values mean nothing
+    uint64_t *computing_hashes; // [num_blocks], the first num_computing are in the map
+    uint32_t num_computing;
 
     uint64_t num_added;
     uint64_t num_preemptions;
@@ -43,8 +44,8 @@ static void queue_insert_after(struct sequence_queue *queue, struct sequence *pr
     queue->count++;
 }
 
-// The two ends that sequences of one priority belong near to: only those overtaken by a deferral are
-// passed on the way, and those of other priorities.
+// Both inserts keep the queue's order. They differ in the end at which the search begins: a new or
+// admitted sequence belongs near the tail, a preempted one near the head.
 static void queue_insert_near_tail(struct sequence_queue *queue, struct sequence *seq) {
     struct sequence *prev = queue->tail;
     while (prev && sequence_comes_before(seq, prev)) prev = prev->prev;
@@ -93,19 +94,19 @@ enum status scheduler_create(struct scheduler **out, const struct scheduler_conf
     struct scheduler *s = calloc(1, sizeof *s);
     if (!s) return err_nomem(err, "scheduler");
     s->config = *config;
-    // More active sequences than tokens in a step could only hold blocks without running.
+    // A step runs at least one token of each active sequence: more of them could only hold blocks.
     s->max_num_active = min_u32(config->max_num_seqs, config->max_num_batched_tokens);
     enum status status = block_manager_init(&s->blocks, config->num_blocks, config->block_size,
                                             config->enable_prefix_caching, config->hash_seed, err);
     if (status) goto fail;
     s->max_num_active = min_u32(s->max_num_active, config->num_blocks);
     if (config->enable_prefix_caching) {
-        s->pending_hashes = calloc(config->num_blocks, sizeof *s->pending_hashes);
-        if (!s->pending_hashes) {
+        s->computing_hashes = calloc(config->num_blocks, sizeof *s->computing_hashes);
+        if (!s->computing_hashes) {
             status = err_nomem(err, "schedule");
             goto fail;
         }
-        status = u64map_init(&s->pending, config->num_blocks, err);
+        status = u64map_init(&s->computing, config->num_blocks, err);
         if (status) goto fail;
     }
     *out = s;
@@ -119,8 +120,8 @@ fail:
 void scheduler_destroy(struct scheduler *s) {
     if (!s) return;
     for (struct sequence *seq; (seq = scheduler_first(s));) scheduler_finish(s, seq);
-    u64map_fini(&s->pending);
-    free(s->pending_hashes);
+    u64map_fini(&s->computing);
+    free(s->computing_hashes);
     block_manager_fini(&s->blocks);
     free(s);
 }
@@ -179,8 +180,8 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
     seq->num_scheduled_tokens = num_tokens;
 }
 
-// Takes a preempted sequence out again. It is the last item: decodes are scheduled in the order of
-// the queue, and the partial prefill, which may preempt them, after all of them.
+// Takes a preempted sequence out of the schedule. It is the last item: decodes are scheduled in the
+// order of the queue, and the partial prefill, which may preempt them, after all of them.
 static void remove_last_item(struct schedule *schedule, struct sequence *seq) {
     uint32_t last = --schedule->num_items;
     CHECK(seq->schedule_index == last && seq->is_prefilled, "item %u, not %u", seq->schedule_index,
@@ -191,32 +192,33 @@ static void remove_last_item(struct schedule *schedule, struct sequence *seq) {
     seq->num_scheduled_tokens = 0;
 }
 
-static void forget_pending(struct scheduler *s) {
-    for (uint32_t i = 0; i < s->num_pending; i++) {
-        u64map_remove(&s->pending, s->pending_hashes[i]);
+static void forget_computing(struct scheduler *s) {
+    for (uint32_t i = 0; i < s->num_computing; i++) {
+        u64map_remove(&s->computing, s->computing_hashes[i]);
     }
-    s->num_pending = 0;
+    s->num_computing = 0;
 }
 
-// Recompute: its blocks go, its tokens stay. They remain cached until the blocks are used, so that
-// often only the last ones are really computed again.
+// Preempts by recompute: the sequence gives its blocks back and keeps its tokens. Its full blocks
+// stay in the prefix cache until they are allocated again, so often few tokens are really
+// recomputed.
 static void preempt(struct scheduler *s, struct sequence *seq) {
     if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(s->schedule, seq);
-    if (s->partial == seq) s->partial = NULL;
+    if (s->partial_prefill == seq) s->partial_prefill = NULL;
     block_manager_release(&s->blocks, seq);
     queue_remove(&s->running, seq);
     seq->status = SEQUENCE_WAITING;
     queue_insert_near_head(&s->waiting, seq);
     s->num_preemptions++;
-    // There is room: between two schedules with items none of the preempted is admitted again.
+    // There is room, because no sequence is preempted twice between two schedules with items.
     struct schedule *schedule = s->schedule;
     CHECK(schedule->num_preempted < schedule->max_items, "%u preempted", schedule->num_preempted);
     schedule->preempted[schedule->num_preempted++] = seq->arrival;
 }
 
-// Gives a running sequence blocks for num_tokens tokens, at the expense of the last ones.
-// False: that was the sequence itself, it is waiting now. The first running sequence always
-// succeeds, for scheduler_check saw to it that it fits alone.
+// Gives a running sequence blocks for num_tokens tokens, and preempts from the tail of the queue
+// until they suffice. False: the sequence was itself the last, and is waiting now. The first
+// running sequence always gets its blocks, because scheduler_check has checked that it fits alone.
 static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     while (!block_manager_grow(&s->blocks, seq, num_tokens)) {
         struct sequence *victim = s->running.tail;
@@ -229,15 +231,15 @@ static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_to
 static void schedule_decodes(struct scheduler *s) {
     for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
         if (!seq->is_prefilled || sequence_is_full(seq) || sequence_is_held_up(seq)) continue;
-        if (!make_room(s, seq, seq->num_tokens)) return; // it was the last
+        if (!make_room(s, seq, seq->num_tokens)) return; // it was the tail
         add_item(s, seq, 1);
     }
 }
 
-// Continues the prefill that an earlier step began. One token's room is worth a preemption, a
-// longer chunk is not: it takes what is free.
-static void schedule_partial(struct scheduler *s) {
-    struct sequence *seq = s->partial;
+// Continues the prefill that an earlier step began. It preempts others for its first token, so that
+// it gets on. The rest of its chunk takes only free blocks.
+static void schedule_partial_prefill(struct scheduler *s) {
+    struct sequence *seq = s->partial_prefill;
     if (!seq || !make_room(s, seq, seq->num_computed_tokens + 1)) return;
     uint64_t num_blocks = (uint64_t)seq->num_blocks + s->blocks.num_free;
     uint64_t room = num_blocks * s->config.block_size - seq->num_computed_tokens;
@@ -245,11 +247,11 @@ static void schedule_partial(struct scheduler *s) {
     if (num_tokens > room) num_tokens = (uint32_t)room;
     bool has_grown = block_manager_grow(&s->blocks, seq, seq->num_computed_tokens + num_tokens);
     CHECK(has_grown, "%u tokens", num_tokens);
-    if (num_tokens == sequence_num_uncomputed(seq)) s->partial = NULL;
+    if (num_tokens == sequence_num_uncomputed(seq)) s->partial_prefill = NULL;
     add_item(s, seq, num_tokens);
 }
 
-static void mark_pending(struct scheduler *s, struct sequence *seq) {
+static void mark_computing(struct scheduler *s, struct sequence *seq) {
     if (!s->config.enable_prefix_caching) return;
     uint32_t block_size = s->config.block_size;
     uint32_t index = seq->num_computed_tokens / block_size;
@@ -258,35 +260,34 @@ static void mark_pending(struct scheduler *s, struct sequence *seq) {
     end = min_u32(end, sequence_num_known(seq) / block_size);
     for (; index < end; index++) {
         uint64_t hash = block_manager_hash(&s->blocks, seq, index);
-        // Each is a block that only this sequence holds, so there are at most num_blocks.
-        s->pending_hashes[s->num_pending++] = hash;
-        u64map_put(&s->pending, hash, 0);
+        // Only this sequence holds the block, so there are at most num_blocks hashes.
+        s->computing_hashes[s->num_computing++] = hash;
+        u64map_put(&s->computing, hash, 0);
     }
 }
 
-// Whether another sequence is computing the next block that this one misses. Every such step brings
-// at least one token of its prefix nearer; more deferrals than tokens mean that what was computed
-// is evicted again before this one's turn comes, and then it computes by itself.
+// Whether another sequence is computing the next block that this one misses. Each step of waiting
+// computes at least one more token of the prefix. More deferrals than tokens mean that the prefix
+// is evicted before this sequence can use it; then it computes the prefix itself.
 static bool is_deferred(struct scheduler *s, struct sequence *seq) {
     uint64_t hash;
     uint32_t unused;
     if (seq->skips_cache) return false;
-    if (s->num_pending == 0 || seq->num_deferrals >= seq->num_tokens) return false;
+    if (s->num_computing == 0 || seq->num_deferrals >= seq->num_tokens) return false;
     if (!block_manager_first_miss(&s->blocks, seq, &hash)) return false;
-    return u64map_get(&s->pending, hash, &unused);
+    return u64map_get(&s->computing, hash, &unused);
 }
 
-// Blocks a sequence is going to need soon: for all its known tokens, and in mixed one more to
-// decode into.
+// Blocks that a sequence needs soon: for all its tokens and, in mixed, one more to decode into.
 static uint32_t num_blocks_soon(const struct scheduler *s, const struct sequence *seq) {
     uint32_t num_blocks = block_manager_blocks_for(&s->blocks, seq->num_tokens);
     if (s->config.policy == SCHEDULE_PREFILL_FIRST) return num_blocks;
     return min_u32(num_blocks + 1, seq->num_blocks_max);
 }
 
-// Free blocks that admission has to leave. Mixed: what the running sequences are going to need
-// soon. Within block_size steps each decoding sequence takes exactly one block, so for about that
-// long an admission causes no preemption. prefill-first reserves nothing, like the original.
+// Free blocks that an admission must leave. Mixed: those that the running sequences need soon. In
+// block_size steps each decoding sequence takes exactly one block, so for about that long an
+// admission causes no preemption. prefill-first reserves nothing, as nano-vllm does.
 static uint64_t num_reserved(const struct scheduler *s) {
     uint64_t reserved = 0;
     if (s->config.policy == SCHEDULE_PREFILL_FIRST) return 0;
@@ -296,8 +297,8 @@ static uint64_t num_reserved(const struct scheduler *s) {
     return reserved;
 }
 
-// Makes a waiting sequence, matched just now, an active one that runs num_tokens tokens in this
-// step.
+// Makes a waiting sequence active: it runs num_tokens tokens in this step. It was matched just
+// before.
 static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     block_manager_admit(&s->blocks, seq);
     bool is_mixed = s->config.policy == SCHEDULE_MIXED;
@@ -316,19 +317,19 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
     queue_insert_near_tail(&s->running, seq);
     add_item(s, seq, num_tokens);
     s->schedule->items[seq->schedule_index].is_admitted = true;
-    mark_pending(s, seq);
+    mark_computing(s, seq);
     if (num_tokens == sequence_num_uncomputed(seq)) return;
-    CHECK(!s->partial, "a second partial prefill");
-    s->partial = seq;
+    CHECK(!s->partial_prefill, "a second partial prefill");
+    s->partial_prefill = seq;
 }
 
 static void admit_waiting(struct scheduler *s) {
     if (!s->waiting.head) return;
     bool is_mixed = s->config.policy == SCHEDULE_MIXED;
     uint64_t reserved = num_reserved(s);
-    uint32_t num_deferred = 0; // they keep their seats, which also bounds how many are looked at
+    uint32_t num_deferred = 0; // they count as active, which bounds how many are looked at
     for (uint32_t i = 0; i < s->schedule->num_items; i++)
-        mark_pending(s, s->schedule->items[i].seq);
+        mark_computing(s, s->schedule->items[i].seq);
 
     struct sequence *next;
     for (struct sequence *seq = s->waiting.head; seq; seq = next) {
@@ -353,13 +354,13 @@ static void admit_waiting(struct scheduler *s) {
 static void schedule_mixed(struct scheduler *s) {
     uint64_t num_preemptions = s->num_preemptions;
     schedule_decodes(s);
-    schedule_partial(s);
-    // What was just preempted must not come back in the same step, nor anyone in its place.
+    schedule_partial_prefill(s);
+    // After a preemption blocks are short: nothing is admitted in this step.
     if (s->num_preemptions == num_preemptions) admit_waiting(s);
 }
 
 static void schedule_prefill_first(struct scheduler *s) {
-    schedule_partial(s);
+    schedule_partial_prefill(s);
     admit_waiting(s);
     if (s->schedule->num_items == 0) schedule_decodes(s);
 }
@@ -380,7 +381,7 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
                                   .preempted = schedule->preempted,
                                   .num_preempted = num_preempted};
     s->schedule = schedule;
-    forget_pending(s);
+    forget_computing(s);
     if (s->config.policy == SCHEDULE_MIXED) {
         schedule_mixed(s);
     } else {
@@ -436,7 +437,7 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq) {
     if (seq->queued) {
         seq->schedule_index = SEQUENCE_UNSCHEDULED;
         seq->num_scheduled_tokens = 0;
-        if (s->partial == seq) s->partial = NULL;
+        if (s->partial_prefill == seq) s->partial_prefill = NULL;
         queue_remove(seq->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, seq);
         block_manager_release(&s->blocks, seq);
         seq->queued = false;
@@ -470,6 +471,14 @@ uint32_t scheduler_num_blocks_used(const struct scheduler *s) {
 
 uint32_t scheduler_num_blocks_peak(const struct scheduler *s) {
     return s->blocks.stats.num_used_peak;
+}
+
+const struct sequence *scheduler_first_running(const struct scheduler *s) {
+    return s->running.head;
+}
+
+const struct sequence *scheduler_first_waiting(const struct scheduler *s) {
+    return s->waiting.head;
 }
 
 struct sequence *scheduler_first(const struct scheduler *s) {

@@ -1,8 +1,8 @@
-/* One request inside the engine: its tokens, its KV blocks, where it is in its life.
+/* One output of a request inside the scheduler: its tokens, its KV blocks, its state.
  *
- * Everything it will ever need is allocated when it is created, so that the step loop never
- * allocates: token_ids for prompt + max_tokens, block_table and block_hashes for as many blocks as
- * all of these but the last token fill.
+ * All its memory is allocated when it is created, so that the step loop never allocates. token_ids
+ * has room for prompt + max_tokens, block_table and block_hashes for the blocks of all these tokens
+ * but the last.
  *
  *   token_ids:  [ prompt ........ | generated ...... | room ]
  *                                 ^num_prompt_tokens ^num_tokens   ^num_tokens_max
@@ -20,9 +20,9 @@ enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 #define SEQUENCE_UNSCHEDULED UINT32_MAX
 
 struct sequence {
-    uint64_t id; // the engine's name for it
-    int32_t priority; // the lower, the more important; set before scheduler_add, 0 else
-    uint64_t arrival; // order of scheduler_add, from 1, written there: no other sequence has it
+    uint64_t id; // its request's; outputs of one request share it
+    int32_t priority; // the lower, the more important; set before scheduler_add
+    uint64_t arrival; // number of its scheduler_add, from 1: no other sequence has it
     enum sequence_status status;
     bool queued; // a scheduler has it, in waiting or running as status says
     struct sequence *prev, *next; // in that queue; NULL outside
@@ -33,19 +33,19 @@ struct sequence {
     uint32_t num_tokens_max; // num_prompt_tokens + tokens it may generate
     uint32_t num_computed_tokens; // whose KV is in the cache
     uint32_t num_scheduled_tokens; // in the step being run; 0 outside
-    // The last token is still being sampled by the step before: it counts, its id is not known, and
-    // it will be in that row of the step's results.
+    // The last token is pending: the launched step samples it, so it counts but its id is not
+    // known.
     bool has_pending_token;
-    uint32_t pending_row;
-    bool waits_for_token; // it is not scheduled while a token is pending; set before scheduler_add
-    uint32_t num_cached_tokens; // prefix-cache hit of its first admission; for statistics and users
-    bool was_scheduled; // num_cached_tokens is final
-    bool is_prefilled; // since its admission all known tokens were computed: it decodes
+    uint32_t pending_row; // the row of that step's results that will have the id
+    bool waits_for_token; // not scheduled while its last token is pending; set before scheduler_add
+    uint32_t num_cached_tokens; // found in the prefix cache at its first admission
+    bool was_scheduled; // num_cached_tokens is set
+    bool is_prefilled; // all tokens were computed since its admission: it decodes
     uint32_t schedule_index; // of its item in the current schedule, or SEQUENCE_UNSCHEDULED
     uint32_t num_deferrals; // steps it waited for a block that another sequence was computing
 
-    // A full block's id may change once, in the scheduler_advance after it filled up: a duplicate
-    // of a block that is already cached is given back and the cached one is shared instead.
+    // A full block's id may change once, in the scheduler_advance that follows. If its content is
+    // cached already, the sequence gives its block back and shares the cached one.
     uint32_t *block_table; // [num_blocks_max] block ids, [0, num_blocks) held
     uint64_t *block_hashes; // [num_blocks_max] chain hash of each full block, [0, num_hashes) known
     uint32_t num_blocks; // held now
@@ -54,13 +54,14 @@ struct sequence {
     uint32_t num_blocks_max;
     uint64_t cache_salt; // starts the hash chain; 0: the common salt
     bool skips_cache; // it reads no cached prefix: every token of its prompt is to be computed
-    // Has the same prompt, was added before and lives as long. This one waits until that prompt is
-    // computed and shares its full blocks. NULL: none; set before scheduler_add.
+    // Output 0 of the request, if this is another output. It was added before and lives as long.
+    // This sequence waits until origin's prompt is computed and shares its full blocks. Set before
+    // scheduler_add.
     const struct sequence *origin;
 
-    // While it holds no blocks: block_table[0, num_matched) is the prefix found at the last look, in the
-    // cache or, without one, in its origin's table. In the cache it is still there if its last block's
-    // publication number is still match_serial.
+    // While it holds no blocks, block_table[0, num_matched) is the prefix that the last
+    // block_manager_match found: in the cache or, without one, in its origin's table. It is still
+    // in the cache if the serial of its last block is still match_serial.
     uint32_t num_matched;
     uint64_t match_serial;
 
@@ -92,22 +93,22 @@ static inline uint32_t sequence_num_known(const struct sequence *seq) {
     return seq->num_tokens - seq->has_pending_token;
 }
 
-// Tokens whose KV it will need at most. No later token ever reads that of the last one.
+// Most tokens whose KV it needs. The last token's KV is never read.
 static inline uint32_t sequence_num_kv_tokens_max(const struct sequence *seq) {
     return seq->num_tokens_max - 1;
 }
 
-// Nothing is left to run: its last token has been sampled or is being sampled.
+// It has all tokens that it may have. The last one may be pending.
 static inline bool sequence_is_full(const struct sequence *seq) {
     return seq->num_tokens == seq->num_tokens_max;
 }
 
-// It cannot be scheduled before its pending token is resolved.
+// It cannot be scheduled before its pending token's id is known.
 static inline bool sequence_is_held_up(const struct sequence *seq) {
     return seq->waits_for_token && seq->has_pending_token;
 }
 
-// Its prompt is being computed by its origin, or will be.
+// Its origin has yet to compute their prompt.
 static inline bool sequence_waits_for_origin(const struct sequence *seq) {
     const struct sequence *origin = seq->origin;
     return origin && origin->status != SEQUENCE_FINISHED &&

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "engine/request_table.h"
+#include "engine/request.h"
 
 _Static_assert((int)BLOCK_TAKEN == (int)NVLLM_BLOCK_TAKEN &&
                    (int)BLOCK_HIT == (int)NVLLM_BLOCK_HIT &&
@@ -44,7 +44,7 @@ void step_observer_add(struct step_observer *observer, const struct schedule *sc
     const struct scheduled *item = &schedule->items[i];
     const struct sequence *seq = item->seq;
     const struct request *request = seq->user;
-    // The batch says what ran: the sequence may have got on or been preempted since.
+    // Read from the batch that ran: the sequence may have advanced or been preempted since.
     uint32_t context_len = (uint32_t)step->context_len[i];
     uint32_t first_position = context_len - item->num_tokens;
     const int32_t *table = step->block_tables + (size_t)i * step->block_table_stride;

@@ -17,7 +17,7 @@ struct step_observer {
     struct nvllm_step_item *items; // [max_num_seqs], the first num_items are of the step that lands
     uint32_t num_items;
     struct nvllm_step_block *blocks; // [num_blocks]
-    bool has_news; // requests ended since the last call
+    bool has_news; // since the last call requests ended; or it has had none, and blocks are in use
 };
 
 // `out` is written only on success; `config` is the scheduler's.
@@ -28,11 +28,12 @@ void step_observer_fini(struct step_observer *observer); // all-zero is fine
 
 // Before the first item of a step that lands.
 void step_observer_begin(struct step_observer *observer);
-// The next item of its schedule. `step`: the batch that ran, on the host. output_token_id: -1, none.
+// The next item of its schedule. `step`: the batch that ran, on the host. output_token_id: -1,
+// none.
 void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
                        const struct step *step, uint32_t block_size, int32_t output_token_id);
-// Calls the observer. `trace` has number, times and tokens; items, blocks and totals are filled in.
-// `schedule` NULL: no step.
+// Calls the observer. `trace` has the step's number and times; this fills in the rest. `schedule`
+// NULL: there was no step.
 void step_observer_tell(struct step_observer *observer, const struct schedule *schedule,
                         const struct scheduler *scheduler, struct nvllm_step_trace *trace);
 

@@ -45,14 +45,14 @@ static enum status init_always(struct token_mask *mask, const struct nvllm_sampl
     }
     enum status status = bad_words_init(&mask->bad_words, params->bad_words, params->num_bad_words,
                                         tokenizer, mask->always, err);
-    if (!status && is_full(mask)) { // words of several tokens alone: rows mostly need no mask
+    if (!status && is_full(mask)) { // all bad words have several tokens: most rows need no mask
         free(mask->always);
         mask->always = NULL;
     }
     return status;
 }
 
-// Whether any token is allowed while those that end the output are banned, or are not.
+// Whether any token is allowed while those that end the output are banned.
 static bool allows_any(const struct token_mask *mask, uint32_t vocab_size) {
     if (!mask->always) return true;
     for (uint32_t id = 0; id < vocab_size; id++) {
@@ -74,7 +74,7 @@ enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling
     if (!status && !allows_any(mask, config->vocab_size)) {
         status =
             err_set(err, ERR_INVALID,
-                    "allowed_token_ids, bad_words and min_tokens leave no token to begin with");
+                    "allowed_token_ids, bad_words and min_tokens together ban every first token");
     }
     if (status) token_mask_fini(mask);
     return status;

@@ -1,8 +1,12 @@
 /* Which tokens a request may generate next, as the mask that the sampling op reads (backend.h).
  *
- * Four reasons ban a token: it is not among allowed_token_ids; it is a bad word; it would complete a
- * bad word; it would end the output among the first min_tokens tokens. The last are EOS ids, also
- * where ignore_eos lets them pass, as in vLLM, and stop_token_ids. Allocates only in init. */
+ * Four reasons ban a token:
+ * - it is not in allowed_token_ids;
+ * - it is a bad word;
+ * - it would complete a bad word;
+ * - it is an EOS or stop token, and the output has fewer than min_tokens tokens. As in vLLM, EOS is
+ *   banned there even with ignore_eos.
+ * Allocates only in init. */
 #ifndef ENGINE_TOKEN_MASK_H
 #define ENGINE_TOKEN_MASK_H
 
@@ -17,9 +21,9 @@
 // Bit id % 32 of word id / 32 is 1 where a token is allowed.
 struct token_mask {
     uint32_t num_words; // ceil(vocab_size / 32)
-    uint32_t *always; // [num_words] tokens that are not banned for good; NULL: all
-    struct bad_words bad_words; // of several tokens
-    int32_t *ending; // [num_ending] banned from the first min_tokens tokens
+    uint32_t *always; // [num_words] the mask of tokens that are always banned; NULL: none is
+    struct bad_words bad_words; // those of several tokens
+    int32_t *ending; // [num_ending] EOS and stop tokens, banned among the first min_tokens
     size_t num_ending;
     uint32_t min_tokens;
 };
@@ -28,24 +32,24 @@ static inline void token_mask_ban(uint32_t *words, int32_t id) {
     words[id / 32] &= ~(1u << (id % 32));
 }
 
-// `params` are resolved and checked, their token ids inside the vocabulary; their lists are not
-// needed any more afterwards. `tokenizer` may be NULL: bad_words are refused without one. So is what
-// leaves no token to begin with. On failure *mask is empty.
+// `params` are resolved and checked, with their token ids inside the vocabulary. Their lists are
+// not borrowed. `tokenizer` may be NULL: bad_words are refused without one. Also refuses parameters
+// that ban every first token. On failure *mask is empty.
 MUST_USE enum status token_mask_init(struct token_mask *mask,
                                      const struct nvllm_sampling_params *params,
                                      const struct model_config *config,
                                      const struct tokenizer *tokenizer, struct err *err);
 void token_mask_fini(struct token_mask *mask); // all-zero is fine
 
-// Whether the mask hangs on the generated ids, and not only on their number: without it those need
-// not be known.
+// Whether the mask depends on the generated ids, and not only on their number. Else it can be made
+// while a token is pending.
 static inline bool token_mask_reads_ids(const struct token_mask *mask) {
     return mask->bad_words.num_words > 0;
 }
 // Whether any token is banned after `generated` [num_generated].
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
                           uint32_t num_generated);
-// Writes the mask for that place: out[num_words].
+// Writes the mask for the token after `generated`: out[num_words].
 void token_mask_write(const struct token_mask *mask, const int32_t *generated,
                       uint32_t num_generated, uint32_t *out);
 

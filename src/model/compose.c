@@ -5,12 +5,35 @@
 void compose_begin(struct pass *pass) {
     struct decoder *d = pass->d;
     const struct backend_fusion *fusion = d->backend->fusion;
-    if (fusion) fusion->step_begin(d->backend, d->fused, pass->cache, pass->step);
+    if (!fusion) return;
+    pass->runs_layers = fusion->step_begin(d->backend, d->fused, pass->cache, pass->step);
+}
+
+// Adds the ranks' partials, and norms the sum to workspace.hidden where `norm` is given.
+static void reduce_add(struct pass *pass, const float *norm) {
+    struct decoder *d = pass->d;
+    comm_reduce_add(d->comm, d->backend,
+                    &(struct reduce_add_args){.residual = d->workspace.residual,
+                                              .norm = norm,
+                                              .out = d->workspace.hidden,
+                                              .rows = pass->step->num_tokens,
+                                              .cols = d->config->hidden_size,
+                                              .eps = d->config->rms_norm_eps,
+                                              .is_first = pass->is_first});
+    pass->has_unadded = pass->is_first = false;
+}
+
+static bool has_partials(const struct pass *pass) {
+    return pass->has_unadded && pass->d->comm->world_size > 1;
 }
 
 void compose_norm(struct pass *pass, const float *weight) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
+    if (has_partials(pass)) {
+        reduce_add(pass, weight);
+        return;
+    }
     d->backend->ops->rms_norm(
         d->backend, &(struct rms_norm_args){.x = pass->has_unadded ? w->projected : w->residual,
                                             .residual = pass->has_unadded ? w->residual : NULL,
@@ -28,11 +51,13 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
     uint32_t rows = pass->step->num_tokens;
+    bool is_normed = has_partials(pass);
+    if (is_normed) reduce_add(pass, norm);
     const struct project_in_args fused = {
         .linear = linear,
         .residual = w->residual,
         .unadded = pass->has_unadded ? w->projected : NULL,
-        .norm = norm,
+        .norm = is_normed ? NULL : norm,
         .out = out,
         .hidden = w->hidden,
         .gate_up = w->gate_up,
@@ -44,7 +69,7 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
         pass->has_unadded = false;
         return;
     }
-    compose_norm(pass, norm);
+    if (!is_normed) compose_norm(pass, norm);
     ops->linear(d->backend, &(struct linear_args){.linear = linear,
                                                   .x = w->hidden,
                                                   .out = is_gated ? w->gate_up : out,
@@ -79,11 +104,11 @@ void *compose_projected(struct pass *pass) {
 }
 
 void compose_add_projected(struct pass *pass) {
-    struct decoder *d = pass->d;
-    pass->has_unadded = d->comm->world_size == 1;
-    if (pass->has_unadded) return;
-    size_t count = (size_t)pass->step->num_tokens * d->config->hidden_size;
-    comm_reduce_add(d->comm, d->backend, d->workspace.residual, count, false);
+    pass->has_unadded = true;
+}
+
+void compose_end(struct pass *pass) {
+    if (has_partials(pass)) reduce_add(pass, NULL);
 }
 
 void compose_attend(const struct pass *pass, const struct attention_args *args) {
@@ -96,16 +121,17 @@ void compose_attend(const struct pass *pass, const struct attention_args *args) 
 bool compose_layers(struct pass *pass) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
-    const struct backend_fusion *fusion = d->backend->fusion;
-    return fusion && fusion->layers(d->backend, d->fused,
-                                    &(struct layers_args){
-                                        .step = pass->step,
-                                        .cache = pass->cache,
-                                        .residual = w->residual,
-                                        .qkv = w->qkv,
-                                        .attended = w->attended,
-                                        .activated = w->activated,
-                                        .rope = d->rope,
-                                        .scale = 1.0f / sqrtf((float)d->config->head_dim),
-                                    });
+    if (!pass->runs_layers) return false;
+    if (has_partials(pass)) reduce_add(pass, NULL);
+    return d->backend->fusion->layers(d->backend, d->fused,
+                                      &(struct layers_args){
+                                          .step = pass->step,
+                                          .cache = pass->cache,
+                                          .residual = w->residual,
+                                          .qkv = w->qkv,
+                                          .attended = w->attended,
+                                          .activated = w->activated,
+                                          .rope = d->rope,
+                                          .scale = 1.0f / sqrtf((float)d->config->head_dim),
+                                      });
 }

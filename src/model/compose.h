@@ -2,7 +2,8 @@
  * required ops. Only this module knows both ways.
  *
  * The residual is workspace.residual, plus workspace.projected where pass.has_unadded: the next op
- * that reads the residual adds it on the way. */
+ * that reads the residual adds it on the way. With several ranks that is the sum over ranks of
+ * comm's partials: each has one, and comm adds them and norms the residual in one op. */
 #ifndef MODEL_COMPOSE_H
 #define MODEL_COMPOSE_H
 
@@ -13,7 +14,9 @@ struct pass {
     struct decoder *d;
     struct kv_cache *cache;
     const struct step *step;
-    bool has_unadded; // workspace.projected is still to be added to workspace.residual
+    bool has_unadded; // something is still to be added to workspace.residual
+    bool is_first; // and becomes the residual; with several ranks
+    bool runs_layers; // all layers run as one op
 };
 
 // Before the first op of a pass.
@@ -27,8 +30,10 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
 void compose_project_out(struct pass *pass, const struct linear *linear, const void *x);
 // Where the caller writes a result that compose_add_projected then adds. Call it once for each.
 void *compose_projected(struct pass *pass);
-// residual += that result, or with several ranks += the sum of theirs.
+// residual += that result, or with several ranks += the sum of theirs: now or by the next op.
 void compose_add_projected(struct pass *pass);
+// After the last layer: with several ranks the residual is whole.
+void compose_end(struct pass *pass);
 // attention_prepare, then attention.
 void compose_attend(const struct pass *pass, const struct attention_args *args);
 // All layers as one op; false: not done, because the backend has no such op for this step.

@@ -90,9 +90,8 @@ const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t ro
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
     CHECK(rows > 0 && rows <= d->limits.max_num_seqs, "rows=%u", rows);
-    // Copies even where all rows are sampled, because the copy also acts as a barrier: without it
-    // lm_head's blocks take a GPU's multiprocessors while the last layer runs (-6 % with one
-    // sequence).
+    // Called even where every row is wanted: a backend may need it between the layers and lm_head
+    // (backend/cuda/rows/gather_rows.cu).
     gather(d, index, rows, w->residual, w->last_residual);
     if (d->has_unadded) gather(d, index, rows, w->projected, w->last_projected);
     ops->rms_norm(d->backend, &(struct rms_norm_args){
@@ -107,7 +106,7 @@ const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t ro
     return project_logits(d, rows);
 }
 
-void decoder_warm_up(struct decoder *d, uint32_t rows) {
+void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
     CHECK(rows > 0 && rows <= d->limits.max_num_tokens, "rows=%u", rows);
     const struct step step = {.num_tokens = rows};
     const struct decoder_workspace *w = &d->workspace;
@@ -127,38 +126,58 @@ void decoder_warm_up(struct decoder *d, uint32_t rows) {
 }
 
 // Tokens of other ranks give zeros here, and the sum over ranks is complete.
-static void embed(struct decoder *d, const struct step *step) {
+static void embed(struct pass *pass) {
+    struct decoder *d = pass->d;
+    const struct step *step = pass->step;
     bool is_whole = d->comm->world_size == 1;
-    void *residual = d->workspace.residual;
-    void *out = is_whole ? residual : comm_partial(d->comm);
+    void *out = is_whole ? d->workspace.residual : comm_partial(d->comm);
     d->backend->ops->embed(d->backend,
                            &(struct embed_args){.step = step,
                                                 .table = d->embedding,
                                                 .vocab_start = (int32_t)d->shape.vocab_start,
                                                 .out = out});
-    if (is_whole) return;
-    size_t count = (size_t)step->num_tokens * d->config->hidden_size;
-    comm_reduce_add(d->comm, d->backend, residual, count, true);
+    pass->has_unadded = pass->is_first = !is_whole;
 }
 
-const float *decoder_forward(struct decoder *d, struct kv_cache *cache, const struct step *step) {
+// Runs the layers, but at most `most_of_a_kind` dense and as many sparse ones: the warm-up runs
+// few.
+static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
+    const struct decoder *d = pass->d;
+    uint32_t num_dense = 0, num_sparse = 0;
+    for (uint32_t i = 0; i < d->config->num_layers; i++) {
+        bool is_sparse = d->layers[i].experts != NULL;
+        uint32_t *num_run = is_sparse ? &num_sparse : &num_dense;
+        if ((*num_run)++ >= most_of_a_kind) continue;
+        attention_block(pass, i);
+        if (is_sparse) {
+            sparse_mlp(pass, &d->layers[i]);
+        } else {
+            dense_mlp(pass, &d->layers[i]);
+        }
+    }
+}
+
+static const float *forward(struct decoder *d, struct kv_cache *cache, const struct step *step,
+                            uint32_t most_of_a_kind) {
     CHECK(step->num_tokens > 0 && step->num_tokens <= d->limits.max_num_tokens, "num_tokens=%u",
           step->num_tokens);
     CHECK(step->num_logits <= d->limits.max_num_seqs, "num_logits=%u", step->num_logits);
 
     struct pass pass = {.d = d, .cache = cache, .step = step};
-    embed(d, step);
+    embed(&pass);
     compose_begin(&pass);
-    if (!compose_layers(&pass)) {
-        for (uint32_t i = 0; i < d->config->num_layers; i++) {
-            attention_block(&pass, i);
-            if (d->layers[i].experts) {
-                sparse_mlp(&pass, &d->layers[i]);
-            } else {
-                dense_mlp(&pass, &d->layers[i]);
-            }
-        }
-    }
+    if (!compose_layers(&pass)) run_layers(&pass, most_of_a_kind);
+    compose_end(&pass);
     d->has_unadded = pass.has_unadded;
     return step->num_logits ? decoder_logits(d, step->logit_index, step->num_logits) : NULL;
+}
+
+const float *decoder_forward(struct decoder *d, struct kv_cache *cache, const struct step *step) {
+    return forward(d, cache, step, UINT32_MAX);
+}
+
+// Two of a kind: the second one's residual may be in two parts, which other kernels read.
+const float *decoder_warm_up_step(struct decoder *d, struct kv_cache *cache,
+                                  const struct step *step) {
+    return forward(d, cache, step, 2);
 }

@@ -357,6 +357,9 @@ static enum status make_fused_model(struct decoder *d, bool prefers_layers, stru
         .head_dim = c->head_dim,
         .eps = c->rms_norm_eps,
         .is_whole = d->comm->world_size == 1 && !c->moe.num_sparse_layers,
+        .is_even = !c->moe.num_sparse_layers &&
+                   d->shape.intermediate_size * d->comm->world_size == c->intermediate_size,
+        .collective = comm_collective(d->comm),
         .prefers_layers = prefers_layers,
     };
     enum status status = d->backend->fusion->model_create(d->backend, &spec, &d->fused, err);

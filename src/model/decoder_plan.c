@@ -6,8 +6,10 @@
 // smaller power of two that makes them equal or, if none does, nearly equal.
 static uint32_t share_unit(uint32_t total, uint32_t world_size) {
     enum { UNITS_MIN = 4 }; // units of a share: one more or less then matters little
+    enum { UNIT_MIN = 8 }; // GPUs need multiples of it
     uint32_t unit = 64;
     while (unit > 1 && total % (unit * world_size) && total / unit < UNITS_MIN * world_size) {
+        if (unit == UNIT_MIN && total % unit == 0 && total / unit >= world_size) break;
         unit /= 2;
     }
     return unit;

@@ -52,6 +52,7 @@ static bool has_key(const struct server_options *options, const struct http_requ
  * (DNS rebinding). Such a request has the site's name in Host. A key stops it too. */
 static bool is_known_host(const struct server_options *options,
                           const struct http_request *request) {
+    if (options->unix_path) return true; // no browser connects to it
     if (options->num_api_keys || !host_is_loopback(options->host, strlen(options->host))) {
         return true;
     }

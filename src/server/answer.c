@@ -11,9 +11,14 @@ void answer_write_usage(struct json_out *out, const struct call *call) {
     uint32_t num_generated = call_num_generated_tokens(call);
     json_out_rawf(out,
                   "\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,"
-                  "\"prompt_tokens_details\":{\"cached_tokens\":%u}}",
+                  "\"prompt_tokens_details\":{\"cached_tokens\":%u}",
                   num_prompt, num_generated, num_prompt + num_generated,
                   call_num_cached_tokens(call));
+    if (call->choices[0].split) { // a chat
+        json_out_rawf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}",
+                      call_num_reasoning_tokens(call));
+    }
+    json_out_raw(out, "}");
 }
 
 const char *answer_finish_name(const struct choice *choice) {
@@ -31,6 +36,34 @@ void answer_write_finish(struct json_out *out, const struct choice *choice, cons
     } else {
         json_out_raw(out, "null");
     }
+}
+
+static enum status split(struct choice *choice, const struct piece *piece, chat_event_fn emit,
+                         void *user_data) {
+    bool was_thinking = chat_split_is_thinking(choice->split);
+    enum status status =
+        chat_split_push(choice->split, piece->text, piece->text_len, emit, user_data, NULL);
+    bool thinks = was_thinking || chat_split_is_thinking(choice->split);
+    if (thinks && piece->token_id >= 0) choice->num_reasoning_tokens++;
+    if (status || !piece->finish) return status;
+    return chat_split_finish(choice->split, emit, user_data, NULL);
+}
+
+bool answer_collect(struct choice *choice, const struct piece *piece) {
+    return split(choice, piece, chat_blocks_add, &choice->blocks) == OK;
+}
+
+void answer_split(struct choice *choice, const struct piece *piece, chat_event_fn write,
+                  struct json_out *out) {
+    struct answer_target target = {choice, out};
+    json_out_check(out, split(choice, piece, write, &target));
+}
+
+bool answer_begins_block(const struct choice *choice, const struct chat_event *event) {
+    const struct chat_blocks *blocks = &choice->blocks;
+    if (event->part == CHAT_ARGUMENTS || event->part == CHAT_CALL_END) return false;
+    return event->part == CHAT_CALL || !blocks->count ||
+           blocks->items[blocks->count - 1].part != event->part;
 }
 
 void answer_begin_event(struct json_out *out) {

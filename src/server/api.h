@@ -17,6 +17,8 @@
 #include "server/work_pool.h"
 
 struct call;
+struct tool_format;
+struct engine_room;
 TAILQ_HEAD(call_list, call);
 
 struct api {
@@ -24,11 +26,18 @@ struct api {
     const struct server_options *options;
     struct nvllm_engine *engine;
     const struct nvllm_tokenizer *tokenizer;
+    const struct nvllm_chat_template *chat_template; // NULL: there is none, chat_fault says why
+    struct nvllm_error chat_fault;
+    bool reads_tools; // the template does
+    const struct tool_format *tool_format; // in which calls are found; NULL: they stay text
+    bool splits_reasoning;
+    bool thinks_in_special; // the tags of reasoning are special tokens
     uint32_t max_model_len;
     uint64_t started; // seconds since 1970: "created" of the models
     struct mailbox *mailbox;
     struct work_pool *pool;
     struct engine_thread *engine_thread;
+    struct engine_room *room; // NULL: off
     // The loop's thread.
     struct http_server *http;
     struct call_list calls; // those that are not freed
@@ -41,6 +50,9 @@ struct api {
     struct json_out log_line;
 };
 
+// Fills the members that say what chats are like here, from the template, the tokenizer and the
+// options. `chat_template` may be NULL.
+void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_template);
 // Whether the model may be called so: NULL is the first of the served names.
 bool api_knows_model(const struct api *api, const char *name);
 // The name that answers carry where the request has none.

@@ -10,5 +10,6 @@ struct asset {
 };
 
 extern const struct asset asset_openapi_json;
+extern const struct asset asset_page_html, asset_page_css, asset_page_js;
 
 #endif

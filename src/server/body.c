@@ -5,6 +5,40 @@
 #include "base/jread.h"
 #include "base/jwrite.h"
 
+// 5.0 is an integer in JSON's own terms, and some languages write it so: members that are numbers or
+// lists of them become integers. Objects stay as they are, for they go to the template.
+static json_t *as_integer(json_t *value) {
+    double number = json_real_value(value);
+    bool fits = json_is_real(value) && number >= -9007199254740992.0 && // 2^53
+                number <= 9007199254740992.0 && number == (double)(int64_t)number;
+    return fits ? json_integer((json_int_t)number) : NULL;
+}
+
+static void take_integers(json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *item = json_array_get(list, i), *integer = as_integer(item);
+        if (integer) {
+            json_array_set_new(list, i, integer);
+        } else if (json_is_array(item)) {
+            take_integers(item);
+        }
+    }
+}
+
+static void take_integer_members(json_t *root) {
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(root, next, key, value) {
+        json_t *integer = as_integer(value);
+        if (integer) {
+            json_object_set_new(root, key, integer);
+        } else if (json_is_array(value)) {
+            take_integers(value);
+        }
+    }
+}
+
 bool body_parse(struct call *call) {
     struct err err = {0};
     const char *text = call->body.len ? call->body.data : "";
@@ -13,7 +47,10 @@ bool body_parse(struct call *call) {
     if (status) {
         return api_error_set(&call->error, 400, "invalid_json", NULL, "%s", err.message);
     }
-    if (jread_is_object(call->root)) return true;
+    if (jread_is_object(call->root)) {
+        take_integer_members(call->root);
+        return true;
+    }
     return api_error_set(&call->error, 400, "invalid_json", NULL,
                          "the body is %s, want a JSON object", jread_type_name(call->root));
 }
@@ -153,19 +190,15 @@ static bool unsupported(struct call *call, const char *key, const char *what) {
     return api_error_set(&call->error, 400, "unsupported", key, "%s is not supported yet", what);
 }
 
-// To be lifted when the engine can: several answers of one prompt, and log-probabilities of it.
-static bool refuse_counts(struct call *call) {
-    int64_t n = 1, best_of = 1, prompt_logprobs = -1;
-    bool echo = false;
-    if (!body_int(call, "n", 1, 128, &n) || !body_int(call, "best_of", 1, 128, &best_of) ||
-        !body_int(call, "prompt_logprobs", -1, NVLLM_LOGPROBS_MAX, &prompt_logprobs) ||
-        !body_bool(call, "echo", &echo)) {
-        return false;
+// best_of samples more answers than it returns, by a rule that the library does not have.
+static bool refuse_best_of(struct call *call, int64_t n) {
+    int64_t best_of = n;
+    if (!body_int(call, "best_of", 1, 128, &best_of)) return false;
+    if (best_of < n) {
+        return api_error_invalid(&call->error, "best_of", "best_of is below n: %lld and %lld",
+                                 (long long)best_of, (long long)n);
     }
-    if (n > 1) return unsupported(call, "n", "n above 1");
-    if (best_of > 1) return unsupported(call, "best_of", "best_of above 1");
-    if (prompt_logprobs >= 0) return unsupported(call, "prompt_logprobs", "prompt_logprobs");
-    return echo ? unsupported(call, "echo", "echo") : true;
+    return best_of > n ? unsupported(call, "best_of", "best_of above n") : true;
 }
 
 // Constraints on the output: ignoring one would break the promise that the client relies on.
@@ -199,8 +232,45 @@ static bool read_cache_salt(struct call *call) {
                              len);
 }
 
+bool body_outputs(struct call *call) {
+    int64_t n = 1, prompt_logprobs = -1;
+    if (!body_int(call, "n", 1, 128, &n) || !refuse_best_of(call, n) ||
+        !body_int(call, "prompt_logprobs", 0, NVLLM_LOGPROBS_MAX, &prompt_logprobs)) {
+        return false;
+    }
+    if (n > call->api->options->outputs_max) {
+        return api_error_invalid(&call->error, "n",
+                                 "n is %lld, want at most %u: so many run at once", (long long)n,
+                                 call->api->options->outputs_max);
+    }
+    if (prompt_logprobs >= 0 && call->answer.stream) {
+        return api_error_invalid(&call->error, "prompt_logprobs",
+                                 "prompt_logprobs are not in a stream");
+    }
+    call->sampling.n = (int32_t)n;
+    call->sampling.prompt_logprobs = (int32_t)prompt_logprobs;
+    return true;
+}
+
+bool body_refuse(struct call *call, const char *const *keys, size_t num_keys) {
+    for (size_t i = 0; i < num_keys; i++) {
+        const json_t *value = body_get(call, keys[i]);
+        bool is_empty = (json_is_array(value) && !json_array_size(value)) || json_is_false(value);
+        if (!value || is_empty) continue;
+        return api_error_set(&call->error, 400, "unsupported", keys[i], "%s is not supported here",
+                             keys[i]);
+    }
+    return true;
+}
+
+bool body_one_output(struct call *call) {
+    static const char *const refused[] = {"echo", "prompt_logprobs"};
+    if (!body_refuse(call, refused, ARRAY_LEN(refused)) || !body_outputs(call)) return false;
+    return call->sampling.n > 1 ? unsupported(call, "n", "n above 1") : true;
+}
+
 bool body_generation(struct call *call) {
-    return body_model(call) && read_stream(call) && refuse_counts(call) &&
-           refuse_constraints(call) && set_params(call) && read_cache_salt(call) &&
+    return body_model(call) && read_stream(call) && refuse_constraints(call) && set_params(call) &&
+           read_cache_salt(call) &&
            body_bool(call, "return_tokens_as_token_ids", &call->answer.tokens_as_ids);
 }

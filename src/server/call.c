@@ -4,23 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "base/secret.h"
+#include "server/call_internal.h"
 #include "server/submit.h"
 
 // ---- birth and death ----
 
+void call_free_piece(struct piece *piece) {
+    if (piece == &piece->choice->last_piece) return;
+    free(piece->prompt_logprobs);
+    free(piece);
+}
+
 static void free_held(struct call *call) {
     while (call->held) {
         struct piece *next = call->held->next;
-        free(call->held);
+        call_free_piece(call->held);
         call->held = next;
     }
 }
 
 static void free_choice(struct choice *choice) {
-    if (choice->call->endpoint->free_choice) choice->call->endpoint->free_choice(choice);
-    free(choice->prompt_ids);
+    chat_split_destroy(choice->split);
+    chat_blocks_fini(&choice->blocks);
     buf_fini(&choice->text);
     json_out_fini(&choice->logprobs);
     for (size_t i = 0; i < ARRAY_LEN(choice->logprobs_more); i++) {
@@ -29,25 +35,32 @@ static void free_choice(struct choice *choice) {
     free(choice->stop_string);
 }
 
-static void free_call(struct call *call) {
+static void free_prompt(struct prompt *prompt) {
+    nvllm_free(prompt->ids);
+    nvllm_free(prompt->echo);
+    free(prompt->logprobs);
+}
+
+void call_free(struct call *call) {
     struct api *api = call->api;
+    free_held(call);
     for (uint32_t i = 0; i < call->num_choices; i++) free_choice(&call->choices[i]);
     free(call->choices);
-    free_held(call);
+    for (uint32_t i = 0; i < call->num_prompts; i++) free_prompt(&call->prompts[i]);
+    free(call->prompts);
     json_decref(call->root);
     buf_fini(&call->body);
     json_out_fini(&call->result);
     nvllm_sampling_params_fini(&call->sampling);
-    free(call->state);
     TAILQ_REMOVE(&api->calls, call, link);
     free(call);
     if (--api->num_calls == 0) api->on_calls_ended(api);
 }
 
-// Frees the call once nobody has it any more: not the pool, not the engine, not the client.
-static void maybe_free(struct call *call) {
-    bool is_out = call->is_prepared && call->num_finished == atomic_load(&call->num_added);
-    if (is_out && !call->conn && !call->is_busy) free_call(call);
+void call_maybe_free(struct call *call) {
+    uint32_t num_outputs = atomic_load(&call->num_added) * (uint32_t)call->sampling.n;
+    bool is_out = call->is_prepared && call->num_finished == num_outputs;
+    if (is_out && !call->conn && !call->is_busy) call_free(call);
 }
 
 static int is_cancelled(void *user_data) {
@@ -55,17 +68,26 @@ static int is_cancelled(void *user_data) {
     return atomic_load(&call->is_cancelled);
 }
 
-bool call_make_choices(struct call *call, uint32_t count) {
-    call->choices = calloc(count, sizeof *call->choices);
+bool call_make_prompts(struct call *call, uint32_t count) {
+    uint32_t n = (uint32_t)call->sampling.n;
+    call->prompts = calloc(count, sizeof *call->prompts);
+    call->choices = call->prompts ? calloc((size_t)count * n, sizeof *call->choices) : NULL;
     if (!call->choices) return api_error_nomem(&call->error);
-    call->num_choices = count;
+    call->num_prompts = count;
+    call->num_choices = count * n;
     for (uint32_t i = 0; i < count; i++) {
+        struct prompt *prompt = &call->prompts[i];
+        prompt->call = call;
+        prompt->choices = &call->choices[i * n];
+        prompt->sampling = call->sampling;
+        prompt->sampling.owned = NULL;
+    }
+    for (uint32_t i = 0; i < call->num_choices; i++) {
         struct choice *choice = &call->choices[i];
         choice->call = call;
+        choice->prompt = &call->prompts[i / n];
         choice->index = i;
         choice->stop_token_id = -1;
-        choice->sampling = call->sampling;
-        choice->sampling.owned = NULL;
     }
     return true;
 }
@@ -75,183 +97,25 @@ void call_cancel(struct call *call) {
     atomic_store(&call->is_cancelled, true);
     uint32_t num_added = atomic_load(&call->num_added);
     for (uint32_t i = 0; i < num_added; i++) {
-        nvllm_engine_abort(call->api->engine, call->choices[i].engine_id);
+        nvllm_engine_abort(call->api->engine, call->prompts[i].engine_id);
     }
-}
-
-static void fill_counts(struct call *call) {
-    struct exchange *exchange = &call->exchange;
-    // Until then choices are the pool's.
-    if (!call->is_prepared || call->answers_at_once || !call->num_choices) return;
-    exchange->has_counts = true;
-    exchange->num_prompt_tokens = call_num_prompt_tokens(call);
-    exchange->num_generated_tokens = call_num_generated_tokens(call);
-    exchange->num_cached_tokens = call_num_cached_tokens(call);
-    exchange->times = call->choices[0].times;
-    enum nvllm_finish_reason finish = call->choices[call->num_choices - 1].finish;
-    exchange->finish = finish ? nvllm_finish_reason_name(finish) : NULL;
 }
 
 void call_abandon(struct call *call) {
     call->conn = NULL;
     call_cancel(call);
     if (!call->is_answered) {
-        fill_counts(call);
+        call_fill_counts(call);
         exchange_log(call->api, &call->exchange, 499);
     }
-    maybe_free(call);
-}
-
-// ---- answers ----
-
-// The answer is out: the connection is somebody else's from here on.
-static struct http_conn *let_go(struct call *call) {
-    struct http_conn *conn = call->conn;
-    call->conn = NULL;
-    call->is_answered = true;
-    http_conn_set_data(conn, NULL);
-    fill_counts(call);
-    return conn;
-}
-
-static void reply_error(struct call *call, const struct api_error *error) {
-    struct http_conn *conn = let_go(call);
-    struct json_out *out = &call->api->scratch;
-    json_out_clear(out);
-    if (call->endpoint->write_refusal) {
-        call->endpoint->write_refusal(error, out);
-    } else {
-        api_error_write(out, error);
-    }
-    exchange_reply_refusal(call->api, &call->exchange, conn, error, out);
-}
-
-static void reply_result(struct call *call, const struct json_out *out) {
-    if (out->status) {
-        struct api_error error = {0};
-        api_error_nomem(&error);
-        reply_error(call, &error);
-        return;
-    }
-    struct http_conn *conn = let_go(call);
-    exchange_reply_json(call->api, &call->exchange, conn, 200, out);
-}
-
-// False: the client is gone, and so may be the call.
-static bool write_stream(struct call *call, const struct json_out *out) {
-    CHECK(!out->status, "out of memory for a part of an answer: status=%d", out->status);
-    return http_conn_stream_write(call->conn, out->buf.data, out->buf.len);
-}
-
-static void end_stream(struct call *call) {
-    struct http_conn *conn = let_go(call);
-    exchange_log(call->api, &call->exchange, 200);
-    http_conn_stream_end(conn);
-}
-
-// The call fails after some of it has run; what still runs is aborted.
-static void fail(struct call *call, const struct api_error *error) {
-    call_cancel(call);
-    if (!call->conn) return;
-    if (!call->is_streaming) {
-        reply_error(call, error);
-        return;
-    }
-    struct json_out *out = &call->api->scratch;
-    json_out_clear(out);
-    call->endpoint->write_error(call, error, out);
-    if (write_stream(call, out)) end_stream(call);
-}
-
-static void finish_whole(struct call *call) {
-    struct json_out *out = &call->api->scratch;
-    json_out_clear(out);
-    if (call->is_streaming) {
-        call->endpoint->write_end(call, out);
-        if (write_stream(call, out)) end_stream(call);
-        return;
-    }
-    call->endpoint->write_whole(call, out);
-    reply_result(call, out);
-}
-
-// ---- pieces ----
-
-static void count_piece(struct choice *choice, const struct piece *piece) {
-    struct metrics *metrics = choice->call->api->metrics;
-    if (!choice->num_generated_tokens && piece->num_generated_tokens) {
-        metrics_first_token(metrics, piece->num_prompt_tokens, piece->num_cached_tokens,
-                            &piece->times);
-    } else if (piece->num_generated_tokens > choice->num_generated_tokens) {
-        metrics_next_token(metrics, piece->times.last_token - choice->times.last_token);
-    }
-    choice->num_prompt_tokens = piece->num_prompt_tokens;
-    choice->num_cached_tokens = piece->num_cached_tokens;
-    choice->num_generated_tokens = piece->num_generated_tokens;
-    choice->times = piece->times;
-    if (!piece->finish) return;
-    choice->finish = piece->finish;
-    choice->stop_token_id = piece->stop_token_id;
-    if (piece->stop_string) choice->stop_string = strdup(piece->stop_string);
-    choice->call->num_finished++;
-    metrics_finished(metrics, piece->finish, piece->num_prompt_tokens, piece->num_generated_tokens,
-                     choice->sampling.max_tokens, &piece->times);
-}
-
-static bool begin_stream(struct call *call) {
-    if (call->is_streaming) return true;
-    call->is_streaming = true;
-    return exchange_stream_begin(&call->exchange, call->conn);
-}
-
-static void write_piece(struct choice *choice, const struct piece *piece) {
-    struct call *call = choice->call;
-    struct json_out *out = &call->api->scratch;
-    json_out_clear(out);
-    bool is_first = !call->is_streaming;
-    if (!begin_stream(call)) return;
-    if (is_first && call->endpoint->write_begin) call->endpoint->write_begin(call, out);
-    call->endpoint->write_piece(choice, piece, out);
-    write_stream(call, out);
-}
-
-static void fail_piece(struct call *call, const struct piece *piece) {
-    struct api_error error = {0};
-    (void)piece->error; // the engine's own words may name what clients are not to see
-    api_error_set(&error, 500, "engine_failed", NULL, "the engine could not go on with this");
-    fail(call, &error);
-}
-
-static void take_piece(struct piece *piece) {
-    struct choice *choice = piece->choice;
-    struct call *call = choice->call;
-    call->is_busy = true;
-    count_piece(choice, piece);
-    if (call->conn && piece->finish == NVLLM_FINISH_ERROR) {
-        fail_piece(call, piece);
-    } else if (call->conn && call->answer.stream) {
-        write_piece(choice, piece);
-    } else if (call->conn) {
-        if (piece->text_len && buf_append(&choice->text, piece->text, piece->text_len, NULL)) {
-            struct api_error error = {0};
-            api_error_nomem(&error);
-            fail(call, &error);
-        } else if (call->endpoint->collect) {
-            call->endpoint->collect(choice, piece);
-        }
-    }
-    bool is_last = piece->finish && call->num_finished == call->num_choices;
-    free(piece);
-    if (is_last && call->conn) finish_whole(call);
-    call->is_busy = false;
-    maybe_free(call);
+    call_maybe_free(call);
 }
 
 void call_handle_piece(struct mail *mail) {
     struct piece *piece = (struct piece *)(void *)mail;
     struct call *call = piece->choice->call;
     if (call->is_prepared) {
-        take_piece(piece);
+        call_take_piece(piece);
         return;
     }
     piece->next = NULL;
@@ -271,7 +135,7 @@ static void take_held(struct call *call) {
     call->held = NULL;
     while (piece) {
         struct piece *next = piece->next;
-        take_piece(piece);
+        call_take_piece(piece);
         piece = next;
     }
 }
@@ -281,38 +145,30 @@ static void handle_prepared(struct mail *mail) {
     call->is_prepared = true;
     call->is_busy = true;
     if (call->conn && call->error.status) {
-        reply_error(call, &call->error);
+        call_reply_error(call, &call->error);
     } else if (call->conn && (call->result.buf.len || call->result.status)) {
-        reply_result(call, &call->result);
+        call_reply_result(call, &call->result);
     }
     call->is_busy = false;
     if (call->held) {
         take_held(call);
     } else {
-        maybe_free(call);
+        call_maybe_free(call);
     }
 }
 
 static void run_job(struct work *work) {
     struct call *call = (struct call *)(void *)((char *)work - offsetof(struct call, work));
     bool is_good = call->endpoint->prepare(call);
-    if (is_good && !call->answers_at_once) submit_choices(call);
+    if (is_good && !call->answers_at_once) submit_prompts(call);
     mailbox_send_one(call->api->mailbox, &call->mail);
 }
 
-void call_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
-                const struct exchange *exchange) {
+struct call *call_create(struct api *api, const struct endpoint *endpoint) {
     struct call *call = calloc(1, sizeof *call);
-    if (!call) {
-        struct api_error error = {0};
-        api_error_nomem(&error);
-        exchange_reply_error(api, exchange, conn, &error);
-        return;
-    }
+    if (!call) return NULL;
     call->api = api;
     call->endpoint = endpoint;
-    call->conn = conn;
-    call->exchange = *exchange;
     call->mail.handle = handle_prepared;
     call->work.run = run_job;
     call->interrupt = (struct nvllm_interrupt){.is_wanted = is_cancelled, .user_data = call};
@@ -321,11 +177,55 @@ void call_start(struct api *api, struct http_conn *conn, const struct endpoint *
     call->created = api_unix_time();
     snprintf(call->id, sizeof call->id, "%s%016llx%08x", endpoint->id_prefix,
              (unsigned long long)secret_make(), (unsigned)secret_make());
-    call->body = http_conn_take_body(conn);
-    http_conn_set_data(conn, call);
     TAILQ_INSERT_TAIL(&api->calls, call, link);
     api->num_calls++;
+    return call;
+}
+
+// Whether the engine would refuse any request: then none is read and tokenized first.
+static bool is_full(const struct api *api, struct api_error *error) {
+    struct nvllm_error fault = {0};
+    enum nvllm_status status = nvllm_engine_check_open(api->engine, &fault);
+    return !api_error_library(error, status, &fault, NULL);
+}
+
+void call_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
+                const struct exchange *exchange) {
+    struct call *call = call_create(api, endpoint);
+    if (!call) {
+        struct api_error error = {0};
+        api_error_nomem(&error);
+        exchange_reply_error(api, exchange, conn, &error);
+        return;
+    }
+    call->conn = conn;
+    call->exchange = *exchange;
+    http_conn_set_data(conn, call);
+    if (endpoint->collect && is_full(api, &call->error)) {
+        handle_prepared(&call->mail);
+        return;
+    }
+    call->body = http_conn_take_body(conn);
     work_pool_add(api->pool, &call->work);
+}
+
+// The call's client gets the error now.
+static void fail_now(struct call *call, const struct api_error *error) {
+    call->is_busy = true;
+    call_fail(call, error);
+    call->is_busy = false;
+    call_maybe_free(call);
+}
+
+void call_expire(struct api *api, double time) {
+    struct api_error error = {0};
+    api_error_set(&error, 504, "request_timeout", NULL, "the request took longer than it may");
+    struct call *call, *next;
+    // In the order of their arrival.
+    for (call = TAILQ_FIRST(&api->calls); call && call->exchange.arrival < time; call = next) {
+        next = TAILQ_NEXT(call, link);
+        if (call->conn) fail_now(call, &error);
+    }
 }
 
 void call_fail_all(struct api *api) {
@@ -334,10 +234,7 @@ void call_fail_all(struct api *api) {
     struct call *call, *next;
     for (call = TAILQ_FIRST(&api->calls); call; call = next) {
         next = TAILQ_NEXT(call, link);
-        if (!call->conn) continue;
-        call->is_busy = true;
-        fail(call, &error);
-        call->is_busy = false;
+        if (call->conn) fail_now(call, &error);
     }
 }
 
@@ -345,7 +242,7 @@ void call_free_all(struct api *api) {
     struct call *call, *next;
     for (call = TAILQ_FIRST(&api->calls); call; call = next) {
         next = TAILQ_NEXT(call, link);
-        free_call(call);
+        call_free(call);
     }
 }
 
@@ -353,9 +250,7 @@ void call_free_all(struct api *api) {
 
 uint32_t call_num_prompt_tokens(const struct call *call) {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < call->num_choices; i++) {
-        sum += (uint32_t)call->choices[i].num_prompt_ids;
-    }
+    for (uint32_t i = 0; i < call->num_prompts; i++) sum += (uint32_t)call->prompts[i].num_ids;
     return sum;
 }
 
@@ -365,8 +260,17 @@ uint32_t call_num_generated_tokens(const struct call *call) {
     return sum;
 }
 
+// The outputs of a prompt share it, and what of it was cached.
 uint32_t call_num_cached_tokens(const struct call *call) {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < call->num_choices; i++) sum += call->choices[i].num_cached_tokens;
+    for (uint32_t i = 0; i < call->num_prompts; i++) {
+        sum += call->prompts[i].choices[0].num_cached_tokens;
+    }
+    return sum;
+}
+
+uint32_t call_num_reasoning_tokens(const struct call *call) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < call->num_choices; i++) sum += call->choices[i].num_reasoning_tokens;
     return sum;
 }

@@ -2,7 +2,7 @@
  * after it. Its way:
  *
  *   loop: call_start -> pool: endpoint->prepare, which answers at once (call->result), refuses
- *   (call->error) or fills choices and options -> pool: each choice goes to the engine -> loop: pieces
+ *   (call->error) or fills prompts and options -> pool: each prompt goes to the engine -> loop: pieces
  *   of text arrive and are written, or collected for an answer at the end.
  *
  * A call lives until its job is done and each of its requests has had its last event, also when the
@@ -15,6 +15,7 @@
 
 #include "server/api.h"
 #include "server/api_error.h"
+#include "server/chat_blocks.h"
 #include "server/exchange.h"
 
 // What one event of the engine brings, on its way to the loop.
@@ -32,19 +33,37 @@ struct piece {
     const char *stop_string, *error; // NULL: none
     const struct nvllm_logprob *logprobs; // [num_logprobs]: the chosen one, then the best ones
     size_t num_logprobs;
+    struct nvllm_logprob *prompt_logprobs; // as prompt's; owned, and taken by the prompt
+    bool has_no_memory; // finish is NVLLM_FINISH_ERROR: memory ran out
 };
 
-// One of the answers of a call: one prompt's.
+// One prompt of a call: one request of the engine, with n outputs.
+struct prompt {
+    struct call *call;
+    struct choice *choices; // [n], borrowed from the call
+    // The pool's, before the engine has it; constant after it.
+    int32_t *ids; // [num_ids]
+    size_t num_ids;
+    char *echo; // [echo_len] what the answers' texts begin with, of the library; NULL: nothing
+    size_t echo_len;
+    struct nvllm_sampling_params sampling; // owns no lists: those are the call's
+    uint64_t engine_id; // valid once call->num_added is larger than the prompt's index
+    bool has_sent_logprobs; // the engine's thread's
+    // The loop's: [num_ids - 1][1 + sampling.prompt_logprobs] as an event has them; NULL: none.
+    struct nvllm_logprob *logprobs;
+};
+
+// One of the answers of a call: an output of one prompt.
 struct choice {
     struct call *call;
-    uint32_t index; // in the answer
-    // The pool's, before the engine has it.
-    int32_t *prompt_ids; // [num_prompt_ids]
-    size_t num_prompt_ids;
-    struct nvllm_sampling_params sampling; // owns no lists: those are the call's
-    uint64_t engine_id; // valid once call->num_added is larger than index
+    struct prompt *prompt;
+    uint32_t index; // in the answer: all of the first prompt, then those of the second
+    // The engine's thread: a piece found no memory. Its request is aborted, and the choice ends with
+    // `last_piece`, which needs none.
+    bool is_lost;
+    struct piece last_piece;
     // The loop's.
-    struct buf text; // of an answer at the end
+    struct buf text; // of a completion's answer at the end
     struct json_out logprobs; // those that no chunk had yet, as members of a JSON list
     struct json_out logprobs_more[3]; // of completions: the other lists
     size_t text_offset; // of the next token, in characters
@@ -53,16 +72,29 @@ struct choice {
     int32_t stop_token_id;
     char *stop_string;
     uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens;
+    uint32_t num_reasoning_tokens; // of the generated ones, tags among them
     struct nvllm_times times;
-    void *parser; // an endpoint's own: of tool calls, say; freed by endpoint->free_choice
+    struct chat_split *split; // of a chat: divides its text
+    struct chat_blocks blocks; // of a chat, where its answer is a list of them
+    bool block_is_open; // of a stream: the last block has begun and not ended
 };
 
 // How the answer is to look: the same for all endpoints that generate.
 struct answer_options {
     bool stream, include_usage, continuous_usage;
+    bool echo; // the text begins with the prompt's
+    bool generates_nothing; // max_tokens is 0: the engine's one token is dropped
     int32_t num_logprobs; // -1: none; of each token and so many best ones
     bool tokens_as_ids; // tokens in logprobs are "token_id:17"
     const char *model; // borrowed from the body or the api
+};
+
+// How a chat is answered.
+struct chat_plan {
+    struct chat_split_options split;
+    bool hides_tools; // tool_choice none: the template does not see them
+    bool forces_call;
+    const char *forced_name; // borrowed from the body; NULL: any function
 };
 
 // Functions over a call; `out` is JSON, or events of a stream.
@@ -79,11 +111,10 @@ struct endpoint {
     void (*write_end)(struct call *call, struct json_out *out);
     // The end of a stream that failed.
     void (*write_error)(struct call *call, const struct api_error *error, struct json_out *out);
-    // Keeps what write_whole needs of a piece, beside its text; may be NULL.
-    void (*collect)(struct choice *choice, const struct piece *piece);
+    // Keeps what write_whole needs of a piece. False: no memory.
+    bool (*collect)(struct choice *choice, const struct piece *piece);
     // The whole answer, without a stream.
     void (*write_whole)(struct call *call, struct json_out *out);
-    void (*free_choice)(struct choice *choice); // may be NULL
     // The body of an error in place of OpenAI's; may be NULL.
     void (*write_refusal)(const struct api_error *error, struct json_out *out);
 };
@@ -104,14 +135,17 @@ struct call {
     struct buf body; // JSON
     json_t *root;
     struct answer_options answer;
+    struct chat_plan chat;
     struct nvllm_sampling_params sampling; // owns the lists of all choices
     const char *cache_salt; // borrowed from root; NULL: none
-    struct choice *choices; // [num_choices]
+    struct prompt *prompts; // [num_prompts]
+    uint32_t num_prompts;
+    struct choice *choices; // [num_choices], n of each prompt
     uint32_t num_choices;
     struct json_out result; // not empty: the answer, nothing is generated
     bool answers_at_once; // prepare wrote the result; its choices do not go to the engine
     struct api_error error;
-    atomic_uint num_added; // choices that the engine has had
+    atomic_uint num_added; // prompts that the engine has had
     // The loop's.
     bool is_prepared; // the job is done
     bool is_streaming; // the head was sent
@@ -120,14 +154,18 @@ struct call {
     bool is_busy; // a function on the stack has the call: it is not freed
     uint32_t num_finished; // choices
     struct piece *held, *last_held; // pieces that came before the end of the job
-    void *state; // an endpoint's own, made by prepare; freed by free()
 };
 
+// A call of its own, without a client; NULL: no memory. call_start's, and for tests.
+struct call *call_create(struct api *api, const struct endpoint *endpoint);
+void call_free(struct call *call); // one that is in nobody's hands
 // The request on `conn` becomes a call, which replies.
 void call_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
                 const struct exchange *exchange);
 // The client is gone.
 void call_abandon(struct call *call);
+// Calls that came before `time` (clock_seconds) and still wait get an error.
+void call_expire(struct api *api, double time);
 // The engine is lost: whoever waits gets an error.
 void call_fail_all(struct api *api);
 // After all threads have ended: what is left is freed.
@@ -137,11 +175,13 @@ void call_cancel(struct call *call);
 
 // ---- for endpoint->prepare ----
 
-// Room for choices, each with its index and a copy of the call's sampling. False: no memory.
-bool call_make_choices(struct call *call, uint32_t count);
-// Sums over all choices.
+// Room for prompts, each with a copy of the call's sampling, and for sampling.n choices of each.
+// False: no memory.
+bool call_make_prompts(struct call *call, uint32_t count);
+// Sums over all prompts and choices.
 uint32_t call_num_prompt_tokens(const struct call *call);
 uint32_t call_num_generated_tokens(const struct call *call);
 uint32_t call_num_cached_tokens(const struct call *call);
+uint32_t call_num_reasoning_tokens(const struct call *call);
 
 #endif

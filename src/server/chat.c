@@ -4,6 +4,7 @@
 #include "server/chat_body.h"
 #include "server/endpoints.h"
 #include "server/logprobs.h"
+#include "server/prompt_logprobs.h"
 #include "server/submit.h"
 
 static bool read_logprobs(struct call *call) {
@@ -28,19 +29,44 @@ static bool read_logprobs(struct call *call) {
 // max_completion_tokens, else max_tokens, else what the context has left.
 static bool read_max_tokens(struct call *call, int64_t *max_tokens) {
     *max_tokens = -1;
-    return body_int(call, "max_tokens", 1, INT32_MAX, max_tokens) &&
-           body_int(call, "max_completion_tokens", 1, INT32_MAX, max_tokens);
+    return body_int(call, "max_tokens", 0, INT32_MAX, max_tokens) &&
+           body_int(call, "max_completion_tokens", 0, INT32_MAX, max_tokens);
 }
 
 static bool prepare(struct call *call) {
+    static const char *const refused[] = {"echo"};
     int64_t max_tokens;
-    if (!body_parse(call) || !body_generation(call) || !read_logprobs(call) ||
-        !read_max_tokens(call, &max_tokens) || !chat_body_check(call) ||
-        !call_make_choices(call, 1)) {
-        return false;
-    }
-    struct choice *choice = &call->choices[0];
-    return chat_body_encode(call, choice) && submit_fit(call, choice, max_tokens, "messages");
+    return body_parse(call) && body_generation(call) && body_outputs(call) &&
+           body_refuse(call, refused, ARRAY_LEN(refused)) && read_logprobs(call) &&
+           read_max_tokens(call, &max_tokens) && chat_body_check(call) &&
+           call_make_prompts(call, 1) && chat_body_encode(call, &call->prompts[0]) &&
+           submit_fit(call, &call->prompts[0], max_tokens, "messages");
+}
+
+// ---- parts of the answer ----
+
+static const char *finish_name(const struct choice *choice) {
+    bool calls = choice->finish == NVLLM_FINISH_STOP && chat_split_has_call(choice->split);
+    return calls ? "tool_calls" : answer_finish_name(choice);
+}
+
+// Under vLLM's name today, and under the one that it had and others have.
+static void write_reasoning(const char *text, size_t len, struct json_out *out) {
+    json_out_raw(out, "\"reasoning\":");
+    json_out_string(out, text, len);
+    json_out_raw(out, ",\"reasoning_content\":");
+    json_out_string(out, text, len);
+}
+
+static void write_call(const char *id, const char *name, const char *arguments, size_t len,
+                       struct json_out *out) {
+    json_out_raw(out, "\"id\":");
+    json_out_cstring(out, id);
+    json_out_raw(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    json_out_cstring(out, name);
+    json_out_raw(out, ",\"arguments\":");
+    json_out_string(out, arguments, len);
+    json_out_raw(out, "}");
 }
 
 // ---- stream ----
@@ -57,7 +83,7 @@ static void end_chunk(struct choice *choice, bool is_last, struct json_out *out)
     logprobs_write_chat(choice, out);
     json_out_raw(out, ",");
     if (is_last) {
-        answer_write_finish(out, choice, answer_finish_name(choice));
+        answer_write_finish(out, choice, finish_name(choice));
     } else {
         json_out_raw(out, "\"finish_reason\":null");
     }
@@ -74,13 +100,30 @@ static void write_role(struct choice *choice, struct json_out *out) {
     choice->call->answer.num_logprobs = num_logprobs;
 }
 
-// Text of the answer: here parsers of reasoning and of tool calls divide it.
-static void write_text(struct choice *choice, const char *text, size_t len, struct json_out *out) {
-    if (!len) return;
-    begin_chunk(choice, out);
-    json_out_raw(out, "\"content\":");
-    json_out_string(out, text, len);
-    end_chunk(choice, false, out);
+// A part of the answer as a chunk of its own.
+static enum status write_part(void *user_data, const struct chat_event *event, struct err *err) {
+    const struct answer_target *target = user_data;
+    struct json_out *out = target->out;
+    (void)err; // the fault of `out` is asked for at the end
+    if (event->part == CHAT_CALL_END) return OK;
+    begin_chunk(target->choice, out);
+    if (event->part == CHAT_REASONING) {
+        write_reasoning(event->text, event->len, out);
+    } else if (event->part == CHAT_CONTENT) {
+        json_out_raw(out, "\"content\":");
+        json_out_string(out, event->text, event->len);
+    } else if (event->part == CHAT_CALL) {
+        json_out_rawf(out, "\"tool_calls\":[{\"index\":%u,", event->index);
+        write_call(event->id, event->name, "", 0, out);
+        json_out_raw(out, "}]");
+    } else {
+        json_out_rawf(out,
+                      "\"tool_calls\":[{\"index\":%u,\"function\":{\"arguments\":", event->index);
+        json_out_string(out, event->text, event->len);
+        json_out_raw(out, "}}]");
+    }
+    end_chunk(target->choice, false, out);
+    return out->status;
 }
 
 static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
@@ -89,7 +132,7 @@ static void write_piece(struct choice *choice, const struct piece *piece, struct
         write_role(choice, out);
     }
     logprobs_collect_chat(choice, piece);
-    write_text(choice, piece->text, piece->text_len, out);
+    answer_split(choice, piece, write_part, out);
     if (!piece->finish) return;
     begin_chunk(choice, out);
     end_chunk(choice, true, out);
@@ -101,11 +144,38 @@ static void write_end(struct call *call, struct json_out *out) {
 
 // ---- whole ----
 
-// The members of the message: here parsers of reasoning and of tool calls divide the text.
+static void write_calls(const struct chat_blocks *blocks, struct json_out *out) {
+    bool is_first = true;
+    for (size_t i = 0; i < blocks->count; i++) {
+        const struct chat_block *block = &blocks->items[i];
+        if (block->part != CHAT_CALL) continue;
+        json_out_raw(out, is_first ? ",\"tool_calls\":[{" : ",{");
+        write_call(block->id, block->name, block->text.data, block->text.len, out);
+        json_out_raw(out, "}");
+        is_first = false;
+    }
+    if (!is_first) json_out_raw(out, "]");
+}
+
 static void write_message(struct choice *choice, struct json_out *out) {
+    const struct chat_blocks *blocks = &choice->blocks;
+    struct buf content = {0}, reasoning = {0};
+    json_out_check(out, chat_blocks_join(blocks, CHAT_CONTENT, &content, NULL));
+    json_out_check(out, chat_blocks_join(blocks, CHAT_REASONING, &reasoning, NULL));
     json_out_raw(out, "{\"role\":\"assistant\",\"content\":");
-    json_out_string(out, choice->text.data, choice->text.len);
+    if (!content.len && chat_split_has_call(choice->split)) {
+        json_out_raw(out, "null");
+    } else {
+        json_out_string(out, content.data, content.len);
+    }
+    if (reasoning.len) {
+        json_out_raw(out, ",");
+        write_reasoning(reasoning.data, reasoning.len, out);
+    }
+    write_calls(blocks, out);
     json_out_raw(out, ",\"refusal\":null}");
+    buf_fini(&content);
+    buf_fini(&reasoning);
 }
 
 static void write_whole(struct call *call, struct json_out *out) {
@@ -118,12 +188,22 @@ static void write_whole(struct call *call, struct json_out *out) {
         json_out_raw(out, ",\"logprobs\":");
         logprobs_write_chat(choice, out);
         json_out_raw(out, ",");
-        answer_write_finish(out, choice, answer_finish_name(choice));
+        answer_write_finish(out, choice, finish_name(choice));
         json_out_raw(out, "}");
     }
     json_out_raw(out, "],");
+    if (body_get(call, "prompt_logprobs")) {
+        json_out_raw(out, "\"prompt_logprobs\":");
+        prompt_logprobs_write(&call->prompts[0], out);
+        json_out_raw(out, ",");
+    }
     answer_write_usage(out, call);
     json_out_raw(out, "}");
+}
+
+static bool collect(struct choice *choice, const struct piece *piece) {
+    logprobs_collect_chat(choice, piece);
+    return answer_collect(choice, piece);
 }
 
 const struct endpoint endpoint_chat = {.id_prefix = "chatcmpl-",
@@ -131,5 +211,5 @@ const struct endpoint endpoint_chat = {.id_prefix = "chatcmpl-",
                                        .write_piece = write_piece,
                                        .write_end = write_end,
                                        .write_error = answer_write_stream_error,
-                                       .collect = logprobs_collect_chat,
+                                       .collect = collect,
                                        .write_whole = write_whole};

@@ -4,7 +4,9 @@
 
 #include "base/jread.h"
 #include "base/jwrite.h"
+#include "base/secret.h"
 #include "server/body.h"
+#include "server/chat_tools.h"
 #include "server/submit.h"
 
 // What nvllm_chat_template_render knows of a chat; all else in the body is not the template's.
@@ -24,7 +26,7 @@ static bool check_message(struct call *call, const json_t *message) {
     }
     const char *role = json_string_value(json_object_get(message, "role"));
     for (size_t i = 0; role && i < ARRAY_LEN(roles); i++) {
-        if (strcmp(role, roles[i]) == 0) return true;
+        if (strcmp(role, roles[i]) == 0) return chat_tools_check_message(call, message, role);
     }
     if (!role) return api_error_invalid(&call->error, "messages", "a message has no role");
     return api_error_invalid(&call->error, "messages",
@@ -42,70 +44,6 @@ static bool check_messages(struct call *call) {
         if (!check_message(call, json_array_get(messages, i))) return false;
     }
     return true;
-}
-
-static bool has_tool(const json_t *tools, const char *name) {
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *function = json_object_get(json_array_get(tools, i), "function");
-        const char *own = json_string_value(json_object_get(function, "name"));
-        if (own && strcmp(own, name) == 0) return true;
-    }
-    return false;
-}
-
-static bool check_tool(struct call *call, const json_t *tool) {
-    const json_t *function = json_object_get(tool, "function");
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    const char *name = json_string_value(json_object_get(function, "name"));
-    size_t len = name ? strlen(name) : 0;
-    bool good = type && strcmp(type, "function") == 0 && len >= 1 && len <= 256;
-    if (!good) {
-        return api_error_invalid(&call->error, "tools",
-                                 "a tool is not of the form {\"type\": \"function\", "
-                                 "\"function\": {\"name\": ...}}");
-    }
-    const json_t *parameters = jread_get(function, "parameters");
-    if (!parameters || jread_is_object(parameters)) return true;
-    return api_error_invalid(&call->error, "tools",
-                             "the parameters of a tool are %s, want an object",
-                             jread_type_name(parameters));
-}
-
-static bool check_tools(struct call *call) {
-    const json_t *tools = body_get(call, "tools");
-    if (!tools) return true;
-    if (!json_is_array(tools)) return body_wrong_type(call, "tools", tools, "a list");
-    if (!json_array_size(tools)) return api_error_invalid(&call->error, "tools", "tools is empty");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        if (!check_tool(call, json_array_get(tools, i))) return false;
-    }
-    return true;
-}
-
-// auto and none pass; a call that must be made needs a parser that forces its beginning.
-static bool check_tool_choice(struct call *call) {
-    const json_t *choice = body_get(call, "tool_choice"), *tools = body_get(call, "tools");
-    if (!choice) return true;
-    const char *word = json_string_value(choice);
-    if (word && (strcmp(word, "none") == 0 || strcmp(word, "auto") == 0)) {
-        if (tools || word[0] == 'n') return true;
-        return api_error_invalid(&call->error, "tool_choice", "tool_choice is given without tools");
-    }
-    if (!tools) {
-        return api_error_invalid(&call->error, "tool_choice", "tool_choice is given without tools");
-    }
-    const char *name =
-        json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
-    if (name && !has_tool(tools, name)) {
-        return api_error_invalid(&call->error, "tool_choice",
-                                 "tool_choice names \"%.64s\", which is not among the tools", name);
-    }
-    if (name || (word && strcmp(word, "required") == 0)) {
-        return api_error_set(&call->error, 400, "unsupported", "tool_choice",
-                             "a tool_choice other than auto and none is not supported yet");
-    }
-    return api_error_invalid(&call->error, "tool_choice",
-                             "tool_choice is not known, want \"auto\" or \"none\"");
 }
 
 static bool check_template_members(struct call *call) {
@@ -127,9 +65,64 @@ static bool check_template_members(struct call *call) {
                          "a chat_template in a request is not supported: it is the server's");
 }
 
+static bool is_text_or_none(struct call *call, const json_t *value) {
+    if (!value || json_is_string(value)) return true;
+    return api_error_invalid(&call->error, "messages",
+                             "the reasoning of a message is %s, want a string",
+                             jread_type_name(value));
+}
+
+// Answers have it as `reasoning`, templates read `reasoning_content`.
+static bool rename_reasoning(struct call *call) {
+    json_t *messages = body_get(call, "messages");
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        json_t *reasoning = jread_get(message, "reasoning");
+        const json_t *old = jread_get(message, "reasoning_content");
+        if (!is_text_or_none(call, reasoning) || !is_text_or_none(call, old)) return false;
+        if (!reasoning || old) continue;
+        if (json_object_set(message, "reasoning_content", reasoning)) {
+            return api_error_nomem(&call->error);
+        }
+    }
+    return true;
+}
+
+// Sets a variable of the template that the request does not set itself. Takes `value`.
+static bool set_variable(struct call *call, const char *name, json_t *value) {
+    json_t *kwargs = body_get(call, "chat_template_kwargs");
+    bool is_good = value != NULL;
+    if (is_good && !kwargs) {
+        kwargs = json_object();
+        is_good = json_object_set_new(call->root, "chat_template_kwargs", kwargs) == 0;
+    }
+    if (is_good && !json_object_get(kwargs, name)) {
+        is_good = json_object_set(kwargs, name, value) == 0;
+    }
+    json_decref(value);
+    return is_good ? true : api_error_nomem(&call->error);
+}
+
+// Templates read the effort as a variable, or know only whether to think.
+static bool apply_effort(struct call *call) {
+    static const char *const efforts[] = {"none", "minimal", "low", "medium",
+                                          "high", "xhigh",   "max"};
+    const char *effort = NULL;
+    if (!body_string(call, "reasoning_effort", &effort)) return false;
+    if (!effort) return true;
+    for (size_t i = 0; i < ARRAY_LEN(efforts); i++) {
+        if (strcmp(efforts[i], effort) != 0) continue;
+        return set_variable(call, "reasoning_effort", json_string(effort)) &&
+               (i > 0 || set_variable(call, "enable_thinking", json_false()));
+    }
+    return api_error_invalid(&call->error, "reasoning_effort",
+                             "reasoning_effort is not known, want none, minimal, low, medium, "
+                             "high, xhigh or max");
+}
+
 bool chat_body_check(struct call *call) {
-    return check_messages(call) && check_tools(call) && check_tool_choice(call) &&
-           check_template_members(call);
+    return check_messages(call) && chat_tools_check(call) && check_template_members(call) &&
+           rename_reasoning(call) && apply_effort(call);
 }
 
 // The members of the chat, as text.
@@ -138,6 +131,7 @@ static bool write_chat(struct call *call, struct buf *out) {
     bool is_good = chat != NULL;
     for (size_t i = 0; is_good && i < ARRAY_LEN(chat_members); i++) {
         json_t *value = body_get(call, chat_members[i]);
+        if (call->chat.hides_tools && strcmp(chat_members[i], "tools") == 0) continue;
         if (value) is_good = json_object_set(chat, chat_members[i], value) == 0;
     }
     bool go_on = json_is_true(body_get(call, "continue_final_message"));
@@ -160,33 +154,80 @@ static void hide_path(char *sentence, const char *path) {
     }
 }
 
-bool chat_body_render(struct call *call, char **text, size_t *len) {
+bool chat_body_render(struct call *call, struct buf *out) {
     const struct server_options *options = call->api->options;
-    struct nvllm_error fault = {0};
+    struct nvllm_error fault = call->api->chat_fault;
     struct buf chat = {0};
-    const struct nvllm_chat_template *chat_template =
-        nvllm_engine_chat_template(call->api->engine, &fault);
-    enum nvllm_status status = fault.status;
-    bool is_good = chat_template != NULL && write_chat(call, &chat);
-    if (is_good) {
-        status = nvllm_chat_template_render(chat_template, chat.data, chat.len, &call->interrupt,
-                                            text, len, &fault);
-    }
-    buf_fini(&chat);
-    hide_path(fault.message, options->chat_template_path);
-    hide_path(fault.message, options->model_path);
-    if (chat_template && !is_good) return false;
-    return api_error_library(&call->error, chat_template ? status : NVLLM_ERR_INVALID, &fault,
-                             "messages");
-}
-
-bool chat_body_encode(struct call *call, struct choice *choice) {
     char *text = NULL;
     size_t len = 0;
-    if (!chat_body_render(call, &text, &len)) return false;
-    // The template writes its own BOS and the like.
-    bool is_good = submit_encode(call, choice, text, len, false, "messages");
+    enum nvllm_status status = NVLLM_ERR_INVALID;
+    if (call->api->chat_template) {
+        if (!write_chat(call, &chat)) return false;
+        status = nvllm_chat_template_render(call->api->chat_template, chat.data, chat.len,
+                                            &call->interrupt, &text, &len, &fault);
+    }
+    buf_fini(&chat);
+    if (!status && buf_append(out, text, len, NULL)) status = NVLLM_ERR_NOMEM;
     nvllm_free(text);
-    if (!is_good || choice->num_prompt_ids) return is_good;
+    hide_path(fault.message, options->chat_template_path);
+    hide_path(fault.message, options->model_path);
+    return api_error_library(&call->error, status, &fault, "messages");
+}
+
+// With continue_final_message the last message is the beginning of the answer.
+static const json_t *begun_text(const struct call *call) {
+    if (!json_is_true(body_get(call, "continue_final_message"))) return NULL;
+    const json_t *messages = body_get(call, "messages");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(last, "content");
+    size_t num_parts = json_array_size(content);
+    if (num_parts) content = json_object_get(json_array_get(content, num_parts - 1), "text");
+    return json_is_string(content) ? content : NULL;
+}
+
+// The bytes that the prompt's end has of the answer's beginning. A template may have trimmed it.
+static size_t begun_len(const struct call *call, const char *prompt, size_t prompt_len) {
+    const json_t *begun = begun_text(call);
+    const char *text = json_string_value(begun);
+    size_t len = json_string_length(begun), lead = 0;
+    while (lead < len && strchr(" \t\r\n", text[lead])) lead++;
+    for (; len > lead; len--) {
+        size_t rest = len - lead;
+        if (rest <= prompt_len && memcmp(prompt + prompt_len - rest, text + lead, rest) == 0) {
+            return rest;
+        }
+        if (!strchr(" \t\r\n", text[len - 1])) break;
+    }
+    return 0;
+}
+
+// What divides the answers to the prompt. Its last `begun` bytes are the beginning of each answer.
+static bool make_splits(struct call *call, struct prompt *prompt, const struct buf *text,
+                        size_t begun, bool is_call) {
+    struct chat_split_options options = call->chat.split;
+    size_t before = text->len - begun;
+    for (uint32_t i = 0; i < (uint32_t)call->sampling.n; i++) {
+        options.seed = secret_make();
+        struct chat_split *split = chat_split_create(&options, text->data, before);
+        prompt->choices[i].split = split;
+        if (!split ||
+            (begun && chat_split_begin(split, text->data + before, begun, is_call, NULL))) {
+            return api_error_nomem(&call->error);
+        }
+    }
+    return true;
+}
+
+bool chat_body_encode(struct call *call, struct prompt *prompt) {
+    struct buf text = {0};
+    size_t begun = 0;
+    bool is_good = chat_body_render(call, &text) && chat_tools_force(call, &text, &begun);
+    bool is_call = begun > 0;
+    if (is_good && !is_call) begun = begun_len(call, text.data, text.len);
+    // The template writes its own BOS and the like.
+    is_good = is_good && submit_encode(call, prompt, text.data, text.len, false, "messages") &&
+              make_splits(call, prompt, &text, begun, is_call);
+    buf_fini(&text);
+    if (!is_good || prompt->num_ids) return is_good;
     return api_error_invalid(&call->error, "messages", "the chat has an empty prompt");
 }

@@ -5,11 +5,12 @@
 
 #include "server/call.h"
 
-// Checks messages, tools, tool_choice and the template's members of call->root.
+// Checks messages, tools, tool_choice and the template's members of call->root; fills call->chat.
 bool chat_body_check(struct call *call);
-// The prompt's text, of the library (nvllm_free).
-bool chat_body_render(struct call *call, char **text, size_t *len);
-// The prompt's token ids, into the choice.
-bool chat_body_encode(struct call *call, struct choice *choice);
+// Appends the prompt's text.
+bool chat_body_render(struct call *call, struct buf *out);
+// The prompt's token ids, into the prompt, and what divides its answers. A call that is to be forced
+// is begun in the prompt.
+bool chat_body_encode(struct call *call, struct prompt *prompt);
 
 #endif

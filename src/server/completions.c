@@ -7,6 +7,7 @@
 #include "server/body.h"
 #include "server/endpoints.h"
 #include "server/logprobs.h"
+#include "server/prompt_logprobs.h"
 #include "server/submit.h"
 
 enum { MAX_TOKENS_DEFAULT = 16 }; // OpenAI's
@@ -19,10 +20,10 @@ static bool is_id_list(const json_t *value) {
     return json_is_array(value) && json_is_integer(json_array_get(value, 0));
 }
 
-static bool read_ids(struct call *call, struct choice *choice, const json_t *list) {
+static bool read_ids(struct call *call, struct prompt *prompt, const json_t *list) {
     size_t count = json_array_size(list);
-    choice->prompt_ids = malloc((count ? count : 1) * sizeof *choice->prompt_ids);
-    if (!choice->prompt_ids) return api_error_nomem(&call->error);
+    prompt->ids = malloc((count ? count : 1) * sizeof *prompt->ids);
+    if (!prompt->ids) return api_error_nomem(&call->error);
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_array_get(list, i);
         bool fits = json_is_integer(id) && json_integer_value(id) >= 0 &&
@@ -31,25 +32,44 @@ static bool read_ids(struct call *call, struct choice *choice, const json_t *lis
             return api_error_invalid(&call->error, "prompt",
                                      "prompt has an item that is no token id of the vocabulary");
         }
-        choice->prompt_ids[i] = (int32_t)json_integer_value(id);
+        prompt->ids[i] = (int32_t)json_integer_value(id);
     }
-    choice->num_prompt_ids = count;
+    prompt->num_ids = count;
     return true;
 }
 
-static bool read_prompt(struct call *call, struct choice *choice, const json_t *prompt,
+// Text comes back as it came, ids as their tokens' text.
+static bool read_echo(struct call *call, struct prompt *prompt, const json_t *value) {
+    int flags = NVLLM_DECODE_SKIP_UNKNOWN;
+    if (call->sampling.skip_special_tokens) flags |= NVLLM_DECODE_SKIP_SPECIAL;
+    if (!json_is_string(value)) {
+        struct nvllm_error fault = {0};
+        enum nvllm_status status =
+            nvllm_tokenizer_decode(call->api->tokenizer, prompt->ids, prompt->num_ids, flags,
+                                   &prompt->echo, &prompt->echo_len, &fault);
+        return api_error_library(&call->error, status, &fault, "prompt");
+    }
+    prompt->echo_len = json_string_length(value);
+    prompt->echo = malloc(prompt->echo_len + 1);
+    if (!prompt->echo) return api_error_nomem(&call->error);
+    memcpy(prompt->echo, json_string_value(value), prompt->echo_len + 1);
+    return true;
+}
+
+static bool read_prompt(struct call *call, struct prompt *prompt, const json_t *value,
                         bool add_special_tokens) {
-    if (json_is_string(prompt)) {
-        if (!submit_encode(call, choice, json_string_value(prompt), json_string_length(prompt),
+    if (json_is_string(value)) {
+        if (!submit_encode(call, prompt, json_string_value(value), json_string_length(value),
                            add_special_tokens, "prompt")) {
             return false;
         }
-    } else if (is_id_list(prompt)) {
-        if (!read_ids(call, choice, prompt)) return false;
+    } else if (is_id_list(value)) {
+        if (!read_ids(call, prompt, value)) return false;
     } else {
         return bad_prompt(call, "prompt is neither text nor token ids, nor a list of these");
     }
-    return choice->num_prompt_ids ? true : bad_prompt(call, "prompt is empty");
+    if (!prompt->num_ids) return bad_prompt(call, "prompt is empty");
+    return call->answer.echo ? read_echo(call, prompt, value) : true;
 }
 
 static bool read_prompts(struct call *call) {
@@ -60,31 +80,40 @@ static bool read_prompts(struct call *call) {
     bool is_list = json_is_array(prompt) && !is_id_list(prompt);
     size_t count = is_list ? json_array_size(prompt) : 1;
     if (!count) return bad_prompt(call, "prompt is empty");
-    if (count > call->api->options->prompts_max) {
-        return api_error_invalid(&call->error, "prompt", "prompt has %zu prompts, want at most %u",
-                                 count, call->api->options->prompts_max);
+    uint32_t outputs_max = call->api->options->outputs_max;
+    if (count > outputs_max / (uint32_t)call->sampling.n) {
+        return api_error_invalid(&call->error, "prompt",
+                                 "prompt has %zu prompts and n is %d, want at most %u outputs",
+                                 count, call->sampling.n, outputs_max);
     }
-    if (!call_make_choices(call, (uint32_t)count)) return false;
+    if (!call_make_prompts(call, (uint32_t)count)) return false;
     for (size_t i = 0; i < count; i++) {
         const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
-        if (!read_prompt(call, &call->choices[i], one, add_special_tokens)) return false;
+        if (!read_prompt(call, &call->prompts[i], one, add_special_tokens)) return false;
     }
     return true;
 }
 
+// With an echo the log-probabilities are the prompt's too.
 static bool read_logprobs(struct call *call) {
     int64_t logprobs = -1;
-    if (!body_int(call, "logprobs", 0, NVLLM_LOGPROBS_MAX, &logprobs)) return false;
+    if (!body_int(call, "logprobs", 0, NVLLM_LOGPROBS_MAX, &logprobs) ||
+        !body_bool(call, "echo", &call->answer.echo)) {
+        return false;
+    }
     call->answer.num_logprobs = (int32_t)logprobs;
     call->sampling.logprobs = (int32_t)logprobs;
+    if (call->answer.echo && logprobs > call->sampling.prompt_logprobs) {
+        call->sampling.prompt_logprobs = (int32_t)logprobs;
+    }
     return true;
 }
 
 static bool prepare(struct call *call) {
     int64_t max_tokens = MAX_TOKENS_DEFAULT;
     const char *suffix = NULL;
-    if (!body_parse(call) || !body_generation(call) || !read_logprobs(call) ||
-        !body_int(call, "max_tokens", 1, INT32_MAX, &max_tokens) ||
+    if (!body_parse(call) || !body_generation(call) || !body_outputs(call) ||
+        !read_logprobs(call) || !body_int(call, "max_tokens", 0, INT32_MAX, &max_tokens) ||
         !body_string(call, "suffix", &suffix)) {
         return false;
     }
@@ -92,8 +121,8 @@ static bool prepare(struct call *call) {
         return api_error_set(&call->error, 400, "unsupported", "suffix", "suffix is not supported");
     }
     if (!read_prompts(call)) return false;
-    for (uint32_t i = 0; i < call->num_choices; i++) {
-        if (!submit_fit(call, &call->choices[i], max_tokens, "prompt")) return false;
+    for (uint32_t i = 0; i < call->num_prompts; i++) {
+        if (!submit_fit(call, &call->prompts[i], max_tokens, "prompt")) return false;
     }
     return true;
 }
@@ -106,18 +135,53 @@ static void write_choice(struct json_out *out, struct choice *choice, const char
     logprobs_write_completion(choice, out);
     json_out_raw(out, ",");
     answer_write_finish(out, choice, answer_finish_name(choice));
+    if (body_get(choice->call, "prompt_logprobs")) {
+        json_out_raw(out, ",\"prompt_logprobs\":");
+        prompt_logprobs_write(choice->prompt, out);
+    }
     json_out_raw(out, "}");
 }
 
-static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
-    logprobs_collect_completion(choice, piece);
-    if (!piece->text_len && !piece->finish) return;
+static void write_chunk(struct choice *choice, const char *text, size_t len, struct json_out *out) {
     answer_begin_event(out);
     answer_write_head(out, choice->call, "text_completion");
     json_out_raw(out, ",\"choices\":[");
-    write_choice(out, choice, piece->text, piece->text_len);
+    write_choice(out, choice, text, len);
     json_out_raw(out, "]");
     answer_end_chunk(out, choice->call);
+}
+
+// The prompt comes before the first token.
+static bool begins_with_echo(struct choice *choice) {
+    bool is_first = !choice->has_begun;
+    choice->has_begun = true;
+    if (!is_first || !choice->prompt->echo) return false;
+    prompt_logprobs_collect(choice);
+    return true;
+}
+
+// A chunk of its own for the prompt, whose finish_reason is null.
+static void write_echo(struct choice *choice, struct json_out *out) {
+    enum nvllm_finish_reason finish = choice->finish;
+    choice->finish = NVLLM_FINISH_NONE;
+    write_chunk(choice, choice->prompt->echo, choice->prompt->echo_len, out);
+    choice->finish = finish;
+}
+
+static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
+    if (begins_with_echo(choice)) write_echo(choice, out);
+    logprobs_collect_completion(choice, piece);
+    if (piece->text_len || piece->finish) write_chunk(choice, piece->text, piece->text_len, out);
+}
+
+static bool collect(struct choice *choice, const struct piece *piece) {
+    const struct prompt *prompt = choice->prompt;
+    if (begins_with_echo(choice) &&
+        buf_append(&choice->text, prompt->echo, prompt->echo_len, NULL)) {
+        return false;
+    }
+    logprobs_collect_completion(choice, piece);
+    return !piece->text_len || !buf_append(&choice->text, piece->text, piece->text_len, NULL);
 }
 
 static void write_end(struct call *call, struct json_out *out) {
@@ -142,5 +206,5 @@ const struct endpoint endpoint_completions = {.id_prefix = "cmpl-",
                                               .write_piece = write_piece,
                                               .write_end = write_end,
                                               .write_error = answer_write_stream_error,
-                                              .collect = logprobs_collect_completion,
+                                              .collect = collect,
                                               .write_whole = write_whole};

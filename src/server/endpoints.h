@@ -12,5 +12,6 @@ extern const struct endpoint endpoint_count_tokens;
 extern const struct endpoint endpoint_tokenize;
 extern const struct endpoint endpoint_detokenize;
 extern const struct endpoint endpoint_apply_template;
+extern const struct endpoint endpoint_engine_control;
 
 #endif

@@ -25,6 +25,11 @@ static void count_step(struct engine_thread *thread, uint64_t *num_tokens) {
     *num_tokens = total;
 }
 
+static bool may_step(struct engine_thread *thread, bool has_work) {
+    const struct engine_thread_options *options = &thread->options;
+    return !options->may_step || options->may_step(has_work, options->user_data);
+}
+
 static void handle_failed(struct mail *mail) {
     struct engine_thread *thread =
         (struct engine_thread *)((char *)mail - offsetof(struct engine_thread, failed));
@@ -39,7 +44,11 @@ static void *run_thread(void *arg) {
     while (!status) {
         bool is_ending =
             atomic_load(&thread->is_ending); // before asking: nothing is added after it
-        if (nvllm_engine_has_unfinished(engine)) {
+        bool has_work = nvllm_engine_has_unfinished(engine);
+        if (!may_step(thread, has_work)) {
+            // Aborted requests still end, and new ones are taken in.
+            status = nvllm_engine_wait(engine, 0, &thread->error);
+        } else if (has_work) {
             status = nvllm_engine_step(engine, &thread->error);
             count_step(thread, &num_tokens);
         } else if (is_ending) {

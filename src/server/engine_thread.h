@@ -3,6 +3,9 @@
 #ifndef SERVER_ENGINE_THREAD_H
 #define SERVER_ENGINE_THREAD_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/err.h"
 #include "nanovllm.h"
 #include "server/mailbox.h"
@@ -14,6 +17,9 @@ struct engine_thread_options {
     struct mailbox *mailbox; // borrowed
     // On the engine's thread after each step with tokens: how many ran through the model.
     void (*on_step)(uint64_t num_tokens, void *user_data);
+    // On the engine's thread before each step or wait; may be NULL. False: no step may run now. It
+    // then takes a moment itself, so that the engine's thread does not spin.
+    bool (*may_step)(bool has_work, void *user_data);
     // On the loop's thread, once: the engine is lost. Its requests have had their last events.
     void (*on_failed)(const char *sentence, void *user_data);
     void *user_data;

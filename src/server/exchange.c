@@ -81,8 +81,14 @@ void exchange_reply_refusal(struct api *api, const struct exchange *exchange,
     } else if (error->retry_after) {
         snprintf(head, sizeof head, "Retry-After: %d\r\n", error->retry_after);
     }
-    exchange_reply(api, exchange, conn, error->status, "application/json", head, body->buf.data,
-                   body->buf.len);
+    // There may be no memory even for this.
+    static const char instead[] =
+        "{\"error\":{\"message\":\"the server has no memory for this\","
+        "\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
+    bool is_whole = !body->status;
+    exchange_reply(api, exchange, conn, error->status, "application/json", head,
+                   is_whole ? body->buf.data : instead,
+                   is_whole ? body->buf.len : sizeof instead - 1);
 }
 
 void exchange_reply_error(struct api *api, const struct exchange *exchange, struct http_conn *conn,

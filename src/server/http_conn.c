@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "server/http_conn_internal.h"
+#include "server/tls.h"
 
 enum { READ_BYTES_MAX = 64 << 10 }; // taken off the socket before the request asks for them
 
@@ -24,12 +25,24 @@ void http_conn_disarm(struct http_conn *conn) {
     event_del(conn->timer);
 }
 
+// At the limit others wait in the socket's queue until a connection closes or becomes idle.
+static void accept_more(struct http_server *server) {
+    if (server->listener && !server->is_draining) evconnlistener_enable(server->listener);
+}
+
+static void accept_none_at_limit(struct http_server *server) {
+    if (server->listener && server->num_connections >= server->limits.connections_max) {
+        evconnlistener_disable(server->listener);
+    }
+}
+
 static void set_state(struct http_conn *conn, enum http_state state) {
     struct http_server *server = conn->server;
     if (conn->state == HTTP_IDLE) TAILQ_REMOVE(&server->idle, conn, idle_link);
     if (conn->state == HTTP_ANSWERING) server->num_unanswered--;
     conn->state = state;
     if (state == HTTP_IDLE) TAILQ_INSERT_TAIL(&server->idle, conn, idle_link);
+    if (TAILQ_EMPTY(&server->idle)) accept_none_at_limit(server);
     if (state == HTTP_ANSWERING) server->num_unanswered++;
 }
 
@@ -46,7 +59,7 @@ void http_conn_close(struct http_conn *conn) {
     TAILQ_INSERT_TAIL(&server->dead, conn, link);
     server->num_connections--;
     event_active(server->reaper, 0, 0);
-    if (server->listener && !server->is_draining) evconnlistener_enable(server->listener);
+    accept_more(server);
     if (is_answering) server->handler.on_gone(conn, server->handler.user_data);
 }
 
@@ -107,7 +120,7 @@ static void take_head(struct http_conn *conn) {
     if (!request->has_body) return;
     arm_body(conn);
     if (http_request_field(request, "expect") && !request->is_1_0) {
-        bufferevent_write(conn->bev, go_on, sizeof go_on - 1);
+        if (bufferevent_write(conn->bev, go_on, sizeof go_on - 1)) http_conn_close(conn);
     }
 }
 
@@ -162,6 +175,7 @@ void http_conn_process(struct http_conn *conn) {
 
 static void linger(struct http_conn *conn) {
     set_state(conn, HTTP_LINGERING);
+    if (conn->server->tls) tls_end(conn->bev);
     shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
     http_conn_arm(conn, HTTP_LINGER_SECONDS);
 }
@@ -194,11 +208,15 @@ static void on_written(struct bufferevent *bev, void *arg) {
     (void)bev;
     struct http_conn *conn = arg;
     if (conn->state == HTTP_FLUSHING) linger(conn);
+    // libevent calls this for a new connection too, which makes no room.
+    bool is_paused = evtimer_pending(conn->server->retry, NULL);
+    if (conn->state == HTTP_IDLE && conn->has_asked && !is_paused) accept_more(conn->server);
 }
 
 // An end of the client's side, a fault of the connection, or a reader that takes nothing.
 static void on_event(struct bufferevent *bev, short what, void *arg) {
     struct http_conn *conn = arg;
+    if (what & BEV_EVENT_CONNECTED) return; // TLS has shaken hands
     bool has_answer = conn->state == HTTP_IDLE || conn->state == HTTP_FLUSHING;
     bool only_end = (what & BEV_EVENT_EOF) && !(what & (BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT));
     if (only_end && has_answer && evbuffer_get_length(bufferevent_get_output(bev))) {
@@ -219,21 +237,52 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg) {
     } else if (conn->state == HTTP_READING) {
         bool in_body = http_reader_has_head(conn->reader);
         refuse(conn, 408, in_body ? "the body came too slowly" : "the header came too slowly");
+    } else if (conn->state == HTTP_IDLE && http_conn_num_unsent(conn)) {
+        http_conn_arm(conn, HTTP_IDLE_SECONDS); // its last answer is still being read
     } else {
         http_conn_close(conn);
     }
+}
+
+static struct bufferevent *make_buffers(struct http_server *server, evutil_socket_t fd) {
+    if (server->tls) return tls_accept(server->tls, server->base, fd);
+    return bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+}
+
+// The one to close for another: its last answer is out, and it waits longest for the next request. New
+// ones, whose first request may be on its way, come last. NULL: none.
+static struct http_conn *oldest_idle(struct http_server *server) {
+    struct http_conn *conn, *oldest_new = NULL;
+    TAILQ_FOREACH(conn, &server->idle, idle_link) {
+        if (http_conn_num_unsent(conn)) continue;
+        if (conn->has_asked) return conn;
+        if (!oldest_new) oldest_new = conn;
+    }
+    return oldest_new;
+}
+
+// `conn` is the newest.
+static void make_room(struct http_server *server, const struct http_conn *conn) {
+    if (server->num_connections < server->limits.connections_max) return;
+    struct http_conn *oldest = oldest_idle(server);
+    while (server->num_connections > server->limits.connections_max && oldest && oldest != conn) {
+        http_conn_close(oldest);
+        oldest = oldest_idle(server);
+    }
+    if (!oldest || oldest == conn) accept_none_at_limit(server);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
                       int address_len, void *arg) {
     (void)address;
     (void)address_len;
+    (void)listener;
     struct http_server *server = arg;
     struct http_conn *conn = calloc(1, sizeof *conn);
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // fails for a socket that has no TCP
     if (conn) {
-        conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+        conn->bev = make_buffers(server, fd);
         conn->timer = evtimer_new(server->base, on_deadline, conn);
     }
     if (!conn || !conn->bev || !conn->timer) {
@@ -251,23 +300,18 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     const struct timeval write_time = {.tv_sec = HTTP_WRITE_SECONDS};
     bufferevent_setcb(conn->bev, on_read, on_written, on_event, conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, READ_BYTES_MAX);
+    bufferevent_set_max_single_write(conn->bev, HTTP_OUTPUT_BYTES_MAX);
     bufferevent_set_timeouts(conn->bev, NULL, &write_time);
     bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
     http_conn_arm(conn, HTTP_HEAD_SECONDS); // a new connection has something to ask
-    if (server->num_connections < server->limits.connections_max) return;
-    struct http_conn *oldest = TAILQ_FIRST(&server->idle);
-    if (oldest && oldest != conn) {
-        http_conn_close(oldest);
-    } else {
-        evconnlistener_disable(listener); // until one closes, others wait in the socket's queue
-    }
+    make_room(server, conn);
 }
 
 // Mostly that the process has no more descriptors: the listener would report it without end.
 static void on_accept_error(struct evconnlistener *listener, void *arg) {
     struct http_server *server = arg;
     const struct timeval pause = {.tv_usec = 100000};
-    struct http_conn *oldest = TAILQ_FIRST(&server->idle);
+    struct http_conn *oldest = oldest_idle(server);
     if (oldest) http_conn_close(oldest);
     evconnlistener_disable(listener);
     event_add(server->retry, &pause);
@@ -282,12 +326,13 @@ static void on_retry(evutil_socket_t fd, short what, void *arg) {
 
 // ---- the server ----
 
-struct http_server *http_server_create(struct event_base *base, int fd,
+struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
                                        const struct http_limits *limits,
                                        const struct http_handler *handler) {
     struct http_server *server = calloc(1, sizeof *server);
     if (!server) return NULL;
     server->base = base;
+    server->tls = tls;
     server->limits = *limits;
     server->handler = *handler;
     TAILQ_INIT(&server->all);

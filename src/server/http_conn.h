@@ -23,7 +23,9 @@ enum {
     HTTP_WRITE_SECONDS = 30, // without the reader taking a byte
     HTTP_PING_SECONDS = 15, // of silence in a stream
     HTTP_LINGER_SECONDS = 2, // for the client to read a refusal before it is cut off
-    HTTP_OUTPUT_BYTES_MAX = 1 << 20, // of a stream, not yet taken by the kernel
+    HTTP_OUTPUT_BYTES_MAX =
+        1 << 20, // of a stream, not yet taken by the kernel, when more is written
+    HTTP_LARGE_BYTES_MIN = 64 << 10, // a write beyond is large, and may exceed that
 };
 
 struct http_conn;
@@ -46,9 +48,11 @@ struct http_limits {
 };
 
 struct http_server;
+struct tls;
 
-// `fd` is a listening socket, which the server closes. It is asked only after http_server_start.
-struct http_server *http_server_create(struct event_base *base, int fd,
+// `fd` is a listening socket, which the server closes. It is asked only after http_server_start. `tls`
+// is borrowed; NULL: connections are plain.
+struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
                                        const struct http_limits *limits,
                                        const struct http_handler *handler);
 void http_server_start(struct http_server *server);
@@ -74,6 +78,9 @@ void http_conn_reply(struct http_conn *conn, int status, const char *content_typ
 bool http_conn_stream_begin(struct http_conn *conn, const char *head);
 bool http_conn_stream_write(struct http_conn *conn, const void *bytes, size_t len);
 void http_conn_stream_end(struct http_conn *conn);
+// The connection is closed at once, in the middle of an answer. on_gone is called.
+void http_conn_abort(struct http_conn *conn);
+size_t http_conn_num_unsent(const struct http_conn *conn); // bytes that the kernel has not taken
 // Bytes sent of the answer so far, its head not counted.
 uint64_t http_conn_body_bytes(const struct http_conn *conn);
 

@@ -28,9 +28,11 @@ struct http_conn {
     bool has_asked; // a request has begun on it
     bool is_processing; // http_conn_process is on the stack
     bool is_streaming, is_chunked;
+    bool has_no_memory; // for a part of the answer: what was written of it is of no use
     bool close_after; // the answer is the connection's last
     double body_begin, last_write; // clock_seconds
     uint64_t body_bytes;
+    size_t large_bytes; // of large writes that the reader may not have taken
 };
 
 TAILQ_HEAD(http_conn_list, http_conn);
@@ -38,6 +40,7 @@ TAILQ_HEAD(http_conn_list, http_conn);
 struct http_server {
     struct event_base *base;
     struct evconnlistener *listener;
+    struct tls *tls; // NULL: none
     struct event *retry; // accepting again after the process ran out of descriptors
     struct event *reaper; // frees the dead
     struct http_conn_list all, idle, dead;

@@ -140,11 +140,26 @@ static int check_head(struct http_reader *reader) {
     return 0;
 }
 
+// "QUERY /path HTTP/1.1": a method that the parser does not know, else well-formed.
+static bool has_foreign_method(const char *head, size_t len) {
+    size_t at = 0;
+    while (at < len && head[at] >= 'A' && head[at] <= 'Z') at++;
+    const char *end = memchr(head, '\r', len);
+    static const char version[] = " HTTP/1.1";
+    size_t line_len = end ? (size_t)(end - head) : 0, version_len = sizeof version - 1;
+    return at > 0 && at + 1 < len && head[at] == ' ' && head[at + 1] == '/' &&
+           line_len > at + 1 + version_len && memcmp(end - version_len, version, version_len) == 0;
+}
+
 static void read_head(struct http_reader *reader, const char *head, size_t len) {
     struct http_request *request = &reader->request;
     size_t used = http_parser_execute(&reader->parser, &settings, head, len);
     enum http_errno problem = HTTP_PARSER_ERRNO(&reader->parser);
     if (reader->fault_status) return;
+    if (problem == HPE_INVALID_METHOD && has_foreign_method(head, len)) {
+        refuse(reader, 405, "the method is not known here");
+        return;
+    }
     if (used != len || (problem != HPE_OK && problem != HPE_PAUSED)) {
         refuse(reader, 400, "the request is not valid HTTP");
         return;

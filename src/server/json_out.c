@@ -17,6 +17,10 @@ void json_out_fini(struct json_out *out) {
     out->status = OK;
 }
 
+void json_out_check(struct json_out *out, enum status status) {
+    if (!out->status) out->status = status;
+}
+
 void json_out_raw(struct json_out *out, const char *text) {
     if (!out->status) out->status = buf_append_str(&out->buf, text, NULL);
 }

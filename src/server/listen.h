@@ -7,8 +7,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-// Binds `host`:`port` (0: any free one) and listens. Appends "http://127.0.0.1:8000" to `url`.
-MUST_USE enum status listen_open(int *fd, const char *host, uint16_t port, struct buf *url,
-                                 struct err *err);
+// Binds `host`:`port` (0: any free one) and listens. Appends "http://127.0.0.1:8000" to `url`, with
+// the scheme that is given.
+MUST_USE enum status listen_open(int *fd, const char *host, uint16_t port, const char *scheme,
+                                 struct buf *url, struct err *err);
+// The same for a Unix socket, whose file the caller removes. One that nobody listens on any more is
+// replaced. Appends "unix:PATH".
+MUST_USE enum status listen_open_unix(int *fd, const char *path, struct buf *url, struct err *err);
 
 #endif

@@ -6,20 +6,14 @@
 // In choice->logprobs_more: completions' other lists.
 enum { TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSETS };
 
-struct token_text {
-    char *text; // of the library
-    size_t len;
-    char id[24]; // "token_id:17"
-    const char *shown; // [shown_len]
-    size_t shown_len;
-};
-
-static void get_token(const struct call *call, int32_t token_id, struct token_text *token) {
-    *token = (struct token_text){0};
+void logprobs_get_token(const struct call *call, int32_t token_id, struct logprobs_token *token,
+                        struct json_out *out) {
+    *token = (struct logprobs_token){0};
     if (nvllm_tokenizer_decode(call->api->tokenizer, &token_id, 1, NVLLM_DECODE_SKIP_UNKNOWN,
                                &token->text, &token->len, NULL)) {
-        token->text = NULL; // memory is out: shown as nothing
+        token->text = NULL;
         token->len = 0;
+        json_out_check(out, ERR_NOMEM);
     }
     token->shown = token->text ? token->text : "";
     token->shown_len = token->len;
@@ -29,12 +23,12 @@ static void get_token(const struct call *call, int32_t token_id, struct token_te
     token->shown_len = strlen(token->id);
 }
 
-static void end_token(struct token_text *token) {
+void logprobs_end_token(struct logprobs_token *token) {
     nvllm_free(token->text);
 }
 
 // Values that JSON lacks: a token that cannot be drawn.
-static void write_logprob(struct json_out *out, float logprob) {
+void logprobs_write_value(struct json_out *out, float logprob) {
     json_out_float(out, logprob < -9999.0f ? -9999.0f : logprob);
 }
 
@@ -56,18 +50,18 @@ static bool has_logprobs(const struct choice *choice, const struct piece *piece)
 
 static void write_chat_token(struct json_out *out, const struct call *call,
                              const struct nvllm_logprob *logprob) {
-    struct token_text token;
-    get_token(call, logprob->token_id, &token);
+    struct logprobs_token token;
+    logprobs_get_token(call, logprob->token_id, &token, out);
     json_out_raw(out, "{\"token\":");
     json_out_string(out, token.shown, token.shown_len);
     json_out_raw(out, ",\"logprob\":");
-    write_logprob(out, logprob->logprob);
+    logprobs_write_value(out, logprob->logprob);
     json_out_raw(out, ",\"bytes\":[");
     for (size_t i = 0; i < token.len; i++) {
         json_out_rawf(out, i ? ",%u" : "%u", (unsigned)(unsigned char)token.text[i]);
     }
     json_out_raw(out, "]");
-    end_token(&token);
+    logprobs_end_token(&token);
 }
 
 void logprobs_collect_chat(struct choice *choice, const struct piece *piece) {
@@ -111,42 +105,56 @@ static size_t count_characters(const char *text, size_t len) {
     return count;
 }
 
-static void add_top(struct choice *choice, const struct piece *piece) {
+static void add_top(struct choice *choice, const struct nvllm_logprob *values, size_t count) {
     struct json_out *top = &choice->logprobs_more[TOP_LOGPROBS];
     separate(top);
     json_out_raw(top, "{");
-    // The chosen token is among them, as in vLLM, once.
-    size_t count = num_top(choice, piece);
+    // The token itself is among them, as in vLLM, once.
     bool is_first = true;
     for (size_t i = 0; i <= count; i++) {
-        const struct nvllm_logprob *logprob = &piece->logprobs[i];
-        if (i && logprob->token_id == piece->logprobs[0].token_id) continue;
-        struct token_text token;
-        get_token(choice->call, logprob->token_id, &token);
+        if (i && values[i].token_id == values[0].token_id) continue;
+        struct logprobs_token token;
+        logprobs_get_token(choice->call, values[i].token_id, &token, top);
         if (!is_first) json_out_raw(top, ",");
         is_first = false;
         json_out_string(top, token.shown, token.shown_len);
         json_out_raw(top, ":");
-        write_logprob(top, logprob->logprob);
-        end_token(&token);
+        logprobs_write_value(top, values[i].logprob);
+        logprobs_end_token(&token);
     }
     json_out_raw(top, "}");
 }
 
-void logprobs_collect_completion(struct choice *choice, const struct piece *piece) {
-    if (!has_logprobs(choice, piece)) return;
-    struct json_out *more = choice->logprobs_more;
-    struct token_text token;
-    get_token(choice->call, piece->logprobs[0].token_id, &token);
+static void add_token(struct choice *choice, int32_t token_id) {
+    struct json_out *offsets = &choice->logprobs_more[TEXT_OFFSETS];
+    struct logprobs_token token;
+    logprobs_get_token(choice->call, token_id, &token, &choice->logprobs);
     separate(&choice->logprobs);
     json_out_string(&choice->logprobs, token.shown, token.shown_len);
-    separate(&more[TOKEN_LOGPROBS]);
-    write_logprob(&more[TOKEN_LOGPROBS], piece->logprobs[0].logprob);
-    separate(&more[TEXT_OFFSETS]);
-    json_out_rawf(&more[TEXT_OFFSETS], "%zu", choice->text_offset);
+    separate(offsets);
+    json_out_rawf(offsets, "%zu", choice->text_offset);
     choice->text_offset += count_characters(token.text ? token.text : "", token.len);
-    add_top(choice, piece);
-    end_token(&token);
+    logprobs_end_token(&token);
+}
+
+void logprobs_add_first(struct choice *choice, int32_t token_id) {
+    add_token(choice, token_id);
+    json_out_raw(&choice->logprobs_more[TOKEN_LOGPROBS], "null");
+    json_out_raw(&choice->logprobs_more[TOP_LOGPROBS], "null");
+}
+
+void logprobs_add_completion(struct choice *choice, const struct nvllm_logprob *values,
+                             size_t num_top) {
+    struct json_out *list = &choice->logprobs_more[TOKEN_LOGPROBS];
+    add_token(choice, values[0].token_id);
+    separate(list);
+    logprobs_write_value(list, values[0].logprob);
+    add_top(choice, values, num_top);
+}
+
+void logprobs_collect_completion(struct choice *choice, const struct piece *piece) {
+    if (!has_logprobs(choice, piece)) return;
+    logprobs_add_completion(choice, piece->logprobs, num_top(choice, piece));
 }
 
 void logprobs_write_completion(struct choice *choice, struct json_out *out) {

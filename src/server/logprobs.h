@@ -5,7 +5,27 @@
 
 #include "server/call.h"
 
+// A token as clients see it.
+struct logprobs_token {
+    char *text; // [len] of the library
+    size_t len;
+    char id[24]; // "token_id:17"
+    const char *shown; // [shown_len] one of the two
+    size_t shown_len;
+};
+
+// `out` is where it will be written: without memory that has a fault.
+void logprobs_get_token(const struct call *call, int32_t token_id, struct logprobs_token *token,
+                        struct json_out *out);
+void logprobs_end_token(struct logprobs_token *token);
+void logprobs_write_value(struct json_out *out, float logprob);
+
 void logprobs_collect_chat(struct choice *choice, const struct piece *piece);
+// `values`: the token's own, then num_top best ones.
+void logprobs_add_completion(struct choice *choice, const struct nvllm_logprob *values,
+                             size_t num_top);
+// The first token of a prompt, which follows nothing.
+void logprobs_add_first(struct choice *choice, int32_t token_id);
 void logprobs_collect_completion(struct choice *choice, const struct piece *piece);
 // What was collected as the value of "logprobs": null when the call asked for none. Collecting starts
 // anew.

@@ -144,13 +144,13 @@ void metrics_next_token(struct metrics *metrics, double seconds) {
 
 void metrics_finished(struct metrics *metrics, enum nvllm_finish_reason reason,
                       uint32_t num_prompt_tokens, uint32_t num_generated_tokens, int32_t max_tokens,
-                      const struct nvllm_times *times) {
+                      int32_t n, const struct nvllm_times *times) {
     metrics->num_finished[reason - NVLLM_FINISH_STOP]++;
     observe(metrics, PROMPT_TOKENS, num_prompt_tokens);
     observe(metrics, GENERATION_TOKENS, num_generated_tokens);
     observe(metrics, MAX_GENERATION_TOKENS, num_generated_tokens);
     observe(metrics, PARAM_MAX_TOKENS, max_tokens);
-    observe(metrics, PARAM_N, 1);
+    if (n) observe(metrics, PARAM_N, n);
     if (!num_generated_tokens) return;
     observe(metrics, END_TO_END, times->last_token - times->arrival);
     observe(metrics, INFERENCE, times->last_token - times->first_scheduled);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/asset.h"
+#include "server/engine_room.h"
 
 static struct json_out *begin(struct api *api) {
     json_out_clear(&api->scratch);
@@ -38,9 +39,10 @@ void page_ready(struct api *api, const struct exchange *exchange, struct http_co
                 const char *name) {
     (void)name;
     reply_state(api, exchange, conn,
-                api->has_failed    ? "the engine has failed"
-                : api->is_draining ? "the server is shutting down"
-                                   : NULL);
+                api->has_failed                    ? "the engine has failed"
+                : api->is_draining                 ? "the server is shutting down"
+                : engine_room_is_paused(api->room) ? "the engine is paused"
+                                                   : NULL);
 }
 
 void page_version(struct api *api, const struct exchange *exchange, struct http_conn *conn,

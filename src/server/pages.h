@@ -10,5 +10,9 @@ typedef void page_fn(struct api *api, const struct exchange *exchange, struct ht
                      const char *name);
 page_fn page_health, page_live, page_ready, page_version, page_metrics, page_models, page_model,
     page_openapi;
+// engine_room.c
+page_fn page_engine_state, page_engine_events, page_engine_block;
+// web_page.c
+page_fn page_html, page_css, page_js;
 
 #endif

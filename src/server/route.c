@@ -6,6 +6,7 @@
 #include "server/api_error.h"
 #include "server/call.h"
 #include "server/endpoints.h"
+#include "server/engine_room.h"
 #include "server/pages.h"
 
 struct route {
@@ -14,7 +15,7 @@ struct route {
     void (*get)(struct api *api, const struct exchange *exchange, struct http_conn *conn,
                 const char *name);
     const struct endpoint *post;
-    const char *refusal; // POST is refused with 501 and this sentence
+    const char *refusal; // POST is refused with this sentence
     bool is_open; // without a key
     bool generates; // not while the server ends
 };
@@ -27,6 +28,14 @@ static const struct route routes[] = {
     {.path = "/version", .get = page_version},
     {.path = "/metrics", .get = page_metrics},
     {.path = "/openapi.json", .get = page_openapi},
+    // A browser sends no key for these, and they have nothing to hide.
+    {.path = "/", .get = page_html, .is_open = true},
+    {.path = "/page.css", .get = page_css, .is_open = true},
+    {.path = "/page.js", .get = page_js, .is_open = true},
+    {.path = "/engine/state", .get = page_engine_state},
+    {.path = "/engine/events", .get = page_engine_events},
+    {.path = "/engine/blocks/*", .get = page_engine_block},
+    {.path = "/engine/control", .post = &endpoint_engine_control},
     {.path = "/v1/models", .get = page_models},
     {.path = "/v1/models/*", .get = page_model},
     {.path = "/v1/completions", .post = &endpoint_completions, .generates = true},
@@ -157,14 +166,22 @@ void route_on_request(struct http_conn *conn, void *user_data) {
 }
 
 void route_on_gone(struct http_conn *conn, void *user_data) {
-    (void)user_data;
+    struct api *api = user_data;
     struct call *call = http_conn_data(conn);
-    if (call) call_abandon(call);
+    if (call) {
+        call_abandon(call);
+    } else {
+        engine_room_gone(api->room, conn);
+    }
 }
 
 void route_on_fault(struct http_conn *conn, int status, const char *sentence, void *user_data) {
     struct api *api = user_data;
     struct api_error error = {0};
-    api_error_set(&error, status, "bad_http", NULL, "%s", sentence);
-    refuse(api, conn, &error, NULL);
+    const char *code = status == 503   ? "out_of_memory"
+                       : status == 405 ? "method_not_allowed"
+                                       : "bad_http";
+    api_error_set(&error, status, code, NULL, "%s", sentence);
+    if (status == 503) error.retry_after = 1;
+    refuse(api, conn, &error, status == 405 ? "Allow: GET, HEAD, POST\r\n" : NULL);
 }

@@ -10,8 +10,10 @@
 #include "base/clock.h"
 #include "server/api.h"
 #include "server/call.h"
+#include "server/engine_room.h"
 #include "server/listen.h"
 #include "server/route.h"
+#include "server/tls.h"
 
 enum { POOL_THREADS = 4 };
 #define FLUSH_SECONDS 2.0 // for the last answers to be read
@@ -20,10 +22,13 @@ enum { POOL_THREADS = 4 };
 struct server {
     struct server_options options;
     int fd; // the listening socket; -1: http has it
+    bool has_unix_file; // which is to be removed
+    struct tls *tls; // NULL: none
     struct buf url;
     struct event_base *base;
     struct event *signals[2];
     struct event *timer; // of the end
+    struct event *deadline; // asks now and then which requests take too long; NULL: any may
     struct api api;
     double flush_until; // 0: the last answers are not out
     enum status result;
@@ -48,6 +53,7 @@ static void begin_flush(struct server *server) {
 static void begin_drain(struct server *server, double seconds) {
     if (server->api.is_draining) return;
     server->api.is_draining = true;
+    engine_room_close(server->api.room);
     http_server_drain(server->api.http);
     if (server->api.num_calls) {
         arm(server, seconds);
@@ -82,6 +88,13 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
     arm(server, 0.02);
 }
 
+static void on_deadline(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    struct server *server = arg;
+    call_expire(&server->api, clock_seconds() - server->options.request_seconds);
+}
+
 // The first one. From now on signals have their default effect.
 static void on_signal(evutil_socket_t number, short what, void *arg) {
     (void)number;
@@ -97,6 +110,7 @@ static void on_engine_failed(const char *sentence, void *user_data) {
     server->api.has_failed = true;
     call_fail_all(&server->api);
     server->api.is_draining = true;
+    engine_room_close(server->api.room);
     http_server_drain(server->api.http);
     begin_flush(server);
 }
@@ -104,6 +118,11 @@ static void on_engine_failed(const char *sentence, void *user_data) {
 static void on_step(uint64_t num_tokens, void *user_data) {
     struct server *server = user_data;
     metrics_step(server->api.metrics, num_tokens);
+}
+
+static bool may_step(bool has_work, void *user_data) {
+    struct server *server = user_data;
+    return !server->api.room || engine_room_may_step(server->api.room, has_work);
 }
 
 // ---- names ----
@@ -121,6 +140,17 @@ const char *api_model_name(const struct api *api) {
 
 // ---- start ----
 
+static enum status open_socket(struct server *server, struct err *err) {
+    const struct server_options *options = &server->options;
+    if (!options->unix_path) {
+        const char *scheme = server->tls ? "https" : "http";
+        return listen_open(&server->fd, options->host, options->port, scheme, &server->url, err);
+    }
+    enum status status = listen_open_unix(&server->fd, options->unix_path, &server->url, err);
+    server->has_unix_file = !status;
+    return status;
+}
+
 enum status server_create(struct server **out, const struct server_options *options,
                           struct err *err) {
     struct server *server = calloc(1, sizeof *server);
@@ -128,14 +158,29 @@ enum status server_create(struct server **out, const struct server_options *opti
     server->options = *options;
     server->api.options = &server->options;
     TAILQ_INIT(&server->api.calls);
-    enum status status = listen_open(&server->fd, options->host, options->port, &server->url, err);
+    server->fd = -1;
+    enum status status = OK;
+    if (options->tls_cert_path) {
+        status = tls_create(&server->tls, options->tls_cert_path, options->tls_key_path, err);
+    }
+    if (!status) status = open_socket(server, err);
     if (status) {
-        server->fd = -1;
         server_destroy(server);
         return status;
     }
     *out = server;
     return OK;
+}
+
+// Ten times in the time that a request has, at least once a second, at most a thousand times.
+static enum status make_deadline(struct server *server, struct err *err) {
+    double period = server->options.request_seconds / 10;
+    if (period < 0.001) period = 0.001;
+    struct timeval time = {.tv_sec = period < 1 ? 0 : 1,
+                           .tv_usec = period < 1 ? (suseconds_t)(period * 1e6) : 0};
+    server->deadline = event_new(server->base, -1, EV_PERSIST, on_deadline, server);
+    bool is_good = server->deadline && event_add(server->deadline, &time) == 0;
+    return is_good ? OK : err_nomem(err, "event loop");
 }
 
 static enum status make_loop(struct server *server, struct err *err) {
@@ -152,7 +197,8 @@ static enum status make_loop(struct server *server, struct err *err) {
             return err_nomem(err, "event loop");
         }
     }
-    return server->timer ? OK : err_nomem(err, "event loop");
+    if (!server->timer) return err_nomem(err, "event loop");
+    return server->options.request_seconds > 0 ? make_deadline(server, err) : OK;
 }
 
 static enum status make_http(struct server *server, struct err *err) {
@@ -163,10 +209,17 @@ static enum status make_http(struct server *server, struct err *err) {
                                          .on_gone = route_on_gone,
                                          .on_fault = route_on_fault,
                                          .user_data = &server->api};
-    server->api.http = http_server_create(server->base, server->fd, &limits, &handler);
+    server->api.http = http_server_create(server->base, server->fd, server->tls, &limits, &handler);
     if (!server->api.http) return err_nomem(err, "server");
     server->fd = -1;
     return OK;
+}
+
+// The most tokens of a request: it must also fit into the whole KV cache. A chat that names no maximum
+// asks for all of these.
+static uint32_t context_len(const struct nvllm_stats *stats) {
+    uint64_t cache_len = (uint64_t)stats->num_kv_blocks * stats->block_size;
+    return cache_len < stats->max_model_len ? (uint32_t)cache_len : stats->max_model_len;
 }
 
 static enum status start(struct server *server, struct nvllm_engine *engine, struct err *err) {
@@ -175,21 +228,26 @@ static enum status start(struct server *server, struct nvllm_engine *engine, str
     nvllm_engine_stats(engine, &stats);
     api->engine = engine;
     api->tokenizer = nvllm_engine_tokenizer(engine);
-    api->max_model_len = stats.max_model_len;
+    api->max_model_len = context_len(&stats);
     api->started = api_unix_time();
     api->on_calls_ended = on_calls_ended;
     if (!api->tokenizer) return err_set(err, ERR_INVALID, "a server needs the model's tokenizer");
+    api_set_chat(api, nvllm_engine_chat_template(engine, &api->chat_fault));
     enum status status = make_loop(server, err);
     if (status) return status;
     api->metrics = metrics_create(api->max_model_len);
     api->mailbox = mailbox_create(server->base);
     if (!api->metrics || !api->mailbox) return err_nomem(err, "server");
+    if (server->options.engine_room && !(api->room = engine_room_create(api, server->base))) {
+        return err_nomem(err, "engine room");
+    }
     status = make_http(server, err);
     if (!status) status = work_pool_create(&api->pool, POOL_THREADS, err);
     if (status) return status;
     const struct engine_thread_options options = {.engine = engine,
                                                   .mailbox = api->mailbox,
                                                   .on_step = on_step,
+                                                  .may_step = may_step,
                                                   .on_failed = on_engine_failed,
                                                   .user_data = server};
     return engine_thread_start(&api->engine_thread, &options, err);
@@ -200,10 +258,12 @@ static void stop(struct server *server) {
     struct api *api = &server->api;
     api->is_draining = true;
     server->flush_until = clock_seconds();
+    engine_room_close(api->room);
     http_server_destroy(api->http);
     work_pool_destroy(api->pool);
     if (api->engine_thread) engine_thread_stop(api->engine_thread);
     mailbox_destroy(api->mailbox);
+    engine_room_destroy(api->room);
     engine_thread_destroy(api->engine_thread);
     call_free_all(api);
     metrics_destroy(api->metrics);
@@ -213,6 +273,7 @@ static void stop(struct server *server) {
         if (server->signals[i]) event_free(server->signals[i]);
     }
     if (server->timer) event_free(server->timer);
+    if (server->deadline) event_free(server->deadline);
     if (server->base) event_base_free(server->base);
 }
 
@@ -232,6 +293,8 @@ enum status server_run(struct server *server, struct nvllm_engine *engine, struc
 void server_destroy(struct server *server) {
     if (!server) return;
     if (server->fd >= 0) close(server->fd);
+    if (server->has_unix_file) unlink(server->options.unix_path);
+    tls_destroy(server->tls);
     buf_fini(&server->url);
     free(server);
 }

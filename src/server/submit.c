@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
-
 static char *put(char **at, const void *bytes, size_t len) {
     char *start = *at;
     if (len) memcpy(start, bytes, len);
@@ -13,7 +11,7 @@ static char *put(char **at, const void *bytes, size_t len) {
     return start;
 }
 
-// An event as one allocation: the struct, log-probabilities, texts.
+// An event as one allocation: the struct, log-probabilities, texts. NULL: no memory.
 static struct piece *make_piece(const struct nvllm_event *event) {
     size_t num_logprobs = event->chosen ? 1 + event->num_top : 0;
     size_t stop_len = event->stop_string ? strlen(event->stop_string) : 0;
@@ -21,7 +19,7 @@ static struct piece *make_piece(const struct nvllm_event *event) {
     size_t bytes = sizeof(struct piece) + num_logprobs * sizeof(struct nvllm_logprob) +
                    event->text_len + stop_len + error_len + 3;
     struct piece *piece = malloc(bytes);
-    CHECK(piece, "out of memory for a token's %zu bytes", bytes);
+    if (!piece) return NULL;
     *piece = (struct piece){.token_id = event->token_id,
                             .finish = event->finish_reason,
                             .stop_token_id = event->stop_token_id,
@@ -44,33 +42,77 @@ static struct piece *make_piece(const struct nvllm_event *event) {
     return piece;
 }
 
-// On the engine's thread.
-static void on_event(const struct nvllm_event *event, void *user_data) {
-    struct choice *choice = user_data;
-    struct piece *piece = make_piece(event);
-    piece->choice = choice;
-    piece->mail.handle = call_handle_piece;
-    engine_thread_send(choice->call->api->engine_thread, &piece->mail);
+// Once a prompt, with the first event that has them. False: no memory.
+static bool copy_prompt_logprobs(struct prompt *prompt, const struct nvllm_event *event,
+                                 struct piece *piece) {
+    if (!event->prompt_logprobs || prompt->has_sent_logprobs) return true;
+    size_t count = (event->num_prompt_tokens - 1) * (1 + event->num_prompt_top);
+    piece->prompt_logprobs = malloc((count ? count : 1) * sizeof *piece->prompt_logprobs);
+    if (!piece->prompt_logprobs) return false;
+    if (count) {
+        memcpy(piece->prompt_logprobs, event->prompt_logprobs,
+               count * sizeof *piece->prompt_logprobs);
+    }
+    prompt->has_sent_logprobs = true;
+    return true;
 }
 
-static bool submit_one(struct call *call, struct choice *choice) {
+static struct piece *make_whole_piece(struct prompt *prompt, const struct nvllm_event *event) {
+    struct piece *piece = make_piece(event);
+    if (!piece || copy_prompt_logprobs(prompt, event, piece)) return piece;
+    free(piece);
+    return NULL;
+}
+
+// The end of a choice that has lost a piece.
+static struct piece *last_piece(struct choice *choice, const struct nvllm_event *event) {
+    choice->last_piece = (struct piece){.token_id = -1,
+                                        .finish = NVLLM_FINISH_ERROR,
+                                        .stop_token_id = -1,
+                                        .num_prompt_tokens = event->num_prompt_tokens,
+                                        .num_cached_tokens = event->num_cached_tokens,
+                                        .num_generated_tokens = event->num_generated_tokens,
+                                        .times = event->times,
+                                        .text = "",
+                                        .has_no_memory = true};
+    return &choice->last_piece;
+}
+
+// On the engine's thread. A choice ends with one piece whatever happens.
+static void on_event(const struct nvllm_event *event, void *user_data) {
+    struct prompt *prompt = user_data;
+    struct api *api = prompt->call->api;
+    struct choice *choice = &prompt->choices[event->index];
+    struct piece *piece = choice->is_lost ? NULL : make_whole_piece(prompt, event);
+    if (!piece) {
+        if (!choice->is_lost) nvllm_engine_abort(api->engine, event->request_id);
+        choice->is_lost = true;
+        if (!event->finish_reason) return;
+        piece = last_piece(choice, event);
+    }
+    piece->choice = choice;
+    piece->mail.handle = call_handle_piece;
+    engine_thread_send(api->engine_thread, &piece->mail);
+}
+
+static bool submit_one(struct call *call, struct prompt *prompt) {
     struct nvllm_request request = NVLLM_REQUEST_INIT;
     struct nvllm_error fault = {0};
-    request.prompt_token_ids = choice->prompt_ids;
-    request.num_prompt_token_ids = choice->num_prompt_ids;
-    request.sampling = &choice->sampling;
+    request.prompt_token_ids = prompt->ids;
+    request.num_prompt_token_ids = prompt->num_ids;
+    request.sampling = &prompt->sampling;
     request.cache_salt = call->cache_salt;
     request.on_event = on_event;
-    request.user_data = choice;
+    request.user_data = prompt;
     request.interrupt = &call->interrupt;
     enum nvllm_status status =
-        nvllm_engine_add_request(call->api->engine, &request, &choice->engine_id, &fault);
+        nvllm_engine_add_request(call->api->engine, &request, &prompt->engine_id, &fault);
     return api_error_library(&call->error, status, &fault, NULL);
 }
 
-void submit_choices(struct call *call) {
-    for (uint32_t i = 0; i < call->num_choices; i++) {
-        if (!submit_one(call, &call->choices[i])) {
+void submit_prompts(struct call *call) {
+    for (uint32_t i = 0; i < call->num_prompts; i++) {
+        if (!submit_one(call, &call->prompts[i])) {
             call_cancel(call);
             return;
         }
@@ -83,18 +125,18 @@ void submit_choices(struct call *call) {
     }
 }
 
-bool submit_encode(struct call *call, struct choice *choice, const char *text, size_t len,
+bool submit_encode(struct call *call, struct prompt *prompt, const char *text, size_t len,
                    bool add_special_tokens, const char *param) {
     struct nvllm_error fault = {0};
-    enum nvllm_status status = nvllm_tokenizer_encode(
-        call->api->tokenizer, text, len, add_special_tokens, &call->interrupt, &choice->prompt_ids,
-        &choice->num_prompt_ids, &fault);
+    enum nvllm_status status =
+        nvllm_tokenizer_encode(call->api->tokenizer, text, len, add_special_tokens,
+                               &call->interrupt, &prompt->ids, &prompt->num_ids, &fault);
     return api_error_library(&call->error, status, &fault, param);
 }
 
-bool submit_fit(struct call *call, struct choice *choice, int64_t max_tokens, const char *param) {
+bool submit_fit(struct call *call, struct prompt *prompt, int64_t max_tokens, const char *param) {
     uint32_t context = call->api->max_model_len;
-    size_t len = choice->num_prompt_ids;
+    size_t len = prompt->num_ids;
     if (len >= context) {
         return api_error_set(&call->error, 400, "context_length_exceeded", param,
                              "the prompt has %zu tokens and the context holds %u, with at least "
@@ -108,6 +150,8 @@ bool submit_fit(struct call *call, struct choice *choice, int64_t max_tokens, co
                              "holds %u",
                              len, (long long)max_tokens, context);
     }
-    choice->sampling.max_tokens = (int32_t)(max_tokens < 0 ? (int64_t)left : max_tokens);
+    call->answer.generates_nothing = max_tokens == 0; // the engine generates at least one
+    if (max_tokens == 0) max_tokens = 1;
+    prompt->sampling.max_tokens = (int32_t)(max_tokens < 0 ? (int64_t)left : max_tokens);
     return true;
 }

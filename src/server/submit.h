@@ -4,13 +4,13 @@
 
 #include "server/call.h"
 
-// On the pool. A choice that is refused sets call->error, and those before it are aborted.
-void submit_choices(struct call *call);
+// On the pool. A prompt that is refused sets call->error, and those before it are aborted.
+void submit_prompts(struct call *call);
 // Checks a prompt against the context, and gives it max_tokens: -1 is what the context has left.
 // `param` is where the limit was given. False: call->error is set.
-bool submit_fit(struct call *call, struct choice *choice, int64_t max_tokens, const char *param);
-// Text to the choice's token ids.
-bool submit_encode(struct call *call, struct choice *choice, const char *text, size_t len,
+bool submit_fit(struct call *call, struct prompt *prompt, int64_t max_tokens, const char *param);
+// Text to the prompt's token ids.
+bool submit_encode(struct call *call, struct prompt *prompt, const char *text, size_t len,
                    bool add_special_tokens, const char *param);
 // In call.c: a letter that is a piece.
 void call_handle_piece(struct mail *mail);

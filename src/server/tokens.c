@@ -9,7 +9,7 @@
 #include "server/endpoints.h"
 #include "server/submit.h"
 
-static bool encode_text(struct call *call, struct choice *choice) {
+static bool encode_text(struct call *call, struct prompt *prompt) {
     const char *key = body_get(call, "prompt") ? "prompt" : "content";
     const json_t *text = body_get(call, key);
     // vLLM adds special tokens unless told, llama-server only when told.
@@ -23,17 +23,19 @@ static bool encode_text(struct call *call, struct choice *choice) {
                                  "prompt, content and messages are missing");
     }
     if (!json_is_string(text)) return body_wrong_type(call, key, text, "a string");
-    return submit_encode(call, choice, json_string_value(text), json_string_length(text),
+    return submit_encode(call, prompt, json_string_value(text), json_string_length(text),
                          add_special_tokens, key);
 }
 
-static void write_pieces(struct call *call, const struct choice *choice, struct json_out *out) {
+static void write_pieces(struct call *call, const struct prompt *prompt, struct json_out *out) {
     json_out_raw(out, ",\"token_strs\":[");
-    for (size_t i = 0; i < choice->num_prompt_ids; i++) {
+    for (size_t i = 0; i < prompt->num_ids; i++) {
         char *text = NULL;
         size_t len = 0;
-        nvllm_tokenizer_decode(call->api->tokenizer, &choice->prompt_ids[i], 1,
-                               NVLLM_DECODE_SKIP_UNKNOWN, &text, &len, NULL);
+        if (nvllm_tokenizer_decode(call->api->tokenizer, &prompt->ids[i], 1,
+                                   NVLLM_DECODE_SKIP_UNKNOWN, &text, &len, NULL)) {
+            json_out_check(out, ERR_NOMEM);
+        }
         if (i) json_out_raw(out, ",");
         json_out_string(out, text, text ? len : 0);
         nvllm_free(text);
@@ -44,20 +46,19 @@ static void write_pieces(struct call *call, const struct choice *choice, struct 
 static bool prepare_tokenize(struct call *call) {
     bool with_pieces = false;
     if (!body_parse(call) || !body_model(call) ||
-        !body_bool(call, "return_token_strs", &with_pieces) || !call_make_choices(call, 1)) {
+        !body_bool(call, "return_token_strs", &with_pieces) || !call_make_prompts(call, 1)) {
         return false;
     }
-    struct choice *choice = &call->choices[0];
+    struct prompt *prompt = &call->prompts[0];
     bool is_chat = body_get(call, "messages") != NULL;
-    bool is_good = is_chat ? chat_body_check(call) && chat_body_encode(call, choice)
-                           : encode_text(call, choice);
+    bool is_good = is_chat ? chat_body_check(call) && chat_body_encode(call, prompt)
+                           : encode_text(call, prompt);
     if (is_good) {
         struct json_out *out = &call->result;
-        json_out_rawf(out,
-                      "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":", choice->num_prompt_ids,
+        json_out_rawf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":", prompt->num_ids,
                       call->api->max_model_len);
-        json_out_ids(out, choice->prompt_ids, choice->num_prompt_ids);
-        if (with_pieces) write_pieces(call, choice, out);
+        json_out_ids(out, prompt->ids, prompt->num_ids);
+        if (with_pieces) write_pieces(call, prompt, out);
         json_out_raw(out, "}");
     }
     call->answers_at_once = true;
@@ -110,18 +111,17 @@ static bool prepare_detokenize(struct call *call) {
 }
 
 static bool prepare_apply_template(struct call *call) {
-    char *text = NULL;
-    size_t len = 0;
-    if (!body_parse(call) || !body_model(call) || !chat_body_check(call) ||
-        !chat_body_render(call, &text, &len)) {
-        return false;
+    struct buf text = {0};
+    bool is_good = body_parse(call) && body_model(call) && chat_body_check(call) &&
+                   chat_body_render(call, &text);
+    if (is_good) {
+        json_out_raw(&call->result, "{\"prompt\":");
+        json_out_string(&call->result, text.data, text.len);
+        json_out_raw(&call->result, "}");
     }
-    json_out_raw(&call->result, "{\"prompt\":");
-    json_out_string(&call->result, text, len);
-    json_out_raw(&call->result, "}");
-    nvllm_free(text);
+    buf_fini(&text);
     call->answers_at_once = true;
-    return true;
+    return is_good;
 }
 
 const struct endpoint endpoint_tokenize = {.id_prefix = "tok-", .prepare = prepare_tokenize};

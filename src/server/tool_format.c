@@ -9,20 +9,20 @@ static const struct tool_format formats[] = {
                 .mark = "<tool_call>",
                 .end_mark = "</tool_call>",
                 .before_name = "<tool_call>\n{\"name\": \"",
-                .after_name = "\", \"arguments\": "},
+                .after_name = "\", \"arguments\":"},
     [LLAMA3_JSON] = {.name = "llama3_json",
                      .mark = "<|python_tag|>",
                      .bare = true,
                      .separator = ';',
                      .before_name = "{\"name\": \"",
-                     .after_name = "\", \"parameters\": "},
+                     .after_name = "\", \"parameters\":"},
     [MISTRAL] = {.name = "mistral",
                  .mark = "[TOOL_CALLS]",
                  .list = true,
                  .special_mark = true,
                  .short_ids = true,
                  .before_name = "[TOOL_CALLS][{\"name\": \"",
-                 .after_name = "\", \"arguments\": "},
+                 .after_name = "\", \"arguments\":"},
     // Mistral's tokenizers since 2025. Read as `mistral` is; only the forced beginning differs.
     [MISTRAL_ARGS] = {.name = "mistral_args",
                       .mark = "[TOOL_CALLS]",
@@ -43,7 +43,7 @@ static const struct {
     // Qwen3-Coder and GLM-4.5 write XML between the same tags.
     {HERMES, {"<tool_call>"}, {"<function=", "<arg_key>"}},
     {LLAMA3_JSON, {"<|python_tag|>"}, {NULL}},
-    {LLAMA3_JSON, {"{\"name\": function name, \"parameters\": "}, {NULL}},
+    {LLAMA3_JSON, {"{\"name\": function name, \"parameters\":"}, {NULL}},
 };
 
 const struct tool_format *tool_format_find(const char *name) {

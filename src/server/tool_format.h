@@ -18,7 +18,8 @@ struct tool_format {
     bool special_mark;
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
-    const char *before_name, *after_name; // the beginning of a call up to its arguments
+    // The beginning of a call up to its arguments. They end where tokens do: a blank is the next one's.
+    const char *before_name, *after_name;
 };
 
 // The format with this name; NULL: there is none.

@@ -1,4 +1,4 @@
-/* A piece ends where a character ends. Byte-level tokens are bytes of one text, so the pending
+/* A piece ends where a character ends. Byte-level tokens are bytes of one text, so the partial
  * bytes are the whole state. With byte fallback each row of byte tokens is a text of its own. */
 #include "text/detokenizer.h"
 
@@ -12,7 +12,7 @@ static enum status push_characters(struct detokenizer *detokenizer,
     detokenizer->started = true;
     if (is_byte) {
         detokenizer->in_row = true;
-        return utf8_append_byte(&detokenizer->pending, (unsigned char)*bytes, &detokenizer->broken,
+        return utf8_append_byte(&detokenizer->partial, (unsigned char)*bytes, &detokenizer->broken,
                                 out, err);
     }
     enum status status = detokenizer_flush(detokenizer, out, err);
@@ -25,7 +25,7 @@ enum status detokenizer_push(struct detokenizer *detokenizer, const struct token
     const struct vocab_token *token = vocab_token(vocab, id);
     if (!token || (skip_special && token->flags & TOKEN_SPECIAL)) return OK;
     if (tokenizer->decoding.byte_level) {
-        return utf8_append_lossy(&detokenizer->pending, vocab->data.data + token->bytes,
+        return utf8_append_lossy(&detokenizer->partial, vocab->data.data + token->bytes,
                                  token->bytes_len, out, err);
     }
     size_t start = out->len;
@@ -39,9 +39,9 @@ enum status detokenizer_push(struct detokenizer *detokenizer, const struct token
 }
 
 enum status detokenizer_flush(struct detokenizer *detokenizer, struct buf *out, struct err *err) {
-    if (!detokenizer->in_row) return utf8_append_end(&detokenizer->pending, out, err);
-    uint32_t len = detokenizer->pending.len;
-    detokenizer->pending.len = 0;
+    if (!detokenizer->in_row) return utf8_append_end(&detokenizer->partial, out, err);
+    uint32_t len = detokenizer->partial.len;
+    detokenizer->partial.len = 0;
     detokenizer->in_row = detokenizer->broken = false;
     return utf8_append_replacements(len, out, err);
 }

@@ -15,7 +15,7 @@
 #include "text/unicode.h"
 
 struct detokenizer {
-    struct utf8_pending pending; // the start of a character whose end has not come yet
+    struct utf8_partial partial; // the start of a character whose end has not come yet
     // Of tokenizers with byte fallback only:
     uint32_t num_stripped; // spaces removed from the start
     bool stripped; // nothing more is to be removed from the start

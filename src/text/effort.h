@@ -1,7 +1,7 @@
 /* The budget of one encode. Time is counted in steps of about a nanosecond. Patterns have a budget
- * that grows with the text, so that time is linear in the text whatever pattern and text are; all
- * other work is linear by itself. Normalizers have a budget of bytes, because memory grows with the
- * text that they make. Every EFFORT_ASK steps the caller's interrupt is asked. */
+ * that grows with the text, so that no pattern and text take more than linear time. All other work
+ * is linear anyway. Normalizers have a budget of bytes, because memory grows with the text that
+ * they make. Every EFFORT_ASK steps the caller's interrupt is asked. */
 #ifndef TEXT_EFFORT_H
 #define TEXT_EFFORT_H
 
@@ -13,9 +13,9 @@
 enum {
     EFFORT_ASK = 1 << 22, // steps: about 4 milliseconds
     EFFORT_PATTERN_MIN = 1 << 27, // steps that patterns may take on any text
-    EFFORT_PATTERN_PER_BYTE = 256, // and as many more for each byte of it
+    EFFORT_PATTERN_PER_BYTE = 256, // more steps for each byte of the text
     EFFORT_NORMALIZED_MIN = 1 << 24, // bytes that normalizers may make of any text
-    EFFORT_NORMALIZED_PER_BYTE = 16, // and as many more for each byte of it
+    EFFORT_NORMALIZED_PER_BYTE = 16, // more bytes for each byte of the text
 };
 
 struct effort {

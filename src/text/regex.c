@@ -11,7 +11,7 @@
 enum {
     STEPS_KEPT = 1 << 16, // steps that are counted here before `effort` gets them
     FRAMES_MIN = 1 << 20, // largest length of the stack on any text
-    FRAMES_PER_BYTE = 8, // and as many frames more for each byte of the text
+    FRAMES_PER_BYTE = 8, // more frames for each byte of the text
 };
 
 enum frame_kind {

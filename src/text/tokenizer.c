@@ -356,10 +356,10 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     size_t first = out->len;
     enum status status = OK;
     if (utf8_valid_prefix(text, len) != len) {
-        struct utf8_pending pending = {0};
+        struct utf8_partial partial = {0};
         buf_clear(&scratch->repaired);
-        status = utf8_append_lossy(&pending, text, len, &scratch->repaired, err);
-        if (!status) status = utf8_append_end(&pending, &scratch->repaired, err);
+        status = utf8_append_lossy(&partial, text, len, &scratch->repaired, err);
+        if (!status) status = utf8_append_end(&partial, &scratch->repaired, err);
         text = scratch->repaired.data;
         len = scratch->repaired.len;
     }

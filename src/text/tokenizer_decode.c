@@ -15,16 +15,16 @@ static enum status decode_bytes(const struct tokenizer *tokenizer, const int32_t
                                 size_t num_ids, bool skip_special, struct buf *out,
                                 struct err *err) {
     const struct vocab *vocab = &tokenizer->bpe.vocab;
-    struct utf8_pending pending = {0};
+    struct utf8_partial partial = {0};
     for (size_t i = 0; i < num_ids; i++) {
         const struct vocab_token *token = vocab_token(vocab, ids[i]);
         if (!token) return unknown_id(vocab, ids[i], err);
         if (skip_special && token->flags & TOKEN_SPECIAL) continue;
-        enum status status = utf8_append_lossy(&pending, vocab->data.data + token->bytes,
+        enum status status = utf8_append_lossy(&partial, vocab->data.data + token->bytes,
                                                token->bytes_len, out, err);
         if (status) return status;
     }
-    return utf8_append_end(&pending, out, err);
+    return utf8_append_end(&partial, out, err);
 }
 
 const char *decoding_token(const struct tokenizer *tokenizer, int32_t id, bool first, size_t *len) {

@@ -21,53 +21,53 @@ enum status unicode_flags_create(uint8_t **out, struct err *err) {
     return OK;
 }
 
-// Adds one byte to `pending`. True: it was added, and *complete tells whether the character is
+// Adds one byte to `partial`. True: it was added, and *complete tells whether the character is
 // whole now. False: no character has this byte here.
-static bool pending_take(struct utf8_pending *pending, unsigned char byte, bool *complete) {
+static bool partial_take(struct utf8_partial *partial, unsigned char byte, bool *complete) {
     unsigned char low, high;
-    if (pending->len == 0) {
+    if (partial->len == 0) {
         unsigned size = utf8_sequence_bytes(byte, &low, &high);
         if (size == 0) return false;
-        pending->bytes[pending->len++] = byte;
+        partial->bytes[partial->len++] = byte;
         *complete = size == 1;
         return true;
     }
-    unsigned size = utf8_sequence_bytes(pending->bytes[0], &low, &high);
-    if (pending->len > 1) {
+    unsigned size = utf8_sequence_bytes(partial->bytes[0], &low, &high);
+    if (partial->len > 1) {
         low = 0x80;
         high = 0xbf;
     }
     if (byte < low || byte > high) return false;
-    pending->bytes[pending->len++] = byte;
-    *complete = pending->len == size;
+    partial->bytes[partial->len++] = byte;
+    *complete = partial->len == size;
     return true;
 }
 
-enum status utf8_append_end(struct utf8_pending *pending, struct buf *out, struct err *err) {
-    if (pending->len == 0) return OK;
-    pending->len = 0;
+enum status utf8_append_end(struct utf8_partial *partial, struct buf *out, struct err *err) {
+    if (partial->len == 0) return OK;
+    partial->len = 0;
     return buf_append(out, replacement, sizeof replacement, err);
 }
 
-enum status utf8_append_lossy(struct utf8_pending *pending, const char *bytes, size_t len,
+enum status utf8_append_lossy(struct utf8_partial *partial, const char *bytes, size_t len,
                               struct buf *out, struct err *err) {
     enum status status = OK;
     size_t i = 0;
     while (i < len && !status) {
-        if (pending->len == 0) {
+        if (partial->len == 0) {
             size_t valid = utf8_valid_prefix(bytes + i, len - i);
             status = buf_append(out, bytes + i, valid, err);
             i += valid;
             if (i == len || status) break;
         }
         bool complete = false;
-        if (pending_take(pending, (unsigned char)bytes[i], &complete)) {
+        if (partial_take(partial, (unsigned char)bytes[i], &complete)) {
             i++;
             if (!complete) continue;
-            status = buf_append(out, pending->bytes, pending->len, err);
-            pending->len = 0;
-        } else if (pending->len) {
-            status = utf8_append_end(pending, out, err); // this byte may begin the next character
+            status = buf_append(out, partial->bytes, partial->len, err);
+            partial->len = 0;
+        } else if (partial->len) {
+            status = utf8_append_end(partial, out, err); // this byte may begin the next character
         } else {
             status = buf_append(out, replacement, sizeof replacement, err);
             i++;
@@ -84,19 +84,19 @@ enum status utf8_append_replacements(size_t count, struct buf *out, struct err *
     return status;
 }
 
-enum status utf8_append_byte(struct utf8_pending *pending, unsigned char byte, bool *broken,
+enum status utf8_append_byte(struct utf8_partial *partial, unsigned char byte, bool *broken,
                              struct buf *out, struct err *err) {
     bool complete = false;
-    if (*broken || !pending_take(pending, byte, &complete)) {
-        size_t count = pending->len + 1;
-        pending->len = 0;
+    if (*broken || !partial_take(partial, byte, &complete)) {
+        size_t count = partial->len + 1;
+        partial->len = 0;
         *broken = true;
         return utf8_append_replacements(count, out, err);
     }
     if (!complete) return OK;
-    size_t len = pending->len;
-    pending->len = 0;
-    return buf_append(out, pending->bytes, len, err);
+    size_t len = partial->len;
+    partial->len = 0;
+    return buf_append(out, partial->bytes, len, err);
 }
 
 // Room for `extra` more.

@@ -34,23 +34,23 @@ enum {
 MUST_USE enum status unicode_flags_create(uint8_t **out, struct err *err);
 
 // The first bytes of a character whose other bytes have not come yet. All-zero is empty.
-struct utf8_pending {
+struct utf8_partial {
     unsigned char bytes[4];
     uint32_t len;
 };
 
 // Appends `bytes` to `out` with invalid parts replaced by U+FFFD, as Rust's from_utf8_lossy does:
 // one for each longest beginning of a character. An unfinished character at the end stays in
-// `pending`.
-MUST_USE enum status utf8_append_lossy(struct utf8_pending *pending, const char *bytes, size_t len,
+// `partial`.
+MUST_USE enum status utf8_append_lossy(struct utf8_partial *partial, const char *bytes, size_t len,
                                        struct buf *out, struct err *err);
 // The end of the text: an unfinished character becomes U+FFFD.
-MUST_USE enum status utf8_append_end(struct utf8_pending *pending, struct buf *out,
+MUST_USE enum status utf8_append_end(struct utf8_partial *partial, struct buf *out,
                                      struct err *err);
 
 // Appends one byte of a text. After the first fault *broken is set, and each byte from then on
 // becomes a U+FFFD of its own, the unfinished character's bytes included.
-MUST_USE enum status utf8_append_byte(struct utf8_pending *pending, unsigned char byte,
+MUST_USE enum status utf8_append_byte(struct utf8_partial *partial, unsigned char byte,
                                       bool *broken, struct buf *out, struct err *err);
 MUST_USE enum status utf8_append_replacements(size_t count, struct buf *out, struct err *err);
 

@@ -106,7 +106,8 @@ void ops_assert_same_bits(const float *got, const float *want, size_t rows, size
 }
 
 static bool is_available(const char *isa) {
-    struct backend_options options = {"cpu", isa, 1, DTYPE_BF16, NULL, QUANTIZATION_NONE};
+    struct backend_options options = {
+        .device = "cpu", .cpu_isa = isa, .threads = 1, .weight_dtype = DTYPE_BF16};
     struct backend *backend = NULL;
     struct err err = {0};
     enum status status = backend_create(&backend, &options, &err);

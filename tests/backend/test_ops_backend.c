@@ -8,7 +8,8 @@
 
 static enum status create(const char *device, const char *isa, int threads, enum dtype dtype,
                           struct err *err) {
-    struct backend_options options = {device, isa, threads, dtype, NULL, QUANTIZATION_NONE};
+    struct backend_options options = {
+        .device = device, .cpu_isa = isa, .threads = threads, .weight_dtype = dtype};
     struct backend *backend = NULL;
     *err = (struct err){0};
     enum status status = backend_create(&backend, &options, err);

@@ -50,7 +50,8 @@ static enum status make_experts(struct objects *objects, struct err *err) {
 }
 
 static enum status objects_init(struct objects *objects, int threads, struct err *err) {
-    struct backend_options options = {"cpu", "auto", threads, DTYPE_BF16, NULL, QUANTIZATION_NONE};
+    struct backend_options options = {
+        .device = "cpu", .cpu_isa = "auto", .threads = threads, .weight_dtype = DTYPE_BF16};
     struct matrix_slice part = {{.data = weights}, DTYPE_BF16, OUT, IN, IN};
     struct linear_spec linear = {&part, NULL, 1, LINEAR_OF_LAYER};
     struct kv_cache_spec cache = {2,        40,    BLOCK_SIZE,          KV_HEADS,

@@ -286,22 +286,6 @@ static void test_u64map_empty_and_full(void **state) {
     }
 }
 
-static void test_u64map_reserve_keeps_entries(void **state) {
-    (void)state;
-    struct u64map map = {0};
-    uint32_t value = 0;
-    for (uint32_t i = 0; i < 1000; i++) {
-        assert_int_equal(u64map_reserve(&map, map.count + 1, NULL), OK);
-        u64map_put(&map, i * 0x9e3779b97f4a7c15u, i);
-    }
-    for (uint32_t i = 0; i < 1000; i++) {
-        assert_true(u64map_get(&map, i * 0x9e3779b97f4a7c15u, &value));
-        assert_int_equal(value, i);
-    }
-    assert_int_equal(map.count, 1000);
-    u64map_fini(&map);
-}
-
 static void test_files(void **state) {
     (void)state;
     struct err err = {0};
@@ -408,7 +392,6 @@ int main(void) {
         cmocka_unit_test(test_strmap_keys_are_bytes),
         cmocka_unit_test(test_u64map_follows_a_model),
         cmocka_unit_test(test_u64map_empty_and_full),
-        cmocka_unit_test(test_u64map_reserve_keeps_entries),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_folders_that_are_made),
         cmocka_unit_test(test_presence_of_files),

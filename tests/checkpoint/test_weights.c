@@ -162,6 +162,37 @@ static void test_single_file_wins(void **state) {
     weights_close(weights);
 }
 
+static uint64_t fingerprint(void) {
+    struct weights *weights = open_ok();
+    uint64_t hash = 0;
+    assert_int_equal(weights_fingerprint(weights, &hash, NULL), OK);
+    weights_close(weights);
+    return hash;
+}
+
+#define ONE_TENSOR(name, dtype, shape)                                                             \
+    "{\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[0,400]}}"
+
+static void test_fingerprints_tell_weights_apart(void **state) {
+    (void)state;
+    static const struct {
+        const char *header;
+        int fill;
+    } others[] = {
+        {ONE_TENSOR("b", "F16", "[10,20]"), 1}, // another name, type, shape, content
+        {ONE_TENSOR("a", "BF16", "[10,20]"), 1},
+        {ONE_TENSOR("a", "F16", "[20,10]"), 1},
+        {ONE_TENSOR("a", "F16", "[10,20]"), 2},
+    };
+    write_tensors("model.safetensors", ONE_TENSOR("a", "F16", "[10,20]"), 400, 1);
+    uint64_t first = fingerprint();
+    assert_true(fingerprint() == first);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        write_tensors("model.safetensors", others[i].header, 400, others[i].fill);
+        assert_false(fingerprint() == first);
+    }
+}
+
 static void test_take_refuses(void **state) {
     (void)state;
     write_tensors("model.safetensors",
@@ -535,6 +566,7 @@ int main(void) {
         IN_FOLDER(test_single_file),
         IN_FOLDER(test_shards),
         IN_FOLDER(test_single_file_wins),
+        IN_FOLDER(test_fingerprints_tell_weights_apart),
         IN_FOLDER(test_take_refuses),
         IN_FOLDER(test_ignore_copy),
         IN_FOLDER(test_derived_buffers_may_stay),

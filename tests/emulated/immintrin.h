@@ -187,6 +187,16 @@ EMULATED __mmask32 emulated_cmpeq_epi16_mask(__m512i a, __m512i b) {
     return mask;
 }
 
+EMULATED void emulated_mask_storeu_epi16(uint16_t *to, __mmask32 mask, __m512i from) {
+    uint16_t value[32];
+    memcpy(value, &from, sizeof value);
+    for (int i = 0; i < 32; i++) {
+        if (mask >> i & 1) to[i] = value[i];
+    }
+}
+
+#undef _mm512_mask_storeu_epi16
+#define _mm512_mask_storeu_epi16(to, mask, from) emulated_mask_storeu_epi16(to, mask, from)
 #undef _mm512_cvtneps_pbh
 #define _mm512_cvtneps_pbh(from) emulated_cvtneps_pbh(from)
 #undef _mm512_cvtepu16_epi32
@@ -303,6 +313,7 @@ EMULATED void emulated_tile_release(void) {
 #define _tile_release() emulated_tile_release()
 #define _tile_zero(tile) emulated_tile_zero(tile)
 #define _tile_loadd(tile, from, stride) emulated_tile_load(tile, from, stride)
+#define _tile_stream_loadd(tile, from, stride) emulated_tile_load(tile, from, stride)
 #define _tile_stored(tile, to, stride) emulated_tile_store(tile, to, stride)
 #define _tile_dpbf16ps(sum, a, b) emulated_tile_dpbf16ps(sum, a, b)
 #define _tile_dpbusd(sum, a, b) emulated_tile_dpbusd(sum, a, b)

@@ -1,6 +1,6 @@
 /* The start of a device: what its warm-up says, and how many KV blocks it gets, which is what is left
- * once all else has its memory, recorded steps too. These are recorded with a small cache first, and
- * then again with the one that fills the rest. */
+ * once all else has its memory, recorded steps too. Two of these are recorded with a small cache
+ * first, and all of them with the one that fills the rest. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 #include "support/workload.h"
 
 // SIZES: of the steps that are recorded, for 1, 2, 4, 8, 16 and 24 sequences. LATER: left for what
-// is loaded later.
-enum { MEMORY = 96 << 20, SIZES = 6, LATER = 16 << 20 };
+// is loaded later. PIECE: left for each step, beside what the largest one took.
+enum { MEMORY = 96 << 20, SIZES = 6, LATER = 16 << 20, PIECE = 2 << 20, TRIALS = 2 };
 
 static struct nvllm_engine_options filling_options(void) {
     struct nvllm_engine_options options = small_options();
@@ -41,6 +41,7 @@ static struct filled fill(size_t graph_bytes, const struct nvllm_engine_options 
     struct nvllm_engine *engine = open_engine(options);
     nvllm_engine_stats(engine, &f.stats);
     f.taken_bytes = fake_device_counts().taken_bytes;
+    assert_true(f.stats.warm_up_seconds > 0 && f.stats.warm_up_seconds < f.stats.load_seconds);
     nvllm_engine_destroy(engine);
     assert_int_equal(fake_device_counts().live, 0);
     assert_int_equal(fake_device_counts().num_given_back_early, 0);
@@ -56,8 +57,10 @@ static void test_the_share_is_filled_and_not_exceeded(void **state) {
         struct filled f = fill(1 << 20, &options);
         size_t share = (size_t)(shares[i] * MEMORY);
         size_t block = f.stats.kv_cache_bytes / f.stats.num_kv_blocks;
-        assert_true(f.taken_bytes + LATER <= share);
-        assert_true(f.taken_bytes + LATER + block > share);
+        // The two steps that were recorded first are counted twice.
+        size_t beside = LATER + SIZES * PIECE + TRIALS * (1 << 20);
+        assert_true(f.taken_bytes + beside <= share);
+        assert_true(f.taken_bytes + beside + block > share);
     }
 }
 
@@ -65,11 +68,40 @@ static void test_recorded_steps_are_measured(void **state) {
     (void)state;
     const struct nvllm_engine_options options = filling_options();
     struct filled without = fill(0, &options);
-    assert_int_equal(fake_device_counts().num_graphs, 2 * SIZES);
+    assert_int_equal(fake_device_counts().num_graphs, TRIALS + SIZES);
     struct filled with = fill(3 << 20, &options);
+    assert_int_equal(fake_device_counts().num_graphs, TRIALS + SIZES);
     size_t block = with.stats.kv_cache_bytes / with.stats.num_kv_blocks;
     size_t fewer = without.stats.kv_cache_bytes - with.stats.kv_cache_bytes;
-    assert_true(fewer > SIZES * (3 << 20) - block && fewer < SIZES * (3 << 20) + block);
+    size_t counted = (TRIALS + SIZES) * (3 << 20);
+    assert_true(fewer > counted - block && fewer < counted + block);
+}
+
+// A device loads a kernel when it first runs, for which a recording is no place.
+static void test_nothing_is_recorded_before_it_has_run(void **state) {
+    (void)state;
+    const struct nvllm_engine_options options = filling_options();
+    (void)fill(0, &options);
+    assert_int_equal(fake_device_counts().num_recorded_cold, 0);
+}
+
+// Steps that take more than the two that were recorded first: the cache is made again.
+static void test_a_low_estimate_is_put_right(void **state) {
+    (void)state;
+    const struct nvllm_engine_options options = filling_options();
+    size_t share = (size_t)(options.gpu_memory_utilization * MEMORY);
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    reset(MEMORY, 0);
+    fake_device_set_later_graph_bytes(TRIALS + 1, 5 << 20);
+    struct nvllm_engine *engine = open_engine(&options);
+    nvllm_engine_stats(engine, &stats);
+    struct fake_device_counts counts = fake_device_counts();
+    nvllm_engine_destroy(engine);
+    size_t block = stats.kv_cache_bytes / stats.num_kv_blocks;
+    assert_int_equal(counts.num_graphs, TRIALS + 2 * SIZES);
+    assert_true(counts.taken_bytes + LATER <= share);
+    assert_true(counts.taken_bytes + LATER + block > share);
+    assert_int_equal(fake_device_counts().live, 0);
 }
 
 // What the options say is not measured, and nothing is recorded twice.
@@ -104,22 +136,32 @@ static struct fake_device_counts expect_results(const struct workload_expected *
 static void test_steps_recorded_again_have_the_new_cache(void **state) {
     reset(MEMORY, 1 << 20);
     struct fake_device_counts counts = expect_results(*state);
-    assert_int_equal(counts.num_graphs, 2 * SIZES);
+    assert_int_equal(counts.num_graphs, TRIALS + SIZES);
+    assert_true(counts.num_graph_launches > 0);
+    reset(MEMORY, 0);
+    fake_device_set_later_graph_bytes(TRIALS + 1, 5 << 20);
+    counts = expect_results(*state);
+    assert_int_equal(counts.num_graphs, TRIALS + 2 * SIZES);
     assert_true(counts.num_graph_launches > 0);
 }
 
-// Those that cannot be recorded again, and all larger ones, run eagerly.
-static void test_recording_again_may_fail(void **state) {
+// Those that cannot be recorded, and all larger ones, run eagerly. One warning says so.
+static void test_recording_may_fail(void **state) {
     static const enum fake_fault faults[] = {FAKE_FAULT_GRAPH_BEGIN, FAKE_FAULT_GRAPH_END};
+    // The first trial is of the smallest step, the second one of the largest.
+    static const uint32_t after_trial[TRIALS] = {0, 1 + SIZES - 1};
     for (size_t i = 0; i < 2; i++) {
-        for (uint32_t n = 1; n <= SIZES; n++) {
+        for (uint32_t n = 1; n <= TRIALS + SIZES; n++) {
+            struct captured said;
             reset(MEMORY, 1 << 20);
-            fake_device_fail_at(faults[i], SIZES + n);
-            log_set_level(LOG_QUIET);
+            fake_device_fail_at(faults[i], n);
+            captured_begin(&said, false);
             struct fake_device_counts counts = expect_results(*state);
-            log_set_level(LOG_NOTICE);
+            captured_end(&said);
             assert_true(fake_device_has_failed());
-            assert_int_equal(counts.num_graphs, SIZES + n - 1);
+            assert_int_equal(counts.num_graphs, n <= TRIALS ? after_trial[n - 1] : n - 1);
+            assert_non_null(strstr(said.text, "are not recorded, they run slower: fake: no "));
+            assert_int_equal(strcspn(said.text, "\n") + 1, strlen(said.text));
         }
     }
 }
@@ -186,10 +228,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_share_is_filled_and_not_exceeded),
         cmocka_unit_test(test_recorded_steps_are_measured),
+        cmocka_unit_test(test_nothing_is_recorded_before_it_has_run),
+        cmocka_unit_test(test_a_low_estimate_is_put_right),
         cmocka_unit_test(test_a_number_of_blocks_is_taken_as_it_is),
         cmocka_unit_test(test_eager_steps_leave_more),
         cmocka_unit_test(test_steps_recorded_again_have_the_new_cache),
-        cmocka_unit_test(test_recording_again_may_fail),
+        cmocka_unit_test(test_recording_may_fail),
         cmocka_unit_test(test_no_room_for_one_sequence_is_an_error),
         cmocka_unit_test(test_a_first_start_says_what_it_does),
         cmocka_unit_test(test_memory_that_is_not_to_be_had),

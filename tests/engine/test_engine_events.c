@@ -146,13 +146,16 @@ static void test_an_event_may_add_a_request(void **state) {
 static void test_an_event_of_destroy_may_add_a_request(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();
-    struct nvllm_engine *engine = open_engine(&options);
-    const struct nvllm_request request = text_request(QUESTION, NULL);
-    struct record second = {0}, first = {.to_add = &request, .added = &second};
-    add(engine, request, &first);
-    nvllm_engine_destroy(engine);
-    assert_int_equal(first.reason, NVLLM_FINISH_ABORT);
-    assert_int_equal(second.reason, NVLLM_FINISH_ABORT);
+    for (int is_aborted = 0; is_aborted < 2; is_aborted++) {
+        struct nvllm_engine *engine = open_engine(&options);
+        const struct nvllm_request request = text_request(QUESTION, NULL);
+        struct record second = {0}, first = {.to_add = &request, .added = &second};
+        uint64_t id = add(engine, request, &first);
+        if (is_aborted) assert_int_equal(nvllm_engine_abort(engine, id), 1);
+        nvllm_engine_destroy(engine);
+        assert_int_equal(first.reason, NVLLM_FINISH_ABORT);
+        assert_int_equal(second.reason, NVLLM_FINISH_ABORT);
+    }
 }
 
 struct timed {
@@ -260,6 +263,7 @@ static void test_max_num_seqs_caps_active_requests_b4(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();
     options.max_num_seqs = 2;
+    options.data_parallel_size = 1; // the bound is each engine's
     struct nvllm_engine *engine = open_engine(&options);
     struct nvllm_sampling_params params = greedy_params(20);
     struct record r[6] = {0};
@@ -344,6 +348,7 @@ static void test_null_strings_mean_their_defaults(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();
     options.device = options.cpu_isa = "auto";
+    options.data_parallel_size = 1; // whose steps can be counted
     struct manner defaults = manner_of(&options), m;
     const struct {
         const char **option;

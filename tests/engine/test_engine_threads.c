@@ -57,6 +57,34 @@ static void test_more_than_may_wait_are_refused_until_a_step(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+static void check_in_first_step(const struct nvllm_event *event, void *user_data) {
+    struct nvllm_engine *engine = user_data;
+    if (event->num_generated_tokens != 1) return;
+    assert_int_equal(nvllm_engine_check_open(engine, NULL), NVLLM_OK);
+}
+
+// A request waits until its first step begins, not until that ends.
+static void test_whether_there_is_room_is_known_without_a_request(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.max_num_waiting = 1;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_check_open(engine, &error), NVLLM_OK);
+    struct nvllm_sampling_params params = greedy_params(2);
+    params.ignore_eos = 1;
+    struct nvllm_request request = text_request("a", &params);
+    request.on_event = check_in_first_step;
+    request.user_data = engine;
+    assert_int_equal(nvllm_engine_add_request(engine, &request, NULL, &error), NVLLM_OK);
+    assert_int_equal(nvllm_engine_check_open(engine, &error), NVLLM_ERR_CAPACITY);
+    assert_non_null(strstr(error.message, "max_num_waiting"));
+    run(engine);
+    nvllm_engine_drain(engine);
+    assert_int_equal(nvllm_engine_check_open(engine, &error), NVLLM_ERR_CAPACITY);
+    nvllm_engine_destroy(engine);
+}
+
 static void test_an_aborted_request_no_longer_waits(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();
@@ -325,6 +353,7 @@ static void test_eight_submitters_with_random_aborts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_more_than_may_wait_are_refused_until_a_step),
+        cmocka_unit_test(test_whether_there_is_room_is_known_without_a_request),
         cmocka_unit_test(test_an_aborted_request_no_longer_waits),
         cmocka_unit_test(test_generate_holds_back_what_may_not_wait),
         cmocka_unit_test(test_a_draining_engine_finishes_what_it_has),

@@ -9,7 +9,7 @@
 
 static void open_inbox(struct inbox *inbox, uint32_t max_num_waiting, uint64_t max_waiting_tokens) {
     const struct inbox_bounds bounds = {max_num_waiting, max_waiting_tokens};
-    assert_int_equal(inbox_init(inbox, bounds, NULL), OK);
+    assert_int_equal(inbox_init(inbox, bounds, NULL, NULL), OK);
 }
 
 static struct request *make_request(uint32_t num_prompt_tokens) {

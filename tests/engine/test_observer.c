@@ -283,6 +283,53 @@ static void test_observing_begins_and_ends_at_any_time(void **state) {
     free(watch);
 }
 
+// One that begins while nothing runs is told at the next wait, not only when somebody asks again.
+static void test_an_idle_engine_tells_what_is_cached(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cpu_options();
+    struct nvllm_engine *engine = open_engine(&options);
+    struct step_watch *watch = calloc(1, sizeof *watch);
+    assert_non_null(watch);
+    int32_t ids[40];
+    fill_prompt(ids, 40, 300);
+    add(engine, ids, 40, 2);
+    run(engine);
+    watch->is_attached_late = true;
+    observe(engine, watch);
+    assert_int_equal(nvllm_engine_wait(engine, 0, NULL), NVLLM_OK);
+    assert_int_equal(watch->num_calls, 1);
+    assert_int_equal(nvllm_engine_wait(engine, 0, NULL), NVLLM_OK); // nothing is new
+    assert_int_equal(watch->num_calls, 1);
+    nvllm_engine_destroy(engine);
+    free(watch);
+}
+
+static void test_sequences_are_listed_in_order(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cpu_options();
+    options.max_num_seqs = 2;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_sequence all[4];
+    int32_t ids[40];
+    fill_prompt(ids, 40, 300);
+    assert_int_equal(nvllm_engine_sequences(engine, all, 4), 0);
+    for (uint32_t i = 0; i < 3; i++) add(engine, ids + i, 20 + i, 5);
+    assert_int_equal(nvllm_engine_step(engine, NULL), NVLLM_OK);
+    assert_int_equal(nvllm_engine_sequences(engine, all, 4), 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(all[i].sequence_id, i + 1);
+        assert_int_equal(all[i].is_running, i < 2);
+        assert_int_equal(all[i].num_prompt_tokens, 20 + i);
+        assert_int_equal(all[i].num_computed_tokens, i < 2 ? 20 + i : 0);
+        assert_int_equal(all[i].num_tokens, i < 2 ? 21 + i : 22);
+        assert_int_equal(all[i].num_blocks, i < 2 ? 2 : 0); // of 16 tokens
+    }
+    assert_int_equal(nvllm_engine_sequences(engine, all, 1), 1);
+    run(engine);
+    assert_int_equal(nvllm_engine_sequences(engine, all, 4), 0);
+    nvllm_engine_destroy(engine);
+}
+
 static void test_ends_without_a_step_are_told(void **state) {
     (void)state;
     struct nvllm_engine_options options = cpu_options();
@@ -372,6 +419,29 @@ static void test_an_observer_may_not_drive_the_engine(void **state) {
     nvllm_engine_destroy(nested.engine);
 }
 
+struct adding {
+    struct nvllm_engine *engine;
+    int num_to_add;
+};
+
+static void add_one(const struct nvllm_step_trace *trace, void *user_data) {
+    (void)trace;
+    struct adding *adding = user_data;
+    const int32_t ids[] = {300, 301};
+    if (adding->num_to_add-- > 0) add(adding->engine, ids, 2, 3);
+}
+
+// Also of the ends in destroy, which end what it adds.
+static void test_an_observer_may_add_a_request(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cpu_options();
+    struct adding adding = {.engine = open_engine(&options), .num_to_add = 2};
+    assert_int_equal(nvllm_engine_observe(adding.engine, add_one, &adding, NULL), NVLLM_OK);
+    add(adding.engine, (const int32_t[]){300, 301}, 2, 3);
+    nvllm_engine_destroy(adding.engine);
+    assert_int_equal(adding.num_to_add, -1); // one more call for each that was added
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_token_once),
@@ -385,9 +455,12 @@ int main(void) {
         cmocka_unit_test(test_outputs_of_a_request),
         cmocka_unit_test(test_shared_blocks_are_told),
         cmocka_unit_test(test_observing_begins_and_ends_at_any_time),
+        cmocka_unit_test(test_an_idle_engine_tells_what_is_cached),
+        cmocka_unit_test(test_sequences_are_listed_in_order),
         cmocka_unit_test(test_ends_without_a_step_are_told),
         cmocka_unit_test(test_an_aborted_request_has_no_output),
         cmocka_unit_test(test_an_observer_may_not_drive_the_engine),
+        cmocka_unit_test(test_an_observer_may_add_a_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

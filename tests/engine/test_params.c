@@ -50,7 +50,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 static void test_tables_are_sound(void **state) {
     (void)state;
     check_table(params_sampling, 23, sizeof(struct nvllm_sampling_params));
-    check_table(params_engine_option, 27, sizeof(struct nvllm_engine_options));
+    check_table(params_engine_option, 30, sizeof(struct nvllm_engine_options));
 }
 
 static void test_sets_every_number(void **state) {
@@ -349,7 +349,7 @@ static void test_checks_a_whole_sampling_struct(void **state) {
     p.logit_bias = nan_bias, p.num_logit_bias = 1;
     check_refused(&p, "logit_bias of token 3 is nan, want a number from -100 to 100 or -INFINITY");
     p.logit_bias = negative, p.num_logit_bias = 1;
-    check_refused(&p, "logit_bias names token -3");
+    check_refused(&p, "logit_bias names token -3, want an id of 0 or more");
     p.num_logit_bias = 1;
     check_refused(&p, "logit_bias is NULL with 1 entries");
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "engine/data_parallel/engine_group.h"
 #include "engine/llm_engine_internal.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
@@ -159,7 +160,8 @@ static void add_watched(struct nvllm_engine *engine, struct watched *w, int seed
 }
 
 static struct request *request_of(struct nvllm_engine *engine, const struct watched *w) {
-    return request_table_find(&((struct llm_engine *)engine)->inbox.requests, w->id);
+    const struct llm_engine *first = engine_group_first((const struct engine_group *)engine);
+    return request_table_find(&first->inbox.requests, w->id);
 }
 
 static void step(struct nvllm_engine *engine, struct watched *watched, int num_watched) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "engine/data_parallel/engine_group.h"
 #include "engine/llm_engine_internal.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
@@ -140,7 +141,8 @@ static void test_every_way_is_the_same(void **state) {
 }
 
 static const struct request *request_of(struct nvllm_engine *engine, uint64_t id) {
-    return request_table_find(&((struct llm_engine *)engine)->inbox.requests, id);
+    const struct llm_engine *first = engine_group_first((const struct engine_group *)engine);
+    return request_table_find(&first->inbox.requests, id);
 }
 
 // Four that decode take the blocks that a long prompt was given: it is preempted before it is through,

@@ -2,18 +2,22 @@
  * The program nanovllm is in NANOVLLM_TEST_PROGRAM. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "support/children.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
+#include "support/temp_folder.h"
 
 static struct nvllm_engine_options options_of(int32_t world_size) {
     struct nvllm_engine_options options = small_options();
@@ -23,62 +27,16 @@ static struct nvllm_engine_options options_of(int32_t world_size) {
     return options;
 }
 
-// The children of this process, in the order of their numbers; returns how many.
-static size_t children(pid_t *out, size_t max) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task");
-    DIR *tasks = opendir(path);
-    assert_non_null(tasks);
-    size_t count = 0;
-    struct dirent *entry;
-    while ((entry = readdir(tasks))) {
-        char list[300];
-        snprintf(list, sizeof list, "/proc/self/task/%s/children", entry->d_name);
-        FILE *file = fopen(list, "r");
-        if (!file) continue;
-        int pid;
-        while (count < max && fscanf(file, "%d", &pid) == 1) out[count++] = (pid_t)pid;
-        fclose(file);
-    }
-    closedir(tasks);
-    return count;
-}
-
-static size_t num_open_files(void) {
-    DIR *files = opendir("/proc/self/fd");
-    assert_non_null(files);
-    size_t count = 0;
-    while (readdir(files)) count++;
-    closedir(files);
-    return count;
-}
-
-static void assert_no_children(void) {
-    pid_t pid;
-    assert_int_equal(children(&pid, 1), 0);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-    assert_int_equal(errno, ECHILD);
-}
-
 // Requests that meet every part of sampling that ranks share out.
 static struct nvllm_result *run_all(int32_t world_size, size_t *count) {
-    static const struct nvllm_logit_bias bias = {.token_id = 300, .bias = 2.0f};
-    static struct nvllm_sampling_params params[4];
+    static struct nvllm_sampling_params params[MIXED_PARAMS];
     static struct nvllm_request requests[8];
     struct nvllm_engine_options options = options_of(world_size);
     options.kv_cache_dtype = "float32";
     options.cpu_isa =
         "scalar"; // nothing is rounded to bf16: a sum's order changes the last bits only
-    for (size_t i = 0; i < 4; i++) params[i] = greedy_params(24);
-    params[1].repetition_penalty = 1.3f;
-    params[1].frequency_penalty = 0.2f;
-    params[2].logprobs = 3;
-    params[2].logit_bias = &bias;
-    params[2].num_logit_bias = 1;
-    params[3].temperature = 0.8f;
-    params[3].top_p = 0.9f;
-    params[3].seed = 5;
-    for (size_t i = 0; i < 8; i++) requests[i] = text_request(QUESTION, &params[i % 4]);
+    mixed_params(params, 24);
+    for (size_t i = 0; i < 8; i++) requests[i] = text_request(QUESTION, &params[i % MIXED_PARAMS]);
     struct nvllm_engine *engine = open_engine(&options);
     struct nvllm_result *results = NULL;
     struct nvllm_error error = {0};
@@ -190,6 +148,51 @@ static void test_programs_that_are_no_rank(void **state) {
     expect_no_engine(&options, "rank 1 has ended with exit status 1");
 }
 
+// The worker's program runs elsewhere, where the model's path leads nowhere.
+static void test_a_rank_that_finds_no_model(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    char program[600], script[1200];
+    temp_folder_create(&folder);
+    snprintf(script, sizeof script, "#!/bin/sh\ncd %s && exec %s \"$@\"\n", folder.path,
+             getenv("NANOVLLM_TEST_PROGRAM"));
+    temp_folder_write(&folder, "elsewhere", script, strlen(script));
+    snprintf(program, sizeof program, "%s/elsewhere", folder.path);
+    assert_int_equal(chmod(program, 0700), 0);
+    struct nvllm_engine_options options = options_of(2);
+    options.worker_program = program;
+    expect_no_engine(&options, "rank 1: models/tiny-qwen3 ");
+    temp_folder_remove(&folder);
+}
+
+// A program such as a daemon has no standard descriptors, and its next files get their numbers.
+static void test_a_program_without_standard_descriptors(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(2);
+    struct nvllm_sampling_params params = greedy_params(3);
+    struct nvllm_request request = text_request("a", &params);
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    int saved[3];
+    fflush(stdout);
+    for (int fd = 0; fd < 3; fd++) {
+        saved[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+        close(fd);
+    }
+    enum nvllm_status status = nvllm_engine_create(&engine, &options, &error);
+    if (!status) status = nvllm_engine_add_request(engine, &request, NULL, &error);
+    while (!status && nvllm_engine_has_unfinished(engine)) {
+        status = nvllm_engine_step(engine, &error);
+    }
+    nvllm_engine_destroy(engine);
+    for (int fd = 0; fd < 3; fd++) {
+        if (saved[fd] >= 0) dup2(saved[fd], fd);
+        if (saved[fd] >= 0) close(saved[fd]);
+    }
+    if (status) fail_msg("%s", error.message);
+    assert_no_children();
+}
+
 static void test_no_shared_memory(void **state) {
     (void)state;
     struct nvllm_engine_options options = options_of(2);
@@ -211,22 +214,54 @@ static void test_what_cannot_be_shared(void **state) {
     expect_no_engine(&options, "cannot be shared evenly by 16 ranks");
 }
 
+// What this process has in /dev/shm, in mappings, and open.
+struct left {
+    size_t num_files, num_shared, num_mapped;
+};
+
+// Files with that part in their names: other programs come and go in /dev/shm.
+static size_t count_in(const char *folder, const char *part) {
+    DIR *files = opendir(folder);
+    assert_non_null(files);
+    size_t count = 0;
+    const struct dirent *file;
+    while ((file = readdir(files))) count += strstr(file->d_name, part) != NULL;
+    closedir(files);
+    return count;
+}
+
+static struct left look(void) {
+    struct left left = {.num_files = count_in("/proc/self/fd", ""),
+                        .num_shared = count_in("/dev/shm", "nanovllm")};
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        left.num_mapped += strstr(line, "nanovllm ranks") != NULL;
+    fclose(maps);
+    return left;
+}
+
 // Two engines at once, and one after the other: nothing is left of any.
 static void test_starts_and_stops(void **state) {
     (void)state;
     struct nvllm_engine_options options = options_of(2);
-    size_t files = num_open_files();
-    for (int i = 0; i < 5; i++) {
+    const struct left before = look();
+    for (int i = 0; i < 10; i++) {
         struct nvllm_engine *first = open_engine(&options), *second = open_engine(&options);
         struct nvllm_sampling_params params = greedy_params(4);
         struct nvllm_request request = text_request(QUESTION, &params);
         nvllm_results_free(generate_one(second, &request), 1);
         nvllm_results_free(generate_one(first, &request), 1);
+        assert_int_equal(look().num_mapped, 2);
         nvllm_engine_destroy(first);
         nvllm_engine_destroy(second);
         assert_no_children();
+        const struct left after = look();
+        assert_int_equal(after.num_mapped, 0);
+        assert_int_equal(after.num_files, before.num_files);
+        assert_int_equal(after.num_shared, before.num_shared);
     }
-    assert_int_equal(num_open_files(), files);
 }
 
 // The kernel ends the workers with the process whose engine they belong to.
@@ -269,6 +304,8 @@ int main(void) {
         cmocka_unit_test(test_a_rank_is_killed),
         cmocka_unit_test(test_a_rank_is_stopped),
         cmocka_unit_test(test_programs_that_are_no_rank),
+        cmocka_unit_test(test_a_rank_that_finds_no_model),
+        cmocka_unit_test(test_a_program_without_standard_descriptors),
         cmocka_unit_test(test_no_shared_memory),
         cmocka_unit_test(test_what_cannot_be_shared),
         cmocka_unit_test(test_starts_and_stops),

@@ -99,7 +99,7 @@ static void test_only_allowed_tokens_are_left(void **state) {
 static void test_a_mask_leaves_a_token(void **state) {
     (void)state;
     static const char sentence[] =
-        "allowed_token_ids, bad_words and min_tokens leave no token to begin with";
+        "allowed_token_ids, bad_words and min_tokens together ban every first token";
     static const int32_t allowed[] = {5, 9};
     struct nvllm_sampling_params params = params_init;
     params.allowed_token_ids = allowed, params.num_allowed_token_ids = 1; // EOS

@@ -1,11 +1,11 @@
 // JSONL input of generate: any bytes give requests and refusals that name their line, and whatever
 // was read makes a result line that is one line of valid JSON.
-#include <jansson.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/jread.h"
 #include "cmd/prompt_source.h"
 #include "cmd/result_line.h"
 
@@ -38,9 +38,10 @@ static void check_result(struct request_line *line, const char *error) {
     struct buf out = {0};
     CHECK(result_line_format(&out, &result, NULL) == OK, "out of memory");
     CHECK(memchr(out.data, '\n', out.len) == out.data + out.len - 1, "more than one line");
-    json_error_t fault;
-    json_t *root = json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
-    CHECK(root, "%s: %s", fault.text, out.data);
+    json_t *root = NULL;
+    struct err fault = {0};
+    CHECK(jread_request(&root, out.data, out.len, "the line", &fault) == OK, "%s: %s",
+          fault.message, out.data);
     json_decref(root);
     buf_fini(&out);
     buf_fini(&result.first.text);
@@ -49,10 +50,10 @@ static void check_result(struct request_line *line, const char *error) {
 // What goes to the library is JSON with messages, whatever they are.
 static void check_chat(const struct request_line *line) {
     if (!line->chat) return;
-    json_error_t fault;
-    json_t *root =
-        json_loadb(line->chat, line->chat_len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
-    CHECK(root, "%s: %s", fault.text, line->chat);
+    json_t *root = NULL;
+    struct err fault = {0};
+    CHECK(jread_request(&root, line->chat, line->chat_len, "the chat", &fault) == OK, "%s: %s",
+          fault.message, line->chat);
     CHECK(json_object_get(root, "messages"), "%s", line->chat);
     json_decref(root);
 }

@@ -26,7 +26,8 @@ static void objects_fini(struct objects *o) {
 }
 
 static enum status objects_init(struct objects *o, struct err *err) {
-    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL, QUANTIZATION_NONE};
+    const struct backend_options options = {
+        .device = "cpu", .cpu_isa = "auto", .threads = 1, .weight_dtype = DTYPE_BF16};
     const struct step_limits limits = {
         .max_num_tokens = TOKENS, .max_num_seqs = 1, .max_positions = TOKENS};
     struct generation_config generation;

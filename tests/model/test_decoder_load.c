@@ -13,7 +13,8 @@
 static const char checkpoint[] = "tests/reference/data/qwen3-moe-mixed";
 
 static enum status load(const char *folder, struct err *err) {
-    const struct backend_options options = {"cpu", "auto", 1, DTYPE_BF16, NULL, QUANTIZATION_NONE};
+    const struct backend_options options = {
+        .device = "cpu", .cpu_isa = "auto", .threads = 1, .weight_dtype = DTYPE_BF16};
     const struct step_limits limits = {.max_num_tokens = 4, .max_num_seqs = 1, .max_positions = 8};
     struct comm comm = comm_single();
     struct model_config config;

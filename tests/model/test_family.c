@@ -200,6 +200,20 @@ static void test_ranks_share_every_expert(void **state) {
     model_config_fini(&config);
 }
 
+// GPUs want multiples of 8, which are kept even where shares then differ.
+static void test_shares_are_multiples_of_8(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"architectures", "[\"Qwen3MoeForCausalLM\"]"}, {"moe_intermediate_size", "40"});
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct decoder_shape shape;
+        struct err err = {0};
+        if (decoder_shape_of(&shape, &config, rank, 2, &err)) fail_msg("%s", err.message);
+        assert_int_equal(shape.expert_size, rank ? 24 : 16);
+    }
+    model_config_fini(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_biases),
@@ -208,6 +222,7 @@ int main(void) {
         cmocka_unit_test(test_biases_that_a_family_lacks),
         cmocka_unit_test(test_bench_configs),
         cmocka_unit_test(test_ranks_share_every_expert),
+        cmocka_unit_test(test_shares_are_multiples_of_8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import os
 import random
+from pathlib import Path
 
 import nanovllm
 import pytest
@@ -88,6 +89,21 @@ def test_tensor_parallel_size_that_the_heads_forbid() -> None:
 def test_tensor_parallel_size_wants_an_integer(size: object) -> None:
     with pytest.raises(ValueError, match="tensor_parallel_size is .*"):
         LLM(MODEL, tensor_parallel_size=size)
+
+
+def test_data_parallel_size_gives_the_same_in_order() -> None:
+    prompts = [QUESTION, "Once upon a time", "The sun"] * 3
+    params = SamplingParams(temperature=0.8, max_tokens=24)
+    outputs = []
+    for size in (1, 2):
+        with LLM(MODEL, **small(device="cpu", data_parallel_size=size)) as llm:
+            outputs.append([o["token_ids"] for o in llm.generate(prompts, params, False)])
+    assert outputs[0] == outputs[1]
+
+
+def test_data_parallel_engines_are_not_traced(tmp_path: Path) -> None:
+    with pytest.raises(NotImplementedError, match="data_parallel_size is 2"):
+        LLM(MODEL, **small(device="cpu", data_parallel_size=2, trace=tmp_path / "trace.json"))
 
 
 def test_a_worker_program_that_is_not_there() -> None:

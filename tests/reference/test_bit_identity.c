@@ -21,7 +21,7 @@ struct fixture {
     uint32_t vocab;
     int32_t prompt[NUM_PROMPT];
     int32_t others[NUM_OTHERS][OTHER_TOKENS_MAX];
-    struct mini_request requests[NUM_OTHERS + 1]; // the watched one is in the middle of the batch
+    struct mini_request requests[NUM_OTHERS + 1]; // with the watched one
     float *want, *got; // [NUM_NEW][vocab]
 };
 
@@ -64,17 +64,19 @@ static void run_alone(struct fixture *f, const struct nvllm_engine_options *opti
     mini_close(&engine);
 }
 
-static void run_among_others(struct fixture *f, const struct nvllm_engine_options *options) {
+// The watched request is number `at` of the batch. The last one's rows are beyond the first 1024.
+static void run_among_others(struct fixture *f, const struct nvllm_engine_options *options,
+                             int at) {
     struct mini_engine engine;
     mini_open(&engine, options);
     uint32_t random = 3;
     for (int i = 0; i < NUM_OTHERS + 1; i++) {
-        if (i == NUM_OTHERS / 2) {
+        if (i == at) {
             f->requests[i] = watched(f, f->got);
             continue;
         }
         f->requests[i] = (struct mini_request){
-            .prompt = f->others[i > NUM_OTHERS / 2 ? i - 1 : i],
+            .prompt = f->others[i > at ? i - 1 : i],
             .num_prompt = 1 + next_random(&random) % OTHER_TOKENS_MAX,
             .max_new = 1 + next_random(&random) % 12,
         };
@@ -121,26 +123,58 @@ static void check_cached_prefix(struct fixture *f, const struct nvllm_engine_opt
     expect_same(f, "cached prefix");
 }
 
-static void check_model(const char *model, const char *isa) {
+// Layers of single ops give the bits of fused layers. Nothing is watched where nothing is fused.
+static void check_single_ops(struct fixture *f, const struct nvllm_engine_options *options) {
+    struct mini_engine engine;
+    mini_open(&engine, options);
+    const struct backend_fusion *fusion = engine.plan.backend->fusion;
+    engine.plan.backend->fusion = NULL;
+    struct mini_request request = watched(f, f->got);
+    mini_run(&engine, &request, 1);
+    engine.plan.backend->fusion = fusion;
+    mini_close(&engine);
+    expect_same(f, "layers of single ops");
+}
+
+static struct fixture *start(const char *model, const struct nvllm_engine_options *options) {
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    struct nvllm_engine_options base = mini_options(model);
-    base.cpu_isa = isa;
     struct mini_engine probe;
-    mini_open(&probe, &base);
+    mini_open(&probe, options);
     make_fixture(f, probe.plan.config.vocab_size);
     f->model = model;
     mini_close(&probe);
-    run_alone(f, &base, f->want);
+    run_alone(f, options, f->want);
+    return f;
+}
 
+// 8-bit and 4-bit weights: what differs from 16 bits is how layers run.
+static void check_quantized(const char *model, const char *isa, const char *quantization) {
+    struct nvllm_engine_options options = mini_options(model);
+    options.cpu_isa = isa;
+    options.quantization = quantization;
+    struct fixture *f = start(model, &options);
+    check_single_ops(f, &options);
+    options.threads = 2;
+    run_among_others(f, &options, NUM_OTHERS / 2);
+    expect_same(f, quantization);
+    free_fixture(f);
+    free(f);
+}
+
+static void check_model(const char *model, const char *isa) {
+    struct nvllm_engine_options base = mini_options(model);
+    base.cpu_isa = isa;
+    struct fixture *f = start(model, &base);
     struct nvllm_engine_options options = base;
-    run_among_others(f, &options);
+    run_among_others(f, &options, NUM_OTHERS / 2);
     expect_same(f, "among 64 others");
     options.max_num_batched_tokens = 16;
     options.max_num_seqs = 16;
     run_alone(f, &options, f->got);
     expect_same(f, "chunked at 16 tokens");
     check_cached_prefix(f, &base);
+    check_single_ops(f, &base);
 
     options = base;
     options.num_kvcache_blocks = 24;
@@ -152,8 +186,10 @@ static void check_model(const char *model, const char *isa) {
 
     options = base;
     options.threads = 2;
-    run_among_others(f, &options);
-    expect_same(f, "two threads");
+    options.max_num_batched_tokens = 2048;
+    run_among_others(f, &options, NUM_OTHERS);
+    expect_same(f, "two threads, after 64 others in one step");
+    options.max_num_batched_tokens = base.max_num_batched_tokens;
     options.block_size = 64;
     options.enable_prefix_caching = 0;
     run_alone(f, &options, f->got);
@@ -163,6 +199,8 @@ static void check_model(const char *model, const char *isa) {
 }
 
 static void check_isa(const char *isa) {
+    check_quantized("tests/reference/data/qwen3", isa, "int8");
+    check_quantized("tests/reference/data/llama-bias", isa, "int4");
     check_model("models/tiny-qwen3", isa);
     check_model("tests/reference/data/qwen3", isa); // head_dim 128
     check_model("tests/reference/data/qwen2", isa);

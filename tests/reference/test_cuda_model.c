@@ -13,7 +13,6 @@
 
 #include <cmocka.h>
 
-#include "backend/select.h"
 #include "base/jread.h"
 #include "reference/expected.h"
 #include "support/mini_engine.h"
@@ -196,10 +195,6 @@ int main(void) {
         cmocka_unit_test(test_greedy_together),      cmocka_unit_test(test_greedy_chunked),
         cmocka_unit_test(test_greedy_preempted),
     };
-    struct err err = {0};
-    if (select_cuda_available(&err)) {
-        print_message("skipped: %s\n", err.message);
-        return SKIPPED;
-    }
+    if (mini_lacks_gpus()) return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

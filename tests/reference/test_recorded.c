@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/select.h"
 #include "support/cmocka_all.h"
 #include "support/mini_engine.h"
 #include "support/temp_folder.h"
@@ -171,11 +170,7 @@ int main(int argc, char **argv) {
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small_matrices),
                                        cmocka_unit_test(test_recorded_again)};
-    struct err err = {0};
-    if (select_cuda_available(&err)) {
-        print_message("skipped: %s\n", err.message);
-        return SKIPPED;
-    }
+    if (mini_lacks_gpus()) return SKIPPED;
     if (argc == 2 && strcmp(argv[1], "small") == 0) {
         return cmocka_run_group_tests(small, NULL, NULL);
     }

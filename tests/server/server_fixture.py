@@ -13,17 +13,17 @@ import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.environ["NANOVLLM_PROGRAM"]
+PROGRAM = os.path.abspath(os.environ["NANOVLLM_PROGRAM"])
 MODEL = "models/tiny-qwen3"
-SECONDS = 120  # a server ends by itself after this long, whatever happened to its test
+SECONDS = int(os.environ.get("NANOVLLM_SERVER_SECONDS", "120"))  # a server ends by itself after this long
 JSON = {"Content-Type": "application/json"}
 
 
 class Server:
-    def __init__(self, *flags, env=None):
+    def __init__(self, *flags, env=None, model=MODEL):
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            ["timeout", "-k", "5", str(SECONDS), PROGRAM, "serve", "-m", MODEL, "--port", "0", *flags],
+            ["timeout", "-k", "5", str(SECONDS), PROGRAM, "serve", "-m", model, "--port", "0", *flags],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             env={**os.environ, **(env or {})}, preexec_fn=os.setsid)
         self.port = self._wait_ready()
@@ -35,7 +35,7 @@ class Server:
     def _wait_ready(self):
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            ready = re.search(r"serving \S+ at http://\S+:(\d+)", self.output())
+            ready = re.search(r"serving \S+ at https?://\S+:(\d+)", self.output())
             if ready:
                 return int(ready.group(1))
             if self.process.poll() is not None:
@@ -122,8 +122,8 @@ class Server:
             except ConnectionResetError:
                 return answer
 
-    def metric(self, name):
-        _, _, text = self.request("GET", "/metrics")
+    def metric(self, name, headers=None):
+        _, _, text = self.request("GET", "/metrics", None, headers or {})
         total = 0.0
         found = False
         for line in text.decode().splitlines():
@@ -133,10 +133,10 @@ class Server:
         assert found, name
         return total
 
-    def wait_metric(self, name, value, seconds=20):
+    def wait_metric(self, name, value, seconds=20, headers=None):
         end = time.monotonic() + seconds
-        while self.metric(name) != value:
-            assert time.monotonic() < end, f"{name} is {self.metric(name)}, want {value}"
+        while self.metric(name, headers) != value:
+            assert time.monotonic() < end, f"{name} is {self.metric(name, headers)}, want {value}"
             time.sleep(0.02)
 
     def num_descriptors(self):
@@ -148,10 +148,11 @@ class ServerTest(unittest.TestCase):
 
     flags = ()
     env = None
+    model = MODEL
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(*cls.flags, env=cls.env)
+        cls.server = Server(*cls.flags, env=cls.env, model=cls.model)
 
     @classmethod
     def tearDownClass(cls):

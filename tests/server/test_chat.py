@@ -78,7 +78,34 @@ class Chat(ServerTest):
     def test_max_tokens(self):
         self.assertEqual(self.ask(max_tokens=3)["usage"]["completion_tokens"], 3)
         self.assertEqual(self.ask(max_tokens=3, max_completion_tokens=2)["usage"]["completion_tokens"], 2)
-        self.refuse("max_completion_tokens", {"max_completion_tokens": 0})
+        body = self.ask(max_completion_tokens=0)
+        self.assertEqual(body["choices"][0]["message"]["content"], "")
+        self.assertEqual((body["choices"][0]["finish_reason"], body["usage"]["completion_tokens"]), ("length", 0))
+        self.refuse("max_completion_tokens", {"max_completion_tokens": -1})
+
+    def test_several_outputs(self):
+        members = {"n": 3, "temperature": 1.1, "seed": 4, "max_tokens": 20, "logprobs": True}
+        body = self.ask(**members)
+        self.assertEqual([choice["index"] for choice in body["choices"]], [0, 1, 2])
+        alone = [self.ask(**{**members, "n": 1, "seed": 4 + i})["choices"][0] for i in range(3)]
+        self.assertEqual([choice["message"] for choice in body["choices"]], [one["message"] for one in alone])
+        events = self.server.stream(PATH, {**QUESTION, **members, "stream_options": {"include_usage": True}})
+        usage = events.pop()["usage"]
+        self.assertEqual((usage["prompt_tokens"], usage["completion_tokens"]),
+                         (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]))
+        for choice in body["choices"]:
+            chunks = [event["choices"][0] for event in events if event["choices"][0]["index"] == choice["index"]]
+            self.assertEqual(chunks[0]["delta"], {"role": "assistant", "content": ""})
+            self.assertEqual("".join(chunk["delta"].get("content", "") for chunk in chunks),
+                             choice["message"]["content"])
+            self.assertEqual([chunk["finish_reason"] for chunk in chunks].count(choice["finish_reason"]), 1)
+            tokens = sum((chunk["logprobs"]["content"] for chunk in chunks if chunk["logprobs"]), [])
+            self.assertEqual(tokens, choice["logprobs"]["content"])
+
+    def test_prompt_logprobs(self):
+        body = self.ask(prompt_logprobs=0)
+        self.assertEqual(len(body["prompt_logprobs"]), body["usage"]["prompt_tokens"])
+        self.assertEqual([len(row) for row in body["prompt_logprobs"][1:]], [1] * (len(body["prompt_logprobs"]) - 1))
 
     def test_continue(self):
         messages = QUESTION["messages"] + [{"role": "assistant", "content": "37 + 58 ="}]
@@ -93,7 +120,7 @@ class Chat(ServerTest):
         self.refuse("messages", {"chat_template_kwargs": {"messages": []}})
 
     def test_tools(self):
-        self.ask(tools=[TOOL], tool_choice="auto", max_tokens=2)
+        self.refuse("tools", {"tools": [TOOL]}, "unsupported")
         self.ask(tools=[TOOL], tool_choice="none", max_tokens=2)
         self.refuse("tools", {"tools": []})
         self.refuse("tools", {"tools": [{"type": "function"}]})
@@ -115,7 +142,7 @@ class Chat(ServerTest):
         self.assertEqual(self.ask(messages=parts)["choices"], self.ask()["choices"])
 
     def test_not_supported(self):
-        for members in ({"n": 2}, {"response_format": {"type": "json_object"}}, {"chat_template": "x"},
+        for members in ({"echo": True}, {"response_format": {"type": "json_object"}}, {"chat_template": "x"},
                         {"structured_outputs": {"json": {}}}):
             self.refuse(list(members)[0], members, "unsupported")
 

@@ -141,13 +141,19 @@ class Completions(ServerTest):
                 "min_p": (2, -0.1), "presence_penalty": (3, -3), "frequency_penalty": (3, "0"),
                 "repetition_penalty": (0, 11), "max_tokens": (-1, 2**31, 1.5, "5", True, 2**63, 10**30),
                 "seed": (-2, 1.5, 2**63, "1"), "stop": (1, [1], "", ["x"] * 17, "x" * 1025, {}),
-                "logprobs": (21, -2, 1.5, True), "n": (0, -1, 129, 2**31, 10**18, 1.5), "stream": (1, "true"),
+                "logprobs": (21, -2, 1.5, True), "prompt_logprobs": (21, -1, "1"), "n": (0, -1, 129, 2**31, 10**18, 1.5), "stream": (1, "true"),
                 "echo": (1,), "logit_bias": ({"foo": 1}, {"5": 101}, [], {"999999": 1}), "ignore_eos": (1, "x"),
                 "stop_token_ids": (5, ["a"], [-1]), "cache_salt": ("", "x" * 1025, 5), "min_tokens": (-1, 9),
                 "response_format": ("text", {}, {"type": "x"})}.items():
             for value in values:
                 self.refuse(name if not (name == "logit_bias" and value == {"999999": 1}) and
                             not (name == "min_tokens" and value == 9) else None, {name: value})
+
+    def test_integers_with_a_point(self):
+        """5.0 is an integer in JSON."""
+        ids = self.server.post("/tokenize", {"prompt": GREEDY["prompt"]})[1]["tokens"]
+        body = self.complete(prompt=[float(i) for i in ids], max_tokens=8.0, top_k=1.0, stop_token_ids=[5.0])
+        self.assertEqual(body["choices"][0]["text"], self.complete()["choices"][0]["text"])
 
     def test_small_temperature_is_greedy(self):
         self.assertEqual(self.complete(temperature=1e-30)["choices"], self.complete()["choices"])
@@ -171,13 +177,90 @@ class Completions(ServerTest):
         self.assertIn("4096", answer[1]["error"]["message"])
 
     def test_not_supported(self):
-        for members in ({"n": 2}, {"best_of": 2}, {"echo": True}, {"prompt_logprobs": 1}, {"suffix": "x"},
+        for members in ({"best_of": 2}, {"suffix": "x"},
                         {"response_format": {"type": "json_object"}},
                         {"response_format": {"type": "json_schema", "json_schema": {}}},
                         {"structured_outputs": {"regex": "a"}}, {"guided_json": {}}):
             (name,) = members
             self.refuse(name, members, code="unsupported")
         self.complete(n=1, best_of=1, echo=False, response_format={"type": "text"}, suffix="")
+
+    def test_several_outputs(self):
+        hot = {"temperature": 1.0, "seed": 7, "max_tokens": 12}
+        prompts = ["Once upon", "The capital"]
+        body = self.complete(prompt=prompts, n=3, **hot)
+        self.assertEqual([choice["index"] for choice in body["choices"]], list(range(6)))
+        texts = [choice["text"] for choice in body["choices"]]
+        # Output i has the seed that a request of its own would have had.
+        alone = [self.complete(prompt=prompt, **{**hot, "seed": 7 + i}) for prompt in prompts for i in range(3)]
+        self.assertEqual(texts, [one["choices"][0]["text"] for one in alone])
+        self.assertGreater(len(set(texts)), 2)
+        usage = body["usage"]
+        self.assertEqual(usage["prompt_tokens"], sum(one["usage"]["prompt_tokens"] for one in alone[::3]))
+        self.assertEqual(usage["completion_tokens"], sum(one["usage"]["completion_tokens"] for one in alone))
+        self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
+
+    def test_several_outputs_streamed(self):
+        members = {"prompt": ["Once upon", "The capital"], "n": 2, "temperature": 1.0, "seed": 7, "logprobs": 1,
+                   "echo": True}
+        whole = self.complete(**members)
+        events = self.server.stream(PATH, {**GREEDY, **members, "stream_options": {"include_usage": True}})
+        self.assertEqual(events.pop()["usage"], whole["usage"])
+        for choice in whole["choices"]:
+            chunks = [event["choices"][0] for event in events if event["choices"][0]["index"] == choice["index"]]
+            self.assertEqual("".join(chunk["text"] for chunk in chunks), choice["text"])
+            self.assertEqual([chunk["finish_reason"] for chunk in chunks],
+                             [None] * (len(chunks) - 1) + [choice["finish_reason"]])
+            for name, values in choice["logprobs"].items():
+                self.assertEqual(sum((chunk["logprobs"][name] for chunk in chunks), []), values, name)
+
+    def test_number_of_outputs(self):
+        self.refuse("prompt", {"prompt": ["a"] * 3, "n": 100})
+        self.refuse("best_of", {"n": 2, "best_of": 1}, code="invalid_value")
+        self.complete(n=2, best_of=2)
+
+    def test_echo(self):
+        text = self.complete()["choices"][0]["text"]
+        self.assertEqual(self.complete(echo=True)["choices"][0]["text"], GREEDY["prompt"] + text)
+        ids = self.server.post("/tokenize", {"prompt": GREEDY["prompt"]})[1]["tokens"]
+        self.assertEqual(self.complete(prompt=ids, echo=True)["choices"][0]["text"], GREEDY["prompt"] + text)
+        # Special tokens of a text are part of it.
+        marked = self.complete(prompt="<|im_start|>a", echo=True, max_tokens=0)["choices"][0]
+        self.assertEqual((marked["text"], marked["finish_reason"]), ("<|im_start|>a", "length"))
+
+    def test_scoring(self):
+        """What lm-eval asks: log-probabilities of a prompt and no token more."""
+        body = self.complete(echo=True, max_tokens=0, logprobs=2)
+        (choice,) = body["choices"]
+        logprobs = choice["logprobs"]
+        self.assertEqual((choice["text"], choice["finish_reason"]), (GREEDY["prompt"], "length"))
+        self.assertEqual(body["usage"]["completion_tokens"], 0)
+        self.assertEqual("".join(logprobs["tokens"]), GREEDY["prompt"])
+        self.assertEqual(len(logprobs["tokens"]), body["usage"]["prompt_tokens"])
+        self.assertEqual((logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]), (None, None))
+        self.assertTrue(all(value < 0 for value in logprobs["token_logprobs"][1:]))
+        self.assertEqual(logprobs["text_offset"][0], 0)
+        self.assertEqual(logprobs["text_offset"][-1], len(GREEDY["prompt"]) - len(logprobs["tokens"][-1]))
+        # The model's own continuation is what it thinks the likeliest.
+        longer = GREEDY["prompt"] + self.complete(max_tokens=1)["choices"][0]["text"]
+        scored = self.complete(prompt=longer, echo=True, max_tokens=0, logprobs=1)["choices"][0]["logprobs"]
+        self.assertEqual(scored["token_logprobs"][-1], max(scored["top_logprobs"][-1].values()))
+        self.assertEqual(self.complete(max_tokens=0)["choices"][0]["text"], "")
+
+    def test_prompt_logprobs(self):
+        body = self.complete(prompt_logprobs=2, n=2)
+        rows = body["choices"][0]["prompt_logprobs"]
+        self.assertEqual(body["choices"][1]["prompt_logprobs"], rows)
+        ids = self.server.post("/tokenize", {"prompt": GREEDY["prompt"]})[1]["tokens"]
+        self.assertIsNone(rows[0])
+        self.assertEqual(len(rows), len(ids))
+        for token_id, row in zip(ids[1:], rows[1:]):
+            own = row[str(token_id)]
+            self.assertIn(len(row), (2, 3))
+            self.assertEqual(own["rank"] is None, len(row) == 3)
+            self.assertEqual({value["rank"] for value in row.values()} - {None}, {1, 2})
+            self.assertLessEqual(own["logprob"], max(value["logprob"] for value in row.values()))
+        self.refuse("prompt_logprobs", {"prompt_logprobs": 1, "stream": True})
 
     def test_stream_options_without_stream(self):
         self.refuse("stream_options", {"stream_options": {"include_usage": True}})

@@ -1,5 +1,7 @@
 """What is no proper HTTP, or too much of it, is refused and the connection closed."""
 
+import http.client
+import json
 import socket
 import time
 
@@ -33,8 +35,12 @@ class Http(ServerTest):
     def test_no_http(self):
         for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\x00\x01\x02", b"hello\r\n\r\n",
                      b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET  /health HTTP/1.1\r\n\r\n",
-                     b"GET /health HTTP/1.1\n" + b"Host: a\n\n", b"FOO /health HTTP/1.1\r\n" + HOST + b"\r\n"):
+                     b"GET /health HTTP/1.1\n" + b"Host: a\n\n", b"FOO health HTTP/1.1\r\n" + HOST + b"\r\n",
+                     b"FOO /health\r\n" + HOST + b"\r\n", b"foo /health HTTP/1.1\r\n" + HOST + b"\r\n"):
             self.check_refused(data, 400)
+        foreign = self.server.raw(b"QUERY /health HTTP/1.1\r\n" + HOST + b"\r\n")
+        self.assertIn(b"\r\nAllow: GET, HEAD, POST\r\n", foreign)
+        self.assertTrue(foreign.startswith(b"HTTP/1.1 405 "), foreign)
         self.check_refused(b"GET /health\r\n\r\n", 505)
         self.check_refused(b"GET /health HTTP/2.0\r\n" + HOST + b"\r\n", 505)
 
@@ -127,6 +133,40 @@ class Connections(ServerTest):
         for connection in idle:
             connection.close()
         self.server.wait_metric("nanovllm:http_connections", 1)
+
+    def test_answer_on_its_way_is_kept(self):
+        """A connection whose answer is not read yet makes no room, although it has been answered."""
+        body = json.dumps({"content": "a " * 700000, "return_token_strs": True}).encode()
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.settimeout(60)
+            slow.connect(("127.0.0.1", self.server.port))
+            slow.sendall(b"POST /tokenize HTTP/1.1\r\n" + HOST + TYPE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            slow.recv(1, socket.MSG_PEEK)
+            idle = [socket.create_connection(("127.0.0.1", self.server.port), timeout=20) for _ in range(60)]
+            self.assertEqual(self.server.get("/health")[0], 200)
+            answer = http.client.HTTPResponse(slow)
+            answer.begin()
+            self.assertEqual(json.loads(answer.read())["count"], 700001)
+        for connection in idle:
+            connection.close()
+
+
+class Limit(ServerTest):
+    flags = ("--max-connections", "2", "--log", "none")
+
+    def test_idle_one_makes_room_later(self):
+        """Who waits because all connections are busy gets in when one becomes idle, not when it ends."""
+        body = b'{"prompt": "a", "max_tokens": 200, "ignore_eos": true, "stream": true}'
+        busy = [socket.create_connection(("127.0.0.1", self.server.port), timeout=20) for _ in range(2)]
+        for connection in busy:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\n" + HOST + TYPE +
+                               b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        for connection in busy:
+            self.assertTrue(connection.recv(64).startswith(b"HTTP/1.1 200 OK"))
+        self.assertEqual(self.server.get("/health")[0], 200)
+        for connection in busy:
+            connection.close()
 
 
 if __name__ == "__main__":

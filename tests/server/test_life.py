@@ -113,6 +113,19 @@ class Clients(ServerTest):
         self.server.wait_metric("nanovllm:http_connections", 1)
         connection.close()
 
+    def test_large_echo(self):
+        """An echo with log-probabilities may be larger than what a slow reader may leave unread."""
+        body = {"prompt": [10 + i * 7 % 900 for i in range(3000)], "n": 2, "max_tokens": 1, "echo": True,
+                "logprobs": 20, "temperature": 0}
+        _, whole = self.server.post(PATH, body)
+        texts, tokens = ["", ""], [[], []]
+        for event in self.server.stream(PATH, body):
+            (choice,) = event["choices"]
+            texts[choice["index"]] += choice["text"]
+            tokens[choice["index"]] += choice["logprobs"]["top_logprobs"]
+        self.assertEqual(texts, [choice["text"] for choice in whole["choices"]])
+        self.assertEqual([len(each) for each in tokens], [3001, 3001])
+
 
 class Queue(ServerTest):
     flags = ("--log", "none", "--max-num-seqs", "1", "--max-num-waiting", "2")
@@ -126,9 +139,34 @@ class Queue(ServerTest):
             status, headers, text = self.server.request("POST", PATH, {**LONG, "stream": stream})
             self.assertEqual((status, headers["Retry-After"]), (503, "1"))
             self.assertEqual(json.loads(text)["error"]["code"], "queue_full")
+        # It is not even read.
+        status, _, text = self.server.request("POST", PATH, "{" + "x" * 1000)
+        self.assertEqual((status, json.loads(text)["error"]["code"]), (503, "queue_full"))
+        status, _, text = self.server.request("POST", "/v1/messages", {})
+        self.assertEqual((status, json.loads(text)["error"]["type"]), (503, "overloaded_error"))
         for connection in connections:
             connection.close()
         self.server.wait_metric("nanovllm:calls_in_flight", 0)
+        self.assertEqual(self.server.post(PATH, {**LONG, "max_tokens": 2})[0], 200)
+
+
+class Deadline(ServerTest):
+    flags = ("--log", "none", "--request-timeout", "0.2")
+
+    def test_whole(self):
+        status, body = self.server.post(PATH, {**LONG, "prompt": ["a"] * 20})
+        self.assertEqual((status, body["error"]["code"]), (504, "request_timeout"))
+        self.server.wait_metric("nanovllm:calls_in_flight", 0)
+        self.server.wait_metric("vllm:kv_cache_usage_perc", 0)
+
+    def test_stream(self):
+        """After the first token the error is an event."""
+        *events, error = self.server.stream(PATH, {**LONG, "prompt": ["a"] * 20})
+        self.assertTrue(events)
+        self.assertEqual(error["error"]["code"], "request_timeout")
+        self.server.wait_metric("nanovllm:calls_in_flight", 0)
+
+    def test_in_time(self):
         self.assertEqual(self.server.post(PATH, {**LONG, "max_tokens": 2})[0], 200)
 
 

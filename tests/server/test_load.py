@@ -25,7 +25,8 @@ class Load(ServerTest):
         chat = dice.random() < 0.4
         body = {"max_tokens": dice.choice((1, 5, 20, 60)), "seed": number, "temperature": dice.choice((0, 1)),
                 "stream": dice.random() < 0.5, "logprobs": dice.choice((None, 2)), "ignore_eos": True,
-                "stop": dice.choice((None, "e", ["zzz", "\n"])), "presence_penalty": dice.choice((0, 1))}
+                "stop": dice.choice((None, "e", ["zzz", "\n"])), "presence_penalty": dice.choice((0, 1)),
+                "n": dice.choice((1, 1, 2))}
         if chat:
             body["messages"] = [{"role": "user", "content": dice.choice(PROMPTS)}]
             body["logprobs"] = body["logprobs"] and True

@@ -71,8 +71,8 @@ class Responses(Named):
                                ("input", {"input": [{"type": "function_call_output"}]}),
                                ("input", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
                                ("previous_response_id", {"previous_response_id": "x"}),
-                               ("background", {"background": True}), ("tools", {"tools": [{"type": "x"}]}),
-                               ("text", {"text": {"format": {"type": "json_object"}}}),
+                               ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": "x"}]}),
+                               ("text", {"text": {"format": {"type": "json_object"}}}), ("text", {"text": 5}),
                                ("instructions", {"instructions": 5}), ("temperature", {"temperature": "x"})):
             self.check_error(self.server.post("/v1/responses", {**RESPONSES, **members}), 400, param)
 

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import tempfile
+import unittest
 
-from server_fixture import ROOT, ServerTest, main
+from server_fixture import ROOT, Server, ServerTest, main
 
 
 class Pages(ServerTest):
@@ -36,7 +38,7 @@ class Pages(ServerTest):
         self.check_error(self.server.get("/v1/models/none"), 404, "model", "model_not_found")
 
     def test_unknown_path(self):
-        for path in ("/", "/v1", "//v1/models", "/v1/../v1/models", "/%76ersion", "/healthx"):
+        for path in ("/index.html", "/v1", "//v1/models", "/v1/../v1/models", "/%76ersion", "/healthx"):
             self.check_error(self.server.get(path), 404, None)
 
     def test_wrong_method(self):
@@ -103,9 +105,10 @@ class Pages(ServerTest):
         self.assertEqual(status, 200)
         with open(os.path.join(ROOT, "src/server/route.c"), encoding="utf-8") as file:
             table = re.findall(r'{\.path = "([^"]+)",\s*\.(get|post)', file.read())
-        named = {(path.replace("{model}", "*"), method) for path, item in document["paths"].items()
+        named = {(re.sub("{.*}", "*", path), method) for path, item in document["paths"].items()
                  for method in item if method in ("get", "post")}
-        self.assertEqual(named, {(path, method) for path, method in table if path != "/openapi.json"})
+        for_browsers = ("/", "/page.css", "/page.js", "/openapi.json")
+        self.assertEqual(named, {(path, method) for path, method in table if path not in for_browsers})
         with open(os.path.join(ROOT, "doc/serving.md"), encoding="utf-8") as file:
             page = file.read()
         for path, _ in table:
@@ -139,6 +142,26 @@ class Pages(ServerTest):
         answer = self.server.post("/v1/embeddings", {"input": "x"})
         self.check_error(answer, 400, None, "unsupported")
         self.assertIn("embeddings", answer[1]["error"]["message"])
+
+
+class KeyFile(unittest.TestCase):
+    def start(self, text):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(text)
+            file.flush()
+            return Server("--api-key-file", file.name)
+
+    def test_a_key_on_each_line(self):
+        server = self.start(b"one\r\n\ntwo")
+        for key, status in (("one", 200), ("two", 200), ("three", 401), ("", 401)):
+            self.assertEqual(server.get("/version", {"Authorization": "Bearer " + key})[0], status, key)
+        self.assertIsNone(server.stop())
+
+    def test_files_that_are_refused(self):
+        for text, sentence in ((b"", "it has no key"), (b"\n\n", "it has no key"),
+                               (b"one\0two\n", "it has a NUL byte"), (b"\xff\n", "it is not UTF-8")):
+            with self.assertRaisesRegex(RuntimeError, sentence):
+                self.start(text)
 
 
 class Keys(ServerTest):
@@ -187,6 +210,20 @@ class Keys(ServerTest):
         self.server.get("/v1/models?key=hidden-value", {"Authorization": "Bearer first-key"})
         self.assertNotIn("first-key", self.server.output())
         self.assertNotIn("hidden-value", self.server.output())
+
+
+class SmallCache(ServerTest):
+    flags = ("--num-kvcache-blocks", "64", "--block-size", "16")
+
+    def test_the_context_is_no_longer_than_the_cache(self):
+        """A chat that names no maximum asks for the rest of the context, which must be possible."""
+        self.assertEqual(self.server.get("/v1/models")[1]["data"][0]["max_model_len"], 1024)
+        body = {"messages": [{"role": "user", "content": "What is 2 + 2?"}], "temperature": 0,
+                "chat_template_kwargs": {"enable_thinking": False}}
+        status, answer = self.server.post("/v1/chat/completions", body)
+        self.assertEqual(status, 200, answer)
+        long = {"prompt": [5] * 1024, "max_tokens": 1}
+        self.check_error(self.server.post("/v1/completions", long), 400, "prompt", "context_length_exceeded")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 // refused nothing happened.
 #include <string.h>
 
+#include "server/chat_blocks.h"
 #include "server/reasoning.h"
 #include "server/tool_calls.h"
 #include "support/alloc_hook.h"
@@ -57,10 +58,34 @@ static enum status force_call(void *context, struct err *err) {
         status = tool_format_force(tool_format_find("hermes"), "get_time", &out, err);
     }
     if (status && out.data) assert_int_equal(out.data[out.len], '\0');
-    const size_t len = strlen("<tool_call>\n{\"name\": \"get_time\", \"arguments\": ");
+    const size_t len = strlen("<tool_call>\n{\"name\": \"get_time\", \"arguments\":");
     if (status) assert_int_equal(out.len % len, 0); // whole ones only
     buf_fini(&out);
     return status;
+}
+
+static enum status divide_answer(void *context, struct err *err) {
+    (void)context;
+    const struct chat_split_options options = {.splits_reasoning = true,
+                                               .format = tool_format_find("hermes")};
+    struct chat_blocks blocks = {0};
+    struct chat_split *split = chat_split_create(&options, "<think>", 7);
+    enum status status = split ? OK : err_nomem(err, "answer");
+    if (!status) status = chat_split_push(split, "so</think>", 10, chat_blocks_add, &blocks, err);
+    for (size_t at = 0; at < sizeof answer - 1 && !status; at += 50) {
+        size_t left = sizeof answer - 1 - at;
+        status = chat_split_push(split, answer + at, left < 50 ? left : 50, chat_blocks_add,
+                                 &blocks, err);
+    }
+    if (!status) status = chat_split_finish(split, chat_blocks_add, &blocks, err);
+    chat_split_destroy(split);
+    chat_blocks_fini(&blocks);
+    return status;
+}
+
+static void test_divided_answer(void **state) {
+    (void)state;
+    assert_true(alloc_sweep_run(&(struct alloc_sweep){divide_answer, NULL, 0, false}) > 8);
 }
 
 static void test_tool_calls(void **state) {
@@ -126,11 +151,9 @@ static void test_fault_of_the_callback_ends_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tool_calls),
-        cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_forced_call),
-        cmocka_unit_test(test_push_again),
-        cmocka_unit_test(test_fault_of_the_callback_ends_it),
+        cmocka_unit_test(test_tool_calls), cmocka_unit_test(test_divided_answer),
+        cmocka_unit_test(test_reasoning),  cmocka_unit_test(test_forced_call),
+        cmocka_unit_test(test_push_again), cmocka_unit_test(test_fault_of_the_callback_ends_it),
     };
     return cmocka_run_group_tests_name("server_text_faults", tests, NULL, NULL);
 }

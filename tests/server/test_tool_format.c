@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/jread.h"
 #include "server/tool_calls.h"
 #include "server/tool_format.h"
@@ -33,6 +34,25 @@ static void test_source_is_read_to_its_length(void **state) {
     (void)state;
     assert_null(tool_format_of_template("<tool_call>", 10));
     assert_non_null(tool_format_of_template("<tool_call>", 11));
+}
+
+// Those of tests/reference/data/chat-templates, which are in the tree.
+static void test_our_templates_of_published_kinds(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *format;
+    } cases[] = {
+        {"chatml-tools", "hermes"}, {"llama-headers", "llama3_json"}, {"mistral-inst", "mistral"},
+        {"documents", "none"},      {"strict-turns", "none"},         {"marked-lines", "none"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char path[160];
+        snprintf(path, sizeof path, "tests/reference/data/chat-templates/%s.jinja", cases[i].file);
+        struct buf source = {0};
+        assert_int_equal(file_read(&source, path, NULL), OK);
+        expect_format(source.data, cases[i].format);
+        buf_fini(&source);
+    }
 }
 
 static void test_published_templates(void **state) {
@@ -131,11 +151,11 @@ static void expect_forced(const char *name, const char *any, const char *named, 
 static void test_forced_calls(void **state) {
     (void)state;
     expect_forced("hermes", "<tool_call>\n{\"name\": \"",
-                  "<tool_call>\n{\"name\": \"get_time\", \"arguments\": ", "{}}\n</tool_call>");
+                  "<tool_call>\n{\"name\": \"get_time\", \"arguments\":", "{}}\n</tool_call>");
     expect_forced("llama3_json", "{\"name\": \"",
-                  "{\"name\": \"get_time\", \"parameters\": ", "{}}");
+                  "{\"name\": \"get_time\", \"parameters\":", "{}}");
     expect_forced("mistral", "[TOOL_CALLS][{\"name\": \"",
-                  "[TOOL_CALLS][{\"name\": \"get_time\", \"arguments\": ", "{}}]");
+                  "[TOOL_CALLS][{\"name\": \"get_time\", \"arguments\":", "{}}]");
     expect_forced("mistral_args", "[TOOL_CALLS]", "[TOOL_CALLS]get_time[ARGS]", "{}");
 }
 
@@ -164,6 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_templates),
         cmocka_unit_test(test_source_is_read_to_its_length),
+        cmocka_unit_test(test_our_templates_of_published_kinds),
         cmocka_unit_test(test_published_templates),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_marks),

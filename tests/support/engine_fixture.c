@@ -35,6 +35,19 @@ struct nvllm_sampling_params greedy_params(int32_t max_tokens) {
     return params;
 }
 
+void mixed_params(struct nvllm_sampling_params *out, int32_t max_tokens) {
+    static const struct nvllm_logit_bias bias = {.token_id = 300, .bias = 2.0f};
+    for (size_t i = 0; i < MIXED_PARAMS; i++) out[i] = greedy_params(max_tokens);
+    out[1].repetition_penalty = 1.3f;
+    out[1].frequency_penalty = 0.2f;
+    out[2].logprobs = 3;
+    out[2].logit_bias = &bias;
+    out[2].num_logit_bias = 1;
+    out[3].temperature = 0.8f;
+    out[3].top_p = 0.9f;
+    out[3].seed = 5;
+}
+
 struct nvllm_request text_request(const char *prompt, const struct nvllm_sampling_params *params) {
     struct nvllm_request request = NVLLM_REQUEST_INIT;
     request.prompt = prompt;

@@ -20,6 +20,7 @@ enum command_kind {
     SAMPLE,
     COUNTS_BEGIN,
     GRAPH,
+    NUM_KINDS,
 };
 
 struct copy {
@@ -58,6 +59,7 @@ struct backend_event {
 };
 
 struct backend_graph {
+    size_t taken_bytes;
     uint32_t num_commands;
     struct command commands[]; // [num_commands]
 };
@@ -75,7 +77,9 @@ static struct fake {
     struct command recorded[RECORD_MAX];
     uint32_t num_recorded;
     bool is_recording, is_broken, times_linears;
-    size_t memory_bytes, graph_bytes, cache_bytes;
+    bool has_run[NUM_KINDS]; // outside recordings
+    size_t memory_bytes, cache_bytes, graph_bytes, later_graph_bytes;
+    uint32_t num_early_graphs; // that take graph_bytes
     enum fake_fault fault;
     uint32_t occasions_left;
     bool has_failed;
@@ -106,7 +110,12 @@ void fake_device_set_timing(void) {
 }
 
 void fake_device_set_graph_bytes(size_t bytes) {
-    fake.graph_bytes = bytes;
+    fake.graph_bytes = fake.later_graph_bytes = bytes;
+}
+
+void fake_device_set_later_graph_bytes(uint32_t n, size_t bytes) {
+    fake.num_early_graphs = n - 1;
+    fake.later_graph_bytes = bytes;
 }
 
 struct fake_device_counts fake_device_counts(void) {
@@ -189,7 +198,8 @@ static void run_simple(struct backend *b, const struct command *command) {
         run_counts_begin(b, &command->as.counts_begin);
         return;
     case GRAPH:
-        CHECK(false, "a graph inside a graph");
+    case NUM_KINDS:
+        CHECK(false, "command %d inside a graph", (int)command->kind);
         return;
     }
 }
@@ -198,6 +208,7 @@ static void run(struct backend *backend, const struct command *command) {
     if (fails(FAKE_FAULT_RUN)) fake.is_broken = true;
     if (fake.is_broken) return;
     if (command->kind != GRAPH) {
+        fake.has_run[command->kind] = true;
         run_simple(backend, command);
         return;
     }
@@ -214,6 +225,7 @@ static void enqueue(struct backend *backend, const struct command *command) {
         CHECK(fake.num_recorded < RECORD_MAX && command->kind != COPY && command->kind != GRAPH,
               "command %d cannot be recorded", (int)command->kind);
         fake.recorded[fake.num_recorded++] = *command;
+        fake.counts.num_recorded_cold += !fake.has_run[command->kind];
         return;
     }
     if (fake.num_enqueued - fake.num_run == QUEUE_MAX) run_until(backend, fake.num_run + 1);
@@ -234,12 +246,11 @@ static enum status fake_synchronize(struct backend *backend, struct err *err) {
 
 // In front of an allocation stands how large it is.
 static enum status fake_alloc(struct backend *backend, size_t bytes, void **dev, struct err *err) {
-    char *memory = NULL;
     void *whole = NULL;
     if (fails(FAKE_FAULT_CREATE)) return err_nomem(err, "fake device");
     enum status status = fake.cpu->alloc(backend, bytes + HEAD_BYTES, &whole, err);
     if (status) return status;
-    memory = whole;
+    char *memory = whole;
     memcpy(memory, &bytes, sizeof bytes);
     fake.counts.live++;
     fake.counts.taken_bytes += bytes;
@@ -343,7 +354,7 @@ static void fake_graph_destroy(struct backend *backend, struct backend_graph *gr
     (void)backend;
     if (!graph) return;
     fake.counts.live--;
-    fake.counts.taken_bytes -= fake.graph_bytes;
+    fake.counts.taken_bytes -= graph->taken_bytes;
     if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
     free(graph);
 }
@@ -359,10 +370,12 @@ static enum status fake_graph_end(struct backend *backend, struct backend_graph 
     size_t bytes = fake.num_recorded * sizeof *fake.recorded;
     struct backend_graph *graph = malloc(sizeof *graph + bytes);
     if (!graph) return err_nomem(err, "graph");
+    bool is_early = fake.counts.num_graphs < fake.num_early_graphs;
+    graph->taken_bytes = is_early ? fake.graph_bytes : fake.later_graph_bytes;
     graph->num_commands = fake.num_recorded;
     memcpy(graph->commands, fake.recorded, bytes);
     fake.counts.live++;
-    fake.counts.taken_bytes += fake.graph_bytes;
+    fake.counts.taken_bytes += graph->taken_bytes;
     fake.counts.num_graphs++;
     *out = graph;
     return OK;
@@ -433,9 +446,10 @@ static void fake_model_destroy(struct backend *backend, struct fused_model *mode
     (void)backend, (void)model;
 }
 
-static void fake_step_begin(struct backend *backend, struct fused_model *model,
+static bool fake_step_begin(struct backend *backend, struct fused_model *model,
                             struct kv_cache *cache, const struct step *step) {
     (void)backend, (void)model, (void)cache, (void)step;
+    return false;
 }
 
 static bool fake_project_in(struct backend *backend, const struct project_in_args *args) {

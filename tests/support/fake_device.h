@@ -27,6 +27,7 @@ struct fake_device_counts {
     long live; // allocations, events and graphs that are not freed yet
     uint32_t num_graphs; // recorded, with those that replaced others
     size_t taken_bytes; // of the memory
+    uint32_t num_recorded_cold; // ops recorded before one of their kind had run
     uint32_t num_graph_launches;
     uint32_t num_waits;
     uint32_t num_given_back_early; // memory freed with commands still to run
@@ -40,6 +41,8 @@ int fake_device_has_failed(void); // whether the fault has happened
 // What the device has in all; allocations, matrices and the KV cache take their bytes of it.
 void fake_device_set_memory(size_t bytes);
 void fake_device_set_graph_bytes(size_t bytes); // what a recorded step takes; 0 at first
+// What the n-th recording (1: the first) and those after it take, in place of the above.
+void fake_device_set_later_graph_bytes(uint32_t n, size_t bytes);
 void fake_device_set_timing(void); // linears say that they were timed
 struct fake_device_counts fake_device_counts(void);
 

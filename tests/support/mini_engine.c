@@ -7,11 +7,26 @@
 
 #include <cmocka.h>
 
+#include "engine/warm_up.h"
 #include "support/mini_engine.h"
 #include "support/ranks.h"
 
 static void check(enum status status, const struct err *err) {
     if (status) fail_msg("%s: %s", status_name(status), err->message);
+}
+
+bool mini_lacks_gpus(void) {
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    struct backend *backend = NULL;
+    struct err err = {0};
+    use_test_ranks(&options);
+    const struct backend_options last = {.device = "cuda",
+                                         .cpu_isa = "auto",
+                                         .weight_dtype = DTYPE_BF16,
+                                         .rank = (uint32_t)options.tensor_parallel_size - 1};
+    if (backend_create(&backend, &last, &err)) print_message("skipped: %s\n", err.message);
+    backend_destroy(backend);
+    return err.message[0] != '\0';
 }
 
 struct nvllm_engine_options mini_options(const char *model) {
@@ -72,10 +87,9 @@ void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *o
 void mini_warm_up(struct mini_engine *e) {
     struct engine_plan *plan = &e->plan;
     struct err err = {0};
-    check(model_runner_warm_up(e->runner, &e->batch, &err), &err);
+    if (e->ranks) rank_group_warm_up(e->ranks);
+    check(warm_up_run(plan, e->runner, &e->batch, &err), &err);
     if (!plan->fills_memory) return;
-    check(engine_plan_fill_memory(plan, &err), &err);
-    check(model_runner_set_cache(e->runner, &plan->runner.kv_cache, &e->batch, &err), &err);
     scheduler_destroy(e->scheduler);
     check(scheduler_create(&e->scheduler, &plan->scheduler, &err), &err);
 }
@@ -157,7 +171,7 @@ void mini_close(struct mini_engine *e) {
     batch_fini(&e->batch, e->plan.backend);
     schedule_fini(&e->schedule);
     scheduler_destroy(e->scheduler);
-    rank_group_stop(e->ranks);
     model_runner_destroy(e->runner);
+    rank_group_stop(e->ranks);
     engine_plan_fini(&e->plan);
 }

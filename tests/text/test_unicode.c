@@ -43,13 +43,13 @@ static void test_repair(void **state) {
         size_t len = strlen(broken[i].bytes);
         // Wherever a text is cut, its two parts give the same as the whole.
         for (size_t cut = 0; cut <= len; cut++) {
-            struct utf8_pending pending = {0};
+            struct utf8_partial partial = {0};
             struct buf out = {0};
-            assert_int_equal(utf8_append_lossy(&pending, broken[i].bytes, cut, &out, NULL), OK);
+            assert_int_equal(utf8_append_lossy(&partial, broken[i].bytes, cut, &out, NULL), OK);
             if (out.len) assert_int_equal(utf8_valid_prefix(out.data, out.len), out.len);
             assert_int_equal(
-                utf8_append_lossy(&pending, broken[i].bytes + cut, len - cut, &out, NULL), OK);
-            assert_int_equal(utf8_append_end(&pending, &out, NULL), OK);
+                utf8_append_lossy(&partial, broken[i].bytes + cut, len - cut, &out, NULL), OK);
+            assert_int_equal(utf8_append_end(&partial, &out, NULL), OK);
             assert_int_equal(out.len, strlen(broken[i].repaired));
             if (out.len) assert_string_equal(out.data, broken[i].repaired);
             buf_fini(&out);

@@ -193,13 +193,13 @@ struct jinja_ast {
     bool uses_self; // outside of blocks: reads the name `self` before it sets it
 };
 
-// Nesting of statements, and in each of them of expressions, at most; also of brackets in the
-// source. About what Jinja stops at.
+// Deepest nesting of statements, of expressions in one statement, and of brackets in the source.
+// Jinja itself stops at about this depth.
 enum { JINJA_AST_DEPTH_MAX = 200 };
 
 // `arena` owns the tree, also what was made before an error. Errors are
-// "<what>: line <n>: <reason>", ERR_FORMAT. Unknown tags are errors here; unknown filters and tests
-// too, but not inside `if` statements and conditional expressions: those fail when they are
+// "<what>: line <n>: <reason>", ERR_FORMAT. Unknown tags are errors here. So are unknown filters
+// and tests, but not inside `if` statements and conditional expressions: those fail when they are
 // reached.
 MUST_USE enum status jinja_ast_parse(struct jinja_ast *out, struct arena *arena, const char *source,
                                      size_t len, const char *what, struct err *err);

@@ -1,6 +1,6 @@
-/* Binding follows jinja2.runtime.Macro: positional arguments first, then keywords; what is left goes
- * to `caller`, `kwargs` and `varargs` where the body names them, and is an error where it does not.
- * A parameter that was not given hides outer names even while the defaults are evaluated. */
+/* Arguments are bound as in jinja2.runtime.Macro: positional ones first, then keywords. Those that
+ * are left go to `caller`, `kwargs` and `varargs` if the body names them, else they are an error. A
+ * parameter that was not given hides outer names even while the defaults are evaluated. */
 #include "jinja/src/call.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Macros and calls: binding arguments to a macro's parameters, running its body in a scope of its
- * own below the scope of its definition, and dispatching a call by the type of what is called. */
+/* Macros and calls. A call goes by the type of what is called. A macro binds its arguments and runs
+ * its body in a new scope, below the scope of its definition. */
 #ifndef JINJA_CALL_H
 #define JINJA_CALL_H
 

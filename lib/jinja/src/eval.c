@@ -1,9 +1,9 @@
-/* Evaluation walks the tree; there is no compiled form, since a template is rendered once per
- * request and its text is moved far more often than its nodes are visited.
+/* Evaluation walks the tree. There is no compiled form: a template is rendered once for each
+ * request, and moving its text takes far more time than visiting its nodes.
  *
- * Every node pays one step and one level of depth; leaves pay only the step. run->line is set again
- * before whatever may fail, because operands on other lines have moved it. After an error levels
- * and frames are left as they are: the render is over. */
+ * Every node costs one step and one level of depth, a leaf only the step. Operands may be on other
+ * lines, so run->line is set again before anything that may fail. After an error levels and frames
+ * are left as they are: the render is over. */
 #include "jinja/src/eval.h"
 
 #include "jinja/src/library.h"

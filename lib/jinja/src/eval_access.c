@@ -1,6 +1,6 @@
-/* Attributes and items, as Jinja's sandbox gives them: `x.name` prefers an attribute of Python's
- * object, `x[key]` an item; what there is but must not be touched gives an undefined value that
- * tells so when it is used. */
+/* Attributes and items, as Jinja's sandbox gives them. `x.name` looks for an attribute of Python's
+ * object first, `x[key]` for an item. A name that the sandbox forbids gives an undefined value,
+ * which says so when it is used. */
 #include "jinja/src/call.h"
 #include "jinja/src/eval.h"
 #include "jinja/src/library.h"

@@ -1,5 +1,5 @@
-/* Statements. A scope is entered with the caller's frame kept in a local variable; after an error
- * nothing is put back, since the render ends. */
+/* Statements. The caller's frame is kept in a local variable while a scope is open. After an error
+ * it is not put back, because the render ends. */
 #include "jinja/src/exec.h"
 
 #include "jinja/src/call.h"
@@ -79,8 +79,8 @@ enum status jinja_exec_assign(struct jinja_run *run, const struct jinja_target *
 
 // ---- loops ----
 
-// The frame is emptied and used again, as Python uses the variables of a loop again: a macro made in
-// an earlier turn sees the present one.
+// All turns of a loop use one frame, as in Python. So a macro that was made in an earlier turn sees
+// the variables of the present one.
 static enum status run_turn(struct jinja_run *run, struct jinja_loop *loop,
                             const struct jinja_string *loop_name, enum jinja_flow *flow) {
     const struct jinja_for_stmt *stmt = loop->stmt;
@@ -99,8 +99,8 @@ enum status jinja_exec_loop(struct jinja_run *run, struct jinja_loop *loop, enum
     struct jinja_frame *saved = run->frame;
     enum status status = jinja_scope_enter(run, loop->frame, &loop->stmt->body);
     if (status) return status;
-    // Jinja runs `else` unless some turn reached the end of the body: after `continue` in every
-    // turn, and after `break` in the first, too.
+    // As in Jinja, `else` runs unless some turn reached the end of the body. So it also runs after
+    // `continue` in every turn, and after `break` in the first.
     bool has_completed = false;
     *flow = JINJA_FLOW_ON;
     while (*flow != JINJA_FLOW_BREAK) {

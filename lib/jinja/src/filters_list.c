@@ -1,8 +1,8 @@
 /* Filters on sequences: length, ends, parts, sums.
  *
- * Where Jinja gives a generator, so does this: `list` or a loop must walk it, it has no length, and
- * it is true even when it is empty. `list` of a list is the list itself, which nobody can tell from
- * a copy but by `sameas`. */
+ * Where Jinja gives a generator, so does this. It has no length and is true even when it is empty;
+ * only `list` or a loop walks it. `list` of a list is the list itself, which only `sameas` tells
+ * from a copy. */
 #include "jinja/src/library_parts.h"
 
 static enum status filter_length(struct jinja_run *run, struct jinja_value value,

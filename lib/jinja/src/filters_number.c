@@ -1,7 +1,8 @@
 /* Filters on numbers: abs, int, float, round.
  *
- * What Python would give as an integer of more than 64 bits is an error, never a wrapped or a
- * rounded one. printf's digits are exact, so that rounding decimals through them is correct. */
+ * A result that Python would give as an integer of more than 64 bits is an error: it is never
+ * wrapped or rounded. printf's digits are exact, so that rounding decimals through them is correct.
+ * */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // Filters that run another filter or a test on each item: map, select, reject and their kin.
 //
-// Jinja evaluates them item by item as the result is walked; here all items are done at once, which
-// only an error in an item that is never asked for could tell.
+// Jinja evaluates them item by item, as the result is walked. Here all items are done at once. The
+// difference shows only where an item fails that the template never asks for.
 #include "jinja/src/library_parts.h"
 
 // args without its first `skip` positional ones.

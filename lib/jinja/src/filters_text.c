@@ -213,7 +213,7 @@ static enum status indention_of(struct jinja_run *run, struct jinja_value width_
 struct indent {
     struct jinja_text indention;
     bool first, blank; // indent the first line, and lines that are empty
-    bool escapes; // the indention is a Markup, the text is not: what is added to it is escaped
+    bool escapes; // the indentation is a Markup and the text is not: the text is escaped
 };
 
 static enum status append_line(struct jinja_run *run, const struct indent *indent, size_t i,
@@ -230,7 +230,7 @@ static enum status append_line(struct jinja_run *run, const struct indent *inden
     return jinja_text_append_string(run, text, line);
 }
 
-// Puts the indention before the whole, which is escaped unless it became a Markup already.
+// Puts the indentation before the text, which is escaped unless it is a Markup already.
 static enum status indent_first(struct jinja_run *run, const struct indent *indent,
                                 struct jinja_text *text) {
     struct jinja_string body = jinja_string_of(text->data, text->len);
@@ -263,7 +263,7 @@ static enum status filter_indent(struct jinja_run *run, struct jinja_value value
     indent.blank = jinja_value_is_true(values[2]);
     indent.escapes =
         !string->is_markup && values[0].type == JINJA_STRING && values[0].string->is_markup;
-    // A newline is thought behind the text, so "a\n" has a second, empty line.
+    // The text counts as ended by one more newline, so "a\n" has a second, empty line.
     static const struct jinja_string empty = {.data = ""};
     size_t at = string->len;
     bool ends_line = at == 0 || jinja_char_is_line_end(jinja_str_previous(string, &at));

@@ -1,6 +1,6 @@
-/* Outside of tags: which text there is between them and how much white space each tag takes away.
- * A minus takes all of it on its side; without a sign {% and {# take the blanks before them when
- * nothing else is on their line, and %} and #} the newline behind them. */
+/* Outside of tags: the text between them, and how much white space each tag removes. A minus
+ * removes all of it on its side. Without a sign, {% and {# remove the blanks before them if nothing
+ * else is on their line before them, and %} and #} remove the newline behind them. */
 #include "jinja/src/lexer.h"
 
 #include <stdarg.h>
@@ -31,7 +31,7 @@ enum status jinja_lexer_init(struct jinja_lexer *lexer, struct arena *arena, con
         copy[used++] = source[i] == '\r' ? '\n' : source[i];
         if (source[i] == '\r' && i + 1 < len && source[i + 1] == '\n') ++i;
     }
-    // Files end with a newline that nobody means.
+    // The newline at the end of a file is not part of the template.
     if (used > 0 && copy[used - 1] == '\n') --used;
     lexer->source = copy;
     lexer->len = used;
@@ -76,7 +76,7 @@ static size_t trim_end(const struct jinja_lexer *lexer, size_t start, size_t end
     return end;
 }
 
-// What {% and {# without a sign leave of the text before them.
+// The text before a {% or {# without a sign, less what the tag removes.
 static size_t trim_blanks_of_line(const struct jinja_lexer *lexer, size_t start, size_t end) {
     size_t line = end;
     while (line > start && lexer->source[line - 1] != '\n') --line;
@@ -109,7 +109,7 @@ static size_t find_tag(const struct jinja_lexer *lexer, size_t pos) {
     return lexer->len;
 }
 
-// What follows the end of a block or comment and belongs to it: at most the newline.
+// The newline behind the end of a block or comment, which belongs to it; or nothing.
 static size_t skip_newline(const struct jinja_lexer *lexer, size_t pos) {
     return jinja_lexer_has(lexer, pos, "\n") ? pos + 1 : pos;
 }

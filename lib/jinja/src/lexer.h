@@ -1,8 +1,9 @@
-/* Template source to tokens, as Jinja's lexer does it under trim_blocks and lstrip_blocks: text
- * comes with the white space removed that tags ask for, comments vanish, raw blocks are text.
+/* Makes tokens of a template's source, as Jinja's lexer does with trim_blocks and lstrip_blocks.
+ * Text comes without the white space that tags remove, comments are left out, and raw blocks are
+ * text.
  *
- * Tokens are made one at a time, so that of several faults in a source the first is reported. All
- * text points into a copy of the source (or, where escapes changed it, beside it) in the arena. */
+ * Tokens are made one at a time, so that the first of several faults is reported. All text points
+ * into a copy of the source in the arena. A string with escapes has its value beside the copy. */
 #ifndef JINJA_LEXER_H
 #define JINJA_LEXER_H
 

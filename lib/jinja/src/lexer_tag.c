@@ -81,7 +81,7 @@ static enum status integer_token(struct jinja_lexer *lexer, struct jinja_token *
     size_t start = lexer->pos;
     unsigned base = integer_base(lexer, start);
     size_t pos = base == 10 ? start : start + 2;
-    // No decimal number but zero begins with a zero: 007 is 00 and 7, which no grammar joins.
+    // Only zero begins with a zero: 007 is the two tokens 00 and 7, which is a fault.
     unsigned digits = base == 10 && at(lexer, start) == '0' ? 1 : base;
     size_t end = skip_digits(lexer, pos, digits, base != 10);
     for (; pos < end; ++pos) {
@@ -163,8 +163,8 @@ static const char *put_hex(struct unescape *text, char letter) {
     return NULL;
 }
 
-// A backslash before a character beyond ASCII: Python sees the character as an escape itself by
-// then, so that its own backslash is the one that is escaped.
+// A backslash before a character beyond ASCII. Jinja has spelled the character as an escape before
+// Python reads the string, so the backslash escapes that spelling's own backslash.
 static void put_spelled_out(struct unescape *text) {
     static const char hex[] = "0123456789abcdef";
     size_t size;

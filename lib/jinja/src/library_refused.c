@@ -1,5 +1,5 @@
-// What Jinja2 and Python's str have and this library has not, since no chat template is known that
-// uses it. A row without a function is refused by its name.
+// Names that Jinja2 or Python's str have and this library does not, because no known chat template
+// uses them. A row without a function is refused by its name.
 #include "jinja/src/library_parts.h"
 
 const struct jinja_filter jinja_filters_refused[] = {

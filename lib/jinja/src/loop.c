@@ -1,7 +1,8 @@
 /* See loop.h. Ranges and iterators are read in place; everything else through its list of items.
  *
- * An iterator that the body of its own loop walks, too, loses items to it, as Python's generators
- * do. What was taken ahead for loop.last or loop.nextitem stays with the loop. */
+ * If the body of a loop walks the loop's own iterator, it takes items away from the loop, as with
+ * Python's generators. Items that were taken early for loop.last or loop.nextitem stay with the
+ * loop. */
 #include "jinja/src/loop.h"
 
 #include "jinja/src/eval.h"
@@ -64,8 +65,8 @@ static enum status collect(struct jinja_run *run, const struct jinja_target *tar
     return status;
 }
 
-// Whether the loop's `if` lets the item in, judged in a scope beside the body's. Behind it an item
-// of several targets is their tuple, whatever it was before: Jinja's generator packs it anew.
+// Whether the loop's `if` accepts the item, in a scope of its own. With several targets the
+// accepted item is a new tuple of them, whatever it was before: Jinja's generator packs it again.
 static enum status judge(struct jinja_run *run, struct jinja_loop *loop, struct jinja_value *item,
                          bool *passes) {
     static const struct jinja_block no_block = {0};
@@ -133,7 +134,7 @@ enum status jinja_loop_length(struct jinja_run *run, struct jinja_loop *loop, si
         status = jinja_list_append(run, rest, item);
         if (status) return status;
     }
-    // From here on the loop reads what was let in, so that its `if` is asked once per item.
+    // From here on the loop reads the accepted items, so that its `if` runs once for each item.
     loop->items = rest;
     loop->position = 0;
     loop->is_filtered = false;

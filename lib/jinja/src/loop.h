@@ -1,7 +1,7 @@
 /* The state of a for loop: where its items come from and what `loop` says about them.
  *
- * Items are taken one at a time, so that a loop's `if` sees what the body did before, as Jinja's
- * generators do; asking for the next item or the length takes them ahead of the body. */
+ * Items are taken one at a time, as Jinja's generators do, so that a loop's `if` sees what the body
+ * has done. loop.last, loop.nextitem and loop.length take items before the body reaches them. */
 #ifndef JINJA_LOOP_H
 #define JINJA_LOOP_H
 

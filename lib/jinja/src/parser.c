@@ -1,4 +1,4 @@
-/* Tokens, lists and bodies of statements: what all rules of the grammar stand on. */
+/* Tokens, lists and bodies of statements, which all rules of the grammar use. */
 #include "jinja/src/parser.h"
 
 #include <stdarg.h>
@@ -204,7 +204,7 @@ static unsigned special_name(const struct jinja_string *name) {
                                               : 0;
 }
 
-// What a macro names counts for what is around it too.
+// A name in a macro counts for the scope around the macro too.
 void jinja_parser_note_read(struct jinja_parser *p, const struct jinja_string *name) {
     unsigned bit = special_name(name);
     if (bit == 0) return;

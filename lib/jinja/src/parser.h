@@ -42,7 +42,8 @@ struct jinja_parser {
     uint32_t num_loops; // for statements around, their else included
     bool is_in_loop; // break and continue have a loop to go to
     // Inside `if` statements and conditional expressions an unknown filter or test is a fault only
-    // when it is reached, and it may be known only later that one is inside: the first is kept.
+    // when it is reached. The parser may learn only later that it is inside one, so the first
+    // unknown name is kept.
     bool is_soft;
     struct jinja_token unknown; // its name; text NULL: none
     const char *unknown_kind; // "filter", "test"
@@ -85,8 +86,8 @@ void jinja_parser_note_set(struct jinja_parser *p, const struct jinja_string *na
 // A statement at the end of the list that is being parsed.
 struct jinja_stmt *jinja_parser_push_stmt(struct jinja_parser *p, enum jinja_stmt_type type,
                                           uint32_t line);
-// The statements up to {% and one of the names (the last one is what the statement wants), which is
-// then current; from the end of the statement's own tag on.
+// Parses statements from the end of a tag up to {% and one of the names in `ends`, which is then
+// the current token. The last name is the one that errors say is wanted.
 bool jinja_parser_body(struct jinja_parser *p, const char *const *ends, struct jinja_block *out);
 
 // ---- parser_expr.c ----

@@ -115,8 +115,8 @@ static struct jinja_expr *parse_string(struct jinja_parser *p) {
     return string ? new_const(p, line, jinja_value_of_string(string)) : NULL;
 }
 
-// Where a tuple may end: after a comma, or with nothing in it. (Not before `recursive`: that is a name
-// there for Jinja, too.)
+// Where a tuple may end: after a comma, or with nothing in it. (Not before `recursive`: that is a
+// name there for Jinja, too.)
 static bool at_tuple_end(const struct jinja_parser *p) {
     return jinja_parser_at(p, JINJA_TOKEN_PRINT_END) || jinja_parser_at(p, JINJA_TOKEN_BLOCK_END) ||
            jinja_parser_at(p, JINJA_TOKEN_RPAREN);

@@ -7,7 +7,7 @@
 
 #include "jinja/src/parser.h"
 
-// What holds inside a scope of its own, to be restored behind it.
+// State of the parser that a scope of its own changes, and that is restored behind it.
 struct around {
     bool is_soft, is_in_loop;
     struct jinja_special_uses *uses;

@@ -1,7 +1,7 @@
-/* The state of one render and its budget. Everything that evaluates takes a `struct jinja_run *`:
- * memory comes from its arena (freed when the render ends, nothing sooner), and steps, memory and
- * depth are counted down from the limits of jinja.h, so that an untrusted template always ends:
- * after seconds at most, and earlier where the caller's interrupt says so.
+/* The state of one render and its budget. All evaluation takes a `struct jinja_run *`. Memory comes
+ * from its arena, which is freed as a whole when the render ends. Steps, memory and depth are
+ * counted down from the limits of jinja.h. So an untrusted template always ends: after seconds at
+ * most, and earlier if the caller's interrupt asks for it.
  *
  * Functions return enum status; the sentence is in run->err, written by jinja_run_fail with the
  * line where evaluation is. */
@@ -49,7 +49,7 @@ static inline enum status jinja_run_status(const struct jinja_run *run) {
 }
 // Pays for work; ERR_INVALID when the steps are used up, ERR_INTERRUPTED.
 MUST_USE enum status jinja_run_pay(struct jinja_run *run, uint64_t steps);
-// Around every recursion: a jinja_run_enter that returned OK is paired with a jinja_run_leave.
+// Every recursion is between these two. A jinja_run_enter that returned OK needs a jinja_run_leave.
 MUST_USE enum status jinja_run_enter(struct jinja_run *run);
 void jinja_run_leave(struct jinja_run *run);
 // "<what>: line <n>: <sentence>", ERR_INVALID.

@@ -1,6 +1,6 @@
-/* A frame is an array searched from its beginning: scopes are small, and a 32-bit key decides
- * nearly every comparison. Long searches are paid for, so that a template of many names cannot buy
- * time with few steps. Frames that no macro keeps are used again. */
+/* A frame is an array that is searched from its beginning. Scopes are small, and a 32-bit key
+ * decides nearly every comparison. Long searches cost steps, so that a template of many names
+ * cannot make few steps take long. Frames that no macro keeps are used again. */
 #include "jinja/src/scope.h"
 
 #include <string.h>
@@ -150,7 +150,8 @@ enum status jinja_scope_get(struct jinja_run *run, const struct jinja_string *na
     const struct jinja_frame_entry *entry = NULL;
     for (const struct jinja_frame *frame = run->frame; frame && !entry; frame = frame->parent) {
         entry = find(frame, name, key);
-        // From a block tag on Jinja asks the context, where only names with a value are.
+        // Inside a block tag Jinja looks names up in the context, which has only names with a
+        // value.
         if (entry && entry->is_unset && is_isolated) entry = NULL;
         is_isolated |= frame->is_isolated;
         num_searched += frame->len;

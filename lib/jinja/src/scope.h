@@ -1,10 +1,10 @@
 /* Scopes: which variable a name means. A frame holds the names that one scope sets; lookups lead
  * from the innermost frame outwards to the variables of the render and the built-in functions.
  *
- * Jinja decides at compile time which scope a name belongs to. What differs from plain dynamic
- * lookup is only a name that a scope sets before it reads it: it is undefined from the scope's
- * beginning, even where the variables have one of that name. jinja_symbols_resolve lists these
- * names, jinja_scope_enter marks them. */
+ * Jinja decides at compile time which scope a name belongs to. That differs from plain dynamic
+ * lookup in one case: a scope sets a name before it reads it. Then the name is undefined from the
+ * scope's beginning, even if an outer scope has it. jinja_symbols_resolve lists these names, and
+ * jinja_scope_enter marks them. */
 #ifndef JINJA_SCOPE_H
 #define JINJA_SCOPE_H
 

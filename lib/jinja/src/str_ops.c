@@ -151,7 +151,7 @@ static bool strips(const struct jinja_string *chars, uint32_t c) {
 enum status jinja_str_strip(struct jinja_run *run, const struct jinja_string *string,
                             const struct jinja_string *chars, int sides, struct jinja_value *out) {
     size_t start = 0, end = string->len, looked = 0;
-    // A long set makes each character dear.
+    // With a long set, looking at a character costs more.
     uint64_t price = chars ? chars->num_chars / 16 : 0;
     enum status status = OK;
     while ((sides & JINJA_STR_LEFT) && start < end && !status) {
@@ -208,7 +208,7 @@ enum status jinja_str_rfind(struct jinja_run *run, const struct jinja_string *st
     if (start > end || needle->len > end - start) return jinja_str_pay_bytes(run, 0);
     enum status status = jinja_str_pay_bytes(run, end - start);
     for (size_t at = end - needle->len; !status; at--) {
-        // Only a place whose first byte fits costs a comparison.
+        // Only a place whose first byte matches is compared.
         if (needle->len == 0 || string->data[at] == needle->data[0]) {
             status = jinja_str_pay_bytes(run, needle->len);
             if (!status && memcmp(string->data + at, needle->data, needle->len) == 0) {

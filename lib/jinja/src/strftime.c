@@ -65,8 +65,8 @@ enum status jinja_function_strftime_now(struct jinja_run *run, const struct jinj
     size_t size = sizeof short_line;
     size_t len = strftime_l(short_line, size, text.data, &now, c_locale());
     char *line = short_line;
-    // A result of no characters looks like a buffer that is too small; as in CPython the buffer
-    // grows to 256 times the format and then nothing it is.
+    // strftime returns 0 for an empty result and for a buffer that is too small. As in CPython the
+    // buffer grows to 256 times the format; if it returns 0 then too, the result is empty.
     while (len == 0 && size < 256 * text.len && !status) {
         size = size < 1024 ? 1024 : 2 * size;
         line = jinja_run_alloc(run, size);

@@ -1,6 +1,6 @@
-/* Each scope is walked twice: first its own statements, for the names that it reads and sets, in
- * order; then the scopes inside it, which need to know all names of the scopes around them. A name
- * that is first set inside an `if` keeps its outer meaning, as Jinja has it. */
+/* Each scope is walked twice. The first walk finds the names that its own statements read and set,
+ * in order. The second walks the scopes inside it, which need all names of the scopes around them.
+ * As in Jinja, a name that is first set inside an `if` keeps its outer meaning. */
 #include "jinja/src/symbols.h"
 
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static enum status load_args(struct symbols *symbols, const struct jinja_expr_ar
     return status;
 }
 
-// What hangs on an expression beside left and right.
+// Names in the parts of an expression other than left and right.
 static enum status load_parts(struct symbols *symbols, const struct jinja_expr *expr) {
     enum status status = OK;
     switch (expr->type) {

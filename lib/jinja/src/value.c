@@ -146,8 +146,8 @@ size_t jinja_string_offset(const struct jinja_string *string, size_t index) {
     return offset;
 }
 
-// memmem is faster on most texts but, with needles of up to 256 bytes, ten times slower than its
-// price on texts made to be searched slowly. Here every place that must be compared is paid.
+// Not memmem: it is faster on most texts, but on texts made to be searched slowly, with needles of
+// up to 256 bytes, it takes ten times what it costs in steps. Here every comparison costs steps.
 static enum status find_short(struct jinja_run *run, const char *from, const char *last,
                               const struct jinja_string *needle, const char **found) {
     enum { COMPARED_AT_ONCE = 8 }; // in the time of one step
@@ -356,7 +356,8 @@ static enum status iterator_items(struct jinja_run *run, struct jinja_iterator *
     return OK;
 }
 
-// A loop that is walked over by its own body gives pairs of an item and the loop, and ends.
+// The items of `loop` itself: what the loop has left, each in a pair with the loop. So the body may
+// walk over its own loop, which then ends.
 static enum status loop_items(struct jinja_run *run, struct jinja_value loop,
                               const struct jinja_list **out) {
     struct jinja_list *list = NULL;

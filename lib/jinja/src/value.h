@@ -1,9 +1,9 @@
 /* Values of the template language: Python's, as far as a chat template can make them.
  *
- * A value is 16 bytes and passed by value; what it points to lives in the run's arena (or in the
- * template, for constants) until the render ends. Lists, tuples, dicts and strings never change
- * once a template can see them: the sandbox refuses every mutating method. Only a namespace and
- * the state of iterators change. All-zero is a plain undefined value. */
+ * A value is 16 bytes and passed by value. Its data lives in the run's arena until the render ends,
+ * that of constants in the template. Lists, tuples, dicts and strings never change once a template
+ * can see them: the sandbox refuses every mutating method. Only a namespace and the state of
+ * iterators change. All-zero is a plain undefined value. */
 #ifndef JINJA_VALUE_H
 #define JINJA_VALUE_H
 
@@ -48,8 +48,9 @@ struct jinja_string {
     struct jinja_string_room *room; // where a join may continue this string in place; NULL: nowhere
 };
 
-// Free memory behind a string that was joined together. Strings share it that begin alike; the one
-// that reaches to `end` may go on there. So a text that grows in a loop is not copied each time.
+// Free memory behind a joined string. A later join may continue the string there, if the string
+// ends at `end`; both then share their beginning. So a text that grows in a loop is not copied each
+// time.
 struct jinja_string_room {
     char *end;
     size_t len; // free bytes from `end` on
@@ -165,8 +166,8 @@ bool jinja_dict_get_text(const struct jinja_dict *dict, const char *key, struct 
 // A walk-once iterator over `items`; type_name is static.
 MUST_USE enum status jinja_value_iterator(struct jinja_run *run, const struct jinja_list *items,
                                           const char *type_name, struct jinja_value *out);
-// How many bytes of a name or key a reason shows, whole characters: reasons are written again and
-// again and nobody pays for their length.
+// How many bytes of a name or key a reason shows, cut between characters. Reasons are written
+// often, and their length costs no steps.
 int jinja_name_shown_len(const struct jinja_string *name);
 // An undefined value with its reason.
 MUST_USE enum status jinja_value_undefined(struct jinja_run *run, struct jinja_value *out,

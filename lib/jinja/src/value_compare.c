@@ -1,8 +1,8 @@
-/* Python's ==, <, `is` and `in`. What goes into containers is paid per item and bounded in depth.
+/* Python's ==, <, `is` and `in`. Comparing containers costs steps for each item, and depth.
  *
- * Items of containers are the same before they are equal, as in CPython: [nan] == [nan] holds for
- * one nan, and a list deep in another is not compared with itself. Integers and floats compare by
- * their exact values, since 2^53 + 1 is no double. */
+ * As in CPython, two items that are one object count as equal without being compared. So [nan] ==
+ * [nan] holds for one nan, and a list inside another is not compared with itself. Integers and
+ * floats compare by their exact values, since 2^53 + 1 is no double. */
 #include <math.h>
 #include <string.h>
 
@@ -72,10 +72,10 @@ static int order_of_numbers(struct jinja_value a, struct jinja_value b, bool *un
 
 // ---- is ----
 
-// Python keeps one object of each string of a Latin-1 character.
+// Python has one object for all equal strings of one Latin-1 character.
 static bool is_same_string(const struct jinja_string *a, const struct jinja_string *b) {
     if (a == b) return true;
-    // Long strings are not looked at: nobody pays for this.
+    // Long strings are not compared, because this costs no steps.
     if (a->is_markup || b->is_markup || a->num_chars > 1 || !jinja_string_equal(a, b)) return false;
     return a->len == 0 || (unsigned char)a->data[0] < 0xc4;
 }

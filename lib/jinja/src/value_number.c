@@ -1,5 +1,5 @@
-/* Numbers as text and back, by Python's rules: digits are taken from printf and given to strtod, both
- * in the C locale. */
+/* Numbers as text and back, by Python's rules: digits are taken from printf and given to strtod,
+ * both in the C locale. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* str() and repr() of values, and the growing text that they write to.
  *
- * A text doubles its room in the arena and leaves the old one there: all of its copies together are
- * as long as the last, and the render's memory limit counts them. Strings are copied in stretches
- * between the characters that must be escaped, whose price is extra. */
+ * A growing text doubles its room in the arena and leaves the old room there. The old rooms
+ * together are as large as the new one, and count in the render's memory. Strings are copied in
+ * stretches between the characters that must be escaped, which cost extra steps. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -275,7 +275,7 @@ static enum status repr_markup(struct jinja_run *run, const struct jinja_string 
     return status ? status : jinja_text_append(run, text, ")", 1);
 }
 
-// Objects: Python prints their addresses, which nobody can want; they are left out.
+// Objects without their addresses, which Python prints and no template uses.
 static enum status repr_object(struct jinja_run *run, struct jinja_value value,
                                struct jinja_text *text) {
     switch (value.type) {

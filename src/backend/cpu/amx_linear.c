@@ -7,15 +7,21 @@
  * batch. For fewer than 16 rows smaller tiles are configured, which take less time.
  *
  * One panel of up to 32 rows: the sums stay in tiles over the whole depth. More rows: the depth is
- * cut into pieces, so that two blocks' weights (16 KiB) stay in the L1 cache while all panels are
- * multiplied by them. Between pieces the sums are in a buffer; rows of `out` may be a power of two
- * apart and would evict each other from the L1. While a piece is multiplied, the next one is
- * prefetched. */
+ * cut into pieces, so that two blocks' weights (32 KiB) stay in the L1 cache while all panels are
+ * multiplied by them. x and the sums between pieces are read with the hint that they are not used
+ * again soon; otherwise they evict the weights, which costs a third of the speed. The sums are in a
+ * buffer, as rows of `out` may be a power of two apart and would evict each other. While a piece is
+ * multiplied, the next one is prefetched. */
 #include "backend/cpu/avx512_dots.h"
 #include "base/check.h"
 #include "base/compiler.h"
 
-enum { PANEL_ROWS = 2 * TILE_ROWS, TILE_FLOATS = TILE_ROWS * LANES };
+enum {
+    PANEL_ROWS = 2 * TILE_ROWS,
+    TILE_FLOATS = TILE_ROWS * LANES,
+    PIECE_CHUNKS = 16, // many rows: all are multiplied by this many chunks before the next
+    FEW_PIECE_CHUNKS = 8, // one panel: this many chunks are fetched ahead
+};
 
 // What ldtilecfg reads.
 struct tile_config {
@@ -82,10 +88,10 @@ static ALWAYS_INLINE struct panel panel_of(const struct linear_item *item, uint3
 }
 
 static ALWAYS_INLINE void load_sums(const float *from, bool two_rows, bool two_blocks) {
-    _tile_loadd(0, from, CHUNK_BYTES);
-    if (two_blocks) _tile_loadd(1, from + TILE_FLOATS, CHUNK_BYTES);
-    if (two_rows) _tile_loadd(2, from + 2 * TILE_FLOATS, CHUNK_BYTES);
-    if (two_rows && two_blocks) _tile_loadd(3, from + 3 * TILE_FLOATS, CHUNK_BYTES);
+    _tile_stream_loadd(0, from, CHUNK_BYTES);
+    if (two_blocks) _tile_stream_loadd(1, from + TILE_FLOATS, CHUNK_BYTES);
+    if (two_rows) _tile_stream_loadd(2, from + 2 * TILE_FLOATS, CHUNK_BYTES);
+    if (two_rows && two_blocks) _tile_stream_loadd(3, from + 3 * TILE_FLOATS, CHUNK_BYTES);
 }
 
 static ALWAYS_INLINE void store_sums(float *to, bool two_rows, bool two_blocks) {
@@ -140,9 +146,9 @@ static ALWAYS_INLINE void multiply(const struct piece *piece, const struct panel
     if (two_rows) x1 = panel->x[1] + piece->chunk * panel->stride[1];
     for (uint32_t c = 0; c < piece->num_chunks; c++) {
         _tile_loadd(6, w0 + (size_t)c * TILE_BYTES, CHUNK_BYTES);
-        _tile_loadd(4, x0 + c * panel->stride[0], CHUNK_BYTES);
+        _tile_stream_loadd(4, x0 + c * panel->stride[0], CHUNK_BYTES);
         if (two_blocks) _tile_loadd(7, w1 + (size_t)c * TILE_BYTES, CHUNK_BYTES);
-        if (two_rows) _tile_loadd(5, x1 + c * panel->stride[1], CHUNK_BYTES);
+        if (two_rows) _tile_stream_loadd(5, x1 + c * panel->stride[1], CHUNK_BYTES);
         if (bf16) {
             _tile_dpbf16ps(0, 4, 6);
             if (two_blocks) _tile_dpbf16ps(1, 4, 7);
@@ -204,12 +210,16 @@ static ALWAYS_INLINE void finish(const struct blocks *blocks, const struct panel
     if (two_blocks) finish_tile(blocks, row, rows, 1, sums + 3 * TILE_FLOATS);
 }
 
+static ALWAYS_INLINE uint32_t piece_chunks(const struct blocks *blocks) {
+    return blocks->one_panel ? FEW_PIECE_CHUNKS : PIECE_CHUNKS;
+}
+
 static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chunk,
                                       uint32_t num_blocks, struct piece *piece) {
     const struct linear_item *item = blocks->item;
-    uint32_t left = item->chunks - chunk;
+    uint32_t left = item->chunks - chunk, most = piece_chunks(blocks);
     piece->chunk = chunk;
-    piece->num_chunks = left < PIECE_CHUNKS ? left : PIECE_CHUNKS;
+    piece->num_chunks = left < most ? left : most;
     bool is_int4 = item->kind == LINEAR_INT4;
     piece->line_bytes = is_int4 ? INT4_TILE_BYTES : TILE_BYTES;
     for (uint32_t b = 0; b < num_blocks; b++) {
@@ -228,10 +238,12 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
         }
         // The next piece of the same blocks, or the first one of the next two.
         const unsigned char *next = NULL;
-        if (left > PIECE_CHUNKS) {
-            next = w + (size_t)(chunk + PIECE_CHUNKS) * piece->line_bytes;
+        if (left > most) {
+            next = w + (size_t)(chunk + most) * piece->line_bytes;
         } else if (block + num_blocks < item->num_blocks) {
             next = w + num_blocks * item->block_bytes;
+        } else if (item->next) {
+            next = item->next + b * item->block_bytes;
         }
         piece->ahead[b] = (const char *)next;
     }
@@ -264,7 +276,7 @@ static ALWAYS_INLINE void run_blocks(const struct blocks *blocks, bool two_block
     const struct linear_item *item = blocks->item;
     uint32_t num_panels = (item->rows + PANEL_ROWS - 1) / PANEL_ROWS;
     CHECK(num_panels > 0, "rows=%u", item->rows);
-    for (uint32_t chunk = 0; chunk < item->chunks; chunk += PIECE_CHUNKS) {
+    for (uint32_t chunk = 0; chunk < item->chunks; chunk += piece_chunks(blocks)) {
         struct piece piece = {0};
         use_weights(blocks, chunk, two_blocks ? 2 : 1, &piece);
         uint32_t share = (piece.line_bytes / 64 + num_panels - 1) / num_panels * 64;

@@ -111,10 +111,19 @@ static uint32_t row_position(const struct attention_job *job, const struct atten
     return item->seq->first_position + (item->first_row + row) / job->group;
 }
 
-// Where the queries of a panel are in scratch.q.
+// Where load_queries puts the queries of a panel.
 static float *panel_queries(const struct attention_job *job,
                             const struct attention_scratch *scratch, uint32_t panel) {
     return scratch->q + (size_t)panel * job->kernels->panel_rows * job->args->head_dim;
+}
+
+// The queries of rows from `row` of the item on that are in bf16 already.
+static const void *narrow_queries(const struct attention_job *job,
+                                  const struct attention_item *item, uint32_t row) {
+    const struct step *step = job->args->step;
+    size_t first = (size_t)step->query_start[item->index] * job->group + item->first_row + row;
+    first += (size_t)item->kv_head * step->num_tokens * job->group;
+    return job->narrow->queries + first * job->args->head_dim;
 }
 
 // Writes one row of a panel's queries, scaled, in the kernels' layout.
@@ -122,14 +131,18 @@ static void put_queries(const struct attention_job *job, const float *q, uint32_
                         uint32_t rows, float *panel) {
     uint32_t head_dim = job->args->head_dim;
     float scale = job->args->scale;
-    uint16_t *narrow = (uint16_t *)(void *)panel;
     switch (job->kernels->queries) {
     case QUERIES_F32:
         for (size_t d = 0; d < head_dim; d++) panel[d * rows + row] = q[d] * scale;
         break;
     case QUERIES_BF16:
-        for (size_t d = 0; d < head_dim; d++) {
-            narrow[(size_t)row * head_dim + d] = f32_to_bf16(q[d] * scale);
+        // The last 64 bytes of a row may reach into the next row, which is written later.
+        for (uint32_t d = 0; d < head_dim; d += CHUNK_BYTES / 2) {
+            float scaled[CHUNK_BYTES / 2];
+            uint32_t count = head_dim - d < CHUNK_BYTES / 2 ? head_dim - d : CHUNK_BYTES / 2;
+            for (uint32_t i = 0; i < count; i++) scaled[i] = q[d + i] * scale;
+            uint16_t *out = (uint16_t *)(void *)panel + (size_t)row * head_dim + d;
+            job->cpu->kernels->narrow_bf16(scaled, count, (unsigned char *)out, CHUNK_BYTES);
         }
         break;
     }
@@ -186,7 +199,8 @@ static void walk_span(const struct attention_job *job, const struct attention_it
             uint32_t visible = seen > span ? seen - span : 0;
             tile->visible[row] = visible < ATTENTION_SPAN ? visible : ATTENTION_SPAN;
         }
-        tile->q = panel_queries(job, scratch, panel);
+        tile->q = job->narrow->queries ? narrow_queries(job, item, begin)
+                                       : panel_queries(job, scratch, panel);
         tile->acc = state->acc + (size_t)begin * tile->head_dim;
         tile->max = state->max + begin;
         tile->sum = state->sum + (size_t)begin * ATTENTION_SUMS;
@@ -243,15 +257,21 @@ static void join_part(const struct attention_job *job, const struct attention_it
 static void finish_rows(const struct attention_job *job, const struct attention_item *item,
                         const struct attention_state *total) {
     const struct attention_args *args = job->args;
-    size_t head_dim = args->head_dim;
+    size_t head_dim = args->head_dim, row_bytes = args->num_heads * head_dim * sizeof(uint16_t);
     for (uint32_t row = 0; row < item->num_rows; row++) {
         float scale = 1.0f / total->sum[(size_t)row * ATTENTION_SUMS];
-        const float *acc = total->acc + row * head_dim;
-        float *out =
-            (float *)args->out +
-            (row_token(job, item, row) * args->num_heads + row_head(job, item, row)) * head_dim;
+        float *acc = total->acc + row * head_dim;
+        size_t token = row_token(job, item, row), at = row_head(job, item, row) * head_dim;
+        float *out = (float *)args->out + token * args->num_heads * head_dim + at;
+        if (job->narrow->out) out = acc;
         // Kernels may differ in the sign of a zero: adding 0 makes all of them +0.
         for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale + 0.0f;
+        if (!job->narrow->out) continue;
+        size_t stride;
+        unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
+                                           (uint32_t)token, &stride);
+        packed += at / (CHUNK_BYTES / 2) * stride;
+        job->cpu->kernels->narrow_bf16(acc, (uint32_t)head_dim, packed, stride);
     }
 }
 
@@ -300,7 +320,7 @@ static void attention_item(void *arg, uint32_t index, uint32_t thread) {
     struct attention_item item;
     find_item(job, job->num_items - 1 - index, &item);
     struct attention_scratch scratch = scratch_of(job->cpu, thread, job->args->head_dim);
-    load_queries(job, &item, &scratch);
+    if (!job->narrow->queries) load_queries(job, &item, &scratch);
     unsigned before = job->kernels->begin ? job->kernels->begin() : 0;
     if (item.seq->is_split) {
         run_split(job, &item, &scratch);
@@ -311,6 +331,11 @@ static void attention_item(void *arg, uint32_t index, uint32_t thread) {
 }
 
 void cpu_attention(struct backend *backend, const struct attention_args *args) {
+    attention_run(cpu_backend_of(backend), args, &(struct attention_narrow){0});
+}
+
+void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
+                   const struct attention_narrow *narrow) {
     if (args->step->num_seqs == 0) return;
     const struct kv_cache_spec *spec = &args->cache->spec;
     CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
@@ -326,9 +351,9 @@ void cpu_attention(struct backend *backend, const struct attention_args *args) {
         CHECK(query_len >= 0 && context_len >= query_len && (uint64_t)context_len <= table_tokens,
               "seq=%u query_len=%d context_len=%d", seq, query_len, context_len);
     }
-    const struct cpu_backend *cpu = cpu_backend_of(backend);
     struct attention_job job = {
         .cpu = cpu,
+        .narrow = narrow,
         .kernels = args->cache->element_bytes == sizeof(float) ? &cpu->kernels->attention_f32
                                                                : &cpu->kernels->attention_bf16,
         .args = args,

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/avx2.h"
 #include "backend/cpu/sample_weigh.h"
+#include "backend/cpu/scalar.h"
 #include "base/compiler.h"
 
 // 1 / sqrt(mean(x^2) + eps); four chains of 8 lanes, added in a fixed tree.
@@ -120,6 +121,8 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .rms_norm = avx2_rms_norm,
     .rope_head = avx2_rope_head,
     .silu_mul = avx2_silu_mul,
+    .store_key = scalar_store_key,
+    .store_value = scalar_store_value,
     .pack_bf16 = avx2_pack_bf16,
     .sample_weigh = sample_weigh_avx2,
 };

@@ -19,7 +19,14 @@ void avx512_rms_norm(const float *x, float *residual, const float *weight, float
 void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
                       float eps);
 void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
+void avx512_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
+void avx512_store_value(const float *v, uint32_t head_dim, uint16_t *values);
 void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
+
+// The first `count` of 16 lanes; all from 16 on.
+static inline __mmask16 avx512_first_lanes(uint32_t count) {
+    return (__mmask16)((1u << (count < LANES ? count : LANES)) - 1);
+}
 
 // e^x within 1 ulp. Below -87.3, where the result would be subnormal, it is 0. Large x gives inf,
 // NaN gives NaN. (A subnormal result of scalef costs 150 cycles, and masked scores are all -inf.)

@@ -13,7 +13,7 @@ static ALWAYS_INLINE float avx512_mask_row(const struct attention_tile *tile, ui
     __m512 top = lowest;
     UNROLL for (uint32_t c = 0; c < ATTENTION_CHUNKS; c++) {
         uint32_t left = visible > c * LANES ? visible - c * LANES : 0;
-        __mmask16 mask = left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+        __mmask16 mask = avx512_first_lanes(left);
         __m512 score = _mm512_loadu_ps(scores + (size_t)c * LANES);
         score = _mm512_mask_mov_ps(lowest, mask, score);
         _mm512_storeu_ps(scores + (size_t)c * LANES, score);

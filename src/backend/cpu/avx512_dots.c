@@ -1,6 +1,8 @@
 /* Dot products of bf16 pairs (AVX512_BF16) and of 8-bit quads (VNNI): a 32-bit lane is an output, a
  * row's two or four numbers are broadcast. At most 24 sums stay in registers. */
 #include "backend/cpu/avx512_dots.h"
+
+#include "backend/cpu/avx512.h"
 #include "base/compiler.h"
 
 enum { PREFETCH_BYTES = 1024 };
@@ -127,16 +129,12 @@ void avx512_dots_linear_narrow(const struct linear_item *item) {
     linear_dots_run(item, &kernels);
 }
 
-static ALWAYS_INLINE __mmask16 first_lanes(uint32_t count) {
-    return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
-}
-
 void avx512_narrow_bf16(const float *x, uint32_t count, unsigned char *out, size_t stride) {
     for (uint32_t k = 0; k < count; k += 2 * LANES, x += 2 * LANES, out += stride) {
         uint32_t left = count - k;
-        __m512 low = _mm512_maskz_loadu_ps(first_lanes(left), x);
+        __m512 low = _mm512_maskz_loadu_ps(avx512_first_lanes(left), x);
         __m512 high = _mm512_setzero_ps();
-        if (left > LANES) high = _mm512_maskz_loadu_ps(first_lanes(left - LANES), x + LANES);
+        if (left > LANES) high = _mm512_maskz_loadu_ps(avx512_first_lanes(left - LANES), x + LANES);
         _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
 }

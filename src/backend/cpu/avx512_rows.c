@@ -1,12 +1,9 @@
 /* Row-wise AVX-512 kernels (norms, rotary embedding, SiLU) and the packing of weights. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/avx512.h"
 #include "base/compiler.h"
-
-static ALWAYS_INLINE __mmask16 tail_mask(uint32_t left) {
-    return left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
-}
 
 // 1 / sqrt(mean(x^2) + eps); four chains of 16 lanes, added in a fixed tree.
 static ALWAYS_INLINE float norm_scale(const float *x, uint32_t cols, float eps) {
@@ -16,7 +13,7 @@ static ALWAYS_INLINE float norm_scale(const float *x, uint32_t cols, float eps) 
         UNROLL for (uint32_t part = 0; part < 4; part++) {
             uint32_t col = i + part * LANES;
             if (col >= cols) break;
-            __m512 value = _mm512_maskz_loadu_ps(tail_mask(cols - col), x + col);
+            __m512 value = _mm512_maskz_loadu_ps(avx512_first_lanes(cols - col), x + col);
             sum[part] = _mm512_fmadd_ps(value, value, sum[part]);
         }
     }
@@ -24,11 +21,11 @@ static ALWAYS_INLINE float norm_scale(const float *x, uint32_t cols, float eps) 
     return 1.0f / sqrtf(_mm512_reduce_add_ps(total) / (float)cols + eps);
 }
 
-void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
-                     uint32_t cols, float eps) {
+static ALWAYS_INLINE void rms_norm(const float *x, float *residual, const float *weight, float *out,
+                                   uint32_t cols, float eps) {
     if (residual) {
         for (uint32_t i = 0; i < cols; i += LANES) {
-            __mmask16 mask = tail_mask(cols - i);
+            __mmask16 mask = avx512_first_lanes(cols - i);
             __m512 value = _mm512_maskz_loadu_ps(mask, x + i);
             value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, residual + i), value);
             _mm512_mask_storeu_ps(residual + i, mask, value);
@@ -37,19 +34,24 @@ void avx512_rms_norm(const float *x, float *residual, const float *weight, float
     }
     __m512 scale = _mm512_set1_ps(norm_scale(x, cols, eps));
     for (uint32_t i = 0; i < cols; i += LANES) {
-        __mmask16 mask = tail_mask(cols - i);
+        __mmask16 mask = avx512_first_lanes(cols - i);
         __m512 value = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), scale);
         value = _mm512_mul_ps(value, _mm512_maskz_loadu_ps(mask, weight + i));
         _mm512_mask_storeu_ps(out + i, mask, value);
     }
 }
 
-void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
-                      float eps) {
-    if (weight) avx512_rms_norm(head, NULL, weight, head, head_dim, eps);
+void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
+                     uint32_t cols, float eps) {
+    rms_norm(x, residual, weight, out, cols, eps);
+}
+
+static ALWAYS_INLINE void rope_head(float *head, const float *weight, const float *rope,
+                                    uint32_t head_dim, float eps) {
+    if (weight) rms_norm(head, NULL, weight, head, head_dim, eps);
     uint32_t half = head_dim / 2;
     for (uint32_t i = 0; i < half; i += LANES) {
-        __mmask16 mask = tail_mask(half - i);
+        __mmask16 mask = avx512_first_lanes(half - i);
         __m512 cosine = _mm512_maskz_loadu_ps(mask, rope + i);
         __m512 sine = _mm512_maskz_loadu_ps(mask, rope + half + i);
         __m512 a = _mm512_maskz_loadu_ps(mask, head + i);
@@ -61,14 +63,56 @@ void avx512_rope_head(float *head, const float *weight, const float *rope, uint3
     }
 }
 
+void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
+                      float eps) {
+    // The usual sizes without masks and loops.
+    if (head_dim == 128) {
+        rope_head(head, weight, rope, 128, eps);
+    } else if (head_dim == 64) {
+        rope_head(head, weight, rope, 64, eps);
+    } else {
+        rope_head(head, weight, rope, head_dim, eps);
+    }
+}
+
 void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count) {
     const __m512 one = _mm512_set1_ps(1.0f);
     for (uint32_t i = 0; i < count; i += LANES) {
-        __mmask16 mask = tail_mask(count - i);
+        __mmask16 mask = avx512_first_lanes(count - i);
         __m512 g = _mm512_maskz_loadu_ps(mask, gate + i);
         __m512 bottom = _mm512_add_ps(one, avx512_exp(_mm512_sub_ps(_mm512_setzero_ps(), g)));
         __m512 value = _mm512_mul_ps(_mm512_div_ps(g, bottom), _mm512_maskz_loadu_ps(mask, up + i));
         _mm512_mask_storeu_ps(out + i, mask, value);
+    }
+}
+
+// 16 floats as bf16 in the low halves of the lanes, rounded as f32_to_bf16 does.
+static ALWAYS_INLINE __m512i round_bf16(__m512 value) {
+    __m512i bits = _mm512_castps_si512(value), high = _mm512_srli_epi32(bits, 16);
+    __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    up = _mm512_srli_epi32(up, 16);
+    return _mm512_mask_or_epi32(up, is_nan, high, _mm512_set1_epi32(0x40));
+}
+
+void avx512_store_key(const float *k, uint32_t head_dim, uint16_t *keys) {
+    for (uint32_t d = 0; d < head_dim; d += LANES) {
+        // Pairs of the key: the even lanes take their neighbour into their high halves.
+        __m512i low = round_bf16(_mm512_loadu_ps(k + d));
+        __m512i pairs = _mm512_or_si512(low, _mm512_srli_epi64(low, 16));
+        uint64_t lanes[LANES / 2];
+        _mm512_storeu_si512(lanes, pairs);
+        for (uint32_t i = 0; i < LANES / 2; i++) {
+            memcpy(keys + (size_t)(d + 2 * i) * LANES, &lanes[i], sizeof(uint32_t));
+        }
+    }
+}
+
+void avx512_store_value(const float *v, uint32_t head_dim, uint16_t *values) {
+    for (uint32_t d = 0; d < head_dim; d += LANES) {
+        __m512i value = round_bf16(_mm512_loadu_ps(v + d));
+        _mm512_mask_storeu_epi16(values + (size_t)d * 2, 0x55555555u, value);
     }
 }
 

@@ -17,6 +17,8 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .rms_norm = avx512_rms_norm,
     .rope_head = avx512_rope_head,
     .silu_mul = avx512_silu_mul,
+    .store_key = avx512_store_key,
+    .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
 };
@@ -34,6 +36,8 @@ const struct cpu_kernels cpu_kernels_avx512_bf16 = {
     .rms_norm = avx512_rms_norm,
     .rope_head = avx512_rope_head,
     .silu_mul = avx512_silu_mul,
+    .store_key = avx512_store_key,
+    .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
 };
@@ -51,6 +55,8 @@ const struct cpu_kernels cpu_kernels_amx = {
     .rms_norm = avx512_rms_norm,
     .rope_head = avx512_rope_head,
     .silu_mul = avx512_silu_mul,
+    .store_key = avx512_store_key,
+    .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
 };

@@ -16,6 +16,7 @@ static void cpu_destroy(struct backend *backend) {
     thread_pool_destroy(cpu->pool);
     cpu_memory_free(cpu->linear_scratch);
     cpu_memory_free(cpu->linear_x_scale);
+    cpu_memory_free(cpu->linear_sums);
     cpu_memory_free(cpu->attention_scratch);
     free(cpu);
 }
@@ -151,6 +152,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .sampler = &cpu_sampler,
         .moe = &cpu_moe,
         .peers = &cpu_peers,
+        .fusion = &cpu_fusion,
         .name = "cpu",
         .activation_dtype = DTYPE_F32,
         .weight_dtype = options->weight_dtype,

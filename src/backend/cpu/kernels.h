@@ -49,7 +49,6 @@ enum {
     INT4_TILE_BYTES = TILE_BYTES / 2, // 4-bit numbers of a tile
     INT4_SCALE_BYTES = LANES * CHUNK_BYTES / INT4_GROUP, // scales of a tile
     ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
-    PIECE_CHUNKS = 8, // many rows: all are multiplied by this many chunks before the next
 };
 
 /* One thread's share of a linear of narrow numbers. Sums of bf16 products are float32, added in
@@ -66,6 +65,7 @@ struct linear_item {
     // [num_blocks] of [chunks][1 KiB]; int4: [chunks][512] 4-bit pairs, a low half for the tile's
     // lines 0 .. 7 and a high half for 8 .. 15, then scales [chunks][2][16 outputs]
     const unsigned char *weights;
+    const unsigned char *next; // blocks that this thread multiplies next, to prefetch; or NULL
     size_t block_bytes; // from one block to the next
     const float *start; // [num_blocks][16] biases
     const float *scale; // [num_blocks][16], of bytes
@@ -100,6 +100,12 @@ struct cpu_kernels {
     void (*rope_head)(float *head, const float *weight, const float *rope, uint32_t head_dim,
                       float eps);
     void (*silu_mul)(const float *gate, const float *up, float *out, uint32_t count);
+    // Store a position's key or value of one kv head, rounded to the nearest even, in a cache of
+    // bf16 (attention_kernels.h): the key's pairs 64 bytes apart, the value's numbers 4 bytes apart.
+    // Nothing between them is written, as other threads may store other positions there. head_dim
+    // is a multiple of 16.
+    void (*store_key)(const float *k, uint32_t head_dim, uint16_t *keys);
+    void (*store_value)(const float *v, uint32_t head_dim, uint16_t *values);
     // Interleaves 16 rows of `count` bf16, a multiple of 32, into [count/2][16][2]. The rows may
     // have any alignment; `out` is 64-byte aligned.
     void (*pack_bf16)(const unsigned char *const rows[LANES], size_t count, uint16_t *out);

@@ -108,46 +108,25 @@ struct prepare_job {
     uint32_t tokens_per_item;
 };
 
-// Writes K and V of one head at an offset in its block: pairs along head_dim for K, along the
-// positions for V.
-static void write_bf16(const struct kv_cache *cache, char *head, uint32_t offset, const float *k,
-                       const float *v) {
-    size_t head_dim = cache->spec.head_dim, first = offset - offset % LANES;
-    uint16_t *keys = (uint16_t *)(void *)head + first * head_dim + offset % LANES * 2;
+void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *cache, uint32_t layer,
+                    uint32_t slot, uint32_t kv_head, const float *k, const float *v) {
+    uint32_t block_size = cache->spec.block_size;
+    uint32_t block = slot / block_size, offset = slot % block_size, in_chunk = offset % LANES;
+    CHECK(block < cache->spec.num_blocks, "slot=%u num_blocks=%u", slot, cache->spec.num_blocks);
+    char *head = kv_cache_head(cache, layer, block, kv_head);
+    size_t head_dim = cache->spec.head_dim, chunk = (offset - in_chunk) * head_dim;
+    if (cache->element_bytes == sizeof(float)) {
+        float *keys = (float *)(void *)head + chunk + in_chunk;
+        float *values = (float *)(void *)(head + cache->part_bytes) + offset * head_dim;
+        for (size_t d = 0; k && d < head_dim; d++) keys[d * LANES] = k[d];
+        if (v) memcpy(values, v, head_dim * sizeof *v);
+        return;
+    }
+    uint16_t *keys = (uint16_t *)(void *)head + chunk + (size_t)in_chunk * 2;
     uint16_t *values =
         (uint16_t *)(void *)(head + cache->part_bytes) + offset / 2 * 2 * head_dim + offset % 2;
-    for (size_t d = 0; d < head_dim; d += 2) {
-        keys[d * LANES] = f32_to_bf16(k[d]);
-        keys[d * LANES + 1] = f32_to_bf16(k[d + 1]);
-    }
-    for (size_t d = 0; d < head_dim; d++) values[d * 2] = f32_to_bf16(v[d]);
-}
-
-static void write_f32(const struct kv_cache *cache, char *head, uint32_t offset, const float *k,
-                      const float *v) {
-    size_t head_dim = cache->spec.head_dim, first = offset - offset % LANES;
-    float *keys = (float *)(void *)head + first * head_dim + offset % LANES;
-    float *values = (float *)(void *)(head + cache->part_bytes) + offset * head_dim;
-    for (size_t d = 0; d < head_dim; d++) keys[d * LANES] = k[d];
-    memcpy(values, v, head_dim * sizeof *v);
-}
-
-static void write_slot(const struct attention_args *args, uint32_t slot, const float *k,
-                       const float *v) {
-    const struct kv_cache *cache = args->cache;
-    uint32_t block_size = cache->spec.block_size;
-    uint32_t block = slot / block_size, offset = slot % block_size;
-    CHECK(block < cache->spec.num_blocks, "slot=%u num_blocks=%u", slot, cache->spec.num_blocks);
-    for (uint32_t head = 0; head < args->num_kv_heads; head++) {
-        char *at = kv_cache_head(cache, args->layer, block, head);
-        if (cache->element_bytes == sizeof(float)) {
-            write_f32(cache, at, offset, k, v);
-        } else {
-            write_bf16(cache, at, offset, k, v);
-        }
-        k += args->head_dim;
-        v += args->head_dim;
-    }
+    if (k) kernels->store_key(k, (uint32_t)head_dim, keys);
+    if (v) kernels->store_value(v, (uint32_t)head_dim, values);
 }
 
 static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
@@ -173,8 +152,55 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
             job->kernels->rope_head(head, args->k_norm, rope, head_dim, args->eps);
         }
         int32_t slot = args->step->slot_mapping[token];
-        if (slot >= 0) write_slot(args, (uint32_t)slot, k, v);
+        for (uint32_t head = 0; slot >= 0 && head < args->num_kv_heads; head++) {
+            size_t at = (size_t)head * head_dim;
+            kv_cache_store(job->kernels, args->cache, args->layer, (uint32_t)slot, head, k + at,
+                           v + at);
+        }
     }
+}
+
+enum { TOUCH_BYTES = 2 << 20, PAGE_BYTES = 4096 }; // a huge page, the smallest page
+
+struct touch_job {
+    const struct kv_cache *cache;
+    size_t layer_bytes, begin, end; // what to touch of each layer
+    uint32_t items_per_layer;
+};
+
+static void touch_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct touch_job *job = arg;
+    char *layer = job->cache->data + item / job->items_per_layer * job->layer_bytes;
+    size_t begin = job->begin + (size_t)(item % job->items_per_layer) * TOUCH_BYTES;
+    size_t end = job->end - begin < TOUCH_BYTES ? job->end : begin + TOUCH_BYTES;
+    for (size_t at = begin; at < end; at += PAGE_BYTES) {
+        // Writes, as reading would map a page of zeros, but changes nothing.
+        __atomic_fetch_or(layer + at, 0, __ATOMIC_RELAXED);
+    }
+}
+
+void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step) {
+    const struct kv_cache_spec *spec = &cache->spec;
+    uint32_t end = 0;
+    for (uint32_t token = 0; token < step->num_tokens; token++) {
+        int32_t slot = step->slot_mapping[token];
+        if (slot < 0) continue;
+        uint32_t block = (uint32_t)slot / spec->block_size;
+        if (block >= end) end = block + 1;
+    }
+    if (end <= cache->num_touched) return;
+    size_t block_bytes = 2 * cache->part_bytes * spec->num_kv_heads;
+    // Whole huge pages, so that the next steps find theirs.
+    uint64_t rounded = ((uint64_t)end * block_bytes / TOUCH_BYTES + 1) * TOUCH_BYTES / block_bytes;
+    if (rounded > end) end = rounded < spec->num_blocks ? (uint32_t)rounded : spec->num_blocks;
+    struct touch_job job = {.cache = cache,
+                            .layer_bytes = block_bytes * spec->num_blocks,
+                            .begin = block_bytes * cache->num_touched,
+                            .end = block_bytes * end};
+    job.items_per_layer = (uint32_t)((job.end - job.begin + TOUCH_BYTES - 1) / TOUCH_BYTES);
+    thread_pool_for(cpu->pool, job.items_per_layer * spec->num_layers, touch_item, &job);
+    cache->num_touched = end;
 }
 
 void cpu_attention_prepare(struct backend *backend, const struct attention_args *args) {
@@ -183,6 +209,7 @@ void cpu_attention_prepare(struct backend *backend, const struct attention_args 
     CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
               args->head_dim == spec->head_dim,
           "layer=%u kv_heads=%u head_dim=%u", args->layer, args->num_kv_heads, args->head_dim);
+    if (args->layer == 0) kv_cache_touch(cpu, args->cache, args->step);
     struct prepare_job job = {cpu->kernels, args,
                               thread_pool_grain(cpu->pool, args->step->num_tokens, 1)};
     uint32_t num_items = (args->step->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;

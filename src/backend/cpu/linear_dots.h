@@ -11,6 +11,7 @@
 enum {
     DOTS_ROWS_MAX = 8,
     DOTS_BLOCKS_MAX = 8,
+    DOTS_PIECE_CHUNKS = 8, // many rows: all are multiplied by this many chunks before the next
     DOTS_UNPACKED_TILES = 16, // 4-bit weights are unpacked this many tiles at a time
 };
 
@@ -148,7 +149,7 @@ static inline void linear_dots_run(const struct linear_item *item,
     for (; group.block < whole; group.block += group.num_blocks) {
         uint32_t left = whole - group.block;
         group.num_blocks = left < most ? left : most;
-        uint32_t step = item->rows > kernels->rows_max ? PIECE_CHUNKS : item->chunks;
+        uint32_t step = item->rows > kernels->rows_max ? DOTS_PIECE_CHUNKS : item->chunks;
         if (item->kind == LINEAR_INT4) step = DOTS_UNPACKED_TILES / group.num_blocks;
         dots_whole_blocks(&group, step);
     }

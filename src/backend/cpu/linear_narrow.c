@@ -1,10 +1,17 @@
-/* Running linears whose x is narrow, bf16 or bytes. Every row is converted once, into tiles
- * (kernels.h). Then items of some blocks of outputs times some rows go to the threads.
+/* Running linears whose x is narrow, bf16 or bytes. Every row is normalised if asked, then converted
+ * once, into tiles (kernels.h). Then items of some blocks of outputs times some rows go to the
+ * threads.
  *
  * Few rows: an item is some blocks of all rows, so that each weight is read once, by one thread.
  * Many rows: items are about square, because an item reads its rows and its weights from the L2
  * cache or beyond. Items of the same blocks follow each other, so that the later ones find the
- * weights in the shared cache. */
+ * weights in the shared cache.
+ *
+ * An item computes a strip of its outputs at a time into the thread's own memory, and the sink takes
+ * them from there. So sums that the next op uses at once never travel through memory, and rows that
+ * are a power of two apart do not evict each other while tiles are stored. */
+#include <string.h>
+
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
 #include "base/check.h"
@@ -14,21 +21,26 @@ enum {
     PANELS_PER_ITEM = ITEM_ROWS_MAX / PANEL_ROWS,
     ITEM_X_BYTES = 1 << 20, // an item's rows: half an L2 cache
     BLOCKS_PER_ITEM = 16,
+    STRIP_BLOCKS = 4, // of many rows, unless the sink wants more
     ITEMS_PER_THREAD = 2, // at least, where there is enough to cut
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
     PACK_ELEMENTS = 8192, // fewer are not worth an item of their own when x is converted
 };
 
 struct narrow_job {
-    const struct cpu_kernels *kernels;
+    const struct cpu_backend *cpu;
     const struct linear_run *run;
     size_t row_bytes; // of converted x
 };
 
+static float *sums_of(const struct cpu_backend *cpu, uint32_t thread) {
+    return cpu->linear_sums + (size_t)thread * LINEAR_SUMS;
+}
+
 // One item converts some rows of one tile.
 static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
-    (void)thread;
     const struct narrow_job *job = arg;
+    const struct cpu_kernels *kernels = job->cpu->kernels;
     const struct linear_run *run = job->run;
     const struct linear_group *group = linear_find_group(run, item, true);
     uint32_t in = group->linear->in;
@@ -36,17 +48,19 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t left = group->num_rows - begin;
     uint32_t end = begin + (left < group->rows_per_pack_item ? left : group->rows_per_pack_item);
     for (uint32_t row = begin; row < end; row++) {
-        uint32_t tile = row / TILE_ROWS * TILE_ROWS, in_tile = group->num_rows - tile;
-        if (in_tile > TILE_ROWS) in_tile = TILE_ROWS;
-        unsigned char *out = (unsigned char *)run->packed +
-                             (size_t)(group->first_row + tile) * job->row_bytes +
-                             (size_t)(row - tile) * CHUNK_BYTES;
-        size_t stride = (size_t)in_tile * CHUNK_BYTES;
+        unsigned char *packed = (unsigned char *)run->packed + group->first_row * job->row_bytes;
+        size_t stride;
+        unsigned char *out = packed_row(packed, job->row_bytes, group->num_rows, row, &stride);
         const float *x = linear_source_row(run, group->first_row + row);
+        if (run->norm) {
+            float *normal = sums_of(job->cpu, thread);
+            kernels->rms_norm(x, NULL, run->norm, normal, in, run->eps);
+            x = normal;
+        }
         if (group->linear->kind == LINEAR_BF16) {
-            job->kernels->narrow_bf16(x, in, out, stride);
+            kernels->narrow_bf16(x, in, out, stride);
         } else {
-            run->x_scale[group->first_row + row] = job->kernels->narrow_int8(x, in, out, stride);
+            run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
         }
     }
 }
@@ -58,41 +72,118 @@ static uint32_t rows_per_pack_item(uint32_t depth) {
     return rows;
 }
 
-static void narrow_item(void *arg, uint32_t item, uint32_t thread) {
-    (void)thread;
-    const struct narrow_job *job = arg;
+// Rows first .. end - 1 of a group by some of its blocks.
+struct strip {
+    const struct linear_group *group;
+    uint32_t first, end;
+    uint32_t block, num_blocks;
+    uint32_t next; // a block that the thread multiplies next; the linear's num_blocks: none
+};
+
+static uint32_t strip_cols(const struct strip *strip) {
+    uint32_t left = strip->group->linear->out - strip->block * LANES;
+    return left < strip->num_blocks * LANES ? left : strip->num_blocks * LANES;
+}
+
+static void multiply_strip(const struct narrow_job *job, const struct strip *strip, float *out,
+                           size_t out_stride) {
     const struct linear_run *run = job->run;
-    const struct linear_group *group = linear_find_group(run, item, false);
-    const struct linear *linear = group->linear;
-    item -= group->first_item;
-    uint32_t part = item % group->num_panel_items;
-    uint32_t block = item / group->num_panel_items * group->blocks_per_item;
-    uint32_t blocks_left = linear->num_blocks - block;
-    uint32_t num_blocks =
-        blocks_left < group->blocks_per_item ? blocks_left : group->blocks_per_item;
-    uint32_t first = part_begin(group->num_panels, group->num_panel_items, part) * PANEL_ROWS;
-    uint32_t end = part_begin(group->num_panels, group->num_panel_items, part + 1) * PANEL_ROWS;
-    if (end > group->num_rows) end = group->num_rows;
-    uint32_t cols_left = linear->out - block * LANES;
-    size_t row = group->first_row + first, lane = (size_t)block * LANES;
+    const struct linear *linear = strip->group->linear;
+    size_t row = strip->group->first_row + strip->first, lane = (size_t)strip->block * LANES;
+    const unsigned char *weights = linear->weights;
     bool is_bytes = linear->kind != LINEAR_BF16;
-    struct linear_item work = {
+    struct linear_item item = {
         .kind = linear->kind,
         .x = (const unsigned char *)run->packed + row * job->row_bytes,
         .x_scale = is_bytes ? run->x_scale + row : NULL,
-        .weights = (const unsigned char *)linear->weights + block * linear->block_bytes,
+        .weights = weights + strip->block * linear->block_bytes,
+        .next =
+            strip->next < linear->num_blocks ? weights + strip->next * linear->block_bytes : NULL,
         .block_bytes = linear->block_bytes,
         .start = linear->start + lane,
         .scale = is_bytes ? linear->scale + lane : NULL,
         .sum128 = is_bytes ? linear->sum128 + lane : NULL,
-        .out = run->out + row * linear->out + lane,
-        .out_stride = linear->out,
-        .rows = end - first,
+        .out = out,
+        .out_stride = out_stride,
+        .rows = strip->end - strip->first,
         .chunks = (uint32_t)(job->row_bytes / CHUNK_BYTES),
-        .num_blocks = num_blocks,
-        .cols = cols_left < num_blocks * LANES ? cols_left : num_blocks * LANES,
+        .num_blocks = strip->num_blocks,
+        .cols = strip_cols(strip),
     };
-    job->kernels->linear_narrow(&work);
+    job->cpu->kernels->linear_narrow(&item);
+}
+
+static void copy_out(const struct linear_run *run, const struct linear_part *part) {
+    size_t out_cols = run->groups[0].linear->out;
+    float *out = run->out + part->row * out_cols + part->col;
+    for (uint32_t row = 0; row < part->num_rows; row++, out += out_cols) {
+        memcpy(out, part->sums + row * part->stride, part->num_cols * sizeof *out);
+    }
+}
+
+// Multiplies a strip and hands it to the sink. Gated: also the same blocks of the other half.
+static void run_strip(const struct narrow_job *job, struct strip strip, uint32_t thread) {
+    const struct linear_run *run = job->run;
+    uint32_t num_rows = strip.end - strip.first;
+    struct linear_part part = {
+        .sums = sums_of(job->cpu, thread),
+        .stride = (size_t)strip.num_blocks * LANES,
+        .row = strip.group->first_row + strip.first,
+        .num_rows = num_rows,
+        .col = strip.block * LANES,
+        .num_cols = strip_cols(&strip),
+    };
+    part.gated = part.sums + num_rows * part.stride;
+    uint32_t half = strip.group->linear->num_blocks / 2, next = strip.next;
+    if (run->is_gated) strip.next = strip.block + half;
+    multiply_strip(job, &strip, part.sums, part.stride);
+    if (run->is_gated) {
+        strip.block += half;
+        strip.next = next;
+        multiply_strip(job, &strip, part.gated, part.stride);
+    }
+    if (run->sink) {
+        run->sink(run->sink_arg, &part);
+    } else {
+        copy_out(run, &part);
+    }
+}
+
+static uint32_t num_blocks_of(const struct linear_run *run, const struct linear *linear) {
+    return run->is_gated ? linear->num_blocks / 2 : linear->num_blocks;
+}
+
+static void narrow_item(void *arg, uint32_t item, uint32_t thread) {
+    const struct narrow_job *job = arg;
+    const struct linear_run *run = job->run;
+    const struct linear_group *group = linear_find_group(run, item, false);
+    uint32_t num_blocks = num_blocks_of(run, group->linear);
+    item -= group->first_item;
+    uint32_t panel = item % group->num_panel_items;
+    uint32_t block = item / group->num_panel_items * group->blocks_per_item;
+    uint32_t end = block + group->blocks_per_item;
+    if (end > num_blocks) end = num_blocks;
+    struct strip strip = {
+        .group = group,
+        .first = part_begin(group->num_panels, group->num_panel_items, panel) * PANEL_ROWS,
+        .end = part_begin(group->num_panels, group->num_panel_items, panel + 1) * PANEL_ROWS,
+    };
+    if (strip.end > group->num_rows) strip.end = group->num_rows;
+    if (group->blocks_per_strip == 0) { // few rows go straight to `out`
+        strip.block = block;
+        strip.num_blocks = end - block;
+        strip.next = group->linear->num_blocks;
+        size_t out_cols = group->linear->out, row = group->first_row + strip.first;
+        multiply_strip(job, &strip, run->out + row * out_cols + block * LANES, out_cols);
+        return;
+    }
+    for (strip.block = block; strip.block < end; strip.block += strip.num_blocks) {
+        uint32_t left = end - strip.block;
+        strip.num_blocks = left < group->blocks_per_strip ? left : group->blocks_per_strip;
+        strip.next = strip.block + strip.num_blocks;
+        if (strip.next >= end) strip.next = group->linear->num_blocks;
+        run_strip(job, strip, thread);
+    }
 }
 
 static uint32_t ceil_div(uint32_t count, uint32_t size) {
@@ -100,60 +191,75 @@ static uint32_t ceil_div(uint32_t count, uint32_t size) {
     return count / size + (count % size != 0);
 }
 
+// One panel: an item streams whole blocks. With a sink, its sums fit the thread's memory.
+static void plan_few(const struct cpu_backend *cpu, const struct linear_run *run,
+                     struct linear_group *group) {
+    uint32_t num_blocks = num_blocks_of(run, group->linear);
+    uint32_t least = (uint32_t)(STREAM_BYTES / group->linear->block_bytes) + 1;
+    uint32_t grain = thread_pool_grain(cpu->pool, num_blocks, least);
+    uint32_t blocks = grain > 1 || run->is_gated ? (grain + 1) / 2 * 2 : 1;
+    uint32_t most = LINEAR_SUMS / (LANES * group->num_rows * (run->is_gated ? 2 : 1)) / 2 * 2;
+    if (run->sink && blocks > most) blocks = most;
+    group->blocks_per_item = blocks;
+    group->blocks_per_strip = run->sink ? blocks : 0;
+    group->num_block_items = ceil_div(num_blocks, blocks);
+    group->num_panel_items = 1;
+}
+
 // Decides how a group's work is cut, as the head of this file says. With several groups, each needs
 // fewer items.
-static void plan_group(const struct cpu_backend *cpu, struct linear_group *group,
-                       uint32_t num_groups, size_t row_bytes) {
+static void plan_group(const struct cpu_backend *cpu, const struct linear_run *run,
+                       struct linear_group *group, size_t row_bytes) {
     const struct linear *linear = group->linear;
+    uint32_t num_blocks = num_blocks_of(run, linear);
     group->rows_per_pack_item = rows_per_pack_item(linear->depth);
     group->num_panels = ceil_div(group->num_rows, PANEL_ROWS);
-    if (group->num_panels == 1) {
-        uint32_t least = (uint32_t)(STREAM_BYTES / linear->block_bytes) + 1;
-        uint32_t grain = thread_pool_grain(cpu->pool, linear->num_blocks, least);
-        group->blocks_per_item = grain > 1 ? (grain + 1) / 2 * 2 : 1;
-        group->num_block_items = ceil_div(linear->num_blocks, group->blocks_per_item);
-        group->num_panel_items = 1;
+    uint32_t unit = run->blocks_per_part ? run->blocks_per_part : run->is_gated ? 2 : 1;
+    if (group->num_panels == 1 && !run->blocks_per_part) {
+        plan_few(cpu, run, group);
         return;
     }
     uint32_t threads = thread_pool_num_threads(cpu->pool);
-    uint32_t wanted = threads > 1 ? ceil_div(threads * ITEMS_PER_THREAD, num_groups) : 1;
+    uint32_t wanted = threads > 1 ? ceil_div(threads * ITEMS_PER_THREAD, run->num_groups) : 1;
+    group->blocks_per_strip = run->blocks_per_part ? unit : STRIP_BLOCKS;
     uint32_t panels = (uint32_t)(ITEM_X_BYTES / (row_bytes * PANEL_ROWS));
+    uint32_t sums = group->blocks_per_strip * (run->is_gated ? 2 : 1) * LANES * PANEL_ROWS;
+    if (panels > LINEAR_SUMS / sums) panels = LINEAR_SUMS / sums;
     if (panels > PANELS_PER_ITEM) panels = PANELS_PER_ITEM;
     if (panels < 1) panels = 1;
     if (panels > group->num_panels) panels = group->num_panels;
-    uint32_t blocks = linear->num_blocks < BLOCKS_PER_ITEM ? linear->num_blocks : BLOCKS_PER_ITEM;
-    while (ceil_div(group->num_panels, panels) * ceil_div(linear->num_blocks, blocks) < wanted) {
-        if (blocks > 2 && blocks * LANES >= panels * PANEL_ROWS) {
-            blocks = ceil_div(blocks, 2);
+    uint32_t blocks = num_blocks < BLOCKS_PER_ITEM ? num_blocks : BLOCKS_PER_ITEM;
+    blocks = ceil_div(blocks, unit) * unit;
+    while (ceil_div(group->num_panels, panels) * ceil_div(num_blocks, blocks) < wanted) {
+        if (blocks > unit && (blocks * LANES >= panels * PANEL_ROWS || panels == 1)) {
+            blocks = ceil_div(ceil_div(blocks, 2), unit) * unit;
         } else if (panels > 1) {
             panels = ceil_div(panels, 2);
-        } else if (blocks > 2) {
-            blocks = ceil_div(blocks, 2);
         } else {
             break;
         }
     }
     group->blocks_per_item = blocks;
-    group->num_block_items = ceil_div(linear->num_blocks, blocks);
+    group->num_block_items = ceil_div(num_blocks, blocks);
     group->num_panel_items = ceil_div(group->num_panels, panels);
 }
 
 void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
     const struct linear *linear = run->groups[0].linear;
     struct narrow_job job = {
-        .kernels = cpu->kernels,
+        .cpu = cpu,
         .run = run,
         .row_bytes = (size_t)linear->depth * (linear->kind == LINEAR_BF16 ? 2 : 1),
     };
     uint32_t num_items = 0, num_pack_items = 0;
     for (uint32_t i = 0; i < run->num_groups; i++) {
         struct linear_group *group = &run->groups[i];
-        plan_group(cpu, group, run->num_groups, job.row_bytes);
+        plan_group(cpu, run, group, job.row_bytes);
         group->first_item = num_items;
         group->first_pack_item = num_pack_items;
         num_items += group->num_block_items * group->num_panel_items;
         num_pack_items += ceil_div(group->num_rows, group->rows_per_pack_item);
     }
-    thread_pool_for(cpu->pool, num_pack_items, pack_rows_item, &job);
+    if (!run->is_packed) thread_pool_for(cpu->pool, num_pack_items, pack_rows_item, &job);
     thread_pool_for(cpu->pool, num_items, narrow_item, &job);
 }

@@ -312,7 +312,11 @@ static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct 
     if (!cpu->linear_x_scale) {
         cpu->linear_x_scale = cpu_memory_alloc(LINEAR_SCRATCH_BYTES * sizeof(float));
     }
-    if (!scratch || !cpu->linear_x_scale) {
+    if (!cpu->linear_sums) {
+        size_t threads = thread_pool_num_threads(cpu->pool);
+        cpu->linear_sums = cpu_memory_alloc(threads * LINEAR_SUMS * sizeof(float));
+    }
+    if (!scratch || !cpu->linear_x_scale || !cpu->linear_sums) {
         cpu_memory_free(scratch);
         return err_nomem(err, "scratch memory of linear layers");
     }

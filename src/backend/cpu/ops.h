@@ -35,11 +35,27 @@ struct linear_group {
     uint32_t num_panels, depth_step;
     uint32_t blocks_per_item, num_block_items, num_panel_items;
     uint32_t rows_per_pack_item; // of narrow x
+    uint32_t blocks_per_strip; // of narrow x: computed at a time; 0: all, straight into `out`
     uint32_t first_item, first_pack_item;
 };
 
+// Floats of a thread's memory for sums.
+enum { LINEAR_SUMS = 64 << 10 };
+
+// Some outputs of a linear_run, in the memory of the thread that computed them. A sink may overwrite
+// them.
+struct linear_part {
+    float *sums; // [num_rows][num_cols], rows `stride` floats apart
+    float *gated; // of a gated run: the same outputs of the other half, in the same way
+    size_t stride; // a multiple of 16, at least num_cols
+    uint32_t row, num_rows; // of the run
+    uint32_t col, num_cols; // of the linear; gated: of its first half, and col is a multiple of 32
+};
+
+typedef void linear_sink(void *arg, const struct linear_part *part);
+
 // out[row] = the group's linear of x[source[row]]. All groups have the same shape. Their rows
-// follow each other.
+// follow each other. The fields from `norm` on are for narrow x only.
 struct linear_run {
     struct linear_group *groups;
     uint32_t num_groups;
@@ -47,7 +63,15 @@ struct linear_run {
     const uint32_t *source; // [rows] or NULL: row itself
     void *packed; // scratch [rows][depth] of floats, bf16 or bytes
     float *x_scale; // scratch [rows]
-    float *out; // [rows][out]
+    float *out; // [rows][out]; NULL with a sink
+    const float *norm; // [in] rows of x are normalised with these weights first; NULL: they are not
+    float eps; // of the norm
+    bool is_packed; // `packed`, and x_scale for bytes, hold the rows already
+    // The linear has two halves of whole blocks, whose outputs a part has side by side.
+    bool is_gated;
+    uint32_t blocks_per_part; // a part has this many blocks and begins at a multiple; 0: any number
+    linear_sink *sink; // takes the outputs instead of `out`; called by all threads
+    void *sink_arg;
 };
 
 void linear_run(struct cpu_backend *cpu, struct linear_run *run);
@@ -79,6 +103,7 @@ struct kv_cache {
     size_t element_bytes; // 2: bf16, 4: float32
     size_t part_bytes; // K, or V, of one head of one block
     char *data; // [num_layers][num_blocks][num_kv_heads][2][part_bytes]
+    uint32_t num_touched; // the first blocks, which the system has given memory in all layers
     struct attention_seq *seqs; // [max_num_seqs] how a call is cut
     atomic_uint *parts_left; // [max_num_seqs][num_kv_heads] parts still to compute, if split
     float *partials; // [partials_floats] results of the parts of split sequences
@@ -113,8 +138,41 @@ size_t cpu_kv_cache_block_bytes(const struct backend *backend, const struct kv_c
 void cpu_attention_prepare(struct backend *backend, const struct attention_args *args);
 void cpu_attention(struct backend *backend, const struct attention_args *args);
 
+// Stores a key and a value (either may be NULL) of one kv head at a slot.
+void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *cache, uint32_t layer,
+                    uint32_t slot, uint32_t kv_head, const float *k, const float *v);
+// The system zeroes a page when it is first written, 2 MiB at a time. A prompt of 512 tokens needs
+// some 60 MiB. Called before layer 0, this makes all threads do it at once for the step's blocks of
+// all layers. Otherwise in every layer one thread zeroes and the others wait for it.
+void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step);
+
+// Where cpu_attention finds and leaves numbers in bf16, in a fused layer.
+struct attention_narrow {
+    const uint16_t
+        *queries; // [num_kv_heads][num_tokens][group][head_dim], scaled; NULL: in args->qkv
+    unsigned char *out; // x of the next linear, packed; NULL: args->out
+};
+void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
+                   const struct attention_narrow *narrow);
+
+// Where 64 bytes of a row of packed x begin, of num_rows rows, and how far apart they are.
+static inline unsigned char *packed_row(unsigned char *packed, size_t row_bytes, uint32_t num_rows,
+                                        uint32_t row, size_t *stride) {
+    uint32_t tile = row / TILE_ROWS * TILE_ROWS, in_tile = num_rows - tile;
+    if (in_tile > TILE_ROWS) in_tile = TILE_ROWS;
+    *stride = (size_t)in_tile * CHUNK_BYTES;
+    return packed + tile * row_bytes + (size_t)(row - tile) * CHUNK_BYTES;
+}
+
 // Floats of scratch that one thread needs in cpu_attention.
 size_t attention_scratch_floats(uint32_t head_dim);
+
+// layers.c
+extern const struct backend_fusion cpu_fusion;
+enum status cpu_model_create(struct backend *backend, const struct fused_model_spec *spec,
+                             struct fused_model **out, struct err *err);
+void cpu_model_destroy(struct backend *backend, struct fused_model *model);
+bool cpu_layers(struct backend *backend, struct fused_model *model, const struct layers_args *args);
 
 void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);

@@ -89,6 +89,17 @@ static void scalar_silu_mul(const float *gate, const float *up, float *out, uint
     for (uint32_t i = 0; i < count; i++) out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+void scalar_store_key(const float *k, uint32_t head_dim, uint16_t *keys) {
+    for (size_t d = 0; d < head_dim; d += 2) {
+        keys[d * LANES] = f32_to_bf16(k[d]);
+        keys[d * LANES + 1] = f32_to_bf16(k[d + 1]);
+    }
+}
+
+void scalar_store_value(const float *v, uint32_t head_dim, uint16_t *values) {
+    for (size_t d = 0; d < head_dim; d++) values[d * 2] = f32_to_bf16(v[d]);
+}
+
 static void scalar_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out) {
     for (size_t pair = 0; pair < count / 2; pair++) {
         for (uint32_t lane = 0; lane < LANES; lane++) {
@@ -109,6 +120,8 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .rms_norm = scalar_rms_norm,
     .rope_head = scalar_rope_head,
     .silu_mul = scalar_silu_mul,
+    .store_key = scalar_store_key,
+    .store_value = scalar_store_value,
     .pack_bf16 = scalar_pack_bf16,
     .sample_weigh = sample_weigh_scalar,
 };

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/ranks/collective.h"
 #include "backend/cuda/staging.h"
 #include "base/cpu.h"
 
@@ -18,6 +19,12 @@ enum status cuda_error(struct err *err, cudaError_t error, const char *call) {
     // not report it again. An error that broke the device is not cleared by this.
     (void)cudaGetLastError();
     return err_set(err, status, "CUDA: %s: %s", call, cudaGetErrorString(error));
+}
+
+struct cuda_backend *cuda_enter(const struct backend *backend) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    (void)cudaSetDevice(cuda->device); // takes some 20 ns where it is already
+    return cuda;
 }
 
 void cuda_fail(struct cuda_backend *cuda, const char *what) {
@@ -34,10 +41,11 @@ void cuda_check(struct cuda_backend *cuda, cudaError_t error, const char *what) 
 }
 
 static enum status cuda_alloc(struct backend *backend, size_t bytes, void **dev, struct err *err) {
+    struct cuda_backend *cuda = cuda_enter(backend);
     enum status status = OK;
     void *memory = NULL;
     CU(cudaMalloc(&memory, bytes ? bytes : 1));
-    CU(cudaMemsetAsync(memory, 0, bytes, cuda_backend_of(backend)->stream));
+    CU(cudaMemsetAsync(memory, 0, bytes, cuda->stream));
     *dev = memory;
     return OK;
 fail:
@@ -68,20 +76,20 @@ static cudaError_t copy(struct cuda_backend *cuda, void *to, const void *from, s
 }
 
 static void cuda_upload(struct backend *backend, void *dev, const void *host, size_t bytes) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct cuda_backend *cuda = cuda_enter(backend);
     if (!bytes) return;
     cuda_check(cuda, copy(cuda, dev, host, bytes, cudaMemcpyHostToDevice), "upload");
 }
 
 static void cuda_download(struct backend *backend, void *host, const void *dev, size_t bytes) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct cuda_backend *cuda = cuda_enter(backend);
     if (!bytes) return;
     cuda_check(cuda, copy(cuda, host, dev, bytes, cudaMemcpyDeviceToHost), "download");
 }
 
 static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                                struct err *err) {
-    (void)backend;
+    cuda_enter(backend);
     enum status status = OK;
     CU(cudaMemGetInfo(free_bytes, total_bytes));
     return OK;
@@ -91,7 +99,7 @@ fail:
 
 static enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **host,
                                    struct err *err) {
-    (void)backend;
+    cuda_enter(backend);
     enum status status = OK;
     CU(cudaHostAlloc(host, bytes ? bytes : 1, cudaHostAllocDefault));
     memset(*host, 0, bytes);
@@ -105,10 +113,32 @@ static void cuda_release_host(struct backend *backend, void *host) {
     cudaFreeHost(host);
 }
 
+static enum status cuda_register_host(struct backend *backend, void *host, size_t bytes,
+                                      struct err *err) {
+    cuda_enter(backend);
+    enum status status = OK;
+    CU(cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+fail:
+    return status;
+}
+
+static void cuda_unregister_host(struct backend *backend, void *host) {
+    cuda_enter(backend);
+    if (host) cudaHostUnregister(host);
+}
+
+static void cuda_timings_write(struct backend *backend) {
+    cuda_gemm_write_timings(cuda_backend_of(backend)->gemm);
+}
+
+static void cuda_timings_read(struct backend *backend) {
+    cuda_gemm_read_timings(cuda_backend_of(backend)->gemm);
+}
+
 // A backend_event is a cudaEvent_t.
 static enum status cuda_event_create(struct backend *backend, struct backend_event **out,
                                      struct err *err) {
-    (void)backend;
+    cuda_enter(backend);
     enum status status = OK;
     cudaEvent_t event = NULL;
     CU(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -134,22 +164,33 @@ static enum status report(struct cuda_backend *cuda, struct err *err) {
     return err_set(err, cuda->failure, "%s", cuda->failure_text);
 }
 
+static enum status cuda_poll(struct backend *backend, struct err *err) {
+    struct cuda_backend *cuda = cuda_enter(backend);
+    enum status status = report(cuda, err);
+    if (status) return status;
+    cudaError_t error = cudaStreamQuery(cuda->stream);
+    (void)
+        cudaGetLastError(); // that the stream has work is no failure, and is not to be found as one
+    if (error != cudaErrorNotReady) cuda_check(cuda, error, "the device failed");
+    return report(cuda, err);
+}
+
 static enum status cuda_synchronize(struct backend *backend, struct err *err) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct cuda_backend *cuda = cuda_enter(backend);
     cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "the device failed");
     return report(cuda, err);
 }
 
 static enum status cuda_event_wait(struct backend *backend, struct backend_event *event,
                                    struct err *err) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct cuda_backend *cuda = cuda_enter(backend);
     cuda_check(cuda, cudaEventSynchronize((cudaEvent_t)event), "the device failed");
     return report(cuda, err);
 }
 
 static enum status cuda_graph_begin(struct backend *backend, struct err *err) {
     enum status status = OK;
-    CU(cudaStreamBeginCapture(cuda_backend_of(backend)->stream, cudaStreamCaptureModeThreadLocal));
+    CU(cudaStreamBeginCapture(cuda_enter(backend)->stream, cudaStreamCaptureModeThreadLocal));
     return OK;
 fail:
     return status;
@@ -196,15 +237,28 @@ static void cuda_graph_destroy(struct backend *backend, struct backend_graph *gr
 }
 
 static void cuda_destroy(struct backend *backend) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct cuda_backend *cuda = cuda_enter(backend);
     cuda_gemm_destroy(cuda->gemm);
     cuda_staging_destroy(cuda->staging);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
 }
 
+// Threads and pinned memory are there for no longer than they are needed: a backend that only
+// describes a model copies nothing.
+enum status cuda_copy_weights(struct cuda_backend *cuda, void *dev,
+                              const struct matrix_slice *slice, struct err *err) {
+    enum status status = OK;
+    if (!cuda->staging) status = cuda_staging_create(&cuda->staging, cuda->num_copy_threads, err);
+    return status ? status : cuda_staging_copy(cuda->staging, dev, slice, err);
+}
+
 static enum status cuda_weights_finish(struct backend *backend, struct err *err) {
-    return cuda_staging_finish(cuda_backend_of(backend)->staging, err);
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    enum status status = cuda->staging ? cuda_staging_finish(cuda->staging, err) : OK;
+    cuda_staging_destroy(cuda->staging);
+    cuda->staging = NULL;
+    return status;
 }
 
 static void cuda_embed(struct backend *backend, const struct embed_args *args) {
@@ -251,6 +305,11 @@ static const struct backend_ops cuda_ops = {
 static const struct backend_queue cuda_queue = {
     .alloc_host = cuda_alloc_host,
     .release_host = cuda_release_host,
+    .register_host = cuda_register_host,
+    .unregister_host = cuda_unregister_host,
+    .timings_write = cuda_timings_write,
+    .timings_read = cuda_timings_read,
+    .poll = cuda_poll,
     .memory = cuda_memory,
     .weights_finish = cuda_weights_finish,
     .event_create = cuda_event_create,
@@ -301,14 +360,22 @@ static void *find_in_driver(const char *name) {
     return address;
 }
 
-// Uses the first device that is visible to this process.
-static enum status find_device(struct cuda_backend *cuda, char *name, size_t name_size,
-                               struct err *err) {
+// Rank r uses the r-th of the devices that are visible to this process.
+static enum status find_device(struct cuda_backend *cuda, uint32_t rank, char *name,
+                               size_t name_size, struct err *err) {
     enum status status = OK;
     struct cudaDeviceProp properties;
-    int code_major = 0;
-    CU(cudaGetDeviceProperties(&properties, 0));
-    CU(cudaSetDevice(0));
+    int code_major = 0, count = 0;
+    CU(cudaGetDeviceCount(&count));
+    if (rank >= (uint32_t)count) {
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "device cuda: each rank needs a GPU of its own, and there is no GPU %u (of %d)", rank,
+            count);
+    }
+    cuda->device = (int)rank;
+    CU(cudaGetDeviceProperties(&properties, cuda->device));
+    CU(cudaSetDevice(cuda->device));
     CU(cuda_code_major(&code_major));
     cuda->info = (struct cuda_device_info){
         .num_sms = properties.multiProcessorCount,
@@ -340,13 +407,14 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");
     char name[256] = "";
-    enum status status = find_device(cuda, name, sizeof name, err);
+    enum status status = find_device(cuda, options->rank, name, sizeof name, err);
     if (status) goto fail;
     cuda->base = (struct backend){
         .ops = &cuda_ops,
         .queue = &cuda_queue,
         .sampler = &cuda_sampler,
         .moe = &cuda_moe,
+        .collective = &cuda_collective,
         .fusion = &cuda_fusion,
         .name = "cuda",
         .activation_dtype = DTYPE_BF16,
@@ -360,8 +428,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     if (status) goto fail;
     int threads = options->threads ? options->threads : cpu_count();
     if (threads > COPY_THREADS_MAX) threads = COPY_THREADS_MAX;
-    status = cuda_staging_create(&cuda->staging, (uint32_t)(threads > 0 ? threads : 1), err);
-    if (status) goto fail;
+    cuda->num_copy_threads = (uint32_t)(threads > 0 ? threads : 1);
     *out = &cuda->base;
     return OK;
 fail:

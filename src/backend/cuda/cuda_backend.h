@@ -28,9 +28,11 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base; // must be first: a struct backend * is cast to struct cuda_backend *
     struct cuda_device_info info;
+    int device;
     cudaStream_t stream;
     struct cuda_gemm *gemm;
-    struct cuda_staging *staging;
+    struct cuda_staging *staging; // while weights are copied; else NULL
+    uint32_t num_copy_threads; // of staging
     struct cuda_step step;
     enum status failure; // sticky: after a failed kernel or copy nothing more runs
     char failure_text[256];
@@ -40,10 +42,19 @@ static inline struct cuda_backend *cuda_backend_of(const struct backend *backend
     return (struct cuda_backend *)(uintptr_t)backend;
 }
 
+// The same, and makes the backend's device the calling thread's. Ops that may be a thread's first
+// call it; later ones of a step need not.
+struct cuda_backend *cuda_enter(const struct backend *backend);
+
 // Call only after select_cuda_available has found a usable device. ERR_UNSUPPORTED with the reason
 // if cuBLAS cannot be loaded or the options ask for weights in another format than bfloat16.
 MUST_USE enum status cuda_backend_create(struct backend **out,
                                          const struct backend_options *options, struct err *err);
+
+// Copies a slice to dense device rows as bf16, complete after weights_finish. The host data may be
+// released on return.
+MUST_USE enum status cuda_copy_weights(struct cuda_backend *cuda, void *dev,
+                                       const struct matrix_slice *slice, struct err *err);
 
 // Writes "CUDA: <call>: <reason>" and returns ERR_NOMEM for an allocation, else ERR_DEVICE.
 enum status cuda_error(struct err *err, cudaError_t error, const char *call);

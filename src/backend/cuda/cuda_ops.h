@@ -52,7 +52,7 @@ void cuda_experts(struct backend *backend, const struct experts_args *args);
 enum status cuda_fused_model_create(struct backend *backend, const struct fused_model_spec *spec,
                                     struct fused_model **out, struct err *err);
 void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model);
-void cuda_step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
+bool cuda_step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
                      const struct step *step);
 bool cuda_layers(struct backend *backend, struct fused_model *model,
                  const struct layers_args *args);

@@ -17,6 +17,7 @@ struct token_counts {
     uint32_t num_slots, vocab_size, max_ids;
     uint32_t *counts; // dev [num_slots][vocab_size]; sample/row.cuh describes a count's bits
     int32_t *ids; // dev [max_ids]: staging for the slot that counts_begin fills
+    int32_t *host_ids; // [max_ids] pageable: the same on the host
 };
 
 struct cuda_device_info {
@@ -39,6 +40,51 @@ struct cuda_linear_view {
     uint32_t out, in;
 };
 
+enum {
+    CUDA_RANKS_MAX = 8, // of ranks that reach each other's memory
+    CUDA_REDUCE_BLOCKS = 512, // most blocks of ranks/reduce.cu
+    CUDA_REDUCE_SMALL_ROWS = 256, // most rows of a small sum
+};
+
+// What a kernel needs to know of the other ranks. Each rank has one allocation with the same layout,
+// and reaches those of the others at the addresses here.
+struct cuda_ranks {
+    uint32_t rank, world_size;
+    const void *has_failed; // 32-bit word of host memory; nonzero: nobody waits any more
+    size_t lost_at; // uint32_t; own: this rank has seen that
+    char *memory[CUDA_RANKS_MAX]; // of each rank
+    // Where in the allocation, in bytes:
+    size_t flags_at; // uint32_t [CUDA_RANKS_MAX][CUDA_REDUCE_BLOCKS + 1], by the rank that writes
+    size_t counts_at; // uint32_t [CUDA_REDUCE_BLOCKS + 1], then [CUDA_REDUCE_SMALL_ROWS]; own
+    size_t exchange_at; // uint64_t [2][world_size][CUDA_DECODE_ROWS][hidden]: layers/all_layers.cu
+    size_t inbox_at; // [2][world_size][small_bytes * 2]: parts of small sums, as flagged values
+    size_t partial_at; // bf16 [max_num_tokens][hidden]
+    size_t small_bytes; // most of a small sum's part
+};
+
+// A sum over ranks with what follows it; pointers as in backend.h's reduce_add_args.
+struct cuda_reduce {
+    struct cuda_ranks ranks;
+    void *residual; // bf16 [rows][cols]
+    const float *norm; // [cols] or NULL
+    void *out; // bf16 [rows][cols]
+    uint32_t rows, cols;
+    bool is_first;
+    float eps;
+};
+
+// Rows of logits that are cut into slices, one for each rank, at the same number of tiles each. The
+// last tiles of a slice may be empty.
+struct cuda_logit_slices {
+    const float *logits[COLLECTIVE_RANKS_MAX]; // [num_rows][slice]
+    int32_t start[COLLECTIVE_RANKS_MAX + 1]; // first id of each slice; the last: vocab_size
+    uint32_t count;
+    // Slices that this rank scans. The results go to `shared` of all ranks.
+    uint32_t scan_first, scan_count;
+    void *shared[CUDA_RANKS_MAX]; // cuda_sample_shared_bytes in each rank's memory, as `own` is
+    uint32_t num_shared, own; // own: index of this rank's in `shared`
+};
+
 enum { CUDA_COPY_BYTES = 1 << 20 }; // larger copies are faster on the copy engines
 
 // A linear layer of few rows, with the norm before it and the sum after it. Kernels:
@@ -54,7 +100,7 @@ struct cuda_few_rows_linear {
     bool out_is_float;
     float eps;
 };
-enum { CUDA_FEW_ROWS = 16 };
+enum { CUDA_FEW_ROWS = 8 };
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
 enum {
     CUDA_DECODE_CLUSTER_MAX = 8,
@@ -108,6 +154,7 @@ struct cuda_decode_layers {
     // [2]: blocks that reached the grid barrier, blocks that have finished; 0 between launches
     uint32_t *arrived;
     float eps, scale;
+    struct cuda_ranks ranks; // world_size 0 or 1: weights are whole
 };
 
 /* The paged cache in bf16. Keys and values of a layer are
@@ -236,7 +283,7 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
                                  const struct cuda_device_info *info, cudaStream_t stream);
-// Whether linear/few_rows_sm90.cu runs this. Does not read `residual`, `out` or `x`.
+// Whether linear/few_rows_sm90.cu runs this. Pointers are only compared with NULL.
 bool cuda_linear_few_rows_is_sm90(const struct cuda_few_rows_linear *args,
                                   const struct cuda_device_info *info);
 // linear/gated_sm90.cu and linear/batch_sm90.cu. `takes`: whether the kernel supports the task on
@@ -277,10 +324,24 @@ void cuda_experts_combine_launch(const struct experts_args *args,
 // num_prompt ids are the prompt's.
 void cuda_count_tokens_launch(uint32_t *row, const int32_t *ids, uint32_t num_prompt,
                               uint32_t num_ids, cudaStream_t stream);
-void cuda_sample_launch(const struct sample_args *args, const struct cuda_device_info *info,
-                        cudaStream_t stream);
-
+// The two halves of sampling. `slices` NULL: args->logits has whole rows. With slices of other ranks
+// all ranks meet between the halves.
+void cuda_sample_scan_launch(const struct sample_args *args, const struct cuda_logit_slices *slices,
+                             const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_sample_finish_launch(const struct sample_args *args,
+                               const struct cuda_logit_slices *slices,
+                               const struct cuda_device_info *info, cudaStream_t stream);
 size_t cuda_sample_scratch_floats(uint32_t vocab_size, uint32_t num_rows);
+// Memory that the scans of all ranks write to.
+size_t cuda_sample_shared_bytes(uint32_t vocab_size, uint32_t num_rows);
+
+// Sums of up to small_bytes (ranks/reduce.cu).
+void cuda_reduce_small_launch(const struct cuda_reduce *args, const struct cuda_device_info *info,
+                              cudaStream_t stream);
+void cuda_reduce_large_launch(const struct cuda_reduce *args, const struct cuda_device_info *info,
+                              cudaStream_t stream);
+void cuda_ranks_meet_launch(const struct cuda_ranks *ranks, const struct cuda_device_info *info,
+                            cudaStream_t stream);
 
 #ifdef __cplusplus
 }

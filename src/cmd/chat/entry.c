@@ -16,9 +16,9 @@ static bool ends_with_quotes(const char *text, size_t len) {
 }
 
 enum status chat_entry_append_utf8(struct buf *out, const char *text, size_t len, struct err *err) {
-    struct utf8_pending pending = {0};
-    enum status status = utf8_append_lossy(&pending, text, len, out, err);
-    if (!status) status = utf8_append_end(&pending, out, err);
+    struct utf8_partial partial = {0};
+    enum status status = utf8_append_lossy(&partial, text, len, out, err);
+    if (!status) status = utf8_append_end(&partial, out, err);
     return status ? status : buf_reserve(out, 0, err);
 }
 

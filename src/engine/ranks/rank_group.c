@@ -1,6 +1,7 @@
 #include "engine/ranks/rank_group.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,14 +18,14 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "engine/ranks/mpi_group.h"
 #include "engine/ranks/rank_worker.h"
 
 enum {
-    POLL_MS = 100, // how often stopped workers are looked for: the kernel does not tell of them
-    QUIT_MS = 2000, // that workers have to end by themselves
+    POLL_MS = 100, // how often to look for stopped workers: a pidfd does not report a stop
+    QUIT_MS = 2000, // time that workers have to end by themselves
+    BLAME_MS = 300, // time that the watch has to notice a lost rank
 };
-
-static const double wait_spin_seconds = 200e-6;
 
 struct worker {
     pid_t pid; // 0: not started, or reaped
@@ -32,9 +33,13 @@ struct worker {
 };
 
 struct rank_group {
+    struct mpi_group *mpi; // mpirun has started the ranks, and nothing else here is used; NULL: not
+
     struct rank_segment *segment;
     int segment_fd;
-    struct shm_comm comm;
+    struct backend *backend;
+    bool is_registered; // the segment, with the device
+    struct comm *comm;
     const char *program; // borrowed until the workers are started
     double spin_seconds;
 
@@ -43,16 +48,23 @@ struct rank_group {
     int stop_fd; // readable once the workers are to end
     struct bell started; // rung when the watch has started all workers, or failed to
 
-    struct worker workers[COMM_RANKS_MAX]; // by rank, [0] unused; the watch's alone
+    struct worker workers[COMM_RANKS_MAX]; // by rank, [0] unused; only the watch touches them
 
     pthread_mutex_t mutex; // for what follows
     bool has_started;
-    bool is_ready; // all have loaded: they hear a command
+    bool is_ready; // all have loaded and take commands
     enum status status;
     struct err failure;
 };
 
-// The first failure is the group's; nobody waits for anybody from then on.
+// Nobody waits for anybody from now on.
+static void end_waiting(struct rank_group *group) {
+    meeting_fail(&group->segment->meeting);
+    if (group->comm) comm_stop_waiting(group->comm);
+    bell_ring(&group->segment->reported);
+}
+
+// Records a failure; only the group's first one counts. From then on no rank waits for another.
 static void fail(struct rank_group *group, enum status status, const struct err *why) {
     pthread_mutex_lock(&group->mutex);
     if (!group->status) {
@@ -60,8 +72,7 @@ static void fail(struct rank_group *group, enum status status, const struct err 
         group->failure = *why;
     }
     pthread_mutex_unlock(&group->mutex);
-    meeting_fail(&group->segment->meeting);
-    bell_ring(&group->segment->reported);
+    end_waiting(group);
 }
 
 // ---- the watch: starts workers, waits for one to end, reaps them ----
@@ -83,7 +94,10 @@ static enum status spawn(struct rank_group *group, uint32_t rank, struct err *er
                                               POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", 0, 0);
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (fcntl(STDERR_FILENO, F_GETFD) < 0) {
+        posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    }
     posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, group->segment_fd, RANK_WORKER_FD);
     posix_spawn_file_actions_addclosefrom_np(&files, RANK_WORKER_FD + 1);
@@ -108,7 +122,7 @@ static void set_started(struct rank_group *group) {
     bell_ring(&group->started);
 }
 
-// Why a worker ended. One that failed while loading has said so itself.
+// Says why a worker ended. One that failed has left the reason in its report.
 static enum status describe_end(const struct rank_group *group, uint32_t rank,
                                 const siginfo_t *info, struct err *err) {
     const struct rank_report *report = &group->segment->reports[rank];
@@ -123,7 +137,7 @@ static enum status describe_end(const struct rank_group *group, uint32_t rank,
                    sigdescr_np(info->si_status));
 }
 
-// Looks once at a worker: whether it has ended or was stopped. True: *err says which.
+// Looks once at a worker. True: it has ended or was stopped, and *err says which.
 static bool look_at(struct rank_group *group, uint32_t rank, enum status *status, struct err *err) {
     struct worker *worker = &group->workers[rank];
     siginfo_t info = {0};
@@ -145,7 +159,7 @@ static bool look_at(struct rank_group *group, uint32_t rank, enum status *status
     return true;
 }
 
-// Until a worker is gone (true) or all are to end (false).
+// Returns true when a worker is gone, and false when all are to end.
 static bool watch_workers(struct rank_group *group) {
     struct pollfd fds[COMM_RANKS_MAX];
     uint32_t world_size = group->segment->world_size;
@@ -218,7 +232,8 @@ static enum status start_watch(struct rank_group *group, struct err *err) {
     int error = pthread_create(&group->watch, NULL, watch_main, group);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
-        return err_set(err, ERR_NOMEM, "no thread for the ranks: %s", c_locale_strerror(error));
+        return err_set(err, ERR_NOMEM, "cannot start a thread for the ranks: %s",
+                       c_locale_strerror(error));
     group->is_watched = true;
     wait_started(group);
     return rank_group_check(group, err);
@@ -234,13 +249,30 @@ enum status rank_group_start(struct rank_group **out, const struct engine_plan *
     group->segment_fd = group->stop_fd = -1;
     pthread_mutex_init(&group->mutex, NULL);
     for (uint32_t rank = 0; rank < COMM_RANKS_MAX; rank++) group->workers[rank].pidfd = -1;
+    if (mpi_group_is_wanted(options)) {
+        enum status started = mpi_group_start(&group->mpi, plan, options, err);
+        if (started) {
+            free(group);
+            return started;
+        }
+        *out = group;
+        return OK;
+    }
     struct nvllm_engine_options theirs = *options;
-    theirs.num_kvcache_blocks = (int32_t)plan->scheduler.num_blocks;
+    if (!plan->fills_memory) theirs.num_kvcache_blocks = (int32_t)plan->scheduler.num_blocks;
     enum status status =
         rank_segment_create(&group->segment, &group->segment_fd, plan, &theirs, err);
     if (status) goto fail;
-    rank_segment_comm(group->segment, 0, &group->comm);
-    group->spin_seconds = group->comm.spin_seconds > 0 ? wait_spin_seconds : 0;
+    group->spin_seconds = meeting_spin_seconds(plan->world_size);
+    group->backend = plan->backend;
+    if (plan->backend->queue) {
+        status = plan->backend->queue->register_host(plan->backend, group->segment,
+                                                     group->segment->size_bytes, err);
+        if (status) goto fail;
+        group->is_registered = true;
+    }
+    status = rank_segment_comm(group->segment, 0, plan->backend, &group->comm, err);
+    if (status) goto fail;
     group->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (group->stop_fd < 0) {
         status = err_set(err, ERR_IO, "cannot watch ranks: %s", c_locale_strerror(errno));
@@ -255,6 +287,7 @@ fail:
 }
 
 enum status rank_group_check(struct rank_group *group, struct err *err) {
+    if (group->mpi) return mpi_group_check(group->mpi, err);
     pthread_mutex_lock(&group->mutex);
     enum status status = group->status;
     if (status && err) *err = group->failure;
@@ -263,6 +296,7 @@ enum status rank_group_check(struct rank_group *group, struct err *err) {
 }
 
 enum status rank_group_wait_ready(struct rank_group *group, struct err *err) {
+    if (group->mpi) return mpi_group_wait_ready(group->mpi, err);
     for (uint32_t rank = 1; rank < group->segment->world_size;) {
         unsigned seen = bell_count(&group->segment->reported);
         enum status status = rank_group_check(group, err);
@@ -276,18 +310,32 @@ enum status rank_group_wait_ready(struct rank_group *group, struct err *err) {
     pthread_mutex_lock(&group->mutex);
     group->is_ready = true;
     pthread_mutex_unlock(&group->mutex);
-    return OK;
+    enum status status = comm_connect(group->comm, err);
+    return status ? rank_group_blame(group, status, err) : OK;
+}
+
+enum status rank_group_blame(struct rank_group *group, enum status status, struct err *err) {
+    // An error of rank 0 may be the first sign of a lost rank; the watch knows soon.
+    for (int i = 0; i < BLAME_MS; i++) {
+        enum status lost = rank_group_check(group, err);
+        if (lost) return lost;
+        if (status != ERR_DEVICE) break;
+        poll(NULL, 0, 1);
+    }
+    return status;
 }
 
 struct comm *rank_group_comm(struct rank_group *group) {
-    return &group->comm.base;
+    return group->mpi ? mpi_group_comm(group->mpi) : group->comm;
 }
 
 struct batch_header *rank_group_batch(struct rank_group *group, uint32_t slot) {
+    if (group->mpi) return mpi_group_batch(group->mpi, slot);
     return rank_segment_batch(group->segment, slot);
 }
 
 struct sample_result *rank_group_results(struct rank_group *group) {
+    if (group->mpi) return mpi_group_results(group->mpi);
     return rank_segment_results(group->segment);
 }
 
@@ -303,13 +351,13 @@ static void wait_done(struct rank_group *group, uint32_t count) {
         atomic_store(&segment->is_awaited, 1);
         unsigned seen = bell_count(&segment->reported);
         bool is_behind = atomic_load(num_done) - count >= UINT32_MAX / 2;
-        if (!comm_is_alive(&group->comm.base)) return;
+        if (!comm_is_alive(group->comm)) return;
         if (is_behind) bell_wait(&segment->reported, seen, group->spin_seconds);
         atomic_store(&segment->is_awaited, 0);
     }
 }
 
-// Where the next command goes, once its place is free.
+// Waits until the next command's place is free, and returns it.
 static struct rank_command *next_command(struct rank_group *group, uint32_t *place) {
     uint32_t number = bell_count(&group->segment->posted);
     wait_done(group, number + 1 - RANK_COMMANDS);
@@ -318,13 +366,28 @@ static struct rank_command *next_command(struct rank_group *group, uint32_t *pla
 }
 
 void rank_group_launch(struct rank_group *group, uint32_t slot) {
+    if (group->mpi) {
+        mpi_group_launch(group->mpi, slot);
+        return;
+    }
     uint32_t place;
     *next_command(group, &place) = (struct rank_command){.kind = RANK_LAUNCH, .slot = slot};
     bell_ring(&group->segment->posted);
 }
 
+void rank_group_warm_up(struct rank_group *group) {
+    uint32_t place;
+    if (group->mpi || !group->backend->queue) return; // there is nothing to do
+    *next_command(group, &place) = (struct rank_command){.kind = RANK_WARM_UP};
+    bell_ring(&group->segment->posted);
+}
+
 void rank_group_begin_counts(struct rank_group *group, uint32_t slot, const int32_t *ids,
                              uint32_t num_prompt, uint32_t num_ids) {
+    if (group->mpi) {
+        mpi_group_begin_counts(group->mpi, slot, ids, num_prompt, num_ids);
+        return;
+    }
     uint32_t place;
     *next_command(group, &place) = (struct rank_command){
         .kind = RANK_BEGIN_COUNTS, .slot = slot, .num_prompt = num_prompt, .num_ids = num_ids};
@@ -332,15 +395,28 @@ void rank_group_begin_counts(struct rank_group *group, uint32_t slot, const int3
     bell_ring(&group->segment->posted);
 }
 
+void rank_group_wait_results(struct rank_group *group, uint32_t slot,
+                             const struct sample_result **results,
+                             const struct sample_result **prompt_results) {
+    mpi_group_wait_results(group->mpi, slot, results, prompt_results);
+}
+
 void rank_group_stop(struct rank_group *group) {
     if (!group) return;
+    mpi_group_stop(group->mpi);
     if (group->is_watched) {
+        // A worker's device may wait for a step that rank 0 could not launch.
+        if (group->backend->queue) end_waiting(group);
         uint32_t place;
         *next_command(group, &place) = (struct rank_command){.kind = RANK_QUIT};
         bell_ring(&group->segment->posted);
         const uint64_t one = 1;
         if (write(group->stop_fd, &one, sizeof one) < 0) CHECK(errno == EAGAIN, "errno=%d", errno);
         pthread_join(group->watch, NULL);
+    }
+    comm_destroy(group->comm);
+    if (group->is_registered) {
+        group->backend->queue->unregister_host(group->backend, group->segment);
     }
     rank_segment_close(group->segment);
     if (group->segment_fd >= 0) close(group->segment_fd);

@@ -5,7 +5,7 @@
 size_t rank_sampling_bytes(uint32_t max_rows, uint32_t vocab_size) {
     const struct rank_sampling *s = NULL;
     return max_rows * (vocab_size * sizeof *s->logits + sizeof *s->rows + sizeof *s->results +
-                       sizeof *s->indices);
+                       sizeof *s->owners);
 }
 
 enum status rank_sampling_init(struct rank_sampling *s, struct comm *comm, uint32_t max_rows,
@@ -16,9 +16,9 @@ enum status rank_sampling_init(struct rank_sampling *s, struct comm *comm, uint3
         .logits = malloc((size_t)max_rows * vocab_size * sizeof *s->logits),
         .rows = calloc(max_rows, sizeof *s->rows),
         .results = calloc(max_rows, sizeof *s->results),
-        .indices = calloc(max_rows, sizeof *s->indices),
+        .owners = calloc(max_rows, sizeof *s->owners),
     };
-    bool has_all = s->logits && s->rows && s->results && s->indices;
+    bool has_all = s->logits && s->rows && s->results && s->owners;
     return has_all ? OK : err_nomem(err, "sampling");
 }
 
@@ -26,25 +26,27 @@ void rank_sampling_fini(struct rank_sampling *s) {
     free(s->logits);
     free(s->rows);
     free(s->results);
-    free(s->indices);
+    free(s->owners);
     *s = (struct rank_sampling){0};
 }
 
+static uint32_t owner_of(const struct comm *comm, uint32_t slot) {
+    return slot % comm->world_size;
+}
+
 bool rank_sampling_has_slot(const struct comm *comm, uint32_t slot) {
-    return slot % comm->world_size == comm->rank;
+    return owner_of(comm, slot) == comm->rank;
 }
 
 void rank_sampling_run(struct rank_sampling *s, struct backend *backend,
                        const struct sample_args *args) {
-    uint32_t count = 0;
-    comm_barrier(s->comm); // all logits are there
+    uint32_t count = 0, rank = s->comm->rank;
     for (uint32_t i = 0; i < args->num_rows; i++) {
         const struct sample_row *row = &args->rows[i];
-        if (!rank_sampling_has_slot(s->comm, row->counts_slot ? row->counts_slot : i)) continue;
-        comm_gather_logits(s->comm, backend, i, s->logits + (size_t)count * s->vocab_size);
-        s->rows[count] = *row;
-        s->indices[count++] = i;
+        s->owners[i] = owner_of(s->comm, row->counts_slot ? row->counts_slot : i);
+        if (s->owners[i] == rank) s->rows[count++] = *row;
     }
+    comm_gather_rows(s->comm, backend, s->owners, args->num_rows, s->vocab_size, s->logits);
     if (count) {
         struct sample_args mine = *args;
         mine.logits = s->logits;
@@ -53,6 +55,9 @@ void rank_sampling_run(struct rank_sampling *s, struct backend *backend,
         mine.num_rows = count;
         backend->sampler->sample(backend, &mine);
     }
-    for (uint32_t i = 0; i < count; i++) args->results[s->indices[i]] = s->results[i];
-    comm_barrier(s->comm); // all results are there
+    const struct sample_result *result = s->results;
+    for (uint32_t i = 0; i < args->num_rows; i++) {
+        if (s->owners[i] == rank) args->results[i] = *result++;
+    }
+    comm_share_results(s->comm, s->owners, args->num_rows, args->results, sizeof *args->results);
 }

@@ -1,5 +1,6 @@
 /* Sampling shared out among CPU ranks: each takes some rows, gathers their logits and writes their
- * results where all ranks read them. So a row is sampled once, by the same code as with one rank. */
+ * results where all ranks read them. So a row is sampled once, by the same code as with one rank.
+ * */
 #ifndef ENGINE_RANKS_RANK_SAMPLING_H
 #define ENGINE_RANKS_RANK_SAMPLING_H
 
@@ -11,21 +12,21 @@ struct rank_sampling {
     float *logits; // [max_rows][vocab_size]: of this rank's rows
     struct sample_row *rows; // [max_rows]
     struct sample_result *results; // [max_rows]
-    uint32_t *indices; // [max_rows]: which row of the step each is
+    uint32_t *owners; // [max_rows]: the rank that samples each row of the step
 };
 
-// What init allocates.
+// Bytes that init allocates.
 size_t rank_sampling_bytes(uint32_t max_rows, uint32_t vocab_size);
-// `max_rows`: of a step.
+// `max_rows`: the most rows of a step.
 MUST_USE enum status rank_sampling_init(struct rank_sampling *sampling, struct comm *comm,
                                         uint32_t max_rows, uint32_t vocab_size, struct err *err);
 void rank_sampling_fini(struct rank_sampling *sampling); // all-zero is fine
-// What backend_sampler's sample does, by all ranks: args->results is memory that they share,
-// args->logits is not read. All results are there when it returns.
+// Does what backend_sampler's sample does, shared out among all ranks. args->results is memory that
+// ranks share, and args->logits is not read. All results are written when it returns.
 void rank_sampling_run(struct rank_sampling *sampling, struct backend *backend,
                        const struct sample_args *args);
-// Whether this rank samples the rows with that slot of the token counts. A sequence keeps its slot, so
-// its counts are where it is sampled.
+// Whether this rank samples the rows with this slot of the token counts. A sequence keeps its slot,
+// so one rank samples all its tokens and has its counts.
 bool rank_sampling_has_slot(const struct comm *comm, uint32_t slot);
 
 #endif

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/c_locale.h"
-#include "engine/params.h"
+#include "engine/ranks/rank_options.h"
 
 enum { ALIGN = 4096 };
 
@@ -25,52 +25,11 @@ static void *at(struct rank_segment *segment, size_t offset) {
     return (char *)segment + offset;
 }
 
-// The string fields of options, by the parameter table. NULL past the end.
-static const char **string_field(struct nvllm_engine_options *options, size_t number) {
-    for (size_t i = 0; params_engine_option(i); i++) {
-        const struct nvllm_param *param = params_engine_option(i);
-        if (param->type != NVLLM_PARAM_STRING || number--) continue;
-        return (const char **)(void *)((char *)options + param->offset);
-    }
-    return NULL;
-}
-
-// The struct, and behind it each string with its NUL; a NULL string has none.
-static size_t options_bytes(struct nvllm_engine_options options) {
-    size_t bytes = sizeof options;
-    const char **field;
-    for (size_t i = 0; (field = string_field(&options, i)); i++) {
-        if (*field) bytes += strlen(*field) + 1;
-    }
-    return bytes;
-}
-
-static void write_options(char *out, struct nvllm_engine_options options) {
-    char *text = out + sizeof options;
-    const char **field;
-    for (size_t i = 0; (field = string_field(&options, i)); i++) {
-        if (!*field) continue;
-        size_t len = strlen(*field) + 1;
-        memcpy(text, *field, len);
-        text += len;
-    }
-    options.interrupt = NULL;
-    memcpy(out, &options, sizeof options);
-}
-
 void rank_segment_options(const struct rank_segment *segment, struct nvllm_engine_options *out) {
-    const char *options = (const char *)segment + segment->options_at;
-    const char *text = options + sizeof *out;
-    memcpy(out, options, sizeof *out);
-    const char **field;
-    for (size_t i = 0; (field = string_field(out, i)); i++) {
-        if (!*field) continue; // what else it holds is rank 0's pointer
-        *field = text;
-        text += strlen(text) + 1;
-    }
+    rank_options_read((const char *)segment + segment->options_at, out);
 }
 
-static struct shm_comm_shape comm_shape_of(const struct engine_plan *plan) {
+struct shm_comm_shape rank_segment_comm_shape(const struct engine_plan *plan) {
     const struct step_limits *limits = &plan->runner.decoder.limits;
     struct shm_comm_shape shape = {
         .world_size = plan->world_size,
@@ -84,6 +43,21 @@ static struct shm_comm_shape comm_shape_of(const struct engine_plan *plan) {
     return shape;
 }
 
+void rank_segment_collective_spec(const struct engine_plan *plan, struct collective_spec *out) {
+    const struct step_limits *limits = &plan->runner.decoder.limits;
+    *out = (struct collective_spec){
+        .kind = plan->collective_kind,
+        .rank = plan->rank,
+        .world_size = plan->world_size,
+        .hidden = plan->config.hidden_size,
+        .max_num_tokens = limits->max_num_tokens,
+        .max_num_logits = limits->max_num_seqs,
+    };
+    for (uint32_t rank = 0; rank <= plan->world_size; rank++) {
+        out->vocab_start[rank] = decoder_vocab_start(&plan->config, rank, plan->world_size);
+    }
+}
+
 static struct rank_segment lay_out(const struct engine_plan *plan,
                                    const struct nvllm_engine_options *options) {
     const struct step_limits *limits = &plan->runner.decoder.limits;
@@ -92,20 +66,26 @@ static struct rank_segment lay_out(const struct engine_plan *plan,
         .options_struct_bytes = sizeof *options,
         .world_size = plan->world_size,
         .parent = getpid(),
-        .comm_shape = comm_shape_of(plan),
+        .prefers_layers = plan->runner.decoder.prefers_layers,
+        .comm_shape = rank_segment_comm_shape(plan),
     };
     memcpy(s.version, version, sizeof version);
     take(&s.size_bytes, sizeof s);
-    s.options_at = take(&s.size_bytes, options_bytes(*options));
+    s.options_at = take(&s.size_bytes, rank_options_bytes(*options));
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         s.batch_at[i] = take(&s.size_bytes, plan->runner.batch_bytes);
     }
+    bool has_devices = plan->backend->collective != NULL;
     size_t num_results = (size_t)limits->max_num_seqs + limits->max_num_tokens;
-    s.results_at = take(&s.size_bytes, num_results * sizeof(struct sample_result));
+    if (!has_devices) {
+        s.results_at = take(&s.size_bytes, num_results * sizeof(struct sample_result));
+    }
     for (uint32_t i = 0; i < RANK_COMMANDS; i++) {
         s.ids_at[i] = take(&s.size_bytes, limits->max_positions * sizeof(int32_t));
     }
-    s.comm_at = take(&s.size_bytes, s.world_size * shm_comm_rank_bytes(&s.comm_shape));
+    size_t comm_bytes = has_devices ? COLLECTIVE_CARD_BYTES : shm_comm_rank_bytes(&s.comm_shape);
+    s.comm_at = take(&s.size_bytes, s.world_size * comm_bytes);
+    if (has_devices) rank_segment_collective_spec(plan, &s.collective);
     return s;
 }
 
@@ -124,17 +104,28 @@ static enum status map(struct rank_segment **out, int fd, size_t bytes, struct e
     return OK;
 }
 
+// Above the standard descriptors, one of which may be closed: ranks get files of their own there.
+static int create_memory(void) {
+    int fd = memfd_create("nanovllm ranks", MFD_CLOEXEC);
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+    close(fd);
+    errno = error;
+    return above;
+}
+
 enum status rank_segment_create(struct rank_segment **out, int *fd, const struct engine_plan *plan,
                                 const struct nvllm_engine_options *options, struct err *err) {
     const struct rank_segment layout = lay_out(plan, options);
     *out = NULL;
-    *fd = memfd_create("nanovllm ranks", MFD_CLOEXEC);
+    *fd = create_memory();
     // Taken now: a page that is missing later would end the process that touches it.
     int error = *fd < 0 ? errno : posix_fallocate(*fd, 0, (off_t)layout.size_bytes);
     enum status status = OK;
     if (error) {
-        status = err_set(err, ERR_NOMEM, "cannot have %zu bytes of shared memory for %u ranks: %s",
-                         layout.size_bytes, layout.world_size, c_locale_strerror(error));
+        status =
+            err_set(err, ERR_NOMEM, "cannot allocate %zu bytes of shared memory for %u ranks: %s",
+                    layout.size_bytes, layout.world_size, c_locale_strerror(error));
     }
     if (!status) status = map(out, *fd, layout.size_bytes, err);
     if (status) {
@@ -143,7 +134,7 @@ enum status rank_segment_create(struct rank_segment **out, int *fd, const struct
         return status;
     }
     memcpy(*out, &layout, sizeof layout);
-    write_options(at(*out, layout.options_at), *options);
+    rank_options_write(at(*out, layout.options_at), *options);
     return OK;
 }
 
@@ -161,10 +152,10 @@ enum status rank_segment_open(struct rank_segment **out, int fd, struct err *err
     }
     enum status status = map(out, fd, (size_t)info.st_size, err);
     if (status || is_ours(*out)) return status;
-    // The size is not known to be the mapping's: left to the end of the process.
+    // Not unmapped, because another version's size_bytes cannot be trusted. The process ends soon.
     *out = NULL;
     return err_set(err, ERR_UNSUPPORTED,
-                   "the library that starts ranks and their program are not of one version");
+                   "the program that the ranks run is not of this library's version");
 }
 
 void rank_segment_close(struct rank_segment *segment) {
@@ -176,14 +167,22 @@ struct batch_header *rank_segment_batch(struct rank_segment *segment, uint32_t s
 }
 
 struct sample_result *rank_segment_results(struct rank_segment *segment) {
-    return at(segment, segment->results_at);
+    return !segment->results_at ? NULL : at(segment, segment->results_at);
 }
 
 int32_t *rank_segment_ids(struct rank_segment *segment, uint32_t command) {
     return at(segment, segment->ids_at[command]);
 }
 
-void rank_segment_comm(struct rank_segment *segment, uint32_t rank, struct shm_comm *out) {
-    shm_comm_init(out, &segment->comm_shape, rank, &segment->meeting,
-                  at(segment, segment->comm_at));
+enum status rank_segment_comm(struct rank_segment *segment, uint32_t rank, struct backend *backend,
+                              struct comm **out, struct err *err) {
+    void *memory = at(segment, segment->comm_at);
+    if (!backend->collective) {
+        return shm_comm_create(out, &segment->comm_shape, rank, &segment->meeting, memory, err);
+    }
+    struct collective_spec spec = segment->collective;
+    spec.rank = rank;
+    const struct device_comm_options options = {
+        .backend = backend, .spec = &spec, .meeting = &segment->meeting, .cards = memory};
+    return device_comm_create(out, &options, err);
 }

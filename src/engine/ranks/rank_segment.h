@@ -1,7 +1,7 @@
 /* The memory that the ranks of one engine share, and what rank 0 tells the others through it.
  *
- * Rank 0 is the process of the caller. It alone schedules, and makes the flat batches right here, so
- * that nothing is copied to a worker: a command says which of the two batches is to be run. Workers
+ * Rank 0 is the process of the caller. It alone schedules, and builds the flat batches in this
+ * memory. So nothing is copied to a worker: a command says which of the two batches to run. Workers
  * make the same plan as rank 0 from the same options, and allocate nothing afterwards.
  *
  * The memory is an anonymous file (memfd): it has no name that could be taken, or be left over. */
@@ -9,21 +9,23 @@
 #define ENGINE_RANKS_RANK_SEGMENT_H
 
 #include "base/bell.h"
+#include "comm/device_comm.h"
 #include "comm/shm_comm.h"
 #include "engine/engine_plan.h"
 
-enum { RANK_COMMANDS = 2 }; // that may be on their way at once
+enum { RANK_COMMANDS = 2 }; // commands that may be unfinished at once
 
 enum rank_command_kind {
     RANK_LAUNCH, // model_runner_launch of the batch `slot`
     RANK_BEGIN_COUNTS, // model_runner_begin_counts of `slot`
+    RANK_WARM_UP, // warm_up_run
     RANK_QUIT,
 };
 
 struct rank_command {
     enum rank_command_kind kind;
     uint32_t slot;
-    uint32_t num_prompt, num_ids; // of RANK_BEGIN_COUNTS, whose ids are in the command's room
+    uint32_t num_prompt, num_ids; // of RANK_BEGIN_COUNTS; its ids are at rank_segment_ids
 };
 
 enum rank_stage {
@@ -43,12 +45,14 @@ struct rank_report {
 struct rank_segment {
     uint32_t version[3]; // of the library that made it, and the size of its structs:
     size_t segment_struct_bytes, options_struct_bytes;
-    size_t size_bytes; // of all
+    size_t size_bytes; // of the whole segment
     uint32_t world_size;
     int32_t parent; // process id of rank 0
-    // Where in the segment, in bytes from its start.
+    // Where its parts are, in bytes from its start.
     size_t options_at, batch_at[MODEL_RUNNER_SLOTS], results_at, ids_at[RANK_COMMANDS], comm_at;
-    struct shm_comm_shape comm_shape;
+    bool prefers_layers; // as rank 0: for tests
+    struct shm_comm_shape comm_shape; // of ranks on CPUs
+    struct collective_spec collective; // of ranks with devices; but for `rank`
 
     struct meeting meeting;
     CACHE_ALIGNED struct bell posted; // counts the commands
@@ -64,17 +68,24 @@ MUST_USE enum status rank_segment_create(struct rank_segment **out, int *fd,
                                          const struct engine_plan *plan,
                                          const struct nvllm_engine_options *options,
                                          struct err *err);
-// Bytes of the segment for each rank, for the memory plan; without the options' texts.
+// What this rank's device needs to know of the group.
+void rank_segment_collective_spec(const struct engine_plan *plan, struct collective_spec *out);
+// One rank's share of the segment's bytes, for the memory plan. Texts of options are not counted.
 size_t rank_segment_share_bytes(const struct engine_plan *plan);
-// Maps what rank 0 made. ERR_UNSUPPORTED: by another version of the library.
+// Sizes of what CPU ranks send each other.
+struct shm_comm_shape rank_segment_comm_shape(const struct engine_plan *plan);
+// Maps the segment that rank 0 made. ERR_UNSUPPORTED: another version of the library made it.
 MUST_USE enum status rank_segment_open(struct rank_segment **out, int fd, struct err *err);
 void rank_segment_close(struct rank_segment *segment); // NULL is fine
 
 // The options in the segment; strings are borrowed from it.
 void rank_segment_options(const struct rank_segment *segment, struct nvllm_engine_options *out);
 struct batch_header *rank_segment_batch(struct rank_segment *segment, uint32_t slot);
+// Of ranks on CPUs, which share out the rows to sample; NULL: of ranks with devices.
 struct sample_result *rank_segment_results(struct rank_segment *segment);
 int32_t *rank_segment_ids(struct rank_segment *segment, uint32_t command);
-void rank_segment_comm(struct rank_segment *segment, uint32_t rank, struct shm_comm *out);
+// Where this rank meets the others: on its backend's device, or in the segment.
+MUST_USE enum status rank_segment_comm(struct rank_segment *segment, uint32_t rank,
+                                       struct backend *backend, struct comm **out, struct err *err);
 
 #endif

@@ -7,8 +7,9 @@
 
 enum { RANK_WORKER_FD = 3 }; // the descriptor at which a worker finds the shared memory
 
-// Runs rank `rank` on the shared memory at RANK_WORKER_FD until it is told to quit. Returns the exit status of the process: 0, or 1 with a sentence in *message, where nobody else can
-// be told of it. Ends the process without a word when rank 0 has ended.
+// Runs rank `rank` on the shared memory at RANK_WORKER_FD until it is told to quit. Returns the
+// exit status for the process. *message is NULL, or the fault where rank 0 could not be told of it.
+// When rank 0 ends, the kernel kills this process.
 int rank_worker_run(uint32_t rank, const char **message);
 
 #endif

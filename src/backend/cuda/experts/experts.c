@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
-#include "backend/cuda/staging.h"
 #include "base/check.h"
 
 enum {
@@ -75,9 +74,9 @@ static enum status copy_expert(struct cuda_backend *cuda, const struct experts_s
     enum status status = check_slice(&spec->gate[i], intermediate, hidden, "gate", err);
     if (!status) status = check_slice(&spec->up[i], intermediate, hidden, "up", err);
     if (!status) status = check_slice(&spec->down[i], hidden, intermediate, "down", err);
-    if (!status) status = cuda_staging_copy(cuda->staging, gate, &spec->gate[i], err);
-    if (!status) status = cuda_staging_copy(cuda->staging, up, &spec->up[i], err);
-    if (!status) status = cuda_staging_copy(cuda->staging, down, &spec->down[i], err);
+    if (!status) status = cuda_copy_weights(cuda, gate, &spec->gate[i], err);
+    if (!status) status = cuda_copy_weights(cuda, up, &spec->up[i], err);
+    if (!status) status = cuda_copy_weights(cuda, down, &spec->down[i], err);
     return status;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backend/cuda/layers/block.cuh"
+#include "backend/cuda/ranks/ranks.cuh"
 
 namespace {
 
@@ -142,6 +143,35 @@ __device__ __forceinline__ float total(const worker<D> &w, const product &m, int
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+// Where rank `owner` gets rank `writer`'s part of an output of o or down. The next layer's part comes
+// to the same place. Its writer has this block's values of the other of the two kinds by then, which
+// this block sent after it had read the part.
+__device__ __forceinline__ uint64_t *part_of(const cuda_decode_layers &a, uint32_t owner,
+                                             uint32_t writer, int kind, int row, int output) {
+    const cuda_ranks &r = a.ranks;
+    auto parts = reinterpret_cast<uint64_t *>(r.memory[owner] + r.exchange_at);
+    size_t of = ((kind == DOWN) * r.world_size + writer) * ROWS_MAX + row;
+    return parts + of * a.hidden + output;
+}
+
+// The sum over ranks of an output of which this rank has the part y, in the order of the ranks.
+__device__ __forceinline__ float sum_over_ranks(const cuda_decode_layers &a, int kind, int row,
+                                                int output, float y, uint32_t tick) {
+    const cuda_ranks &r = a.ranks;
+    for (uint32_t k = 0; k < r.world_size; k++) {
+        if (k == r.rank) continue;
+        send_value(part_of(a, k, r.rank, kind, row, output), __float_as_uint(y), tick);
+    }
+    float sum = 0;
+    for (uint32_t k = 0; k < r.world_size; k++) {
+        sum +=
+            k == r.rank
+                ? y
+                : __uint_as_float(take_value(r, part_of(a, r.rank, k, kind, row, output), tick, k));
+    }
+    return sum;
+}
+
 // Writes the outputs of `count` of this block's units, from its unit number `first` on.
 template <int D>
 __device__ void write(const worker<D> &w, const product &m, int kind, int first, int count) {
@@ -164,6 +194,9 @@ __device__ void write(const worker<D> &w, const product &m, int kind, int first,
             if (m.bias) up += __bfloat162float(m.bias[m.up_row + output]);
             y = silu(y) * up;
         } else if (kind != QKV) {
+            if (a.ranks.world_size > 1) {
+                y = sum_over_ranks(a, kind, row, output, y, static_cast<uint32_t>(w.tick));
+            }
             __nv_bfloat16 *mine = &w.s.residual[first * rows * SLOT_OUTPUTS + i];
             y += __bfloat162float(*mine);
             *mine = __float2bfloat16(y);

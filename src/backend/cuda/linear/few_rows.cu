@@ -1,4 +1,4 @@
-/* Linear layers for 1 to 16 rows, as in the decode of few sequences. The time is that of one pass
+/* Linear layers for 1 to 8 rows, as in the decode of few sequences. The time is that of one pass
  * over the weights: out x in x 2 bytes. The work around the linear in a layer is done here too,
  * because a kernel of its own would cost more than the work:
  *
@@ -13,9 +13,8 @@
  * are gates and 8-15 their ups.
  *
  * Launch: a block per 16 outputs. Its warps take every n-th piece of the inputs and join their sums
- * in shared memory. A row's sums are added in one order for 1 to 8 rows, and in another for 9 to
- * 16. The loads of the first weights start before the previous kernel has ended (rule 1 of
- * handover.cuh). */
+ * in shared memory. The loads of the first weights start before the previous kernel has ended
+ * (rule 1 of handover.cuh). */
 #include "backend/cuda/linear/few_rows.cuh"
 
 namespace {
@@ -71,9 +70,8 @@ __device__ __forceinline__ uint4 load_inputs(const few_rows_params &p, int row, 
 }
 
 // The result that this thread writes, if any.
-template <int WARPS, int TILES>
-__device__ __forceinline__ result_place place_of(const few_rows_params &p) {
-    static_assert(OUTPUTS * ROWS_TILE * TILES <= WARPS * 32, "a thread each");
+template <int WARPS> __device__ __forceinline__ result_place place_of(const few_rows_params &p) {
+    static_assert(OUTPUTS * ROWS_TILE <= WARPS * 32, "a thread each");
     int per_block = outputs_per_block(p), columns = columns_of(p);
     result_place r = {};
     r.local = threadIdx.x % per_block, r.row = threadIdx.x / per_block;
@@ -83,9 +81,34 @@ __device__ __forceinline__ result_place place_of(const few_rows_params &p) {
     return r;
 }
 
-template <int WARPS, int AHEAD, int TILES>
+// Terms added to a result; 0 if absent. up_value: for a gated result.
+struct result_addends {
+    float bias_value, up_value, residual_value;
+
+    __device__ __forceinline__ float bias() const {
+        return bias_value;
+    }
+    __device__ __forceinline__ float up_bias() const {
+        return up_value;
+    }
+    __device__ __forceinline__ float residual() const {
+        return residual_value;
+    }
+};
+
+// Biases are constant, so they are loaded before the wait.
+__device__ __forceinline__ result_addends load_bias(const few_rows_params &p,
+                                                    const result_place &r) {
+    result_addends a = {};
+    if (!p.bias || !r.is_there) return a;
+    a.bias_value = __bfloat162float(p.bias[r.output]);
+    if (p.is_gated) a.up_value = __bfloat162float(p.bias[r.output + columns_of(p)]);
+    return a;
+}
+
+template <int WARPS, int AHEAD>
 __global__ void __launch_bounds__(WARPS * 32) few_rows_kernel(few_rows_params p) {
-    __shared__ few_rows_sums<WARPS, OUTPUTS, TILES * ROWS_TILE> found;
+    __shared__ few_rows_sums<WARPS, OUTPUTS> found;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, low_row, high_row;
     tile_rows(p, lane, &low_row, &high_row);
     bool has_low = low_row < columns_of(p);
@@ -100,49 +123,40 @@ __global__ void __launch_bounds__(WARPS * 32) few_rows_kernel(few_rows_params p)
         high[a] = load_weights(p, high_row, column(warp + a * WARPS), has_high);
     }
     prefetch_floats(p.norm, p.in, threadIdx.x);
-    const result_place place = place_of<WARPS, TILES>(p);
-    result_addends mine = load_bias(p, place, p.is_gated);
+    const result_place place = place_of<WARPS>(p);
+    result_addends mine = load_bias(p, place);
     let_next_start();
     wait_for_earlier();
-    // The residual takes as long to load as x, so both are loaded together.
-    mine.residual = residual_of(p, place);
-    float acc[TILES][4] = {}, own_squares[TILES] = {};
+    // Loaded here: at the end every thread would wait for it.
+    mine.residual_value =
+        p.residual && place.is_there ? __bfloat162float(of_step(p.residual)[place.at]) : 0;
+    float acc[4] = {}, own_squares = 0;
     for (int piece = warp; piece < num_pieces; piece += AHEAD * WARPS) {
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             int at = piece + a * WARPS;
-#pragma unroll
-            for (int t = 0; t < TILES; t++) {
-                uint4 x = load_inputs(p, t * ROWS_TILE + lane / 4, column(at), &own_squares[t]);
-                multiply_piece(acc[t], low[a], high[a], x);
-            }
+            uint4 x = load_inputs(p, lane / 4, column(at), &own_squares);
+            multiply_piece(acc, low[a], high[a], x);
             low[a] = load_weights(p, low_row, column(at + AHEAD * WARPS), has_low);
             high[a] = load_weights(p, high_row, column(at + AHEAD * WARPS), has_high);
         }
     }
-#pragma unroll
-    for (int t = 0; t < TILES; t++) {
-        found.keep(acc[t], warp, lane / 4, t * ROWS_TILE, lane, true);
-        found.keep_squares(own_squares[t], warp, t * ROWS_TILE + lane / 4, lane);
-    }
+    found.keep(acc, warp, lane / 4, lane, true);
+    found.keep_squares(own_squares, warp, lane / 4, lane);
     __syncthreads();
-    write_result(p, place, mine, found, p.norm, p.is_gated);
+    write_result(p, place, mine, found, p.norm, p.is_gated, p.residual);
 }
 
-template <int TILES>
 void launch(const few_rows_params &p, const cuda_device_info *info, cudaStream_t stream) {
     int per_block = outputs_per_block(p), blocks = (columns_of(p) + per_block - 1) / per_block;
     // With few blocks, each needs more warps to have enough loads in flight, ideally all its loads.
     // Measured in doc/log-cuda.md.
-    bool is_short = TILES == 1 && p.in > 4 * 16 * PIECE && p.in <= 4 * 24 * PIECE;
-    if (blocks <= info->num_sms && is_short) {
-        launch_dependent(few_rows_kernel<24, 4, 1>, dim3(blocks), 24 * 32, 0, info, stream, p);
-    } else if (blocks <= info->num_sms) {
-        launch_dependent(few_rows_kernel<16, 4, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+    if (blocks <= info->num_sms) {
+        launch_dependent(few_rows_kernel<16, 4>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else if (blocks <= 2 * info->num_sms && p.in >= 4096) {
-        launch_dependent(few_rows_kernel<16, 2, TILES>, dim3(blocks), 16 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<16, 2>, dim3(blocks), 16 * 32, 0, info, stream, p);
     } else {
-        launch_dependent(few_rows_kernel<8, 4, TILES>, dim3(blocks), 8 * 32, 0, info, stream, p);
+        launch_dependent(few_rows_kernel<8, 4>, dim3(blocks), 8 * 32, 0, info, stream, p);
     }
 }
 
@@ -156,14 +170,5 @@ extern "C" bool cuda_linear_few_rows_is_sm90(const struct cuda_few_rows_linear *
 extern "C" void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
                                             const struct cuda_device_info *info,
                                             cudaStream_t stream) {
-    if (few_rows_sm90_takes(args, info)) {
-        few_rows_sm90_launch(args, info, stream);
-        return;
-    }
-    const few_rows_params p = few_rows_params_of(args);
-    if (args->rows <= ROWS_TILE) {
-        launch<1>(p, info, stream);
-    } else {
-        launch<2>(p, info, stream);
-    }
+    if (!few_rows_sm90_launch(args, info, stream)) launch(few_rows_params_of(args), info, stream);
 }

@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr int OUTPUTS = 16, ROWS_TILE = 8; // of a matrix instruction
+constexpr int OUTPUTS = 16, ROWS_TILE = CUDA_FEW_ROWS; // of a matrix instruction
 
 struct few_rows_params {
     const __nv_bfloat16 *weight, *bias, *x;
@@ -62,39 +62,20 @@ struct result_place {
     bool is_there;
 };
 
-// Terms added to a result; 0 if absent. up_bias: for a gated result.
-struct result_addends {
-    float bias, up_bias, residual;
-};
-
-// Biases are constant, so they are loaded before the wait.
-__device__ __forceinline__ result_addends load_bias(const few_rows_params &p, const result_place &r,
-                                                    bool is_gated) {
-    result_addends a = {};
-    if (!p.bias || !r.is_there) return a;
-    a.bias = __bfloat162float(p.bias[r.output]);
-    if (is_gated) a.up_bias = __bfloat162float(p.bias[r.output + columns_of(p)]);
-    return a;
-}
-__device__ __forceinline__ float residual_of(const few_rows_params &p, const result_place &r) {
-    return p.residual && r.is_there ? __bfloat162float(of_step(p.residual)[r.at]) : 0;
-}
-
-// The sums of a block's warps in shared memory: products [WARPS][ROWS][STRIDE], squares
-// [WARPS][ROWS]. All sizes are compile-time constants, so that the loads of a total are issued
+// The sums of a block's warps in shared memory: products [WARPS][ROWS_TILE][STRIDE], squares
+// [WARPS][ROWS_TILE]. All sizes are compile-time constants, so that the loads of a total are issued
 // together. STRIDE is padded so that keep()'s 32 stores hit 32 different banks.
 constexpr int few_rows_stride(int outputs) {
     return (outputs + 15) / 16 * 16 + 4;
 }
-template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_rows_sums {
+template <int WARPS, int ALL_OUTPUTS> struct few_rows_sums {
     static constexpr int STRIDE = few_rows_stride(ALL_OUTPUTS);
-    float products[WARPS * ROWS * STRIDE], squares[WARPS * ROWS];
+    float products[WARPS * ROWS_TILE * STRIDE], squares[WARPS * ROWS_TILE];
 
-    // Stores a matrix instruction's sums: this lane's output, and if has_high the 8th after it, for
-    // ROWS_TILE rows from `row` on.
-    __device__ __forceinline__ void keep(const float (&acc)[4], int warp, int output, int row,
-                                         int lane, bool has_high) {
-        float *at = products + (warp * ROWS + row + lane % 4 * 2) * STRIDE + output;
+    // Stores a matrix instruction's sums: this lane's output, and if has_high the 8th after it.
+    __device__ __forceinline__ void keep(const float (&acc)[4], int warp, int output, int lane,
+                                         bool has_high) {
+        float *at = products + (warp * ROWS_TILE + lane % 4 * 2) * STRIDE + output;
         at[0] = acc[0];
         at[STRIDE] = acc[1];
         if (!has_high) return;
@@ -105,35 +86,37 @@ template <int WARPS, int ALL_OUTPUTS, int ROWS> struct few_rows_sums {
     __device__ __forceinline__ void keep_squares(float sum, int warp, int row, int lane) {
         sum += __shfl_xor_sync(FULL_WARP, sum, 1);
         sum += __shfl_xor_sync(FULL_WARP, sum, 2);
-        if (lane % 4 == 0) squares[warp * ROWS + row] = sum;
+        if (lane % 4 == 0) squares[warp * ROWS_TILE + row] = sum;
     }
     __device__ __forceinline__ float total(int output, int row) const {
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) sum += products[(w * ROWS + row) * STRIDE + output];
+        for (int w = 0; w < WARPS; w++) sum += products[(w * ROWS_TILE + row) * STRIDE + output];
         return sum;
     }
     __device__ __forceinline__ float total_squares(int row) const {
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) sum += squares[w * ROWS + row];
+        for (int w = 0; w < WARPS; w++) sum += squares[w * ROWS_TILE + row];
         return sum;
     }
 };
 
-template <typename SUMS>
+// ADDENDS has the terms that are added to the result, 0 if absent: bias(), residual() and, for a
+// gated result, up_bias().
+template <typename SUMS, typename ADDENDS>
 __device__ __forceinline__ void write_result(const few_rows_params &p, const result_place &r,
-                                             const result_addends &addends, const SUMS &found,
-                                             bool has_norm, bool is_gated) {
+                                             ADDENDS addends, const SUMS &found, bool has_norm,
+                                             bool is_gated, bool has_residual) {
     if (!r.is_there) return;
     float scale = has_norm ? rsqrtf(found.total_squares(r.row) * p.per_input + p.eps) : 1.0f;
-    float y = found.total(r.local, r.row) * scale + addends.bias;
+    float y = found.total(r.local, r.row) * scale + addends.bias();
     if (is_gated) {
-        float up = found.total(r.local + OUTPUTS / 2, r.row) * scale + addends.up_bias;
+        float up = found.total(r.local + OUTPUTS / 2, r.row) * scale + addends.up_bias();
         y = silu(y) * up;
     }
-    if (p.residual) {
-        of_step(p.residual)[r.at] = __float2bfloat16(addends.residual + y);
+    if (has_residual) {
+        of_step(p.residual)[r.at] = __float2bfloat16(addends.residual() + y);
     } else if (p.out_is_float) {
         of_step(static_cast<float *>(p.out))[r.at] = y;
     } else {
@@ -145,5 +128,6 @@ __device__ __forceinline__ void write_result(const few_rows_params &p, const res
 
 // Whether linear/few_rows_sm90.cu takes the linear. Otherwise linear/few_rows.cu does.
 bool few_rows_sm90_takes(const cuda_few_rows_linear *args, const cuda_device_info *info);
-void few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
+// Launches nothing and returns false if it does not.
+bool few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
                           cudaStream_t stream);

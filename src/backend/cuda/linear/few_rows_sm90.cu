@@ -2,7 +2,7 @@
  * linear/few_rows.cu does, but copies all of a block's weights to shared memory before the previous
  * kernel has ended. They can wait there: a multiprocessor has room for the weights of two or three
  * kernels. So memory stays busy while kernels hand over. Weights held in registers would leave no
- * room for the next kernel's blocks.
+ * room for the next kernel's blocks. `kernels` lists the sizes that it takes.
  *
  * The copies in flight are limited: a longer queue would delay what the earlier kernels still have
  * to load. Once those have ended, the rest is issued without a limit.
@@ -29,17 +29,47 @@
 
 namespace {
 
-constexpr int WARPS = 8, THREADS = WARPS * 32, TILE_ROWS = 8, TILES_MAX = 6;
-constexpr int LINE = 64; // inputs
-constexpr int LINES_MAX = 6; // per warp
+constexpr int WARPS = 8, THREADS = WARPS * 32, TILE_ROWS = 8;
+constexpr int BLOCKS = 3; // whose registers fit on a multiprocessor at once
+constexpr int LINE = 64, ALL_WARPS = WARPS * LINE; // inputs
 constexpr int HALF_ROWS = TILE_ROWS / 2, HALF_PAD = 64; // bytes
-constexpr int COPY_BYTES = 8 << 10, COPIES_MAX = 24; // bytes of a copy; copies per block
+constexpr int COPY_BYTES = 8 << 10; // most bytes of a copy
 constexpr int AHEAD_BYTES = 24 << 10; // in flight per block
-constexpr int BLOCK_BYTES_MAX = 112 << 10; // per block
+constexpr int BARRIER_BYTES = 1024; // at least what the kernel's barriers take
+constexpr int BLOCK_BYTES_MAX = 227 * 1024 / 2; // two blocks of a layer's kernels fit at once
 
-struct sm90_params {
-    few_rows_params few;
-    int copy_rows, num_copies, ahead; // rows of a copy; copies per block; most copies in flight
+// Shared memory of a block: tiles and the norm's weights, later the sums.
+constexpr int bytes_of(int tiles, int in, bool has_norm) {
+    int floats = WARPS * ROWS_TILE * (few_rows_stride(tiles * TILE_ROWS) + 1);
+    int sums = floats * static_cast<int>(sizeof(float));
+    int weights = 2 * tiles * (HALF_ROWS * in * 2 + HALF_PAD) + (has_norm ? in * 4 : 0);
+    return weights > sums ? weights : sums;
+}
+
+// The work around a kernel's products. PLAIN: the sum with the residual, if any. NORMED: the norm,
+// but no sum. NORMED_GATED: norm and SiLU, but neither sum nor biases.
+enum work { PLAIN, NORMED, NORMED_GATED };
+
+// Compile-time parameters of a kernel. LINES: most lines of a warp; every warp has at least
+// LINES - 2. TILES: most tiles of a block. Missing tiles are multiplied too, but their results are
+// not used.
+template <int LINES_, int TILES_, work WORK> struct sm90_kind {
+    static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
+    static constexpr bool NORM = WORK != PLAIN, GATED = WORK == NORMED_GATED;
+    static constexpr int IN_MAX = LINES * ALL_WARPS, IN_MIN = (LINES - 2) * ALL_WARPS + LINE;
+    // A unit is a tile, or a pair of tiles if gated.
+    static constexpr int UNIT_TILES = GATED ? 2 : 1, UNITS = TILES / UNIT_TILES;
+    // Copies: how many rows of a half tile each has, how many a block makes, and how many are in
+    // flight.
+    static constexpr int COPY_ROWS = COPY_BYTES / (IN_MAX * 2);
+    static constexpr int COPIES = TILES * TILE_ROWS / COPY_ROWS;
+    static constexpr int AHEAD = AHEAD_BYTES / (COPY_ROWS * IN_MAX * 2);
+    static_assert(COPY_ROWS > 0 && HALF_ROWS % COPY_ROWS == 0, "a copy lies in a half tile");
+    // Independent chains of sums: more if registers allow it.
+    static constexpr int CHAINS = TILES == 1 && LINES <= 4 ? 4 : PAIRS <= 2 ? 2 : 1;
+    static constexpr int BYTES_MAX = bytes_of(TILES, IN_MAX, NORM);
+    static_assert(BYTES_MAX + BARRIER_BYTES <= BLOCK_BYTES_MAX, "a block's shared memory");
+    using sums = few_rows_sums<WARPS, TILES * TILE_ROWS>;
 };
 
 // First matrix row of a block's tile. -1: none. If gated, tiles come in pairs: gates and their ups.
@@ -53,28 +83,28 @@ template <bool GATED> __device__ __forceinline__ int tile_row(const few_rows_par
 }
 
 // Copies a block's tiles, some rows of one half at a time. Run by the block's last warp.
-template <int TILES, bool GATED> struct tile_copies {
-    const sm90_params &s;
-    uint32_t tiles, copied; // shared: memory; mbarriers [num_copies]
+template <typename K> struct tile_copies {
+    const few_rows_params &p;
+    uint32_t tiles, copied; // shared: memory; mbarriers [COPIES]
 
     // Run by one thread. Until `is_open` it waits for an old copy before it issues a new one, and
     // at the end for all of them. Returns how many copies it knows to be complete.
     __device__ __forceinline__ int issue(const volatile int *is_open) const {
-        const few_rows_params &p = s.few;
         uint32_t row_bytes = p.in * 2;
         uint64_t policy = evict_first_policy();
         int there = 0;
-        for (int i = 0; i < s.num_copies + s.ahead; i++) {
-            if (i >= s.ahead) {
+#pragma unroll 1
+        for (int i = 0; i < K::COPIES + K::AHEAD; i++) {
+            if (i >= K::AHEAD) {
                 wait_watch watch;
                 while (!*is_open && !barrier_test(copied + there * 8, 0)) {
                     barrier_turn(watch, copied + there * 8, 0, "copy", there);
                 }
                 if (!*is_open) there++;
             }
-            if (i >= s.num_copies) continue;
-            int row = i * s.copy_rows, first = tile_row<GATED>(p, row / TILE_ROWS);
-            uint32_t bytes = first < 0 ? 0 : s.copy_rows * row_bytes;
+            if (i >= K::COPIES) continue;
+            int row = i * K::COPY_ROWS, first = tile_row<K::GATED>(p, row / TILE_ROWS);
+            uint32_t bytes = first < 0 ? 0 : K::COPY_ROWS * row_bytes;
             barrier_expect(copied + i * 8, bytes);
             if (!bytes) continue;
             const __nv_bfloat16 *from = p.weight + (size_t)(first + row % TILE_ROWS) * p.in;
@@ -84,7 +114,8 @@ template <int TILES, bool GATED> struct tile_copies {
         return there;
     }
     __device__ __forceinline__ void wait(int there) const {
-        for (int i = there; i < s.num_copies; i++) barrier_wait(copied + i * 8, 0, "copy", i);
+#pragma unroll 1
+        for (int i = there; i < K::COPIES; i++) barrier_wait(copied + i * 8, 0, "copy", i);
     }
 };
 
@@ -93,31 +124,19 @@ __device__ __forceinline__ int tile_row_of(int row) {
     return row % 2 * HALF_ROWS + row / 2;
 }
 
-// Compile-time parameters. LINES: most lines of a warp, exactly that many if IS_EXACT. TILES: of a
-// block.
-template <int LINES_, bool IS_EXACT_, int TILES_, bool NORM_, bool GATED_> struct sm90_kind {
-    static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
-    static constexpr bool IS_EXACT = IS_EXACT_, NORM = NORM_, GATED = GATED_;
-    // Independent chains of sums: more if registers allow it.
-    static constexpr int CHAINS = TILES == 1 && LINES * (NORM ? 2 : 1) <= 4 ? 4 : 2;
-    static constexpr int BLOCKS =
-        LINES * TILES <= (GATED ? 12 : 8) ? 3 : 2; // blocks that fit on a multiprocessor at once
-    // A unit is a tile, or a pair of tiles if gated.
-    static constexpr int UNITS = GATED ? TILES / 2 : TILES;
-    using sums = few_rows_sums<WARPS, TILES * TILE_ROWS, ROWS_TILE>;
-};
-
-// Result number i of a block: output by output within a row, then the next row.
+// The result that a thread writes, if any: output by output within a row, then the next row.
 template <typename K>
-__device__ __forceinline__ result_place place_of(const few_rows_params &p, int i) {
-    constexpr int PER_BLOCK = K::UNITS * TILE_ROWS;
+__device__ __forceinline__ result_place place_of(const few_rows_params &p, int thread) {
+    constexpr int PER_ROW = K::UNITS * TILE_ROWS;
+    static_assert(PER_ROW * ROWS_TILE <= THREADS, "a thread each");
     result_place r = {};
-    int number = i % PER_BLOCK, unit = number / TILE_ROWS;
-    r.row = i / PER_BLOCK;
-    r.local = (K::GATED ? 2 * unit : unit) * TILE_ROWS + number % TILE_ROWS;
+    int number = thread % PER_ROW, unit = number / TILE_ROWS;
+    r.row = thread / PER_ROW;
+    r.local = K::UNIT_TILES * unit * TILE_ROWS + number % TILE_ROWS;
+    int columns = K::GATED ? p.num_outputs / 2 : p.num_outputs;
     r.output = (blockIdx.x + unit * gridDim.x) * TILE_ROWS + number % TILE_ROWS;
-    r.at = r.row * columns_of(p) + r.output;
-    r.is_there = r.row < p.rows && r.output < columns_of(p);
+    r.at = r.row * columns + r.output;
+    r.is_there = r.row < p.rows && r.output < columns;
     return r;
 }
 
@@ -135,25 +154,26 @@ __device__ __forceinline__ uint4 norm_inputs(uint4 x, uint32_t norm, float (&squ
 }
 
 // A block's barriers, and a flag between its threads.
-struct sm90_barriers {
-    uint64_t copied[COPIES_MAX], full; // full: all copies are complete
+template <typename K> struct sm90_barriers {
+    uint64_t copied[K::COPIES], full; // full: all copies are complete
     volatile int is_open; // the previous kernels have ended
 };
 
 // Run by all lanes of the warp that copies.
-__device__ __forceinline__ void init_barriers(sm90_barriers &b, int lane) {
+template <typename K> __device__ __forceinline__ void init_barriers(sm90_barriers<K> &b, int lane) {
+    static_assert(K::COPIES <= 32, "a lane each");
     if (lane == 0) {
         b.is_open = 0;
         barrier_init(shared_address(&b.full), 1);
     }
-    if (lane < COPIES_MAX) barrier_init(shared_address(&b.copied[lane]), 1);
+    if (lane < K::COPIES) barrier_init(shared_address(&b.copied[lane]), 1);
     barrier_init_done();
     __syncwarp();
 }
 
-// Whether a warp has a line number i. Lines past the end are not used.
+// Whether a warp has a line number i. Lines that it does not have are not used.
 template <typename K> __device__ __forceinline__ bool has_line(int i, int num_lines) {
-    return K::IS_EXACT || i < num_lines;
+    return i < K::LINES - 2 || i < num_lines;
 }
 
 // Loads x from this lane's first input on. A line past the end is replaced by the first line.
@@ -164,8 +184,8 @@ __device__ __forceinline__ void load_x(uint4 (&x)[K::LINES][2], const __nv_bfloa
     for (int i = 0; i < K::LINES; i++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int line = has_line<K>(i, num_lines) ? i * WARPS * LINE : 0;
-            x[i][h] = __ldcg(reinterpret_cast<const uint4 *>(of_step(from) + line + h * 32));
+            int column = has_line<K>(i, num_lines) ? i * ALL_WARPS : 0;
+            x[i][h] = __ldcg(reinterpret_cast<const uint4 *>(of_step(from) + column + h * 32));
         }
     }
 }
@@ -178,7 +198,7 @@ __device__ __forceinline__ void norm_x(uint4 (&x)[K::LINES][2], float (&squares)
         if (!has_line<K>(i, num_lines)) break;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            x[i][h] = norm_inputs(x[i][h], norm + (i * WARPS * LINE + h * 32) * 4, squares);
+            x[i][h] = norm_inputs(x[i][h], norm + (i * ALL_WARPS + h * 32) * 4, squares);
         }
     }
 }
@@ -194,7 +214,7 @@ __device__ __forceinline__ void multiply_tiles(float (&acc)[K::PAIRS][K::CHAINS]
         for (int pair = 0; pair < K::PAIRS; pair++) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                uint32_t at = weights + i * WARPS * LINE * 2 + h * 64 + 4 * pair * half_bytes;
+                uint32_t at = weights + (i * ALL_WARPS + h * 32) * 2 + 4 * pair * half_bytes;
                 uint4 low = load_shared16(at), high = {};
                 if (2 * pair + 1 < K::TILES) high = load_shared16(at + 2 * half_bytes);
                 multiply_piece(acc[pair][(i * 2 + h) % K::CHAINS], low, high, x[i][h]);
@@ -214,61 +234,84 @@ __device__ __forceinline__ void keep_sums(typename K::sums &found,
 #pragma unroll
             for (int j = 0; j < 4; j++) acc[pair][0][j] += acc[pair][c][j];
         }
-        found.keep(acc[pair][0], warp, pair * OUTPUTS + tile_row_of(lane / 4), 0, lane,
+        found.keep(acc[pair][0], warp, pair * OUTPUTS + tile_row_of(lane / 4), lane,
                    2 * pair + 1 < K::TILES);
     }
 }
 
-// Writes a block's results. `mine` belongs to this thread's first result.
-template <typename K>
-__device__ __forceinline__ void write_results(const few_rows_params &p,
-                                              const typename K::sums &found,
-                                              const result_addends &mine) {
-    int thread = threadIdx.x;
-    asm volatile("" : "+r"(thread)); // recomputes the result's place, which saves registers
-    write_result(p, place_of<K>(p, thread), mine, found, K::NORM, K::GATED);
-    for (int i = thread + THREADS; i < K::UNITS * TILE_ROWS * p.rows; i += THREADS) {
-        result_place next = place_of<K>(p, i);
-        result_addends addends = load_bias(p, next, K::GATED);
-        addends.residual = residual_of(p, next);
-        write_result(p, next, addends, found, K::NORM, K::GATED);
+// Terms added to a result as bits of bf16; 0 if absent. They are converted when they are added: a
+// conversion at once would wait for the load.
+struct late_addends {
+    uint32_t bias_bits, residual_bits;
+
+    static __device__ __forceinline__ uint32_t bits_of(const __nv_bfloat16 *from) {
+        return *reinterpret_cast<const uint16_t *>(from);
     }
+    __device__ __forceinline__ float bias() const {
+        return bf16_low(bias_bits);
+    }
+    __device__ __forceinline__ float up_bias() const {
+        return 0;
+    }
+    __device__ __forceinline__ float residual() {
+        asm volatile("" : "+r"(residual_bits)); // keeps the compiler from converting earlier
+        return bf16_low(residual_bits);
+    }
+};
+
+// Biases are constant, so they are loaded before the wait.
+__device__ __forceinline__ late_addends load_bias(const few_rows_params &p, const result_place &r) {
+    late_addends a = {};
+    if (!p.bias || !r.is_there) return a;
+    a.bias_bits = late_addends::bits_of(p.bias + r.output);
+    return a;
+}
+__device__ __forceinline__ uint32_t load_residual(const few_rows_params &p, const result_place &r) {
+    return p.residual && r.is_there ? late_addends::bits_of(of_step(p.residual) + r.at) : 0;
+}
+
+// Reads threadIdx.x anew. So it takes no register during the products.
+__device__ __forceinline__ int read_thread() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
 }
 
 template <typename K>
-__device__ __forceinline__ void run_block(const sm90_params &s, char *memory, int warp) {
-    __shared__ sm90_barriers b;
-    const few_rows_params &p = s.few;
+__device__ __forceinline__ void run_block(const few_rows_params &p, char *memory, int warp) {
+    __shared__ sm90_barriers<K> b;
     if (warp == WARPS - 1) init_barriers(b, threadIdx.x % 32);
     int lane = threadIdx.x % 32, row = lane / 4; // row: of x and of the operand
-    int num_lines = K::IS_EXACT ? K::LINES : (p.in / LINE - warp + WARPS - 1) / WARPS;
+    int num_lines = (p.in / LINE - warp + WARPS - 1) / WARPS;
     int column = (num_lines ? warp * LINE : 0) + lane % 4 * 8; // this lane's first input
     uint32_t row_bytes = p.in * 2, half_bytes = HALF_ROWS * row_bytes + HALF_PAD;
     uint32_t tiles = shared_address(memory), norm = tiles + 2 * K::TILES * half_bytes; // [in]
     uint32_t weights = tiles + row % 2 * half_bytes + row / 2 * row_bytes + column * 2;
     if (K::NORM) {
+#pragma unroll 1
         for (int i = threadIdx.x; i < p.in / 4; i += THREADS) {
             store_shared16(norm + i * 16, reinterpret_cast<const uint4 *>(p.norm)[i]);
         }
         norm += column * 4;
     }
     const __nv_bfloat16 *x_lane = p.x + (size_t)min(row, p.rows - 1) * p.in + column;
-    result_addends mine = load_bias(p, place_of<K>(p, threadIdx.x), K::GATED);
-    const tile_copies<K::TILES, K::GATED> copies = {s, tiles, shared_address(b.copied)};
+    late_addends mine = {};
+    if (!K::GATED) mine = load_bias(p, place_of<K>(p, threadIdx.x));
+    const tile_copies<K> copies = {p, tiles, shared_address(b.copied)};
     __syncthreads(); // barriers are initialised, the norm's weights are stored
     bool is_done = true; // this thread's copies are complete, or it issued none
     int num_there = 0;
     if (threadIdx.x == THREADS - 32) {
         num_there = copies.issue(&b.is_open);
-        is_done = num_there == s.num_copies;
+        is_done = num_there == K::COPIES;
         if (is_done) barrier_arrive(shared_address(&b.full));
     }
     __syncwarp();
     wait_for_earlier();
     if (threadIdx.x == 0) b.is_open = 1;
+    if (!K::NORM) mine.residual_bits = load_residual(p, place_of<K>(p, threadIdx.x));
     uint4 x[K::LINES][2];
     load_x<K>(x, x_lane, num_lines);
-    mine.residual = residual_of(p, place_of<K>(p, threadIdx.x));
     if (!is_done) { // while x is being loaded
         copies.wait(num_there);
         barrier_arrive(shared_address(&b.full));
@@ -278,128 +321,99 @@ __device__ __forceinline__ void run_block(const sm90_params &s, char *memory, in
     if (K::NORM) norm_x<K>(x, squares, norm, num_lines);
     barrier_wait(shared_address(&b.full), 0, "all weights");
     multiply_tiles<K>(acc, x, weights, half_bytes, num_lines);
+    int thread = read_thread();
+    warp = thread / 32, lane = thread % 32;
     __syncthreads(); // all have read the weights, which the sums overwrite
     auto &found = *reinterpret_cast<typename K::sums *>(memory);
     keep_sums<K>(found, acc, warp, lane);
-    if (K::NORM) found.keep_squares(squares[0] + squares[1], warp, row, lane);
+    if (K::NORM) found.keep_squares(squares[0] + squares[1], warp, lane / 4, lane);
     __syncthreads();
-    write_results<K>(p, found, mine);
+    bool has_residual = !K::NORM && p.residual;
+    write_result(p, place_of<K>(p, thread), mine, found, K::NORM, K::GATED, has_residual);
 }
 
 template <typename K>
-__global__ void __launch_bounds__(THREADS, K::BLOCKS)
-    few_rows_sm90_kernel(const __grid_constant__ sm90_params s) {
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    few_rows_sm90_kernel(const __grid_constant__ few_rows_params p) {
     extern __shared__ __align__(128) char memory[]; // half tiles with HALF_PAD each, then norm [in]
     NV_IF_TARGET(NV_PROVIDES_SM_90, (let_next_start();
                                      // Tells the compiler that the value is uniform across the
                                      // warp.
                                      int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0);
-                                     run_block<K>(s, memory, warp);))
+                                     run_block<K>(p, memory, warp);))
 }
-
-// Shared memory of a block: tiles and the norm's weights, later the sums.
-int bytes_of(int tiles, int in, bool has_norm) {
-    int floats = WARPS * ROWS_TILE * (few_rows_stride(tiles * TILE_ROWS) + 1);
-    int sums = floats * static_cast<int>(sizeof(float));
-    int weights = 2 * tiles * (HALF_ROWS * in * 2 + HALF_PAD) + (has_norm ? in * 4 : 0);
-    return weights > sums ? weights : sums;
-}
-
-// The same value at every launch: the attribute belongs to the process, and two engines may launch
-// at the same time.
-int bytes_max(const cuda_device_info *info) {
-    int most = info->shared_bytes_max - 1024; // 1,024 are for the kernel's barriers
-    return most < BLOCK_BYTES_MAX ? most : BLOCK_BYTES_MAX;
-}
-
-using sm90_launcher = void (*)(const sm90_params &, int, const cuda_device_info *, cudaStream_t);
 
 template <typename K>
-void launch(const sm90_params &s, int blocks, const cuda_device_info *info, cudaStream_t stream) {
+void launch(const few_rows_params &p, int blocks, const cuda_device_info *info,
+            cudaStream_t stream) {
     auto kernel = few_rows_sm90_kernel<K>;
     // All kernels of a layer use the same split of L1 and shared memory. A kernel with another
     // split would wait until a multiprocessor is idle.
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes_max(info));
-    launch_dependent(kernel, dim3(blocks), THREADS, bytes_of(K::TILES, s.few.in, K::NORM), info,
-                     stream, s);
+    // The same value at every launch: the attribute belongs to the process, and two engines may
+    // launch at the same time.
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, K::BYTES_MAX);
+    launch_dependent(kernel, dim3(blocks), THREADS, bytes_of(K::TILES, p.in, K::NORM), info, stream,
+                     p);
 }
 
-template <int LINES, bool IS_EXACT, int TILES> sm90_launcher launcher_of(const few_rows_params &p) {
-    constexpr int EVEN = (TILES + 1) / 2 * 2;
-    if (p.is_gated) return launch<sm90_kind<LINES, IS_EXACT, EVEN, true, true>>;
-    return p.norm ? launch<sm90_kind<LINES, IS_EXACT, TILES, true, false>>
-                  : launch<sm90_kind<LINES, IS_EXACT, TILES, false, false>>;
-}
-template <int LINES, bool IS_EXACT> sm90_launcher launcher_of(const few_rows_params &p, int tiles) {
-    switch (tiles) {
-    case 1:
-        return launcher_of<LINES, IS_EXACT, 1>(p);
-    case 2:
-        return launcher_of<LINES, IS_EXACT, 2>(p);
-    case 3:
-        return launcher_of<LINES, IS_EXACT, 3>(p);
-    case 4:
-        return launcher_of<LINES, IS_EXACT, 4>(p);
-    case 5:
-        return launcher_of<LINES, IS_EXACT, 5>(p);
-    default:
-        return launcher_of<LINES, IS_EXACT, 6>(p);
-    }
-}
-template <int LINES> sm90_launcher launcher_of(const few_rows_params &p, int tiles) {
-    return p.in == LINES * WARPS * LINE ? launcher_of<LINES, true>(p, tiles)
-                                        : launcher_of<LINES, false>(p, tiles);
-}
-sm90_launcher launcher_of(const few_rows_params &p, int tiles) {
-    int lines = (p.in / LINE + WARPS - 1) / WARPS;
-    if (lines <= 2) return launcher_of<2>(p, tiles);
-    return lines <= 4 ? launcher_of<4>(p, tiles) : launcher_of<6>(p, tiles);
+// A kernel and what it takes.
+struct sm90_kernel {
+    int in_min, in_max, units_max; // inputs; units of a block
+    bool has_norm, is_gated;
+    int bytes_max;
+    void (*launch)(const few_rows_params &, int blocks, const cuda_device_info *, cudaStream_t);
+};
+template <int LINES, int TILES, work WORK> constexpr sm90_kernel kernel_of() {
+    using K = sm90_kind<LINES, TILES, WORK>;
+    return {K::IN_MIN, K::IN_MAX, K::UNITS, K::NORM, K::GATED, K::BYTES_MAX, launch<K>};
 }
 
-// Chooses how many rows of a half tile a copy has, and how many copies are in flight.
-void cut_copies(sm90_params *s) {
-    int row_bytes = s->few.in * 2, rows = HALF_ROWS;
-    while (rows > 1 && rows * row_bytes > COPY_BYTES) rows /= 2;
-    int ahead = AHEAD_BYTES / (rows * row_bytes);
-    s->copy_rows = rows;
-    s->ahead = ahead ? ahead : 1;
-}
-
-// The parameters of a launch, and whether the kernel takes the linear.
-struct sm90_plan {
-    sm90_params params;
-    int tiles, blocks;
-    bool is_taken;
+// Inputs up to 1,024 (2 lines), 2,048 (4) and 3,072 (6). The first kernel that takes a linear has
+// no more tiles than it needs.
+constexpr sm90_kernel kernels[] = {
+    kernel_of<2, 2, NORMED>(), // qkv: up to 16 outputs per multiprocessor
+    kernel_of<2, 4, NORMED>(), // up to 32
+    kernel_of<2, 4, NORMED_GATED>(), // gate and up: up to 16 outputs of each
+    kernel_of<2, 6, NORMED_GATED>(), // up to 24
+    kernel_of<2, 1, PLAIN>(), // o and down: up to 8
+    kernel_of<4, 1, PLAIN>(),        kernel_of<6, 1, PLAIN>(),
 };
 
-sm90_plan plan_of(const cuda_few_rows_linear *args, const cuda_device_info *info) {
-    sm90_plan plan = {};
-    sm90_params &s = plan.params;
-    s.few = few_rows_params_of(args);
-    const few_rows_params &p = s.few;
-    int units = columns_of(p) / TILE_ROWS;
-    if (info->major < 9 || p.rows > ROWS_TILE || !units || columns_of(p) % TILE_ROWS) return plan;
-    if (p.in % LINE || p.in > LINES_MAX * WARPS * LINE || (p.is_gated && !p.norm)) return plan;
-    int per_block = (units + info->num_sms - 1) / info->num_sms;
-    plan.tiles = p.is_gated ? 2 * per_block : per_block;
-    if (plan.tiles > TILES_MAX || bytes_of(plan.tiles, p.in, p.norm) > bytes_max(info)) return plan;
-    cut_copies(&s);
-    s.num_copies = plan.tiles * TILE_ROWS / s.copy_rows;
-    plan.blocks = (units + per_block - 1) / per_block;
-    plan.is_taken = s.num_copies <= COPIES_MAX;
-    return plan;
+int units_per_block(const few_rows_params &p, const cuda_device_info *info) {
+    return (columns_of(p) / TILE_ROWS + info->num_sms - 1) / info->num_sms;
+}
+
+bool takes(const sm90_kernel &k, const few_rows_params &p, const cuda_device_info *info) {
+    return k.has_norm == (p.norm != nullptr) && k.is_gated == p.is_gated && p.in >= k.in_min &&
+           p.in <= k.in_max && units_per_block(p, info) <= k.units_max &&
+           k.bytes_max + BARRIER_BYTES <= info->shared_bytes_max;
+}
+
+// NULL: none takes the linear.
+const sm90_kernel *kernel_for(const few_rows_params &p, const cuda_device_info *info) {
+    bool is_whole = columns_of(p) > 0 && columns_of(p) % TILE_ROWS == 0 && p.in % LINE == 0;
+    bool is_known_work = !(p.norm && p.residual) && !(p.is_gated && p.bias);
+    if (info->major < 9 || p.rows > ROWS_TILE || !is_whole || !is_known_work) return nullptr;
+    for (const sm90_kernel &k : kernels) {
+        if (takes(k, p, info)) return &k;
+    }
+    return nullptr;
 }
 
 } // namespace
 
 bool few_rows_sm90_takes(const cuda_few_rows_linear *args, const cuda_device_info *info) {
-    return plan_of(args, info).is_taken;
+    return kernel_for(few_rows_params_of(args), info);
 }
 
-void few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
+bool few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
                           cudaStream_t stream) {
-    const sm90_plan plan = plan_of(args, info);
-    launcher_of(plan.params.few, plan.tiles)(plan.params, plan.blocks, info, stream);
+    const few_rows_params p = few_rows_params_of(args);
+    const sm90_kernel *kernel = kernel_for(p, info);
+    if (!kernel) return false;
+    int units = columns_of(p) / TILE_ROWS, per_block = units_per_block(p, info);
+    kernel->launch(p, (units + per_block - 1) / per_block, info, stream);
+    return true;
 }

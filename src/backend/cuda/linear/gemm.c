@@ -32,6 +32,14 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cud
     return gemm_run_way(g, task, &any, stream);
 }
 
+void cuda_gemm_write_timings(struct cuda_gemm *g) {
+    gemm_cache_write(g->cache);
+}
+
+void cuda_gemm_read_timings(struct cuda_gemm *g) {
+    gemm_cache_read(g->cache);
+}
+
 uint32_t cuda_gemm_num_timed(const struct cuda_gemm *g) {
     return g->num_timed;
 }

@@ -30,6 +30,10 @@ MUST_USE enum status cuda_gemm_create(struct cuda_gemm **out,
 // NULL is fine; writes the file if there are new choices
 void cuda_gemm_destroy(struct cuda_gemm *gemm);
 
+// Writes new choices to the file, and reads those that another process has written.
+void cuda_gemm_write_timings(struct cuda_gemm *gemm);
+void cuda_gemm_read_timings(struct cuda_gemm *gemm);
+
 // Number of shapes timed so far.
 uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
 // Enqueues the task. Nothing is timed while a graph is being captured: unknown shapes then get the

@@ -98,17 +98,18 @@ static bool parse_line(const char *line, struct gemm_entry *entry) {
     return is_way(&entry->way);
 }
 
-static void read_file(struct gemm_cache *cache) {
+void gemm_cache_read(struct gemm_cache *cache) {
     FILE *file = cache->path[0] ? fopen(cache->path, "re") : NULL;
     if (!file) return;
     char line[LINE_BYTES];
+    bool had_grown = cache->has_grown;
     bool ours = fgets(line, sizeof line, file) && strcmp(line, cache->title) == 0;
     struct gemm_entry entry;
     while (ours && fgets(line, sizeof line, file)) {
         if (parse_line(line, &entry)) gemm_cache_put(cache, &entry.key, &entry.way);
     }
     fclose(file);
-    cache->has_grown = false;
+    cache->has_grown = had_grown;
 }
 
 static bool write_entries(struct gemm_cache *cache, FILE *file) {
@@ -142,6 +143,11 @@ static void write_file(struct gemm_cache *cache) {
     if (!good || rename(temporary, cache->path) != 0) unlink(temporary);
 }
 
+void gemm_cache_write(struct gemm_cache *cache) {
+    if (cache->has_grown && cache->path[0]) write_file(cache);
+    cache->has_grown = false;
+}
+
 enum status gemm_cache_open(struct gemm_cache **out, const char *path, const char *device_name,
                             size_t library_version, struct err *err) {
     *out = NULL;
@@ -158,14 +164,14 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
     // Increase the number when our kernels or the choice of a way change.
     snprintf(cache->title, sizeof cache->title, "nanovllm gemm 4: %s, cublasLt %zu\n", device_name,
              library_version);
-    read_file(cache);
+    gemm_cache_read(cache);
     *out = cache;
     return OK;
 }
 
 void gemm_cache_close(struct gemm_cache *cache) {
     if (!cache) return;
-    if (cache->has_grown && cache->path[0]) write_file(cache);
+    gemm_cache_write(cache);
     u64map_fini(&cache->index);
     free(cache->entries);
     free(cache);

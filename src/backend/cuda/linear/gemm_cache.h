@@ -39,6 +39,10 @@ MUST_USE enum status gemm_cache_open(struct gemm_cache **out, const char *path,
 // NULL is fine; writes the file if there are new entries
 void gemm_cache_close(struct gemm_cache *cache);
 
+// Writes the file if there are new entries; takes entries from it that are not known yet.
+void gemm_cache_write(struct gemm_cache *cache);
+void gemm_cache_read(struct gemm_cache *cache);
+
 bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
                     struct gemm_way *way);
 // Does nothing if the key is already known or the cache is full.

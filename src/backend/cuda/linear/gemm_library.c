@@ -33,7 +33,8 @@ enum status gemm_library_open(struct gemm_library *library, struct err *err) {
     static const char *const paths[] = {LIBRARY, "/usr/local/cuda/lib64/" LIBRARY};
     *library = (struct gemm_library){0};
     for (size_t i = 0; i < ARRAY_LEN(paths) && !library->handle; i++) {
-        library->handle = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
+        // It stays loaded: bench and chat make a second backend, and loading takes a while.
+        library->handle = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     }
     if (!library->handle) {
         return err_set(err, ERR_UNSUPPORTED,

@@ -5,15 +5,14 @@
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/gemm.h"
-#include "backend/cuda/staging.h"
 
 static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
                               struct linear *linear, struct err *err) {
     char *weight = linear->weight, *bias = linear->bias;
     for (uint32_t i = 0; i < spec->num_parts; i++) {
-        enum status status = cuda_staging_copy(cuda->staging, weight, &spec->parts[i], err);
+        enum status status = cuda_copy_weights(cuda, weight, &spec->parts[i], err);
         if (!status && spec->biases) {
-            status = cuda_staging_copy(cuda->staging, bias, &spec->biases[i], err);
+            status = cuda_copy_weights(cuda, bias, &spec->biases[i], err);
         }
         if (status) return status;
         weight += (size_t)spec->parts[i].rows * linear->in * sizeof(uint16_t);
@@ -61,21 +60,14 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
-// Most rows of a linear that linear/few_rows.cu takes. It reads matrices of many inputs at 3 TB/s,
-// and slower with more rows. If the device has linear/batch_sm90.cu, the kernels for many rows read
-// the largest matrices at 3.7 TB/s. But they need a separate kernel for the norm, which costs more
-// than that on small matrices. lm_head has no norm here but uses the same limits (measurements:
+// Most rows of a linear that linear/few_rows.cu takes. With 5 to 8 rows, the kernels for many rows
+// read huge matrices faster. But they need a separate kernel for the norm, which costs more than
+// that on smaller matrices. lm_head has no norm here but uses the same limits (measurements:
 // doc/log-cuda.md).
-static uint32_t few_rows_max(const struct cuda_backend *cuda, const struct linear *linear) {
-    enum { LARGE_BYTES = 32 << 20, HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
-    enum { LARGE_ROWS = 8, HUGE_ROWS = 4 };
-    const struct cuda_linear_task many = {.linear = cuda_linear_view_of(linear),
-                                          .rows = CUDA_FEW_ROWS};
+static uint32_t few_rows_max(const struct linear *linear) {
+    enum { HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048, HUGE_ROWS = 4 };
     size_t bytes = (size_t)linear->out * linear->in * sizeof(uint16_t);
-    if (bytes < LARGE_BYTES || !cuda_linear_batch_takes(&many, 1, &cuda->info)) {
-        return CUDA_FEW_ROWS;
-    }
-    return bytes < HUGE_BYTES || linear->in < MANY_INPUTS ? LARGE_ROWS : HUGE_ROWS;
+    return bytes >= HUGE_BYTES && linear->in >= MANY_INPUTS ? HUGE_ROWS : CUDA_FEW_ROWS;
 }
 
 static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
@@ -88,7 +80,7 @@ static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *t
 void cuda_linear(struct backend *backend, const struct linear_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
-    if (args->rows <= few_rows_max(cuda, args->linear)) {
+    if (args->rows <= few_rows_max(args->linear)) {
         const struct cuda_few_rows_linear few = {.linear = view,
                                                  .x = args->x,
                                                  .out = args->out,
@@ -122,14 +114,14 @@ bool cuda_linear_is_few_rows_sm90(const struct cuda_backend *cuda, const struct 
                                   const float *norm, uint32_t rows) {
     const struct project_in_args args = {.linear = linear, .norm = norm, .rows = rows};
     const struct cuda_few_rows_linear few = few_rows_in(&args);
-    return rows <= few_rows_max(cuda, linear) && cuda_linear_few_rows_is_sm90(&few, &cuda->info);
+    return rows <= few_rows_max(linear) && cuda_linear_few_rows_is_sm90(&few, &cuda->info);
 }
 
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    bool is_few = args->rows <= few_rows_max(cuda, args->linear);
+    bool is_few = args->rows <= few_rows_max(args->linear);
     struct cuda_few_rows_linear few = few_rows_in(args);
-    if (is_few && !args->unadded) {
+    if (is_few && args->norm && !args->unadded) {
         cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
         return true;
     }
@@ -142,7 +134,7 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
         .cols = args->linear->in,
         .eps = args->eps,
     };
-    cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
+    if (args->norm) cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
     if (is_few) {
         few.x = args->hidden;
         few.norm = NULL;
@@ -164,7 +156,7 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
-    if (args->rows <= few_rows_max(cuda, args->linear)) {
+    if (args->rows <= few_rows_max(args->linear)) {
         const struct cuda_few_rows_linear few = {
             .linear = view, .x = args->x, .residual = args->residual, .rows = args->rows};
         cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);

@@ -4,6 +4,9 @@
  * Tokens are ordered by keys: the best logit has the smallest key, and ids break ties. All keys of
  * a row are distinct, so a set of best tokens is given by its largest key, the end key.
  *
+ * A row is whole or cut into slices, which lie on several GPUs. A tile is of one slice. The last
+ * tiles of a slice may be short or empty; the ids of the next slice then begin in the next tile.
+ *
  * Weights, exp((logit - max) / temperature), are summed as integers. So sums have the same bits in
  * any order and for any number of blocks. */
 #pragma once
@@ -25,7 +28,7 @@ constexpr float MASS_ONE = 0x1p44f;
 constexpr float WEIGHT_MIN = 2e-38f; // smaller weights count as 0, as on the CPU
 
 // The scan's result for a tile. Sums are relative to the tile's maximum.
-struct tile_part {
+struct alignas(16) tile_part {
     float max, sum; // of the adjusted logits; sum uses the row's temperature
     float raw_max, raw_sum; // of the model's own logits, with temperature 1
 };
@@ -35,7 +38,9 @@ struct tile_part {
 constexpr uint32_t COUNT_PROMPT = 0x80000000u, COUNT_MASK = 0x7fffffffu;
 
 struct row_view {
-    const float *logits; // [vocab_size] raw
+    const float *logits; // [vocab_size] raw; of a row that is whole
+    const cuda_logit_slices *slices; // or NULL: the row is whole
+    int row, slice_tiles; // with slices: which row, tiles of a slice
     const uint32_t *counts; // [vocab_size] of the row's sequence, or NULL: no penalties
     const uint32_t *mask; // [ceil(vocab_size / 32)] allowed tokens, or NULL: all
     const uint32_t *patch_bits; // [num_tiles][TILE_WORDS] ids with a bias, or NULL
@@ -77,9 +82,32 @@ __device__ __forceinline__ mass64 mass_of(const row_view &v, float logit) {
     return weight >= v.weight_min ? __float2ull_rz(weight * MASS_ONE) : 0;
 }
 
-// The id of this lane's value i.
-__device__ __forceinline__ int value_id(int tile, int i) {
-    return tile * TILE + i / 4 * 128 + static_cast<int>(threadIdx.x % 32) * 4 + i % 4;
+// Where a tile's logits are: ids first .. end - 1, at logits[id].
+struct tile_place {
+    const float *logits;
+    int first, end;
+};
+
+__device__ __forceinline__ tile_place place_in_slice(const row_view &v, int slice, int tile) {
+    int start = v.slices->start[slice], end = v.slices->start[slice + 1];
+    const float *logits = v.slices->logits[slice] + (size_t)v.row * (end - start) - start;
+    return {logits, start + tile * TILE, end};
+}
+__device__ __forceinline__ tile_place place_of(const row_view &v, int tile) {
+    if (!v.slices) return {v.logits, tile * TILE, v.vocab_size};
+    return place_in_slice(v, tile / v.slice_tiles, tile % v.slice_tiles);
+}
+
+__device__ __forceinline__ float raw_logit(const row_view &v, int id) {
+    if (!v.slices) return v.logits[id];
+    int slice = 0;
+    while (id >= v.slices->start[slice + 1]) slice++;
+    return place_in_slice(v, slice, 0).logits[id];
+}
+
+// The id of this lane's value i in the tile whose first id is `first`.
+__device__ __forceinline__ int value_id(int first, int i) {
+    return first + i / 4 * 128 + static_cast<int>(threadIdx.x % 32) * 4 + i % 4;
 }
 
 // Uses no fused multiply-adds, so that the bits are the CPU's.
@@ -94,12 +122,13 @@ __device__ __forceinline__ float penalize(const row_view &v, uint32_t count, flo
 }
 
 // Loads raw logits, not cleaned.
-__device__ __forceinline__ void load_values(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+__device__ __forceinline__ void load_values(const row_view &v, const tile_place &place,
+                                            float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
-        int id = value_id(tile, i);
-        if (v.vectors && id < v.vocab_size) { // vocab_size is a multiple of 4
-            float4 four = *reinterpret_cast<const float4 *>(v.logits + id);
+        int id = value_id(place.first, i);
+        if (v.vectors && id < place.end) { // which is a multiple of 4
+            float4 four = *reinterpret_cast<const float4 *>(place.logits + id);
             x[i] = four.x;
             x[i + 1] = four.y;
             x[i + 2] = four.z;
@@ -107,7 +136,7 @@ __device__ __forceinline__ void load_values(const row_view &v, int tile, float (
         } else {
 #pragma unroll
             for (int c = 0; c < 4; c++) {
-                x[i + c] = id + c < v.vocab_size ? v.logits[id + c] : -INFINITY;
+                x[i + c] = id + c < place.end ? place.logits[id + c] : -INFINITY;
             }
         }
     }
@@ -118,16 +147,18 @@ __device__ __forceinline__ void clean_all(float (&x)[LANE_VALUES]) {
     for (int i = 0; i < LANE_VALUES; i++) x[i] = clean(x[i]);
 }
 
-__device__ __forceinline__ void load_raw(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
-    load_values(v, tile, x);
+__device__ __forceinline__ void load_raw(const row_view &v, const tile_place &place,
+                                         float (&x)[LANE_VALUES]) {
+    load_values(v, place, x);
     clean_all(x);
 }
 
 // Loads the counts of four ids at once.
-__device__ __forceinline__ void apply_counts(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+__device__ __forceinline__ void apply_counts(const row_view &v, int first,
+                                             float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
-        int id = value_id(tile, i);
+        int id = value_id(first, i);
         uint4 four = {};
         if (v.vectors && id < v.vocab_size) {
             four = __ldcg(reinterpret_cast<const uint4 *>(v.counts + id));
@@ -145,11 +176,11 @@ __device__ __forceinline__ void apply_counts(const row_view &v, int tile, float 
     }
 }
 
-// A lane's four consecutive ids are four bits of one word.
-__device__ __forceinline__ void apply_mask(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
+// A lane's four consecutive ids are four bits of one word: slices begin at multiples of 4.
+__device__ __forceinline__ void apply_mask(const row_view &v, int first, float (&x)[LANE_VALUES]) {
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
-        int id = value_id(tile, i);
+        int id = value_id(first, i);
         if (id >= v.vocab_size) continue;
         uint32_t allowed = v.mask[id / 32] >> (id % 32);
 #pragma unroll
@@ -160,28 +191,32 @@ __device__ __forceinline__ void apply_mask(const row_view &v, int tile, float (&
 }
 
 // bits: [TILE_WORDS] of this tile.
-__device__ __forceinline__ void apply_patches(const row_view &v, const uint32_t *bits, int tile,
+__device__ __forceinline__ void apply_patches(const row_view &v, const uint32_t *bits, int first,
                                               float (&x)[LANE_VALUES]) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i++) {
         uint32_t word = bits[i / 4 * 4 + lane / 8];
-        if (word >> (lane % 8 * 4 + i % 4) & 1) x[i] = v.patches[value_id(tile, i)];
+        if (word >> (lane % 8 * 4 + i % 4) & 1) x[i] = v.patches[value_id(first, i)];
     }
 }
 
 // Applies the row's changes to raw values of a tile. patch_bits: of this tile, or NULL.
 __device__ __forceinline__ void adjust_values(const row_view &v, const uint32_t *patch_bits,
-                                              int tile, float (&x)[LANE_VALUES]) {
-    if (v.counts) apply_counts(v, tile, x);
+                                              int first, float (&x)[LANE_VALUES]) {
+    if (v.counts) apply_counts(v, first, x);
     clean_all(x);
-    if (patch_bits) apply_patches(v, patch_bits, tile, x);
-    if (v.mask) apply_mask(v, tile, x);
+    if (patch_bits) apply_patches(v, patch_bits, first, x);
+    if (v.mask) apply_mask(v, first, x);
 }
 
-__device__ __forceinline__ void load_tile(const row_view &v, int tile, float (&x)[LANE_VALUES]) {
-    load_values(v, tile, x);
-    adjust_values(v, v.patch_bits ? v.patch_bits + tile * TILE_WORDS : nullptr, tile, x);
+// Returns the tile's place. Values from its end on are -inf or belong to no token.
+__device__ __forceinline__ tile_place load_tile(const row_view &v, int tile,
+                                                float (&x)[LANE_VALUES]) {
+    const tile_place place = place_of(v, tile);
+    load_values(v, place, x);
+    adjust_values(v, v.patch_bits ? v.patch_bits + tile * TILE_WORDS : nullptr, place.first, x);
+    return place;
 }
 
 __device__ __forceinline__ float tile_max(const row_view &v, int tile) {
@@ -208,11 +243,12 @@ __device__ __forceinline__ mass64 warp_scan(mass64 value) {
 // The first id of the tile whose logit is at least `logit`. Called by a whole warp.
 __device__ int first_at_least(const row_view &v, int tile, float logit) {
     float x[LANE_VALUES];
-    load_tile(v, tile, x);
+    const tile_place place = load_tile(v, tile, x);
     int first = INT_MAX;
 #pragma unroll
     for (int i = LANE_VALUES - 1; i >= 0; i--) {
-        if (x[i] >= logit && value_id(tile, i) < v.vocab_size) first = value_id(tile, i);
+        int id = value_id(place.first, i);
+        if (x[i] >= logit && id < place.end) first = id;
     }
     return __reduce_min_sync(FULL_WARP, first);
 }

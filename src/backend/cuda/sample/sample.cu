@@ -12,39 +12,30 @@
  * read their token counts with the logits and count their new token. Only rows with biases build
  * patches. Only rows that report top tokens search for them.
  *
+ * Rows that are cut among the GPUs of several ranks: each rank scans its slice, and stores what it
+ * finds to the memory of all. Then all ranks finish all rows, and read the tiles that decide where
+ * they lie. They do the same with the same numbers, so all have the same tokens.
+ *
  * Bytes: 4 x num_rows x vocab_size, twice that with penalties. */
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/sample/params.cuh"
 #include "backend/cuda/sample/philox.cuh"
 #include "backend/cuda/sample/select.cuh"
 
 namespace {
 
 constexpr int SCAN_WARPS = 16, TEAM_MAX = 8;
-constexpr int TEAM_ROWS_MAX = 128; // calls with more rows fill the device with one block per row
 constexpr int TOP_P_TILES = 32; // top_p first searches the tokens of so many best tiles
 constexpr float LIMIT_MARGIN = 0.01f; // in log2(weight); more than the rounding error
-
-struct sample_params {
-    const float *logits;
-    const sample_row *rows;
-    const sample_bias *biases;
-    const uint32_t *masks; // [..][mask_words]
-    uint32_t *counts; // [num_slots][vocab_size]
-    sample_result *results;
-    tile_part *parts; // [num_rows][num_tiles]
-    mass64 *masses; // [num_rows][num_tiles]
-    team_bins *bins; // [at most TEAM_ROWS_MAX][3]
-    uint32_t *patch_bits; // [num_rows][num_tiles][TILE_WORDS]
-    float *patches; // [num_rows][vocab_size]
-    int vocab_size, num_tiles, id_bits, scan_blocks, team_size, mask_words;
-    bool vectors;
-};
 
 // The model's own logits. Weights: temperature 1, none dropped.
 __device__ row_view raw_view(const sample_params &p, int row) {
     row_view v = {};
     v.logits = of_step(p.logits) + (size_t)row * p.vocab_size;
-    v.tile_max = &p.parts[(size_t)row * p.num_tiles].raw_max;
+    if (p.slices.count) v.slices = &p.slices;
+    v.row = row;
+    v.slice_tiles = p.slice_tiles;
+    v.tile_max = &parts_of(p, row)->raw_max;
     v.vocab_size = p.vocab_size;
     v.num_tiles = p.num_tiles;
     v.id_bits = p.id_bits;
@@ -57,15 +48,15 @@ __device__ row_view raw_view(const sample_params &p, int row) {
 
 __device__ row_view adjusted_view(const sample_params &p, int row, const sample_row &how) {
     row_view v = raw_view(p, row);
-    v.tile_max = &p.parts[(size_t)row * p.num_tiles].max;
+    v.tile_max = &parts_of(p, row)->max;
     if (how.counts_slot) v.counts = p.counts + (size_t)(how.counts_slot - 1) * p.vocab_size;
     if (how.mask) v.mask = p.masks + (size_t)(how.mask - 1) * p.mask_words;
     v.repetition = how.repetition_penalty;
     v.presence = how.presence_penalty;
     v.frequency = how.frequency_penalty;
     if (how.bias_count) {
-        v.patch_bits = p.patch_bits + (size_t)row * p.num_tiles * TILE_WORDS;
-        v.patches = p.patches + (size_t)row * p.vocab_size;
+        v.patch_bits = patch_bits_of(p, row);
+        v.patches = patches_of(p, row);
     }
     v.scale = 0;
     if (how.temperature > 0) v.scale = fminf(fmaxf(LOG2E / how.temperature, FLT_MIN), FLT_MAX);
@@ -79,26 +70,29 @@ __device__ bool is_shared(const sample_row &how) {
     return how.top_k > 0 ? how.top_k > TOP_P_TILES : how.top_p < 1 || how.min_p > WEIGHT_MIN;
 }
 
-// Computes this block's biased logits (patches). bits: shared [SCAN_WARPS][TILE_WORDS].
+// Computes the biased logits (patches) of this block's tiles, the first of num_tiles is first_tile.
+// bits: shared [SCAN_WARPS][TILE_WORDS].
+template <bool IS_CUT>
 __device__ void make_patches(const sample_params &p, const row_view &v, int row,
-                             const sample_row &how, int first_tile, uint32_t *bits) {
+                             const sample_row &how, int first_tile, int num_tiles, uint32_t *bits) {
     constexpr int NUM_WORDS = SCAN_WARPS * TILE_WORDS, NUM_IDS = SCAN_WARPS * TILE;
-    float *patches = p.patches + (size_t)row * p.vocab_size;
-    int first_id = first_tile * TILE;
+    float *patches = patches_of(p, row);
+    const tile_place place = place_of(v, first_tile);
+    int first_id = place.first;
     for (int i = threadIdx.x; i < NUM_WORDS; i += blockDim.x) bits[i] = 0;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < how.bias_count; i += blockDim.x) {
         sample_bias bias = p.biases[how.bias_start + i];
         int id = bias.token_id, at = id - first_id;
-        if (id < first_id || at >= NUM_IDS || id >= p.vocab_size) continue;
-        float logit = penalize(v, v.counts ? __ldcg(v.counts + id) : 0, v.logits[id]);
-        patches[id] = clean(__fadd_rn(logit, bias.bias));
+        if (id < first_id || at >= NUM_IDS || id >= place.end) continue;
+        float logit = penalize(v, v.counts ? __ldcg(v.counts + id) : 0, place.logits[id]);
+        share<IS_CUT>(p, patches + id, clean(__fadd_rn(logit, bias.bias)));
         atomicOr(&bits[at / 32], 1u << (at % 32));
     }
     __syncthreads();
-    int num_words = min(p.num_tiles - first_tile, SCAN_WARPS) * TILE_WORDS;
-    uint32_t *out = p.patch_bits + ((size_t)row * p.num_tiles + first_tile) * TILE_WORDS;
-    for (int i = threadIdx.x; i < num_words; i += blockDim.x) out[i] = bits[i];
+    int num_words = num_tiles * TILE_WORDS;
+    uint32_t *out = patch_bits_of(p, row) + (size_t)first_tile * TILE_WORDS;
+    for (int i = threadIdx.x; i < num_words; i += blockDim.x) share<IS_CUT>(p, out + i, bits[i]);
 }
 
 __device__ __forceinline__ float largest(const float (&x)[LANE_VALUES]) {
@@ -118,33 +112,41 @@ __device__ __forceinline__ float sum_weights(const float (&x)[LANE_VALUES], floa
     return warp_sum(sum);
 }
 
-__global__ void __launch_bounds__(SCAN_WARPS * 32) scan_kernel(sample_params p) {
+// IS_CUT: rows are cut among ranks. Otherwise the code for that would cost registers.
+template <bool IS_CUT>
+__global__ void __launch_bounds__(SCAN_WARPS * 32, IS_CUT ? 2 : 3)
+    scan_kernel(const __grid_constant__ sample_params p) {
     __shared__ uint32_t bits[SCAN_WARPS * TILE_WORDS];
     let_next_start();
     wait_for_earlier();
     int row = blockIdx.x / p.scan_blocks, part = blockIdx.x % p.scan_blocks;
-    int warp = threadIdx.x / 32, tile = part * SCAN_WARPS + warp;
+    int warp = threadIdx.x / 32, begun = part % p.slice_blocks * SCAN_WARPS;
+    int slice = static_cast<int>(p.slices.scan_first) + part / p.slice_blocks;
+    int first_tile = slice * p.slice_tiles + begun;
+    int num_tiles = min(p.slice_tiles - begun, SCAN_WARPS), tile = first_tile + warp;
     const sample_row how = of_step(p.rows)[row];
     if (p.team_size > 1 && part == 0 && is_shared(how)) {
         team_bins &first = p.bins[row * 3];
         for (int b = threadIdx.x; b < NUM_BINS; b += blockDim.x) first.count[b] = first.mass[b] = 0;
     }
     row_view v = adjusted_view(p, row, how);
-    if (how.bias_count) make_patches(p, v, row, how, part * SCAN_WARPS, bits);
-    if (tile >= p.num_tiles) return;
+    if constexpr (!IS_CUT) v.slices = nullptr;
+    if (how.bias_count) make_patches<IS_CUT>(p, v, row, how, first_tile, num_tiles, bits);
+    if (warp >= num_tiles) return;
+    const tile_place place = place_of(v, tile);
     float x[LANE_VALUES];
     tile_part out;
     out.raw_max = out.raw_sum = 0;
     if (how.num_top >= 0) {
-        load_raw(v, tile, x);
+        load_raw(v, place, x);
         out.raw_max = largest(x);
         out.raw_sum = sum_weights(x, out.raw_max, LOG2E);
     }
-    load_values(v, tile, x);
-    adjust_values(v, how.bias_count ? bits + warp * TILE_WORDS : nullptr, tile, x);
+    load_values(v, place, x);
+    adjust_values(v, how.bias_count ? bits + warp * TILE_WORDS : nullptr, place.first, x);
     out.max = largest(x);
     out.sum = v.scale > 0 ? sum_weights(x, out.max, v.scale) : 0;
-    if (threadIdx.x % 32 == 0) p.parts[(size_t)row * p.num_tiles + tile] = out;
+    if (threadIdx.x % 32 == 0) share<IS_CUT>(p, parts_of(p, row) + tile, out);
 }
 
 // Stores each tile's weight of tokens with keys up to `end`. Returns their sum.
@@ -156,10 +158,10 @@ __device__ mass64 weigh_kept(const row_view &v, const row_team &team, block_spac
         mass64 sum = 0;
         if (tile_max(v, t) >= least) {
             float x[LANE_VALUES];
-            load_tile(v, t, x);
+            const tile_place place = load_tile(v, t, x);
 #pragma unroll
             for (int i = 0; i < LANE_VALUES; i++) {
-                if (x[i] >= least && key_of(v, x[i], value_id(t, i)) <= end)
+                if (x[i] >= least && key_of(v, x[i], value_id(place.first, i)) <= end)
                     sum += mass_of(v, x[i]);
             }
             sum = warp_sum(sum);
@@ -217,14 +219,14 @@ __device__ int pick_tile(const row_view &v, const row_team &team, mass64 *target
 // rounded up; if the end is passed, the last token with any mass.
 __device__ int pick_token(const row_view &v, int tile, mass64 target, uint64_t end) {
     float x[LANE_VALUES];
-    load_tile(v, tile, x);
+    const tile_place place = load_tile(v, tile, x);
     int last = -1;
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; i += 4) {
         mass64 mass[4], sum = 0;
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            int id = value_id(tile, i + c);
+            int id = value_id(place.first, i + c);
             mass[c] = key_of(v, x[i + c], id) <= end ? mass_of(v, x[i + c]) : 0;
             if (mass[c]) last = id;
             sum += mass[c];
@@ -236,7 +238,7 @@ __device__ int pick_token(const row_view &v, int tile, mass64 target, uint64_t e
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 running += mass[c];
-                if (token < 0 && running > target) token = value_id(tile, i + c);
+                if (token < 0 && running > target) token = value_id(place.first, i + c);
             }
             return __shfl_sync(FULL_WARP, token, __ffs(passed) - 1);
         }
@@ -365,12 +367,12 @@ __device__ void list_top(const row_view &raw, row_team &alone, block_space &s, i
     for (int t = warp; t < raw.num_tiles; t += WARPS) {
         if (!(tile_max(raw, t) >= least)) continue;
         float x[LANE_VALUES];
-        load_tile(raw, t, x);
+        const tile_place place = load_tile(raw, t, x);
 #pragma unroll
         for (int i = 0; i < LANE_VALUES; i++) {
-            int id = value_id(t, i);
+            int id = value_id(place.first, i);
             uint64_t key = key_of(raw, x[i], id);
-            if (id >= raw.vocab_size || key > end) continue;
+            if (id >= place.end || key > end) continue;
             uint32_t at = atomicAdd(&s.num_listed, 1u);
             if (at < SAMPLE_TOP_MAX) s.listed[at] = key;
         }
@@ -388,7 +390,8 @@ __device__ void list_top(const row_view &raw, row_team &alone, block_space &s, i
     }
 }
 
-__global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
+__global__ void __launch_bounds__(THREADS, 2)
+    finish_kernel(const __grid_constant__ sample_params p) {
     __shared__ block_space s;
     __shared__ row_view v, raw;
     __shared__ row_team team, alone;
@@ -396,7 +399,7 @@ __global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
     int row = blockIdx.x / p.team_size;
     const sample_row &how = of_step(p.rows)[row];
     sample_result *result = &of_step(p.results)[row];
-    const tile_part *parts = p.parts + (size_t)row * p.num_tiles;
+    const tile_part *parts = parts_of(p, row);
     int rank = blockIdx.x % p.team_size, size = is_shared(how) ? p.team_size : 1;
     if (rank >= size) return;
 
@@ -428,29 +431,8 @@ __global__ void __launch_bounds__(THREADS, 2) finish_kernel(sample_params p) {
         atomicAdd(&p.counts[(size_t)(how.counts_slot - 1) * p.vocab_size + token], 1u);
     }
     float logprob = logprobs ? -INFINITY : 0.0f;
-    if (logprobs && token >= 0) logprob = logprob_of(raw, clean(raw.logits[token]), log_sum);
+    if (logprobs && token >= 0) logprob = logprob_of(raw, clean(raw_logit(raw, token)), log_sum);
     result->logprob = logprob;
-}
-
-size_t round_floats(size_t floats) {
-    return (floats + 15) & ~static_cast<size_t>(15);
-}
-
-// Divides the scratch memory. Returns its size in floats.
-size_t place_scratch(sample_params *p, float *scratch, size_t vocab_size, size_t num_rows) {
-    size_t num_tiles = (vocab_size + TILE - 1) / TILE, floats = 0;
-    size_t team_rows = num_rows < TEAM_ROWS_MAX ? num_rows : TEAM_ROWS_MAX;
-    auto take = [&](size_t bytes) {
-        float *at = scratch ? scratch + floats : nullptr;
-        floats += round_floats(bytes / sizeof(float));
-        return static_cast<void *>(at);
-    };
-    p->parts = static_cast<tile_part *>(take(num_rows * num_tiles * sizeof(tile_part)));
-    p->masses = static_cast<mass64 *>(take(num_rows * num_tiles * sizeof(mass64)));
-    p->bins = static_cast<team_bins *>(take(team_rows * 3 * sizeof(team_bins)));
-    p->patch_bits = static_cast<uint32_t *>(take(num_rows * num_tiles * TILE_WORDS * 4));
-    p->patches = static_cast<float *>(take(num_rows * vocab_size * sizeof(float)));
-    return floats;
 }
 
 // Blocks per row of the second kernel: as many as can run at the same time. Clusters need sm_90.
@@ -461,18 +443,9 @@ int team_size_of(const cuda_device_info *info, uint32_t num_rows) {
     return size;
 }
 
-} // namespace
-
-extern "C" size_t cuda_sample_scratch_floats(uint32_t vocab_size, uint32_t num_rows) {
+sample_params params_of(const sample_args *args, const cuda_logit_slices *slices,
+                        const cuda_device_info *info) {
     sample_params p = {};
-    return place_scratch(&p, nullptr, vocab_size, num_rows);
-}
-
-extern "C" void cuda_sample_launch(const struct sample_args *args,
-                                   const struct cuda_device_info *info, cudaStream_t stream) {
-    if (args->num_rows == 0) return;
-    sample_params p = {};
-    place_scratch(&p, args->scratch, args->vocab_size, args->num_rows);
     p.logits = args->logits;
     p.rows = args->rows;
     p.biases = args->biases;
@@ -481,15 +454,63 @@ extern "C" void cuda_sample_launch(const struct sample_args *args,
     p.mask_words = static_cast<int>((args->vocab_size + 31) / 32);
     p.results = args->results;
     p.vocab_size = static_cast<int>(args->vocab_size);
-    p.num_tiles = (p.vocab_size + TILE - 1) / TILE;
-    while (p.vocab_size > 1 << p.id_bits) p.id_bits++;
-    // Padding ids of the last tile have keys too.
-    while (p.num_tiles * TILE > 1 << p.id_bits) p.id_bits++;
-    p.scan_blocks = (p.num_tiles + SCAN_WARPS - 1) / SCAN_WARPS;
+    p.slice_tiles = p.num_tiles = (p.vocab_size + TILE - 1) / TILE;
+    int num_slices = 1, last_id = p.num_tiles * TILE;
+    if (slices) {
+        p.slices = *slices;
+        num_slices = static_cast<int>(slices->count);
+        p.slice_tiles = slice_tiles_of(*slices);
+        p.num_tiles = num_slices * p.slice_tiles;
+        last_id = p.vocab_size + p.slice_tiles * TILE;
+    }
+    // Padding ids have keys too.
+    while (p.vocab_size > 1 << p.id_bits || last_id > 1 << p.id_bits) p.id_bits++;
+    p.slice_blocks = (p.slice_tiles + SCAN_WARPS - 1) / SCAN_WARPS;
+    p.scan_blocks = p.slice_blocks * (slices ? static_cast<int>(slices->scan_count) : 1);
+    size_t shared = place_shared(&p, p.num_tiles, args->vocab_size, args->num_rows);
+    bool is_elsewhere = slices && slices->num_shared;
+    p.shared = is_elsewhere ? static_cast<char *>(slices->shared[slices->own])
+                            : reinterpret_cast<char *>(args->scratch);
+    place_scratch(&p, args->scratch, is_elsewhere ? 0 : shared, p.num_tiles, args->num_rows);
+    if (slices && !is_elsewhere) {
+        p.slices.shared[0] = p.shared;
+        p.slices.num_shared = 1;
+    }
     p.team_size = team_size_of(info, args->num_rows);
-    p.vectors = args->vocab_size % 4 == 0 && reinterpret_cast<uintptr_t>(args->logits) % 16 == 0;
-    launch_dependent(scan_kernel, dim3(args->num_rows * static_cast<unsigned>(p.scan_blocks)),
+    p.vectors = are_aligned(p);
+    return p;
+}
+
+} // namespace
+
+extern "C" size_t cuda_sample_scratch_floats(uint32_t vocab_size, uint32_t num_rows) {
+    sample_params p = {};
+    size_t num_tiles = most_tiles(vocab_size);
+    size_t shared = place_shared(&p, num_tiles, vocab_size, num_rows);
+    return place_scratch(&p, nullptr, shared, num_tiles, num_rows);
+}
+
+extern "C" size_t cuda_sample_shared_bytes(uint32_t vocab_size, uint32_t num_rows) {
+    sample_params p = {};
+    return place_shared(&p, most_tiles(vocab_size), vocab_size, num_rows) * sizeof(float);
+}
+
+extern "C" void cuda_sample_scan_launch(const struct sample_args *args,
+                                        const struct cuda_logit_slices *slices,
+                                        const struct cuda_device_info *info, cudaStream_t stream) {
+    if (args->num_rows == 0) return;
+    const sample_params p = params_of(args, slices, info);
+    auto kernel = slices ? scan_kernel<true> : scan_kernel<false>;
+    launch_dependent(kernel, dim3(args->num_rows * static_cast<unsigned>(p.scan_blocks)),
                      SCAN_WARPS * 32, 0, info, stream, p);
+}
+
+extern "C" void cuda_sample_finish_launch(const struct sample_args *args,
+                                          const struct cuda_logit_slices *slices,
+                                          const struct cuda_device_info *info,
+                                          cudaStream_t stream) {
+    if (args->num_rows == 0) return;
+    const sample_params p = params_of(args, slices, info);
     if (p.team_size > 1) {
         launch_clusters(finish_kernel, static_cast<int>(args->num_rows), p.team_size, THREADS, 0,
                         stream, p);

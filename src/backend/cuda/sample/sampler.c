@@ -1,12 +1,22 @@
 /* Host side of sampling: its memory, and the token counts of sequences. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/ranks/collective.h"
 #include "base/check.h"
 
 void cuda_sample(struct backend *backend, const struct sample_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_sample_launch(args, &cuda->info, cuda->stream);
+    struct cuda_logit_slices slices, *cut = NULL;
+    if (args->collective) {
+        cut = &slices;
+        cuda_collective_slices(cuda, args->collective, args->num_rows, cut);
+    }
+    cuda_sample_scan_launch(args, cut, &cuda->info, cuda->stream);
+    // A rank finishes rows with what all ranks have found.
+    if (cut && cut->num_shared) cuda_collective_barrier(backend, args->collective);
+    cuda_sample_finish_launch(args, cut, &cuda->info, cuda->stream);
 }
 
 size_t cuda_scratch_floats(const struct backend *backend, uint32_t vocab_size, uint32_t num_rows) {
@@ -32,6 +42,11 @@ enum status cuda_counts_create(struct backend *backend, uint32_t num_slots, uint
     if (!counts) return err_nomem(err, "token counts");
     *counts =
         (struct token_counts){.num_slots = num_slots, .vocab_size = vocab_size, .max_ids = max_ids};
+    counts->host_ids = malloc(max_ids * sizeof *counts->host_ids);
+    if (!counts->host_ids) {
+        status = err_nomem(err, "token counts");
+        goto fail;
+    }
     CU(cudaMalloc((void **)&counts->counts, count_bytes(num_slots, vocab_size)));
     CU(cudaMalloc((void **)&counts->ids, max_ids * sizeof *counts->ids));
     *out = counts;
@@ -46,21 +61,24 @@ void cuda_counts_destroy(struct backend *backend, struct token_counts *counts) {
     if (!counts) return;
     cudaFree(counts->counts);
     cudaFree(counts->ids);
+    free(counts->host_ids);
     free(counts);
 }
 
 void cuda_counts_begin(struct backend *backend, struct token_counts *counts, uint32_t slot,
                        const int32_t *ids, uint32_t num_prompt, uint32_t num_ids) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct cuda_backend *cuda = cuda_enter(backend);
     CHECK(slot > 0 && slot <= counts->num_slots && num_ids <= counts->max_ids, "slot=%u num_ids=%u",
           slot, num_ids);
     uint32_t *row = counts->counts + (size_t)(slot - 1) * counts->vocab_size;
     cuda_check(cuda, cudaMemsetAsync(row, 0, counts->vocab_size * sizeof *row, cuda->stream),
                "clearing token counts");
-    // `ids` is pageable memory, so CUDA has read it when this call returns.
+    // `ids` may be pinned memory, which CUDA would read later, when the caller has changed it.
+    // Pageable memory it has read when the call returns.
+    memcpy(counts->host_ids, ids, num_ids * sizeof *ids);
     cuda_check(cuda,
-               cudaMemcpyAsync(counts->ids, ids, num_ids * sizeof *ids, cudaMemcpyHostToDevice,
-                               cuda->stream),
+               cudaMemcpyAsync(counts->ids, counts->host_ids, num_ids * sizeof *ids,
+                               cudaMemcpyHostToDevice, cuda->stream),
                "upload of token ids");
     cuda_count_tokens_launch(row, counts->ids, num_prompt, num_ids, cuda->stream);
 }

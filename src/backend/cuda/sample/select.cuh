@@ -154,12 +154,12 @@ __device__ void fill_bins(const row_view &v, const row_team &team, block_space &
     for (int t = team.rank * WARPS + threadIdx.x / 32; t < v.num_tiles; t += team.size * WARPS) {
         if (!(tile_max(v, t) >= least)) continue;
         float x[LANE_VALUES];
-        load_tile(v, t, x);
+        const tile_place place = load_tile(v, t, x);
 #pragma unroll
         for (int i = 0; i < LANE_VALUES; i++) {
-            int id = value_id(t, i);
+            int id = value_id(place.first, i);
             uint64_t key = key_of(v, x[i], id);
-            bool inside = x[i] >= least && id < v.vocab_size && key >= low && key <= high;
+            bool inside = x[i] >= least && id < place.end && key >= low && key <= high;
             unsigned active = __ballot_sync(FULL_WARP, inside);
             if (!inside) continue;
             add_tokens(s, active, static_cast<int>((key - low) >> shift),

@@ -1,0 +1,55 @@
+# The functions that the folders' lists are written with. The targets set_locale, test_ranks_option and
+# alloc_hook, which tests link, are made in tests/.
+if(NANOVLLM_TESTS)
+  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()
+
+# module(NAME SOURCES ... LINK ...)
+function(module name)
+  cmake_parse_arguments(M "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${M_SOURCES})
+  target_link_libraries(${name} PUBLIC flags ${M_LINK})
+endfunction()
+
+# unit_test(NAME LABEL SOURCES ... LINK ...): a cmocka program run from the source folder.
+function(unit_test name label)
+  cmake_parse_arguments(T "" "" "SOURCES;LINK;ARGS" ${ARGN})
+  if(NOT NANOVLLM_TESTS)
+    return()
+  endif()
+  add_executable(${name} ${T_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${T_LINK} PkgConfig::CMOCKA set_locale test_ranks_option)
+  add_test(NAME ${name} COMMAND ${name} ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 300)
+endfunction()
+
+# alloc_test(NAME LABEL ...): a unit_test that counts or fails allocations (tests/support/alloc_hook.h).
+# Not built with sanitizers, which own the allocator; the second label keeps it away from valgrind.
+function(alloc_test name label)
+  if(NOT NANOVLLM_TESTS OR NANOVLLM_SANITIZE)
+    return()
+  endif()
+  unit_test(${name} ${label} ${ARGN})
+  target_link_libraries(${name} PRIVATE alloc_hook)
+  set_property(TEST ${name} PROPERTY LABELS ${label} alloc-hook)
+endfunction()
+
+# fuzz_target(NAME SOURCE LINK ...): a libFuzzer program, with tests/fuzz/corpus/NAME as its seeds.
+function(fuzz_target name source)
+  if(NOT NANOVLLM_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE ${ARGN} -fsanitize=fuzzer)
+endfunction()
+
+# embed(SOURCE NAME FILE...): SOURCE, a C file made by the build, has the bytes of the files, one after
+# the other, as `NAME`.
+function(embed source name)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} "-DFILES=${files}" -DNAME=${name} -DOUT=${source}
+      -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+endfunction()

@@ -1,0 +1,310 @@
+/* All layers of a dense model in one call, for linears whose x is narrow (fusion's `layers`). The
+ * arithmetic is that of the single ops, so the bits are the same. What differs is how results
+ * travel: each is converted where it is computed, into the form that the next step reads.
+ *
+ *   norm, conversion    one pass over the residual
+ *   q, k, v             a part is one head: normalised, rotated, then stored as bf16 queries or in
+ *                       the cache
+ *   attention           leaves x of the output projection
+ *   gate, up            side by side, so that x of `down` is what reaches memory
+ *   o, down             are added to the residual
+ *
+ * A prefill writes a quarter of the bytes of single ops that way, and a layer has seven loops over
+ * the threads instead of thirteen. Where x is bytes, whose scale needs the whole row, attention and
+ * gate x up leave floats and are converted in a loop of their own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/ops.h"
+#include "base/check.h"
+
+enum { MANY_ROWS = 33 }; // from here on a part of q, k, v is a whole head; fewer need finer items
+
+struct fused_model {
+    struct fused_model_spec spec;
+    struct fused_layer *layers; // [num_layers]
+    bool is_narrow; // all linears convert x, and the shapes fit
+};
+
+// One call.
+struct pass {
+    struct cpu_backend *cpu;
+    const struct fused_model_spec *spec;
+    const struct layers_args *args;
+    const struct fused_layer *layer;
+    struct attention_args attention;
+    struct attention_narrow narrow;
+    bool is_bytes; // x of linears, instead of bf16
+};
+
+static bool has_narrow_linears(const struct cpu_backend *cpu, const struct fused_layer *layer) {
+    const struct linear *linears[] = {layer->qkv, layer->o, layer->gate_up, layer->down};
+    for (size_t i = 0; i < ARRAY_LEN(linears); i++) {
+        if (!linears[i] || !linear_is_narrow(cpu, linears[i])) return false;
+        if (linears[i]->kind != layer->qkv->kind) return false;
+    }
+    return true;
+}
+
+enum status cpu_model_create(struct backend *backend, const struct fused_model_spec *spec,
+                             struct fused_model **out, struct err *err) {
+    struct fused_model *model = calloc(1, sizeof *model);
+    if (!model) return err_nomem(err, "fused layers");
+    model->spec = *spec;
+    model->layers = calloc(spec->num_layers, sizeof *model->layers);
+    if (!model->layers) {
+        cpu_model_destroy(backend, model);
+        return err_nomem(err, "fused layers");
+    }
+    memcpy(model->layers, spec->layers, spec->num_layers * sizeof *model->layers);
+    model->spec.layers = model->layers;
+    // Halves of whole blocks; a row fits a thread's memory; a head is whole chunks of bf16.
+    model->is_narrow = spec->is_whole && spec->intermediate % LANES == 0 &&
+                       spec->hidden <= LINEAR_SUMS && spec->head_dim % (CHUNK_BYTES / 2) == 0 &&
+                       spec->head_dim <= 512;
+    for (uint32_t i = 0; i < spec->num_layers && model->is_narrow; i++) {
+        model->is_narrow = has_narrow_linears(cpu_backend_of(backend), &model->layers[i]);
+    }
+    *out = model;
+    return OK;
+}
+
+void cpu_model_destroy(struct backend *backend, struct fused_model *model) {
+    (void)backend;
+    if (!model) return;
+    free(model->layers);
+    free(model);
+}
+
+static void add_to_residual(void *arg, const struct linear_part *part) {
+    const struct pass *pass = arg;
+    size_t hidden = pass->spec->hidden;
+    float *residual = (float *)pass->args->residual + part->row * hidden + part->col;
+    for (uint32_t row = 0; row < part->num_rows; row++, residual += hidden) {
+        const float *sums = part->sums + row * part->stride;
+        for (uint32_t i = 0; i < part->num_cols; i++) residual[i] += sums[i];
+    }
+}
+
+// Gate and up of some rows, which become rows of `activated`.
+struct gated_sink {
+    const struct pass *pass;
+    uint32_t num_rows;
+};
+
+static void take_gated(void *arg, const struct linear_part *part) {
+    const struct gated_sink *gated = arg;
+    const struct pass *pass = gated->pass;
+    const struct cpu_kernels *kernels = pass->cpu->kernels;
+    size_t intermediate = pass->spec->intermediate, depth = pass->layer->down->depth;
+    for (uint32_t i = 0; i < part->num_rows; i++) {
+        float *sums = part->sums + i * part->stride;
+        const float *up = part->gated + i * part->stride;
+        uint32_t row = part->row + i;
+        if (pass->is_bytes) {
+            float *out = (float *)pass->args->activated + row * intermediate + part->col;
+            kernels->silu_mul(sums, up, out, part->num_cols);
+            continue;
+        }
+        size_t stride;
+        unsigned char *packed = packed_row(pass->args->activated, depth * sizeof(uint16_t),
+                                           gated->num_rows, row, &stride);
+        packed += part->col / (CHUNK_BYTES / 2) * stride;
+        kernels->silu_mul(sums, up, sums, part->num_cols);
+        kernels->narrow_bf16(sums, part->num_cols, packed, stride);
+    }
+}
+
+// q, k, v of some rows, the first of which is row `first` of the step.
+struct head_sink {
+    const struct pass *pass;
+    uint32_t first;
+};
+
+static void take_head(void *arg, const struct linear_part *part) {
+    const struct head_sink *heads = arg;
+    const struct pass *pass = heads->pass;
+    const struct attention_args *a = &pass->attention;
+    const struct step *step = a->step;
+    const struct cpu_kernels *kernels = pass->cpu->kernels;
+    uint32_t head_dim = a->head_dim, group = a->num_heads / a->num_kv_heads;
+    uint32_t head = part->col / head_dim;
+    uint16_t *queries = a->qkv;
+    for (uint32_t i = 0; i < part->num_rows; i++) {
+        float *x = part->sums + i * part->stride;
+        uint32_t token = heads->first + part->row + i;
+        int32_t slot = step->slot_mapping[token];
+        const float *rope = a->rope + (size_t)step->positions[token] * head_dim;
+        if (head < a->num_heads) {
+            size_t at = (size_t)(head / group) * step->num_tokens + token;
+            uint16_t *out = queries + (at * group + head % group) * head_dim;
+            kernels->rope_head(x, a->q_norm, rope, head_dim, a->eps);
+            for (uint32_t d = 0; d < head_dim; d++) x[d] *= a->scale;
+            kernels->narrow_bf16(x, head_dim, (unsigned char *)out, CHUNK_BYTES);
+        } else if (head < a->num_heads + a->num_kv_heads) {
+            kernels->rope_head(x, a->k_norm, rope, head_dim, a->eps);
+            if (slot < 0) continue;
+            kv_cache_store(kernels, a->cache, a->layer, (uint32_t)slot, head - a->num_heads, x,
+                           NULL);
+        } else if (slot >= 0) {
+            kv_cache_store(kernels, a->cache, a->layer, (uint32_t)slot,
+                           head - a->num_heads - a->num_kv_heads, NULL, x);
+        }
+    }
+}
+
+// Most rows that are converted at once, into the linears' scratch memory.
+static uint32_t rows_max(const struct pass *pass) {
+    return pass->is_bytes ? LINEAR_SCRATCH_BYTES : LINEAR_SCRATCH_BYTES / 2;
+}
+
+// A run over the rows of `x`, converted into the linears' scratch memory.
+static void run(const struct pass *pass, const struct linear *linear, struct linear_run *run,
+                uint32_t num_rows) {
+    struct linear_group group = {.linear = linear, .num_rows = num_rows};
+    run->groups = &group;
+    run->num_groups = 1;
+    if (!run->is_packed) {
+        run->packed = pass->cpu->linear_scratch;
+        run->x_scale = pass->cpu->linear_x_scale;
+    }
+    linear_run(pass->cpu, run);
+}
+
+static const float *residual_row(const struct pass *pass, uint32_t row) {
+    return (const float *)pass->args->residual + (size_t)row * pass->spec->hidden;
+}
+
+static void project_qkv(struct pass *pass) {
+    const struct attention_args *a = &pass->attention;
+    uint32_t num_tokens = a->step->num_tokens;
+    size_t cols = pass->layer->qkv->out;
+    for (uint32_t first = 0; first < num_tokens; first += rows_max(pass)) {
+        uint32_t left = num_tokens - first;
+        struct head_sink heads = {pass, first};
+        struct linear_run qkv = {.x = residual_row(pass, first),
+                                 .norm = pass->layer->input_norm,
+                                 .eps = pass->spec->eps};
+        if (pass->narrow.queries) {
+            qkv.blocks_per_part = a->head_dim / LANES;
+            qkv.sink = take_head;
+            qkv.sink_arg = &heads;
+        } else {
+            qkv.out = (float *)a->qkv + first * cols;
+        }
+        run(pass, pass->layer->qkv, &qkv, left < rows_max(pass) ? left : rows_max(pass));
+    }
+}
+
+// residual += linear(x) for rows from `first` on, where x is packed already, or bytes to be made.
+static void project_out(struct pass *pass, const struct linear *linear, void *x, uint32_t first,
+                        uint32_t num_rows) {
+    struct pass part = *pass; // the sink counts rows from `first`
+    struct layers_args args = *pass->args;
+    part.args = &args;
+    for (uint32_t row = 0; row < num_rows;) {
+        uint32_t count = num_rows - row;
+        if (pass->is_bytes && count > rows_max(pass)) count = rows_max(pass);
+        args.residual = (float *)pass->args->residual + (size_t)(first + row) * pass->spec->hidden;
+        struct linear_run out = {.sink = add_to_residual, .sink_arg = &part};
+        if (pass->is_bytes) {
+            out.x = (const float *)x + (size_t)row * linear->in;
+        } else {
+            out.packed = x;
+            out.is_packed = true;
+        }
+        run(pass, linear, &out, count);
+        row += count;
+    }
+}
+
+static void run_mlp(struct pass *pass) {
+    uint32_t num_tokens = pass->args->step->num_tokens;
+    for (uint32_t first = 0; first < num_tokens; first += rows_max(pass)) {
+        uint32_t left = num_tokens - first;
+        struct gated_sink gated = {pass, left < rows_max(pass) ? left : rows_max(pass)};
+        struct linear_run gate_up = {.x = residual_row(pass, first),
+                                     .norm = pass->layer->mlp_norm,
+                                     .eps = pass->spec->eps,
+                                     .is_gated = true,
+                                     .sink = take_gated,
+                                     .sink_arg = &gated};
+        run(pass, pass->layer->gate_up, &gate_up, gated.num_rows);
+        project_out(pass, pass->layer->down, pass->args->activated, first, gated.num_rows);
+    }
+}
+
+bool cpu_layers(struct backend *backend, struct fused_model *model,
+                const struct layers_args *args) {
+    if (!model->is_narrow) return false;
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    const struct fused_model_spec *spec = &model->spec;
+    bool is_bytes = model->layers[0].qkv->kind != LINEAR_BF16;
+    bool has_narrow_cache = args->cache->element_bytes == sizeof(uint16_t) &&
+                            cpu->kernels->attention_bf16.queries == QUERIES_BF16;
+    kv_cache_touch(cpu, args->cache, args->step);
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        const struct fused_layer *layer = &model->layers[i];
+        struct pass pass = {.cpu = cpu,
+                            .spec = spec,
+                            .args = args,
+                            .layer = layer,
+                            .attention = {.step = args->step,
+                                          .cache = args->cache,
+                                          .layer = i,
+                                          .num_heads = spec->num_heads,
+                                          .num_kv_heads = spec->num_kv_heads,
+                                          .head_dim = spec->head_dim,
+                                          .qkv = args->qkv,
+                                          .out = args->attended,
+                                          .q_norm = layer->q_norm,
+                                          .k_norm = layer->k_norm,
+                                          .rope = args->rope,
+                                          .eps = spec->eps,
+                                          .scale = args->scale},
+                            .is_bytes = is_bytes};
+        if (has_narrow_cache && args->step->num_tokens >= MANY_ROWS) {
+            pass.narrow.queries = args->qkv;
+        }
+        if (!is_bytes) pass.narrow.out = args->attended;
+        project_qkv(&pass);
+        if (!pass.narrow.queries) cpu_attention_prepare(backend, &pass.attention);
+        attention_run(cpu, &pass.attention, &pass.narrow);
+        project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens);
+        run_mlp(&pass);
+    }
+    return true;
+}
+
+static bool step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
+                       const struct step *step) {
+    (void)backend, (void)cache, (void)step;
+    return model && model->is_narrow;
+}
+
+// The other fused ops are left to single ones.
+
+static bool no_project_in(struct backend *backend, const struct project_in_args *args) {
+    (void)backend, (void)args;
+    return false;
+}
+
+static bool no_project_out(struct backend *backend, const struct project_out_args *args) {
+    (void)backend, (void)args;
+    return false;
+}
+
+static bool no_attend(struct backend *backend, const struct attention_args *args) {
+    (void)backend, (void)args;
+    return false;
+}
+
+const struct backend_fusion cpu_fusion = {
+    .model_create = cpu_model_create,
+    .model_destroy = cpu_model_destroy,
+    .step_begin = step_begin,
+    .project_in = no_project_in,
+    .project_out = no_project_out,
+    .attend = no_attend,
+    .layers = cpu_layers,
+};

@@ -1,0 +1,313 @@
+#include "backend/cuda/ranks/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/ranks/nccl.h"
+#include "base/check.h"
+
+enum {
+    ALIGN = 256,
+    // Above this a flagged copy's double size should cost more than two meetings; not measured yet.
+    SMALL_BYTES_MAX = 512 << 10,
+};
+
+// What other ranks need to reach this one.
+struct card {
+    uint32_t is_p2p;
+    int num_sms; // all ranks launch the same grids
+    cudaIpcMemHandle_t memory; // with p2p
+    struct nccl_id id; // without, of rank 0
+};
+_Static_assert(sizeof(struct card) <= COLLECTIVE_CARD_BYTES, "a card is larger than its place");
+
+// Where things are in the one allocation of each rank.
+struct layout {
+    struct cuda_ranks ranks; // its offsets alone
+    size_t logits_at; // float [max_num_logits][widest slice]
+    size_t shared_at; // with p2p: what scans of logits find
+    size_t gathered_at; // without: float [world_size][max_num_logits][widest slice]
+    size_t size_bytes;
+    uint32_t widest; // slice of the vocabulary
+};
+
+struct collective {
+    struct collective_spec spec;
+    struct layout layout;
+    bool is_p2p;
+    int num_sms;
+    struct cuda_ranks ranks; // with p2p of all, else of this rank alone
+    char *memory; // dev, this rank's
+    struct nccl nccl;
+};
+
+// Rank r of a host has the r-th device.
+static bool reach_each_other(uint32_t world_size) {
+    for (uint32_t i = 0; i < world_size; i++) {
+        for (uint32_t j = 0; j < world_size; j++) {
+            int can = 0;
+            if (i == j) continue;
+            if (cudaDeviceCanAccessPeer(&can, (int)i, (int)j) || !can) {
+                (void)cudaGetLastError();
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool is_p2p(const struct collective_spec *spec) {
+    if (spec->kind == COLLECTIVE_NCCL) return false;
+    return spec->world_size <= CUDA_RANKS_MAX && reach_each_other(spec->world_size);
+}
+
+static size_t take(size_t *size, size_t bytes) {
+    size_t at = *size;
+    *size += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return at;
+}
+
+static struct layout lay_out(const struct collective_spec *spec, bool is_p2p) {
+    struct layout l = {0};
+    size_t size = 0;
+    CHECK(spec->world_size > 1, "world_size=%u", spec->world_size);
+    for (uint32_t r = 0; r < spec->world_size; r++) {
+        uint32_t slice = spec->vocab_start[r + 1] - spec->vocab_start[r];
+        if (slice > l.widest) l.widest = slice;
+    }
+    size_t counts = CUDA_REDUCE_BLOCKS + 1;
+    l.ranks.flags_at = take(&size, CUDA_RANKS_MAX * counts * sizeof(uint32_t));
+    l.ranks.counts_at = take(&size, (counts + CUDA_REDUCE_SMALL_ROWS) * sizeof(uint32_t));
+    l.ranks.lost_at = take(&size, sizeof(uint32_t));
+    size_t sum_bytes = (size_t)spec->max_num_tokens * spec->hidden * sizeof(uint16_t);
+    size_t small = SMALL_BYTES_MAX / (spec->world_size - 1);
+    l.ranks.small_bytes = (small < sum_bytes ? small : sum_bytes) / ALIGN * ALIGN;
+    if (is_p2p) {
+        l.ranks.exchange_at = take(&size, (size_t)2 * spec->world_size * CUDA_DECODE_ROWS *
+                                              spec->hidden * sizeof(uint64_t));
+        l.ranks.inbox_at = take(&size, 2 * spec->world_size * l.ranks.small_bytes * 2);
+        l.shared_at = take(&size, cuda_sample_shared_bytes(spec->vocab_start[spec->world_size],
+                                                           spec->max_num_logits));
+    }
+    l.ranks.partial_at = take(&size, sum_bytes);
+    size_t logits_bytes = (size_t)spec->max_num_logits * l.widest * sizeof(float);
+    l.logits_at = take(&size, logits_bytes);
+    if (!is_p2p) l.gathered_at = take(&size, spec->world_size * logits_bytes);
+    l.size_bytes = size;
+    return l;
+}
+
+const struct cuda_ranks *cuda_collective_ranks(const struct collective *c) {
+    return c->is_p2p ? &c->ranks : NULL;
+}
+
+static size_t collective_bytes(const struct backend *backend, const struct collective_spec *spec) {
+    (void)backend;
+    return lay_out(spec, is_p2p(spec)).size_bytes;
+}
+
+static void collective_destroy(struct backend *backend, struct collective *c) {
+    if (!c) return;
+    cuda_enter(backend);
+    for (uint32_t r = 0; c->is_p2p && r < c->spec.world_size; r++) {
+        char *memory = c->ranks.memory[r]; // before the ranks are connected its own, as rank 0's
+        if (memory && memory != c->memory) cudaIpcCloseMemHandle(memory);
+    }
+    nccl_close(&c->nccl);
+    cudaFree(c->memory);
+    free(c);
+}
+
+static enum status check_spec(const struct collective_spec *spec, bool is_p2p, struct err *err) {
+    int num_gpus = 0;
+    if (cudaGetDeviceCount(&num_gpus) || spec->world_size > (uint32_t)num_gpus) {
+        (void)cudaGetLastError();
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda: each of %u ranks needs a GPU of its own, and there are %d",
+                       spec->world_size, num_gpus);
+    }
+    if (spec->kind == COLLECTIVE_P2P && !is_p2p) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "comm is p2p, but %u GPUs of this host do not all reach each other's memory "
+                       "(at most %u can)",
+                       spec->world_size, CUDA_RANKS_MAX);
+    }
+    if (spec->hidden % 8) {
+        return err_set(err, ERR_UNSUPPORTED, "hidden_size %u: GPUs need a multiple of 8",
+                       spec->hidden);
+    }
+    for (uint32_t r = 0; r < spec->world_size; r++) {
+        if (spec->vocab_start[r] % 4 == 0) continue;
+        return err_set(err, ERR_UNSUPPORTED, "a vocabulary of %u is too small for %u GPUs",
+                       spec->vocab_start[spec->world_size], spec->world_size);
+    }
+    return OK;
+}
+
+static enum status write_card(struct collective *c, void *out, struct err *err) {
+    enum status status = OK;
+    struct card card = {.is_p2p = c->is_p2p, .num_sms = c->num_sms};
+    if (c->is_p2p) {
+        CU(cudaIpcGetMemHandle(&card.memory, c->memory));
+    } else {
+        status = nccl_open(&c->nccl, err);
+        if (!status && c->spec.rank == 0) status = nccl_make_id(&c->nccl, &card.id, err);
+    }
+    memcpy(out, &card, sizeof card);
+fail:
+    return status;
+}
+
+static enum status collective_create(struct backend *backend, const struct collective_spec *spec,
+                                     struct collective **out, void *card, struct err *err) {
+    struct cuda_backend *cuda = cuda_enter(backend);
+    *out = NULL;
+    bool p2p = is_p2p(spec);
+    enum status status = check_spec(spec, p2p, err);
+    if (status) return status;
+    struct collective *c = calloc(1, sizeof *c);
+    if (!c) return err_nomem(err, "ranks");
+    c->spec = *spec;
+    c->is_p2p = p2p;
+    c->num_sms = cuda->info.num_sms;
+    c->layout = lay_out(spec, p2p);
+    CU(cudaMalloc((void **)&c->memory, c->layout.size_bytes));
+    CU(cudaMemsetAsync(c->memory, 0, c->layout.size_bytes, cuda->stream));
+    CU(cudaStreamSynchronize(cuda->stream)); // before another rank writes to it
+    c->ranks = c->layout.ranks;
+    c->ranks.has_failed = spec->has_failed;
+    c->ranks.world_size = 1; // until the others are connected
+    c->ranks.memory[0] = c->memory;
+    status = write_card(c, card, err);
+    if (status) goto fail;
+    *out = c;
+    return OK;
+fail:
+    collective_destroy(backend, c);
+    return status;
+}
+
+static enum status collective_connect(struct backend *backend, struct collective *c,
+                                      const void *cards, struct err *err) {
+    enum status status = OK;
+    cuda_enter(backend);
+    uint32_t world_size = c->spec.world_size, own = c->spec.rank;
+    struct card card = {0};
+    for (uint32_t r = 0; r < world_size; r++) {
+        memcpy(&card, (const char *)cards + (size_t)r * COLLECTIVE_CARD_BYTES, sizeof card);
+        if (card.num_sms == c->num_sms && card.is_p2p == c->is_p2p) continue;
+        return err_set(err, ERR_UNSUPPORTED, "the GPUs of ranks %u and %u are not of one kind", own,
+                       r);
+    }
+    if (!c->is_p2p) {
+        memcpy(&card, cards, sizeof card);
+        return nccl_connect(&c->nccl, &card.id, own, world_size, err);
+    }
+    c->ranks.memory[0] = NULL;
+    c->ranks.rank = own;
+    c->ranks.world_size = world_size;
+    c->ranks.memory[own] = c->memory;
+    for (uint32_t r = 0; r < world_size; r++) {
+        if (r == own) continue;
+        memcpy(&card, (const char *)cards + (size_t)r * COLLECTIVE_CARD_BYTES, sizeof card);
+        void *memory = NULL;
+        CU(cudaIpcOpenMemHandle(&memory, card.memory, cudaIpcMemLazyEnablePeerAccess));
+        c->ranks.memory[r] = memory;
+    }
+fail:
+    return status;
+}
+
+static void collective_stop_waiting(struct collective *c) {
+    nccl_stop_waiting(&c->nccl); // kernels of ours look at has_failed
+}
+
+static void *collective_partial(struct collective *c) {
+    return c->memory + c->layout.ranks.partial_at;
+}
+
+static void collective_reduce_add(struct backend *backend, struct collective *c,
+                                  const struct reduce_add_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    size_t count = (size_t)args->rows * args->cols;
+    CHECK(args->rows <= c->spec.max_num_tokens && args->cols == c->spec.hidden, "%u x %u",
+          args->rows, args->cols);
+    const struct cuda_reduce reduce = {
+        .ranks = c->ranks,
+        .residual = args->residual,
+        .norm = args->norm,
+        .out = args->out,
+        .rows = args->rows,
+        .cols = args->cols,
+        .is_first = args->is_first,
+        .eps = args->eps,
+    };
+    bool is_small = c->is_p2p && args->rows <= CUDA_REDUCE_SMALL_ROWS &&
+                    count * sizeof(uint16_t) <= c->ranks.small_bytes;
+    if (is_small) {
+        cuda_reduce_small_launch(&reduce, &cuda->info, cuda->stream);
+        return;
+    }
+    if (!c->is_p2p) nccl_sum(&c->nccl, cuda, collective_partial(c), count);
+    cuda_reduce_large_launch(&reduce, &cuda->info, cuda->stream);
+}
+
+static float *collective_logits(struct collective *c) {
+    return (float *)(void *)(c->memory + c->layout.logits_at);
+}
+
+void cuda_collective_slices(struct cuda_backend *cuda, struct collective *c, uint32_t num_rows,
+                            struct cuda_logit_slices *out) {
+    uint32_t world_size = c->spec.world_size;
+    *out = (struct cuda_logit_slices){.count = world_size, .scan_count = world_size};
+    for (uint32_t r = 0; r <= world_size; r++) out->start[r] = (int32_t)c->spec.vocab_start[r];
+    if (c->is_p2p) {
+        out->scan_first = out->own = c->spec.rank;
+        out->scan_count = 1;
+        out->num_shared = world_size;
+        for (uint32_t r = 0; r < world_size; r++) {
+            out->logits[r] = (const float *)(void *)(c->ranks.memory[r] + c->layout.logits_at);
+            out->shared[r] = c->ranks.memory[r] + c->layout.shared_at;
+        }
+        return;
+    }
+    // As many for each rank: NCCL gathers equal parts. A narrower slice's rows come first in it.
+    size_t count = (size_t)num_rows * c->layout.widest;
+    float *gathered = (float *)(void *)(c->memory + c->layout.gathered_at);
+    nccl_gather(&c->nccl, cuda, collective_logits(c), gathered, count);
+    for (uint32_t r = 0; r < world_size; r++) out->logits[r] = gathered + r * count;
+}
+
+static void collective_gather_logits(struct backend *backend, struct collective *c, uint32_t row,
+                                     float *host) {
+    struct cuda_backend *cuda = cuda_enter(backend);
+    struct cuda_logit_slices slices;
+    cuda_collective_slices(cuda, c, row + 1, &slices);
+    for (uint32_t r = 0; r < c->spec.world_size; r++) {
+        size_t slice = (size_t)(slices.start[r + 1] - slices.start[r]);
+        cuda_check(cuda,
+                   cudaMemcpyAsync(host + slices.start[r], slices.logits[r] + row * slice,
+                                   slice * sizeof *host, cudaMemcpyDefault, cuda->stream),
+                   "download of logits");
+    }
+}
+
+void cuda_collective_barrier(struct backend *backend, struct collective *c) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    if (c->is_p2p) cuda_ranks_meet_launch(&c->ranks, &cuda->info, cuda->stream);
+    // NCCL's operations keep ranks in step by themselves, and nobody reads another's memory.
+}
+
+const struct backend_collective cuda_collective = {
+    .bytes = collective_bytes,
+    .create = collective_create,
+    .connect = collective_connect,
+    .destroy = collective_destroy,
+    .stop_waiting = collective_stop_waiting,
+    .partial = collective_partial,
+    .reduce_add = collective_reduce_add,
+    .logits = collective_logits,
+    .gather_logits = collective_gather_logits,
+    .barrier = cuda_collective_barrier,
+};

@@ -1,0 +1,86 @@
+#include "backend/cuda/ranks/nccl.h"
+
+#include <poll.h>
+#include <stdio.h>
+
+#include "backend/cuda/cuda_ops.h"
+
+enum {
+    CALLS_END_MS = 1000
+}; // most time that calls have to return before their communicator is freed
+
+static enum status error_of(const struct nccl *nccl, int result, const char *what,
+                            struct err *err) {
+    return err_set(err, ERR_DEVICE, "NCCL: %s: %s", what, nccl->library.error_string(result));
+}
+
+enum status nccl_open(struct nccl *nccl, struct err *err) {
+    return nccl_library_open(&nccl->library, err);
+}
+
+enum status nccl_make_id(struct nccl *nccl, struct nccl_id *id, struct err *err) {
+    int result = nccl->library.get_unique_id(id);
+    return result ? error_of(nccl, result, "making a group", err) : OK;
+}
+
+enum status nccl_connect(struct nccl *nccl, const struct nccl_id *id, uint32_t rank,
+                         uint32_t world_size, struct err *err) {
+    struct nccl_communicator *communicator = NULL;
+    int result = nccl->library.init_rank(&communicator, (int)world_size, *id, (int)rank);
+    if (result) return error_of(nccl, result, "connecting ranks", err);
+    atomic_store(&nccl->communicator, communicator);
+    return OK;
+}
+
+void nccl_close(struct nccl *nccl) {
+    nccl_stop_waiting(nccl); // its other end would wait for all ranks
+    nccl_library_close(&nccl->library);
+}
+
+void nccl_stop_waiting(struct nccl *nccl) {
+    struct nccl_communicator *communicator = atomic_exchange(&nccl->communicator, NULL);
+    if (!communicator) return;
+    // The end frees the communicator. A call that still uses it returns soon, unless it waits for a
+    // lost rank: then only the end makes it return.
+    for (int i = 0; i < CALLS_END_MS && atomic_load(&nccl->num_calls); i++) poll(NULL, 0, 1);
+    nccl->library.end(communicator);
+}
+
+// NULL: a rank is lost, and results are not used. Else end_call must follow.
+static struct nccl_communicator *begin_call(struct nccl *nccl) {
+    // In this order: either this call sees NULL, or nccl_stop_waiting sees this call.
+    atomic_fetch_add(&nccl->num_calls, 1);
+    struct nccl_communicator *communicator = atomic_load(&nccl->communicator);
+    if (!communicator) atomic_fetch_sub(&nccl->num_calls, 1);
+    return communicator;
+}
+
+static void end_call(struct nccl *nccl) {
+    atomic_fetch_sub(&nccl->num_calls, 1);
+}
+
+static void check(struct nccl *nccl, struct cuda_backend *cuda, int result, const char *what) {
+    if (!result) return;
+    char text[200];
+    snprintf(text, sizeof text, "NCCL: %s: %s", what, nccl->library.error_string(result));
+    cuda_fail(cuda, text);
+}
+
+void nccl_sum(struct nccl *nccl, struct cuda_backend *cuda, void *values, size_t count) {
+    struct nccl_communicator *communicator = begin_call(nccl);
+    if (!communicator) return;
+    int result = nccl->library.all_reduce(values, values, count, NCCL_BFLOAT16, NCCL_SUM,
+                                          communicator, cuda->stream);
+    end_call(nccl);
+    check(nccl, cuda, result, "a sum over ranks");
+}
+
+void nccl_gather(struct nccl *nccl, struct cuda_backend *cuda, const float *from, float *to,
+                 size_t count) {
+    struct nccl_communicator *communicator = begin_call(nccl);
+    if (!communicator) return;
+    int result =
+        nccl->library.all_gather(from, to, count, NCCL_FLOAT32, communicator, cuda->stream);
+    end_call(nccl);
+    check(nccl, cuda, result, "gathering logits");
+}

@@ -1,0 +1,117 @@
+#include "comm/device_comm.h"
+
+#include <stdlib.h>
+
+struct device_comm {
+    struct comm base;
+    struct backend *backend;
+    struct collective *collective;
+    struct meeting *meeting;
+    void *cards;
+};
+
+static struct device_comm *device_of(const struct comm *comm) {
+    return (struct device_comm *)(uintptr_t)comm;
+}
+
+static void device_destroy(struct comm *comm) {
+    struct device_comm *device = device_of(comm);
+    device->backend->collective->destroy(device->backend, device->collective);
+    free(device);
+}
+
+static bool device_has_failed(const struct comm *comm) {
+    return atomic_load(&device_of(comm)->meeting->has_failed) != 0;
+}
+
+// Every rank has written its card before it loaded.
+static enum status device_connect(struct comm *comm, struct err *err) {
+    struct device_comm *device = device_of(comm);
+    double spin_seconds = meeting_spin_seconds(comm->world_size);
+    meeting_wait(device->meeting, comm->world_size, spin_seconds);
+    if (!device_has_failed(comm)) {
+        enum status status = device->backend->collective->connect(
+            device->backend, device->collective, device->cards, err);
+        if (status) return status;
+        meeting_wait(device->meeting, comm->world_size, spin_seconds);
+    }
+    if (!device_has_failed(comm)) return OK;
+    return err_set(err, ERR_DEVICE, "another rank was lost");
+}
+
+static void device_stop_waiting(struct comm *comm) {
+    struct device_comm *device = device_of(comm);
+    device->backend->collective->stop_waiting(device->collective);
+}
+
+static struct collective *device_collective(struct comm *comm) {
+    return device_of(comm)->collective;
+}
+
+static void *device_partial(struct comm *comm) {
+    struct device_comm *device = device_of(comm);
+    return device->backend->collective->partial(device->collective);
+}
+
+static void device_reduce_add(struct comm *comm, struct backend *backend,
+                              const struct reduce_add_args *args) {
+    backend->collective->reduce_add(backend, device_of(comm)->collective, args);
+}
+
+static float *device_logits(struct comm *comm) {
+    struct device_comm *device = device_of(comm);
+    return device->backend->collective->logits(device->collective);
+}
+
+static void device_gather_logits(struct comm *comm, struct backend *backend, uint32_t row,
+                                 float *out) {
+    backend->collective->gather_logits(backend, device_of(comm)->collective, row, out);
+}
+
+static void device_barrier(struct comm *comm) {
+    struct device_comm *device = device_of(comm);
+    device->backend->collective->barrier(device->backend, device->collective);
+}
+
+static uint64_t device_minimum(struct comm *comm, uint64_t value) {
+    return meeting_minimum(device_of(comm)->meeting, comm->rank, comm->world_size,
+                           meeting_spin_seconds(comm->world_size), value);
+}
+
+static const struct comm_ops device_ops = {
+    .destroy = device_destroy,
+    .connect = device_connect,
+    .stop_waiting = device_stop_waiting,
+    .collective = device_collective,
+    .partial = device_partial,
+    .reduce_add = device_reduce_add,
+    .logits = device_logits,
+    .gather_logits = device_gather_logits,
+    .barrier = device_barrier,
+    .minimum = device_minimum,
+    .has_failed = device_has_failed,
+};
+
+enum status device_comm_create(struct comm **out, const struct device_comm_options *options,
+                               struct err *err) {
+    *out = NULL;
+    struct device_comm *device = calloc(1, sizeof *device);
+    if (!device) return err_nomem(err, "ranks");
+    struct collective_spec spec = *options->spec;
+    *device = (struct device_comm){
+        .base = {.rank = spec.rank, .world_size = spec.world_size, .ops = &device_ops},
+        .backend = options->backend,
+        .meeting = options->meeting,
+        .cards = options->cards,
+    };
+    spec.has_failed = &device->meeting->has_failed;
+    char *card = (char *)device->cards + (size_t)spec.rank * COLLECTIVE_CARD_BYTES;
+    enum status status =
+        device->backend->collective->create(device->backend, &spec, &device->collective, card, err);
+    if (status) {
+        free(device);
+        return status;
+    }
+    *out = &device->base;
+    return OK;
+}

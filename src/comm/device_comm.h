@@ -1,0 +1,20 @@
+/* Ranks that have a device each. Hosts meet in shared memory, once, to exchange what their devices
+ * need to reach each other. From then on the devices meet by themselves (backend.h, collective). */
+#ifndef COMM_DEVICE_COMM_H
+#define COMM_DEVICE_COMM_H
+
+#include "comm/comm.h"
+#include "comm/meeting.h"
+
+struct device_comm_options {
+    struct backend *backend; // with `collective`
+    const struct collective_spec *spec; // whose has_failed the comm sets
+    struct meeting *meeting; // all-zero at first, in memory that the backend has registered
+    void *cards; // [world_size][COLLECTIVE_CARD_BYTES], mapped by all ranks
+};
+
+// Borrows backend, meeting and cards for the comm's life.
+MUST_USE enum status device_comm_create(struct comm **out,
+                                        const struct device_comm_options *options, struct err *err);
+
+#endif

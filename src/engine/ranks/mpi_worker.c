@@ -1,0 +1,208 @@
+#include "engine/ranks/mpi_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "comm/mpi_comm.h"
+#include "engine/ranks/mpi_message.h"
+#include "engine/ranks/rank_options.h"
+#include "engine/ranks/rank_segment.h"
+
+struct worker {
+    const struct mpi_wire *wire;
+    const struct mpi_world *world;
+    struct mpi_command *command; // the last one, its payload behind it
+    size_t room; // bytes, of its allocation
+
+    // Of the engine that runs:
+    uint32_t first; // the group's rank 0
+    struct engine_plan plan;
+    struct comm *comm;
+    struct sample_result *results; // [max_num_seqs + max_num_tokens]
+    struct model_runner *runner;
+};
+
+// Waits for the next command.
+static enum status receive(struct worker *worker, struct err *err) {
+    const uint32_t from = 0;
+    struct mpi_pause pause = {mpi_spin_seconds(worker->world), 0};
+    size_t bytes;
+    while (!worker->wire->has_message(from, MPI_CHANNEL_COMMANDS, &bytes)) {
+        (void)mpi_pause_wait(&pause);
+    }
+    if (bytes > worker->room) {
+        free(worker->command);
+        worker->room = 0;
+        worker->command = malloc(bytes);
+        if (!worker->command) return err_nomem(err, "ranks");
+        worker->room = bytes;
+    }
+    struct mpi_request request;
+    worker->wire->receive(worker->command, bytes, from, MPI_CHANNEL_COMMANDS, &request);
+    while (!worker->wire->is_done(&request)) (void)mpi_pause_wait(&pause);
+    if (bytes >= sizeof *worker->command) return OK;
+    return err_set(err, ERR_FORMAT, "process 0 has sent a command of %zu bytes", bytes);
+}
+
+// Rank 0 says nothing while the others load, unless the engine is to end.
+static int is_load_to_end(void *user_data) {
+    const struct worker *worker = user_data;
+    size_t bytes;
+    return worker->wire->has_message(0, MPI_CHANNEL_COMMANDS, &bytes);
+}
+
+static enum status check_version(const struct mpi_command *command, struct err *err) {
+    static const uint32_t version[] = {NVLLM_VERSION_MAJOR, NVLLM_VERSION_MINOR,
+                                       NVLLM_VERSION_PATCH};
+    if (memcmp(command->version, version, sizeof version) == 0 &&
+        command->options_bytes == sizeof(struct nvllm_engine_options) &&
+        command->batch_header_bytes == sizeof(struct batch_header)) {
+        return OK;
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "the programs that mpirun has started are not of one version");
+}
+
+// Hosts may have different models in folders of the same name.
+static enum status check_model(const struct worker *worker,
+                               const struct nvllm_engine_options *options, struct err *err) {
+    uint64_t fingerprint = 0;
+    enum status status = mpi_message_fingerprint(&worker->plan, options, &fingerprint, err);
+    if (status || fingerprint == worker->command->fingerprint) return status;
+    return err_set(err, ERR_INVALID, "%s is not the model that rank 0 has", options->model);
+}
+
+static enum status create_comm(struct worker *worker, struct err *err) {
+    const struct mpi_comm_options options = {
+        .wire = worker->wire,
+        .rank = worker->plan.rank,
+        .world_size = worker->plan.world_size,
+        .first = worker->first,
+        .spin_seconds = mpi_spin_seconds(worker->world),
+        .patience_seconds = MPI_COMM_PATIENCE_SECONDS,
+        .shape = rank_segment_comm_shape(&worker->plan),
+    };
+    return mpi_comm_create(&worker->comm, &options, err);
+}
+
+static enum status load(struct worker *worker, struct err *err) {
+    enum status status = check_version(worker->command, err);
+    if (status) return status;
+    struct nvllm_engine_options options;
+    rank_options_read((const char *)(worker->command + 1), &options);
+    uint32_t rank = worker->world->rank - worker->first;
+    if ((status = engine_plan_make(&worker->plan, &options, rank, err))) return status;
+    if ((status = engine_plan_check_memory(&worker->plan, err))) return status;
+    if ((status = check_model(worker, &options, err))) return status;
+    // A step that waits for another rank of the group says so.
+    log_set_level(rank == 0 ? LOG_WARNING : LOG_QUIET);
+    if (options.tensor_parallel_size > 1 && (status = create_comm(worker, err))) return status;
+    const struct step_limits *limits = &worker->plan.runner.decoder.limits;
+    worker->results =
+        calloc((size_t)limits->max_num_seqs + limits->max_num_tokens, sizeof *worker->results);
+    if (!worker->results) return err_nomem(err, "ranks");
+    struct weights *weights = NULL;
+    if ((status = engine_plan_open_weights(&worker->plan, &options, &weights, err))) return status;
+    const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = worker};
+    struct model_runner_options runner = worker->plan.runner;
+    runner.decoder.interrupt = &interrupt;
+    runner.decoder.comm = worker->comm;
+    runner.shared_results = worker->comm ? worker->results : NULL;
+    status = model_runner_create(&worker->runner, &runner, weights, err);
+    weights_close(weights);
+    return status;
+}
+
+static void unload(struct worker *worker) {
+    model_runner_destroy(worker->runner);
+    mpi_comm_destroy(worker->comm);
+    free(worker->results);
+    engine_plan_fini(&worker->plan);
+    worker->runner = NULL;
+    worker->comm = NULL;
+    worker->results = NULL;
+}
+
+static void report(const struct worker *worker, enum status status, const struct err *why) {
+    struct mpi_report report = {.status = status};
+    struct mpi_pause pause = {mpi_spin_seconds(worker->world), 0};
+    struct mpi_request request;
+    memcpy(report.message, why->message, sizeof report.message);
+    worker->wire->send(&report, sizeof report, 0, MPI_CHANNEL_REPORTS, &request);
+    while (!worker->wire->is_done(&request)) (void)mpi_pause_wait(&pause);
+}
+
+// Of a group whose rank 0 this is.
+static void send_results(struct worker *worker, const struct sample_result *results,
+                         uint32_t count) {
+    struct mpi_pause pause = {mpi_spin_seconds(worker->world), 0};
+    struct mpi_request request = {0};
+    if (!count) return;
+    worker->wire->send(results, count * sizeof *results, 0, MPI_CHANNEL_RESULTS, &request);
+    while (!worker->wire->is_done(&request)) (void)mpi_pause_wait(&pause);
+}
+
+static enum status launch(struct worker *worker, struct err *err) {
+    struct model_runner_times times = {0};
+    const struct sample_result *results, *prompt_results;
+    const struct mpi_command *command = worker->command;
+    const struct batch_header *batch = (const struct batch_header *)(const void *)(command + 1);
+    enum status status = model_runner_launch(worker->runner, batch, command->slot, &times, err);
+    if (status) return status;
+    status = model_runner_wait(worker->runner, command->slot, &results, &prompt_results, err);
+    if (status || worker->plan.rank > 0) return status;
+    const struct step step = batch_bind(batch, (void *)(uintptr_t)batch);
+    send_results(worker, results, step.num_logits);
+    send_results(worker, prompt_results, step.num_prompt_logits);
+    return OK;
+}
+
+// Runs an engine's commands, to its end.
+static enum status serve(struct worker *worker, struct err *err) {
+    enum status status = OK;
+    while (!status && !(status = receive(worker, err))) {
+        const struct mpi_command *command = worker->command;
+        switch ((enum mpi_command_kind)command->kind) {
+        case MPI_COMMAND_LAUNCH:
+            status = launch(worker, err);
+            break;
+        case MPI_COMMAND_BEGIN_COUNTS:
+            model_runner_begin_counts(worker->runner, command->slot,
+                                      (const int32_t *)(const void *)(command + 1),
+                                      command->num_prompt, command->num_ids);
+            break;
+        case MPI_COMMAND_START:
+        case MPI_COMMAND_QUIT:
+        case MPI_COMMAND_EXIT:
+            return OK;
+        }
+    }
+    return status;
+}
+
+// An engine, from its START in worker->command to its QUIT.
+static enum status run_engine(struct worker *worker, struct err *err) {
+    struct err why = {0};
+    worker->first = worker->command->first;
+    enum status status = load(worker, &why);
+    report(worker, status, &why);
+    // Without its slice it only waits for the end.
+    status = status ? receive(worker, err) : serve(worker, err);
+    unload(worker);
+    return status;
+}
+
+enum status mpi_worker_run(const struct mpi_wire *wire, const struct mpi_world *world,
+                           struct err *err) {
+    struct worker worker = {.wire = wire, .world = world};
+    enum status status = OK;
+    while (!(status = receive(&worker, err))) {
+        if (worker.command->kind == MPI_COMMAND_EXIT) break;
+        if (worker.command->kind == MPI_COMMAND_START) status = run_engine(&worker, err);
+        if (status) break;
+    }
+    free(worker.command);
+    return status;
+}

@@ -1,0 +1,77 @@
+/* Start: what belongs to the whole page. */
+
+function openDrawer() {
+  document.body.classList.add("chats-open");
+  byId("chats-button").setAttribute("aria-expanded", "true");
+  byId("new-chat").focus();
+}
+
+function closeDrawer() {
+  if (document.body.classList.contains("chats-open")) requestAnimationFrame(() => scrollDown(true));
+  document.body.classList.remove("chats-open");
+  byId("chats-button").setAttribute("aria-expanded", "false");
+}
+
+function askForKey(fault) {
+  byId("key-button").hidden = false;
+  byId("key-fault").hidden = !fault;
+  byId("key-fault").textContent = fault;
+  if (!byId("key").open) byId("key").showModal();
+}
+
+async function readModel() {
+  try {
+    const [model] = (await askJson("v1/models")).data;
+    chatView.model = model.id;
+    chatView.contextLength = model.max_model_len;
+    byId("model").textContent = model.id;
+    byId("welcome-text").textContent =
+      `${model.id} on this server answers. Nothing else is contacted.`;
+    showContext();
+  } catch (error) {
+    if (error.status !== 401) byId("welcome-text").textContent = error.message;
+  }
+}
+
+function initDialogs() {
+  byId("settings-button").addEventListener("click", () => {
+    fillSettings();
+    byId("settings").showModal();
+  });
+  byId("settings").addEventListener("close", keepSettings); // also by Escape
+  byId("settings-reset").addEventListener("click", () => {
+    settings.write({});
+    fillSettings();
+  });
+  byId("export").addEventListener("click", exportChats);
+  byId("delete-all").addEventListener("click", () => {
+    if (!confirm("Delete all chats of this browser?")) return;
+    stopAnswer();
+    chats.list().forEach(chat => chats.remove(chat.id));
+    byId("settings").close();
+    newChat();
+  });
+  byId("key-button").addEventListener("click", () => askForKey(""));
+  byId("key-form").addEventListener("submit", () => {
+    key.write(byId("key-value").value.trim());
+    byId("key-value").value = "";
+    readModel();
+    if (!byId("engine").hidden) {
+      closeEngine();
+      openEngine();
+    }
+  });
+}
+
+initDialogs();
+byId("chats-button").addEventListener("click", () =>
+  document.body.classList.contains("chats-open") ? closeDrawer() : openDrawer());
+document.addEventListener("keydown", event => {
+  if (event.key !== "Escape" || !document.body.classList.contains("chats-open")) return;
+  closeDrawer();
+  byId("chats-button").focus();
+});
+initChat();
+initEngine();
+readModel();
+byId("composer-text").focus();

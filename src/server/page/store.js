@@ -1,0 +1,101 @@
+/* What the browser keeps: chats, one entry each, and settings. */
+
+const CHAT_PREFIX = "nanovllm.chat.";
+
+function readStored(name) {
+  try {
+    return JSON.parse(localStorage.getItem(name));
+  } catch {
+    return null; // somebody else's, or damaged: as if it were not there
+  }
+}
+
+/* A chat: {id, title, updated, messages: [{role, content, reasoning, facts, fault, ended}]} */
+function isChat(chat) {
+  return chat && typeof chat.id === "string" && Array.isArray(chat.messages) &&
+         chat.messages.every(message => message && typeof message.content === "string" &&
+                             (message.role === "user" || message.role === "assistant"));
+}
+
+const chats = {
+  list() {
+    const found = [];
+    for (let i = 0; i < localStorage.length; i++) {
+      const name = localStorage.key(i);
+      if (!name.startsWith(CHAT_PREFIX)) continue;
+      const chat = readStored(name);
+      if (isChat(chat)) found.push(chat);
+    }
+    return found.sort((a, b) => (b.updated || 0) - (a.updated || 0));
+  },
+  read(id) {
+    const chat = readStored(CHAT_PREFIX + id);
+    return isChat(chat) ? chat : null;
+  },
+  /* False: the browser has no room. */
+  write(chat) {
+    try {
+      localStorage.setItem(CHAT_PREFIX + chat.id, JSON.stringify(chat));
+      return true;
+    } catch {
+      return false;
+    }
+  },
+  remove: id => localStorage.removeItem(CHAT_PREFIX + id),
+  create() {
+    const random = crypto.getRandomValues(new Uint32Array(3));
+    return {id: Array.from(random, part => part.toString(36)).join(""), title: "", updated: Date.now(),
+            messages: []};
+  },
+};
+
+// ---- settings ----
+
+const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "repetition_penalty",
+                 "presence_penalty", "frequency_penalty"];
+
+const settings = {
+  values: readStored("nanovllm.settings") || {},
+  write(values) {
+    settings.values = values;
+    try {
+      localStorage.setItem("nanovllm.settings", JSON.stringify(values));
+    } catch {
+      // Without room they hold until the page is closed.
+    }
+  },
+  /* As members of a request. */
+  parameters() {
+    const values = settings.values;
+    const members = {};
+    for (const name of NUMBERS) {
+      if (values[name] !== undefined && values[name] !== "") members[name] = Number(values[name]);
+    }
+    const stops = (values.stop || "").split("\n").filter(line => line);
+    if (stops.length) members.stop = stops;
+    if (values.thinking) members.chat_template_kwargs = {enable_thinking: values.thinking === "on"};
+    return members;
+  },
+};
+
+function fillSettings() {
+  const values = settings.values;
+  for (const field of byId("settings-form").elements) {
+    if (field.name) field.value = values[field.name] || "";
+  }
+}
+
+function keepSettings() {
+  const values = {};
+  for (const field of byId("settings-form").elements) {
+    if (field.name && field.value.trim()) values[field.name] = field.value;
+  }
+  settings.write(values);
+}
+
+function exportChats() {
+  const text = JSON.stringify({chats: chats.list()}, null, 2);
+  const address = URL.createObjectURL(new Blob([text], {type: "application/json"}));
+  make("a", {href: address, download: "nanovllm-chats.json"}).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}

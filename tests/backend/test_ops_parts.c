@@ -1,0 +1,111 @@
+// Linears that hand their outputs to a sink in parts, as fused layers use them. Every output comes
+// once, with the bits of a plain linear, and parts begin where sinks rely on it: for any number of
+// rows and threads, on every instruction set.
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/ops.h"
+#include "backend/ops_util.h"
+
+enum { HALF = 1280, OUT = 2 * HALF, IN = 48, ROWS_MAX = 65, HEAD_BLOCKS = 5 };
+
+struct collected {
+    float *got; // [rows][OUT]
+    atomic_int *times; // [rows][OUT] how often each output came
+    uint32_t align; // parts begin at multiples of it
+    uint32_t size; // and have this many outputs, 0: any number
+    atomic_bool is_wrong;
+};
+
+static void take(struct collected *c, const struct linear_part *part, const float *sums,
+                 uint32_t first_col) {
+    if (part->col % c->align || (c->size && part->num_cols != c->size)) c->is_wrong = true;
+    for (uint32_t row = 0; row < part->num_rows; row++) {
+        size_t at = (size_t)(part->row + row) * OUT + first_col + part->col;
+        memcpy(c->got + at, sums + row * part->stride, part->num_cols * sizeof *sums);
+        for (uint32_t i = 0; i < part->num_cols; i++) atomic_fetch_add(&c->times[at + i], 1);
+    }
+}
+
+static void take_plain(void *arg, const struct linear_part *part) {
+    take(arg, part, part->sums, 0);
+}
+
+static void take_gated(void *arg, const struct linear_part *part) {
+    take(arg, part, part->sums, 0);
+    take(arg, part, part->gated, HALF);
+}
+
+static struct linear *make_linear(struct backend *backend) {
+    uint16_t *weights = malloc((size_t)OUT * IN * sizeof *weights);
+    struct ops_rng rng = ops_rng_of(5);
+    for (size_t i = 0; i < (size_t)OUT * IN; i++) weights[i] = f32_to_bf16(ops_rng_float(&rng));
+    struct matrix_slice part = {{.data = weights}, DTYPE_BF16, OUT, IN, IN};
+    struct linear *linear = NULL;
+    struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);
+    free(weights);
+    return linear;
+}
+
+static void check_run(struct backend *backend, const struct linear *linear, uint32_t rows,
+                      bool is_gated, uint32_t blocks_per_part) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    size_t count = (size_t)rows * OUT;
+    float *x = malloc((size_t)rows * IN * sizeof *x), *want = malloc(count * sizeof *want);
+    struct ops_rng rng = ops_rng_of(rows);
+    ops_rng_fill(&rng, x, (size_t)rows * IN);
+    backend->ops->linear(backend, &(struct linear_args){linear, x, want, rows, false});
+    struct collected c = {.got = ops_guard_alloc(count),
+                          .times = calloc(count, sizeof *c.times),
+                          .align = is_gated          ? 32
+                                   : blocks_per_part ? blocks_per_part * LANES
+                                                     : LANES,
+                          .size = blocks_per_part * LANES};
+    struct linear_group group = {.linear = linear, .num_rows = rows};
+    linear_run(cpu, &(struct linear_run){.groups = &group,
+                                         .num_groups = 1,
+                                         .x = x,
+                                         .packed = cpu->linear_scratch,
+                                         .x_scale = cpu->linear_x_scale,
+                                         .is_gated = is_gated,
+                                         .blocks_per_part = blocks_per_part,
+                                         .sink = is_gated ? take_gated : take_plain,
+                                         .sink_arg = &c});
+    assert_false(c.is_wrong);
+    for (size_t i = 0; i < count; i++) assert_int_equal(c.times[i], 1);
+    ops_assert_same_bits(c.got, want, rows, OUT, "parts");
+    ops_guard_free(c.got, count);
+    free(c.times);
+    free(x);
+    free(want);
+}
+
+static void check_backend(struct backend *backend) {
+    static const uint32_t rows[] = {1, 2, 27, 32, 33, ROWS_MAX};
+    struct linear *linear = make_linear(backend);
+    bool is_narrow = linear_is_narrow(cpu_backend_of(backend), linear);
+    for (size_t i = 0; is_narrow && i < ARRAY_LEN(rows); i++) {
+        check_run(backend, linear, rows[i], true, 0);
+        check_run(backend, linear, rows[i], false, 0);
+        check_run(backend, linear, rows[i], false, HEAD_BLOCKS);
+    }
+    backend->ops->linear_destroy(backend, linear);
+    backend_destroy(backend);
+}
+
+static void test_parts(void **state) {
+    const char *isa = *state;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        check_backend(ops_backend(isa, threads, DTYPE_BF16));
+        check_backend(ops_quantized_backend(isa, threads, QUANTIZATION_INT8));
+        check_backend(ops_quantized_backend(isa, threads, QUANTIZATION_INT4));
+    }
+}
+
+int main(void) {
+    static const struct ops_case cases[] = {
+        {"parts are whole, once, as plain linears", test_parts}};
+    return ops_run("parts", cases, ARRAY_LEN(cases));
+}

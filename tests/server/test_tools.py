@@ -1,0 +1,477 @@
+"""Tool calls and reasoning over HTTP: a model whose answers are written here (scripted_model.py)."""
+
+import json
+import tempfile
+
+from scripted_model import Script
+from server_fixture import Server, ServerTest, main
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+TOOL = {"type": "function", "function": {"name": "add", "description": "adds two numbers", "parameters": {
+    "type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}}}}
+OTHER = {"type": "function", "function": {"name": "get_time"}}
+FORCED_NAME = '<tool_call>\n{"name": "add", "arguments":'
+FORCED_ANY = '<tool_call>\n{"name": "'
+ANSWERS = {
+    "<|plain|>": "Ninety-five it is.",
+    "<|call|>": 'Let me see.\n<tool_call>\n{"name": "add", "arguments": {"a": 37, "b": 58}}\n</tool_call>',
+    "<|two|>": '<tool_call>{"name": "add", "arguments": {"a": 1, "b": [2, "\u00fc\U0001f600"]}}</tool_call>\n'
+               '<tool_call>{"name": "get_time"}</tool_call>',
+    "<|thought|>": "<think>\nTwo sums, so <tool_call> may help.\n</think>\n\nIt makes 95 in sum.",
+    "<|thought-call|>": '<think>I had better ask.</think><tool_call>{"name": "get_time", "arguments": {}}</tool_call>',
+    "<think>": "I am inside. </think> Now outside of it.",
+    "<|fake|>": 'A call looks like <tool_call>{"nme": "add"}</tool_call>, as said.',
+    "<|broken|>": '<tool_call>{"name": "add", "arguments": {"a": twelve}}</tool_call>',
+    "<|nothing|>": "",
+}
+
+
+class Scripted(ServerTest):
+    flags = ("--log", "none")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        script = Script()
+        for start, answer in ANSWERS.items():
+            if start not in script.special:
+                script.start(start)
+            script.answer(start, answer)
+        script.answer(script.last_token(FORCED_NAME), ' {"a": 1, "b": 99}}\n</tool_call>')
+        script.answer(script.last_token(FORCED_ANY), 'get_time", "arguments": {"zone": "UTC"}}</tool_call>')
+        script.write(cls.folder.name)
+        cls.model = cls.folder.name
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    def body(self, start, **members):
+        return {"messages": [{"role": "user", "content": "What is 37 + 58?"}], "temperature": 0, "max_tokens": 300,
+                "chat_template_kwargs": {"start": start}, **members}
+
+    def refuse(self, param, start, members, code=None):
+        self.check_error(self.server.post(CHAT, self.body(start, **members)), 400, param, code)
+
+    def render(self, **members):
+        status, body = self.server.post("/apply-template", self.body("", **members))
+        self.assertEqual(status, 200, body)
+        return body["prompt"]
+
+
+class Asking(Scripted):
+    def ask(self, start, **members):
+        """The choice of a whole answer, which its stream must equal."""
+        status, body = self.server.post(CHAT, self.body(start, **members))
+        self.assertEqual(status, 200, body)
+        (choice,) = body["choices"]
+        self.assertEqual(self.stream(start, **members), self.without_ids(choice))
+        return choice
+
+    @staticmethod
+    def without_ids(choice):
+        message = {key: value for key, value in choice["message"].items() if key not in ("refusal", "role")}
+        calls = message.pop("tool_calls", [])
+        return message | {"calls": [call["function"] for call in calls], "finish": choice["finish_reason"]}
+
+    def stream(self, start, **members):
+        """A stream's deltas, checked and joined."""
+        got, calls, finish = {"content": "", "reasoning": ""}, [], None
+        events = self.server.stream(CHAT, self.body(start, **members))
+        first, *chunks = [event["choices"][0] for event in events]
+        self.assertEqual(first["delta"], {"role": "assistant", "content": ""})
+        for chunk in chunks:
+            self.assertIsNone(finish)
+            delta, finish = chunk["delta"], chunk["finish_reason"]
+            for name in ("content", "reasoning"):
+                self.assertNotEqual(delta.get(name), "")
+                got[name] += delta.get(name, "")
+            self.assertEqual(delta.get("reasoning"), delta.get("reasoning_content"))
+            for call in delta.get("tool_calls", []):
+                if "id" in call:
+                    self.assertEqual((call["index"], call["type"]), (len(calls), "function"))
+                    self.assertRegex(call["id"], "^call_[A-Za-z0-9]{24}$")
+                    self.assertEqual(call["function"]["arguments"], "")
+                    calls.append(dict(call["function"]))
+                else:
+                    self.assertEqual(set(call), {"index", "function"})
+                    self.assertEqual((call["index"], set(call["function"])), (len(calls) - 1, {"arguments"}))
+                    calls[-1]["arguments"] += call["function"]["arguments"]
+        message = {"content": got["content"] if got["content"] or not calls else None}
+        if got["reasoning"]:
+            message.update(reasoning=got["reasoning"], reasoning_content=got["reasoning"])
+        return message | {"calls": calls, "finish": finish}
+
+
+class Chat(Asking):
+    def test_plain(self):
+        choice = self.ask("<|plain|>", tools=[TOOL])
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (ANSWERS["<|plain|>"], "stop"))
+        self.assertNotIn("tool_calls", choice["message"])
+        self.assertNotIn("reasoning", choice["message"])
+        self.assertEqual(self.ask("<|nothing|>", tools=[TOOL])["message"]["content"], "")
+
+    def test_call(self):
+        choice = self.ask("<|call|>", tools=[TOOL], tool_choice="auto")
+        (call,) = choice["message"]["tool_calls"]
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Let me see.", "tool_calls"))
+        self.assertRegex(call["id"], "^call_[A-Za-z0-9]{24}$")
+        self.assertEqual((call["type"], call["function"]),
+                         ("function", {"name": "add", "arguments": '{"a": 37, "b": 58}'}))
+
+    def test_two_calls(self):
+        choice = self.ask("<|two|>", tools=[TOOL, OTHER])
+        calls = choice["message"]["tool_calls"]
+        self.assertIsNone(choice["message"]["content"])
+        self.assertEqual([call["function"]["name"] for call in calls], ["add", "get_time"])
+        self.assertEqual([json.loads(call["function"]["arguments"]) for call in calls],
+                         [{"a": 1, "b": [2, "\u00fc\U0001f600"]}, {}])
+        self.assertNotEqual(calls[0]["id"], calls[1]["id"])
+        one = self.ask("<|two|>", tools=[TOOL, OTHER], parallel_tool_calls=False)
+        self.assertEqual([call["function"] for call in one["message"]["tool_calls"]], [calls[0]["function"]])
+
+    def test_no_tools(self):
+        """Without tools, or with tool_choice none, text stays text."""
+        for members in ({}, {"tools": [TOOL], "tool_choice": "none"}):
+            choice = self.ask("<|call|>", **members)
+            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (ANSWERS["<|call|>"], "stop"))
+
+    def test_looks_like_a_call(self):
+        choice = self.ask("<|fake|>", tools=[TOOL])
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (ANSWERS["<|fake|>"], "stop"))
+
+    def test_broken_arguments(self):
+        choice = self.ask("<|broken|>", tools=[TOOL])
+        self.assertEqual(choice["message"]["tool_calls"][0]["function"]["arguments"], '{"a": twelve}}')
+
+    def test_forced(self):
+        named = {"type": "function", "function": {"name": "add"}}
+        want = {"name": "add", "arguments": '{"a": 1, "b": 99}'}
+        for members in ({"tools": [TOOL, OTHER], "tool_choice": named}, {"tools": [TOOL], "tool_choice": "required"}):
+            choice = self.ask("", **members)
+            self.assertEqual(choice["message"]["tool_calls"][0]["function"], want)
+            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (None, "tool_calls"))
+        choice = self.ask("", tools=[TOOL, OTHER], tool_choice="required")
+        self.assertEqual(choice["message"]["tool_calls"][0]["function"],
+                         {"name": "get_time", "arguments": '{"zone": "UTC"}'})
+        # Where the template has opened the thinking, the call comes behind it.
+        choice = self.ask("<think>", tools=[TOOL], tool_choice=named)
+        self.assertEqual(choice["message"]["tool_calls"][0]["function"], want)
+
+    def test_several_outputs(self):
+        status, body = self.server.post(CHAT, self.body("<|call|>", tools=[TOOL], n=3))
+        self.assertEqual(status, 200, body)
+        ids = {choice["message"]["tool_calls"][0]["id"] for choice in body["choices"]}
+        self.assertEqual(len(ids), 3)
+
+    def test_cut(self):
+        choice = self.ask("<|call|>", tools=[TOOL], max_tokens=9)
+        self.assertEqual(choice["finish_reason"], "length")
+
+    def test_refused(self):
+        for members in ({"tools": [], "tool_choice": "auto"}, {"tools": "add"}, {"tools": [{}]},
+                        {"tools": [{"type": "function", "function": {"name": ""}}]},
+                        {"tools": [{"type": "function", "function": {"name": "a\u0000b"}}]},
+                        {"tools": [{"type": "function", "function": {"name": "a" * 257}}]},
+                        {"tools": [{"type": "function", "function": {"name": "\u00e4"}}]},
+                        {"tools": [{"type": "function", "function": {"name": "a", "description": 1}}]},
+                        {"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}):
+            self.refuse("tools", "", members)
+        for choice in ("must", 1, {}, {"type": "function", "function": {"name": "sub"}}):
+            self.refuse("tool_choice", "", {"tools": [TOOL], "tool_choice": choice}, "invalid_value")
+        self.refuse("tool_choice", "", {"tool_choice": "required"})
+        self.refuse("tool_choice", "", {"tools": [{"type": "function", "function": {"name": 'a"b'}}],
+                                        "tool_choice": "required"})
+        self.refuse("parallel_tool_calls", "", {"tools": [TOOL], "parallel_tool_calls": 1})
+        self.refuse("include_reasoning", "", {"include_reasoning": "no"})
+
+    def test_history(self):
+        question = {"role": "user", "content": "What is 37 + 58?"}
+        call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 37, "b": 58}'}}
+        prompt = self.render(messages=[question, {"role": "assistant", "reasoning": "hard", "tool_calls": [call]},
+                                       {"role": "tool", "tool_call_id": "call_1", "content": "95"}], tools=[TOOL])
+        self.assertIn("adds two numbers", prompt)
+        self.assertIn('<think>hard</think><tool_call>\n{"name": "add", "arguments": {"a": 37, "b": 58}}', prompt)
+        self.assertIn("tool\n95for call_1", prompt)
+        self.assertNotIn("adds", self.render(tools=[TOOL], tool_choice="none"))
+        text = {**call, "function": {"name": "add", "arguments": "{37"}}
+        self.assertIn('"{37"', self.render(messages=[question, {"role": "assistant", "tool_calls": [text]}]))
+        for message in ({"role": "tool", "content": "95"}, {"role": "assistant", "tool_calls": "x"},
+                        {"role": "assistant", "tool_calls": [{}]},
+                        {"role": "assistant", "content": "", "reasoning": {}},
+                        {"role": "assistant", "content": "", "reasoning_content": 1},
+                        {"role": "assistant", "tool_calls": [{"id": 1, "function": {"name": "a"}}]},
+                        {"role": "assistant", "tool_calls": [{"type": "x", "function": {"name": "a"}}]},
+                        {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": 1}}]}):
+            self.refuse("messages", "", {"messages": [question, message]})
+
+
+class Unsplit(Asking):
+    flags = ("--log", "none", "--reasoning-parser", "none")
+
+    def test_in_the_text(self):
+        choice = self.ask("<|thought|>")
+        self.assertEqual(choice["message"]["content"], ANSWERS["<|thought|>"])
+        self.assertNotIn("reasoning", choice["message"])
+
+
+class Split(Asking):
+    def test_reasoning(self):
+        message = self.ask("<|thought|>", tools=[TOOL])["message"]
+        self.assertEqual(message["reasoning"], "Two sums, so <tool_call> may help.")
+        self.assertEqual(message["reasoning_content"], message["reasoning"])
+        self.assertEqual(message["content"], "It makes 95 in sum.")
+
+    def test_tokens_are_counted(self):
+        details = lambda start: self.server.post(CHAT, self.body(start))[1]["usage"]
+        usage = details("<|thought|>")
+        num_reasoning = usage["completion_tokens_details"]["reasoning_tokens"]
+        self.assertGreater(num_reasoning, 8)
+        self.assertLess(num_reasoning, usage["completion_tokens"] - 2)
+        self.assertEqual(details("<|plain|>")["completion_tokens_details"], {"reasoning_tokens": 0})
+        events = self.server.stream(CHAT, self.body("<|thought|>", stream_options={"include_usage": True}))
+        self.assertEqual(events[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"], num_reasoning)
+        body = {"input": "What?", "temperature": 0, "chat_template_kwargs": {"start": "<|thought|>"}}
+        usage = self.server.post(RESPONSES, body)[1]["usage"]
+        self.assertEqual(usage["output_tokens_details"]["reasoning_tokens"], num_reasoning)
+
+    def test_begun_in_the_prompt(self):
+        message = self.ask("<think>")["message"]
+        self.assertEqual((message["reasoning"], message["content"]), ("I am inside.", "Now outside of it."))
+
+    def test_left_out(self):
+        message = self.ask("<|thought|>", include_reasoning=False)["message"]
+        self.assertEqual(message["content"], "It makes 95 in sum.")
+        self.assertNotIn("reasoning", message)
+
+    def test_before_a_call(self):
+        choice = self.ask("<|thought-call|>", tools=[OTHER])
+        self.assertEqual((choice["message"]["reasoning"], choice["message"]["content"]), ("I had better ask.", None))
+        self.assertEqual(choice["message"]["tool_calls"][0]["function"], {"name": "get_time", "arguments": "{}"})
+
+    def test_effort(self):
+        for effort in ("none", "minimal", "low", "medium", "high", "xhigh", "max"):
+            self.ask("<|plain|>", reasoning_effort=effort)
+        self.refuse("reasoning_effort", "", {"reasoning_effort": "some"})
+        self.refuse("reasoning_effort", "", {"reasoning_effort": 1})
+
+
+class Messages(Scripted):
+    TOOLS = [{"name": "add", "description": "adds two numbers", "input_schema": TOOL["function"]["parameters"]},
+             {"name": "get_time", "input_schema": {"type": "object"}}]
+
+    def ask(self, start, **members):
+        """The blocks of a whole answer, which its stream must equal, and why it ended."""
+        status, body = self.server.post(MESSAGES, self.body(start, **members))
+        self.assertEqual(status, 200, body)
+        blocks, reason = self.stream(start, **members)
+        plain = [{key: value for key, value in block.items() if key != "id"} for block in body["content"]]
+        self.assertEqual((blocks, reason), (plain, body["stop_reason"]))
+        return body["content"], reason
+
+    def stream(self, start, **members):
+        status, _, text = self.server.request("POST", MESSAGES, {**self.body(start, **members), "stream": True})
+        self.assertEqual(status, 200)
+        events = [json.loads(event.split("\ndata: ")[1]) for event in text.decode().split("\n\n")[:-1]]
+        blocks, is_open = [], False
+        for event in events[1:-2]:
+            if event["type"] == "content_block_start":
+                self.assertEqual((event["index"], is_open), (len(blocks), False))
+                blocks.append(event["content_block"])
+                is_open, json_text = True, ""
+            elif event["type"] == "content_block_stop":
+                self.assertEqual((event["index"], is_open), (len(blocks) - 1, True))
+                is_open = False
+                if blocks[-1]["type"] == "tool_use":
+                    try:
+                        blocks[-1]["input"] = json.loads(json_text)
+                    except ValueError:
+                        blocks[-1]["input"] = {"INVALID_JSON": json_text}
+                    self.assertRegex(blocks[-1].pop("id"), "^call_")
+            else:
+                self.assertEqual((event["type"], event["index"], is_open),
+                                 ("content_block_delta", len(blocks) - 1, True))
+                kind = event["delta"]["type"]
+                if kind == "input_json_delta":
+                    json_text += event["delta"]["partial_json"]
+                else:
+                    name = kind.removesuffix("_delta")
+                    blocks[-1][name] += event["delta"][name]
+        self.assertFalse(is_open)
+        self.assertEqual([event["type"] for event in events[-2:]], ["message_delta", "message_stop"])
+        return blocks, events[-2]["delta"]["stop_reason"]
+
+    def test_call(self):
+        blocks, reason = self.ask("<|call|>", tools=self.TOOLS)
+        self.assertEqual(blocks[0], {"type": "text", "text": "Let me see."})
+        self.assertEqual((blocks[1]["type"], blocks[1]["name"], blocks[1]["input"]),
+                         ("tool_use", "add", {"a": 37, "b": 58}))
+        self.assertEqual((len(blocks), reason), (2, "tool_use"))
+        blocks, _ = self.ask("<|two|>", tools=self.TOOLS)
+        self.assertEqual([block["name"] for block in blocks], ["add", "get_time"])
+        blocks, _ = self.ask("<|two|>", tools=self.TOOLS, tool_choice={"type": "auto",
+                                                                        "disable_parallel_tool_use": True})
+        self.assertEqual([block["name"] for block in blocks], ["add"])
+        blocks, _ = self.ask("<|broken|>", tools=self.TOOLS)
+        self.assertEqual(blocks[0]["input"], {"INVALID_JSON": '{"a": twelve}}'})
+
+    def test_forced(self):
+        blocks, reason = self.ask("", tools=self.TOOLS, tool_choice={"type": "tool", "name": "add"})
+        self.assertEqual((blocks[0]["input"], reason), ({"a": 1, "b": 99}, "tool_use"))
+        blocks, _ = self.ask("", tools=self.TOOLS, tool_choice={"type": "any"})
+        self.assertEqual((blocks[0]["name"], blocks[0]["input"]), ("get_time", {"zone": "UTC"}))
+
+    def test_thinking(self):
+        blocks, reason = self.ask("<|thought|>")
+        self.assertEqual(blocks, [{"type": "thinking", "thinking": "Two sums, so <tool_call> may help.",
+                                   "signature": ""}, {"type": "text", "text": "It makes 95 in sum."}])
+        self.assertEqual(reason, "end_turn")
+        self.assertEqual(self.ask("<|nothing|>")[0], [{"type": "text", "text": ""}])
+
+    def test_history(self):
+        """Blocks reach the template as chat completions' members: the prompts have equally many tokens."""
+        messages = [{"role": "user", "content": "What?"},
+                    {"role": "assistant", "content": [
+                        {"type": "thinking", "thinking": "hard", "signature": ""},
+                        {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "Let me see."},
+                        {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 37, "b": 58}}]},
+                    {"role": "user", "content": [
+                        {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "95"}]},
+                        {"type": "tool_result", "tool_use_id": "2"}, {"type": "text", "text": "And"},
+                        {"type": "text", "text": "now?"}]}]
+        chat = [{"role": "user", "content": "What?"},
+                {"role": "assistant", "content": "Let me see.", "reasoning": "hard", "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "add", "arguments": {"a": 37, "b": 58}}}]},
+                {"role": "tool", "tool_call_id": "1", "content": "95"},
+                {"role": "tool", "tool_call_id": "2", "content": ""}, {"role": "user", "content": "And\nnow?"}]
+        tools = [TOOL, {"type": "function", "function": {**OTHER["function"], "parameters": {"type": "object"}}}]
+        ids = self.server.post("/tokenize", {"messages": chat, "tools": tools})[1]["tokens"]
+        count = self.server.post(MESSAGES + "/count_tokens", {"messages": messages, "tools": self.TOOLS})
+        self.assertEqual(count, (200, {"input_tokens": len(ids)}))
+
+    def test_refused(self):
+        question = {"role": "user", "content": "What?"}
+        for members in ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, {"tools": 5},
+                        {"tools": [{"input_schema": {}}]}, {"tools": [{"name": "a", "type": {}}]}, {"tools": self.TOOLS, "tool_choice": {"type": "some"}},
+                        {"tools": self.TOOLS, "tool_choice": {"type": "tool", "name": "sub"}},
+                        {"tools": self.TOOLS, "tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}},
+                        {"thinking": 1}, {"thinking": {"type": "some"}}, {"n": 2},
+                        {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+                        {"messages": [question, {"role": "assistant", "content": [{"type": "tool_use"}]}, question]},
+                        {"messages": [question, {"role": "assistant", "content": [{"type": "thinking"}]}, question]}):
+            status, body = self.server.post(MESSAGES, self.body("", **members))
+            self.assertEqual((status, body["error"]["type"]), (400, "invalid_request_error"), members)
+
+
+class Responses(Scripted):
+    TOOLS = [{"type": "function", **TOOL["function"]}, {"type": "function", "name": "get_time", "parameters": None}]
+
+    def body(self, start, **members):
+        return {"input": "What is 37 + 58?", "temperature": 0, "chat_template_kwargs": {"start": start}, **members}
+
+    def ask(self, start, **members):
+        status, body = self.server.post(RESPONSES, self.body(start, **members))
+        self.assertEqual(status, 200, body)
+        last = self.stream(start, **members)
+        strip = lambda items: [{key: value for key, value in item.items() if key not in ("id", "call_id")}
+                               for item in items]
+        self.assertEqual(strip(last["output"]), strip(body["output"]))
+        self.assertEqual(last["status"], body["status"])
+        return body
+
+    def stream(self, start, **members):
+        """The last response of a stream whose events must add up to it."""
+        status, _, text = self.server.request("POST", RESPONSES, {**self.body(start, **members), "stream": True})
+        self.assertEqual(status, 200)
+        events = [json.loads(event.split("\ndata: ")[1]) for event in text.decode().split("\n\n")[:-1]]
+        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
+        self.assertEqual([event["type"] for event in events[:2]], ["response.created", "response.in_progress"])
+        items, texts = [], {}
+        for event in events[2:-1]:
+            kind = event["type"]
+            if kind == "response.output_item.added":
+                self.assertEqual(event["output_index"], len(items))
+                items.append(event["item"])
+            elif kind.endswith(".delta"):
+                self.assertEqual(event["item_id"], items[-1]["id"])
+                texts[event["item_id"]] = texts.get(event["item_id"], "") + event["delta"]
+            elif kind == "response.output_item.done":
+                item = items[event["output_index"]] = event["item"]
+                whole = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
+                self.assertEqual(texts.get(item["id"], ""), whole)
+        self.assertEqual(events[-1]["response"]["output"], items)
+        return events[-1]["response"]
+
+    def test_call(self):
+        body = self.ask("<|call|>", tools=self.TOOLS)
+        self.assertEqual([item["type"] for item in body["output"]], ["message", "function_call"])
+        call = body["output"][1]
+        self.assertEqual((call["name"], call["arguments"], call["status"]), ("add", '{"a": 37, "b": 58}', "completed"))
+        self.assertRegex(call["call_id"], "^call_")
+        self.assertEqual([tool["name"] for tool in body["tools"]], ["add", "get_time"])
+        body = self.ask("<|two|>", tools=self.TOOLS)
+        self.assertEqual([item["name"] for item in body["output"]], ["add", "get_time"])
+        body = self.ask("<|two|>", tools=self.TOOLS, parallel_tool_calls=False)
+        self.assertEqual([item["name"] for item in body["output"]], ["add"])
+
+    def test_forced(self):
+        body = self.ask("", tools=self.TOOLS, tool_choice={"type": "function", "name": "add"})
+        self.assertEqual(body["output"][0]["arguments"], '{"a": 1, "b": 99}')
+        self.assertEqual(body["tool_choice"], {"type": "function", "name": "add"})
+        body = self.ask("", tools=self.TOOLS, tool_choice="required")
+        self.assertEqual(body["output"][0]["name"], "get_time")
+
+    def test_reasoning(self):
+        body = self.ask("<|thought|>")
+        self.assertEqual([item["type"] for item in body["output"]], ["reasoning", "message"])
+        self.assertEqual(body["output"][0]["content"], [{"type": "reasoning_text",
+                                                         "text": "Two sums, so <tool_call> may help."}])
+        self.assertEqual(self.ask("<|nothing|>")["output"][0]["content"][0]["text"], "")
+        self.ask("<|plain|>", reasoning={"effort": "low", "summary": "auto"})
+
+    def test_history(self):
+        items = [{"role": "user", "content": "What?"},
+                 {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hard"}]},
+                 {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+                 {"type": "function_call", "call_id": "1", "name": "add", "arguments": '{"a": 37, "b": 58}'},
+                 {"type": "function_call_output", "call_id": "1", "output": "95"}]
+        chat = [{"role": "user", "content": "What?"},
+                {"role": "assistant", "content": "Let me see.", "reasoning": "hard", "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "add", "arguments": {"a": 37, "b": 58}}}]},
+                {"role": "tool", "tool_call_id": "1", "content": "95"}]
+        body = self.ask("<|plain|>", input=items)
+        ids = self.server.post("/tokenize", {"messages": chat, "chat_template_kwargs": {"start": "<|plain|>"}})[1]
+        self.assertEqual(body["usage"]["input_tokens"], ids["count"])
+
+    def test_refused(self):
+        for param, members in (("tools", {"tools": [{"type": "web_search"}]}), ("tools", {"tools": 5}),
+                               ("tools", {"tools": [{"type": "function"}]}), ("reasoning", {"reasoning": 5}),
+                               ("tool_choice", {"tools": self.TOOLS, "tool_choice": {"type": "web_search"}}),
+                               ("input", {"input": [{"type": "item_reference", "id": "x"}]}),
+                               ("input", {"input": [{"type": 5, "role": "user", "content": "x"}]}),
+                               ("input", {"input": [{"type": "function_call", "name": "x"}]}),
+                               ("input", {"input": [{"type": "function_call_output", "output": "x"}]})):
+            self.check_error(self.server.post(RESPONSES, self.body("", **members)), 400, param)
+
+
+class Parsers(Scripted):
+    """Without a format no call is found and none is forced; the template has the tools all the same."""
+
+    flags = ("--log", "none", "--tool-call-parser", "none")
+
+    def test_no_parser(self):
+        status, body = self.server.post(CHAT, self.body("<|call|>", tools=[TOOL]))
+        self.assertEqual((status, body["choices"][0]["message"]["content"]), (200, ANSWERS["<|call|>"]))
+        self.refuse("tool_choice", "", {"tools": [TOOL], "tool_choice": "required"}, "unsupported")
+
+    def test_names(self):
+        for name in ("hermes", "llama3_json", "mistral", "mistral_args"):
+            self.assertIsNone(Server("--log", "none", "--tool-call-parser", name, model=self.model).stop())
+        with self.assertRaisesRegex(RuntimeError, "tool-call-parser"):
+            Server("--tool-call-parser", "other")
+
+
+if __name__ == "__main__":
+    main()
