@@ -77,7 +77,7 @@ static enum status check_ranks(const struct engine_plan *plan,
     }
     if (options->data_parallel_size > 1 && plan->backend->queue) {
         return err_set(err, ERR_UNSUPPORTED,
-                       "data_parallel_size is %d: the device %s runs one engine alone",
+                       "data_parallel_size is %d: the device %s runs one engine only",
                        options->data_parallel_size, plan->backend->name);
     }
     const struct backend *backend = plan->backend;
@@ -85,8 +85,8 @@ static enum status check_ranks(const struct engine_plan *plan,
                                     : backend->peers != NULL;
     if (plan->world_size == 1 || has_group) return OK;
     return err_set(err, ERR_UNSUPPORTED,
-                   "tensor_parallel_size is %u: the device %s runs a model alone", plan->world_size,
-                   plan->backend->name);
+                   "tensor_parallel_size is %u: the device %s runs a model by one process only",
+                   plan->world_size, plan->backend->name);
 }
 
 static enum status choose_backend(struct engine_plan *plan,

@@ -44,9 +44,9 @@ static const struct nvllm_param sampling_table[] = {
     {"frequency_penalty", NVLLM_PARAM_FLOAT, SAMPLING(frequency_penalty), -2, 2, NULL,
      "subtracted from a token's logit for each time it was generated; default 0"},
     {"max_tokens", NVLLM_PARAM_INT, SAMPLING(max_tokens), 1, INT32_MAX, NULL,
-     "tokens to generate at most; default 256"},
+     "largest number of tokens to generate; default 256"},
     {"min_tokens", NVLLM_PARAM_INT, SAMPLING(min_tokens), 0, INT32_MAX, NULL,
-     "ban EOS and stop tokens among the first so many tokens, and ignore stop strings there; "
+     "number of first tokens among which EOS and stop tokens are banned and stop strings ignored; "
      "default 0"},
     {"skip_special_tokens", NVLLM_PARAM_BOOL, SAMPLING(skip_special_tokens), 0, 1, NULL,
      "leave special tokens out of the text; default true"},
@@ -61,10 +61,9 @@ static const struct nvllm_param sampling_table[] = {
      "and penalties, -1 is none; default -1"},
     {"prompt_logprobs", NVLLM_PARAM_INT, SAMPLING(prompt_logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
      "report log-probabilities of each token of the prompt and of this many best ones in its "
-     "place; "
-     "the prompt is then computed without cached prefixes; -1 is none; default -1"},
+     "place, -1 is none; the prompt is then computed without cached prefixes; default -1"},
     {"echo", NVLLM_PARAM_BOOL, SAMPLING(echo), 0, 1, NULL,
-     "the text begins with the prompt's; default false"},
+     "begin the text with the prompt's; default false"},
     {"priority", NVLLM_PARAM_INT, SAMPLING(priority), INT32_MIN, INT32_MAX, NULL,
      "requests with a lower number run first and are preempted last; default 0"},
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
@@ -148,14 +147,14 @@ static const struct nvllm_param option_table[] = {
      "engines that share the requests, each with its own copy of the model; default 1"},
     {"distributed_executor_backend", NVLLM_PARAM_STRING, OPTION(distributed_executor_backend), 0, 0,
      "auto|mp|mpi",
-     "who starts the processes: mp is the engine, mpi is mpirun, auto is mpirun if it has started "
+     "who starts the processes, mp is the engine, mpi is mpirun, auto is mpirun if it has started "
      "this program; default auto"},
     {"worker_program", NVLLM_PARAM_STRING, OPTION(worker_program), 0, 0, NULL,
      "program that the worker processes run, nanovllm of this version; default of the command: "
      "itself"},
     {"comm", NVLLM_PARAM_STRING, OPTION(comm), 0, 0, "auto|p2p|nccl",
-     "how the GPUs of tensor_parallel_size reach each other, auto is p2p where they reach each "
-     "other's memory, else nccl; default auto"},
+     "how the GPUs of tensor_parallel_size exchange data, auto is p2p if they reach each other's "
+     "memory, else nccl; default auto"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;
