@@ -166,7 +166,7 @@ struct nvllm_engine_options {
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
     const char *cpu_isa; // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx"
-    int32_t threads; // CPU threads; 0 (default) = the cores this process may use, at most 1024
+    int32_t threads; // CPU threads, at most 1024; 0 (default) = one for each core it may use
     // Largest number of sequences that run at once, capped by max_num_batched_tokens; default 256.
     int32_t max_num_seqs;
     int32_t max_num_batched_tokens; // largest number of tokens in one step; default 2048

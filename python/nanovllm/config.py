@@ -88,7 +88,7 @@ class Config:
     seed: int = 0
     """Seed for the sampling of requests that set no seed of their own."""
     threads: int = 0
-    """CPU threads; 0: as many as cores that this process may use."""
+    """CPU threads; 0: one for each core that this process may use."""
     cpu_isa: str = "auto"
     """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx512", "avx512-bf16",
     "amx"."""

@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cpu_topology.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -74,14 +76,31 @@ static long cgroup_cpu_quota(void) {
     return quota > 0 && period > 0 ? (quota + period - 1) / period : 0;
 }
 
-int cpu_count(void) {
-    cpu_set_t set;
-    // sched_getaffinity fails where the kernel has more CPUs than the set has bits: count them all.
-    long count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                             : sysconf(_SC_NPROCESSORS_ONLN);
+static int within_quota(long count) {
     long quota = cgroup_cpu_quota();
     if (quota && quota < count) count = quota;
     return count > 0 ? (int)count : 1;
+}
+
+// False where the kernel has more CPUs than the set has bits.
+static bool get_affinity(cpu_set_t *set) {
+    return sched_getaffinity(0, sizeof *set, set) == 0;
+}
+
+int cpu_count(void) {
+    cpu_set_t set;
+    return within_quota(get_affinity(&set) ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+int cpu_core_count(void) {
+    cpu_set_t set;
+    if (!get_affinity(&set)) return cpu_count();
+    return within_quota(cpu_topology_cores(CPU_TOPOLOGY_ROOT, &set));
+}
+
+uint64_t cpu_numa_nodes(void) {
+    cpu_set_t set;
+    return get_affinity(&set) ? cpu_topology_nodes(CPU_TOPOLOGY_ROOT, &set) : 0;
 }
 
 // Reads one number from a small file; false when the file or the number is not there.

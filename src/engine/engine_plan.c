@@ -54,14 +54,14 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
                    num_ranks(options));
 }
 
-// The CPU threads of one rank. With one rank, 0 means all cores.
+// The CPU threads of one rank. With one rank, 0 means one for each core.
 static int threads_of_rank(const struct engine_plan *plan,
                            const struct nvllm_engine_options *options) {
     uint32_t world_size = num_ranks(options);
     uint32_t threads = (uint32_t)options->threads, num_sharing = world_size;
     if (world_size == 1) return options->threads;
     if (!threads) {
-        threads = (uint32_t)cpu_count();
+        threads = (uint32_t)cpu_core_count();
         num_sharing = plan->num_sharing;
     }
     return threads > num_sharing ? (int)(threads / num_sharing) : 1;

@@ -102,7 +102,7 @@ static const struct nvllm_param option_table[] = {
     {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0,
      "auto|scalar|avx2|avx512|avx512-bf16|amx", "instruction set of the CPU kernels; default auto"},
     {"threads", NVLLM_PARAM_INT, OPTION(threads), 0, 1024, NULL,
-     "CPU threads, 0 is the cores this process may use; default 0"},
+     "CPU threads, 0 is one for each core this process may use; default 0"},
     {"max_num_seqs", NVLLM_PARAM_INT, OPTION(max_num_seqs), 1, 65536, NULL,
      "largest number of sequences that run at once; default 256"},
     {"max_num_batched_tokens", NVLLM_PARAM_INT, OPTION(max_num_batched_tokens), 1, 1 << 20, NULL,

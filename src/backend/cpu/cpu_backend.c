@@ -132,7 +132,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
     const struct cpu_kernels *kernels;
     enum status status = select_kernels(options->cpu_isa, &kernels, err);
     if (status != OK) return status;
-    int threads = options->threads ? options->threads : cpu_count();
+    int threads = options->threads ? options->threads : cpu_core_count();
     if (threads < 0 || options->threads > THREAD_POOL_THREADS_MAX) {
         return err_set(err, ERR_INVALID, "threads is %d, want 0 (all cores) to %d", threads,
                        THREAD_POOL_THREADS_MAX);

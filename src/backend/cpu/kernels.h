@@ -112,6 +112,7 @@ struct cpu_kernels {
     // sample_weigh.h; the same bits from every instruction set.
     double (*sample_weigh)(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how);
+    float (*sample_max)(const float *logits, uint32_t count);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;
