@@ -208,7 +208,7 @@ static enum status collective_connect(struct backend *backend, struct collective
     }
     if (!c->is_p2p) {
         memcpy(&card, cards, sizeof card);
-        return nccl_connect(&c->nccl, &card.id, own, world_size, err);
+        return nccl_connect(&c->nccl, &card.id, own, world_size, c->spec.has_failed, err);
     }
     c->ranks.memory[0] = NULL;
     c->ranks.rank = own;
