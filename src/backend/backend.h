@@ -58,6 +58,7 @@ struct backend_options {
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
+    bool numa; // cpu: spread weights and KV caches over the NUMA nodes
     uint32_t rank; // rank r of a host has its r-th GPU
 };
 
