@@ -67,7 +67,7 @@ class Config:
     gpu_memory_utilization: float = 0.9
     """Share of the GPU's memory to use; the KV cache takes all that the rest leaves."""
     tensor_parallel_size: int = 1
-    """Processes that share each layer of the model, on a CPU."""
+    """Processes that share each layer of the model, on the CPU or each on a GPU of its own."""
     enforce_eager: bool = False
     """True: no CUDA graphs."""
     kvcache_block_size: int = 256

@@ -1,5 +1,5 @@
-/* `nanovllm serve`: options and the engine around the server in src/server. The port is taken before
- * the model is loaded, which may take long. */
+/* `nanovllm serve`: options and the engine around the server in src/server. The port is taken
+ * before the model is loaded, which may take long. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,7 +219,7 @@ static void raise_descriptors(const struct serve *serve) {
     rlim_t wanted = (rlim_t)serve->max_connections + DESCRIPTORS_SPARE;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit); // without, accepting waits for descriptors
+    setrlimit(RLIMIT_NOFILE, &limit); // if it fails, accepting waits for descriptors
 }
 
 static enum status make_server(struct serve *serve, struct err *err) {
@@ -257,8 +257,8 @@ static enum status make_server(struct serve *serve, struct err *err) {
     return server_create(&serve->server, &options, err);
 }
 
-// The engine room shows what everybody wrote: others may see it only with a key. The engine has one
-// observer at a time.
+// Refuses an engine room that others could open without a key, since it shows what everybody wrote.
+// Refuses --trace beside it, because an engine has one observer.
 static enum status check_room(const struct serve *serve, struct err *err) {
     if (strcmp(serve->engine_room, "off") == 0) return OK;
     if (serve->trace.path) {

@@ -53,7 +53,7 @@ struct mpi_wire {
     bool (*has_message)(uint32_t from, enum mpi_channel channel, size_t *bytes);
     // Leaves the others. All processes must call it, and nobody anything afterwards.
     void (*stop)(void);
-    // Ends all processes at once.
+    // Ends all processes at once, and does not return.
     void (*end_all)(int exit_status);
 };
 
@@ -68,9 +68,10 @@ MUST_USE enum status mpi_wire_open(const struct mpi_wire **out, struct mpi_world
 // Waits for messages: spins at first, for `spin_seconds`, then sleeps in between.
 struct mpi_pause {
     double spin_seconds;
-    double start; // clock_seconds of the first call
+    double waited; // seconds, without those in which this process was stopped
+    double last; // clock_seconds of the last call
 };
-// Between two looks. Returns for how many seconds it has been waited. *pause starts as {spin_seconds}.
+// Between two looks. Returns pause->waited. *pause starts with spin_seconds alone.
 double mpi_pause_wait(struct mpi_pause *pause);
 // How long waiting for messages should spin.
 double mpi_spin_seconds(const struct mpi_world *world);

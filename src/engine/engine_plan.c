@@ -35,8 +35,7 @@ static uint32_t num_ranks(const struct nvllm_engine_options *options) {
     return (uint32_t)options->tensor_parallel_size * (uint32_t)options->data_parallel_size;
 }
 
-// Finds out which ranks are on this host: those that the engine starts, or of those that mpirun has
-// started.
+// Finds out how many ranks are on this host: all of them, unless mpirun has started them.
 static enum status find_host(struct engine_plan *plan, const struct nvllm_engine_options *options,
                              struct err *err) {
     plan->num_on_host = plan->num_sharing = num_ranks(options);
@@ -55,7 +54,7 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
                    num_ranks(options));
 }
 
-// With one rank, 0 means one for each core.
+// The CPU threads of one rank. With one rank, 0 means one for each core.
 static int threads_of_rank(const struct engine_plan *plan,
                            const struct nvllm_engine_options *options) {
     uint32_t world_size = num_ranks(options);

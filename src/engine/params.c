@@ -183,7 +183,7 @@ static const struct nvllm_param *find_param(const struct nvllm_param *table, siz
     params_excerpt(excerpt, name);
     const char *nearest = suggest_nearest(name, names, num_params);
     if (nearest) {
-        err_set(err, ERR_INVALID, "unknown %s \"%s\", did you mean \"%s\"?", kind, excerpt,
+        err_set(err, ERR_INVALID, "unknown %s \"%s\"; did you mean \"%s\"?", kind, excerpt,
                 nearest);
     } else {
         err_set(err, ERR_INVALID, "unknown %s \"%s\"", kind, excerpt);

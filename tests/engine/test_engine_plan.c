@@ -114,7 +114,8 @@ static void test_float_keys_and_values_take_twice_the_bytes(void **state) {
     expect_error(&options, NVLLM_ERR_INVALID, "want auto, bfloat16 or float32");
 }
 
-// Each rank shares two parts of a sum and its logits, and has room to sample as many rows as there are.
+// Each rank shares two parts of a sum and its logits, and has room to sample as many rows as there
+// are.
 static void test_memory_that_ranks_share_is_planned(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();

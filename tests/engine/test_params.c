@@ -152,14 +152,14 @@ static void test_refuses_numbers_with_a_sentence(void **state) {
 static void test_suggests_the_nearest_name(void **state) {
     (void)state;
     set_refused("temprature", "1",
-                "unknown sampling parameter \"temprature\", did you mean \"temperature\"?");
+                "unknown sampling parameter \"temprature\"; did you mean \"temperature\"?");
     set_refused("max-tokens", "1",
-                "unknown sampling parameter \"max-tokens\", did you mean \"max_tokens\"?");
+                "unknown sampling parameter \"max-tokens\"; did you mean \"max_tokens\"?");
     set_refused("xylophone", "1", "unknown sampling parameter \"xylophone\"");
     set_refused(NULL, "1", "unknown sampling parameter \"\"");
     set_refused("seed", NULL, "seed has no value");
     set_refused("owned", "1", "unknown sampling parameter \"owned\"");
-    option_refused("treads", "1", "unknown engine option \"treads\", did you mean \"threads\"?");
+    option_refused("treads", "1", "unknown engine option \"treads\"; did you mean \"threads\"?");
     option_refused("model", NULL, "model has no value");
 }
 
