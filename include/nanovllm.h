@@ -219,6 +219,9 @@ struct nvllm_engine_options {
     // How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
     // "nccl" (NVIDIA's library), or "auto" (default): p2p where it is possible.
     const char *comm;
+    // With several NUMA nodes: "auto" (default) spreads weights and KV cache over the nodes that the
+    // process runs on; "off" leaves it to the system. CPU only.
+    const char *numa;
     // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;
 };
@@ -227,7 +230,7 @@ struct nvllm_engine_options {
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            1, 1, "auto", "nanovllm", "auto", NULL                                                 \
+            1, 1, "auto", "nanovllm", "auto", "auto", NULL                                         \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----

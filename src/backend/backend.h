@@ -57,6 +57,7 @@ struct backend_options {
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
+    bool numa; // cpu: spread weights and KV caches over the NUMA nodes
     // Which GPU, counted from the N of `device`: each rank of a host has one of its own.
     uint32_t gpu;
 };

@@ -157,6 +157,8 @@ static const struct nvllm_param option_table[] = {
     {"comm", NVLLM_PARAM_STRING, OPTION(comm), 0, 0, "auto|p2p|nccl",
      "how the GPUs of tensor_parallel_size exchange data, auto is p2p if they reach each other's "
      "memory, else nccl; default auto"},
+    {"numa", NVLLM_PARAM_STRING, OPTION(numa), 0, 0, "auto|off",
+     "auto spreads weights and KV cache over the NUMA nodes of the CPUs; default auto"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;

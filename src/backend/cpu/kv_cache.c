@@ -53,7 +53,7 @@ static enum status allocate_data(const struct backend *backend, struct kv_cache 
     const struct kv_cache_spec *spec = &cache->spec;
     size_t block_bytes = cpu_kv_cache_block_bytes(backend, spec), bytes;
     if (!__builtin_mul_overflow(block_bytes, (size_t)spec->num_blocks, &bytes)) {
-        cache->data = cpu_memory_alloc(bytes);
+        cache->data = cpu_memory_alloc_on(bytes, cpu_backend_of_const(backend)->nodes);
     }
     if (cache->data) return OK;
     return err_set(err, ERR_NOMEM, "out of memory: KV cache of %u blocks of %zu bytes",
