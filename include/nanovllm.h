@@ -201,8 +201,8 @@ struct nvllm_engine_options {
     const char *cache_dir;
     // Quantize the weights while loading, CPU only: "none" (default), "int8", "int4".
     const char *quantization;
-    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16", "float32" (CPU
-    // only).
+    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16"; on CPUs also
+    // "float32", and "int8" with a scale for each head and position.
     const char *kv_cache_dtype;
     int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
     // Engines that share the requests, each with its own copy of the model and tensor_parallel_size

@@ -140,8 +140,10 @@ static const struct nvllm_param option_table[] = {
     {"cache_dir", NVLLM_PARAM_STRING, OPTION(cache_dir), 0, 0, NULL,
      "folder that keeps the GPU's kernel timings between runs; default of the command: the user's "
      "cache folder"},
-    {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0, "auto|bfloat16|float32",
-     "number format of keys and values, auto is bfloat16, float32 is CPU only; default auto"},
+    {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0,
+     "auto|bfloat16|float32|int8",
+     "number format of keys and values, auto is bfloat16, float32 and int8 are CPU only; default "
+     "auto"},
     {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, COMM_RANKS_MAX, NULL,
      "processes that share each layer of the model; default 1"},
     {"data_parallel_size", NVLLM_PARAM_INT, OPTION(data_parallel_size), 1,
