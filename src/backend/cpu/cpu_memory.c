@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { HUGE_PAGE = 2 << 20, BIG = 1 << 20, ALIGNMENT = 64 };
 
@@ -43,7 +44,8 @@ void *cpu_memory_alloc(size_t bytes) {
         memset(base, 0, total);
         return with_header(base, 0);
     }
-    total = (total + 4095) / 4096 * 4096;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE); // up to 64 KiB on ARM
+    total = (total + page - 1) / page * page;
     void *base = map_big(total);
     return base ? with_header(base, total) : NULL;
 }
