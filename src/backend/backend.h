@@ -52,7 +52,7 @@ enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
     const char *device; // "auto", "cuda", "cuda:N", "cpu"
-    const char *cpu_isa; // "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"
+    const char *cpu_isa; // "auto" or a name of backend/cpu/isa.c
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
