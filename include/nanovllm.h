@@ -161,7 +161,9 @@ struct nvllm_sampling_params {
 struct nvllm_engine_options {
     size_t struct_size;
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
-    const char *device; // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cpu"
+    // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cuda:N" (GPU N of those that
+    // the process sees; several ranks and engines take the ones after it), "cpu"
+    const char *device;
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
@@ -247,7 +249,7 @@ struct nvllm_param {
     enum nvllm_param_type type;
     size_t offset; // of the field in its struct, bytes
     double min, max; // numbers: the closed range of accepted values
-    const char *choices; // strings: "auto|cpu"; NULL: any
+    const char *choices; // strings: "auto|cpu"; N in "cuda:N" is a number; NULL: any
     const char *help; // one line, lower case, with unit and default
 };
 

@@ -51,13 +51,14 @@ enum quantization {
 enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
-    const char *device; // "auto", "cuda", "cpu"
+    const char *device; // "auto", "cuda", "cuda:N", "cpu"
     const char *cpu_isa; // "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
-    uint32_t rank; // rank r of a host has its r-th GPU
+    // Which GPU, counted from the N of `device`: each rank of a host has one of its own.
+    uint32_t gpu;
 };
 
 // A rectangle of a checkpoint tensor, in host memory or in a file; borrowed during the call.

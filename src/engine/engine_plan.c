@@ -38,12 +38,16 @@ static uint32_t num_ranks(const struct nvllm_engine_options *options) {
 // Finds out how many ranks are on this host: all of them, unless mpirun has started them.
 static enum status find_host(struct engine_plan *plan, const struct nvllm_engine_options *options,
                              struct err *err) {
+    uint32_t first = plan->engine * plan->world_size;
+    plan->rank_on_host = first + plan->rank;
     plan->num_on_host = plan->num_sharing = num_ranks(options);
     if (!mpi_group_is_wanted(options)) return OK;
     const struct mpi_wire *wire;
     struct mpi_world world;
     enum status status = mpi_wire_open(&wire, &world, err);
     if (status) return status;
+    plan->first_process = first;
+    plan->rank_on_host = world.rank_on_host;
     plan->num_on_host = world.num_on_host;
     plan->num_sharing = world.num_sharing;
     if (world.size == num_ranks(options)) return OK;
@@ -75,11 +79,6 @@ static enum status check_ranks(const struct engine_plan *plan,
             "under mpirun models run on CPUs only, and the device is %s: choose device cpu",
             plan->backend->name);
     }
-    if (options->data_parallel_size > 1 && plan->backend->queue) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "data_parallel_size is %d: the device %s runs one engine only",
-                       options->data_parallel_size, plan->backend->name);
-    }
     const struct backend *backend = plan->backend;
     bool has_group = backend->queue ? backend->collective && !mpi_group_is_wanted(options)
                                     : backend->peers != NULL;
@@ -99,7 +98,7 @@ static enum status choose_backend(struct engine_plan *plan,
     }
     const struct backend_options backend_options = {
         .device = options->device,
-        .rank = plan->rank,
+        .gpu = plan->rank_on_host,
         .cpu_isa = options->cpu_isa,
         .threads = threads_of_rank(plan, options),
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
@@ -287,7 +286,7 @@ static size_t bytes_for_ranks(const struct engine_plan *plan,
 }
 
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
-                             uint32_t rank, struct err *err) {
+                             uint32_t engine, uint32_t rank, struct err *err) {
     *plan = (struct engine_plan){0};
     enum status status = model_config_load(&plan->config, &plan->generation, options->model, err);
     if (status) goto fail;
@@ -295,6 +294,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
         status = err_prefix(err, status, "%s/config.json", options->model);
         goto fail;
     }
+    plan->engine = engine;
     plan->rank = rank;
     plan->world_size = (uint32_t)options->tensor_parallel_size;
     plan->collective_kind = collective_kind_of(options->comm);

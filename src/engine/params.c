@@ -88,8 +88,10 @@ static const struct nvllm_param sampling_table[] = {
 static const struct nvllm_param option_table[] = {
     {"model", NVLLM_PARAM_STRING, OPTION(model), 0, 0, NULL,
      "folder with config.json, *.safetensors and tokenizer.json; required"},
-    {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cuda|cpu",
-     "device that runs the model, auto is cuda if there is a usable GPU, else cpu; default auto"},
+    {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cuda|cuda:N|cpu",
+     "device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is GPU "
+     "N; "
+     "default auto"},
     {"dtype", NVLLM_PARAM_STRING, OPTION(dtype), 0, 0, "auto|bfloat16|float32",
      "number format of the weights, auto is bfloat16; default auto"},
     {"quantization", NVLLM_PARAM_STRING, OPTION(quantization), 0, 0, "none|int8|int4",
@@ -243,13 +245,22 @@ static enum status refuse(const struct nvllm_param *param, const char *value, st
     return err_set(err, ERR_INVALID, "%s is %s, want %s", param->name, excerpt, want);
 }
 
+// In a choice that ends with ":N", N stands for a number of up to 4 digits.
+static bool is_this_choice(const char *choice, size_t len, const char *value) {
+    if (len < 2 || memcmp(choice + len - 2, ":N", 2) != 0) {
+        return strlen(value) == len && memcmp(choice, value, len) == 0;
+    }
+    if (strncmp(choice, value, len - 1) != 0) return false;
+    size_t digits = strspn(value + len - 1, "0123456789");
+    return digits >= 1 && digits <= 4 && !value[len - 1 + digits];
+}
+
 static bool is_choice(const char *choices, const char *value) {
-    size_t len = strlen(value);
     for (const char *p = choices;;) {
-        size_t choice_len = strcspn(p, "|");
-        if (choice_len == len && memcmp(p, value, len) == 0) return true;
-        if (!p[choice_len]) return false;
-        p += choice_len + 1;
+        size_t len = strcspn(p, "|");
+        if (is_this_choice(p, len, value)) return true;
+        if (!p[len]) return false;
+        p += len + 1;
     }
 }
 

@@ -232,7 +232,7 @@ static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {
     options.max_num_batched_tokens = 8192; // what bounds max_num_seqs too
     struct engine_plan plan;
     struct err err = {0};
-    if (engine_plan_make(&plan, &options, 0, &err)) fail_msg("%s", err.message);
+    if (engine_plan_make(&plan, &options, 0, 0, &err)) fail_msg("%s", err.message);
     const struct step_limits *limits = &plan.runner.decoder.limits;
     assert_int_equal(plan.config.vocab_size, 151936);
     assert_int_equal(limits->max_num_seqs, 4096);
