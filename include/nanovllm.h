@@ -167,7 +167,8 @@ struct nvllm_engine_options {
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
-    const char *cpu_isa; // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx"
+    // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon", "neon-dotprod"
+    const char *cpu_isa;
     int32_t threads; // CPU threads, at most 1024; 0 (default) = one for each core it may use
     // Largest number of sequences that run at once, capped by max_num_batched_tokens; default 256.
     int32_t max_num_seqs;
@@ -201,8 +202,8 @@ struct nvllm_engine_options {
     const char *cache_dir;
     // Quantize the weights while loading, CPU only: "none" (default), "int8", "int4".
     const char *quantization;
-    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16", "float32" (CPU
-    // only).
+    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16"; on CPUs also
+    // "float32", and "int8" with a scale for each head and position.
     const char *kv_cache_dtype;
     int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
     // Engines that share the requests, each with its own copy of the model and tensor_parallel_size
@@ -219,6 +220,9 @@ struct nvllm_engine_options {
     // How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
     // "nccl" (NVIDIA's library), or "auto" (default): p2p where it is possible.
     const char *comm;
+    // With several NUMA nodes: "auto" (default) spreads weights and KV cache over the nodes that the
+    // process runs on; "off" leaves it to the system. CPU only.
+    const char *numa;
     // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;
 };
@@ -227,7 +231,7 @@ struct nvllm_engine_options {
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            1, 1, "auto", "nanovllm", "auto", NULL                                                 \
+            1, 1, "auto", "nanovllm", "auto", "auto", NULL                                         \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -59,6 +60,10 @@ struct cpu_features cpu_features(void) {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
     detect_dot_products(&features);
+#elif defined(__aarch64__)
+    unsigned long bits = getauxval(AT_HWCAP);
+    features.neon = (bits & HWCAP_ASIMD) != 0;
+    features.neon_dotprod = features.neon && (bits & HWCAP_ASIMDDP) != 0;
 #endif
     return features;
 }

@@ -12,9 +12,11 @@ struct cpu_features {
     bool avx512_bf16; // AVX-512 dot products of bf16 pairs
     bool avx512_vnni; // AVX-512 dot products of 8-bit quads
     bool amx; // tile products of bf16 and int8; implies all of avx512, _bf16 and _vnni
+    bool neon; // 64-bit ARM's vectors of 16 bytes
+    bool neon_dotprod; // dot products of 8-bit quads
 };
 
-struct cpu_features cpu_features(void); // all false where not x86-64
+struct cpu_features cpu_features(void); // all false on other processors
 // Asks the kernel to let all threads of this process use AMX tiles. False where the kernel refuses
 // or does not know them (Linux before 5.16). May be called from any thread, any number of times.
 bool cpu_amx_request(void);

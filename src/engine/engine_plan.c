@@ -22,6 +22,11 @@ static enum quantization quantization_of(const char *name) {
     return strcmp(name, "int4") == 0 ? QUANTIZATION_INT4 : QUANTIZATION_NONE;
 }
 
+static enum dtype kv_cache_dtype_of(const char *name) {
+    if (strcmp(name, "int8") == 0) return DTYPE_I8;
+    return strcmp(name, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
+}
+
 static enum collective_kind collective_kind_of(const char *name) {
     if (strcmp(name, "p2p") == 0) return COLLECTIVE_P2P;
     return strcmp(name, "nccl") == 0 ? COLLECTIVE_NCCL : COLLECTIVE_AUTO;
@@ -101,6 +106,7 @@ static enum status choose_backend(struct engine_plan *plan,
         .gpu = plan->rank_on_host,
         .cpu_isa = options->cpu_isa,
         .threads = threads_of_rank(plan, options),
+        .numa = strcmp(options->numa, "off") != 0,
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
         .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
@@ -181,8 +187,8 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
                                    const char *name, struct err *err) {
     *dtype = backend->kv_cache_dtype;
     if (strcmp(name, "auto") == 0) return OK;
-    *dtype = strcmp(name, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
-    if (*dtype == backend->kv_cache_dtype || backend->has_f32_kv_cache) return OK;
+    *dtype = kv_cache_dtype_of(name);
+    if (*dtype == backend->kv_cache_dtype || backend->has_kv_cache_dtypes) return OK;
     return err_set(err, ERR_UNSUPPORTED, "kv_cache_dtype is %s, but the device %s supports only %s",
                    name, backend->name,
                    backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");

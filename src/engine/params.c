@@ -102,7 +102,8 @@ static const struct nvllm_param option_table[] = {
      "mixed runs prompts and decodes in one step, prefill-first runs prompts in steps of their own "
      "first; default mixed"},
     {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0,
-     "auto|scalar|avx2|avx512|avx512-bf16|amx", "instruction set of the CPU kernels; default auto"},
+     "auto|scalar|avx2|avx512|avx512-bf16|amx|neon|neon-dotprod",
+     "instruction set of the CPU kernels; default auto"},
     {"threads", NVLLM_PARAM_INT, OPTION(threads), 0, 1024, NULL,
      "CPU threads, 0 is one for each core this process may use; default 0"},
     {"max_num_seqs", NVLLM_PARAM_INT, OPTION(max_num_seqs), 1, 65536, NULL,
@@ -140,8 +141,10 @@ static const struct nvllm_param option_table[] = {
     {"cache_dir", NVLLM_PARAM_STRING, OPTION(cache_dir), 0, 0, NULL,
      "folder that keeps the GPU's kernel timings between runs; default of the command: the user's "
      "cache folder"},
-    {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0, "auto|bfloat16|float32",
-     "number format of keys and values, auto is bfloat16, float32 is CPU only; default auto"},
+    {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0,
+     "auto|bfloat16|float32|int8",
+     "number format of keys and values, auto is bfloat16, float32 and int8 are CPU only; default "
+     "auto"},
     {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, COMM_RANKS_MAX, NULL,
      "processes that share each layer of the model; default 1"},
     {"data_parallel_size", NVLLM_PARAM_INT, OPTION(data_parallel_size), 1,
@@ -157,6 +160,8 @@ static const struct nvllm_param option_table[] = {
     {"comm", NVLLM_PARAM_STRING, OPTION(comm), 0, 0, "auto|p2p|nccl",
      "how the GPUs of tensor_parallel_size exchange data, auto is p2p if they reach each other's "
      "memory, else nccl; default auto"},
+    {"numa", NVLLM_PARAM_STRING, OPTION(numa), 0, 0, "auto|off",
+     "auto spreads weights and KV cache over the NUMA nodes of the CPUs; default auto"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;
