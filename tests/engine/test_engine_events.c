@@ -474,7 +474,8 @@ static void test_special_tokens_are_kept_on_demand(void **state) {
     add(*state, request, &r);
     run(*state);
     assert_string_equal(r.text, "37 + 58 = 95.<|im_end|>");
-    // What a stop string cuts off is cut off of them too, whole or in part, and it is what ended it.
+    // What a stop string cuts off is cut off of them too, whole or in part, and it is what ended
+    // it.
     const struct {
         const char *stop, *text;
     } cases[] = {

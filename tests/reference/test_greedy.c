@@ -59,8 +59,8 @@ static void check_case(struct mini_engine *engine, const json_t *item, size_t in
 }
 
 // Bounds of a log-probability: with everything in float32, or with x rounded to bf16 for linears,
-// or with keys and values in bf16.
-static const float exact_bound = 1e-3f, bf16_bound = 0.1f;
+// or with keys and values in bf16 or int8.
+static const float exact_bound = 1e-3f, bf16_bound = 0.1f, int8_bound = 0.1f;
 
 static void check_isa(const struct cpu_isa *isa, const char *kv_cache_dtype, float bound) {
     struct err err = {0};
@@ -103,6 +103,7 @@ static void test_isa(void **state) {
     }
     check_isa(isa, "float32", isa->kernels->has_bf16_dots ? bf16_bound : exact_bound);
     check_isa(isa, "auto", bf16_bound);
+    check_isa(isa, "int8", int8_bound);
 }
 
 int main(void) {

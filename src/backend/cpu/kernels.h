@@ -92,7 +92,7 @@ struct cpu_kernels {
     // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
     // or NaN if a value is not finite.
     float (*narrow_int8)(const float *x, uint32_t count, unsigned char *out, size_t stride);
-    struct attention_kernels attention_bf16, attention_f32; // by the type of the KV cache
+    struct attention_kernels attention_bf16, attention_f32, attention_int8; // by the KV cache
     // residual (may be NULL) += x; out = norm(residual or x) * weight. All [cols]; out may be x.
     void (*rms_norm)(const float *x, float *residual, const float *weight, float *out,
                      uint32_t cols, float eps);
@@ -112,6 +112,7 @@ struct cpu_kernels {
     // sample_weigh.h; the same bits from every instruction set.
     double (*sample_weigh)(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how);
+    float (*sample_max)(const float *logits, uint32_t count);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;
