@@ -130,7 +130,8 @@ static void test_int8_keys_and_values_take_a_byte_and_their_scales(void **state)
     json_decref(root);
 }
 
-// Each rank shares two parts of a sum and its logits, and has room to sample as many rows as there are.
+// Each rank shares two parts of a sum and its logits, and has room to sample as many rows as there
+// are.
 static void test_memory_that_ranks_share_is_planned(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
@@ -247,7 +248,7 @@ static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {
     options.max_num_batched_tokens = 8192; // what bounds max_num_seqs too
     struct engine_plan plan;
     struct err err = {0};
-    if (engine_plan_make(&plan, &options, 0, &err)) fail_msg("%s", err.message);
+    if (engine_plan_make(&plan, &options, 0, 0, &err)) fail_msg("%s", err.message);
     const struct step_limits *limits = &plan.runner.decoder.limits;
     assert_int_equal(plan.config.vocab_size, 151936);
     assert_int_equal(limits->max_num_seqs, 4096);

@@ -126,4 +126,5 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .store_value = scalar_store_value,
     .pack_bf16 = avx2_pack_bf16,
     .sample_weigh = sample_weigh_avx2,
+    .sample_max = sample_max_avx2,
 };

@@ -22,6 +22,7 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
+    .sample_max = sample_max_avx512,
 };
 
 const struct cpu_kernels cpu_kernels_avx512_bf16 = {
@@ -42,6 +43,7 @@ const struct cpu_kernels cpu_kernels_avx512_bf16 = {
     .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
+    .sample_max = sample_max_avx512,
 };
 
 const struct cpu_kernels cpu_kernels_amx = {
@@ -62,4 +64,5 @@ const struct cpu_kernels cpu_kernels_amx = {
     .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
+    .sample_max = sample_max_avx512,
 };

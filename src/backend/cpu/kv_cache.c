@@ -64,7 +64,7 @@ static enum status allocate_data(const struct backend *backend, struct kv_cache 
     const struct kv_cache_spec *spec = &cache->spec;
     size_t block_bytes = cpu_kv_cache_block_bytes(backend, spec), bytes;
     if (!__builtin_mul_overflow(block_bytes, (size_t)spec->num_blocks, &bytes)) {
-        cache->data = cpu_memory_alloc(bytes);
+        cache->data = cpu_memory_alloc_on(bytes, cpu_backend_of_const(backend)->nodes);
     }
     if (cache->data) return OK;
     return err_set(err, ERR_NOMEM, "out of memory: KV cache of %u blocks of %zu bytes",
@@ -207,25 +207,27 @@ static void touch_item(void *arg, uint32_t item, uint32_t thread) {
 
 void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step) {
     const struct kv_cache_spec *spec = &cache->spec;
-    uint32_t end = 0;
+    uint32_t begin = spec->num_blocks, end = 0;
     for (uint32_t token = 0; token < step->num_tokens; token++) {
         int32_t slot = step->slot_mapping[token];
         if (slot < 0) continue;
         uint32_t block = (uint32_t)slot / spec->block_size;
+        if (block < cache->touched_end) continue;
+        if (block < begin) begin = block;
         if (block >= end) end = block + 1;
     }
-    if (end <= cache->num_touched) return;
+    if (begin >= end) return;
     size_t block_bytes = 2 * cache->part_bytes * spec->num_kv_heads;
     // Whole huge pages, so that the next steps find theirs.
     uint64_t rounded = ((uint64_t)end * block_bytes / TOUCH_BYTES + 1) * TOUCH_BYTES / block_bytes;
     if (rounded > end) end = rounded < spec->num_blocks ? (uint32_t)rounded : spec->num_blocks;
     struct touch_job job = {.cache = cache,
                             .layer_bytes = block_bytes * spec->num_blocks,
-                            .begin = block_bytes * cache->num_touched,
+                            .begin = block_bytes * begin,
                             .end = block_bytes * end};
     job.items_per_layer = (uint32_t)((job.end - job.begin + TOUCH_BYTES - 1) / TOUCH_BYTES);
     thread_pool_for(cpu->pool, job.items_per_layer * spec->num_layers, touch_item, &job);
-    cache->num_touched = end;
+    cache->touched_end = end;
 }
 
 void cpu_attention_prepare(struct backend *backend, const struct attention_args *args) {

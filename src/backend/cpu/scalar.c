@@ -125,4 +125,5 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .store_value = scalar_store_value,
     .pack_bf16 = scalar_pack_bf16,
     .sample_weigh = sample_weigh_scalar,
+    .sample_max = sample_max_scalar,
 };
