@@ -5,7 +5,8 @@
  *   bench_ops [ISA [THREADS [TURNS [WHAT]]]]     defaults: auto, all cores, 40, all ops
  *
  * WHAT is linear, experts, attention, rows or sample, with bf16 weights. int8 or int4 measures linears
- * with such weights; their peak is still that of bf16. */
+ * with such weights; their peak is still that of bf16. A line of attention names the kind of the KV
+ * cache. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -381,8 +382,8 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
     // Pairs of a query and a position that it sees: q k and p v are 2 operations per dimension
     // each.
     double pairs = (double)num_seqs * query * (context - (query - 1) / 2.0);
-    double kv_bytes =
-        (double)num_seqs * context * KV_HEADS * HEAD_DIM * 2 * (double)dtype_size(bench->kv_dtype);
+    double block_bytes = (double)bench->backend->ops->kv_cache_block_bytes(bench->backend, &spec);
+    double kv_bytes = (double)num_seqs * context / BLOCK * block_bytes;
     char what[64];
     snprintf(what, sizeof what, "attention %u x %u, context %u, %s", num_seqs, query, context,
              dtype_name(bench->kv_dtype));
@@ -521,12 +522,15 @@ static void bench_all_attention(struct bench *bench) {
     bench->kv_dtype = DTYPE_F32;
     bench_attention(bench, 1, 512, 4096);
     bench_attention(bench, 1, 1, 4096);
-    bench->kv_dtype = DTYPE_BF16;
-    bench_attention(bench, 1, 512, 512);
-    bench_attention(bench, 1, 512, 4096);
-    bench_attention(bench, 1, 1, 4096);
-    bench_attention(bench, 1, 1, 16000);
-    bench_attention(bench, 32, 1, 1024);
+    const enum dtype narrow[] = {DTYPE_BF16, DTYPE_I8};
+    for (size_t i = 0; i < ARRAY_LEN(narrow); i++) {
+        bench->kv_dtype = narrow[i];
+        bench_attention(bench, 1, 512, 512);
+        bench_attention(bench, 1, 512, 4096);
+        bench_attention(bench, 1, 1, 4096);
+        bench_attention(bench, 1, 1, 16000);
+        bench_attention(bench, 32, 1, 1024);
+    }
 }
 
 static bool is_wanted(const char *group, const char *name) {

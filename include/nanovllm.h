@@ -161,11 +161,14 @@ struct nvllm_sampling_params {
 struct nvllm_engine_options {
     size_t struct_size;
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
-    const char *device; // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cpu"
+    // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cuda:N" (GPU N of those that
+    // the process sees; several ranks and engines take the ones after it), "cpu"
+    const char *device;
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
-    const char *cpu_isa; // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx"
+    // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon", "neon-dotprod"
+    const char *cpu_isa;
     int32_t threads; // CPU threads, at most 1024; 0 (default) = one for each core it may use
     // Largest number of sequences that run at once, capped by max_num_batched_tokens; default 256.
     int32_t max_num_seqs;
@@ -199,8 +202,8 @@ struct nvllm_engine_options {
     const char *cache_dir;
     // Quantize the weights while loading, CPU only: "none" (default), "int8", "int4".
     const char *quantization;
-    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16", "float32" (CPU
-    // only).
+    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16"; on CPUs also
+    // "float32", and "int8" with a scale for each head and position.
     const char *kv_cache_dtype;
     int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
     // Engines that share the requests, each with its own copy of the model and tensor_parallel_size
@@ -250,7 +253,7 @@ struct nvllm_param {
     enum nvllm_param_type type;
     size_t offset; // of the field in its struct, bytes
     double min, max; // numbers: the closed range of accepted values
-    const char *choices; // strings: "auto|cpu"; NULL: any
+    const char *choices; // strings: "auto|cpu"; N in "cuda:N" is a number; NULL: any
     const char *help; // one line, lower case, with unit and default
 };
 

@@ -51,14 +51,15 @@ enum quantization {
 enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
-    const char *device; // "auto", "cuda", "cpu"
-    const char *cpu_isa; // "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"
+    const char *device; // "auto", "cuda", "cuda:N", "cpu"
+    const char *cpu_isa; // "auto" or a name of backend/cpu/isa.c
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
     bool numa; // cpu: spread weights and KV caches over the NUMA nodes
-    uint32_t rank; // rank r of a host has its r-th GPU
+    // Which GPU, counted from the N of `device`: each rank of a host has one of its own.
+    uint32_t gpu;
 };
 
 // A rectangle of a checkpoint tensor, in host memory or in a file; borrowed during the call.
@@ -142,7 +143,9 @@ struct kv_cache_spec {
     uint32_t head_dim; // a multiple of 16
     uint32_t num_heads; // query heads of the attention over this cache
     struct step_limits limits; // of the steps that attend over this cache, for work lists
-    enum dtype dtype; // of K and V: DTYPE_BF16, DTYPE_F32, or DTYPE_NONE for kv_cache_dtype
+    // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 with a scale for each head and position, or
+    // DTYPE_NONE for the backend's kv_cache_dtype.
+    enum dtype dtype;
 };
 
 // out[t] = the embedding of step->tokens[t].
@@ -563,7 +566,7 @@ struct backend {
     enum dtype weight_dtype;
     enum quantization quantization;
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
-    bool has_f32_kv_cache; // false: a KV cache can only have kv_cache_dtype
+    bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };
 

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-enum { MPI_WIRE_VERSION = 1 }; // of the struct that the plug-in fills
+enum { MPI_WIRE_VERSION = 2 }; // of the struct that the plug-in fills
 
 // Messages of one kind between two processes arrive in the order in which they were sent.
 enum mpi_channel {
@@ -27,7 +27,7 @@ enum mpi_channel {
 
 struct mpi_world {
     uint32_t rank, size; // of this process, and how many mpirun has started
-    uint32_t num_on_host; // of them on this process's host
+    uint32_t rank_on_host, num_on_host; // among those on this process's host
     // Of these, how many may run on the same cores as this one; mpirun binds processes to cores.
     uint32_t num_sharing;
 };

@@ -174,10 +174,7 @@ enum status llm_engine_plan(struct llm_engine **out, const struct nvllm_engine_o
     if (!engine) return err_nomem(err, "engine");
     engine->start_seconds = clock_seconds();
     if (shared) engine->shared = *shared;
-    enum status status = engine_plan_make(&engine->plan, options, 0, err);
-    if (mpi_group_is_wanted(options)) {
-        engine->plan.first_process = engine->shared.index * engine->plan.world_size;
-    }
+    enum status status = engine_plan_make(&engine->plan, options, engine->shared.index, 0, err);
     if (!status) status = engine_plan_check_memory(&engine->plan, err);
     if (status) {
         llm_engine_destroy(engine);

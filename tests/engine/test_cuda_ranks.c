@@ -291,7 +291,7 @@ static bool has_two_gpus(void) {
     pid_t child = fork();
     if (child == 0) {
         const struct backend_options options = {
-            .device = "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16, .rank = 1};
+            .device = "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16, .gpu = 1};
         struct backend *backend = NULL;
         struct err err = {0};
         enum status status = backend_create(&backend, &options, &err);

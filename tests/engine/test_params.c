@@ -226,6 +226,9 @@ static void test_options_have_ranges(void **state) {
     (void)state;
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     option_ok(&options, "model", "models/tiny");
+    option_ok(&options, "device", "cuda");
+    option_ok(&options, "device", "cuda:0");
+    option_ok(&options, "device", "cuda:9999");
     option_ok(&options, "device", "cpu");
     option_ok(&options, "dtype", "float32");
     option_ok(&options, "load_format", "dummy");
@@ -262,13 +265,18 @@ static void test_options_have_ranges(void **state) {
     assert_int_equal(options.skip_tokenizer_init, 1);
     assert_int_equal(options.seed, 77);
     assert_int_equal(params_check_engine_options(&options, NULL), OK);
-    option_refused("device", "gpu", "device is gpu, want auto, cuda or cpu");
-    option_refused("device", "", "device is , want auto, cuda or cpu");
-    option_refused("device", "aut", "device is aut, want auto, cuda or cpu");
-    option_refused("device", "auto|cpu", "device is auto|cpu, want auto, cuda or cpu");
+    option_refused("device", "gpu", "device is gpu, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "", "device is , want auto, cuda, cuda:N or cpu");
+    option_refused("device", "cuda:", "device is cuda:, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "cuda:N", "device is cuda:N, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "cuda:1x", "device is cuda:1x, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "cuda:-1", "device is cuda:-1, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "cuda:10000", "device is cuda:10000, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "aut", "device is aut, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "auto|cpu", "device is auto|cpu, want auto, cuda, cuda:N or cpu");
     option_refused("cpu_isa", "sse",
                    "cpu_isa is sse, want auto, scalar, avx2, avx512, "
-                   "avx512-bf16 or amx");
+                   "avx512-bf16, amx, neon or neon-dotprod");
     option_refused("quantization", "int3", "quantization is int3, want none, int8 or int4");
     option_refused("threads", "-1", "threads is -1, want an integer from 0 to 1024");
     option_refused("threads", "1025", "threads is 1025, want an integer from 0 to 1024");

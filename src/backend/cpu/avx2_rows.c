@@ -118,6 +118,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .narrow_int8 = avx2_narrow_int8,
     .attention_bf16 = {6, QUERIES_F32, avx2_attention_bf16, NULL, NULL},
     .attention_f32 = {6, QUERIES_F32, avx2_attention_f32, NULL, NULL},
+    .attention_int8 = {6, QUERIES_F32, avx2_attention_int8, NULL, NULL},
     .rms_norm = avx2_rms_norm,
     .rope_head = avx2_rope_head,
     .silu_mul = avx2_silu_mul,

@@ -157,7 +157,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .weight_dtype = options->weight_dtype,
         .quantization = options->quantization,
         .kv_cache_dtype = DTYPE_BF16,
-        .has_f32_kv_cache = true,
+        .has_kv_cache_dtypes = true,
     };
     cpu->kernels = kernels;
     cpu->nodes = options->numa ? cpu_memory_nodes() : 0;

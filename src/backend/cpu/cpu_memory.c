@@ -54,7 +54,8 @@ void *cpu_memory_alloc_on(size_t bytes, uint64_t nodes) {
         memset(base, 0, total);
         return with_header(base, 0);
     }
-    total = (total + 4095) / 4096 * 4096;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE); // up to 64 KiB on ARM
+    total = (total + page - 1) / page * page;
     void *base = map_big(total, nodes);
     return base ? with_header(base, total) : NULL;
 }

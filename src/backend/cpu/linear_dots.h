@@ -23,6 +23,7 @@ struct linear_dots {
     const unsigned char *scales; // of the kernel int4: [num_blocks][chunks][2][16]
     size_t block_bytes;
     const float *start; // [num_blocks][16] initial sums of bf16, if is_first
+    const int32_t *sum128; // [num_blocks][16] as in struct linear_item, of bytes
     void *sums; // [rows][num_blocks * 16] float or int32, rows sums_stride elements apart
     size_t sums_stride;
     uint32_t rows, num_blocks, chunks;
@@ -96,6 +97,7 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
         group->kernels->bf16(&dots);
         return;
     }
+    dots.sum128 = item->sum128 + (size_t)group->block * LANES;
     if (item->kind == LINEAR_INT4 && !dots_is_unpacked(group)) {
         group->kernels->int4(&dots);
     } else {

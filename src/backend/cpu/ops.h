@@ -99,9 +99,9 @@ struct attention_seq;
  * (attention_kernels.h). The fields after `data` are working memory of cpu_attention, for one call
  * at a time. */
 struct kv_cache {
-    struct kv_cache_spec spec;
-    size_t element_bytes; // 2: bf16, 4: float32
-    size_t part_bytes; // K, or V, of one head of one block
+    struct kv_cache_spec spec; // its dtype is not DTYPE_NONE
+    size_t chunk_bytes; // K, or V, of one head at 16 positions
+    size_t part_bytes; // K, or V, of one head of one block: its chunks
     char *data; // [num_layers][num_blocks][num_kv_heads][2][part_bytes]
     uint32_t touched_end; // kv_cache_touch is done with the blocks before this one
     struct attention_seq *seqs; // [max_num_seqs] how a call is cut

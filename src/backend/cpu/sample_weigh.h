@@ -26,6 +26,8 @@ double sample_weigh_avx2(const float *logits, float *weights, uint32_t count,
                          const struct sample_weigh *how); // x86-64 builds only
 double sample_weigh_avx512(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how); // x86-64 builds only
+double sample_weigh_neon(const float *logits, float *weights, uint32_t count,
+                         const struct sample_weigh *how); // builds for 64-bit ARM only
 
 // The end of the vector versions: the elements after the last whole step, whole 16 of which still
 // belong to the 16 partial sums. Adds those, then the elements after them.

@@ -9,6 +9,7 @@
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/ranks/collective.h"
 #include "backend/cuda/staging.h"
+#include "backend/select.h"
 #include "base/cpu.h"
 
 enum { COPY_THREADS_MAX = 8 };
@@ -359,20 +360,14 @@ static void *find_in_driver(const char *name) {
     return address;
 }
 
-// Rank r uses the r-th of the devices that are visible to this process.
-static enum status find_device(struct cuda_backend *cuda, uint32_t rank, char *name,
-                               size_t name_size, struct err *err) {
+static enum status find_device(struct cuda_backend *cuda, const struct backend_options *options,
+                               char *name, size_t name_size, struct err *err) {
     enum status status = OK;
     struct cudaDeviceProp properties;
     int code_major = 0, count = 0;
     CU(cudaGetDeviceCount(&count));
-    if (rank >= (uint32_t)count) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "device cuda: each rank needs a GPU of its own, and there is no GPU %u (of %d)", rank,
-            count);
-    }
-    cuda->device = (int)rank;
+    if ((status = select_check_gpu(options, (uint32_t)count, err))) goto fail;
+    cuda->device = (int)options->gpu;
     CU(cudaGetDeviceProperties(&properties, cuda->device));
     CU(cudaSetDevice(cuda->device));
     CU(cuda_code_major(&code_major));
@@ -406,7 +401,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");
     char name[256] = "";
-    enum status status = find_device(cuda, options->rank, name, sizeof name, err);
+    enum status status = find_device(cuda, options, name, sizeof name, err);
     if (status) goto fail;
     cuda->base = (struct backend){
         .ops = &cuda_ops,

@@ -94,7 +94,8 @@ static enum status load(struct worker *worker, struct err *err) {
     struct nvllm_engine_options options;
     rank_options_read((const char *)(worker->command + 1), &options);
     uint32_t rank = worker->world->rank - worker->first;
-    if ((status = engine_plan_make(&worker->plan, &options, rank, err))) return status;
+    uint32_t engine = worker->first / worker->command->world_size;
+    if ((status = engine_plan_make(&worker->plan, &options, engine, rank, err))) return status;
     if ((status = engine_plan_check_memory(&worker->plan, err))) return status;
     if ((status = check_model(worker, &options, err))) return status;
     // A step that waits for another rank of the group says so.
