@@ -1,5 +1,5 @@
-/* The public C API on top of the engine: struct sizes, errors and ownership. It has no other logic.
- */
+/* The public C API on top of the engine: struct sizes, errors and ownership. It has no other
+ * logic. */
 #include "nanovllm.h"
 
 #include <stdio.h>
@@ -357,7 +357,7 @@ enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char
     struct engine_plan plan = {0};
     *json = NULL;
     enum status status = read_options(&full, options, &err);
-    if (!status) status = engine_plan_make(&plan, &full, 0, &err);
+    if (!status) status = engine_plan_make(&plan, &full, 0, 0, &err);
     if (!status) status = engine_plan_json(&plan, json, &err);
     engine_plan_fini(&plan);
     return api_error(error, status, &err);

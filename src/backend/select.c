@@ -5,10 +5,36 @@
 
 #include "backend/cpu/cpu_backend.h"
 
+// Whether it is "cuda" or "cuda:N". *number: N, or 0.
+static bool is_cuda(const char *device, uint32_t *number) {
+    const size_t digits_max = 4;
+    *number = 0;
+    if (strncmp(device, "cuda", 4) != 0) return false;
+    const char *digits = device + 5;
+    if (device[4] == '\0') return true;
+    size_t count = device[4] == ':' ? strspn(digits, "0123456789") : 0;
+    if (count < 1 || count > digits_max || digits[count]) return false;
+    *number = (uint32_t)strtoul(digits, NULL, 10);
+    return true;
+}
+
+enum status select_check_gpu(const struct backend_options *options, uint32_t count,
+                             struct err *err) {
+    if (options->gpu < count) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "device cuda: each rank needs a GPU of its own, and there is no GPU %u (of %u)",
+                   options->gpu, count);
+}
+
 enum status backend_create(struct backend **out, const struct backend_options *options,
                            struct err *err) {
     const char *device = options->device ? options->device : "auto";
-    if (strcmp(device, "cuda") == 0) return select_cuda_create(out, options, err);
+    struct backend_options cuda = *options;
+    uint32_t first;
+    if (is_cuda(device, &first)) {
+        cuda.gpu += first;
+        return select_cuda_create(out, &cuda, err);
+    }
     if (strcmp(device, "cpu") == 0) return cpu_backend_create(out, options, err);
     if (strcmp(device, "auto") == 0) {
         // A GPU that is present but broken is an error. Falling back to the CPU would silently make
@@ -16,7 +42,7 @@ enum status backend_create(struct backend **out, const struct backend_options *o
         return select_cuda_available(NULL) ? cpu_backend_create(out, options, err)
                                            : select_cuda_create(out, options, err);
     }
-    return err_set(err, ERR_INVALID, "unknown device \"%s\" (auto, cuda, cpu)", device);
+    return err_set(err, ERR_INVALID, "unknown device \"%s\" (auto, cuda, cuda:N, cpu)", device);
 }
 
 void backend_destroy(struct backend *backend) {

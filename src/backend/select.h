@@ -9,7 +9,12 @@
 // ERR_UNSUPPORTED says which of them is missing. A device that is present but broken is OK here:
 // select_cuda_create reports it.
 MUST_USE enum status select_cuda_available(struct err *err);
+// Creates it on the GPU options->gpu of all that this process sees.
 MUST_USE enum status select_cuda_create(struct backend **out, const struct backend_options *options,
                                         struct err *err);
+
+// ERR_UNSUPPORTED unless options->gpu is one of `count`.
+MUST_USE enum status select_check_gpu(const struct backend_options *options, uint32_t count,
+                                      struct err *err);
 
 #endif

@@ -17,9 +17,16 @@ static bool takes(const struct nvllm_param *row, const char *value_name) {
     return own && strcmp(own, value_name) == 0;
 }
 
-// "auto|cuda" as "auto cuda".
+// "auto|cuda|cuda:N" as "auto cuda": what has a number to fill in is not offered.
 static void print_choices(FILE *out, const char *choices) {
-    for (const char *c = choices; *c; c++) fputc(*c == '|' ? ' ' : *c, out);
+    const char *space = "";
+    for (const char *c = choices; *c; c += *c == '|') {
+        size_t len = strcspn(c, "|");
+        bool is_whole = len < 2 || memcmp(c + len - 2, ":N", 2) != 0;
+        if (is_whole) fprintf(out, "%s%.*s", space, (int)len, c);
+        if (is_whole) space = " ";
+        c += len;
+    }
 }
 
 // Prints the help up to its first semicolon. A backslash escapes each character of `special`, and

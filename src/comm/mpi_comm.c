@@ -95,7 +95,8 @@ static void begin_messages(struct mpi_comm *mpi) {
     }
 }
 
-// mpirun ends all processes when one is gone. It does not notice one that is stopped.
+// mpirun ends all processes when one is gone. It does not notice one that is stopped, and a host that
+// does not answer only after minutes.
 static void warn_of_waiting(const struct mpi_comm *mpi, uint32_t peer, double seconds) {
     if (mpi->base.rank > 0) return; // rank 0 waits for the same one
     log_warning(
@@ -104,14 +105,24 @@ static void warn_of_waiting(const struct mpi_comm *mpi, uint32_t peer, double se
         mpi->options.first + peer, seconds);
 }
 
+// A message cannot be taken back from MPI, so the processes end with it.
+static void give_up(const struct mpi_comm *mpi, uint32_t peer, double seconds) {
+    log_warning("rank %u has not answered for %.0f seconds, so all ranks end",
+                mpi->options.first + peer, seconds);
+    mpi->options.wire->end_all(1);
+}
+
 // All messages that were added are through when it returns.
 static void exchange(struct mpi_comm *mpi) {
-    struct mpi_pause pause = {mpi->options.spin_seconds, 0};
+    struct mpi_pause pause = {.spin_seconds = mpi->options.spin_seconds};
     double warn_at = mpi->options.patience_seconds;
+    double end_at = mpi->options.lost_seconds;
+    if (mpi->base.rank > 0) end_at *= 1.1; // rank 0 ends first, for it alone says why
     begin_messages(mpi);
     for (size_t i = 0; i < mpi->num_messages; i++) {
         while (!mpi->options.wire->is_done(&mpi->messages[i].request)) {
             double waited = mpi_pause_wait(&pause);
+            if (waited >= end_at) give_up(mpi, mpi->messages[i].peer, waited);
             if (waited < warn_at) continue;
             warn_of_waiting(mpi, mpi->messages[i].peer, waited);
             warn_at *= 10;

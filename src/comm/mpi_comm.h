@@ -9,13 +9,15 @@
 
 // Ranks of one step wait for each other for milliseconds.
 #define MPI_COMM_PATIENCE_SECONDS 10.0
+#define MPI_COMM_LOST_SECONDS 60.0
 
 struct mpi_comm_options {
     const struct mpi_wire *wire;
     uint32_t rank, world_size; // of the group
     uint32_t first; // the group's rank 0, of mpirun's processes
     double spin_seconds; // that a rank spins before it sleeps between two looks
-    double patience_seconds; // a rank that waits longer in a step says so, and goes on waiting
+    double patience_seconds; // rank 0 that waits longer in a step says so, and goes on waiting
+    double lost_seconds; // a rank that waits longer in a step ends all processes
     struct shm_comm_shape shape;
 };
 

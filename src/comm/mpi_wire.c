@@ -14,6 +14,8 @@
 static const double spin_seconds = 200e-6;
 // Steps follow each other within milliseconds: a sleep is to be shorter. Idle ranks may take longer.
 static const double busy_seconds = 0.5;
+// A longer time between two looks is one in which this process was stopped.
+static const double look_seconds_max = 0.1;
 enum { SLEEP_NS = 20000, IDLE_SLEEP_NS = 1000000 };
 
 enum status mpi_wire_open(const struct mpi_wire **out, struct mpi_world *world, struct err *err) {
@@ -45,13 +47,14 @@ double mpi_spin_seconds(const struct mpi_world *world) {
 
 double mpi_pause_wait(struct mpi_pause *pause) {
     double now = clock_seconds();
-    if (!(pause->start > 0)) pause->start = now;
-    double waited = now - pause->start;
-    if (waited < pause->spin_seconds) {
+    double passed = pause->last > 0 ? now - pause->last : 0;
+    pause->waited += passed < look_seconds_max ? passed : look_seconds_max;
+    pause->last = now;
+    if (pause->waited < pause->spin_seconds) {
         cpu_relax();
-        return waited;
+        return pause->waited;
     }
-    const struct timespec time = {0, waited < busy_seconds ? SLEEP_NS : IDLE_SLEEP_NS};
+    const struct timespec time = {0, pause->waited < busy_seconds ? SLEEP_NS : IDLE_SLEEP_NS};
     nanosleep(&time, NULL);
-    return waited;
+    return pause->waited;
 }

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-enum { MPI_WIRE_VERSION = 1 }; // of the struct that the plug-in fills
+enum { MPI_WIRE_VERSION = 2 }; // of the struct that the plug-in fills
 
 // Messages of one kind between two processes arrive in the order in which they were sent.
 enum mpi_channel {
@@ -27,7 +27,7 @@ enum mpi_channel {
 
 struct mpi_world {
     uint32_t rank, size; // of this process, and how many mpirun has started
-    uint32_t num_on_host; // of them on this process's host
+    uint32_t rank_on_host, num_on_host; // among those on this process's host
     // Of these, how many may run on the same cores as this one; mpirun binds processes to cores.
     uint32_t num_sharing;
 };
@@ -53,7 +53,7 @@ struct mpi_wire {
     bool (*has_message)(uint32_t from, enum mpi_channel channel, size_t *bytes);
     // Leaves the others. All processes must call it, and nobody anything afterwards.
     void (*stop)(void);
-    // Ends all processes at once.
+    // Ends all processes at once, and does not return.
     void (*end_all)(int exit_status);
 };
 
@@ -68,9 +68,10 @@ MUST_USE enum status mpi_wire_open(const struct mpi_wire **out, struct mpi_world
 // Waits for messages: spins at first, for `spin_seconds`, then sleeps in between.
 struct mpi_pause {
     double spin_seconds;
-    double start; // clock_seconds of the first call
+    double waited; // seconds, without those in which this process was stopped
+    double last; // clock_seconds of the last call
 };
-// Between two looks. Returns for how many seconds it has been waited. *pause starts as {spin_seconds}.
+// Between two looks. Returns pause->waited. *pause starts with spin_seconds alone.
 double mpi_pause_wait(struct mpi_pause *pause);
 // How long waiting for messages should spin.
 double mpi_spin_seconds(const struct mpi_world *world);

@@ -1,6 +1,6 @@
 /* All decisions about an engine that are made before any weight is loaded. The options are resolved
- * against the model and the machine, and weights, workspace and KV cache make up the memory plan.
- * */
+ * against the model and the machine, and weights, workspace and KV cache make up the memory
+ * plan. */
 #ifndef ENGINE_ENGINE_PLAN_H
 #define ENGINE_ENGINE_PLAN_H
 
@@ -18,11 +18,13 @@ struct engine_plan {
     struct generation_config generation;
     struct family_traits traits;
     struct decoder_shape shape;
+    uint32_t engine; // number of the engine in its data-parallel group
     uint32_t rank, world_size; // of the tensor-parallel group
-    // Under mpirun: the process that is the group's rank 0. Not 0: this process only tells the group what
-    // to run, for an engine of a data-parallel group.
+    // Under mpirun: the process that is the group's rank 0. If not 0, this process runs no rank of
+    // the group: it only tells the group what to run.
     uint32_t first_process;
-    uint32_t num_on_host; // ranks of all engines on this host, which share its memory
+    uint32_t rank_on_host; // of all engines' ranks on this host
+    uint32_t num_on_host; // of them, which share its memory
     uint32_t num_sharing; // of these, how many share this one's cores
     struct backend *backend; // the plan's own
     bool dummy_weights;
@@ -43,11 +45,11 @@ struct engine_plan {
     enum collective_kind collective_kind; // how the ranks' devices reach each other
 };
 
-// The plan of one rank, 0 .. tensor_parallel_size - 1. `options` are checked already. A plan may
-// need more memory than there is.
+// The plan of one rank, 0 .. tensor_parallel_size - 1, of an engine, 0 .. data_parallel_size - 1.
+// `options` are checked already. A plan may need more memory than there is.
 MUST_USE enum status engine_plan_make(struct engine_plan *plan,
-                                      const struct nvllm_engine_options *options, uint32_t rank,
-                                      struct err *err);
+                                      const struct nvllm_engine_options *options, uint32_t engine,
+                                      uint32_t rank, struct err *err);
 void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
 // Opens the checkpoint's weights, or random ones. The caller closes them.
 MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan,

@@ -174,10 +174,7 @@ enum status llm_engine_plan(struct llm_engine **out, const struct nvllm_engine_o
     if (!engine) return err_nomem(err, "engine");
     engine->start_seconds = clock_seconds();
     if (shared) engine->shared = *shared;
-    enum status status = engine_plan_make(&engine->plan, options, 0, err);
-    if (mpi_group_is_wanted(options)) {
-        engine->plan.first_process = engine->shared.index * engine->plan.world_size;
-    }
+    enum status status = engine_plan_make(&engine->plan, options, engine->shared.index, 0, err);
     if (!status) status = engine_plan_check_memory(&engine->plan, err);
     if (status) {
         llm_engine_destroy(engine);
@@ -411,7 +408,8 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
     }
 }
 
-// After events. Whoever has seen them finds them in the statistics.
+// Call it after events. Publishes the statistics first, so that they include the events that other
+// threads have seen.
 static void leave_gate(struct llm_engine *engine) {
     if (!engine->shared.gate) return;
     publish_stats(engine);
@@ -436,7 +434,7 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     times->output_begin = clock_seconds();
     engine->stats.forward_seconds += times->output_begin - times->wait_begin;
     if (!status) event_gate_enter(engine->shared.gate);
-    double inside = clock_seconds(); // what an engine waits for at the gate is no work of its own
+    double inside = clock_seconds(); // the wait at the gate is not this engine's work
     if (!status) {
         // Counted here and not at the launch, so that a step counts once its tokens are there.
         engine->stats.num_steps++;

@@ -28,7 +28,7 @@ static void test_unknown_device_lists_the_known(void **state) {
     struct err err;
     assert_int_equal(create("gpu", &backend, &err), ERR_INVALID);
     assert_null(backend);
-    assert_string_equal(err.message, "unknown device \"gpu\" (auto, cuda, cpu)");
+    assert_string_equal(err.message, "unknown device \"gpu\" (auto, cuda, cuda:N, cpu)");
 }
 
 static void test_auto_is_cuda_where_it_is_there(void **state) {

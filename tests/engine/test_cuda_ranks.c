@@ -1,7 +1,7 @@
 /* Engines of two ranks, each on a GPU of its own: the same bits in every run, recorded or not, and
  * what happens when a rank is lost. Each test runs in a process of its own, because a lost rank may
- * break the device for its process. The program nanovllm is in NANOVLLM_TEST_PROGRAM. Needs two GPUs:
- * exits with 77, which ctest counts as skipped, without. */
+ * break the device for its process. The program nanovllm is in NANOVLLM_TEST_PROGRAM. Needs two
+ * GPUs: exits with 77, which ctest counts as skipped, without. */
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
@@ -291,7 +291,7 @@ static bool has_two_gpus(void) {
     pid_t child = fork();
     if (child == 0) {
         const struct backend_options options = {
-            .device = "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16, .rank = 1};
+            .device = "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16, .gpu = 1};
         struct backend *backend = NULL;
         struct err err = {0};
         enum status status = backend_create(&backend, &options, &err);

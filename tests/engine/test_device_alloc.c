@@ -25,7 +25,7 @@ static void test_runner_when_allocations_fail(void **state) {
     options.load_format = "dummy";
     struct engine_plan plan;
     struct err err = {0};
-    if (engine_plan_make(&plan, &options, 0, &err)) fail_msg("%s", err.message);
+    if (engine_plan_make(&plan, &options, 0, 0, &err)) fail_msg("%s", err.message);
     const struct alloc_sweep sweep = {.work = create_runner, .context = &plan};
     assert_true(alloc_sweep_run(&sweep) > 50);
     assert_int_equal(fake_device_counts().live, 0);

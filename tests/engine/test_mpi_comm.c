@@ -84,11 +84,29 @@ static bool fake_is_done(struct mpi_request *request) {
     return true;
 }
 
+enum { LOST = 2 }; // the rank that answers once all others have given up
+
+static atomic_int num_ends;
+
+// Returns once that rank has answered, so that the test can end.
+static void fake_end_all(int exit_status) {
+    bool has_answered = false;
+    assert_int_equal(exit_status, 1);
+    atomic_fetch_add(&num_ends, 1);
+    while (!has_answered) {
+        pthread_mutex_lock(&mutex);
+        has_answered = letters[LOST][this_rank] != NULL;
+        pthread_mutex_unlock(&mutex);
+        usleep(1000);
+    }
+}
+
 static const struct mpi_wire fake_wire = {.version = MPI_WIRE_VERSION,
                                           .start = fake_start,
                                           .send = fake_send,
                                           .receive = fake_receive,
-                                          .is_done = fake_is_done};
+                                          .is_done = fake_is_done,
+                                          .end_all = fake_end_all};
 
 // ---- ranks as threads ----
 
@@ -113,6 +131,8 @@ static struct shm_comm_shape shape_of(uint32_t world_size, size_t count) {
     return shape;
 }
 
+static double lost_seconds = 1e9;
+
 static void *rank_main(void *arg) {
     struct rank *rank = arg;
     const struct mpi_comm_options options = {
@@ -120,6 +140,7 @@ static void *rank_main(void *arg) {
         .rank = rank->rank,
         .world_size = rank->world_size,
         .patience_seconds = 0.02,
+        .lost_seconds = lost_seconds,
         .shape = shape_of(rank->world_size, rank->count),
     };
     const struct backend_options cpu = {
@@ -265,6 +286,24 @@ static void test_a_rank_that_does_not_answer_is_named(void **state) {
     captured_end(&captured);
     assert_non_null(strstr(captured.text, "still waiting for rank 2, for 0 seconds now"));
     assert_null(strstr(captured.text, "rank 1"));
+    assert_int_equal(atomic_load(&num_ends), 0);
+}
+
+static void be_lost(struct rank *rank) {
+    while (rank->rank == LOST && atomic_load(&num_ends) < RANKS_MAX - 1) usleep(1000);
+    comm_barrier(rank->comm);
+}
+
+static void test_a_rank_that_never_answers_ends_all(void **state) {
+    (void)state;
+    struct captured captured;
+    lost_seconds = 0.05;
+    captured_begin(&captured, false);
+    run_ranks(RANKS_MAX, 1, be_lost);
+    captured_end(&captured);
+    lost_seconds = 1e9;
+    assert_non_null(
+        strstr(captured.text, "rank 2 has not answered for 0 seconds, so all ranks end"));
 }
 
 int main(void) {
@@ -273,6 +312,7 @@ int main(void) {
         cmocka_unit_test(test_rows_go_to_their_owners_and_results_to_all),
         cmocka_unit_test(test_a_barrier_waits_for_all),
         cmocka_unit_test(test_a_rank_that_does_not_answer_is_named),
+        cmocka_unit_test(test_a_rank_that_never_answers_ends_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,7 +191,7 @@ def test_an_unknown_quantization_is_refused_with_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"device": "tpu"}, "device is tpu, want auto, cuda or cpu"),
+        ({"device": "tpu"}, "device is tpu, want auto, cuda, cuda:N or cpu"),
         ({"device": 5}, "device is 5, want a string"),
         ({"device": None}, "device is None"),
         ({"threads": -1}, "threads is -1"),

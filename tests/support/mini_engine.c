@@ -23,7 +23,7 @@ bool mini_lacks_gpus(void) {
     const struct backend_options last = {.device = "cuda",
                                          .cpu_isa = "auto",
                                          .weight_dtype = DTYPE_BF16,
-                                         .rank = (uint32_t)options.tensor_parallel_size - 1};
+                                         .gpu = (uint32_t)options.tensor_parallel_size - 1};
     if (backend_create(&backend, &last, &err)) print_message("skipped: %s\n", err.message);
     backend_destroy(backend);
     return err.message[0] != '\0';
@@ -45,7 +45,7 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
                       bool prefers_layers) {
     *e = (struct mini_engine){0};
     struct err err = {0};
-    check(engine_plan_make(&e->plan, options, 0, &err), &err);
+    check(engine_plan_make(&e->plan, options, 0, 0, &err), &err);
     e->plan.runner.decoder.prefers_layers = prefers_layers;
     struct model_runner_options runner = e->plan.runner;
     if (e->plan.world_size > 1) {

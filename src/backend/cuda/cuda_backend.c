@@ -9,6 +9,7 @@
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/ranks/collective.h"
 #include "backend/cuda/staging.h"
+#include "backend/select.h"
 #include "base/cpu.h"
 
 enum { COPY_THREADS_MAX = 8 };
@@ -169,8 +170,7 @@ static enum status cuda_poll(struct backend *backend, struct err *err) {
     enum status status = report(cuda, err);
     if (status) return status;
     cudaError_t error = cudaStreamQuery(cuda->stream);
-    (void)
-        cudaGetLastError(); // that the stream has work is no failure, and is not to be found as one
+    (void)cudaGetLastError(); // clears cudaErrorNotReady: a busy stream is no failure
     if (error != cudaErrorNotReady) cuda_check(cuda, error, "the device failed");
     return report(cuda, err);
 }
@@ -244,8 +244,8 @@ static void cuda_destroy(struct backend *backend) {
     free(cuda);
 }
 
-// Threads and pinned memory are there for no longer than they are needed: a backend that only
-// describes a model copies nothing.
+// Makes the threads and pinned memory at the first copy. A backend that only describes a model
+// needs none.
 enum status cuda_copy_weights(struct cuda_backend *cuda, void *dev,
                               const struct matrix_slice *slice, struct err *err) {
     enum status status = OK;
@@ -360,20 +360,14 @@ static void *find_in_driver(const char *name) {
     return address;
 }
 
-// Rank r uses the r-th of the devices that are visible to this process.
-static enum status find_device(struct cuda_backend *cuda, uint32_t rank, char *name,
-                               size_t name_size, struct err *err) {
+static enum status find_device(struct cuda_backend *cuda, const struct backend_options *options,
+                               char *name, size_t name_size, struct err *err) {
     enum status status = OK;
     struct cudaDeviceProp properties;
     int code_major = 0, count = 0;
     CU(cudaGetDeviceCount(&count));
-    if (rank >= (uint32_t)count) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "device cuda: each rank needs a GPU of its own, and there is no GPU %u (of %d)", rank,
-            count);
-    }
-    cuda->device = (int)rank;
+    if ((status = select_check_gpu(options, (uint32_t)count, err))) goto fail;
+    cuda->device = (int)options->gpu;
     CU(cudaGetDeviceProperties(&properties, cuda->device));
     CU(cudaSetDevice(cuda->device));
     CU(cuda_code_major(&code_major));
@@ -407,7 +401,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");
     char name[256] = "";
-    enum status status = find_device(cuda, options->rank, name, sizeof name, err);
+    enum status status = find_device(cuda, options, name, sizeof name, err);
     if (status) goto fail;
     cuda->base = (struct backend){
         .ops = &cuda_ops,

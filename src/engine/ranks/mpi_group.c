@@ -47,7 +47,7 @@ bool mpi_group_is_wanted(const struct nvllm_engine_options *options) {
 }
 
 static void wait_done(const struct mpi_group *group, struct mpi_request *request) {
-    struct mpi_pause pause = {mpi_spin_seconds(&group->world), 0};
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&group->world)};
     while (!group->wire->is_done(request)) (void)mpi_pause_wait(&pause);
 }
 
@@ -106,6 +106,7 @@ static enum status create_comm(struct mpi_group *group, const struct engine_plan
         .first = group->first,
         .spin_seconds = mpi_spin_seconds(&group->world),
         .patience_seconds = MPI_COMM_PATIENCE_SECONDS,
+        .lost_seconds = MPI_COMM_LOST_SECONDS,
         .shape = rank_segment_comm_shape(plan),
     };
     return mpi_comm_create(&group->comm, &options, err);
@@ -180,7 +181,7 @@ enum status mpi_group_check(struct mpi_group *group, struct err *err) {
 }
 
 enum status mpi_group_wait_ready(struct mpi_group *group, struct err *err) {
-    struct mpi_pause pause = {mpi_spin_seconds(&group->world), 0};
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&group->world)};
     while (!take_reports(group) && !group->status) (void)mpi_pause_wait(&pause);
     return mpi_group_check(group, err);
 }
@@ -227,7 +228,7 @@ void mpi_group_wait_results(struct mpi_group *group, uint32_t slot,
                             const struct sample_result **prompt_results) {
     *results = group->step_results[slot];
     *prompt_results = *results + group->max_num_seqs;
-    struct mpi_pause pause = {mpi_spin_seconds(&group->world), 0};
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&group->world)};
     double warn_at = step_patience_seconds;
     for (size_t i = 0; i < ARRAY_LEN(group->result_requests[slot]); i++) {
         while (!group->wire->is_done(&group->result_requests[slot][i])) {
@@ -279,7 +280,7 @@ void mpi_group_leave(const struct mpi_wire *wire, const struct mpi_world *world)
     const struct mpi_command command = {.kind = MPI_COMMAND_EXIT};
     for (uint32_t rank = 1; rank < world->size; rank++) {
         struct mpi_request request;
-        struct mpi_pause pause = {mpi_spin_seconds(world), 0};
+        struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(world)};
         wire->send(&command, sizeof command, rank, MPI_CHANNEL_COMMANDS, &request);
         while (!wire->is_done(&request)) (void)mpi_pause_wait(&pause);
     }

@@ -27,7 +27,7 @@ struct worker {
 // Waits for the next command.
 static enum status receive(struct worker *worker, struct err *err) {
     const uint32_t from = 0;
-    struct mpi_pause pause = {mpi_spin_seconds(worker->world), 0};
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
     size_t bytes;
     while (!worker->wire->has_message(from, MPI_CHANNEL_COMMANDS, &bytes)) {
         (void)mpi_pause_wait(&pause);
@@ -82,6 +82,7 @@ static enum status create_comm(struct worker *worker, struct err *err) {
         .first = worker->first,
         .spin_seconds = mpi_spin_seconds(worker->world),
         .patience_seconds = MPI_COMM_PATIENCE_SECONDS,
+        .lost_seconds = MPI_COMM_LOST_SECONDS,
         .shape = rank_segment_comm_shape(&worker->plan),
     };
     return mpi_comm_create(&worker->comm, &options, err);
@@ -93,7 +94,8 @@ static enum status load(struct worker *worker, struct err *err) {
     struct nvllm_engine_options options;
     rank_options_read((const char *)(worker->command + 1), &options);
     uint32_t rank = worker->world->rank - worker->first;
-    if ((status = engine_plan_make(&worker->plan, &options, rank, err))) return status;
+    uint32_t engine = worker->first / worker->command->world_size;
+    if ((status = engine_plan_make(&worker->plan, &options, engine, rank, err))) return status;
     if ((status = engine_plan_check_memory(&worker->plan, err))) return status;
     if ((status = check_model(worker, &options, err))) return status;
     // A step that waits for another rank of the group says so.
@@ -127,7 +129,7 @@ static void unload(struct worker *worker) {
 
 static void report(const struct worker *worker, enum status status, const struct err *why) {
     struct mpi_report report = {.status = status};
-    struct mpi_pause pause = {mpi_spin_seconds(worker->world), 0};
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
     struct mpi_request request;
     memcpy(report.message, why->message, sizeof report.message);
     worker->wire->send(&report, sizeof report, 0, MPI_CHANNEL_REPORTS, &request);
@@ -137,7 +139,7 @@ static void report(const struct worker *worker, enum status status, const struct
 // Of a group whose rank 0 this is.
 static void send_results(struct worker *worker, const struct sample_result *results,
                          uint32_t count) {
-    struct mpi_pause pause = {mpi_spin_seconds(worker->world), 0};
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
     struct mpi_request request = {0};
     if (!count) return;
     worker->wire->send(results, count * sizeof *results, 0, MPI_CHANNEL_RESULTS, &request);

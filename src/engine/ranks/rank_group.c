@@ -28,8 +28,9 @@ enum {
 };
 
 struct worker {
-    pid_t pid; // 0: not started, or reaped
-    int pidfd; // readable once it has ended; -1: none
+    // Readable once it has ended; -1: not started, or reaped. Unlike its process id it never names
+    // another process, whoever reaps it.
+    int pidfd;
 };
 
 struct rank_group {
@@ -101,18 +102,20 @@ static enum status spawn(struct rank_group *group, uint32_t rank, struct err *er
     posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, group->segment_fd, RANK_WORKER_FD);
     posix_spawn_file_actions_addclosefrom_np(&files, RANK_WORKER_FD + 1);
-    struct worker *worker = &group->workers[rank];
-    int error = posix_spawnp(&worker->pid, group->program, &files, &attributes, argv, environ);
+    pid_t pid;
+    int error = posix_spawnp(&pid, group->program, &files, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attributes);
     if (error) {
-        worker->pid = 0;
         return err_set(err, ERR_IO, "cannot start %s, the program of the other ranks: %s",
                        group->program, c_locale_strerror(error));
     }
-    worker->pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
-    if (worker->pidfd >= 0) return OK;
-    return err_set(err, ERR_IO, "cannot watch rank %u: %s", rank, c_locale_strerror(errno));
+    group->workers[rank].pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (group->workers[rank].pidfd >= 0) return OK;
+    error = errno;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return err_set(err, ERR_IO, "cannot watch rank %u: %s", rank, c_locale_strerror(error));
 }
 
 static void set_started(struct rank_group *group) {
@@ -137,14 +140,18 @@ static enum status describe_end(const struct rank_group *group, uint32_t rank,
                    sigdescr_np(info->si_status));
 }
 
+static void forget(struct worker *worker) {
+    if (worker->pidfd >= 0) close(worker->pidfd);
+    worker->pidfd = -1;
+}
+
 // Looks once at a worker. True: it has ended or was stopped, and *err says which.
 static bool look_at(struct rank_group *group, uint32_t rank, enum status *status, struct err *err) {
     struct worker *worker = &group->workers[rank];
     siginfo_t info = {0};
-    if (!worker->pid) return false;
-    int failed = waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WSTOPPED | WNOHANG);
+    int failed = waitid(P_PIDFD, (id_t)worker->pidfd, &info, WEXITED | WSTOPPED | WNOHANG);
     if (failed && errno == ECHILD) { // the program around us has reaped it
-        worker->pid = 0;
+        forget(worker);
         *status = err_set(err, ERR_DEVICE, "rank %u has ended", rank);
         return true;
     }
@@ -154,7 +161,7 @@ static bool look_at(struct rank_group *group, uint32_t rank, enum status *status
                           info.si_status, sigdescr_np(info.si_status));
         return true;
     }
-    worker->pid = 0;
+    forget(worker);
     *status = describe_end(group, rank, &info, err);
     return true;
 }
@@ -185,13 +192,13 @@ static void end_workers(struct rank_group *group, double deadline) {
         struct worker *worker = &group->workers[rank];
         double left = deadline - clock_seconds();
         struct pollfd fd = {.fd = worker->pidfd, .events = POLLIN};
-        if (worker->pid && (left <= 0 || poll(&fd, 1, (int)(left * 1e3)) <= 0)) {
-            kill(worker->pid, SIGKILL);
+        if (worker->pidfd < 0) continue;
+        if (left <= 0 || poll(&fd, 1, (int)(left * 1e3)) <= 0) {
+            (void)syscall(SYS_pidfd_send_signal, worker->pidfd, SIGKILL, NULL, 0);
         }
-        if (worker->pid) waitpid(worker->pid, NULL, 0);
-        worker->pid = 0;
-        if (worker->pidfd >= 0) close(worker->pidfd);
-        worker->pidfd = -1;
+        siginfo_t info;
+        (void)waitid(P_PIDFD, (id_t)worker->pidfd, &info, WEXITED);
+        forget(worker);
     }
 }
 

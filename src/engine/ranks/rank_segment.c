@@ -64,6 +64,7 @@ static struct rank_segment lay_out(const struct engine_plan *plan,
     struct rank_segment s = {
         .segment_struct_bytes = sizeof s,
         .options_struct_bytes = sizeof *options,
+        .engine = plan->engine,
         .world_size = plan->world_size,
         .parent = getpid(),
         .prefers_layers = plan->runner.decoder.prefers_layers,

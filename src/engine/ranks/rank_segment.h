@@ -46,6 +46,7 @@ struct rank_segment {
     uint32_t version[3]; // of the library that made it, and the size of its structs:
     size_t segment_struct_bytes, options_struct_bytes;
     size_t size_bytes; // of the whole segment
+    uint32_t engine; // number of the engine
     uint32_t world_size;
     int32_t parent; // process id of rank 0
     // Where its parts are, in bytes from its start.

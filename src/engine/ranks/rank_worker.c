@@ -45,7 +45,8 @@ static enum status register_segment(struct worker *worker, struct err *err) {
 static enum status load(struct worker *worker, struct err *err) {
     struct nvllm_engine_options options;
     rank_segment_options(worker->segment, &options);
-    enum status status = engine_plan_make(&worker->plan, &options, worker->rank, err);
+    enum status status =
+        engine_plan_make(&worker->plan, &options, worker->segment->engine, worker->rank, err);
     if (status) return status;
     // Of CPU ranks rank 0 has checked the memory that all share.
     if (worker->plan.backend->queue) status = engine_plan_check_memory(&worker->plan, err);

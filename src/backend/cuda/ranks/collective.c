@@ -18,7 +18,7 @@ struct card {
     uint32_t is_p2p;
     int num_sms; // all ranks launch the same grids
     cudaIpcMemHandle_t memory; // with p2p
-    struct nccl_id id; // without, of rank 0
+    struct nccl_id id; // without p2p: only rank 0's counts
 };
 _Static_assert(sizeof(struct card) <= COLLECTIVE_CARD_BYTES, "a card is larger than its place");
 
@@ -26,8 +26,8 @@ _Static_assert(sizeof(struct card) <= COLLECTIVE_CARD_BYTES, "a card is larger t
 struct layout {
     struct cuda_ranks ranks; // its offsets alone
     size_t logits_at; // float [max_num_logits][widest slice]
-    size_t shared_at; // with p2p: what scans of logits find
-    size_t gathered_at; // without: float [world_size][max_num_logits][widest slice]
+    size_t shared_at; // with p2p: the results of all ranks' scans of logits
+    size_t gathered_at; // without p2p: float [world_size][max_num_logits][widest slice]
     size_t size_bytes;
     uint32_t widest; // slice of the vocabulary
 };
@@ -37,18 +37,23 @@ struct collective {
     struct layout layout;
     bool is_p2p;
     int num_sms;
-    struct cuda_ranks ranks; // with p2p of all, else of this rank alone
+    struct cuda_ranks ranks; // with p2p all ranks, else this rank alone
     char *memory; // dev, this rank's
     struct nccl nccl;
 };
 
-// Rank r of a host has the r-th device.
-static bool reach_each_other(uint32_t world_size) {
-    for (uint32_t i = 0; i < world_size; i++) {
-        for (uint32_t j = 0; j < world_size; j++) {
+// The ranks of a group have one device after the other.
+static int device_of_rank_0(const struct backend *backend, const struct collective_spec *spec) {
+    return cuda_backend_of(backend)->device - (int)spec->rank;
+}
+
+static bool reach_each_other(int first, uint32_t world_size) {
+    int end = first + (int)world_size;
+    for (int i = first; i < end; i++) {
+        for (int j = first; j < end; j++) {
             int can = 0;
             if (i == j) continue;
-            if (cudaDeviceCanAccessPeer(&can, (int)i, (int)j) || !can) {
+            if (cudaDeviceCanAccessPeer(&can, i, j) || !can) {
                 (void)cudaGetLastError();
                 return false;
             }
@@ -57,9 +62,9 @@ static bool reach_each_other(uint32_t world_size) {
     return true;
 }
 
-static bool is_p2p(const struct collective_spec *spec) {
-    if (spec->kind == COLLECTIVE_NCCL) return false;
-    return spec->world_size <= CUDA_RANKS_MAX && reach_each_other(spec->world_size);
+static bool is_p2p(const struct backend *backend, const struct collective_spec *spec) {
+    if (spec->kind == COLLECTIVE_NCCL || spec->world_size > CUDA_RANKS_MAX) return false;
+    return reach_each_other(device_of_rank_0(backend, spec), spec->world_size);
 }
 
 static size_t take(size_t *size, size_t bytes) {
@@ -103,15 +108,15 @@ const struct cuda_ranks *cuda_collective_ranks(const struct collective *c) {
 }
 
 static size_t collective_bytes(const struct backend *backend, const struct collective_spec *spec) {
-    (void)backend;
-    return lay_out(spec, is_p2p(spec)).size_bytes;
+    return lay_out(spec, is_p2p(backend, spec)).size_bytes;
 }
 
 static void collective_destroy(struct backend *backend, struct collective *c) {
     if (!c) return;
     cuda_enter(backend);
+    // Before the ranks are connected, memory[0] is this rank's own.
     for (uint32_t r = 0; c->is_p2p && r < c->spec.world_size; r++) {
-        char *memory = c->ranks.memory[r]; // before the ranks are connected its own, as rank 0's
+        char *memory = c->ranks.memory[r];
         if (memory && memory != c->memory) cudaIpcCloseMemHandle(memory);
     }
     nccl_close(&c->nccl);
@@ -119,13 +124,15 @@ static void collective_destroy(struct backend *backend, struct collective *c) {
     free(c);
 }
 
-static enum status check_spec(const struct collective_spec *spec, bool is_p2p, struct err *err) {
-    int num_gpus = 0;
-    if (cudaGetDeviceCount(&num_gpus) || spec->world_size > (uint32_t)num_gpus) {
+static enum status check_spec(const struct backend *backend, const struct collective_spec *spec,
+                              bool is_p2p, struct err *err) {
+    int num_gpus = 0, first = device_of_rank_0(backend, spec);
+    if (cudaGetDeviceCount(&num_gpus) || first + (int)spec->world_size > num_gpus) {
         (void)cudaGetLastError();
         return err_set(err, ERR_UNSUPPORTED,
-                       "device cuda: each of %u ranks needs a GPU of its own, and there are %d",
-                       spec->world_size, num_gpus);
+                       "device cuda: each of %u ranks needs a GPU of its own, from GPU %d on, and "
+                       "there are %d GPUs",
+                       spec->world_size, first, num_gpus);
     }
     if (spec->kind == COLLECTIVE_P2P && !is_p2p) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -163,8 +170,8 @@ static enum status collective_create(struct backend *backend, const struct colle
                                      struct collective **out, void *card, struct err *err) {
     struct cuda_backend *cuda = cuda_enter(backend);
     *out = NULL;
-    bool p2p = is_p2p(spec);
-    enum status status = check_spec(spec, p2p, err);
+    bool p2p = is_p2p(backend, spec);
+    enum status status = check_spec(backend, spec, p2p, err);
     if (status) return status;
     struct collective *c = calloc(1, sizeof *c);
     if (!c) return err_nomem(err, "ranks");
@@ -202,7 +209,7 @@ static enum status collective_connect(struct backend *backend, struct collective
     }
     if (!c->is_p2p) {
         memcpy(&card, cards, sizeof card);
-        return nccl_connect(&c->nccl, &card.id, own, world_size, err);
+        return nccl_connect(&c->nccl, &card.id, own, world_size, c->spec.has_failed, err);
     }
     c->ranks.memory[0] = NULL;
     c->ranks.rank = own;
@@ -272,7 +279,8 @@ void cuda_collective_slices(struct cuda_backend *cuda, struct collective *c, uin
         }
         return;
     }
-    // As many for each rank: NCCL gathers equal parts. A narrower slice's rows come first in it.
+    // NCCL gathers parts of equal size: each is as large as the widest slice, and a narrower
+    // slice's rows are at its beginning.
     size_t count = (size_t)num_rows * c->layout.widest;
     float *gathered = (float *)(void *)(c->memory + c->layout.gathered_at);
     nccl_gather(&c->nccl, cuda, collective_logits(c), gathered, count);

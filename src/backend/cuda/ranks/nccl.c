@@ -1,13 +1,18 @@
 #include "backend/cuda/ranks/nccl.h"
 
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "base/c_locale.h"
 
 enum {
-    CALLS_END_MS = 1000
-}; // most time that calls have to return before their communicator is freed
+    CALLS_END_MS = 1000, // most time that calls have to return before their communicator is freed
+    START_POLL_MS = 1,
+};
 
 static enum status error_of(const struct nccl *nccl, int result, const char *what,
                             struct err *err) {
@@ -23,25 +28,83 @@ enum status nccl_make_id(struct nccl *nccl, struct nccl_id *id, struct err *err)
     return result ? error_of(nccl, result, "making a group", err) : OK;
 }
 
+// ---- the start ----
+
+enum start_state { START_RUNS, START_DONE, START_ABANDONED };
+
+// NCCL waits for ranks that are lost for ever, and its start cannot be interrupted. So it runs on a thread
+// of its own, which is left behind then, with this.
+struct start {
+    struct nccl_library library;
+    struct nccl_id id;
+    int rank, world_size, device;
+    atomic_int state; // enum start_state
+    int result;
+    struct nccl_communicator *communicator;
+};
+
+static void *start_main(void *arg) {
+    struct start *start = arg;
+    (void)cudaSetDevice(start->device); // of this thread; NCCL reports a device that cannot be used
+    start->result =
+        start->library.init_rank(&start->communicator, start->world_size, start->id, start->rank);
+    if (atomic_exchange(&start->state, START_DONE) != START_ABANDONED) return NULL;
+    if (!start->result) start->library.end(start->communicator);
+    free(start);
+    return NULL;
+}
+
+static int create_thread(struct start *start) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before; // the program's signals are for the program's own threads
+    int error = pthread_attr_init(&attributes);
+    if (error) return error;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    error = pthread_create(&thread, &attributes, start_main, start);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
 enum status nccl_connect(struct nccl *nccl, const struct nccl_id *id, uint32_t rank,
-                         uint32_t world_size, struct err *err) {
-    struct nccl_communicator *communicator = NULL;
-    int result = nccl->library.init_rank(&communicator, (int)world_size, *id, (int)rank);
-    if (result) return error_of(nccl, result, "connecting ranks", err);
-    atomic_store(&nccl->communicator, communicator);
-    return OK;
+                         uint32_t world_size, const atomic_uint *has_failed, struct err *err) {
+    struct start *start = calloc(1, sizeof *start);
+    if (!start) return err_nomem(err, "NCCL");
+    *start = (struct start){
+        .library = nccl->library, .id = *id, .rank = (int)rank, .world_size = (int)world_size};
+    (void)cudaGetDevice(&start->device);
+    int error = create_thread(start);
+    if (error) {
+        free(start);
+        return err_set(err, ERR_NOMEM, "cannot start a thread for NCCL: %s",
+                       c_locale_strerror(error));
+    }
+    while (atomic_load(&start->state) == START_RUNS) {
+        if (atomic_load(has_failed) &&
+            atomic_exchange(&start->state, START_ABANDONED) == START_RUNS) {
+            return err_set(err, ERR_DEVICE, "another rank was lost while NCCL connected the ranks");
+        }
+        poll(NULL, 0, START_POLL_MS);
+    }
+    int result = start->result;
+    if (!result) atomic_store(&nccl->communicator, start->communicator);
+    free(start);
+    return result ? error_of(nccl, result, "connecting ranks", err) : OK;
 }
 
 void nccl_close(struct nccl *nccl) {
-    nccl_stop_waiting(nccl); // its other end would wait for all ranks
+    nccl_stop_waiting(nccl); // the regular end, ncclCommDestroy, would wait for all ranks
     nccl_library_close(&nccl->library);
 }
 
 void nccl_stop_waiting(struct nccl *nccl) {
     struct nccl_communicator *communicator = atomic_exchange(&nccl->communicator, NULL);
     if (!communicator) return;
-    // The end frees the communicator. A call that still uses it returns soon, unless it waits for a
-    // lost rank: then only the end makes it return.
+    // library.end frees the communicator, so calls that use it get time to return. A call that
+    // waits for a lost rank returns only because of library.end.
     for (int i = 0; i < CALLS_END_MS && atomic_load(&nccl->num_calls); i++) poll(NULL, 0, 1);
     nccl->library.end(communicator);
 }

@@ -1,0 +1,87 @@
+/* Which GPU each rank of each engine takes, from the name of the device on, and what is said where there
+ * are too few. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/select.h"
+#include "engine/engine_plan.h"
+#include "support/cmocka_all.h"
+#include "support/engine_fixture.h"
+
+// ---- in place of src/backend's: GPUs that compute as the CPU does ----
+
+static uint32_t num_gpus;
+static atomic_uint last_gpu; // that was given to a plan
+
+enum status select_cuda_available(struct err *err) {
+    (void)err;
+    return OK;
+}
+
+enum status select_cuda_create(struct backend **out, const struct backend_options *options,
+                               struct err *err) {
+    *out = NULL;
+    enum status status = select_check_gpu(options, num_gpus, err);
+    if (!status) atomic_store(&last_gpu, options->gpu);
+    return status ? status : cpu_backend_create(out, options, err);
+}
+
+// ---- tests ----
+
+static struct nvllm_engine_options options_of(const char *device, int32_t num_engines) {
+    struct nvllm_engine_options options = small_options();
+    options.device = device;
+    options.data_parallel_size = num_engines;
+    return options;
+}
+
+static void check_gpu(const char *device, uint32_t engine, uint32_t rank, int32_t world_size,
+                      uint32_t want) {
+    struct nvllm_engine_options options = options_of(device, 3);
+    struct engine_plan plan;
+    struct err err = {0};
+    options.tensor_parallel_size = world_size;
+    num_gpus = 6;
+    if (engine_plan_make(&plan, &options, engine, rank, &err)) fail_msg("%s", err.message);
+    assert_int_equal(atomic_load(&last_gpu), want);
+    engine_plan_fini(&plan);
+}
+
+static void test_gpus_are_taken_in_the_order_of_engines_and_ranks(void **state) {
+    (void)state;
+    check_gpu("cuda", 0, 0, 1, 0);
+    check_gpu("auto", 2, 0, 1, 2);
+    check_gpu("cuda:0", 1, 0, 1, 1);
+    check_gpu("cuda:3", 0, 0, 1, 3);
+    check_gpu("cuda", 0, 1, 2, 1);
+    check_gpu("cuda", 2, 1, 2, 5);
+    check_gpu("cuda:2", 1, 0, 2, 4);
+}
+
+static void check_refused(const char *device, int32_t num_engines, uint32_t count,
+                          const char *want) {
+    struct nvllm_engine_options options = options_of(device, num_engines);
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    num_gpus = count;
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
+    assert_null(engine);
+    assert_string_equal(error.message, want);
+}
+
+static void test_too_few_gpus_are_refused(void **state) {
+    (void)state;
+    check_refused("cuda:1", 1, 1,
+                  "device cuda: each rank needs a GPU of its own, and there is no GPU 1 (of 1)");
+    check_refused("cuda", 2, 1,
+                  "device cuda: each rank needs a GPU of its own, and there is no GPU 1 (of 1)");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpus_are_taken_in_the_order_of_engines_and_ranks),
+        cmocka_unit_test(test_too_few_gpus_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
