@@ -6,8 +6,9 @@
 
 Closed loop: --concurrency streams, each sends its next request when the one before has ended. Open
 loop: --rate requests a second on average, at Poisson's times, however many are in work. Prompts are
---input-len token ids that differ; each answer has exactly --output-len tokens (ignore_eos). One process
-of Python reads some 15,000 chunks a second: --processes shares the streams among several.
+--input-len token ids that differ; each answer has exactly --output-len tokens (ignore_eos). They are sampled
+from the whole vocabulary, as by `nanovllm bench`, whatever the server's defaults are. One process of Python
+reads some 15,000 chunks a second: --processes shares the streams among several.
 
 Printed as JSON: requests and output tokens a second, and percentiles in milliseconds of the time to the
 first token (ttft), between two chunks of a stream (itl), per token after the first (tpot), and of the
@@ -34,6 +35,7 @@ def parse():
     parser.add_argument("--processes", type=int, default=1, help="of this client")
     parser.add_argument("--input-len", type=int, default=32)
     parser.add_argument("--output-len", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0.6)
     parser.add_argument("--vocab-size", type=int, default=4000, help="prompts have ids below it")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
@@ -59,7 +61,8 @@ async def post(options, body):
 
 async def run_one(options, prompt, results):
     body = {"prompt": prompt, "max_tokens": options.output_len, "ignore_eos": True, "stream": True,
-            "stream_options": {"include_usage": True}}
+            "stream_options": {"include_usage": True}, "temperature": options.temperature, "top_p": 1, "top_k": -1,
+            "min_p": 0}
     if options.model:
         body["model"] = options.model
     begin = time.perf_counter()

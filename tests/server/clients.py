@@ -105,7 +105,7 @@ class OpenAi(ServerTest):
     def test_retries(self):
         """A full queue is 503 with Retry-After, which the client waits for and asks again."""
         server = Server("--log", "none", "--max-num-seqs", "1", "--max-num-waiting", "1")
-        client = self.openai.AsyncOpenAI(base_url=url(server), api_key="none", max_retries=8)
+        client = self.openai.AsyncOpenAI(base_url=url(server), api_key="none", max_retries=60)
 
         async def ask_all():
             body = {"model": "tiny-qwen3", "prompt": "a", "max_tokens": 100, "extra_body": {"ignore_eos": True}}
