@@ -134,7 +134,11 @@ int ops_run(const char *group, const struct ops_case *cases, size_t num_cases) {
                                                .initial_state = (void *)(uintptr_t)isa};
         }
     }
-    const char *skipped = getenv("NANOVLLM_TEST_SKIP");
+    const char *only = getenv("NANOVLLM_TEST_ONLY"), *skipped = getenv("NANOVLLM_TEST_SKIP");
+    if (only) {
+        print_message("only what NANOVLLM_TEST_ONLY names: %s\n", only);
+        cmocka_set_test_filter(only);
+    }
     if (skipped) {
         print_message("skipped all that NANOVLLM_TEST_SKIP names: %s\n", skipped);
         cmocka_set_skip_filter(skipped);

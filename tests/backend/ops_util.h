@@ -48,8 +48,8 @@ struct ops_case {
 };
 
 // Runs every case once per ISA, as "name/isa". Names the ISAs that the machine lacks and skips
-// them. Also skips the names that match the pattern (* and ?) in the environment's
-// NANOVLLM_TEST_SKIP.
+// them. Two patterns (* and ?) in the environment leave names out: those that do not match
+// NANOVLLM_TEST_ONLY, and those that match NANOVLLM_TEST_SKIP.
 int ops_run(const char *group, const struct ops_case *cases, size_t num_cases);
 
 #endif
