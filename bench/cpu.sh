@@ -6,7 +6,7 @@
 #   bench/cpu.sh [--threads N] [--baseline PROGRAM] [BUILD [RESULTS]]     defaults: build/release build/cpu
 # Each workload runs three times in one process, and the median counts. The goals are for 16 cores of a
 # Xeon with AMX; on other machines they are only a comparison.
-#   --threads N           CPU threads; default: all that this process may use
+#   --threads N           CPU threads; default: one for each core that this process may use
 #   --baseline PROGRAM    another nanovllm: the bundled model's goal is 4 times its speed
 set -u
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1

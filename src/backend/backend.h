@@ -406,6 +406,7 @@ enum collective_kind { COLLECTIVE_AUTO, COLLECTIVE_P2P, COLLECTIVE_NCCL };
 // The same on every rank, but for `rank`.
 struct collective_spec {
     enum collective_kind kind;
+    bool is_one_host; // rank r has the device with the number of rank 0's + r of one host
     uint32_t rank, world_size;
     uint32_t hidden, max_num_tokens; // of a sum: [max_num_tokens][hidden]
     uint32_t max_num_logits;

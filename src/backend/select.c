@@ -18,14 +18,6 @@ static bool is_cuda(const char *device, uint32_t *number) {
     return true;
 }
 
-enum status select_check_gpu(const struct backend_options *options, uint32_t count,
-                             struct err *err) {
-    if (options->gpu < count) return OK;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "device cuda: each rank needs a GPU of its own, and there is no GPU %u (of %u)",
-                   options->gpu, count);
-}
-
 enum status backend_create(struct backend **out, const struct backend_options *options,
                            struct err *err) {
     const char *device = options->device ? options->device : "auto";

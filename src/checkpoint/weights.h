@@ -35,7 +35,6 @@ MUST_USE enum status weights_open(struct weights **out, const char *folder, stru
 MUST_USE enum status weights_open_dummy(struct weights **out, struct err *err);
 void weights_close(struct weights *weights); // NULL is fine
 
-bool weights_has(const struct weights *weights, const char *name); // dummy: always true
 // Hands out a tensor and marks it used. One that is missing, has another shape or type, or was
 // taken before is an error that names file, tensor and the expected value. Dummy: any name and
 // shape, as often as asked; the same name and shape give the same values.
@@ -54,6 +53,5 @@ MUST_USE enum status weights_finish(const struct weights *weights, struct err *e
 // hosts compare it, to notice that their copies of a model differ. Dummy: always the same.
 MUST_USE enum status weights_fingerprint(const struct weights *weights, uint64_t *out,
                                          struct err *err);
-size_t weights_total_bytes(const struct weights *weights); // data bytes of all tensors; dummy: 0
 
 #endif

@@ -2,12 +2,16 @@
 
 #include <stdlib.h>
 
+#include "comm/mpi_comm.h"
+
 struct device_comm {
     struct comm base;
     struct backend *backend;
     struct collective *collective;
-    struct meeting *meeting;
-    void *cards;
+    struct meeting *meeting; // NULL: the hosts have no memory in common, but
+    struct comm *hosts; // NULL: they have
+    void *cards; // [world_size][COLLECTIVE_CARD_BYTES]
+    atomic_uint *has_failed; // in registered memory
 };
 
 static struct device_comm *device_of(const struct comm *comm) {
@@ -17,23 +21,37 @@ static struct device_comm *device_of(const struct comm *comm) {
 static void device_destroy(struct comm *comm) {
     struct device_comm *device = device_of(comm);
     device->backend->collective->destroy(device->backend, device->collective);
+    if (!device->meeting) { // what create has allocated
+        backend_release_host(device->backend, device->has_failed);
+        free(device->cards);
+    }
+    mpi_comm_destroy(device->hosts);
     free(device);
 }
 
 static bool device_has_failed(const struct comm *comm) {
-    return atomic_load(&device_of(comm)->meeting->has_failed) != 0;
+    return atomic_load(device_of(comm)->has_failed) != 0;
+}
+
+static void meet(struct device_comm *device) {
+    if (device->hosts) {
+        comm_barrier(device->hosts);
+        return;
+    }
+    uint32_t world_size = device->base.world_size;
+    meeting_wait(device->meeting, world_size, meeting_spin_seconds(world_size));
 }
 
 // Every rank has written its card before it loaded.
 static enum status device_connect(struct comm *comm, struct err *err) {
     struct device_comm *device = device_of(comm);
-    double spin_seconds = meeting_spin_seconds(comm->world_size);
-    meeting_wait(device->meeting, comm->world_size, spin_seconds);
+    meet(device);
+    if (device->hosts) mpi_comm_gather(device->hosts, device->cards, COLLECTIVE_CARD_BYTES);
     if (!device_has_failed(comm)) {
         enum status status = device->backend->collective->connect(
             device->backend, device->collective, device->cards, err);
         if (status) return status;
-        meeting_wait(device->meeting, comm->world_size, spin_seconds);
+        meet(device);
     }
     if (!device_has_failed(comm)) return OK;
     return err_set(err, ERR_DEVICE, "another rank was lost");
@@ -74,7 +92,9 @@ static void device_barrier(struct comm *comm) {
 }
 
 static uint64_t device_minimum(struct comm *comm, uint64_t value) {
-    return meeting_minimum(device_of(comm)->meeting, comm->rank, comm->world_size,
+    struct device_comm *device = device_of(comm);
+    if (device->hosts) return comm_minimum(device->hosts, value);
+    return meeting_minimum(device->meeting, comm->rank, comm->world_size,
                            meeting_spin_seconds(comm->world_size), value);
 }
 
@@ -92,6 +112,18 @@ static const struct comm_ops device_ops = {
     .has_failed = device_has_failed,
 };
 
+// What ranks that share memory have there.
+static enum status allocate(struct device_comm *device, struct err *err) {
+    void *word = NULL;
+    enum status status =
+        backend_alloc_host(device->backend, sizeof *device->has_failed, &word, err);
+    if (status) return status;
+    device->has_failed = word;
+    atomic_init(device->has_failed, 0);
+    device->cards = calloc(device->base.world_size, COLLECTIVE_CARD_BYTES);
+    return device->cards ? OK : err_nomem(err, "ranks");
+}
+
 enum status device_comm_create(struct comm **out, const struct device_comm_options *options,
                                struct err *err) {
     *out = NULL;
@@ -104,14 +136,23 @@ enum status device_comm_create(struct comm **out, const struct device_comm_optio
         .meeting = options->meeting,
         .cards = options->cards,
     };
-    spec.has_failed = &device->meeting->has_failed;
-    char *card = (char *)device->cards + (size_t)spec.rank * COLLECTIVE_CARD_BYTES;
-    enum status status =
-        device->backend->collective->create(device->backend, &spec, &device->collective, card, err);
+    enum status status = OK;
+    if (options->hosts) {
+        status = allocate(device, err);
+    } else {
+        device->has_failed = &device->meeting->has_failed;
+    }
+    if (!status) {
+        spec.has_failed = device->has_failed;
+        char *card = (char *)device->cards + (size_t)spec.rank * COLLECTIVE_CARD_BYTES;
+        status = device->backend->collective->create(device->backend, &spec, &device->collective,
+                                                     card, err);
+    }
     if (status) {
-        free(device);
+        device_destroy(&device->base);
         return status;
     }
+    device->hosts = options->hosts;
     *out = &device->base;
     return OK;
 }

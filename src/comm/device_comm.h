@@ -1,5 +1,6 @@
-/* Ranks that have a device each. Hosts meet in shared memory, once, to exchange what their devices
- * need to reach each other. From then on the devices meet by themselves (backend.h, collective). */
+/* Ranks that have a device each. Their hosts meet, in shared memory or by MPI, to exchange what the
+ * devices need to reach each other. From then on the devices meet by themselves (backend.h,
+ * collective). */
 #ifndef COMM_DEVICE_COMM_H
 #define COMM_DEVICE_COMM_H
 
@@ -9,11 +10,14 @@
 struct device_comm_options {
     struct backend *backend; // with `collective`
     const struct collective_spec *spec; // whose has_failed the comm sets
+    // Of ranks that share memory:
     struct meeting *meeting; // all-zero at first, in memory that the backend has registered
     void *cards; // [world_size][COLLECTIVE_CARD_BYTES], mapped by all ranks
+    struct comm
+        *hosts; // an mpi_comm of the same ranks, of which there is no such memory; else NULL
 };
 
-// Borrows backend, meeting and cards for the comm's life.
+// Borrows backend, meeting and cards for the comm's life. Takes `hosts` if it succeeds.
 MUST_USE enum status device_comm_create(struct comm **out,
                                         const struct device_comm_options *options, struct err *err);
 

@@ -44,7 +44,7 @@ static uint32_t slice_of(const struct shm_comm_shape *shape, uint32_t rank) {
 }
 
 static size_t aligned(size_t bytes) {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return (bytes / ALIGN + 1) * ALIGN; // never 0
 }
 
 static size_t incoming_bytes(const struct shm_comm_shape *shape) {
@@ -270,6 +270,27 @@ static void mpi_barrier(struct comm *comm) {
     exchange(mpi);
 }
 
+void mpi_comm_gather(struct comm *comm, void *all, size_t bytes) {
+    struct mpi_comm *mpi = mpi_of(comm);
+    char *parts = all;
+    for (uint32_t r = 0; r < comm->world_size; r++) {
+        if (r == comm->rank) continue;
+        add_message(mpi, true, r, parts + r * bytes, bytes);
+        add_message(mpi, false, r, parts + comm->rank * bytes, bytes);
+    }
+    exchange(mpi);
+}
+
+static uint64_t mpi_minimum(struct comm *comm, uint64_t value) {
+    uint64_t values[COMM_RANKS_MAX];
+    values[comm->rank] = value;
+    mpi_comm_gather(comm, values, sizeof *values);
+    for (uint32_t r = 0; r < comm->world_size; r++) {
+        if (values[r] < value) value = values[r];
+    }
+    return value;
+}
+
 // mpirun ends all processes when one is lost.
 static bool mpi_has_failed(const struct comm *comm) {
     (void)comm;
@@ -277,12 +298,14 @@ static bool mpi_has_failed(const struct comm *comm) {
 }
 
 static const struct comm_ops mpi_ops = {
+    .destroy = mpi_comm_destroy,
     .partial = mpi_partial,
     .reduce_add = mpi_reduce_add,
     .logits = mpi_logits,
     .gather_rows = mpi_gather_rows,
     .share_results = mpi_share_results,
     .barrier = mpi_barrier,
+    .minimum = mpi_minimum,
     .has_failed = mpi_has_failed,
 };
 

@@ -1,5 +1,6 @@
 /* CPU ranks that mpirun has started, on one host or on several. Each rank adds what the others send it
- * in the order of the ranks, as shm_comm does: so both give the same bits. */
+ * in the order of the ranks, as shm_comm does: so both give the same bits. Ranks with devices use it for
+ * what their hosts tell each other (device_comm.h). */
 #ifndef COMM_MPI_COMM_H
 #define COMM_MPI_COMM_H
 
@@ -26,5 +27,7 @@ size_t mpi_comm_bytes(const struct shm_comm_shape *shape);
 MUST_USE enum status mpi_comm_create(struct comm **out, const struct mpi_comm_options *options,
                                      struct err *err);
 void mpi_comm_destroy(struct comm *comm); // NULL is fine
+// all [world_size][bytes]: each rank gives its own part, and gets those of the others.
+void mpi_comm_gather(struct comm *comm, void *all, size_t bytes);
 
 #endif

@@ -41,7 +41,8 @@ static uint32_t count_sharing(MPI_Comm host, uint32_t num_on_host) {
 }
 
 static const char *join(void) {
-    int is_initialized = 0, thread_level = MPI_THREAD_SINGLE, rank, size, rank_on_host, num_on_host;
+    int is_initialized = 0, thread_level = MPI_THREAD_SINGLE, rank, size, rank_on_host, num_on_host,
+        first, last;
     MPI_Initialized(&is_initialized);
     if (is_initialized) {
         MPI_Query_thread(&thread_level);
@@ -59,10 +60,14 @@ static const char *join(void) {
     MPI_Comm_split_type(group, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_rank(host, &rank_on_host);
     MPI_Comm_size(host, &num_on_host);
+    MPI_Allreduce(&rank, &first, 1, MPI_INT, MPI_MIN, host);
+    MPI_Allreduce(&rank, &last, 1, MPI_INT, MPI_MAX, host);
     joined = (struct mpi_world){.rank = (uint32_t)rank,
                                 .size = (uint32_t)size,
                                 .rank_on_host = (uint32_t)rank_on_host,
                                 .num_on_host = (uint32_t)num_on_host,
+                                .first_on_host = (uint32_t)first,
+                                .last_on_host = (uint32_t)last,
                                 .num_sharing = count_sharing(host, (uint32_t)num_on_host)};
     MPI_Comm_free(&host);
     return NULL;

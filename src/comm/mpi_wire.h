@@ -28,6 +28,7 @@ enum mpi_channel {
 struct mpi_world {
     uint32_t rank, size; // of this process, and how many mpirun has started
     uint32_t rank_on_host, num_on_host; // among those on this process's host
+    uint32_t first_on_host, last_on_host; // of them, by rank
     // Of these, how many may run on the same cores as this one; mpirun binds processes to cores.
     uint32_t num_sharing;
 };

@@ -45,6 +45,7 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
                              struct err *err) {
     uint32_t first = plan->engine * plan->world_size;
     plan->rank_on_host = first + plan->rank;
+    plan->is_one_host = true;
     plan->num_on_host = plan->num_sharing = num_ranks(options);
     if (!mpi_group_is_wanted(options)) return OK;
     const struct mpi_wire *wire;
@@ -53,6 +54,9 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
     if (status) return status;
     plan->first_process = first;
     plan->rank_on_host = world.rank_on_host;
+    bool is_row = world.last_on_host - world.first_on_host + 1 == world.num_on_host;
+    plan->is_one_host = is_row && first >= world.first_on_host &&
+                        first + plan->world_size <= world.last_on_host + 1;
     plan->num_on_host = world.num_on_host;
     plan->num_sharing = world.num_sharing;
     if (world.size == num_ranks(options)) return OK;
@@ -78,15 +82,13 @@ static int threads_of_rank(const struct engine_plan *plan,
 
 static enum status check_ranks(const struct engine_plan *plan,
                                const struct nvllm_engine_options *options, struct err *err) {
-    if (mpi_group_is_wanted(options) && plan->backend->queue) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "under mpirun models run on CPUs only, and the device is %s: choose device cpu",
-            plan->backend->name);
-    }
     const struct backend *backend = plan->backend;
-    bool has_group = backend->queue ? backend->collective && !mpi_group_is_wanted(options)
-                                    : backend->peers != NULL;
+    if (mpi_group_is_wanted(options) && options->data_parallel_size > 1 && backend->queue) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "data_parallel_size is %d: under mpirun the device %s runs one engine alone",
+                       options->data_parallel_size, backend->name);
+    }
+    bool has_group = backend->queue ? backend->collective != NULL : backend->peers != NULL;
     if (plan->world_size == 1 || has_group) return OK;
     return err_set(err, ERR_UNSUPPORTED,
                    "tensor_parallel_size is %u: the device %s runs a model by one process only",

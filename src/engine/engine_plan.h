@@ -42,6 +42,7 @@ struct engine_plan {
     // On a device whose KV cache takes the memory that is left: until warm_up_run,
     // scheduler.num_blocks is an upper bound, and the runner has a small trial cache.
     bool fills_memory;
+    bool is_one_host; // all ranks of the group are on this host, their numbers there in a row
     enum collective_kind collective_kind; // how the ranks' devices reach each other
 };
 

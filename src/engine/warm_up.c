@@ -94,3 +94,13 @@ enum status warm_up_run(struct engine_plan *plan, struct model_runner *runner, s
     if (comm_is_alive(model_runner_comm(runner))) return OK;
     return err_set(err, ERR_DEVICE, "another rank was lost");
 }
+
+enum status warm_up_run_worker(struct engine_plan *plan, struct model_runner *runner,
+                               struct err *err) {
+    struct batch batch;
+    enum status status = batch_init(&batch, plan->backend, &plan->runner.decoder.limits,
+                                    plan->config.vocab_size, NULL, err);
+    if (!status) status = warm_up_run(plan, runner, &batch, err);
+    batch_fini(&batch, plan->backend);
+    return status;
+}

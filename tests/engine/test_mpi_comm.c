@@ -1,5 +1,6 @@
 /* Sums, logits and results between ranks that send messages: threads here, whose wire is a table of
- * letters. The bits are those of ranks that share memory. */
+ * letters. The bits are those of ranks that share memory. Also what the hosts of devices tell each
+ * other. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/select.h"
+#include "comm/device_comm.h"
 #include "comm/mpi_comm.h"
 #include "support/captured.h"
 #include "support/cmocka_all.h"
@@ -306,11 +308,92 @@ static void test_a_rank_that_never_answers_ends_all(void **state) {
         strstr(captured.text, "rank 2 has not answered for 0 seconds, so all ranks end"));
 }
 
+static void find_minimum(struct rank *rank) {
+    for (uint64_t lowest = 0; lowest < rank->world_size; lowest++) {
+        uint64_t mine = 1000 + (rank->rank == lowest ? 0 : 5 + rank->rank);
+        assert_int_equal(comm_minimum(rank->comm, mine), 1000);
+    }
+}
+
+static void test_the_minimum_is_of_all(void **state) {
+    (void)state;
+    for (uint32_t world_size = 2; world_size <= RANKS_MAX; world_size++) {
+        run_ranks(world_size, 1, find_minimum);
+    }
+}
+
+// ---- devices, whose hosts send messages ----
+
+struct collective {
+    struct collective_spec spec;
+    bool is_connected;
+};
+
+static enum status fake_create(struct backend *backend, const struct collective_spec *spec,
+                               struct collective **out, void *card, struct err *err) {
+    (void)backend;
+    if (spec->hidden == 0) return err_set(err, ERR_UNSUPPORTED, "no such collective");
+    struct collective *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    c->spec = *spec;
+    memset(card, (int)spec->rank + 1, COLLECTIVE_CARD_BYTES);
+    *out = c;
+    return OK;
+}
+
+static enum status fake_connect(struct backend *backend, struct collective *c, const void *cards,
+                                struct err *err) {
+    (void)backend;
+    (void)err;
+    const unsigned char *bytes = cards;
+    for (size_t i = 0; i < c->spec.world_size * (size_t)COLLECTIVE_CARD_BYTES; i++) {
+        assert_int_equal(bytes[i], i / COLLECTIVE_CARD_BYTES + 1);
+    }
+    assert_int_equal(*(const uint32_t *)c->spec.has_failed, 0);
+    c->is_connected = true;
+    return OK;
+}
+
+static void fake_destroy(struct backend *backend, struct collective *c) {
+    (void)backend;
+    free(c);
+}
+
+static const struct backend_collective fake_collective = {
+    .create = fake_create, .connect = fake_connect, .destroy = fake_destroy};
+
+static void connect_devices(struct rank *rank) {
+    struct backend backend = {.collective = &fake_collective};
+    struct collective_spec spec = {.rank = rank->rank, .world_size = rank->world_size};
+    const struct device_comm_options options = {
+        .backend = &backend, .spec = &spec, .hosts = rank->comm};
+    struct comm *comm = NULL;
+    assert_int_equal(device_comm_create(&comm, &options, NULL), ERR_UNSUPPORTED);
+    assert_null(comm);
+    spec.hidden = 8;
+    assert_int_equal(device_comm_create(&comm, &options, NULL), OK);
+    rank->comm = NULL; // taken
+    assert_int_equal(comm_connect(comm, NULL), OK);
+    assert_true(comm_collective(comm)->is_connected);
+    assert_int_equal(comm_minimum(comm, 7 + rank->rank), 7);
+    assert_true(comm_is_alive(comm));
+    comm_destroy(comm);
+}
+
+static void test_devices_get_each_others_cards(void **state) {
+    (void)state;
+    for (uint32_t world_size = 2; world_size <= RANKS_MAX; world_size++) {
+        run_ranks(world_size, 1, connect_devices);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums_in_the_order_of_the_ranks),
         cmocka_unit_test(test_rows_go_to_their_owners_and_results_to_all),
         cmocka_unit_test(test_a_barrier_waits_for_all),
+        cmocka_unit_test(test_the_minimum_is_of_all),
+        cmocka_unit_test(test_devices_get_each_others_cards),
         cmocka_unit_test(test_a_rank_that_does_not_answer_is_named),
         cmocka_unit_test(test_a_rank_that_never_answers_ends_all),
     };

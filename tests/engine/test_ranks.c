@@ -266,12 +266,12 @@ static struct left look(void) {
     return left;
 }
 
-// Two engines at once, and one after the other: nothing is left of any.
+// 100 starts, two engines at once and one after the other: nothing is left of any.
 static void test_starts_and_stops(void **state) {
     (void)state;
     struct nvllm_engine_options options = options_of(2);
     const struct left before = look();
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 50; i++) {
         struct nvllm_engine *first = open_engine(&options), *second = open_engine(&options);
         struct nvllm_sampling_params params = greedy_params(4);
         struct nvllm_request request = text_request(QUESTION, &params);

@@ -163,7 +163,6 @@ MUST_USE enum status jinja_dict_set(struct jinja_run *run, struct jinja_dict *di
 // *found false: no such key. 1, 1.0 and true are the same key. Unhashable keys are an error.
 MUST_USE enum status jinja_dict_get(struct jinja_run *run, const struct jinja_dict *dict,
                                     struct jinja_value key, bool *found, struct jinja_value *out);
-bool jinja_dict_get_text(const struct jinja_dict *dict, const char *key, struct jinja_value *out);
 // A walk-once iterator over `items`; type_name is static.
 MUST_USE enum status jinja_value_iterator(struct jinja_run *run, const struct jinja_list *items,
                                           const char *type_name, struct jinja_value *out);

@@ -22,6 +22,7 @@ void neon_linear_narrow(const struct linear_item *item);
 void neon_dotprod_linear_narrow(const struct linear_item *item);
 void neon_attention_bf16(const struct attention_tile *tile);
 void neon_attention_f32(const struct attention_tile *tile);
+void neon_attention_int8(const struct attention_tile *tile);
 void neon_rms_norm(const float *x, float *residual, const float *weight, float *out, uint32_t cols,
                    float eps);
 void neon_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
@@ -29,23 +30,29 @@ void neon_rope_head(float *head, const float *weight, const float *rope, uint32_
 void neon_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
 void neon_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 
-// Which float an array of weights, keys or values holds at a place: its own, or one of a pair of bf16
+// Which number an array of weights, keys or values holds at a place: its own, or one of a pair of bf16
 // that are neighbours along the summed index. Shifted left a pair is the first one's float, with its
-// low half cleared the second one's. Both are exact.
-enum neon_part { NEON_F32, NEON_BF16_FIRST, NEON_BF16_SECOND };
+// low half cleared the second one's. All conversions are exact.
+enum neon_part { NEON_F32, NEON_INT8, NEON_BF16_FIRST, NEON_BF16_SECOND };
 
-static ALWAYS_INLINE float32x4_t neon_part_of(const float *at, enum neon_part part) {
-    if (part == NEON_F32) return vld1q_f32(at);
-    uint32x4_t pairs = vreinterpretq_u32_u8(vld1q_u8((const unsigned char *)at));
-    if (part == NEON_BF16_FIRST) return vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16));
-    return vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000)));
+static ALWAYS_INLINE float32x4_t neon_part_of(const char *at, enum neon_part part) {
+    if (part == NEON_INT8) {
+        int32_t four;
+        memcpy(&four, at, sizeof four);
+        int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(four));
+        return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
+    }
+    uint32x4_t bits = vreinterpretq_u32_u8(vld1q_u8((const unsigned char *)at));
+    if (part == NEON_BF16_FIRST) bits = vshlq_n_u32(bits, 16);
+    if (part == NEON_BF16_SECOND) bits = vandq_u32(bits, vdupq_n_u32(0xffff0000));
+    return vreinterpretq_f32_u32(bits);
 }
 
 // acc[r][q] += x[r * stride] * y[q], the step of all float32 sums. y is loaded when all rows are ready
 // for it, because the accumulators leave room for one or two registers only.
 static ALWAYS_INLINE void neon_multiply_add(float32x4_t acc[NEON_ROWS_MAX][NEON_QUADS_MAX],
                                             const float *x, size_t stride,
-                                            const float *const y[NEON_QUADS_MAX], uint32_t rows,
+                                            const char *const y[NEON_QUADS_MAX], uint32_t rows,
                                             uint32_t quads, enum neon_part part) {
     float32x4_t x_of[NEON_ROWS_MAX];
     UNROLL for (uint32_t r = 0; r < rows; r++) x_of[r] = vdupq_n_f32(x[r * stride]);

@@ -2,7 +2,7 @@
  * chain over k with one multiply-add per k. */
 #include "backend/cpu/neon.h"
 
-enum { PREFETCH_BYTES = 1024 };
+enum { QUAD_BYTES = 16, LINE_BYTES = 64, PREFETCH_BYTES = 1024 };
 
 static ALWAYS_INLINE void group(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                 uint32_t blocks, bool is_bf16) {
@@ -16,21 +16,21 @@ static ALWAYS_INLINE void group(const struct linear_tile *tile, uint32_t block, 
             acc[r][q] = vld1q_f32(start + r * start_stride + (size_t)q * QUAD);
         }
     }
-    const float *first[NEON_QUADS_MAX], *second[NEON_QUADS_MAX]; // weights of two k
+    const char *first[NEON_QUADS_MAX], *second[NEON_QUADS_MAX]; // weights of two k
     UNROLL for (uint32_t q = 0; q < quads; q++) {
         const char *from = (const char *)tile->weights + (block + q / QUAD) * tile->block_bytes;
-        first[q] = (const float *)from + q % QUAD * QUAD;
+        first[q] = from + q % QUAD * QUAD_BYTES;
     }
     const float *x = tile->x;
     for (uint32_t k = 0; k < tile->depth; k += 2, x += (size_t)rows * 2) {
         UNROLL for (uint32_t q = 0; q < quads; q++) {
-            if (q % QUAD == 0) __builtin_prefetch((const char *)first[q] + PREFETCH_BYTES);
-            second[q] = is_bf16 ? first[q] : first[q] + LANES;
+            if (q % QUAD == 0) __builtin_prefetch(first[q] + PREFETCH_BYTES);
+            second[q] = is_bf16 ? first[q] : first[q] + LINE_BYTES;
         }
         neon_multiply_add(acc, x, 1, first, rows, quads, is_bf16 ? NEON_BF16_FIRST : NEON_F32);
         neon_multiply_add(acc, x + rows, 1, second, rows, quads,
                           is_bf16 ? NEON_BF16_SECOND : NEON_F32);
-        UNROLL for (uint32_t q = 0; q < quads; q++) first[q] = second[q] + LANES;
+        UNROLL for (uint32_t q = 0; q < quads; q++) first[q] = second[q] + LINE_BYTES;
     }
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t q = 0; q < quads; q++) {

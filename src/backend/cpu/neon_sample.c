@@ -1,4 +1,5 @@
 #include <arm_neon.h>
+#include <math.h>
 
 #include "backend/cpu/sample_weigh.h"
 
@@ -47,4 +48,19 @@ double sample_weigh_neon(const float *logits, float *weights, uint32_t count,
     float lanes[SAMPLE_WEIGH_LANES];
     for (uint32_t part = 0; part < SUMS; part++) vst1q_f32(lanes + part * QUAD, sums[part]);
     return sample_weigh_rest(lanes, logits + i, weights + i, count - i, how);
+}
+
+// Four maxima, so that a step does not wait for the one before.
+float sample_max_neon(const float *logits, uint32_t count) {
+    float32x4_t max[SUMS];
+    for (int part = 0; part < SUMS; part++) max[part] = vdupq_n_f32(-INFINITY);
+    uint32_t i = 0;
+    for (; i + SAMPLE_WEIGH_LANES <= count; i += SAMPLE_WEIGH_LANES) {
+        for (uint32_t part = 0; part < SUMS; part++) { // NaN gives the other operand
+            max[part] = vmaxnmq_f32(max[part], vld1q_f32(logits + i + part * QUAD));
+        }
+    }
+    float lanes[SAMPLE_WEIGH_LANES];
+    for (uint32_t part = 0; part < SUMS; part++) vst1q_f32(lanes + part * QUAD, max[part]);
+    return sample_max_rest(lanes, logits + i, count - i);
 }

@@ -13,6 +13,7 @@ const struct cpu_kernels cpu_kernels_neon = {
     .narrow_int8 = scalar_narrow_int8,
     .attention_bf16 = {6, QUERIES_F32, neon_attention_bf16, NULL, NULL},
     .attention_f32 = {6, QUERIES_F32, neon_attention_f32, NULL, NULL},
+    .attention_int8 = {6, QUERIES_F32, neon_attention_int8, NULL, NULL},
     .rms_norm = neon_rms_norm,
     .rope_head = neon_rope_head,
     .silu_mul = neon_silu_mul,
@@ -20,6 +21,7 @@ const struct cpu_kernels cpu_kernels_neon = {
     .store_value = scalar_store_value,
     .pack_bf16 = neon_pack_bf16,
     .sample_weigh = sample_weigh_neon,
+    .sample_max = sample_max_neon,
 };
 
 const struct cpu_kernels cpu_kernels_neon_dotprod = {
@@ -31,6 +33,7 @@ const struct cpu_kernels cpu_kernels_neon_dotprod = {
     .narrow_int8 = scalar_narrow_int8,
     .attention_bf16 = {6, QUERIES_F32, neon_attention_bf16, NULL, NULL},
     .attention_f32 = {6, QUERIES_F32, neon_attention_f32, NULL, NULL},
+    .attention_int8 = {6, QUERIES_F32, neon_attention_int8, NULL, NULL},
     .rms_norm = neon_rms_norm,
     .rope_head = neon_rope_head,
     .silu_mul = neon_silu_mul,
@@ -38,4 +41,5 @@ const struct cpu_kernels cpu_kernels_neon_dotprod = {
     .store_value = scalar_store_value,
     .pack_bf16 = neon_pack_bf16,
     .sample_weigh = sample_weigh_neon,
+    .sample_max = sample_max_neon,
 };

@@ -38,6 +38,7 @@ double sample_weigh_rest(float lanes[SAMPLE_WEIGH_LANES], const float *logits, f
 float sample_max_scalar(const float *logits, uint32_t count);
 float sample_max_avx2(const float *logits, uint32_t count); // x86-64 builds only
 float sample_max_avx512(const float *logits, uint32_t count); // x86-64 builds only
+float sample_max_neon(const float *logits, uint32_t count); // builds for 64-bit ARM only
 
 // The same of 16 partial maxima.
 float sample_max_rest(float lanes[SAMPLE_WEIGH_LANES], const float *logits, uint32_t count);

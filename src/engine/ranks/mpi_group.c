@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/log.h"
-#include "comm/mpi_comm.h"
 #include "engine/ranks/mpi_message.h"
 #include "engine/ranks/rank_options.h"
 #include "engine/ranks/rank_segment.h"
@@ -26,11 +25,14 @@ struct mpi_group {
     uint32_t first, world_size;
     uint32_t first_rank; // that is told what to run: 1, or 0 where rank 0 is another process
     struct comm *comm; // NULL: rank 0 is another process
+    struct backend *backend;
+    bool fills_memory; // the plan: the number of blocks is to be measured
+    bool is_connected; // devices
     size_t payload_max; // bytes
     struct place places[RANK_COMMANDS]; // used in turn
     uint32_t num_posted;
     struct batch_header *batches[MODEL_RUNNER_SLOTS]; // [batch_bytes]
-    struct sample_result *results; // [max_num_seqs + max_num_tokens]
+    struct sample_result *results; // [max_num_seqs + max_num_tokens]; NULL: ranks have devices
     // By slot, of another process's rank 0: [max_num_seqs + max_num_tokens] as model_runner_wait's.
     struct sample_result *step_results[MODEL_RUNNER_SLOTS];
     struct mpi_request result_requests[MODEL_RUNNER_SLOTS][2];
@@ -89,27 +91,19 @@ static enum status allocate(struct mpi_group *group, const struct engine_plan *p
         has_all &= group->places[i].command != NULL;
     }
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        group->batches[i] = calloc(1, plan->runner.batch_bytes);
+        void *batch = NULL; // which devices copy by themselves
+        enum status status =
+            backend_alloc_host(group->backend, plan->runner.batch_bytes, &batch, err);
+        if (status) return status;
+        group->batches[i] = batch;
         group->step_results[i] = calloc(num_results, sizeof *group->results);
-        has_all &= group->batches[i] && group->step_results[i];
+        has_all &= group->step_results[i] != NULL;
     }
-    group->results = calloc(num_results, sizeof *group->results);
-    return has_all && group->results ? OK : err_nomem(err, "ranks");
-}
-
-static enum status create_comm(struct mpi_group *group, const struct engine_plan *plan,
-                               struct err *err) {
-    const struct mpi_comm_options options = {
-        .wire = group->wire,
-        .rank = plan->rank,
-        .world_size = plan->world_size,
-        .first = group->first,
-        .spin_seconds = mpi_spin_seconds(&group->world),
-        .patience_seconds = MPI_COMM_PATIENCE_SECONDS,
-        .lost_seconds = MPI_COMM_LOST_SECONDS,
-        .shape = rank_segment_comm_shape(plan),
-    };
-    return mpi_comm_create(&group->comm, &options, err);
+    if (!group->backend->collective) {
+        group->results = calloc(num_results, sizeof *group->results);
+        has_all &= group->results != NULL;
+    }
+    return has_all ? OK : err_nomem(err, "ranks");
 }
 
 static void post_start(struct mpi_group *group, struct nvllm_engine_options options,
@@ -124,7 +118,7 @@ static void post_start(struct mpi_group *group, struct nvllm_engine_options opti
         .world_size = group->world_size,
         .fingerprint = fingerprint,
     };
-    options.num_kvcache_blocks = (int32_t)num_blocks;
+    if (!group->fills_memory) options.num_kvcache_blocks = (int32_t)num_blocks;
     rank_options_write((char *)(command + 1), options);
     for (uint32_t rank = group->first_rank; rank < group->world_size; rank++) {
         group->wire->receive(&group->reports[rank], sizeof group->reports[rank],
@@ -139,6 +133,8 @@ enum status mpi_group_start(struct mpi_group **out, const struct engine_plan *pl
     *out = NULL;
     struct mpi_group *group = calloc(1, sizeof *group);
     if (!group) return err_nomem(err, "ranks");
+    group->backend = plan->backend;
+    group->fills_memory = plan->fills_memory;
     group->payload_max = largest_payload(plan, options);
     group->world_size = plan->world_size;
     group->first = plan->first_process;
@@ -147,7 +143,10 @@ enum status mpi_group_start(struct mpi_group **out, const struct engine_plan *pl
     uint64_t fingerprint = 0;
     enum status status = mpi_wire_open(&group->wire, &group->world, err);
     if (!status) status = allocate(group, plan, err);
-    if (!status && !group->first) status = create_comm(group, plan, err);
+    if (!status && !group->first) {
+        status =
+            mpi_message_comm(plan, group->wire, &group->world, group->first, &group->comm, err);
+    }
     if (!status) status = mpi_message_fingerprint(plan, options, &fingerprint, err);
     if (status) {
         group->world_size = 0; // nobody was told
@@ -183,7 +182,25 @@ enum status mpi_group_check(struct mpi_group *group, struct err *err) {
 enum status mpi_group_wait_ready(struct mpi_group *group, struct err *err) {
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&group->world)};
     while (!take_reports(group) && !group->status) (void)mpi_pause_wait(&pause);
-    return mpi_group_check(group, err);
+    enum status status = mpi_group_check(group, err);
+    if (status || !group->backend->collective) return status;
+    next_command(group)->kind = MPI_COMMAND_CONNECT;
+    post(group, 0);
+    status = comm_connect(group->comm, err);
+    group->is_connected = !status;
+    return status ? mpi_group_blame(group, status, err) : OK;
+}
+
+void mpi_group_warm_up(struct mpi_group *group) {
+    if (!group->backend->collective) return; // there is nothing to do
+    next_command(group)->kind = MPI_COMMAND_WARM_UP;
+    post(group, 0);
+}
+
+enum status mpi_group_blame(struct mpi_group *group, enum status status, const struct err *err) {
+    log_warning("%s; all ranks end", err ? err->message : status_name(status));
+    group->wire->end_all(1);
+    return status;
 }
 
 struct comm *mpi_group_comm(struct mpi_group *group) {
@@ -266,13 +283,15 @@ void mpi_group_stop(struct mpi_group *group) {
             }
         }
     }
+    // No device still reads another's memory when all ranks have come here.
+    if (group->is_connected) (void)comm_minimum(group->comm, 0);
     for (uint32_t i = 0; i < RANK_COMMANDS; i++) free(group->places[i].command);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        free(group->batches[i]);
+        if (group->batches[i]) backend_release_host(group->backend, group->batches[i]);
         free(group->step_results[i]);
     }
     free(group->results);
-    mpi_comm_destroy(group->comm);
+    comm_destroy(group->comm);
     free(group);
 }
 

@@ -21,6 +21,10 @@ bool mpi_group_is_wanted(const struct nvllm_engine_options *options);
 MUST_USE enum status mpi_group_start(struct mpi_group **out, const struct engine_plan *plan,
                                      const struct nvllm_engine_options *options, struct err *err);
 MUST_USE enum status mpi_group_wait_ready(struct mpi_group *group, struct err *err);
+// After an error of rank 0 in something that all ranks do: the others wait for it, and MPI cannot take that
+// back. So it ends all processes, once it has said why.
+enum status mpi_group_blame(struct mpi_group *group, enum status status, const struct err *err);
+void mpi_group_warm_up(struct mpi_group *group);
 struct comm *mpi_group_comm(struct mpi_group *group);
 struct batch_header *mpi_group_batch(struct mpi_group *group, uint32_t slot);
 struct sample_result *mpi_group_results(struct mpi_group *group);

@@ -1,8 +1,12 @@
 #include "engine/ranks/mpi_message.h"
 
+#include <math.h>
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "comm/device_comm.h"
+#include "comm/mpi_comm.h"
+#include "engine/ranks/rank_segment.h"
 
 enum status mpi_message_fingerprint(const struct engine_plan *plan,
                                     const struct nvllm_engine_options *options, uint64_t *out,
@@ -17,5 +21,36 @@ enum status mpi_message_fingerprint(const struct engine_plan *plan,
     if (!status) *out = XXH3_64bits_withSeed(config.data, config.len, *out);
     weights_close(weights);
     buf_fini(&config);
+    return status;
+}
+
+enum status mpi_message_comm(const struct engine_plan *plan, const struct mpi_wire *wire,
+                             const struct mpi_world *world, uint32_t first, struct comm **out,
+                             struct err *err) {
+    struct backend *backend = plan->backend;
+    struct mpi_comm_options options = {
+        .wire = wire,
+        .rank = plan->rank,
+        .world_size = plan->world_size,
+        .first = first,
+        .spin_seconds = mpi_spin_seconds(world),
+        .patience_seconds = MPI_COMM_PATIENCE_SECONDS,
+        .lost_seconds = MPI_COMM_LOST_SECONDS,
+    };
+    if (!backend->collective) {
+        options.shape = rank_segment_comm_shape(plan);
+        return mpi_comm_create(out, &options, err);
+    }
+    // Hosts of devices meet while one of them loads or times kernels, which takes its time.
+    options.patience_seconds = options.lost_seconds = HUGE_VAL;
+    options.shape.world_size = plan->world_size;
+    struct comm *hosts = NULL;
+    struct collective_spec spec;
+    rank_segment_collective_spec(plan, &spec);
+    enum status status = mpi_comm_create(&hosts, &options, err);
+    if (status) return status;
+    const struct device_comm_options device = {.backend = backend, .spec = &spec, .hosts = hosts};
+    status = device_comm_create(out, &device, err);
+    if (status) comm_destroy(hosts);
     return status;
 }

@@ -4,6 +4,7 @@
 #ifndef ENGINE_RANKS_MPI_MESSAGE_H
 #define ENGINE_RANKS_MPI_MESSAGE_H
 
+#include "comm/comm.h"
 #include "comm/mpi_wire.h"
 #include "engine/batch.h"
 #include "engine/engine_plan.h"
@@ -11,6 +12,10 @@
 
 enum mpi_command_kind {
     MPI_COMMAND_START, // an engine; the payload: its options (rank_options.h)
+    // Of ranks with devices:
+    MPI_COMMAND_CONNECT, // comm_connect: all have loaded
+    MPI_COMMAND_WARM_UP, // warm_up_run
+    // Of all:
     MPI_COMMAND_LAUNCH, // the payload: the flat batch
     MPI_COMMAND_BEGIN_COUNTS, // the payload: token ids [num_ids]
     MPI_COMMAND_QUIT, // the engine ends
@@ -39,5 +44,9 @@ struct mpi_report {
 MUST_USE enum status mpi_message_fingerprint(const struct engine_plan *plan,
                                              const struct nvllm_engine_options *options,
                                              uint64_t *out, struct err *err);
+// Where the ranks of the plan meet. `first`: the group's rank 0, of mpirun's processes.
+MUST_USE enum status mpi_message_comm(const struct engine_plan *plan, const struct mpi_wire *wire,
+                                      const struct mpi_world *world, uint32_t first,
+                                      struct comm **out, struct err *err);
 
 #endif

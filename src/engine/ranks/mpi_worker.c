@@ -5,10 +5,12 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "comm/mpi_comm.h"
 #include "engine/ranks/mpi_message.h"
 #include "engine/ranks/rank_options.h"
-#include "engine/ranks/rank_segment.h"
+#include "engine/warm_up.h"
+
+// How long a rank that has nothing to do waits before it looks whether its device has failed.
+static const double poll_seconds = 0.05;
 
 struct worker {
     const struct mpi_wire *wire;
@@ -20,7 +22,10 @@ struct worker {
     uint32_t first; // the group's rank 0
     struct engine_plan plan;
     struct comm *comm;
+    bool is_connected; // devices
     struct sample_result *results; // [max_num_seqs + max_num_tokens]
+    struct batch_header *batches[MODEL_RUNNER_SLOTS]; // [batch_bytes]; devices copy them
+    bool is_launched[MODEL_RUNNER_SLOTS]; // and has not been waited for
     struct model_runner *runner;
 };
 
@@ -29,8 +34,13 @@ static enum status receive(struct worker *worker, struct err *err) {
     const uint32_t from = 0;
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
     size_t bytes;
+    const struct backend *backend = worker->plan.backend;
     while (!worker->wire->has_message(from, MPI_CHANNEL_COMMANDS, &bytes)) {
-        (void)mpi_pause_wait(&pause);
+        // Another rank may be waiting for this one's device.
+        bool is_idle = mpi_pause_wait(&pause) > poll_seconds;
+        if (!is_idle || !backend || !backend->queue) continue;
+        enum status status = backend->queue->poll(worker->plan.backend, err);
+        if (status) return status;
     }
     if (bytes > worker->room) {
         free(worker->command);
@@ -74,18 +84,15 @@ static enum status check_model(const struct worker *worker,
     return err_set(err, ERR_INVALID, "%s is not the model that rank 0 has", options->model);
 }
 
-static enum status create_comm(struct worker *worker, struct err *err) {
-    const struct mpi_comm_options options = {
-        .wire = worker->wire,
-        .rank = worker->plan.rank,
-        .world_size = worker->plan.world_size,
-        .first = worker->first,
-        .spin_seconds = mpi_spin_seconds(worker->world),
-        .patience_seconds = MPI_COMM_PATIENCE_SECONDS,
-        .lost_seconds = MPI_COMM_LOST_SECONDS,
-        .shape = rank_segment_comm_shape(&worker->plan),
-    };
-    return mpi_comm_create(&worker->comm, &options, err);
+static enum status allocate_batches(struct worker *worker, struct err *err) {
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        void *batch = NULL;
+        enum status status =
+            backend_alloc_host(worker->plan.backend, worker->plan.runner.batch_bytes, &batch, err);
+        if (status) return status;
+        worker->batches[i] = batch;
+    }
+    return OK;
 }
 
 static enum status load(struct worker *worker, struct err *err) {
@@ -100,7 +107,11 @@ static enum status load(struct worker *worker, struct err *err) {
     if ((status = check_model(worker, &options, err))) return status;
     // A step that waits for another rank of the group says so.
     log_set_level(rank == 0 ? LOG_WARNING : LOG_QUIET);
-    if (options.tensor_parallel_size > 1 && (status = create_comm(worker, err))) return status;
+    if (options.tensor_parallel_size > 1) {
+        status = mpi_message_comm(&worker->plan, worker->wire, worker->world, worker->first,
+                                  &worker->comm, err);
+    }
+    if (status || (status = allocate_batches(worker, err))) return status;
     const struct step_limits *limits = &worker->plan.runner.decoder.limits;
     worker->results =
         calloc((size_t)limits->max_num_seqs + limits->max_num_tokens, sizeof *worker->results);
@@ -111,7 +122,8 @@ static enum status load(struct worker *worker, struct err *err) {
     struct model_runner_options runner = worker->plan.runner;
     runner.decoder.interrupt = &interrupt;
     runner.decoder.comm = worker->comm;
-    runner.shared_results = worker->comm ? worker->results : NULL;
+    bool shares_results = worker->comm && !worker->plan.backend->collective;
+    runner.shared_results = shares_results ? worker->results : NULL;
     status = model_runner_create(&worker->runner, &runner, weights, err);
     weights_close(weights);
     return status;
@@ -119,12 +131,18 @@ static enum status load(struct worker *worker, struct err *err) {
 
 static void unload(struct worker *worker) {
     model_runner_destroy(worker->runner);
-    mpi_comm_destroy(worker->comm);
+    // No device still reads another's memory when all ranks have come here.
+    if (worker->is_connected) (void)comm_minimum(worker->comm, 0);
+    comm_destroy(worker->comm);
     free(worker->results);
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        if (worker->batches[i]) backend_release_host(worker->plan.backend, worker->batches[i]);
+    }
     engine_plan_fini(&worker->plan);
-    worker->runner = NULL;
-    worker->comm = NULL;
-    worker->results = NULL;
+    *worker = (struct worker){.wire = worker->wire,
+                              .world = worker->world,
+                              .command = worker->command,
+                              .room = worker->room};
 }
 
 static void report(const struct worker *worker, enum status status, const struct err *why) {
@@ -146,19 +164,32 @@ static void send_results(struct worker *worker, const struct sample_result *resu
     while (!worker->wire->is_done(&request)) (void)mpi_pause_wait(&pause);
 }
 
-static enum status launch(struct worker *worker, struct err *err) {
-    struct model_runner_times times = {0};
+// Steps on a device overlap: one is waited for before its slot is used again.
+static enum status wait_step(struct worker *worker, uint32_t slot, struct err *err) {
     const struct sample_result *results, *prompt_results;
-    const struct mpi_command *command = worker->command;
-    const struct batch_header *batch = (const struct batch_header *)(const void *)(command + 1);
-    enum status status = model_runner_launch(worker->runner, batch, command->slot, &times, err);
-    if (status) return status;
-    status = model_runner_wait(worker->runner, command->slot, &results, &prompt_results, err);
+    if (!worker->is_launched[slot]) return OK;
+    worker->is_launched[slot] = false;
+    enum status status = model_runner_wait(worker->runner, slot, &results, &prompt_results, err);
     if (status || worker->plan.rank > 0) return status;
+    const struct batch_header *batch = worker->batches[slot];
     const struct step step = batch_bind(batch, (void *)(uintptr_t)batch);
     send_results(worker, results, step.num_logits);
     send_results(worker, prompt_results, step.num_prompt_logits);
     return OK;
+}
+
+static enum status launch(struct worker *worker, struct err *err) {
+    struct model_runner_times times = {0};
+    uint32_t slot = worker->command->slot;
+    const struct batch_header *batch = (const void *)(worker->command + 1);
+    enum status status = wait_step(worker, slot, err);
+    if (status) return status;
+    memcpy(worker->batches[slot], batch, batch->size_bytes);
+    status = model_runner_launch(worker->runner, worker->batches[slot], slot, &times, err);
+    worker->is_launched[slot] = !status;
+    // Process 0 waits for the results.
+    if (!status && worker->plan.rank == 0) status = wait_step(worker, slot, err);
+    return status;
 }
 
 // Runs an engine's commands, to its end.
@@ -167,6 +198,13 @@ static enum status serve(struct worker *worker, struct err *err) {
     while (!status && !(status = receive(worker, err))) {
         const struct mpi_command *command = worker->command;
         switch ((enum mpi_command_kind)command->kind) {
+        case MPI_COMMAND_CONNECT:
+            status = comm_connect(worker->comm, err);
+            worker->is_connected = !status;
+            break;
+        case MPI_COMMAND_WARM_UP:
+            status = warm_up_run_worker(&worker->plan, worker->runner, err);
+            break;
         case MPI_COMMAND_LAUNCH:
             status = launch(worker, err);
             break;
@@ -192,7 +230,8 @@ static enum status run_engine(struct worker *worker, struct err *err) {
     report(worker, status, &why);
     // Without its slice it only waits for the end.
     status = status ? receive(worker, err) : serve(worker, err);
-    unload(worker);
+    // After an error the caller ends all processes. Devices that wait for others would not end before.
+    if (!status) unload(worker);
     return status;
 }
 

@@ -322,6 +322,7 @@ enum status rank_group_wait_ready(struct rank_group *group, struct err *err) {
 }
 
 enum status rank_group_blame(struct rank_group *group, enum status status, struct err *err) {
+    if (group->mpi) return mpi_group_blame(group->mpi, status, err);
     // An error of rank 0 may be the first sign of a lost rank; the watch knows soon.
     for (int i = 0; i < BLAME_MS; i++) {
         enum status lost = rank_group_check(group, err);
@@ -384,7 +385,11 @@ void rank_group_launch(struct rank_group *group, uint32_t slot) {
 
 void rank_group_warm_up(struct rank_group *group) {
     uint32_t place;
-    if (group->mpi || !group->backend->queue) return; // there is nothing to do
+    if (group->mpi) {
+        mpi_group_warm_up(group->mpi);
+        return;
+    }
+    if (!group->backend->queue) return; // there is nothing to do
     *next_command(group, &place) = (struct rank_command){.kind = RANK_WARM_UP};
     bell_ring(&group->segment->posted);
 }

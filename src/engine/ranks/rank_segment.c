@@ -47,6 +47,7 @@ void rank_segment_collective_spec(const struct engine_plan *plan, struct collect
     const struct step_limits *limits = &plan->runner.decoder.limits;
     *out = (struct collective_spec){
         .kind = plan->collective_kind,
+        .is_one_host = plan->is_one_host,
         .rank = plan->rank,
         .world_size = plan->world_size,
         .hidden = plan->config.hidden_size,

@@ -80,16 +80,6 @@ static enum status launch(struct worker *worker, uint32_t slot, struct err *err)
     return status;
 }
 
-static enum status warm_up(struct worker *worker, struct err *err) {
-    struct engine_plan *plan = &worker->plan;
-    struct batch batch; // of its own: the segment's is rank 0's to build in
-    enum status status = batch_init(&batch, plan->backend, &plan->runner.decoder.limits,
-                                    plan->config.vocab_size, NULL, err);
-    if (!status) status = warm_up_run(plan, worker->runner, &batch, err);
-    batch_fini(&batch, plan->backend);
-    return status;
-}
-
 // Runs command number `number`. False: that was the last.
 static bool run(struct worker *worker, uint32_t number, enum status *status, struct err *err) {
     uint32_t place = number % RANK_COMMANDS;
@@ -99,7 +89,7 @@ static bool run(struct worker *worker, uint32_t number, enum status *status, str
         *status = launch(worker, command->slot, err);
         return !*status;
     case RANK_WARM_UP:
-        *status = warm_up(worker, err);
+        *status = warm_up_run_worker(&worker->plan, worker->runner, err);
         return !*status;
     case RANK_BEGIN_COUNTS:
         model_runner_begin_counts(worker->runner, command->slot,

@@ -42,7 +42,7 @@ struct collective {
     struct nccl nccl;
 };
 
-// The ranks of a group have one device after the other.
+// Where they are on one host.
 static int device_of_rank_0(const struct backend *backend, const struct collective_spec *spec) {
     return cuda_backend_of(backend)->device - (int)spec->rank;
 }
@@ -63,7 +63,8 @@ static bool reach_each_other(int first, uint32_t world_size) {
 }
 
 static bool is_p2p(const struct backend *backend, const struct collective_spec *spec) {
-    if (spec->kind == COLLECTIVE_NCCL || spec->world_size > CUDA_RANKS_MAX) return false;
+    if (spec->kind == COLLECTIVE_NCCL || !spec->is_one_host) return false;
+    if (spec->world_size > CUDA_RANKS_MAX) return false;
     return reach_each_other(device_of_rank_0(backend, spec), spec->world_size);
 }
 
@@ -127,7 +128,8 @@ static void collective_destroy(struct backend *backend, struct collective *c) {
 static enum status check_spec(const struct backend *backend, const struct collective_spec *spec,
                               bool is_p2p, struct err *err) {
     int num_gpus = 0, first = device_of_rank_0(backend, spec);
-    if (cudaGetDeviceCount(&num_gpus) || first + (int)spec->world_size > num_gpus) {
+    if (spec->is_one_host &&
+        (cudaGetDeviceCount(&num_gpus) || first + (int)spec->world_size > num_gpus)) {
         (void)cudaGetLastError();
         return err_set(err, ERR_UNSUPPORTED,
                        "device cuda: each of %u ranks needs a GPU of its own, from GPU %d on, and "
@@ -136,8 +138,8 @@ static enum status check_spec(const struct backend *backend, const struct collec
     }
     if (spec->kind == COLLECTIVE_P2P && !is_p2p) {
         return err_set(err, ERR_UNSUPPORTED,
-                       "comm is p2p, but %u GPUs of this host do not all reach each other's memory "
-                       "(at most %u can)",
+                       "comm is p2p, but the %u GPUs do not all reach each other's memory (at most "
+                       "%u of one host can)",
                        spec->world_size, CUDA_RANKS_MAX);
     }
     if (spec->hidden % 8) {
