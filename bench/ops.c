@@ -4,8 +4,9 @@
  *
  *   bench_ops [ISA [THREADS [TURNS [WHAT]]]]     defaults: auto, all cores, 40, all ops
  *
- * WHAT is linear, experts, attention or rows, with bf16 weights. int8 or int4 measures linears with
- * such weights; their peak is still that of bf16. */
+ * WHAT is linear, experts, attention, rows or sample, with bf16 weights. int8 or int4 measures linears
+ * with such weights; their peak is still that of bf16. A line of attention names the kind of the KV
+ * cache. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -381,8 +382,8 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
     // Pairs of a query and a position that it sees: q k and p v are 2 operations per dimension
     // each.
     double pairs = (double)num_seqs * query * (context - (query - 1) / 2.0);
-    double kv_bytes =
-        (double)num_seqs * context * KV_HEADS * HEAD_DIM * 2 * (double)dtype_size(bench->kv_dtype);
+    double block_bytes = (double)bench->backend->ops->kv_cache_block_bytes(bench->backend, &spec);
+    double kv_bytes = (double)num_seqs * context / BLOCK * block_bytes;
     char what[64];
     snprintf(what, sizeof what, "attention %u x %u, context %u, %s", num_seqs, query, context,
              dtype_name(bench->kv_dtype));
@@ -420,6 +421,92 @@ static void bench_rows(struct bench *bench, uint32_t rows) {
     cpu_memory_free(x), cpu_memory_free(residual), cpu_memory_free(out), cpu_memory_free(weight);
 }
 
+// Qwen3's vocabulary; the length of a penalized sequence.
+enum { SAMPLE_VOCAB = 151936, SAMPLE_ROWS = 32, SAMPLE_PROMPT = 1000 };
+
+static void sample_op(struct bench *bench, void *arg) {
+    bench->backend->sampler->sample(bench->backend, arg);
+}
+
+// A sampled row's bound is reading its logits once.
+static void bench_sample(struct bench *bench, struct token_counts *counts, const float *logits,
+                         uint32_t num_rows, const char *name, struct sample_row how) {
+    struct sample_row rows[SAMPLE_ROWS];
+    struct sample_result results[SAMPLE_ROWS];
+    size_t floats = bench->backend->sampler->scratch_floats(bench->backend, SAMPLE_VOCAB, num_rows);
+    struct sample_args args = {.logits = logits,
+                               .rows = rows,
+                               .counts = counts,
+                               .results = results,
+                               .num_rows = num_rows,
+                               .vocab_size = SAMPLE_VOCAB,
+                               .scratch = bench_alloc(bench, floats * sizeof(float))};
+    for (uint32_t row = 0; row < num_rows; row++) {
+        rows[row] = how;
+        rows[row].seed_low = row;
+        if (how.counts_slot) rows[row].counts_slot = row + 1;
+    }
+    char what[64];
+    snprintf(what, sizeof what, "sample %u x %d, %s", num_rows, SAMPLE_VOCAB, name);
+    report(bench, what, time_op(bench, sample_op, &args), (double)num_rows * SAMPLE_VOCAB * 4, 0);
+    cpu_memory_free(args.scratch);
+}
+
+// Logits as of a trained model: nearly a normal distribution, and a few far above it.
+static void fill_logits(float *logits, size_t count) {
+    uint32_t random = 1;
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (int part = 0; part < 4; part++) {
+            random = random * 1664525u + 1013904223u;
+            sum += (float)(random >> 8) * 0x1p-24f - 0.5f;
+        }
+        logits[i] = 4.0f * sum;
+        if (i % 9973 == 17) logits[i] += 12.0f;
+    }
+}
+
+static void bench_all_samples(struct bench *bench) {
+    static const struct {
+        const char *name;
+        struct sample_row how;
+    } cases[] = {
+        {"greedy", {.top_p = 1, .num_top = -1}},
+        {"greedy, 5 logprobs", {.top_p = 1, .num_top = 5}},
+        {"temperature", {.temperature = 0.7f, .top_p = 1, .num_top = -1}},
+        {"top_k 20", {.temperature = 0.7f, .top_p = 1, .top_k = 20, .num_top = -1}},
+        {"top_k 20, top_p", {.temperature = 0.7f, .top_p = 0.8f, .top_k = 20, .num_top = -1}},
+        {"top_p", {.temperature = 0.7f, .top_p = 0.8f, .num_top = -1}},
+        {"penalties",
+         {.top_p = 1,
+          .num_top = -1,
+          .counts_slot = 1,
+          .repetition_penalty = 1.1f,
+          .presence_penalty = 0.5f}},
+    };
+    const uint32_t num_rows[] = {1, SAMPLE_ROWS};
+    float *logits = bench_alloc(bench, (size_t)SAMPLE_ROWS * SAMPLE_VOCAB * sizeof *logits);
+    fill_logits(logits, (size_t)SAMPLE_ROWS * SAMPLE_VOCAB);
+    struct token_counts *counts = NULL;
+    const struct backend_sampler *sampler = bench->backend->sampler;
+    if (sampler->counts_create(bench->backend, SAMPLE_ROWS, SAMPLE_VOCAB, SAMPLE_PROMPT, &counts,
+                               NULL) != OK) {
+        checked(NULL);
+    }
+    int32_t ids[SAMPLE_PROMPT];
+    for (int32_t i = 0; i < SAMPLE_PROMPT; i++) ids[i] = i * 149;
+    for (uint32_t slot = 1; slot <= SAMPLE_ROWS; slot++) {
+        sampler->counts_begin(bench->backend, counts, slot, ids, SAMPLE_PROMPT / 2, SAMPLE_PROMPT);
+    }
+    for (size_t r = 0; r < ARRAY_LEN(num_rows); r++) {
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+            bench_sample(bench, counts, logits, num_rows[r], cases[i].name, cases[i].how);
+        }
+    }
+    sampler->counts_destroy(bench->backend, counts);
+    cpu_memory_free(logits);
+}
+
 static void bench_all_linears(struct bench *bench) {
     const uint32_t shapes[][2] = {{4096, 1024}, {6144, 1024}, {1024, 2048}, {1024, 3072}};
     const uint32_t rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048};
@@ -435,12 +522,15 @@ static void bench_all_attention(struct bench *bench) {
     bench->kv_dtype = DTYPE_F32;
     bench_attention(bench, 1, 512, 4096);
     bench_attention(bench, 1, 1, 4096);
-    bench->kv_dtype = DTYPE_BF16;
-    bench_attention(bench, 1, 512, 512);
-    bench_attention(bench, 1, 512, 4096);
-    bench_attention(bench, 1, 1, 4096);
-    bench_attention(bench, 1, 1, 16000);
-    bench_attention(bench, 32, 1, 1024);
+    const enum dtype narrow[] = {DTYPE_BF16, DTYPE_I8};
+    for (size_t i = 0; i < ARRAY_LEN(narrow); i++) {
+        bench->kv_dtype = narrow[i];
+        bench_attention(bench, 1, 512, 512);
+        bench_attention(bench, 1, 512, 4096);
+        bench_attention(bench, 1, 1, 4096);
+        bench_attention(bench, 1, 1, 16000);
+        bench_attention(bench, 32, 1, 1024);
+    }
 }
 
 static bool is_wanted(const char *group, const char *name) {
@@ -460,11 +550,12 @@ static int number_of(const char *text, long least, const char *want) {
 }
 
 static void check_group(const char *group) {
-    static const char *const groups[] = {"linear", "experts", "attention", "rows", "int8", "int4"};
+    static const char *const groups[] = {"linear", "experts", "attention", "rows",
+                                         "sample", "int8",    "int4"};
     for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
         if (strcmp(group, groups[i]) == 0) return;
     }
-    refuse(group, "linear, experts, attention, rows, int8 or int4");
+    refuse(group, "linear, experts, attention, rows, sample, int8 or int4");
 }
 
 int main(int argc, char **argv) {
@@ -500,6 +591,7 @@ int main(int argc, char **argv) {
         bench_rows(&bench, 1);
         bench_rows(&bench, 512);
     }
+    if (is_wanted(group, "sample")) bench_all_samples(&bench);
     printf("at the end: read %.2f GB/s, FMA %.1f GFLOP/s\n", bench.read_rate * 1e-9,
            bench.fma_rate * 1e-9);
     cpu_memory_free(bench.memory);

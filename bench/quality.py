@@ -77,8 +77,8 @@ def main():
     program = os.path.abspath(args.program)
     marks = (tokens_of(program, HEAD), tokens_of(program, END)[0])
     kinds = [("float32", "none", "float32"), ("bfloat16", "none", "float32"),
-             ("bfloat16", "none", "bfloat16"), ("bfloat16", "int8", "bfloat16"),
-             ("bfloat16", "int4", "bfloat16")]
+             ("bfloat16", "none", "bfloat16"), ("bfloat16", "none", "int8"),
+             ("bfloat16", "int8", "bfloat16"), ("bfloat16", "int4", "bfloat16")]
     with tempfile.TemporaryDirectory() as folder:
         requests = os.path.join(folder, "requests.jsonl")
         with open(requests, "w", encoding="utf-8") as file:

@@ -11,6 +11,12 @@ function(module name)
   target_link_libraries(${name} PUBLIC flags ${M_LINK})
 endfunction()
 
+# Seconds after which a test counts as stuck.
+set(TEST_TIMEOUT 300)
+if(CMAKE_CROSSCOMPILING_EMULATOR)
+  set(TEST_TIMEOUT 3600)
+endif()
+
 # unit_test(NAME LABEL SOURCES ... LINK ...): a cmocka program run from the source folder.
 function(unit_test name label)
   cmake_parse_arguments(T "" "" "SOURCES;LINK;ARGS" ${ARGN})
@@ -21,7 +27,7 @@ function(unit_test name label)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${T_LINK} PkgConfig::CMOCKA set_locale test_ranks_option)
   add_test(NAME ${name} COMMAND ${name} ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${TEST_TIMEOUT})
 endfunction()
 
 # alloc_test(NAME LABEL ...): a unit_test that counts or fails allocations (tests/support/alloc_hook.h).

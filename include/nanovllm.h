@@ -118,8 +118,8 @@ struct nvllm_sampling_params {
     // Default 1.
     int32_t n;
     int32_t logprobs; // of the chosen token and of this many best ones, 0..20; -1 (default) = none
-    // The same of each token of the prompt and of this many best ones in its place. The prompt is then
-    // computed whole: cached prefixes are not read. -1 (default) = none
+    // The same of each token of the prompt and of this many best ones in its place. The prompt is
+    // then computed whole: cached prefixes are not read. -1 (default) = none
     int32_t prompt_logprobs;
     int32_t echo; // 1: the text begins with the prompt's; default 0
     // Requests with a lower number run first and are preempted last; equal ones in order of
@@ -167,8 +167,9 @@ struct nvllm_engine_options {
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
-    const char *cpu_isa; // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx"
-    int32_t threads; // CPU threads; 0 (default) = the cores this process may use, at most 1024
+    // "auto" (default), "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon", "neon-dotprod"
+    const char *cpu_isa;
+    int32_t threads; // CPU threads, at most 1024; 0 (default) = one for each core it may use
     // Largest number of sequences that run at once, capped by max_num_batched_tokens; default 256.
     int32_t max_num_seqs;
     int32_t max_num_batched_tokens; // largest number of tokens in one step; default 2048
@@ -201,15 +202,17 @@ struct nvllm_engine_options {
     const char *cache_dir;
     // Quantize the weights while loading, CPU only: "none" (default), "int8", "int4".
     const char *quantization;
-    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16", "float32" (CPU
-    // only).
+    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16"; on CPUs also
+    // "float32", and "int8" with a scale for each head and position.
     const char *kv_cache_dtype;
     int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
     // Engines that share the requests, each with its own copy of the model and tensor_parallel_size
-    // processes; default 1. Sizes are of each engine, threads of all together.
+    // processes; default 1. Other options that are sizes hold for each engine, `threads` for all
+    // engines together.
     int32_t data_parallel_size;
-    // Who starts the other processes: "mp", the engine, on this host; "mpi": mpirun has started them,
-    // on this and other hosts; "auto" (default): "mp", but the command nanovllm looks for mpirun.
+    // Who starts the other processes. "mp": the engine, on this host. "mpi": mpirun, on this and
+    // other hosts. "auto" (default): the same as "mp" here; only the command nanovllm takes it for
+    // "mpi", where mpirun has started it.
     const char *distributed_executor_backend;
     // Program that the worker processes run: nanovllm of exactly this version. A path, or a name
     // that is looked up in PATH; default "nanovllm".
@@ -217,6 +220,9 @@ struct nvllm_engine_options {
     // How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
     // "nccl" (NVIDIA's library), or "auto" (default): p2p where it is possible.
     const char *comm;
+    // With several NUMA nodes: "auto" (default) spreads weights and KV cache over the nodes that the
+    // process runs on; "off" leaves it to the system. CPU only.
+    const char *numa;
     // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;
 };
@@ -225,7 +231,7 @@ struct nvllm_engine_options {
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            1, 1, "auto", "nanovllm", "auto", NULL                                                 \
+            1, 1, "auto", "nanovllm", "auto", "auto", NULL                                         \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----
@@ -393,9 +399,9 @@ struct nvllm_times {
     double first_token, last_token; // the host had the results of their steps
 };
 
-// News of one output of a request: one generated token, the output's end, or both. With echo an event
-// without a token, whose text is the prompt's, comes before the first. Everything is borrowed and
-// valid during the callback only.
+// News of one output of a request: one generated token, the output's end, or both. With echo an
+// event without a token, whose text is the prompt's, comes before the first. Everything is borrowed
+// and valid during the callback only.
 struct nvllm_event {
     uint64_t request_id;
     uint32_t index; // of the output, below n
@@ -408,8 +414,9 @@ struct nvllm_event {
     const struct nvllm_logprob *chosen; // the token's own logprob; NULL when not asked for
     const struct nvllm_logprob *top; // [num_top] best first
     size_t num_top;
-    // [num_prompt_tokens - 1][1 + num_prompt_top]: row i is of prompt token i + 1, for the first follows
-    // nothing: its own, then the best ones. NULL: not asked for, or not there yet.
+    // [num_prompt_tokens - 1][1 + num_prompt_top]: row i has prompt token i + 1, then the best ones
+    // in its place. Token 0 has no row, because nothing predicts it. NULL: not asked for, or not
+    // there yet.
     const struct nvllm_logprob *prompt_logprobs;
     size_t num_prompt_top;
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: more to come
@@ -428,9 +435,9 @@ struct nvllm_event {
 
 // Called on the engine's thread, from nvllm_engine_step, _wait, _generate or _destroy. With
 // data_parallel_size above 1 other threads call it, while such a call waits. Events never nest, and
-// come one at a time. The callback may call every function that any thread may call. The next step takes in the
-// requests that it adds or aborts. It may not drive the engine: step, wait, generate and observe
-// then return NVLLM_ERR_INVALID, and destroy does nothing.
+// come one at a time. The callback may call every function that any thread may call. The next step
+// takes in the requests that it adds or aborts. It may not drive the engine: step, wait, generate
+// and observe then return NVLLM_ERR_INVALID, and destroy does nothing.
 typedef void (*nvllm_event_fn)(const struct nvllm_event *event, void *user_data);
 
 // Exactly one of prompt, prompt_token_ids and chat is given; the others are NULL.
@@ -486,8 +493,8 @@ NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine
                                                      const struct nvllm_request *request,
                                                      uint64_t *request_id,
                                                      struct nvllm_error *error);
-// Whether there is room for a request now, before one is made. NVLLM_ERR_CAPACITY, NVLLM_ERR_DEVICE:
-// nvllm_engine_add_request would refuse any. NVLLM_OK: it would take a small one.
+// Whether there is room for a request now, before one is made. NVLLM_ERR_CAPACITY,
+// NVLLM_ERR_DEVICE: nvllm_engine_add_request would refuse any. NVLLM_OK: it would take a small one.
 NVLLM_API enum nvllm_status nvllm_engine_check_open(struct nvllm_engine *engine,
                                                     struct nvllm_error *error);
 // 1: the request was unfinished and is aborted. Each output that has not ended gets a last event
@@ -514,9 +521,9 @@ NVLLM_API const struct nvllm_chat_template *nvllm_engine_chat_template(
 // ---- engine: the thread that drives it ----
 
 // Takes in added and aborted requests, runs one forward pass over the tokens that the scheduler
-// picks, and delivers the events of the results. With nothing to do it returns NVLLM_OK at once. With
-// data_parallel_size above 1 the engines step by themselves, and it returns when one of them has.
-// NVLLM_ERR_INVALID: called from an event, or while another thread drives the engine; nothing
+// picks, and delivers the events of the results. With nothing to do it returns NVLLM_OK at once.
+// With data_parallel_size above 1 the engines step by themselves, and it returns when one of them
+// has. NVLLM_ERR_INVALID: called from an event, or while another thread drives the engine; nothing
 // happened. Any other error ends the engine: all requests finish with NVLLM_FINISH_ERROR.
 NVLLM_API enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine,
                                               struct nvllm_error *error);
@@ -545,8 +552,8 @@ struct nvllm_result {
     int32_t num_top; // alternatives per token; -1: no logprobs were asked for
     struct nvllm_logprob *logprobs; // [num_tokens][1 + num_top]: the chosen one, then the best ones
     int32_t num_prompt_top; // the same of the prompt; -1: there are none
-    // [num_prompt_tokens - 1][1 + num_prompt_top] as an event has them, of the first output alone; NULL:
-    // not asked for, or the request ended before they were there
+    // [num_prompt_tokens - 1][1 + num_prompt_top] as an event has them, of the first output alone;
+    // NULL: not asked for, or the request ended before they were there
     struct nvllm_logprob *prompt_logprobs;
     struct nvllm_times times;
     struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
@@ -691,8 +698,8 @@ struct nvllm_step_trace {
 
 // Called on the engine's thread from nvllm_engine_step, _wait, _generate or _destroy. It is called
 // once for each step, after the step's events are delivered, and once when requests ended without a
-// step (aborts). If it begins to observe while blocks are held or cached, the next step or wait tells
-// it of them. It may do all that an event's callback may do.
+// step (aborts). If blocks are held or cached when it begins to observe, the next step or wait
+// lists them. It may do all that an event's callback may do.
 typedef void (*nvllm_step_fn)(const struct nvllm_step_trace *trace, void *user_data);
 
 // From now on the engine calls on_step after every step. NULL: it stops, and a step then costs no
@@ -718,8 +725,8 @@ struct nvllm_sequence {
 
 // Copies up to `max` of the engine's sequences to `out`: the running ones, then the waiting ones,
 // both in the order in which they are served. Returns how many it copied. Added requests that no
-// step or wait has taken in are not among them, and none are with data_parallel_size above 1. Only the thread that drives the engine may call
-// this, between any two steps or from an observer.
+// step or wait has taken in are left out. With data_parallel_size above 1 it returns 0. Only the
+// thread that drives the engine may call this, between any two steps or from an observer.
 NVLLM_API size_t nvllm_engine_sequences(const struct nvllm_engine *engine,
                                         struct nvllm_sequence *out, size_t max);
 

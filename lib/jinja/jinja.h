@@ -4,15 +4,15 @@
  * lstrip_blocks are on, `break`, `continue` and `generation` blocks exist, raise_exception and
  * strftime_now too, and `tojson` is json.dumps. README.md says what runs and what is refused.
  *
- * Trust: a template may be hostile. It sees its variables and `now`, and makes text. It has no files,
- * no environment, no clock, and cannot change a value. A render counts its memory, steps and depth
- * down from the limits below, so it always ends.
+ * Trust: a template may be hostile. It sees its variables and `now`, and makes text. It has no
+ * files, no environment, no clock, and cannot change a value. A render counts its memory, steps and
+ * depth down from the limits below, so it always ends.
  *
- * Ownership: a template owns copies of its source and its name. A render borrows the variables until
- * it returns.
+ * Ownership: a template owns copies of its source and its name. A render borrows the variables
+ * until it returns.
  *
- * Threads: a template does not change after parsing, so threads may render it at the same time, each
- * with an `out` and an `err` of its own.
+ * Threads: a template does not change after parsing, so threads may render it at the same time,
+ * each with an `out` and an `err` of its own.
  *
  * Errors: a call gives a status and writes one sentence to `err`, which may be NULL. It begins with
  * the template's name and the line: "chat.jinja: line 3: unexpected 'endfor'".

@@ -343,7 +343,7 @@ class exclusive(using):
 
 class Queue:
     """The requests of LLM.add_request until LLM.step returns them: first in `unfinished`, then in
-    `outputs`. Does not know the engine, which can so be collected with requests in it."""
+    `outputs`. Has no reference to the engine, so that can be collected with requests in it."""
 
     def __init__(self) -> None:
         self.unfinished: dict[int, Request] = {}  # by id
@@ -424,7 +424,7 @@ class Engine:
         if request.key in self._sink.requests and not self.lib.nvllm_engine_is_unfinished(
             self.handle.pointer, request.id
         ):
-            self.wake()  # its end came before its id: whoever waits looks whether it was lost
+            self.wake()  # its end came before its id: a waiting thread checks whether it was lost
 
     def _choose_text(
         self,
@@ -478,7 +478,7 @@ class Engine:
         self._end_lost()
 
     def end_aborted(self) -> None:
-        """Inside exclusive: what was aborted has ended then."""
+        """Inside exclusive. Delivers the ends of all aborted requests."""
         self.lib.nvllm_engine_wait(self.handle.pointer, 0.0, None)  # a lost engine has ended all
         self._end_lost()
 

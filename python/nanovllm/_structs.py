@@ -121,6 +121,7 @@ class OptionsStruct(Structure):
         ("distributed_executor_backend", c_char_p),
         ("worker_program", c_char_p),
         ("comm", c_char_p),
+        ("numa", c_char_p),
         ("interrupt", POINTER(Interrupt)),
     ]
 

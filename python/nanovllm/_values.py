@@ -33,9 +33,9 @@ def wrong(name: str, value: object, want: str) -> InvalidArgumentError:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """', did you mean "..."?' if one of the names is near, else an empty string."""
+    """'; did you mean "..."?' if one of the names is near, else an empty string."""
     matches = get_close_matches(name.lower(), list(names), n=1)
-    return f', did you mean "{matches[0]}"?' if matches else ""
+    return f'; did you mean "{matches[0]}"?' if matches else ""
 
 
 def _plain(value: object) -> object:

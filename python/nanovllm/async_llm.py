@@ -84,7 +84,7 @@ _Item = tuple[Stream, Union[Chunk, BaseException]]
 
 
 class _Worker:
-    """The engine's two threads. Knows nothing of AsyncLLM, which can so be collected."""
+    """The engine's two threads. Has no reference to its AsyncLLM, so that can be collected."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -219,7 +219,8 @@ def _deliver(items: list[_Item]) -> None:
 
 
 class AsyncLLM(Unique):
-    """An engine with a model in it, for asyncio. It takes LLM's arguments, and as long to make.
+    """An engine with a model in it, for asyncio. It takes LLM's arguments. The constructor loads
+    the model, and blocks until it is loaded.
 
     Any number of `generate` and `chat` run at a time, on one event loop or several; the engine
     batches them. An error of one request is raised to its reader and ends no other request. Like an
@@ -253,8 +254,8 @@ class AsyncLLM(Unique):
         A chunk is a dict:
             "text": str, new text in whole characters; "" while a character is incomplete or text
                 may become a stop string. All chunks together are LLM.generate's text
-            "token_ids": list[int], one token, or none in a last chunk that only ends the text, and in
-                a first one that is the echo
+            "token_ids": list[int], one token; empty in a last chunk that only ends the text, and
+                in a first chunk that is the echo
             "finish_reason": None; "stop", "length" or "abort" in the last chunk
             "num_cached_tokens": int, prompt tokens found in the prefix cache; 0 but in the last
             "times": in the last, as LLM.generate's

@@ -48,6 +48,7 @@ class ConfigArgs(TypedDict, total=False):
     data_parallel_size: int
     worker_program: PathOrStr | None
     comm: str
+    numa: str
     trace: PathOrStr | None
 
 
@@ -66,7 +67,7 @@ class Config:
     gpu_memory_utilization: float = 0.9
     """Share of the GPU's memory to use; the KV cache takes all that the rest leaves."""
     tensor_parallel_size: int = 1
-    """Processes that share each layer of the model, on a CPU."""
+    """Processes that share each layer of the model, on the CPU or each on a GPU of its own."""
     enforce_eager: bool = False
     """True: no CUDA graphs."""
     kvcache_block_size: int = 256
@@ -88,10 +89,10 @@ class Config:
     seed: int = 0
     """Seed for the sampling of requests that set no seed of their own."""
     threads: int = 0
-    """CPU threads; 0: as many as cores that this process may use."""
+    """CPU threads; 0: one for each core that this process may use."""
     cpu_isa: str = "auto"
     """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx512", "avx512-bf16",
-    "amx"."""
+    "amx", "neon", "neon-dotprod"."""
     kv_cache_gib: float = 0.0
     """Size of the KV cache in GiB. 0: on a GPU the rest of gpu_memory_utilization, on a CPU a
     quarter of the free memory but at most 4."""
@@ -122,6 +123,8 @@ class Config:
     comm: str = "auto"
     """How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
     "nccl" (NVIDIA's library), or "auto": p2p where it is possible."""
+    numa: str = "auto"
+    """With several NUMA nodes: "auto" spreads weights and KV cache over them, "off" does not."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None: none."""
 

@@ -34,9 +34,8 @@ class LLM(Unique):
     FormatError, UnsupportedError, OutOfMemoryError: the engine's sentence.
 
     Several threads may call all methods. The GIL is released while the engine steps. Prompts are
-    encoded on the thread that adds them.
-    Several LLMs may live in one process. None may be called from a signal handler, copied or
-    pickled, and a forked child cannot use its parent's.
+    encoded on the thread that adds them. Several LLMs may live in one process. None may be called
+    from a signal handler, copied or pickled, and a forked child cannot use its parent's.
     """
 
     def __init__(self, model: PathOrStr, **config: Unpack[ConfigArgs]) -> None:
@@ -65,26 +64,27 @@ class LLM(Unique):
     ) -> list[RequestOutput]:
         """Completes prompts and returns one dict per prompt, in their order.
 
-        prompts: texts, lists of token ids, {"prompt": text} or {"prompt_token_ids": ids}, the
-            last two with an optional "cache_salt": cached prefixes are shared only within one. One
-            prompt alone is a list of one.
-        sampling_params: for all prompts, or a list of as many; None: SamplingParams().
+        prompts: texts, lists of token ids, {"prompt": text} or {"prompt_token_ids": ids}. The last
+            two may have a "cache_salt": prompts share cached prefixes only with prompts of the same
+            salt. A single prompt counts as a list of one.
+        sampling_params: one for all prompts, or a list with one for each; None: SamplingParams().
         use_tqdm: show a progress bar on standard error.
 
         The dict has
-            "text": str, what tokenizer.decode(token_ids) gives: special tokens, the EOS token at
-                the end too, unless skip_special_tokens is true. A stop string and what follows it
-                is left out, unless include_stop_str_in_output is. "" without a tokenizer
+            "text": str, as tokenizer.decode(token_ids): it has special tokens, with EOS at its end,
+                unless skip_special_tokens is true. A stop string and what follows it are left out;
+                include_stop_str_in_output keeps the string. "" without a tokenizer
             "token_ids": list[int], the generated tokens, the one that ended them included
             "finish_reason": "stop" (EOS, a stop token or string) or "length" (max_tokens or
                 max_model_len)
             "num_cached_tokens": int, prompt tokens found in the prefix cache
             "times": dict, seconds of time.monotonic(): "arrival", "first_scheduled" (its first step
                 began), "first_token" and "last_token" (their steps' results arrived)
-        and with sampling_params.logprobs
+        and, if sampling_params asks for them,
             "logprobs": [num_tokens] lists of (token id, natural logarithm), the chosen one first,
                 then the `logprobs` likeliest ones
-            "prompt_logprobs": [num_prompt_tokens] such lists of the prompt's tokens, None for the first
+            "prompt_logprobs": [num_prompt_tokens] such lists for the prompt's tokens; None for the
+                first one
 
         With n > 1 these are of the first output. The attribute `outputs` has all of them, with
         vLLM's names: `output.outputs[0].text`, `.token_ids`, `.index`, `.finish_reason`,
@@ -92,10 +92,10 @@ class LLM(Unique):
 
         InvalidArgumentError (a ValueError): a prompt that can never run, named by its number, or
         another number of parameters than of prompts; nothing runs then. NanovllmError: a request
-        failed while it ran (no logit is a number); DeviceError: the engine is lost. CapacityError:
-        the LLM is draining; prompts that may not wait for want of room are held back.
-        KeyboardInterrupt: after the step under way, with the requests of this call aborted. Other
-        calls' requests run along.
+        failed while it ran (no logit is a number). DeviceError: the engine is lost. CapacityError:
+        the LLM is draining. If too many requests wait, this call holds its prompts back instead.
+        KeyboardInterrupt: after the current step, with the requests of this call aborted. Requests
+        of other calls run in the same steps.
         """
         return self._run(native_list(prompts), sampling_params, use_tqdm, "prompt")
 
@@ -157,8 +157,8 @@ class LLM(Unique):
         outputs: [(id, token_ids)] of the add_request requests that have ended since the last
             step(), in the order of their end. Aborted ones are left out.
         num_tokens: the prompt tokens that ran, if any did; else minus the number of tokens that
-            were generated. With schedule="mixed" decodes ride along with prompts: they are not
-            counted in such a step. 0: nothing to do, or a GPU's results are still to come.
+            were generated. With schedule="mixed" a step may run prompts and decodes: then the
+            decodes are not counted. 0: nothing to do, or a GPU's results are still to come.
 
         NanovllmError: a request failed by itself (no logit is a number). DeviceError: the engine
         is lost.

@@ -1,5 +1,5 @@
-/* The public C API on top of the engine: struct sizes, errors and ownership. It has no other logic.
- */
+/* The public C API on top of the engine: struct sizes, errors and ownership. It has no other
+ * logic. */
 #include "nanovllm.h"
 
 #include <stdio.h>

@@ -16,7 +16,8 @@ int api_rank_run(uint32_t rank, const char **message);
 enum nvllm_status api_rank_join(uint32_t *rank, struct nvllm_error *error);
 // Rank 0's last call, when its engines are destroyed: the others end.
 void api_rank_leave(void);
-// Of the others: works for rank 0 until that leaves. After an error all wait for this rank.
+// The other ranks' call: works for rank 0 until it leaves. After an error the other ranks wait for
+// this one, so the process must end them (api_rank_abort).
 enum nvllm_status api_rank_work(struct nvllm_error *error);
 // Ends all processes at once.
 void api_rank_abort(int exit_status);

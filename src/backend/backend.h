@@ -1,10 +1,9 @@
 /* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops
  * of a transformer on flat arrays.
  *
- * A backend is a required table of some twenty ops and six groups of capabilities. A group that a
- * device lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures
- * of experts), peers (other ranks' memory), collective (other ranks' devices) and fusion (several
- * ops as one).
+ * A backend is a required table of ops and six groups of capabilities. A group that a device lacks
+ * is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of experts),
+ * peers (other ranks' memory), collective (other ranks' devices) and fusion (several ops as one).
  * doc/adding-a-backend.md shows how to write a backend.
  *
  * A backend knows tensors, slots and block tables; never sequences, models or text. Every pointer
@@ -16,10 +15,10 @@
  * op is done (on the CPU it is done). Ops do not return errors: a device fault is sticky and
  * reported by `synchronize`.
  *
- * On the CPU a row's result never depends on the other rows of the call. Engines rely on that:
- * logits are bit-identical however requests share steps, are cut into chunks or find cached
- * prefixes. A device may split its sums by the size of the call, so that results differ by
- * rounding, but by nothing else. */
+ * On the CPU a row's result never depends on the other rows of the call. So logits are the same
+ * bits however requests share steps, are cut into chunks or find cached prefixes. A device may
+ * split its sums by the size of the call, so that results differ by rounding, but by nothing
+ * else. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -53,11 +52,12 @@ enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
     const char *device; // "auto", "cuda", "cuda:N", "cpu"
-    const char *cpu_isa; // "auto", "scalar", "avx2", "avx512", "avx512-bf16", "amx"
-    int threads; // 0: all cores of the affinity mask
+    const char *cpu_isa; // "auto" or a name of backend/cpu/isa.c
+    int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
+    bool numa; // cpu: spread weights and KV caches over the NUMA nodes
     // Which GPU, counted from the N of `device`: each rank of a host has one of its own.
     uint32_t gpu;
 };
@@ -143,7 +143,9 @@ struct kv_cache_spec {
     uint32_t head_dim; // a multiple of 16
     uint32_t num_heads; // query heads of the attention over this cache
     struct step_limits limits; // of the steps that attend over this cache, for work lists
-    enum dtype dtype; // of K and V: DTYPE_BF16, DTYPE_F32, or DTYPE_NONE for kv_cache_dtype
+    // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 with a scale for each head and position, or
+    // DTYPE_NONE for the backend's kv_cache_dtype.
+    enum dtype dtype;
 };
 
 // out[t] = the embedding of step->tokens[t].
@@ -410,8 +412,8 @@ struct collective_spec {
     uint32_t max_num_logits;
     // First id of each rank's slice of the vocabulary; [world_size] is the vocabulary's size.
     uint32_t vocab_start[COLLECTIVE_RANKS_MAX + 1];
-    // A 32-bit word of registered host memory. Once it is not 0, ranks that wait for each other stop
-    // waiting, and results must not be used.
+    // A 32-bit word of registered host memory. Once it is not 0, ranks that wait for each other
+    // stop waiting, and results must not be used.
     const void *has_failed;
 };
 
@@ -446,8 +448,8 @@ struct backend_collective {
                        const struct reduce_add_args *args);
     // Memory for this rank's logits: dev [max_num_logits][its slice of the vocabulary].
     float *(*logits)(struct collective *collective);
-    // Row `row` of all ranks' logits to the host, ordered like a download. Not for every kind may one
-    // rank call it alone: for tests.
+    // For tests: copies row `row` of all ranks' logits to the host, ordered like a download. All
+    // ranks must call it, because some kinds gather.
     void (*gather_logits)(struct backend *backend, struct collective *collective, uint32_t row,
                           float *host);
     // Later ops of this rank start when all ranks have come here.
@@ -483,8 +485,8 @@ struct fused_model_spec {
     float eps; // of all norms
     bool is_whole; // this rank has all of every layer, and all layers are dense
     bool is_even; // all layers are dense, and all ranks have as much of them
-    // The other ranks, which share every layer: rows then come normed with the sum over ranks, and
-    // project_in gets no norm. NULL: there are none with a device.
+    // The devices of the other ranks, which share every layer. The op that sums over ranks then
+    // does the norm too, so project_in gets none. NULL: there are none.
     struct collective *collective;
     bool prefers_layers; // run `layers` also where single ops are as fast; for tests
 };
@@ -513,7 +515,9 @@ struct project_out_args {
     uint32_t rows;
 };
 
-// All layers, summed over the ranks where there are several: residual += o(attention(qkv(norm(residual)))), residual += mlp(norm(residual)).
+// All layers. In each, with sums over the ranks where there are several:
+//   residual += o(attention(qkv(norm(residual))))
+//   residual += mlp(norm(residual))
 struct layers_args {
     const struct step *step;
     struct kv_cache *cache;
@@ -563,7 +567,7 @@ struct backend {
     enum dtype weight_dtype;
     enum quantization quantization;
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
-    bool has_f32_kv_cache; // false: a KV cache can only have kv_cache_dtype
+    bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };
 

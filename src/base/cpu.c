@@ -5,9 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/cgroup.h"
+#include "base/cpu_topology.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -56,63 +60,56 @@ struct cpu_features cpu_features(void) {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
     detect_dot_products(&features);
+#elif defined(__aarch64__)
+    unsigned long bits = getauxval(AT_HWCAP);
+    features.neon = (bits & HWCAP_ASIMD) != 0;
+    features.neon_dotprod = features.neon && (bits & HWCAP_ASIMDDP) != 0;
 #endif
     return features;
 }
 
-// The cgroup's quota in cores, rounded up; 0: no limit.
-// The file holds "<microseconds>|max <period>".
-static long cgroup_cpu_quota(void) {
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!file) return 0;
-    char text[64];
-    bool ok = fgets(text, sizeof text, file) != NULL;
-    fclose(file);
-    char *end = text;
-    long quota = ok ? strtol(text, &end, 10) : 0;
-    long period = strtol(end, NULL, 10);
-    return quota > 0 && period > 0 ? (quota + period - 1) / period : 0;
+static int within_quota(long count) {
+    uint64_t quota = cgroup_read(CGROUP_OF_PROCESS, CGROUP_ROOT).cores;
+    if (count > 0 && quota < (uint64_t)count) count = (long)quota;
+    return count > 0 ? (int)count : 1;
+}
+
+// False where the kernel has more CPUs than the set has bits.
+static bool get_affinity(cpu_set_t *set) {
+    return sched_getaffinity(0, sizeof *set, set) == 0;
 }
 
 int cpu_count(void) {
     cpu_set_t set;
-    // sched_getaffinity fails where the kernel has more CPUs than the set has bits: count them all.
-    long count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                             : sysconf(_SC_NPROCESSORS_ONLN);
-    long quota = cgroup_cpu_quota();
-    if (quota && quota < count) count = quota;
-    return count > 0 ? (int)count : 1;
+    return within_quota(get_affinity(&set) ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// Reads one number from a small file; false when the file or the number is not there.
-static bool read_number(const char *path, uint64_t *value) {
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
+int cpu_core_count(void) {
+    cpu_set_t set;
+    if (!get_affinity(&set)) return cpu_count();
+    return within_quota(cpu_topology_cores(CPU_TOPOLOGY_ROOT, &set));
+}
+
+uint64_t cpu_numa_nodes(void) {
+    cpu_set_t set;
+    return get_affinity(&set) ? cpu_topology_nodes(CPU_TOPOLOGY_ROOT, &set) : 0;
+}
+
+// Address space that `ulimit -v` leaves; UINT64_MAX: no limit.
+static uint64_t address_space_left(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (!file) return UINT64_MAX;
     char text[64];
     bool ok = fgets(text, sizeof text, file) != NULL;
     fclose(file);
-    if (!ok) return false;
-    char *end = NULL;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (end == text) return false; // cgroup v2 says "max" for no limit
-    *value = number;
-    return true;
+    uint64_t pages = ok ? strtoull(text, NULL, 10) : 0;
+    uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
-// A cgroup counts page cache as used, but the kernel reclaims it when memory is short.
-static uint64_t cgroup_file_cache_bytes(void) {
-    FILE *file = fopen("/sys/fs/cgroup/memory.stat", "re");
-    if (!file) return 0;
-    char line[128];
-    uint64_t bytes = 0;
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "inactive_file ", 14) == 0 || strncmp(line, "active_file ", 12) == 0) {
-            bytes += strtoull(strchr(line, ' ') + 1, NULL, 10);
-        }
-    }
-    fclose(file);
-    return bytes;
-}
+enum { MEMORY_MIN = 4096 }; // said where none is left, because 0 is unknown
 
 size_t cpu_memory_available_bytes(void) {
     FILE *file = fopen("/proc/meminfo", "re");
@@ -126,15 +123,11 @@ size_t cpu_memory_available_bytes(void) {
         }
     }
     fclose(file);
-    uint64_t limit, used;
-    if (read_number("/sys/fs/cgroup/memory.max", &limit) &&
-        read_number("/sys/fs/cgroup/memory.current", &used)) {
-        uint64_t cache = cgroup_file_cache_bytes();
-        used = used > cache ? used - cache : 0;
-        uint64_t left = limit > used ? limit - used : 0;
-        if (left < available) available = left;
-    }
-    return (size_t)available;
+    uint64_t group = cgroup_read(CGROUP_OF_PROCESS, CGROUP_ROOT).memory_bytes;
+    uint64_t space = address_space_left();
+    if (group < available) available = group;
+    if (space < available) available = space;
+    return available > MEMORY_MIN ? (size_t)available : MEMORY_MIN;
 }
 
 size_t cpu_peak_rss_bytes(void) {

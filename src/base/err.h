@@ -26,8 +26,9 @@ struct err {
 };
 
 // Writes the message and returns `status`, so that a fault reads
-// `return err_set(err, ERR_FORMAT, "tensor %s is %s, want %s", ...)`. Arguments may be unchecked
-// strings: the message is escaped to one printable line (sentence.h). A longer one is cut.
+//     return err_set(err, ERR_FORMAT, "tensor %s is %s, want %s", ...);
+// Arguments may be unchecked strings: the message is escaped to one printable line (sentence.h). A
+// longer one is cut.
 enum status err_set(struct err *err, enum status status, const char *format, ...) PRINTF_LIKE(3, 4);
 
 // Puts "<formatted>: " in front of the message and returns `status`.

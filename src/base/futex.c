@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 
+#define SPIN_SECONDS_MIN 2e-6
+
 static int operation(int op, enum futex_scope scope) {
     return scope == FUTEX_IN_PROCESS ? op | FUTEX_PRIVATE_FLAG : op;
 }
@@ -35,4 +37,15 @@ bool futex_spin(atomic_uint *word, unsigned value, double seconds) {
         }
     } while (clock_seconds() < deadline);
     return false;
+}
+
+bool futex_spin_patiently(atomic_uint *word, unsigned value, struct futex_patience *patience) {
+    double least =
+        SPIN_SECONDS_MIN < patience->seconds_max ? SPIN_SECONDS_MIN : patience->seconds_max;
+    if (patience->seconds < least) patience->seconds = least;
+    bool changed = futex_spin(word, value, patience->seconds);
+    double twice = 2 * patience->seconds;
+    if (twice > patience->seconds_max) twice = patience->seconds_max;
+    patience->seconds = changed ? twice : least;
+    return changed;
 }

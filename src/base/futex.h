@@ -16,4 +16,12 @@ void futex_wake(atomic_uint *word, uint32_t count, enum futex_scope scope);
 // Spins until *word differs from `value` or `seconds` have passed. True when it differs.
 bool futex_spin(atomic_uint *word, unsigned value, double seconds);
 
+// How long one thread spins. All-zero but for seconds_max at first; 0 there: it never spins.
+struct futex_patience {
+    double seconds, seconds_max;
+};
+// Spins as futex_spin. Where that succeeds, the next spin may take twice as long. Where it does not,
+// the next one is short.
+bool futex_spin_patiently(atomic_uint *word, unsigned value, struct futex_patience *patience);
+
 #endif

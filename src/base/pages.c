@@ -2,12 +2,12 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
-
-enum { PAGE = 4096 };
+#include <unistd.h>
 
 void pages_populate(void *memory, size_t bytes) {
-    uintptr_t start = ((uintptr_t)memory + PAGE - 1) / PAGE * PAGE;
-    uintptr_t end = ((uintptr_t)memory + bytes) / PAGE * PAGE;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t start = ((uintptr_t)memory + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
 #ifdef MADV_POPULATE_WRITE
     if (start < end) madvise((void *)start, end - start, MADV_POPULATE_WRITE);
 #else

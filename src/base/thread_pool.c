@@ -11,7 +11,7 @@
 #include "base/futex.h"
 
 // Longer than the gap between two ops or two steps, too short for a person to notice.
-#define SPIN_SECONDS 200e-6
+#define SPIN_SECONDS_MAX 200e-6
 
 struct worker {
     struct thread_pool *pool;
@@ -25,7 +25,8 @@ struct worker {
 struct thread_pool {
     uint32_t num_threads;
     uint32_t num_started; // workers whose thread exists
-    double spin_seconds;
+    double spin_seconds_max; // 0: waiting threads sleep at once
+    struct futex_patience patience; // of the caller
     struct worker *workers; // [num_threads - 1]
 
     void (*fn)(void *arg, uint32_t item, uint32_t thread);
@@ -68,8 +69,9 @@ static void leave_gate(struct thread_pool *pool) {
 }
 
 // Returns the epoch that replaced `seen`.
-static unsigned wait_epoch(struct thread_pool *pool, unsigned seen) {
-    while (!futex_spin(&pool->epoch, seen, pool->spin_seconds)) {
+static unsigned wait_epoch(struct thread_pool *pool, unsigned seen,
+                           struct futex_patience *patience) {
+    while (!futex_spin_patiently(&pool->epoch, seen, patience)) {
         // This thread adds itself before the kernel compares epoch; the caller bumps epoch before
         // it reads num_sleeping. One of the two sees the other, so no wake-up is lost.
         atomic_fetch_add(&pool->num_sleeping, 1);
@@ -82,9 +84,10 @@ static unsigned wait_epoch(struct thread_pool *pool, unsigned seen) {
 static void *worker_main(void *arg) {
     struct worker *worker = arg;
     struct thread_pool *pool = worker->pool;
+    struct futex_patience patience = {.seconds_max = pool->spin_seconds_max};
     unsigned seen = 0;
     for (;;) {
-        seen = wait_epoch(pool, seen);
+        seen = wait_epoch(pool, seen, &patience);
         if (atomic_load(&pool->stop)) return NULL;
         if (!enter_gate(pool)) continue; // woke up too late: the loop is over
         take_items(pool, worker->thread);
@@ -103,7 +106,7 @@ static void bump_epoch(struct thread_pool *pool, uint32_t num_wanted) {
 static void wait_gate(struct thread_pool *pool) {
     unsigned gate;
     while ((gate = atomic_load(&pool->gate)) != 0) {
-        if (futex_spin(&pool->gate, gate, pool->spin_seconds)) continue;
+        if (futex_spin_patiently(&pool->gate, gate, &pool->patience)) continue;
         atomic_store(&pool->caller_sleeping, true);
         futex_wait(&pool->gate, gate, -1,
                    FUTEX_IN_PROCESS); // returns at once when a worker left meanwhile
@@ -169,7 +172,8 @@ enum status thread_pool_create(struct thread_pool **out, uint32_t num_threads, s
     *pool = (struct thread_pool){.num_threads = num_threads};
     enum status status = OK;
     if (num_threads > 1) {
-        pool->spin_seconds = num_threads <= (uint32_t)cpu_count() ? SPIN_SECONDS : 0;
+        if (num_threads <= (uint32_t)cpu_count()) pool->spin_seconds_max = SPIN_SECONDS_MAX;
+        pool->patience.seconds_max = pool->spin_seconds_max;
         pool->workers = calloc(num_threads - 1, sizeof *pool->workers);
         status = pool->workers ? start_workers(pool, err) : err_nomem(err, "thread pool");
     }

@@ -1,5 +1,5 @@
-/* Reads the keys of a mixture of experts, with the defaults of transformers' configuration classes.
- * */
+/* Reads the keys of a mixture of experts, with the defaults of transformers' configuration
+ * classes. */
 #include "checkpoint/moe_config.h"
 
 #include <stdlib.h>

@@ -35,7 +35,6 @@ struct weights {
     struct entry *entries; // [num_entries], file by file in the order of their data
     size_t num_entries;
     struct strmap by_name; // -> index into entries
-    size_t total_bytes;
     struct weights_dummy *dummy; // NULL: a real checkpoint
 };
 
@@ -220,7 +219,6 @@ static enum status list_entries(struct weights *weights, struct err *err) {
             const struct safetensors_tensor *tensor = safetensors_at(file, k);
             size_t number = weights->num_entries++;
             weights->entries[number] = (struct entry){.tensor = tensor, .file = file};
-            weights->total_bytes += tensor->size_bytes;
             status = strmap_put(&weights->by_name, tensor->name, strlen(tensor->name),
                                 (uint32_t)number, NULL, err);
         }
@@ -273,10 +271,6 @@ static struct entry *find_entry(const struct weights *weights, const char *name)
     uint32_t index;
     if (!strmap_get(&weights->by_name, name, strlen(name), &index)) return NULL;
     return &weights->entries[index];
-}
-
-bool weights_has(const struct weights *weights, const char *name) {
-    return weights->dummy || find_entry(weights, name);
 }
 
 // The file or folder in which a missing tensor should have been.
@@ -450,8 +444,4 @@ enum status weights_fingerprint(const struct weights *weights, uint64_t *out, st
         status = hash_entry(&weights->entries[i], out, err);
     }
     return status;
-}
-
-size_t weights_total_bytes(const struct weights *weights) {
-    return weights->total_bytes;
 }

@@ -9,8 +9,8 @@
  *
  * Dummy weights have no files. Matrices are a fixed pseudo-random pattern of standard deviation
  * 0.02. Vectors whose name ends in "norm.weight" are ones, other vectors zeros. All are BF16, the
- * same on every machine; however large a matrix is, the pattern takes about a megabyte of memory.
- * */
+ * same on every machine; however large a matrix is, the pattern takes about a megabyte of
+ * memory. */
 #ifndef CHECKPOINT_WEIGHTS_H
 #define CHECKPOINT_WEIGHTS_H
 
@@ -35,7 +35,6 @@ MUST_USE enum status weights_open(struct weights **out, const char *folder, stru
 MUST_USE enum status weights_open_dummy(struct weights **out, struct err *err);
 void weights_close(struct weights *weights); // NULL is fine
 
-bool weights_has(const struct weights *weights, const char *name); // dummy: always true
 // Hands out a tensor and marks it used. One that is missing, has another shape or type, or was
 // taken before is an error that names file, tensor and the expected value. Dummy: any name and
 // shape, as often as asked; the same name and shape give the same values.
@@ -50,10 +49,9 @@ MUST_USE enum status weights_ignore_copy(struct weights *weights, const char *na
 // old checkpoints are excepted, because they follow from the configuration. Call it when all
 // tensors have been read: ERR_IO where a file was written to meanwhile.
 MUST_USE enum status weights_finish(const struct weights *weights, struct err *err);
-// A hash of the tensors' names, types and shapes and of samples of their bytes, by which processes on
-// several hosts notice that their copies of a model are not the same. Dummy: always the same one.
+// A hash of the tensors' names, types, shapes and samples of their bytes. Processes on several
+// hosts compare it, to notice that their copies of a model differ. Dummy: always the same.
 MUST_USE enum status weights_fingerprint(const struct weights *weights, uint64_t *out,
                                          struct err *err);
-size_t weights_total_bytes(const struct weights *weights); // data bytes of all tensors; dummy: 0
 
 #endif

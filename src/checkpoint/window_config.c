@@ -1,5 +1,5 @@
-/* The defaults of missing keys differ between transformers' configuration classes: see the table.
- * */
+/* The defaults of missing keys differ between transformers' configuration classes: see the
+ * table. */
 #include "checkpoint/window_config.h"
 
 #include <string.h>

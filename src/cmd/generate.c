@@ -55,8 +55,7 @@ static const struct nvllm_param *chat_option(size_t index) {
         {"chat_template_kwargs", NVLLM_PARAM_STRING,
          offsetof(struct generate, chat_template_kwargs), 0, 0, NULL,
          "variables for the chat template, such as '{\"enable_thinking\": false}'; those of an "
-         "input "
-         "line have priority; default none"},
+         "input line have priority; default none"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
@@ -73,7 +72,7 @@ static const char details[] =
     "line \"Completion: ...\" of each completion, all quoted as in JSON.\n";
 
 static const char epilogue[] =
-    "--stop, --stop-token-ids and --logit-bias may be given several times. --seed\n"
+    "--stop, --bad-words and the flags of lists may be given several times. --seed\n"
     "makes a run repeatable; a line's own \"seed\" fixes that request alone.\n"
     "\n"
     "Input lines: {\"prompt\": \"text\"}, {\"prompt_token_ids\": [1, 2]} or a chat,\n"
@@ -88,15 +87,15 @@ static const char epilogue[] =
     "Output lines: index (of the request, from 0), prompt_token_ids, token_ids, text,\n"
     "finish_reason (\"stop\", \"length\", \"abort\" or \"error\"), stop_reason (the token id\n"
     "or string that stopped it, else null), num_cached_tokens, logprobs (null, or per\n"
-    "generated token {\"token_id\", \"logprob\", \"top\": [[id, logprob], ...]}), and\n"
-    "error where there is one. With n above 1 outputs has all of them, each with\n"
+    "generated token {\"token_id\", \"logprob\", \"top\": [[id, logprob], ...]}), and error\n"
+    "if there is one. With n above 1 the list \"outputs\" has all of them, each with\n"
     "index, token_ids, text, finish_reason, stop_reason and logprobs; the members\n"
-    "above are the first one's. prompt_logprobs is a list like logprobs, null for the\n"
-    "first token. --times adds times, {\"first_scheduled\",\n"
-    "\"first_token\", \"last_token\"} in seconds after the request's arrival.\n"
-    "Log-probabilities are of the model's own distribution, before temperature,\n"
-    "penalties and biases. The id of a token that stopped a request is the last of\n"
-    "token_ids. The prompt_token_ids of a refused request are empty.\n"
+    "above are the first output's. prompt_logprobs is a list like logprobs, null for\n"
+    "the first token. --times adds times: {\"first_scheduled\", \"first_token\",\n"
+    "\"last_token\"} in seconds after the request's arrival. Log-probabilities are of\n"
+    "the model's own distribution, before temperature, penalties and biases. The id\n"
+    "of a token that stopped a request is the last of token_ids. The prompt_token_ids\n"
+    "of a refused request are empty.\n"
     "\n"
     "Ctrl-C stops the run: finished results are written, unfinished requests end with\n"
     "\"abort\". A second Ctrl-C ends the process at once.\n"

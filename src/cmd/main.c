@@ -91,7 +91,8 @@ static int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     if (fill_descriptors()) return CLI_FAILED;
-    // A rank that an engine has started is none of mpirun's, though it has its environment.
+    // A rank that an engine has started does not join mpirun's, although it inherits mpirun's
+    // environment.
     bool is_rank = argc > 1 && strcmp(argv[1], "rank") == 0;
     if (is_rank || !mpirun_is_there()) return run(argc, argv);
     int exit_code;

@@ -49,9 +49,15 @@ size_t option_spellings(const struct nvllm_param *row,
 const char *option_value_name(const struct nvllm_param *row) {
     static const struct {
         const char *row, *value;
-    } names[] = {{"model", "DIR"},   {"cache_dir", "DIR"},      {"input", "FILE"},
-                 {"output", "FILE"}, {"stats", "FILE"},         {"load", "FILE"},
-                 {"trace", "FILE"},  {"chat_template", "FILE"}, {"chat_template_kwargs", "JSON"}};
+    } names[] = {
+        {"model", "DIR"},           {"cache_dir", "DIR"},
+        {"input", "FILE"},          {"output", "FILE"},
+        {"stats", "FILE"},          {"load", "FILE"},
+        {"trace", "FILE"},          {"chat_template", "FILE"},
+        {"worker_program", "FILE"}, {"uds", "PATH"},
+        {"ssl_certfile", "FILE"},   {"ssl_keyfile", "FILE"},
+        {"api_key_file", "FILE"},   {"chat_template_kwargs", "JSON"},
+    };
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(names[i].row, row->name) == 0) return names[i].value;
     }

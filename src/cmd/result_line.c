@@ -84,7 +84,7 @@ enum status result_add_logprobs(struct completion *completion, const struct nvll
 enum status result_add_prompt_logprobs(struct result *result, const struct nvllm_logprob *rows,
                                        size_t num_top, size_t num_prompt_tokens, struct err *err) {
     struct buf *out = &result->prompt_logprobs;
-    enum status status = buf_append_str(out, "null", err); // for the first token follows nothing
+    enum status status = buf_append_str(out, "null", err); // nothing predicts the first token
     for (size_t i = 0; i + 1 < num_prompt_tokens && !status; i++) {
         const struct nvllm_logprob *row = rows + i * (1 + num_top);
         status = add_element(out, row, row + 1, num_top, err);

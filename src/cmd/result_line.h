@@ -45,7 +45,7 @@ MUST_USE enum status result_add_logprobs(struct completion *completion,
                                          const struct nvllm_logprob *chosen,
                                          const struct nvllm_logprob *top, size_t num_top,
                                          struct err *err);
-// Those of all tokens of the prompt, `rows` as in nvllm_event.
+// Adds those of all tokens of the prompt, `rows` as in nvllm_event.
 MUST_USE enum status result_add_prompt_logprobs(struct result *result,
                                                 const struct nvllm_logprob *rows, size_t num_top,
                                                 size_t num_prompt_tokens, struct err *err);

@@ -1,5 +1,5 @@
-/* `nanovllm serve`: options and the engine around the server in src/server. The port is taken before
- * the model is loaded, which may take long. */
+/* `nanovllm serve`: options and the engine around the server in src/server. The port is taken
+ * before the model is loaded, which may take long. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,19 +57,18 @@ static const struct nvllm_param *own_option(size_t index) {
         {"tool_call_parser", NVLLM_PARAM_STRING, offsetof(struct serve, tool_call_parser), 0, 0,
          NULL,
          "format of tool calls: hermes, llama3_json, mistral, mistral_args; none leaves them in "
-         "the "
-         "text; default auto, by the chat template"},
+         "the text; default auto, by the chat template"},
         {"reasoning_parser", NVLLM_PARAM_STRING, offsetof(struct serve, reasoning_parser), 0, 0,
          "auto|none", "none leaves a model's reasoning in the text; default auto"},
         {"max_connections", NVLLM_PARAM_INT, offsetof(struct serve, max_connections), 1, 65536,
-         NULL, "connections at most, more wait until one ends; default 2048"},
+         NULL, "largest number of connections, others wait until one ends; default 2048"},
         {"max_body_mib", NVLLM_PARAM_INT, offsetof(struct serve, max_body_mib), 1, 1024, NULL,
-         "size of a request's body at most, in MiB; default 32"},
+         "largest size of a request's body, in MiB; default 32"},
         {"request_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, request_timeout), 0, 1e6,
-         NULL, "seconds that a request may take altogether, 0 is any time; default 0"},
+         NULL, "seconds that a request may take altogether, 0 is no limit; default 0"},
         {"shutdown_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, shutdown_timeout), 0, 86400,
          NULL,
-         "seconds that requests have to end after SIGTERM, then they are aborted; default 30"},
+         "seconds that requests have to end after SIGTERM before they are aborted; default 30"},
         {"log", NVLLM_PARAM_STRING, offsetof(struct serve, log), 0, 0, "text|json|none",
          "a line on standard error for each request; default text"},
         {"page", NVLLM_PARAM_BOOL, offsetof(struct serve, page), 0, 1, NULL,
@@ -77,8 +76,7 @@ static const struct nvllm_param *own_option(size_t index) {
         {"engine_room", NVLLM_PARAM_STRING, offsetof(struct serve, engine_room), 0, 0,
          "off|view|control",
          "view shows the engine's blocks and sequences, with everybody's tokens, to all who may "
-         "ask; "
-         "control also lets them pause it; default off"},
+         "ask; control also lets them pause it; default off"},
         {"trace", NVLLM_PARAM_STRING, offsetof(struct serve, trace.path), 0, 0, NULL, TRACE_HELP},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
@@ -91,8 +89,8 @@ static const struct nvllm_param *list_option(size_t index) {
         {"api_key", NVLLM_PARAM_STRINGS, offsetof(struct serve, api_keys), 0, 0, NULL,
          "key that clients must send; also in the environment, NANOVLLM_API_KEY; default none"},
         {"allowed_hosts", NVLLM_PARAM_STRINGS, offsetof(struct serve, allowed_hosts), 0, 0, NULL,
-         "name that Host may have, beside this machine's, where neither a key nor another "
-         "address is given; default none"},
+         "name that the header Host may have beside this machine's; checked if there is no key and "
+         "the address is this machine's; default none"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
@@ -219,7 +217,7 @@ static void raise_descriptors(const struct serve *serve) {
     rlim_t wanted = (rlim_t)serve->max_connections + DESCRIPTORS_SPARE;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit); // without, accepting waits for descriptors
+    setrlimit(RLIMIT_NOFILE, &limit); // if it fails, accepting waits for descriptors
 }
 
 static enum status make_server(struct serve *serve, struct err *err) {
@@ -257,8 +255,8 @@ static enum status make_server(struct serve *serve, struct err *err) {
     return server_create(&serve->server, &options, err);
 }
 
-// The engine room shows what everybody wrote: others may see it only with a key. The engine has one
-// observer at a time.
+// Refuses an engine room that others could open without a key, since it shows what everybody wrote.
+// Refuses --trace beside it, because an engine has one observer.
 static enum status check_room(const struct serve *serve, struct err *err) {
     if (strcmp(serve->engine_room, "off") == 0) return OK;
     if (serve->trace.path) {

@@ -1,6 +1,5 @@
 /* One table of members serves the differences and both reports, so that none of them misses a
- * counter.
- */
+ * counter. */
 #include "cmd/stats_json.h"
 
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #include "engine/token_mask.h"
 #include "text/unicode.h"
 
-// What Python's str.lstrip takes off.
+// Whether Python's str.lstrip removes it.
 static bool is_space(uint32_t c) {
     if (c < 0x80) return (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
     return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||

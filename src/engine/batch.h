@@ -63,12 +63,12 @@ struct batch_row {
 // How this sequence is sampled. Asked for items with needs_token or num_prompt_rows.
 typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 
-// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token. The
-// prompt rows are those of the items' num_prompt_rows, in order. Token id -1-r stands for a pending
-// token, sampled in row r of the step before.
-// padded_seqs is 0, or, for a schedule of decodes alone, how many sequences the step is to have. The
-// added ones have no context, write no KV slot, and their samples are ignored.
-// nano-vllm: prepare_prefill, prepare_decode and prepare_block_tables.
+// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token.
+// The prompt rows are those of the items' num_prompt_rows, in order. Token id -1-r stands for a
+// pending token, sampled in row r of the step before. padded_seqs is 0, or, for a schedule of
+// decodes alone, how many sequences the step is to have. The added ones have no context, write no
+// KV slot, and their samples are ignored. nano-vllm: prepare_prefill, prepare_decode and
+// prepare_block_tables.
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
 

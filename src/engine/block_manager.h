@@ -11,12 +11,10 @@
  * salt. This rests on one invariant: as long as a block is published, so is its parent. Two rules
  * keep it:
  * - A table that holds a published block holds its parent too. When a sequence publishes a block
- * whose
- *   content is cached already, it gives its own block back and shares the cached one. So ref_count
- *   never grows along a chain.
+ *   whose content is cached already, it gives its own block back and shares the cached one. So
+ *   ref_count never grows along a chain.
  * - A sequence frees its blocks last to first. So a child is always before its parent in the free
- * list
- *   and is evicted first. Evicting a block with children left is a broken CHECK.
+ *   list and is evicted first. Evicting a block with children left is a broken CHECK.
  *
  * Without prefix caching no block is published. Then only the outputs of one request share blocks:
  * the full blocks of its prompt. */

@@ -22,6 +22,11 @@ static enum quantization quantization_of(const char *name) {
     return strcmp(name, "int4") == 0 ? QUANTIZATION_INT4 : QUANTIZATION_NONE;
 }
 
+static enum dtype kv_cache_dtype_of(const char *name) {
+    if (strcmp(name, "int8") == 0) return DTYPE_I8;
+    return strcmp(name, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
+}
+
 static enum collective_kind collective_kind_of(const char *name) {
     if (strcmp(name, "p2p") == 0) return COLLECTIVE_P2P;
     return strcmp(name, "nccl") == 0 ? COLLECTIVE_NCCL : COLLECTIVE_AUTO;
@@ -35,8 +40,7 @@ static uint32_t num_ranks(const struct nvllm_engine_options *options) {
     return (uint32_t)options->tensor_parallel_size * (uint32_t)options->data_parallel_size;
 }
 
-// Finds out which ranks are on this host: those that the engine starts, or of those that mpirun has
-// started.
+// Finds out how many ranks are on this host: all of them, unless mpirun has started them.
 static enum status find_host(struct engine_plan *plan, const struct nvllm_engine_options *options,
                              struct err *err) {
     uint32_t first = plan->engine * plan->world_size;
@@ -63,14 +67,14 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
                    num_ranks(options));
 }
 
-// With one rank, 0 means all cores.
+// The CPU threads of one rank. With one rank, 0 means one for each core.
 static int threads_of_rank(const struct engine_plan *plan,
                            const struct nvllm_engine_options *options) {
     uint32_t world_size = num_ranks(options);
     uint32_t threads = (uint32_t)options->threads, num_sharing = world_size;
     if (world_size == 1) return options->threads;
     if (!threads) {
-        threads = (uint32_t)cpu_count();
+        threads = (uint32_t)cpu_core_count();
         num_sharing = plan->num_sharing;
     }
     return threads > num_sharing ? (int)(threads / num_sharing) : 1;
@@ -87,8 +91,8 @@ static enum status check_ranks(const struct engine_plan *plan,
     bool has_group = backend->queue ? backend->collective != NULL : backend->peers != NULL;
     if (plan->world_size == 1 || has_group) return OK;
     return err_set(err, ERR_UNSUPPORTED,
-                   "tensor_parallel_size is %u: the device %s runs a model alone", plan->world_size,
-                   plan->backend->name);
+                   "tensor_parallel_size is %u: the device %s runs a model by one process only",
+                   plan->world_size, plan->backend->name);
 }
 
 static enum status choose_backend(struct engine_plan *plan,
@@ -104,6 +108,7 @@ static enum status choose_backend(struct engine_plan *plan,
         .gpu = plan->rank_on_host,
         .cpu_isa = options->cpu_isa,
         .threads = threads_of_rank(plan, options),
+        .numa = strcmp(options->numa, "off") != 0,
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
         .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
@@ -184,8 +189,8 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
                                    const char *name, struct err *err) {
     *dtype = backend->kv_cache_dtype;
     if (strcmp(name, "auto") == 0) return OK;
-    *dtype = strcmp(name, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
-    if (*dtype == backend->kv_cache_dtype || backend->has_f32_kv_cache) return OK;
+    *dtype = kv_cache_dtype_of(name);
+    if (*dtype == backend->kv_cache_dtype || backend->has_kv_cache_dtypes) return OK;
     return err_set(err, ERR_UNSUPPORTED, "kv_cache_dtype is %s, but the device %s supports only %s",
                    name, backend->name,
                    backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");

@@ -1,6 +1,6 @@
 /* All decisions about an engine that are made before any weight is loaded. The options are resolved
- * against the model and the machine, and weights, workspace and KV cache make up the memory plan.
- * */
+ * against the model and the machine, and weights, workspace and KV cache make up the memory
+ * plan. */
 #ifndef ENGINE_ENGINE_PLAN_H
 #define ENGINE_ENGINE_PLAN_H
 
@@ -20,8 +20,8 @@ struct engine_plan {
     struct decoder_shape shape;
     uint32_t engine; // number of the engine in its data-parallel group
     uint32_t rank, world_size; // of the tensor-parallel group
-    // Under mpirun: the process that is the group's rank 0. Not 0: this process only tells the group what
-    // to run, for an engine of a data-parallel group.
+    // Under mpirun: the process that is the group's rank 0. If not 0, this process runs no rank of
+    // the group: it only tells the group what to run.
     uint32_t first_process;
     uint32_t rank_on_host; // of all engines' ranks on this host
     uint32_t num_on_host; // of them, which share its memory

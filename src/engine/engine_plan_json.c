@@ -83,13 +83,18 @@ static const char *weight_name(const struct backend *backend) {
     return dtype_name(backend->weight_dtype);
 }
 
+// Like weights, which have scales too.
+static const char *kv_cache_name(enum dtype dtype) {
+    return dtype == DTYPE_I8 ? "INT8" : dtype_name(dtype);
+}
+
 enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err) {
     const struct model_config *c = &plan->config;
     json_t *root = json_pack(
         "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
         "family", plan->traits.family, "architecture", c->architecture, "dtype",
         dtype_name(c->dtype), "weight_dtype", weight_name(plan->backend), "kv_cache_dtype",
-        dtype_name(plan->runner.kv_cache.dtype), "num_parameters",
+        kv_cache_name(plan->runner.kv_cache.dtype), "num_parameters",
         (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
         (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",
         (json_int_t)c->intermediate_size, "num_layers", (json_int_t)c->num_layers, "num_heads",

@@ -30,12 +30,12 @@ struct inbox {
     struct request_table requests; // unfinished
     struct request *submitted, *last_submitted; // linked by next_submitted, the oldest first
     struct request *aborted; // linked by next_aborted
-    uint64_t first_id; // where the inbox counts by itself
+    uint64_t first_id; // what next_id points to where the inbox counts by itself
     uint64_t *next_id; // ids are in order of submission; borrowed where engines count together
     uint64_t num_added; // outputs
     uint32_t num_waiting; // outputs of submitted requests, never scheduled
     uint64_t num_waiting_tokens; // of their prompts
-    uint64_t num_tokens; // that the unfinished outputs have at most, prompts included
+    uint64_t num_tokens; // most that the unfinished outputs can have, prompts included
     uint32_t num_aborting; // requests whose end is an abort, not delivered yet
     bool is_woken, is_draining, has_failed;
     struct nvllm_stats stats; // as of the last publication
@@ -46,7 +46,8 @@ struct inbox_news {
     struct request *aborted; // linked by next_aborted; some may be among the submitted
 };
 
-// `next_id`: of several inboxes, whose caller makes one submission at a time; NULL: the inbox counts.
+// `next_id`: the counter that several inboxes share; their caller makes one submission at a time.
+// NULL: the inbox counts by itself.
 MUST_USE enum status inbox_init(struct inbox *inbox, struct inbox_bounds bounds, uint64_t *next_id,
                                 struct err *err);
 void inbox_fini(struct inbox *inbox); // all-zero is fine; no request may be in it

@@ -408,7 +408,8 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
     }
 }
 
-// After events. Whoever has seen them finds them in the statistics.
+// Call it after events. Publishes the statistics first, so that they include the events that other
+// threads have seen.
 static void leave_gate(struct llm_engine *engine) {
     if (!engine->shared.gate) return;
     publish_stats(engine);
@@ -433,7 +434,7 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     times->output_begin = clock_seconds();
     engine->stats.forward_seconds += times->output_begin - times->wait_begin;
     if (!status) event_gate_enter(engine->shared.gate);
-    double inside = clock_seconds(); // what an engine waits for at the gate is no work of its own
+    double inside = clock_seconds(); // the wait at the gate is not this engine's work
     if (!status) {
         // Counted here and not at the launch, so that a step counts once its tokens are there.
         engine->stats.num_steps++;

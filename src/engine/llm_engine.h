@@ -27,7 +27,8 @@ struct llm_engine_shared {
 };
 
 // The plan of an engine, checked against the machine's memory: nothing large is allocated yet.
-// `options`: checked and complete, as api's read_options leaves them. `shared` NULL: the engine is alone.
+// `options`: checked and complete, as api's read_options leaves them. `shared` NULL: the engine is
+// alone.
 MUST_USE enum status llm_engine_plan(struct llm_engine **out,
                                      const struct nvllm_engine_options *options,
                                      const struct llm_engine_shared *shared, struct err *err);

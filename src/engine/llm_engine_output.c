@@ -134,7 +134,8 @@ static void judge_token(const struct llm_engine *engine, struct request *request
     }
 }
 
-// The bias makes the row choose the prompt's token. If it did not, the token's logit is no number.
+// The bias makes the row choose the prompt's token. If it chose another, the token's logit is not a
+// number.
 static void take_row(struct nvllm_logprob *out, int32_t num_top, int32_t token_id,
                      const struct sample_result *result) {
     float logprob = result->token_id == token_id ? result->logprob : -INFINITY;

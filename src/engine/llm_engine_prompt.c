@@ -1,5 +1,5 @@
-/* Makes token ids of a prompt: the tokenizer encodes text, and the template makes text of a chat.
- * */
+/* Makes token ids of a prompt: the tokenizer encodes text, and the template makes text of a
+ * chat. */
 #include "engine/llm_engine_internal.h"
 #include "text/detokenizer.h"
 #include "text/unicode.h"

@@ -1,6 +1,6 @@
 /* Turns a caller's request into sequences for the scheduler. The submitter's thread builds it and
- * reads only parts of the engine that never change. The engine's thread accepts it. Here is also what
- * other threads ask of the inbox. */
+ * reads only parts of the engine that never change. The engine's thread accepts it. What other
+ * threads ask of the inbox is here too. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -162,7 +162,7 @@ enum status llm_engine_check_open(struct llm_engine *engine, struct err *err) {
 // refused one changes nobody's tokens.
 static void choose_seed(const struct llm_engine *engine, struct request *request) {
     const uint64_t key[3] = {engine->plan.seed, request->seq->id, request->index};
-    size_t num_keys = request->index ? 3 : 2; // the first draws as if it were the only one
+    size_t num_keys = request->index ? 3 : 2; // output 0 draws as it would with n = 1
     uint64_t seed = XXH3_64bits(key, num_keys * sizeof *key);
     sampling_set_seed(&request->sampling, seed, request->index);
 }

@@ -269,7 +269,7 @@ static enum status sample_prompts(struct model_runner *r, const struct step *ste
         uint32_t left = step->num_prompt_logits - start;
         args.num_rows = left < r->max_num_logits ? left : r->max_num_logits;
         args.rows = (on_device ? step : host)->prompt_rows + start;
-        // Until no rank still reads the logits of the rows before.
+        // Waits until no rank reads the logits of the previous rows any more.
         if (args.collective) comm_barrier(r->comm);
         args.results = (on_device ? r->results + r->max_num_logits : results) + start;
         args.logits = decoder_logits(r->decoder, step->prompt_index + start, args.num_rows);

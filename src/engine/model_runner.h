@@ -31,16 +31,16 @@ struct comm *model_runner_comm(struct model_runner *runner); // where it meets o
 
 // The parts of a start, which warm_up.h puts together. `batch` is overwritten.
 //
-// Work that a shape needs at its first use is done now, so that no request waits for it: a device
-// loads kernels, and times the matrix products that its cache file does not know. nano-vllm:
+// Does now what a device does at the first use of a shape, so that no request waits for it: loads
+// kernels, and times the matrix products that its cache file does not know. nano-vllm:
 // warmup_model.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
 // Sizes of steps of decodes that are recorded; 0: none are, every step runs eagerly.
 uint32_t model_runner_num_sizes(const struct model_runner *runner);
 // Records steps of sizes first .. end - 1, with the present KV cache; size 0 has the fewest
-// sequences. If a recording fails, a warning says so: steps of its size and larger ones run eagerly,
-// and no longer count as sizes.
+// sequences. If a recording fails, a warning says so: steps of its size and larger ones run
+// eagerly, and no longer count as sizes.
 MUST_USE enum status model_runner_record(struct model_runner *runner, struct batch *batch,
                                          uint32_t first, uint32_t end, struct err *err);
 // Replaces the runner's KV cache. After an error the runner has none. Every recorded step must be

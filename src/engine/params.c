@@ -44,9 +44,9 @@ static const struct nvllm_param sampling_table[] = {
     {"frequency_penalty", NVLLM_PARAM_FLOAT, SAMPLING(frequency_penalty), -2, 2, NULL,
      "subtracted from a token's logit for each time it was generated; default 0"},
     {"max_tokens", NVLLM_PARAM_INT, SAMPLING(max_tokens), 1, INT32_MAX, NULL,
-     "tokens to generate at most; default 256"},
+     "largest number of tokens to generate; default 256"},
     {"min_tokens", NVLLM_PARAM_INT, SAMPLING(min_tokens), 0, INT32_MAX, NULL,
-     "ban EOS and stop tokens among the first so many tokens, and ignore stop strings there; "
+     "number of first tokens among which EOS and stop tokens are banned and stop strings ignored; "
      "default 0"},
     {"skip_special_tokens", NVLLM_PARAM_BOOL, SAMPLING(skip_special_tokens), 0, 1, NULL,
      "leave special tokens out of the text; default true"},
@@ -61,10 +61,9 @@ static const struct nvllm_param sampling_table[] = {
      "and penalties, -1 is none; default -1"},
     {"prompt_logprobs", NVLLM_PARAM_INT, SAMPLING(prompt_logprobs), -1, NVLLM_LOGPROBS_MAX, NULL,
      "report log-probabilities of each token of the prompt and of this many best ones in its "
-     "place; "
-     "the prompt is then computed without cached prefixes; -1 is none; default -1"},
+     "place, -1 is none; the prompt is then computed without cached prefixes; default -1"},
     {"echo", NVLLM_PARAM_BOOL, SAMPLING(echo), 0, 1, NULL,
-     "the text begins with the prompt's; default false"},
+     "begin the text with the prompt's; default false"},
     {"priority", NVLLM_PARAM_INT, SAMPLING(priority), INT32_MIN, INT32_MAX, NULL,
      "requests with a lower number run first and are preempted last; default 0"},
     {"seed", NVLLM_PARAM_INT64, SAMPLING(seed), -1, INT64_TOP, NULL,
@@ -103,9 +102,10 @@ static const struct nvllm_param option_table[] = {
      "mixed runs prompts and decodes in one step, prefill-first runs prompts in steps of their own "
      "first; default mixed"},
     {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0,
-     "auto|scalar|avx2|avx512|avx512-bf16|amx", "instruction set of the CPU kernels; default auto"},
+     "auto|scalar|avx2|avx512|avx512-bf16|amx|neon|neon-dotprod",
+     "instruction set of the CPU kernels; default auto"},
     {"threads", NVLLM_PARAM_INT, OPTION(threads), 0, 1024, NULL,
-     "CPU threads, 0 is the cores this process may use; default 0"},
+     "CPU threads, 0 is one for each core this process may use; default 0"},
     {"max_num_seqs", NVLLM_PARAM_INT, OPTION(max_num_seqs), 1, 65536, NULL,
      "largest number of sequences that run at once; default 256"},
     {"max_num_batched_tokens", NVLLM_PARAM_INT, OPTION(max_num_batched_tokens), 1, 1 << 20, NULL,
@@ -141,8 +141,10 @@ static const struct nvllm_param option_table[] = {
     {"cache_dir", NVLLM_PARAM_STRING, OPTION(cache_dir), 0, 0, NULL,
      "folder that keeps the GPU's kernel timings between runs; default of the command: the user's "
      "cache folder"},
-    {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0, "auto|bfloat16|float32",
-     "number format of keys and values, auto is bfloat16, float32 is CPU only; default auto"},
+    {"kv_cache_dtype", NVLLM_PARAM_STRING, OPTION(kv_cache_dtype), 0, 0,
+     "auto|bfloat16|float32|int8",
+     "number format of keys and values, auto is bfloat16, float32 and int8 are CPU only; default "
+     "auto"},
     {"tensor_parallel_size", NVLLM_PARAM_INT, OPTION(tensor_parallel_size), 1, COMM_RANKS_MAX, NULL,
      "processes that share each layer of the model; default 1"},
     {"data_parallel_size", NVLLM_PARAM_INT, OPTION(data_parallel_size), 1,
@@ -150,14 +152,16 @@ static const struct nvllm_param option_table[] = {
      "engines that share the requests, each with its own copy of the model; default 1"},
     {"distributed_executor_backend", NVLLM_PARAM_STRING, OPTION(distributed_executor_backend), 0, 0,
      "auto|mp|mpi",
-     "who starts the processes: mp is the engine, mpi is mpirun, auto is mpirun if it has started "
+     "who starts the processes, mp is the engine, mpi is mpirun, auto is mpirun if it has started "
      "this program; default auto"},
     {"worker_program", NVLLM_PARAM_STRING, OPTION(worker_program), 0, 0, NULL,
      "program that the worker processes run, nanovllm of this version; default of the command: "
      "itself"},
     {"comm", NVLLM_PARAM_STRING, OPTION(comm), 0, 0, "auto|p2p|nccl",
-     "how the GPUs of tensor_parallel_size reach each other, auto is p2p where they reach each "
-     "other's memory, else nccl; default auto"},
+     "how the GPUs of tensor_parallel_size exchange data, auto is p2p if they reach each other's "
+     "memory, else nccl; default auto"},
+    {"numa", NVLLM_PARAM_STRING, OPTION(numa), 0, 0, "auto|off",
+     "auto spreads weights and KV cache over the NUMA nodes of the CPUs; default auto"},
 };
 
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;
@@ -183,7 +187,7 @@ static const struct nvllm_param *find_param(const struct nvllm_param *table, siz
     params_excerpt(excerpt, name);
     const char *nearest = suggest_nearest(name, names, num_params);
     if (nearest) {
-        err_set(err, ERR_INVALID, "unknown %s \"%s\", did you mean \"%s\"?", kind, excerpt,
+        err_set(err, ERR_INVALID, "unknown %s \"%s\"; did you mean \"%s\"?", kind, excerpt,
                 nearest);
     } else {
         err_set(err, ERR_INVALID, "unknown %s \"%s\"", kind, excerpt);

@@ -110,7 +110,7 @@ static enum status wrong_entry(const char *name, size_t index, const json_t *ent
                    jread_type_name(entry), want);
 }
 
-// Of a parsed list.
+// Checks the number of entries of a parsed list.
 static enum status check_size(const struct nvllm_param *param, size_t size, struct err *err) {
     const struct list *list = list_of(param);
     if (size > (size_t)list->entries_max) {
@@ -311,7 +311,7 @@ static enum status parse_biases(struct nvllm_logit_bias **out, size_t *count, co
     return status;
 }
 
-// The struct's fields have a type for each list; as bytes all pointers are alike.
+// Copies the pointer as bytes, because the lists' pointers have different types.
 static void set_list(struct nvllm_sampling_params *params, const struct list *list, void *entries,
                      size_t count) {
     memcpy((char *)params + list->pointer, &entries, sizeof entries);

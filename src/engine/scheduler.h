@@ -6,8 +6,7 @@
  * - mixed: every decoding sequence gets one token. Then the rest of a prompt that was cut, then
  *   waiting sequences fill the token budget. Blocks are allocated as chunks need them.
  * - prefill-first: nano-vllm's policy. A step is all prefill or all decode, and prefill wins. Only
- * a
- *   step's first prompt is cut into chunks, and all its blocks are allocated at once.
+ *   a step's first prompt is cut into chunks, and all its blocks are allocated at once.
  *
  * When no block is free, the last running sequence is preempted by recompute and waits. Nothing is
  * admitted in that step. So the first unfinished sequence always gets on.

@@ -1,9 +1,9 @@
 /* The pieces of a layer. Each runs as one fused op where the backend has it, else as several of the
  * required ops. Only this module knows both ways.
  *
- * The residual is workspace.residual, plus workspace.projected where pass.has_unadded: the next op
- * that reads the residual adds it on the way. With several ranks that is the sum over ranks of
- * comm's partials: each has one, and comm adds them and norms the residual in one op. */
+ * The residual is workspace.residual. Where pass.has_unadded, workspace.projected is still to be
+ * added: the next op that reads the residual does so on the way. With several ranks it is the sum
+ * of all ranks' partials: comm adds them and norms the residual in one op. */
 #ifndef MODEL_COMPOSE_H
 #define MODEL_COMPOSE_H
 
@@ -15,7 +15,7 @@ struct pass {
     struct kv_cache *cache;
     const struct step *step;
     bool has_unadded; // something is still to be added to workspace.residual
-    bool is_first; // and becomes the residual; with several ranks
+    bool is_first; // with several ranks: that sum becomes the residual instead of being added
     bool runs_layers; // all layers run as one op
 };
 

@@ -125,7 +125,7 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
 }
 
-// Tokens of other ranks give zeros here, and the sum over ranks is complete.
+// Tokens of other ranks give zeros here. The sum over ranks then has every token's embedding.
 static void embed(struct pass *pass) {
     struct decoder *d = pass->d;
     const struct step *step = pass->step;
@@ -176,7 +176,8 @@ const float *decoder_forward(struct decoder *d, struct kv_cache *cache, const st
     return forward(d, cache, step, UINT32_MAX);
 }
 
-// Two of a kind: the second one's residual may be in two parts, which other kernels read.
+// Two layers of a kind: from the second on the residual may be in two parts, which other kernels
+// read.
 const float *decoder_warm_up_step(struct decoder *d, struct kv_cache *cache,
                                   const struct step *step) {
     return forward(d, cache, step, 2);

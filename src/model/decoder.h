@@ -65,8 +65,8 @@ const float *decoder_logits(struct decoder *decoder, const int32_t *index, uint3
 // Runs each shape of linear once with `rows` rows, and lm_head with at most max_num_seqs, on the
 // workspace's current content. A device measures its kernels for a linear at its first use.
 void decoder_warm_up_linears(struct decoder *decoder, uint32_t rows);
-// Runs every op of the step's forward pass once, but not every layer, so that its kernels are loaded.
-// The logits mean nothing.
+// Runs every op of the step's forward pass once, but not every layer, so that its kernels are
+// loaded. The logits mean nothing.
 const float *decoder_warm_up_step(struct decoder *decoder, struct kv_cache *cache,
                                   const struct step *step);
 

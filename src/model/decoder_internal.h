@@ -52,8 +52,7 @@ struct decoder {
     struct decoder_layer *layers; // [num_layers]
     struct fused_model *fused; // NULL where the backend has no fusion
 
-    bool
-        has_unadded; // after the last pass: workspace.projected is still to be added to the residual
+    bool has_unadded; // the last pass left workspace.projected to be added to the residual
     void *workspace_memory; // dev
     struct decoder_workspace workspace;
 };

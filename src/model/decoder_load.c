@@ -63,7 +63,7 @@ static struct matrix_slice cols_of(const struct weight *weight, uint32_t start, 
     };
 }
 
-// A bias [n] is one row of n columns.
+// The slice [start, start + count) of a bias, which is a matrix of one row.
 static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, uint32_t count) {
     return (struct matrix_slice){
         .source = byte_source_skip(weight->source, start * dtype_size(weight->dtype)),

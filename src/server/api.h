@@ -30,6 +30,7 @@ struct api {
     struct nvllm_error chat_fault;
     bool reads_tools; // the template does
     const struct tool_format *tool_format; // in which calls are found; NULL: they stay text
+    bool calls_in_special; // the mark of calls is a special token
     bool splits_reasoning;
     bool thinks_in_special; // the tags of reasoning are special tokens
     uint32_t max_model_len;

@@ -38,6 +38,7 @@ void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_templa
     api->chat_template = chat_template;
     api->reads_tools = source && memmem(source, len, "tools", 5) != NULL;
     api->tool_format = choose_format(api, source, len);
+    api->calls_in_special = api->tool_format && is_special(api->tokenizer, api->tool_format->mark);
     api->splits_reasoning = strcmp(api->options->reasoning_parser, "none") != 0;
     const struct think_tag *tag;
     for (size_t i = 0; (tag = think_tag(i)); i++) {

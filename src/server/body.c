@@ -270,7 +270,10 @@ bool body_one_output(struct call *call) {
 }
 
 bool body_generation(struct call *call) {
-    return body_model(call) && read_stream(call) && refuse_constraints(call) && set_params(call) &&
+    static const char *const refused[] = {"use_beam_search", "logits_processors", "prompt_embeds",
+                                          "truncate_prompt_tokens", "thinking_token_budget"};
+    return body_model(call) && read_stream(call) && refuse_constraints(call) &&
+           body_refuse(call, refused, ARRAY_LEN(refused)) && set_params(call) &&
            read_cache_salt(call) &&
            body_bool(call, "return_tokens_as_token_ids", &call->answer.tokens_as_ids);
 }

@@ -34,7 +34,7 @@ static bool read_max_tokens(struct call *call, int64_t *max_tokens) {
 }
 
 static bool prepare(struct call *call) {
-    static const char *const refused[] = {"echo"};
+    static const char *const refused[] = {"echo", "functions", "function_call", "audio"};
     int64_t max_tokens;
     return body_parse(call) && body_generation(call) && body_outputs(call) &&
            body_refuse(call, refused, ARRAY_LEN(refused)) && read_logprobs(call) &&

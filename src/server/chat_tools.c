@@ -113,8 +113,8 @@ static bool fill_split(struct call *call, bool has_tools) {
     split->drops_reasoning = !include_reasoning;
     split->one_call = !parallel;
     split->format = has_tools ? call->api->tool_format : NULL;
-    bool needs_special = split->format && split->format->special_mark;
-    if (split->splits_reasoning && call->api->thinks_in_special) needs_special = true;
+    bool needs_special = (split->format && call->api->calls_in_special) ||
+                         (split->splits_reasoning && call->api->thinks_in_special);
     if (needs_special) call->sampling.skip_special_tokens = 0;
     return true;
 }

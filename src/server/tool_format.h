@@ -14,8 +14,6 @@ struct tool_format {
     bool bare; // an object at the answer's start is a call without its mark
     bool list; // behind the mark: a list of objects, or a name and its arguments
     char separator; // may stand between two calls; '\0': none
-    // The mark is a special token: it is in the text only with skip_special_tokens = false.
-    bool special_mark;
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
     // The beginning of a call up to its arguments. They end where tokens do: a blank is the next one's.

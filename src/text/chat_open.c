@@ -23,8 +23,8 @@ static bool is_open(const struct chat_template *chat_template) {
     return chat_template->names.len > 0;
 }
 
-// Notes the name of one of the checkpoint's templates. *variant is its place, or NULL for a name
-// that is never used.
+// Notes the name of one of the checkpoint's templates. *variant is where the template belongs, or
+// NULL if templates of that name are never used.
 static enum status add_name(struct chat_template *chat_template, const char *name,
                             struct chat_variant **variant, struct err *err) {
     struct buf *names = &chat_template->names;

@@ -24,8 +24,8 @@ struct detokenizer {
     bool broken; // ... and its row of byte tokens is not UTF-8
 };
 
-// Appends the characters that token `id` completes to `out`: at most
-// 3 * (tokenizer_max_token_bytes + 4) bytes. An id without a token adds nothing.
+// Appends the characters that token `id` completes to `out`: at most 3 * (tokenizer_max_token_bytes
+// + 4) bytes. An id without a token adds nothing.
 MUST_USE enum status detokenizer_push(struct detokenizer *detokenizer,
                                       const struct tokenizer *tokenizer, int32_t id,
                                       bool skip_special, struct buf *out, struct err *err);

@@ -1,5 +1,5 @@
-/* The tree and the instructions: shared by the regular expressions' parser, compiler and matcher.
- * */
+/* The tree and the instructions: shared by the regular expressions' parser, compiler and
+ * matcher. */
 #ifndef TEXT_REGEX_PARTS_H
 #define TEXT_REGEX_PARTS_H
 

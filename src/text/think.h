@@ -1,7 +1,7 @@
-/* Splits an answer, as it comes, into the model's thinking and what it says. Models that think
- * begin with it, between tags such as <think> and </think>; where the template has written the
- * opening tag already, the answer begins inside. Tags count only there: an answer that talks about
- * <think> is not cut. Pure: no text is lost or changed. */
+/* Splits an answer, as it comes, into the model's thinking and what it says. A model that thinks
+ * does so at the start of its answer, between tags such as <think> and </think>. If the template
+ * has already written the opening tag, the answer begins inside. Tags count only at the start: an
+ * answer that talks about <think> is not cut. Pure: no text is lost or changed. */
 #ifndef TEXT_THINK_H
 #define TEXT_THINK_H
 
@@ -47,7 +47,7 @@ MUST_USE enum status think_feed(struct think *think, const char *text, size_t le
 // A tag that is a token without text: an opening one of `tag`, or the end of the thinking.
 MUST_USE enum status think_mark(struct think *think, const struct think_tag *tag, bool opens,
                                 think_fn emit, void *user_data, struct err *err);
-// The end of the answer: what was held back turned out to be no tag.
+// The end of the answer: emits what was held back, since it became no tag.
 MUST_USE enum status think_end(struct think *think, think_fn emit, void *user_data,
                                struct err *err);
 

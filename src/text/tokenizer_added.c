@@ -190,6 +190,7 @@ bool added_next(const struct added_set *set, struct added_cursor *cursor) {
         // A refused match is skipped as a whole: no token is searched inside it.
         if (token->single_word && !stands_alone(set, cursor, start, end)) continue;
         strip(set, cursor, token, &start, &end);
+        if (start >= end) continue; // as in Hugging Face: the token before it took all of it along
         if (start <= cursor->done) return hand_out(cursor, start, end, token->id);
         cursor->queued = true;
         cursor->queued_end = end;

@@ -176,8 +176,8 @@ MUST_USE enum status text_replace_byte(const char *text, size_t len, char byte, 
                                        size_t content_len, size_t before, struct buf *out,
                                        struct err *err);
 
-// In tokenizer_decode.c. The bytes of an existing token, *len of them, borrowed. `first`: it is the
-// text's first token.
+// In tokenizer_decode.c. Returns the bytes [*len] of an existing token, borrowed. `first`: the text
+// begins with it.
 const char *decoding_token(const struct tokenizer *tokenizer, int32_t id, bool first, size_t *len);
 // Removes `strip` from the start of a text, which begins at `start` in `out`. *num_stripped counts
 // the removals so far. True when nothing more is to be removed.

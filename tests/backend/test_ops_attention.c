@@ -9,9 +9,10 @@
 #include "backend/cpu/kernels.h"
 #include "backend/ops_util.h"
 
-// Bounds for a float32 cache; for a bf16 cache, whose keys double precision may round the other
-// way; and for kernels that also round queries and exponentials to bf16.
+// Bounds for a float32 cache; for a bf16 or int8 cache, whose keys double precision may round the
+// other way; and for kernels that also round queries and exponentials to bf16.
 #define ATTENTION_NMSE 1e-11
+#define ATTENTION_NMSE_INT8 1e-7
 #define ATTENTION_NMSE_BF16 1e-7
 #define ATTENTION_NMSE_ALL_BF16 3e-5
 
@@ -98,9 +99,14 @@ static void oracle_head(const struct inputs *in, const float *head, const float 
     }
 }
 
-// The number as the cache stores it.
-static double kept(const struct inputs *in, double value) {
-    return in->dtype == DTYPE_F32 ? value : (double)bf16_to_f32(f32_to_bf16((float)value));
+// Rounds a position's key or value of one head as the cache stores it.
+static void keep_row(const struct inputs *in, double *row) {
+    double largest = 0;
+    for (uint32_t d = 0; d < in->shape.head_dim; d++) largest = fmax(largest, fabs(row[d]));
+    for (uint32_t d = 0; d < in->shape.head_dim && in->dtype != DTYPE_F32; d++) {
+        row[d] = in->dtype == DTYPE_I8 ? nearbyint(row[d] / largest * 127) * largest / 127
+                                       : (double)bf16_to_f32(f32_to_bf16((float)row[d]));
+    }
 }
 
 // The bound for an ISA's kernels.
@@ -108,6 +114,7 @@ static double bound_of(const struct inputs *in, const char *isa) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
     if (in->dtype == DTYPE_F32) return ATTENTION_NMSE;
+    if (in->dtype == DTYPE_I8) return ATTENTION_NMSE_INT8;
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
         if (strcmp(table[i].name, isa) || !table[i].kernels) continue;
         if (table[i].kernels->attention_bf16.queries != QUERIES_F32) return ATTENTION_NMSE_ALL_BF16;
@@ -117,7 +124,7 @@ static double bound_of(const struct inputs *in, const char *isa) {
 
 // One query head of one token: softmax(q k) v over the sequence's tokens up to it.
 static void oracle_row(const struct inputs *in, uint32_t first_token, uint32_t position,
-                       uint32_t head, const double *keys, double *out) {
+                       uint32_t head, const double *keys, const double *values, double *out) {
     const struct shape *shape = &in->shape;
     uint32_t head_dim = shape->head_dim, kv_head = head / (shape->num_heads / shape->num_kv_heads);
     double *q = malloc(head_dim * sizeof *q), *p = malloc((position + 1) * sizeof *p);
@@ -134,9 +141,8 @@ static void oracle_row(const struct inputs *in, uint32_t first_token, uint32_t p
     for (uint32_t j = 0; j <= position; j++) sum += p[j] = exp(p[j] - largest);
     memset(out, 0, head_dim * sizeof *out);
     for (uint32_t j = 0; j <= position; j++) {
-        const float *v = in->qkv + (first_token + j) * in->row_floats +
-                         ((size_t)shape->num_heads + shape->num_kv_heads + kv_head) * head_dim;
-        for (uint32_t d = 0; d < head_dim; d++) out[d] += p[j] / sum * kept(in, (double)v[d]);
+        const double *v = values + ((size_t)j * shape->num_kv_heads + kv_head) * head_dim;
+        for (uint32_t d = 0; d < head_dim; d++) out[d] += p[j] / sum * v[d];
     }
     free(q);
     free(p);
@@ -146,25 +152,31 @@ static double *oracle(const struct inputs *in) {
     const struct shape *shape = &in->shape;
     uint32_t head_dim = shape->head_dim;
     double *out = malloc(in->num_tokens * in->out_floats * sizeof *out);
-    double *keys = malloc((size_t)in->max_len * shape->num_kv_heads * head_dim * sizeof *keys);
+    size_t row_numbers = (size_t)shape->num_kv_heads * head_dim;
+    double *keys = malloc(in->max_len * row_numbers * sizeof *keys);
+    double *values = malloc(in->max_len * row_numbers * sizeof *values);
     for (uint32_t s = 0, first = 0; s < shape->num_seqs; first += shape->len[s], s++) {
         for (uint32_t j = 0; j < shape->len[s]; j++) {
             for (uint32_t h = 0; h < shape->num_kv_heads; h++) {
                 const float *k = in->qkv + (first + j) * in->row_floats +
                                  ((size_t)shape->num_heads + h) * head_dim;
-                double *key = keys + ((size_t)j * shape->num_kv_heads + h) * head_dim;
+                double *key = keys + j * row_numbers + (size_t)h * head_dim;
+                double *value = values + j * row_numbers + (size_t)h * head_dim;
                 oracle_head(in, k, in->k_norm, j, key);
-                for (uint32_t d = 0; d < head_dim; d++) key[d] = kept(in, key[d]);
+                for (uint32_t d = 0; d < head_dim; d++) value[d] = (double)k[row_numbers + d];
+                keep_row(in, key);
+                keep_row(in, value);
             }
         }
         for (uint32_t j = 0; j < shape->len[s]; j++) {
             for (uint32_t h = 0; h < shape->num_heads; h++) {
-                oracle_row(in, first, j, h, keys,
+                oracle_row(in, first, j, h, keys, values,
                            out + (first + j) * in->out_floats + (size_t)h * head_dim);
             }
         }
     }
     free(keys);
+    free(values);
     return out;
 }
 
@@ -360,6 +372,10 @@ static void test_matches_bf16(void **state) {
     check_matches(*state, DTYPE_BF16);
 }
 
+static void test_matches_int8(void **state) {
+    check_matches(*state, DTYPE_I8);
+}
+
 // A sequence's rows have the same bits however it is cut into steps, and whatever runs beside it.
 static void check_same_bits(const char *isa, enum dtype dtype) {
     static const struct shape same_bits_shapes[] = {
@@ -400,7 +416,11 @@ static void test_same_bits_bf16(void **state) {
     check_same_bits(*state, DTYPE_BF16);
 }
 
-// Tokens of NaN or inf do not change the tokens before them, and nothing crashes.
+static void test_same_bits_int8(void **state) {
+    check_same_bits(*state, DTYPE_I8);
+}
+
+// Tokens of NaN or inf do not change the tokens before them, and those that see them are NaN.
 static void check_nonfinite_tokens(const char *isa, enum dtype dtype) {
     const struct shape shape = {4, 2, 64, 16, false, 1, {40}};
     struct inputs in = inputs_make(&shape, dtype);
@@ -411,7 +431,8 @@ static void check_nonfinite_tokens(const char *isa, enum dtype dtype) {
     }
     float *got = run(isa, &in, &(struct schedule){0, false, 2});
     ops_assert_same_bits(got, clean, 25, in.out_floats, "before the bad token");
-    for (size_t i = 0; i < in.out_floats; i++) assert_true(isnan(got[25 * in.out_floats + i]));
+    // Tokens 25 to 39 see it.
+    for (size_t i = 25 * in.out_floats; i < 40 * in.out_floats; i++) assert_true(isnan(got[i]));
     free(clean);
     free(got);
     inputs_free(&in);
@@ -420,6 +441,7 @@ static void check_nonfinite_tokens(const char *isa, enum dtype dtype) {
 static void test_nonfinite_tokens(void **state) {
     check_nonfinite_tokens(*state, DTYPE_F32);
     check_nonfinite_tokens(*state, DTYPE_BF16);
+    check_nonfinite_tokens(*state, DTYPE_I8);
 }
 
 // Scores of plus and minus several hundred: the running maximum keeps exp in range.
@@ -477,8 +499,10 @@ int main(void) {
     static const struct ops_case cases[] = {
         {"matches double precision and scalar, float32 cache", test_matches_f32},
         {"matches double precision and scalar, bf16 cache", test_matches_bf16},
+        {"matches double precision and scalar, int8 cache", test_matches_int8},
         {"same bits for any schedule and block size, float32 cache", test_same_bits_f32},
         {"same bits for any schedule and block size, bf16 cache", test_same_bits_bf16},
+        {"same bits for any schedule and block size, int8 cache", test_same_bits_int8},
         {"non-finite tokens leave earlier ones alone", test_nonfinite_tokens},
         {"large scores", test_large_scores},
         {"slot -1 writes nothing", test_skipped_slot},

@@ -1,8 +1,13 @@
 // Creating a backend and its objects: memory, and the options and shapes that are refused.
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_memory.h"
 #include "backend/cpu/kernels.h"
 #include "backend/ops_util.h"
 
@@ -40,6 +45,35 @@ static void test_good_options(void **state) {
     assert_int_equal(create("auto", "auto", 0, DTYPE_BF16, &err), OK);
     assert_int_equal(create(NULL, NULL, 1, DTYPE_F32, &err), OK);
     assert_int_equal(create("cpu", "scalar", 5, DTYPE_F32, &err), OK);
+}
+
+static int policy_of(void *memory) {
+    int policy = -1;
+    syscall(SYS_get_mempolicy, &policy, NULL, 0, memory, MPOL_F_ADDR);
+    return policy;
+}
+
+// A single node stands for several: the kernel notes the policy either way.
+static void test_memory_is_spread_over_nodes(void **state) {
+    (void)state;
+    const size_t big = 4 << 20;
+    void *memory[2], *probe = cpu_memory_alloc_on(big, 1);
+    bool can = policy_of(probe) == MPOL_INTERLEAVE;
+    cpu_memory_free(probe);
+    if (!can) {
+        print_message("this system sets no memory policies, skipped\n");
+        skip();
+    }
+    struct backend *backend = ops_backend("scalar", 1, DTYPE_BF16);
+    for (uint64_t nodes = 0; nodes < 2; nodes++) {
+        cpu_backend_of(backend)->nodes = nodes;
+        assert_int_equal(backend->ops->alloc(backend, big, &memory[nodes], NULL), OK);
+    }
+    assert_int_equal(policy_of(memory[0]), MPOL_DEFAULT);
+    assert_int_equal(policy_of(memory[1]), MPOL_INTERLEAVE);
+    backend->ops->release(backend, memory[0]);
+    backend->ops->release(backend, memory[1]);
+    backend_destroy(backend);
 }
 
 // An ISA that the machine lacks is refused by name; "auto" takes the last one that it has.
@@ -142,6 +176,8 @@ static void test_kv_caches(void **state) {
     struct backend *backend = ops_backend("auto", 1, DTYPE_BF16);
     struct kv_cache_spec good = {2, 3, 16, 4, 64, 8, {1, 1, 16, 1}, DTYPE_F32};
     assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * 64 * 2 * 4);
+    good.dtype = DTYPE_I8; // a number of 4 bytes scales the 64 of a head
+    assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * (64 + 4) * 2);
     good.dtype = DTYPE_NONE; // bfloat16
     assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * 64 * 2 * 2);
     struct kv_cache_spec bad[7];
@@ -173,9 +209,13 @@ static void test_kv_caches(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options), cmocka_unit_test(test_good_options),
-        cmocka_unit_test(test_isas),        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_bad_linears), cmocka_unit_test(test_linear_bytes),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_good_options),
+        cmocka_unit_test(test_memory_is_spread_over_nodes),
+        cmocka_unit_test(test_isas),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_bad_linears),
+        cmocka_unit_test(test_linear_bytes),
         cmocka_unit_test(test_kv_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,24 @@ static void test_rules_hold_for_sorted_logits(void **state) {
     free(logits);
 }
 
+// Tokens with top_p's last mass lie far below the largest logit, so that many of them matter.
+static void test_top_p_reaches_far_below_the_largest(void **state) {
+    struct backend *backend = *state;
+    enum { SIZE = 30000, FIRST = 20000 };
+    float *logits = sample_random_logits(1, SIZE, 0); // all equal
+    logits[FIRST] = 14; // weighs 0.976 of all
+    struct sample_row row = plain_row;
+    row.top_p = 0.99f;
+    uint32_t num_others = 0;
+    for (row.draw = 0; row.draw < 1000; row.draw++) {
+        int32_t token = run_one(backend, logits, SIZE, row);
+        num_others += token != FIRST;
+        assert_in_range(token, 0, FIRST); // 17,673 of the equal ones are kept, the first ones
+    }
+    assert_in_range(num_others, 3, 40); // 14.6 expected
+    free(logits);
+}
+
 static void test_ties_keep_the_smaller_ids(void **state) {
     struct backend *backend = *state;
     enum { SIZE = 2000 };
@@ -469,6 +487,7 @@ int main(void) {
         cmocka_unit_test(test_greedy_takes_the_first_largest),
         cmocka_unit_test(test_rules_agree_with_the_oracle),
         cmocka_unit_test(test_rules_hold_for_sorted_logits),
+        cmocka_unit_test(test_top_p_reaches_far_below_the_largest),
         cmocka_unit_test(test_ties_keep_the_smaller_ids),
         cmocka_unit_test(test_draws_follow_the_distribution),
         cmocka_unit_test(test_logprobs_agree_with_the_oracle),

@@ -121,6 +121,27 @@ static void test_every_isa_weighs_alike(void **state) {
     }
 }
 
+static void test_every_isa_finds_the_largest(void **state) {
+    (void)state;
+    struct cpu_isa table[CPU_ISA_COUNT];
+    cpu_isa_table(table);
+    for (int isa = 0; isa < CPU_ISA_COUNT; isa++) {
+        if (!table[isa].kernels) continue;
+        float logits[101];
+        for (uint32_t count = 0; count <= 100; count++) {
+            for (uint32_t i = 0; i <= count; i++) logits[i] = i % 3 ? NAN : -INFINITY;
+            logits[count] = 5; // the guard: must not be read as one of them
+            assert_true(table[isa].kernels->sample_max(logits, count) == -INFINITY);
+            for (uint32_t at = 0; at < count; at++) {
+                float before = logits[at];
+                logits[at] = -7;
+                assert_true(table[isa].kernels->sample_max(logits, count) == -7);
+                logits[at] = before;
+            }
+        }
+    }
+}
+
 static void test_keys_order_logits_and_ids(void **state) {
     (void)state;
     const float descending[] = {INFINITY, 1e30f, 2, 1, 1e-40f, 0, -1e-40f, -1, -1e30f, -INFINITY};
@@ -214,6 +235,7 @@ int main(void) {
         cmocka_unit_test(test_weights_are_near_exp),
         cmocka_unit_test(test_weights_of_odd_logits),
         cmocka_unit_test(test_every_isa_weighs_alike),
+        cmocka_unit_test(test_every_isa_finds_the_largest),
         cmocka_unit_test(test_keys_order_logits_and_ids),
         cmocka_unit_test(test_selection_agrees_with_sorting),
     };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/futex.h"
 #include "support/cmocka_all.h"
 
 enum { ITEMS = 1000, THREADS_MAX = 9 };
@@ -99,6 +100,22 @@ static void test_several_pools(void **state) {
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
 
+// A thread spins longer while that pays, and briefly after it did not.
+static void test_patience(void **state) {
+    (void)state;
+    atomic_uint word = 1;
+    struct futex_patience patience = {.seconds_max = 7e-6};
+    assert_true(futex_spin_patiently(&word, 0, &patience)); // has changed already
+    assert_true(patience.seconds == 4e-6);
+    assert_true(futex_spin_patiently(&word, 0, &patience));
+    assert_true(patience.seconds == 7e-6);
+    assert_false(futex_spin_patiently(&word, 1, &patience));
+    assert_true(patience.seconds == 2e-6);
+    struct futex_patience none = {0};
+    assert_true(futex_spin_patiently(&word, 0, &none));
+    assert_true(none.seconds == 0);
+}
+
 // The items of a grain cover the units, and no item is smaller than asked for.
 static void test_grain(void **state) {
     (void)state;
@@ -120,6 +137,7 @@ int main(void) {
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_created_and_destroyed_idle),
         cmocka_unit_test(test_several_pools),
+        cmocka_unit_test(test_patience),
         cmocka_unit_test(test_grain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

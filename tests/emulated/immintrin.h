@@ -137,6 +137,14 @@ EMULATED __m512i emulated_cvtepu8_epi32(__m128i from) {
     return _mm512_loadu_si512(wide);
 }
 
+EMULATED __m512i emulated_cvtepi8_epi32(__m128i from) {
+    int8_t narrow[16];
+    int32_t wide[16];
+    memcpy(narrow, &from, sizeof narrow);
+    for (int i = 0; i < 16; i++) wide[i] = narrow[i];
+    return _mm512_loadu_si512(wide);
+}
+
 EMULATED __m512 emulated_cvtepi32_ps(__m512i from) {
     int32_t value[16];
     float wide[16];
@@ -205,6 +213,8 @@ EMULATED void emulated_mask_storeu_epi16(uint16_t *to, __mmask32 mask, __m512i f
 #define _mm512_cmpeq_epi16_mask(a, b) emulated_cmpeq_epi16_mask(a, b)
 #undef _mm512_cvtepu8_epi32
 #define _mm512_cvtepu8_epi32(from) emulated_cvtepu8_epi32(from)
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32(from) emulated_cvtepi8_epi32(from)
 #undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps(from) emulated_cvtepi32_ps(from)
 #undef __m512bh

@@ -270,7 +270,8 @@ static void check_item(struct sim *sim, uint32_t index) {
     }
 }
 
-// Of an output just admitted whose origin is there: the prompt's full blocks are not computed again.
+// Of an output just admitted whose origin is there: the prompt's full blocks are not computed
+// again.
 static void check_sharing(struct sim *sim, const struct scheduled *item) {
     const struct sequence *seq = item->seq, *origin = seq->origin;
     const struct sim_request *request = seq->user;

@@ -1,15 +1,15 @@
 /* A simulated engine around the scheduler: a KV cache in which each slot remembers the whole prefix
  * that wrote it, and a model whose next token depends on that prefix and the request's own seed
- * alone, so that what a request generates when it runs alone is known beforehand. Everything is made
- * from one seed. Some requests are one prompt with several outputs, some have priorities, some are
- * aborted, between two steps or in one.
+ * alone, so that what a request generates when it runs alone is known beforehand. Everything is
+ * made from one seed. Some requests are one prompt with several outputs, some have priorities, some
+ * are aborted, between two steps or in one.
  *
  * In some cases the chain hashes are made to collide all the time.
  *
  * Every step checks: the schedule against its limits and its policy, the block invariants, that
  * each position below num_computed_tokens of every running sequence reads what that sequence's own
- * prefix would have written, that nothing writes to a block that others can see, and that outputs of
- * one prompt neither compute it before their origin has nor its full blocks again. */
+ * prefix would have written, that nothing writes to a block that others can see, and that outputs
+ * of one prompt neither compute it before their origin has nor its full blocks again. */
 #ifndef ENGINE_SCHEDULER_SIM_H
 #define ENGINE_SCHEDULER_SIM_H
 

@@ -1,5 +1,6 @@
-/* Asynchronous scheduling: a step is launched before the one before is waited for. On the CPU, where
- * a request's results do not depend on its batch, every result must be the same to the bit. */
+/* Asynchronous scheduling: a step is launched before the one before is waited for. On the CPU,
+ * where a request's results do not depend on its batch, every result must be the same to the
+ * bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

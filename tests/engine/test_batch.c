@@ -1,5 +1,5 @@
-// The flat batch: each row finds its biases, its mask and its token counts, in any copy of the block
-// and for vocabularies whose masks end within a word; the largest step fits.
+// The flat batch: each row finds its biases, its mask and its token counts, in any copy of the
+// block and for vocabularies whose masks end within a word; the largest step fits.
 #include "engine/batch.h"
 
 #include <stdlib.h>
@@ -189,7 +189,8 @@ static void test_the_largest_step_fits(void **state) {
         }
         batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
         check(&f, NUM_SEQS);
-        // Each sequence's last token is no row of its prompt; a mask begins at a multiple of its size.
+        // Each sequence's last token is no row of its prompt; a mask begins at a multiple of its
+        // size.
         size_t missing = NUM_SEQS * (sizeof(struct sample_row) + sizeof(int32_t));
         size_t slack = NUM_SEQS * sizeof(struct sample_bias) + f.mask_words * sizeof(uint32_t);
         assert_true(f.batch.header->size_bytes + missing <= f.batch.capacity_bytes);

@@ -168,7 +168,8 @@ static size_t load_changing(size_t index, enum change change, size_t at) {
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         temp_folder_write(&folder, files[i].name, contents[i].data, contents[i].len);
         snprintf(path, sizeof path, "%s/%s", folder.path, files[i].name);
-        // A clock that ticks too slowly to tell the change from the file's making is no matter here.
+        // A clock that ticks too slowly to tell the change from the file's making is no matter
+        // here.
         assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
     }
     snprintf(path, sizeof path, "%s/%s", folder.path, files[index].name);

@@ -1,7 +1,7 @@
 /* Engines of two ranks, each on a GPU of its own: the same bits in every run, recorded or not, and
  * what happens when a rank is lost. Each test runs in a process of its own, because a lost rank may
- * break the device for its process. The program nanovllm is in NANOVLLM_TEST_PROGRAM. Needs two GPUs:
- * exits with 77, which ctest counts as skipped, without. */
+ * break the device for its process. The program nanovllm is in NANOVLLM_TEST_PROGRAM. Needs two
+ * GPUs: exits with 77, which ctest counts as skipped, without. */
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* Several engines behind one: the same answers as of one, where requests go, and what happens when an
- * engine is lost. The program nanovllm is in NANOVLLM_TEST_PROGRAM. */
+/* Several engines behind one: the same answers as of one, where requests go, and what happens when
+ * an engine is lost. The program nanovllm is in NANOVLLM_TEST_PROGRAM. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

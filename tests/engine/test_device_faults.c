@@ -1,6 +1,7 @@
 /* The engine on a device that runs beside the host, as far as a machine without one can show it:
- * recorded steps give the CPU's results to the bit, and whatever breaks, and whenever, every request
- * gets its one last event, nothing is lost, and no memory is given back that the device still uses. */
+ * recorded steps give the CPU's results to the bit, and whatever breaks, and whenever, every
+ * request gets its one last event, nothing is lost, and no memory is given back that the device
+ * still uses. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The start of a device: what its warm-up says, and how many KV blocks it gets, which is what is left
- * once all else has its memory, recorded steps too. Two of these are recorded with a small cache
- * first, and all of them with the one that fills the rest. */
+/* The start of a device: what its warm-up says, and how many KV blocks it gets, which is what is
+ * left once all else has its memory, recorded steps too. Two of these are recorded with a small
+ * cache first, and all of them with the one that fills the rest. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Memory of the whole engine: the step loop never allocates; every allocation of load, add, step
- * and generate may fail without a crash or a leak; a long life with aborts leaves nothing behind.
- */
+ * and generate may fail without a crash or a leak; a long life with aborts leaves nothing
+ * behind. */
 #include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +64,8 @@ static void count_steps(const struct nvllm_step_trace *trace, void *user_data) {
     if (trace->step) ++*(uint64_t *)user_data;
 }
 
-// Penalties among them: their counts begin, are rebuilt after preemption and kept while steps overlap.
+// Penalties among them: their counts begin, are rebuilt after preemption and kept while steps
+// overlap.
 static void check_step_loop(const char *async_scheduling, bool is_observed) {
     struct nvllm_engine_options options = small_options();
     options.async_scheduling = async_scheduling;

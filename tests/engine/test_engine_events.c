@@ -358,7 +358,8 @@ static void test_null_strings_mean_their_defaults(void **state) {
         {&options.dtype, "float32"},
         {&options.load_format, "dummy"},
         {&options.schedule, "prefill-first"},
-        {&options.cpu_isa, strstr(defaults.device, "avx") ? "scalar" : NULL},
+        {&options.cpu_isa,
+         strstr(defaults.device, "cpu ") && !strstr(defaults.device, "scalar") ? "scalar" : NULL},
         {&options.async_scheduling, defaults.num_steps ? "on" : "off"},
         {&options.chat_template, NULL},
         {&options.cache_dir, NULL},
@@ -473,7 +474,8 @@ static void test_special_tokens_are_kept_on_demand(void **state) {
     add(*state, request, &r);
     run(*state);
     assert_string_equal(r.text, "37 + 58 = 95.<|im_end|>");
-    // What a stop string cuts off is cut off of them too, whole or in part, and it is what ended it.
+    // What a stop string cuts off is cut off of them too, whole or in part, and it is what ended
+    // it.
     const struct {
         const char *stop, *text;
     } cases[] = {

@@ -1,5 +1,5 @@
-// Who may deliver events when several engines want to. A gate that is broken lets somebody in early; one
-// that works passes however slow the machine is.
+// Who may deliver events when several engines want to. A gate that is broken lets somebody in
+// early; one that works passes however slow the machine is.
 #include "engine/data_parallel/event_gate.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// Requests whose tokens are masked: the same ids and log-probabilities to the bit alone, together, in
-// chunks, preempted, with steps that overlap, and on a device with recorded steps; and the mask
+// Requests whose tokens are masked: the same ids and log-probabilities to the bit alone, together,
+// in chunks, preempted, with steps that overlap, and on a device with recorded steps; and the mask
 // holds. Words of several tokens make a request wait for its last token's id.
 #include <stdbool.h>
 #include <stdlib.h>

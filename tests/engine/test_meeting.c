@@ -1,4 +1,5 @@
-// Where ranks meet on the host: the smallest of their numbers, the end of waiting, bells with a limit.
+// Where ranks meet on the host: the smallest of their numbers, the end of waiting, bells with a
+// limit.
 #include <pthread.h>
 #include <stdint.h>
 

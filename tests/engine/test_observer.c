@@ -1,5 +1,5 @@
-/* What an observer of steps is told, on the bundled model. Most of the checks are step_watch's: they
- * hold in every call. */
+/* What an observer of steps is told, on the bundled model. Most of the checks are step_watch's:
+ * they hold in every call. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -50,7 +50,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 static void test_tables_are_sound(void **state) {
     (void)state;
     check_table(params_sampling, 23, sizeof(struct nvllm_sampling_params));
-    check_table(params_engine_option, 30, sizeof(struct nvllm_engine_options));
+    check_table(params_engine_option, 31, sizeof(struct nvllm_engine_options));
 }
 
 static void test_sets_every_number(void **state) {
@@ -152,14 +152,14 @@ static void test_refuses_numbers_with_a_sentence(void **state) {
 static void test_suggests_the_nearest_name(void **state) {
     (void)state;
     set_refused("temprature", "1",
-                "unknown sampling parameter \"temprature\", did you mean \"temperature\"?");
+                "unknown sampling parameter \"temprature\"; did you mean \"temperature\"?");
     set_refused("max-tokens", "1",
-                "unknown sampling parameter \"max-tokens\", did you mean \"max_tokens\"?");
+                "unknown sampling parameter \"max-tokens\"; did you mean \"max_tokens\"?");
     set_refused("xylophone", "1", "unknown sampling parameter \"xylophone\"");
     set_refused(NULL, "1", "unknown sampling parameter \"\"");
     set_refused("seed", NULL, "seed has no value");
     set_refused("owned", "1", "unknown sampling parameter \"owned\"");
-    option_refused("treads", "1", "unknown engine option \"treads\", did you mean \"threads\"?");
+    option_refused("treads", "1", "unknown engine option \"treads\"; did you mean \"threads\"?");
     option_refused("model", NULL, "model has no value");
 }
 
@@ -276,7 +276,7 @@ static void test_options_have_ranges(void **state) {
     option_refused("device", "auto|cpu", "device is auto|cpu, want auto, cuda, cuda:N or cpu");
     option_refused("cpu_isa", "sse",
                    "cpu_isa is sse, want auto, scalar, avx2, avx512, "
-                   "avx512-bf16 or amx");
+                   "avx512-bf16, amx, neon or neon-dotprod");
     option_refused("quantization", "int3", "quantization is int3, want none, int8 or int4");
     option_refused("threads", "-1", "threads is -1, want an integer from 0 to 1024");
     option_refused("threads", "1025", "threads is 1025, want an integer from 0 to 1024");
@@ -377,7 +377,7 @@ static void test_checks_a_whole_options_struct(void **state) {
     assert_int_equal(params_check_engine_options(&o, NULL), OK);
     // All mean their defaults.
     o.device = o.dtype = o.load_format = o.schedule = o.cpu_isa = o.quantization =
-        o.kv_cache_dtype = NULL;
+        o.kv_cache_dtype = o.numa = NULL;
     assert_int_equal(params_check_engine_options(&o, NULL), OK);
     o.schedule = "mixd";
     options_check_refused(&o, "schedule is mixd, want mixed or prefill-first");

@@ -1,4 +1,5 @@
-// Sampling parameters that are lists or maps: what they take, their bounds, and who owns the memory.
+// Sampling parameters that are lists or maps: what they take, their bounds, and who owns the
+// memory.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

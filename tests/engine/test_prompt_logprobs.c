@@ -1,5 +1,5 @@
-// Log-probabilities of prompts: those that the same tokens have when they are generated, on every way
-// of running. And the prompt's text before the output.
+// Log-probabilities of prompts: those that the same tokens have when they are generated, on every
+// way of running. And the prompt's text before the output.
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -145,8 +145,8 @@ static const struct request *request_of(struct nvllm_engine *engine, uint64_t id
     return request_table_find(&first->inbox.requests, id);
 }
 
-// Four that decode take the blocks that a long prompt was given: it is preempted before it is through,
-// with rows that are there, and begins anew.
+// Four that decode take the blocks that a long prompt was given: it is preempted before it is
+// through, with rows that are there, and begins anew.
 static void test_a_prompt_that_is_set_back(void **state) {
     (void)state;
     enum { LONG = 200 };

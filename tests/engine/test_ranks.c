@@ -83,6 +83,30 @@ static void test_same_bits_from_run_to_run(void **state) {
     nvllm_results_free(got, count);
 }
 
+// 8-bit keys and values: each rank scales those of its own heads, and a second request reads them
+// from the prefix cache.
+static void test_ranks_share_an_int8_cache(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(2);
+    options.kv_cache_dtype = "int8";
+    struct nvllm_sampling_params params = greedy_params(16);
+    params.logprobs = 0;
+    struct nvllm_request request = text_request(QUESTION, &params);
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_result *first = generate_one(engine, &request);
+    struct nvllm_result *second = generate_one(engine, &request);
+    assert_string_equal(first->text, "37 + 58 = 95.");
+    assert_int_equal(first->num_cached_tokens, 0);
+    assert_int_equal(second->num_cached_tokens, 16);
+    assert_int_equal(second->num_tokens, first->num_tokens);
+    assert_memory_equal(second->logprobs, first->logprobs,
+                        first->num_tokens * sizeof *first->logprobs);
+    nvllm_results_free(first, 1);
+    nvllm_results_free(second, 1);
+    nvllm_engine_destroy(engine);
+    assert_no_children();
+}
+
 static void count_tokens(const struct nvllm_event *event, void *user_data) {
     int *num_events = user_data;
     (void)event;
@@ -301,6 +325,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_tokens_as_one_process),
         cmocka_unit_test(test_same_bits_from_run_to_run),
+        cmocka_unit_test(test_ranks_share_an_int8_cache),
         cmocka_unit_test(test_a_rank_is_killed),
         cmocka_unit_test(test_a_rank_is_stopped),
         cmocka_unit_test(test_programs_that_are_no_rank),

@@ -395,8 +395,9 @@ static void test_the_least_important_is_preempted(void **state) {
     fixture_fini(&f);
 }
 
-// While steps overlap: the last token of `first` is still being sampled, and `last` gives its blocks back
-// for want of one more. Nothing is left to run, so the next schedule with items tells of it.
+// While steps overlap: the last token of `first` is still being sampled, and `last` gives its
+// blocks back for want of one more. Nothing is left to run, so the next schedule with items tells
+// of it.
 static void test_preemption_of_an_empty_schedule_is_told_by_the_next(void **state) {
     (void)state;
     struct fixture f;

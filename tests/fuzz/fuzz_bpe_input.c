@@ -1,7 +1,7 @@
-/* Arbitrary bytes to encode, with the bundled model's tokenizer, with a small one whose pattern
- * is run as a regular expression and whose added tokens have every option, and with two as
- * converted from SentencePiece; the first byte chooses. The decoding of the encoding is valid UTF-8 and, for the
- * bundled tokenizer, encodes and decodes to itself. */
+/* Arbitrary bytes to encode, with the bundled model's tokenizer, with a small one whose pattern is
+ * run as a regular expression and whose added tokens have every option, and with two as converted
+ * from SentencePiece; the first byte chooses. The decoding of the encoding is valid UTF-8 and, for
+ * the bundled tokenizer, encodes and decodes to itself. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-// Bodies of every POST that reads one: any bytes become token ids and parameters, or one error that names
-// a status below 500. What was read is then answered with a fixed text, and each answer is JSON. No socket
-// and no engine. The first byte chooses the endpoint.
+// Bodies of every POST that reads one: any bytes become token ids and parameters, or one error that
+// names a status below 500. What was read is then answered with a fixed text, and each answer is
+// JSON. No socket and no engine. The first byte chooses the endpoint.
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Any answer in any pieces: the first byte chooses the format and how many bytes each piece has. The
- * events are those of the answer in one piece; without a call the text is the answer; complete
+/* Any answer in any pieces: the first byte chooses the format and how many bytes each piece has.
+ * The events are those of the answer in one piece; without a call the text is the answer; complete
  * arguments are what jansson takes for an object. */
 #include <jansson.h>
 #include <stdint.h>

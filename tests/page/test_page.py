@@ -1,13 +1,16 @@
-"""The page at / in a real browser: the chat, the engine room, keyboard, widths, colours, faults."""
+"""The page at / in a real browser: the chat, tool calls, the engine room, keyboard, widths, colours, faults."""
 
+import json
 import os
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "server"))
 
 import browser  # noqa: E402
-from server_fixture import Server  # noqa: E402
+from scripted_model import Script  # noqa: E402
+from server_fixture import MODEL, Server  # noqa: E402
 
 SKIPPED = 77
 IDLE = "document.getElementById('stop').hidden && document.querySelector('.message.assistant .facts')"
@@ -18,12 +21,13 @@ class PageTest(unittest.TestCase):
     """One server for a class, one browser for all: each test begins with an empty browser."""
 
     flags = ()
+    model = MODEL
     browser = None
     start = "document.getElementById('model').textContent"  # true when the page is ready
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(*cls.flags, *SMALL)
+        cls.server = Server(*cls.flags, *SMALL, model=cls.model)
         cls.url = f"http://127.0.0.1:{cls.server.port}/"
         if not PageTest.browser:
             PageTest.browser = browser.Browser()
@@ -71,6 +75,13 @@ class PageTest(unittest.TestCase):
 
     def count(self, selector):
         return self.browser.run("document.querySelectorAll(arguments[0]).length", selector)
+
+    def check_widths(self, what):
+        wide = self.browser.run(
+            "Array.from(document.querySelectorAll('html, .scroll, .chats, .engine, dialog[open]'))"
+            ".filter(e => e.scrollWidth > e.clientWidth || e.getBoundingClientRect().right > innerWidth)"
+            ".map(e => e.className || e.tagName)")
+        self.assertEqual(wide, [], what)
 
 
 class Chat(PageTest):
@@ -194,6 +205,121 @@ class Chat(PageTest):
         self.assertTrue(self.browser.run("document.getElementById('controls').hidden"))
 
 
+# Answers the last message by its role, and refuses a result that is not the call's.
+CALLING = """{%- if tools %}Tools: {{ tools | tojson }}; a call is <tool_call>{"name": ...}</tool_call>{% endif %}
+{%- for m in messages %}
+{%- if m.tool_call_id and m.tool_call_id not in messages | selectattr("tool_calls") | map(attribute="tool_calls")
+    | sum(start=[]) | map(attribute="id") %}{{ raise_exception("a result of no call") }}{% endif -%}
+{{ m.role }}: {{ m.content }}{% endfor -%}
+{{ "<|after|>" if messages[-1].role == "tool" else "<|call|>" }}"""
+TOOLS = json.dumps([{"type": "function", "function": {"name": name}} for name in ("add", "get_time")])
+
+
+class Calls(PageTest):
+    """A model that answers a question with two calls, and their results with a sentence."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        script = Script()
+        for start, answer in {
+                "<|after|>": "It makes **95**, at noon.",
+                "<|call|>": '<think>I had better ask.</think>Let me see.\n'
+                            '<tool_call>{"name": "add", "arguments": {"a": 37, "b": "<i>58</i>"}}</tool_call>\n'
+                            '<tool_call>{"name": "get_time"}</tool_call>'}.items():
+            script.start(start)
+            script.answer(start, answer)
+        script.write(cls.folder.name, CALLING)
+        cls.model = cls.folder.name
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    def give_tools(self, text):
+        b = self.browser
+        b.click("#settings-button")
+        b.run("document.getElementById('tools').value = ''")
+        b.type("#tools", text)
+
+    def ask_for_calls(self):
+        self.give_tools(TOOLS)
+        self.browser.press("Escape")
+        self.ask("What is 37 + 58, and when?")
+        self.browser.until("document.querySelectorAll('.results textarea').length === 2")
+
+    def test_calls_are_folded(self):
+        b = self.browser
+        self.ask_for_calls()
+        self.assertEqual(b.run("Array.from(document.querySelectorAll('.call summary'), e => e.textContent)"),
+                         ["Tool call: add", "Tool call: get_time"])
+        self.assertEqual(self.count("details[open]"), 0)
+        self.assertEqual((b.text(".md"), b.run("document.querySelector('.reasoning .text').textContent")),
+                         ("Let me see.", "I had better ask."))
+        b.click(".call summary")
+        self.assertEqual(b.text(".call pre"), '{"a": 37, "b": "<i>58</i>"}')
+        self.assertEqual(self.count(".messages i"), 0)
+        self.assertIn("The model calls add and get_time.", b.text("#announce"))
+
+    def test_results_are_answered_by_keyboard(self):
+        b = self.browser
+        self.ask_for_calls()
+        b.run("document.querySelector('.results textarea').focus()")
+        b.press(*"95")
+        b.press("Enter")  # goes to the field that is empty
+        self.assertEqual(b.run("document.activeElement.labels[0].innerText.trim()"), "Result of get_time")
+        b.press(*"noon")
+        b.press("Enter")
+        b.until(f"{IDLE} && document.querySelectorAll('.message.assistant').length === 2")
+        self.assertEqual((b.text(".message:last-child .md"), self.count(".results")), ("It makes 95, at noon.", 0))
+        sent = b.run("requestBody({messages: chatView.chat.messages.slice(0, -1)}).messages")
+        self.assertEqual([message["role"] for message in sent], ["user", "assistant", "tool", "tool"])
+        self.assertEqual([message["content"] for message in sent[2:]], ["95", "noon"])
+        self.assertEqual([message["tool_call_id"] for message in sent[2:]],
+                         [call["id"] for call in sent[1]["tool_calls"]])
+        self.assertEqual(sent[1]["reasoning"], "I had better ask.")
+        # A call that is required is required of the answer to a question alone.
+        b.run("settings.write({...settings.values, tool_choice: 'required'})")
+        choices = b.run("[1, 2].map(n => requestBody({messages: chatView.chat.messages.slice(0, n)}).tool_choice)")
+        self.assertEqual(choices, ["required", None])
+        b.reload()
+        b.until(self.start)
+        b.click(".call summary")
+        self.assertEqual(b.run("document.querySelectorAll('.call pre')[1].textContent"), "95")
+
+    def test_a_question_may_follow_instead(self):
+        self.ask_for_calls()
+        self.ask("Never mind.")
+        self.browser.until("document.querySelectorAll('.message.assistant').length === 2 && " + IDLE)
+        self.browser.reload()
+        self.browser.until(self.start)
+        self.assertEqual(self.count(".message.assistant:nth-child(2) .results"), 0)
+        self.assertEqual(self.count(".message.assistant:last-child .results"), 1)
+
+    def test_tools_that_are_not_json(self):
+        b = self.browser
+        self.give_tools("[{")
+        self.assertIn("not JSON", b.text("#tools-fault"))
+        self.assertEqual(b.run("document.getElementById('tools').getAttribute('aria-invalid')"), "true")
+        b.press("Escape")
+        self.ask("What is 37 + 58?")
+        b.until("document.querySelector('.message .fault:not([hidden])')")
+        self.assertIn("not JSON", b.text(".message .fault"))
+        self.give_tools(TOOLS)
+        self.assertFalse(b.run("document.getElementById('tools-fault').checkVisibility()"))
+
+    def test_calls_at_phone_width(self):
+        b = self.browser
+        self.ask_for_calls()
+        b.click(".call summary")
+        b.resize(360, 740, mobile=True)
+        self.check_widths("calls")
+        b.click("#settings-button")
+        self.check_widths("the settings")
+
+
 class Engine(PageTest):
     flags = ("--engine-room", "control")
 
@@ -315,28 +441,21 @@ class Engine(PageTest):
         b = self.browser
         b.resize(360, 740, mobile=True)
         self.answer("Write `" + "x" * 300 + "` please.")
-        self.ask_width("the chat")
+        self.check_widths("the chat")
         long = "x" * 300
         b.run("(chatView.chat.messages[1].content = arguments[0]) && showMessages()",
               f"`{long}`\n\n```\n{long}\n```\n\n| a | {long} |\n|---|---|\n\n# {long}\n\nhttps://example.org/{long}")
-        self.ask_width("long words")
+        self.check_widths("long words")
         b.click("#chats-button")
-        self.ask_width("the list of chats")
+        self.check_widths("the list of chats")
         b.press("Escape")
         self.open_engine()
-        self.ask_width("the engine room")
+        self.check_widths("the engine room")
         self.assertFalse(b.run("document.getElementById('chat').checkVisibility()"))
         b.click("#engine-close")
         self.assertTrue(b.run("document.getElementById('chat').checkVisibility()"))
         b.click("#settings-button")
-        self.ask_width("the settings")
-
-    def ask_width(self, what):
-        wide = self.browser.run(
-            "Array.from(document.querySelectorAll('html, .scroll, .chats, .engine, dialog[open]'))"
-            ".filter(e => e.scrollWidth > e.clientWidth || e.getBoundingClientRect().right > innerWidth)"
-            ".map(e => e.className || e.tagName)")
-        self.assertEqual(wide, [], what)
+        self.check_widths("the settings")
 
     def test_dark_and_light(self):
         b = self.browser

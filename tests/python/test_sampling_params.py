@@ -75,7 +75,7 @@ def test_a_bad_value_names_its_field(fields: dict[str, Any]) -> None:
 
 
 def test_an_unknown_parameter_suggests_the_nearest() -> None:
-    with pytest.raises(TypeError, match='"max_token", did you mean "max_tokens"'):
+    with pytest.raises(TypeError, match='"max_token"; did you mean "max_tokens"'):
         SamplingParams(max_token=5)  # type: ignore[call-arg]
 
 

@@ -127,7 +127,7 @@ def test_a_block_size_that_is_no_multiple_is_refused() -> None:
 
 
 def test_unknown_options_are_not_dropped_b22() -> None:
-    with pytest.raises(TypeError, match='"max_num_seq", did you mean "max_num_seqs"'):
+    with pytest.raises(TypeError, match='"max_num_seq"; did you mean "max_num_seqs"'):
         LLM(MODEL, max_num_seq=4)
 
 

@@ -162,9 +162,10 @@ static void check_quantized(const char *model, const char *isa, const char *quan
     free(f);
 }
 
-static void check_model(const char *model, const char *isa) {
+static void check_model(const char *model, const char *isa, const char *kv_cache_dtype) {
     struct nvllm_engine_options base = mini_options(model);
     base.cpu_isa = isa;
+    base.kv_cache_dtype = kv_cache_dtype;
     struct fixture *f = start(model, &base);
     struct nvllm_engine_options options = base;
     run_among_others(f, &options, NUM_OTHERS / 2);
@@ -201,21 +202,24 @@ static void check_model(const char *model, const char *isa) {
 static void check_isa(const char *isa) {
     check_quantized("tests/reference/data/qwen3", isa, "int8");
     check_quantized("tests/reference/data/llama-bias", isa, "int4");
-    check_model("models/tiny-qwen3", isa);
-    check_model("tests/reference/data/qwen3", isa); // head_dim 128
-    check_model("tests/reference/data/qwen2", isa);
-    check_model("tests/reference/data/llama-bias", isa);
-    check_model("tests/reference/data/mistral", isa);
-    check_model("tests/reference/data/mixtral", isa);
-    check_model("tests/reference/data/qwen3-moe", isa);
-    check_model("tests/reference/data/qwen3-moe-mixed", isa);
+    check_model("models/tiny-qwen3", isa, "auto");
+    check_model("models/tiny-qwen3", isa, "int8");
+    check_model("tests/reference/data/qwen3", isa, "auto"); // head_dim 128
+    check_model("tests/reference/data/qwen3", isa, "int8");
+    check_model("tests/reference/data/qwen2", isa, "auto");
+    check_model("tests/reference/data/llama-bias", isa, "auto");
+    check_model("tests/reference/data/mistral", isa, "auto");
+    check_model("tests/reference/data/mixtral", isa, "auto");
+    check_model("tests/reference/data/qwen3-moe", isa, "auto");
+    check_model("tests/reference/data/qwen3-moe-mixed", isa, "auto");
 }
 
 // Only small models, as scalar code is slow.
 static void check_scalar(void) {
-    check_model("tests/reference/data/qwen3", "scalar");
-    check_model("tests/reference/data/llama-bias", "scalar");
-    check_model("tests/reference/data/qwen3-moe-mixed", "scalar");
+    check_model("tests/reference/data/qwen3", "scalar", "auto");
+    check_model("tests/reference/data/llama-bias", "scalar", "auto");
+    check_model("tests/reference/data/llama-bias", "scalar", "int8");
+    check_model("tests/reference/data/qwen3-moe-mixed", "scalar", "auto");
 }
 
 static void test_isa(void **state) {

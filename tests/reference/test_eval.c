@@ -1,7 +1,7 @@
 /* The bundled model's 325 questions through the public API, all in one batch: at least 99 % exact,
  * or 97 % with weights of 4 bits. Exits with 77, which ctest counts as skipped, if cuda is asked
  * for and missing.
- *   test_eval [DEVICE [QUANTIZATION [ISA]]]     defaults: cpu none auto */
+ *   test_eval [DEVICE [QUANTIZATION [KV_CACHE_DTYPE [ISA]]]]     defaults: cpu none auto auto */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static char *chatml(const char *question) {
     return prompt;
 }
 
-static const char *quantization = "none", *isa = "auto";
+static const char *quantization = "none", *kv_cache_dtype = "auto", *isa = "auto";
 
 static void test_answers(void **state) {
     json_error_t fault;
@@ -43,6 +43,7 @@ static void test_answers(void **state) {
     options.model = "models/tiny-qwen3";
     options.device = *state;
     options.quantization = quantization;
+    options.kv_cache_dtype = kv_cache_dtype;
     options.cpu_isa = isa;
     options.kv_cache_gib = 1;
     struct nvllm_engine *engine = NULL;
@@ -87,7 +88,8 @@ int main(int argc, char **argv) {
     static char cpu[] = "cpu";
     char *device = argc > 1 ? argv[1] : cpu;
     if (argc > 2) quantization = argv[2];
-    if (argc > 3) isa = argv[3];
+    if (argc > 3) kv_cache_dtype = argv[3];
+    if (argc > 4) isa = argv[4];
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_answers, device)};
     struct err err = {0};
     if (strcmp(device, "cuda") == 0 && select_cuda_available(&err)) {

@@ -19,10 +19,11 @@
 #include "support/mini_engine.h"
 
 static float log_probability(const float *logits, uint32_t vocab, int32_t token) {
-    double largest = (double)logits[0], sum = 0;
-    for (uint32_t i = 0; i < vocab; i++) largest = fmax(largest, (double)logits[i]);
-    for (uint32_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - largest);
-    return (float)((double)logits[token] - largest - log(sum));
+    float largest = logits[0];
+    double sum = 0;
+    for (uint32_t i = 0; i < vocab; i++) largest = fmaxf(largest, logits[i]);
+    for (uint32_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - (double)largest);
+    return (float)((double)logits[token] - (double)largest - log(sum));
 }
 
 static void check_case(struct mini_engine *engine, const json_t *item, size_t index,
@@ -58,8 +59,8 @@ static void check_case(struct mini_engine *engine, const json_t *item, size_t in
 }
 
 // Bounds of a log-probability: with everything in float32, or with x rounded to bf16 for linears,
-// or with keys and values in bf16.
-static const float exact_bound = 1e-3f, bf16_bound = 0.1f;
+// or with keys and values in bf16 or int8.
+static const float exact_bound = 1e-3f, bf16_bound = 0.1f, int8_bound = 0.1f;
 
 static void check_isa(const struct cpu_isa *isa, const char *kv_cache_dtype, float bound) {
     struct err err = {0};
@@ -90,17 +91,19 @@ static void check_isa(const struct cpu_isa *isa, const char *kv_cache_dtype, flo
 static void test_isa(void **state) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
-    const struct cpu_isa *isa = &table[*(const int *)*state];
+    int index = *(const int *)*state;
+    const struct cpu_isa *isa = &table[index];
     if (!isa->kernels) {
         print_message("skipped: this machine has no %s\n", isa->name);
         skip();
     }
-    if (getenv("NANOVLLM_TEST_RANKS") && strcmp(isa->name, "avx2") != 0) {
+    if (getenv("NANOVLLM_TEST_RANKS") && index != CPU_ISA_AVX2 && index != CPU_ISA_NEON) {
         print_message("skipped: ranks are tried with one instruction set\n");
         skip();
     }
     check_isa(isa, "float32", isa->kernels->has_bf16_dots ? bf16_bound : exact_bound);
     check_isa(isa, "auto", bf16_bound);
+    check_isa(isa, "int8", int8_bound);
 }
 
 int main(void) {

@@ -103,11 +103,25 @@ static void test_experts_are_refused(void **state) {
     assert_non_null(strstr(error.message, "experts are not supported on the device plain"));
 }
 
+// A device with one kind of KV cache refuses the others.
+static void test_other_kv_caches_are_refused(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.device = "cuda";
+    options.kv_cache_dtype = "int8";
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
+    assert_string_equal(error.message,
+                        "kv_cache_dtype is int8, but the device plain supports only float32");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense_families),
         cmocka_unit_test(test_requests_give_the_cpus_results),
         cmocka_unit_test(test_experts_are_refused),
+        cmocka_unit_test(test_other_kv_caches_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

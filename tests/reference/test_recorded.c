@@ -1,9 +1,9 @@
 /* Recorded steps against eager ones: the same ids, and logits of the same bits. Both are padded
  * alike and take what was timed as the fastest from one file, so nothing may differ.
  *
- * Requests of many lengths end one after the other: steps shrink, and most are padded. One model has
- * small matrices, the other's are as large as Qwen3-8B's, so that both go every way that a device
- * has for them: the ways for few rows and for many, and all layers as one kernel.
+ * Requests of many lengths end one after the other: steps shrink, and most are padded. One model
+ * has small matrices, the other's are as large as Qwen3-8B's, so that both go every way that a
+ * device has for them: the ways for few rows and for many, and all layers as one kernel.
  *
  *   test_recorded [small]     small: not the large matrices, which take a GPU
  * 77, which ctest counts as skipped, where there is no device. */

@@ -14,7 +14,7 @@ import unittest
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # litellm fetches a table otherwise
 
 from server_fixture import Server, ServerTest, main
-from test_tools import ANSWERS, Scripted
+from test_tools import ANSWERS, Tools
 
 QUESTION = [{"role": "user", "content": "What is 37 + 58?"}]
 NO_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -136,7 +136,7 @@ class OpenAi(ServerTest):
         self.assertIn("95", texts[0])
 
 
-class OpenAiTools(Scripted):
+class OpenAiTools(Tools):
     @classmethod
     def setUpClass(cls):
         cls.openai = needs("openai")
@@ -182,7 +182,7 @@ class OpenAiTools(Scripted):
         self.assertEqual([item.type for item in self.client.responses.create(**body).output], ["reasoning", "message"])
 
 
-class Anthropic(Scripted):
+class Anthropic(Tools):
     @classmethod
     def setUpClass(cls):
         cls.anthropic = needs("anthropic")
@@ -238,7 +238,7 @@ class Anthropic(Scripted):
         self.assertEqual(asyncio.run(run()), ANSWERS["<|plain|>"])
 
 
-class LangChain(Scripted):
+class LangChain(Tools):
     @classmethod
     def setUpClass(cls):
         needs("langchain-openai")
@@ -273,7 +273,7 @@ class LangChain(Scripted):
         self.assertEqual(forced.tool_calls[0]["args"], {"a": 1, "b": 99})
 
 
-class LiteLlm(Scripted):
+class LiteLlm(Tools):
     @classmethod
     def setUpClass(cls):
         cls.litellm = needs("litellm")

@@ -54,12 +54,15 @@ class Script:
         self.chain = {}  # token id -> the one that follows
 
     def start(self, text):
-        """A special token that begins an answer; it stands at the end of the prompt."""
+        """A special token that an answer follows: it stands at the end of the prompt, or of another answer."""
+        for token in self.tokenizer["added_tokens"]:
+            if token["content"] == text:
+                token["special"] = True
+                return
         self.special[text] = self.vocab[text] = self.next_id
         self.tokenizer["added_tokens"].append({**self.tokenizer["added_tokens"][0], "id": self.next_id,
                                                "content": text})
         self.next_id += 1
-        return self.special[text]
 
     def last_token(self, text):
         """The last token of a text, by the program's own tokenizer."""
@@ -84,15 +87,16 @@ class Script:
             size = size * 3 % 8 or 5
         return pieces
 
-    def answer(self, start, answer):
-        """After the token `start` (an id, or a special token's text) comes the answer, then the end."""
+    def answer(self, start, answer, end=END):
+        """After the token `start` (an id, or a special token's text) comes the answer, then the special token
+        `end`, which may have an answer of its own."""
         at = self.special[start] if isinstance(start, str) else start
         for piece in self._cut(answer):
             assert at not in self.chain, at
             self.vocab[piece] = self.next_id
             self.chain[at] = at = self.next_id
             self.next_id += 1
-        self.chain[at] = self.special[END]
+        self.chain[at] = self.special[end]
 
     def write(self, folder, template=TEMPLATE):
         assert len(self.chain) <= HIDDEN and self.next_id <= VOCAB, (len(self.chain), self.next_id)

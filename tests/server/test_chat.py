@@ -143,7 +143,8 @@ class Chat(ServerTest):
 
     def test_not_supported(self):
         for members in ({"echo": True}, {"response_format": {"type": "json_object"}}, {"chat_template": "x"},
-                        {"structured_outputs": {"json": {}}}):
+                        {"structured_outputs": {"json": {}}}, {"functions": [{"name": "add"}]},
+                        {"function_call": "auto"}, {"audio": {"voice": "alloy"}}):
             self.refuse(list(members)[0], members, "unsupported")
 
     def test_context(self):

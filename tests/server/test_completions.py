@@ -180,10 +180,12 @@ class Completions(ServerTest):
         for members in ({"best_of": 2}, {"suffix": "x"},
                         {"response_format": {"type": "json_object"}},
                         {"response_format": {"type": "json_schema", "json_schema": {}}},
-                        {"structured_outputs": {"regex": "a"}}, {"guided_json": {}}):
+                        {"structured_outputs": {"regex": "a"}}, {"guided_json": {}}, {"use_beam_search": True},
+                        {"truncate_prompt_tokens": 5}, {"thinking_token_budget": 5}, {"prompt_embeds": "x"},
+                        {"logits_processors": ["x"]}):
             (name,) = members
             self.refuse(name, members, code="unsupported")
-        self.complete(n=1, best_of=1, echo=False, response_format={"type": "text"}, suffix="")
+        self.complete(n=1, best_of=1, echo=False, use_beam_search=False, response_format={"type": "text"}, suffix="")
 
     def test_several_outputs(self):
         hot = {"temperature": 1.0, "seed": 7, "max_tokens": 12}

@@ -1,15 +1,11 @@
 """Tool calls and reasoning over HTTP: a model whose answers are written here (scripted_model.py)."""
 
 import json
-import tempfile
 
 from scripted_model import Script
-from server_fixture import Server, ServerTest, main
+from server_fixture import Server, main
+from tool_answers import CHAT, MESSAGES, OTHER, RESPONSES, TOOL, Scripted
 
-CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
-TOOL = {"type": "function", "function": {"name": "add", "description": "adds two numbers", "parameters": {
-    "type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}}}}
-OTHER = {"type": "function", "function": {"name": "get_time"}}
 FORCED_NAME = '<tool_call>\n{"name": "add", "arguments":'
 FORCED_ANY = '<tool_call>\n{"name": "'
 ANSWERS = {
@@ -26,12 +22,9 @@ ANSWERS = {
 }
 
 
-class Scripted(ServerTest):
-    flags = ("--log", "none")
-
+class Tools(Scripted):
     @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
+    def write_model(cls, folder):
         script = Script()
         for start, answer in ANSWERS.items():
             if start not in script.special:
@@ -39,18 +32,7 @@ class Scripted(ServerTest):
             script.answer(start, answer)
         script.answer(script.last_token(FORCED_NAME), ' {"a": 1, "b": 99}}\n</tool_call>')
         script.answer(script.last_token(FORCED_ANY), 'get_time", "arguments": {"zone": "UTC"}}</tool_call>')
-        script.write(cls.folder.name)
-        cls.model = cls.folder.name
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.folder.cleanup()
-
-    def body(self, start, **members):
-        return {"messages": [{"role": "user", "content": "What is 37 + 58?"}], "temperature": 0, "max_tokens": 300,
-                "chat_template_kwargs": {"start": start}, **members}
+        script.write(folder)
 
     def refuse(self, param, start, members, code=None):
         self.check_error(self.server.post(CHAT, self.body(start, **members)), 400, param, code)
@@ -61,51 +43,9 @@ class Scripted(ServerTest):
         return body["prompt"]
 
 
-class Asking(Scripted):
-    def ask(self, start, **members):
-        """The choice of a whole answer, which its stream must equal."""
-        status, body = self.server.post(CHAT, self.body(start, **members))
-        self.assertEqual(status, 200, body)
-        (choice,) = body["choices"]
-        self.assertEqual(self.stream(start, **members), self.without_ids(choice))
-        return choice
+class Chat(Tools):
+    ask = Tools.ask_chat
 
-    @staticmethod
-    def without_ids(choice):
-        message = {key: value for key, value in choice["message"].items() if key not in ("refusal", "role")}
-        calls = message.pop("tool_calls", [])
-        return message | {"calls": [call["function"] for call in calls], "finish": choice["finish_reason"]}
-
-    def stream(self, start, **members):
-        """A stream's deltas, checked and joined."""
-        got, calls, finish = {"content": "", "reasoning": ""}, [], None
-        events = self.server.stream(CHAT, self.body(start, **members))
-        first, *chunks = [event["choices"][0] for event in events]
-        self.assertEqual(first["delta"], {"role": "assistant", "content": ""})
-        for chunk in chunks:
-            self.assertIsNone(finish)
-            delta, finish = chunk["delta"], chunk["finish_reason"]
-            for name in ("content", "reasoning"):
-                self.assertNotEqual(delta.get(name), "")
-                got[name] += delta.get(name, "")
-            self.assertEqual(delta.get("reasoning"), delta.get("reasoning_content"))
-            for call in delta.get("tool_calls", []):
-                if "id" in call:
-                    self.assertEqual((call["index"], call["type"]), (len(calls), "function"))
-                    self.assertRegex(call["id"], "^call_[A-Za-z0-9]{24}$")
-                    self.assertEqual(call["function"]["arguments"], "")
-                    calls.append(dict(call["function"]))
-                else:
-                    self.assertEqual(set(call), {"index", "function"})
-                    self.assertEqual((call["index"], set(call["function"])), (len(calls) - 1, {"arguments"}))
-                    calls[-1]["arguments"] += call["function"]["arguments"]
-        message = {"content": got["content"] if got["content"] or not calls else None}
-        if got["reasoning"]:
-            message.update(reasoning=got["reasoning"], reasoning_content=got["reasoning"])
-        return message | {"calls": calls, "finish": finish}
-
-
-class Chat(Asking):
     def test_plain(self):
         choice = self.ask("<|plain|>", tools=[TOOL])
         self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (ANSWERS["<|plain|>"], "stop"))
@@ -208,7 +148,8 @@ class Chat(Asking):
             self.refuse("messages", "", {"messages": [question, message]})
 
 
-class Unsplit(Asking):
+class Unsplit(Tools):
+    ask = Tools.ask_chat
     flags = ("--log", "none", "--reasoning-parser", "none")
 
     def test_in_the_text(self):
@@ -217,7 +158,9 @@ class Unsplit(Asking):
         self.assertNotIn("reasoning", choice["message"])
 
 
-class Split(Asking):
+class Split(Tools):
+    ask = Tools.ask_chat
+
     def test_reasoning(self):
         message = self.ask("<|thought|>", tools=[TOOL])["message"]
         self.assertEqual(message["reasoning"], "Two sums, so <tool_call> may help.")
@@ -258,50 +201,10 @@ class Split(Asking):
         self.refuse("reasoning_effort", "", {"reasoning_effort": 1})
 
 
-class Messages(Scripted):
+class Messages(Tools):
+    ask = Tools.ask_messages
     TOOLS = [{"name": "add", "description": "adds two numbers", "input_schema": TOOL["function"]["parameters"]},
              {"name": "get_time", "input_schema": {"type": "object"}}]
-
-    def ask(self, start, **members):
-        """The blocks of a whole answer, which its stream must equal, and why it ended."""
-        status, body = self.server.post(MESSAGES, self.body(start, **members))
-        self.assertEqual(status, 200, body)
-        blocks, reason = self.stream(start, **members)
-        plain = [{key: value for key, value in block.items() if key != "id"} for block in body["content"]]
-        self.assertEqual((blocks, reason), (plain, body["stop_reason"]))
-        return body["content"], reason
-
-    def stream(self, start, **members):
-        status, _, text = self.server.request("POST", MESSAGES, {**self.body(start, **members), "stream": True})
-        self.assertEqual(status, 200)
-        events = [json.loads(event.split("\ndata: ")[1]) for event in text.decode().split("\n\n")[:-1]]
-        blocks, is_open = [], False
-        for event in events[1:-2]:
-            if event["type"] == "content_block_start":
-                self.assertEqual((event["index"], is_open), (len(blocks), False))
-                blocks.append(event["content_block"])
-                is_open, json_text = True, ""
-            elif event["type"] == "content_block_stop":
-                self.assertEqual((event["index"], is_open), (len(blocks) - 1, True))
-                is_open = False
-                if blocks[-1]["type"] == "tool_use":
-                    try:
-                        blocks[-1]["input"] = json.loads(json_text)
-                    except ValueError:
-                        blocks[-1]["input"] = {"INVALID_JSON": json_text}
-                    self.assertRegex(blocks[-1].pop("id"), "^call_")
-            else:
-                self.assertEqual((event["type"], event["index"], is_open),
-                                 ("content_block_delta", len(blocks) - 1, True))
-                kind = event["delta"]["type"]
-                if kind == "input_json_delta":
-                    json_text += event["delta"]["partial_json"]
-                else:
-                    name = kind.removesuffix("_delta")
-                    blocks[-1][name] += event["delta"][name]
-        self.assertFalse(is_open)
-        self.assertEqual([event["type"] for event in events[-2:]], ["message_delta", "message_stop"])
-        return blocks, events[-2]["delta"]["stop_reason"]
 
     def test_call(self):
         blocks, reason = self.ask("<|call|>", tools=self.TOOLS)
@@ -365,44 +268,9 @@ class Messages(Scripted):
             self.assertEqual((status, body["error"]["type"]), (400, "invalid_request_error"), members)
 
 
-class Responses(Scripted):
+class Responses(Tools):
+    ask = Tools.ask_responses
     TOOLS = [{"type": "function", **TOOL["function"]}, {"type": "function", "name": "get_time", "parameters": None}]
-
-    def body(self, start, **members):
-        return {"input": "What is 37 + 58?", "temperature": 0, "chat_template_kwargs": {"start": start}, **members}
-
-    def ask(self, start, **members):
-        status, body = self.server.post(RESPONSES, self.body(start, **members))
-        self.assertEqual(status, 200, body)
-        last = self.stream(start, **members)
-        strip = lambda items: [{key: value for key, value in item.items() if key not in ("id", "call_id")}
-                               for item in items]
-        self.assertEqual(strip(last["output"]), strip(body["output"]))
-        self.assertEqual(last["status"], body["status"])
-        return body
-
-    def stream(self, start, **members):
-        """The last response of a stream whose events must add up to it."""
-        status, _, text = self.server.request("POST", RESPONSES, {**self.body(start, **members), "stream": True})
-        self.assertEqual(status, 200)
-        events = [json.loads(event.split("\ndata: ")[1]) for event in text.decode().split("\n\n")[:-1]]
-        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
-        self.assertEqual([event["type"] for event in events[:2]], ["response.created", "response.in_progress"])
-        items, texts = [], {}
-        for event in events[2:-1]:
-            kind = event["type"]
-            if kind == "response.output_item.added":
-                self.assertEqual(event["output_index"], len(items))
-                items.append(event["item"])
-            elif kind.endswith(".delta"):
-                self.assertEqual(event["item_id"], items[-1]["id"])
-                texts[event["item_id"]] = texts.get(event["item_id"], "") + event["delta"]
-            elif kind == "response.output_item.done":
-                item = items[event["output_index"]] = event["item"]
-                whole = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
-                self.assertEqual(texts.get(item["id"], ""), whole)
-        self.assertEqual(events[-1]["response"]["output"], items)
-        return events[-1]["response"]
 
     def test_call(self):
         body = self.ask("<|call|>", tools=self.TOOLS)
@@ -453,10 +321,10 @@ class Responses(Scripted):
                                ("input", {"input": [{"type": 5, "role": "user", "content": "x"}]}),
                                ("input", {"input": [{"type": "function_call", "name": "x"}]}),
                                ("input", {"input": [{"type": "function_call_output", "output": "x"}]})):
-            self.check_error(self.server.post(RESPONSES, self.body("", **members)), 400, param)
+            self.check_error(self.server.post(RESPONSES, self.responses_body("", **members)), 400, param)
 
 
-class Parsers(Scripted):
+class Parsers(Tools):
     """Without a format no call is found and none is forced; the template has the tools all the same."""
 
     flags = ("--log", "none", "--tool-call-parser", "none")

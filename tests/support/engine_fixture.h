@@ -11,7 +11,8 @@
 struct nvllm_engine_options small_options(void); // the bundled model, max_model_len 256, one thread
 struct nvllm_engine *open_engine(const struct nvllm_engine_options *options); // or fails the test
 struct nvllm_sampling_params greedy_params(int32_t max_tokens);
-// Four that together meet every part of sampling: greedy, penalties, log-probabilities with a bias, drawn.
+// Four that together meet every part of sampling: greedy, penalties, log-probabilities with a bias,
+// drawn.
 enum { MIXED_PARAMS = 4 };
 void mixed_params(struct nvllm_sampling_params *out, int32_t max_tokens); // [MIXED_PARAMS]
 struct nvllm_request text_request(const char *prompt, const struct nvllm_sampling_params *params);

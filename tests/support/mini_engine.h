@@ -39,9 +39,9 @@ struct nvllm_engine_options mini_options(const char *model);
 void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);
 // Runs all layers as one op wherever the backend can, even for models too small to gain.
 void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options);
-// Before the first mini_run: steps of decodes are recorded where the device and the options allow, and
-// the KV cache fills the device where the options give it no size. Without it steps run eagerly, and
-// the cache needs a size.
+// Before the first mini_run: steps of decodes are recorded where the device and the options allow,
+// and the KV cache fills the device where the options give it no size. Without it steps run
+// eagerly, and the cache needs a size.
 void mini_warm_up(struct mini_engine *e);
 void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num_requests);
 void mini_close(struct mini_engine *e);

@@ -1,4 +1,5 @@
-/* Tests of engines run on several ranks or engines too: CTest registers them once more with an environment. */
+/* Tests of engines that also run on several ranks or engines: CTest registers them once more, with
+ * an environment. */
 #ifndef TESTS_SUPPORT_RANKS_H
 #define TESTS_SUPPORT_RANKS_H
 

@@ -1,6 +1,6 @@
-/* An observer that keeps a picture of the engine from what it is told alone, and fails the test where
- * that does not fit together: blocks and their holders, what each slot of the KV cache holds, and the
- * tokens of each sequence. */
+/* An observer that keeps a picture of the engine from what it is told alone, and fails the test
+ * where that does not fit together: blocks and their holders, what each slot of the KV cache holds,
+ * and the tokens of each sequence. */
 #ifndef SUPPORT_STEP_WATCH_H
 #define SUPPORT_STEP_WATCH_H
 
@@ -22,8 +22,7 @@ struct watched_sequence {
 };
 
 struct step_watch {
-    bool
-        is_attached_late; // the contents of slots are not known from the start: they are not checked
+    bool is_attached_late; // what slots held before is unknown, so slots are not checked
     uint32_t holders[WATCH_BLOCKS_MAX];
     bool is_cached[WATCH_BLOCKS_MAX];
     int32_t slots[WATCH_SLOTS_MAX]; // the token whose keys and values are there

@@ -1,5 +1,5 @@
-/* Ways to run the same requests: devices, policies, sizes of steps. On the CPU, and on the fake device,
- * results must agree to the bit. */
+/* Ways to run the same requests: devices, policies, sizes of steps. On the CPU, and on the fake
+ * device, results must agree to the bit. */
 #ifndef SUPPORT_WAYS_H
 #define SUPPORT_WAYS_H
 

@@ -1,5 +1,5 @@
-/* Requests of every kind on the bundled model, to run through engines that must agree to the bit.
- */
+/* Requests of every kind on the bundled model, to run through engines that must agree to the
+ * bit. */
 #ifndef SUPPORT_WORKLOAD_H
 #define SUPPORT_WORKLOAD_H
 

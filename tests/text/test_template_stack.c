@@ -74,8 +74,8 @@ static void check(const char *source, const char *chat) {
     temp_folder_remove(&folder);
 }
 
-// parts[0], `count` times parts[1], parts[2], `count` times parts[3], parts[4]. "#" in parts[1] is the
-// number of its turn. The caller frees the result.
+// parts[0], `count` times parts[1], parts[2], `count` times parts[3], parts[4]. "#" in parts[1] is
+// the number of its turn. The caller frees the result.
 static char *nested(const char *const parts[5], int count) {
     struct buf text = {0};
     assert_int_equal(buf_append_str(&text, parts[0], NULL), OK);

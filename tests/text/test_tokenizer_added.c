@@ -81,6 +81,15 @@ static void test_tokens_only_there(void **state) {
           "aab");
 }
 
+// The first token takes the white space that the second one stands for, and leaves nothing of it.
+static void test_a_token_that_another_has_taken_along(void **state) {
+    (void)state;
+    const char *config = DECODER("\"5\": {\"content\": \"<x>\", \"rstrip\": true},"
+                                 " \"6\": {\"content\": \"\\n\", \"lstrip\": true}");
+    check(TOKENIZER("null", ""), config, "<x>\na", "5 0", "<x>a");
+    check(TOKENIZER("null", ""), config, "<x>a\nb", "5 0 6 1", "<x>a\nb");
+}
+
 static void test_tokens_in_both(void **state) {
     (void)state;
     const char *both = TOKENIZER("null", X5);
@@ -172,6 +181,7 @@ static void test_a_token_that_is_normalised_to_nothing_is_refused(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens_only_there),
+        cmocka_unit_test(test_a_token_that_another_has_taken_along),
         cmocka_unit_test(test_tokens_in_both),
         cmocka_unit_test(test_normalized_tokens),
         cmocka_unit_test(test_no_such_file_or_member),

@@ -132,7 +132,7 @@ static enum status bind_params(struct jinja_run *run, struct binding *binding) {
     return OK;
 }
 
-// `caller` is there even without a call block; only calling it fails then.
+// `caller` exists even without a call block; then only calling it fails.
 static enum status bind_caller(struct jinja_run *run, struct binding *binding) {
     const struct jinja_value *given = take_keyword(binding, &caller_name);
     struct jinja_value caller;

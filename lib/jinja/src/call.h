@@ -11,7 +11,7 @@ struct jinja_macro {
     bool is_anonymous; // the body of a call block; prints as <Macro anonymous>
 };
 
-// self.name: made anew at each look, as in Python.
+// The value of self.name. Each access makes a new one, as in Python.
 struct jinja_block_reference {
     const struct jinja_stmt *stmt;
 };

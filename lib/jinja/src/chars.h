@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 bool jinja_char_is_space(uint32_t c); // str.isspace: also U+001C to U+001F
-bool jinja_char_is_line_end(uint32_t c); // str.splitlines's, \r\n being two
+bool jinja_char_is_line_end(uint32_t c); // line ends of str.splitlines; \r\n counts as two
 bool jinja_char_is_lower(uint32_t c);
 bool jinja_char_is_upper(uint32_t c);
 bool jinja_char_is_title(uint32_t c); // category Lt
-bool jinja_char_is_cased(uint32_t c); // one of the three
+bool jinja_char_is_cased(uint32_t c); // lower, upper or title
 bool jinja_char_is_case_ignorable(uint32_t c); // skipped when a final sigma is looked for
 bool jinja_char_is_decimal(uint32_t c);
 bool jinja_char_is_alnum(uint32_t c); // \w is this or '_'

@@ -50,7 +50,8 @@ static enum status add_star(struct jinja_run *run, const struct jinja_expr *star
     return jinja_run_pay(run, items->len);
 }
 
-// Room for `more` keyword arguments behind those there are, which may be the tree's: copied.
+// Makes room for `more` keyword arguments. Copies those that are there, since they may be the
+// tree's.
 static enum status grow_names(struct jinja_run *run, size_t more,
                               const struct jinja_string ***names, struct jinja_value **named,
                               struct jinja_call_args *args) {

@@ -8,7 +8,7 @@
 
 // ---- undefined values ----
 
-// Jinja's name of an object without what was asked for: "dict object", "None".
+// How Jinja's sentence names an object that lacks an attribute: "dict object", "None".
 static enum status describe(struct jinja_run *run, struct jinja_value value,
                             struct jinja_text *text) {
     static const char *const modules[] = {
@@ -100,7 +100,7 @@ static bool is_object_attribute(const struct jinja_string *name) {
            is_among(name, names, ARRAY_LEN(names));
 }
 
-// What would change a value that others share.
+// Methods that would change a value that others share.
 static bool is_mutator(struct jinja_value value, const struct jinja_string *name) {
     static const char *const of_list[] = {"append", "clear", "pop",    "reverse",
                                           "insert", "sort",  "extend", "remove"};
@@ -212,7 +212,8 @@ enum status jinja_run_attribute(struct jinja_run *run, struct jinja_value value,
 
 // ---- items ----
 
-// Whether a dict may be asked for the key; a tuple may be as large as the tuples in it make it.
+// Whether the key can be a key of a dict. Each item of a tuple costs a step: tuples of tuples can
+// be very large.
 static enum status check_hashable(struct jinja_run *run, struct jinja_value key,
                                   bool *is_hashable) {
     if (key.type == JINJA_VIEW) *is_hashable = key.view->type == JINJA_VIEW_VALUES;

@@ -66,7 +66,8 @@ static enum status power_integer(struct jinja_run *run, int64_t base, int64_t ex
     return OK;
 }
 
-// Rounded once, as Python does, where both fit a double; a long double carries the rest.
+// If both are exact as doubles, the quotient is rounded once, as in Python. Larger integers are
+// divided as long doubles.
 static double divide_integers(int64_t a, int64_t b) {
     const int64_t exact = (int64_t)1 << 53;
     if (a >= -exact && a <= exact && b >= -exact && b <= exact) return (double)a / (double)b;
@@ -128,7 +129,8 @@ static double float_mod(double a, double b) {
     return (b < 0) != (rest < 0) ? rest + b : rest;
 }
 
-// The quotient before the remainder takes b's sign: -5.0 // inf is -1.0, not what inf / inf is.
+// Works from the remainder, as CPython does, because floor(a / b) would be wrong: -5.0 // inf is
+// -1.0.
 static double float_floordiv(double a, double b) {
     double rest = fmod(a, b), quotient = (a - rest) / b;
     if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
@@ -184,7 +186,7 @@ static enum status make_string(struct jinja_run *run, uint64_t len, uint64_t num
                                bool is_markup, char **data, struct jinja_value *out) {
     if (len > UINT32_MAX) {
         jinja_run_fail(run, "a string of %llu bytes is too long", (unsigned long long)len);
-        return ERR_INVALID; // which jinja_run_fail is, but not for the analyzer
+        return ERR_INVALID; // as jinja_run_fail returns; this way the analyzer knows it
     }
     enum status status = jinja_run_pay(run, len / 64);
     if (status) return status;
@@ -199,13 +201,13 @@ static enum status make_string(struct jinja_run *run, uint64_t len, uint64_t num
     return OK;
 }
 
-// A string that others may continue, its memory behind it.
+// A string with free memory behind it, where a later join may continue it.
 struct joined {
     struct jinja_string string;
     struct jinja_string_room room;
 };
 
-// A string that begins like `a` and goes on in the room behind it.
+// Joins in place: writes `b` to the room behind `a`. The result shares the memory of `a`.
 static enum status continue_string(struct jinja_run *run, const struct jinja_string *a,
                                    const struct jinja_string *b, struct jinja_value *out) {
     struct jinja_string *joined = jinja_run_alloc(run, sizeof(*joined));
@@ -298,7 +300,7 @@ static enum status repeat_string(struct jinja_run *run, const struct jinja_strin
         memset(data, string->data[0], (size_t)len);
         return OK;
     }
-    // Doubles what is there: few copies, however short the string is.
+    // Each copy doubles the text, so there are few, however short the string is.
     memcpy(data, string->data, string->len);
     for (uint64_t done = string->len; done < len;) {
         uint64_t more = done < len - done ? done : len - done;
@@ -354,7 +356,7 @@ enum status jinja_run_binary(struct jinja_run *run, enum jinja_binary_op op,
     case JINJA_OP_MUL:
         return multiply(run, left, right, out);
     case JINJA_OP_MOD:
-        if (left.type == JINJA_STRING) // it would format
+        if (left.type == JINJA_STRING) // this formats in Python
             return jinja_run_fail(run, "operator '%%' of Python's str is not supported");
         break;
     default:

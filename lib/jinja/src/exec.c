@@ -246,7 +246,7 @@ static enum status exec_with(struct jinja_run *run, const struct jinja_stmt *stm
     return OK;
 }
 
-// The body of a generation block is a macro's, called without arguments: to Jinja's extension.
+// To Jinja, the body of a generation block is that of a macro called without arguments.
 static enum status set_no_arguments(struct jinja_run *run) {
     static const struct jinja_string caller = {.data = "caller", .len = 6, .num_chars = 6};
     static const struct jinja_string kwargs = {.data = "kwargs", .len = 6, .num_chars = 6};

@@ -4,22 +4,19 @@
 
 #include "jinja/src/run.h"
 
-enum jinja_flow {
-    JINJA_FLOW_ON,
-    JINJA_FLOW_BREAK,
-    JINJA_FLOW_CONTINUE
-}; // how a block of statements ended
+// How a block of statements ended.
+enum jinja_flow { JINJA_FLOW_ON, JINJA_FLOW_BREAK, JINJA_FLOW_CONTINUE };
 
 struct jinja_loop;
 
 // Runs the statements in the innermost scope until one ends the block.
 MUST_USE enum status jinja_exec_block(struct jinja_run *run, const struct jinja_block *block,
                                       enum jinja_flow *flow);
-// Runs them with their output kept apart, as a string; none after JINJA_FLOW_BREAK and
-// JINJA_FLOW_CONTINUE, which leave the output behind.
+// Runs them, and returns their output as a string instead of printing it. If they end by
+// JINJA_FLOW_BREAK or JINJA_FLOW_CONTINUE, the output is lost and *out is none.
 MUST_USE enum status jinja_exec_captured(struct jinja_run *run, const struct jinja_block *block,
                                          enum jinja_flow *flow, struct jinja_value *out);
-// What a block tag prints, called by its name: a string.
+// Returns as a string what the block tag prints.
 MUST_USE enum status jinja_exec_block_tag(struct jinja_run *run, const struct jinja_stmt *stmt,
                                           struct jinja_value *out);
 // Gives the innermost scope the variable `self`.

@@ -1,8 +1,8 @@
 /* Filters on numbers: abs, int, float, round.
  *
  * A result that Python would give as an integer of more than 64 bits is an error: it is never
- * wrapped or rounded. printf's digits are exact, so that rounding decimals through them is correct.
- * */
+ * wrapped or rounded. printf's digits are exact, so that rounding decimals through them is
+ * correct. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,8 @@ static enum status filter_abs(struct jinja_run *run, struct jinja_value value,
     return OK;
 }
 
-// What int() refuses but float() reads, "42.9": cut to an integer, else the default.
+// The integer of a text that int() refuses. One that float() reads ("42.9") is cut to an integer,
+// any other gives the default.
 static enum status int_of_text(struct jinja_run *run, const struct jinja_string *string,
                                struct jinja_value default_value, struct jinja_value *out) {
     double number;
@@ -223,7 +224,7 @@ static enum status round_directed(struct jinja_run *run, struct jinja_value valu
         if (!isfinite(number))
             return jinja_run_fail(run, "cannot convert float %s to integer",
                                   isnan(number) ? "NaN" : "infinity");
-        // As an integer it has no negative zero.
+        // Python's ceil and floor give integers, which have no negative zero.
         scaled = jinja_value_float((up ? ceil(number) : floor(number)) + 0.0);
     }
     return jinja_run_binary(run, JINJA_OP_DIV, scaled, scale, out);

@@ -71,10 +71,10 @@ static enum status filter_map(struct jinja_run *run, struct jinja_value value,
 
 // How items are chosen.
 struct selection {
-    struct jinja_attribute_path path; // to what is tested
+    struct jinja_attribute_path path; // from an item to the value that is tested
     const struct jinja_string *test; // NULL: truth
     struct jinja_call_args args; // of the test
-    bool keeps; // what passes
+    bool keeps; // the items that pass; else the others
 };
 
 static enum status passes(struct jinja_run *run, const struct selection *selection,

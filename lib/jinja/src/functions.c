@@ -66,7 +66,7 @@ static enum status new_dict(struct jinja_run *run, const char *callee,
         }
     } else if (!status && args->num_values) {
         if (args->values[0].type == JINJA_UNDEFINED)
-            return jinja_run_fail_undefined(run, args->values[0]); // it is asked for its keys
+            return jinja_run_fail_undefined(run, args->values[0]); // Python asks it for its keys
         const struct jinja_list *items;
         status = jinja_value_items(run, args->values[0], &items);
         for (size_t i = 0; !status && i < items->len; i++)

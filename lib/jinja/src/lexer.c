@@ -92,7 +92,7 @@ static size_t text_end(const struct jinja_lexer *lexer, size_t start, size_t tag
     return trim_blanks_of_line(lexer, start, tag);
 }
 
-// Behind the two bytes of the tag and its sign.
+// The place behind the two bytes of the tag and its sign.
 static size_t behind_sign(const struct jinja_lexer *lexer, size_t tag) {
     size_t pos = tag + 2;
     return jinja_lexer_has(lexer, pos, "-") || jinja_lexer_has(lexer, pos, "+") ? pos + 1 : pos;
@@ -109,7 +109,7 @@ static size_t find_tag(const struct jinja_lexer *lexer, size_t pos) {
     return lexer->len;
 }
 
-// The newline behind the end of a block or comment, which belongs to it; or nothing.
+// Moves past the newline behind the end of a block or comment, which belongs to it.
 static size_t skip_newline(const struct jinja_lexer *lexer, size_t pos) {
     return jinja_lexer_has(lexer, pos, "\n") ? pos + 1 : pos;
 }

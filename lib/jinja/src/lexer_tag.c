@@ -141,7 +141,7 @@ static void put_char(struct unescape *text, uint32_t c) {
     text->out += utf8_write(c, text->out);
 }
 
-// Up to `max` digits of a base of at most 16; how many there are.
+// Reads up to `max` digits of a base of at most 16. Returns how many there were.
 static int read_digits(struct unescape *text, unsigned base, int max, uint32_t *out) {
     int count = 0;
     for (*out = 0; count < max && text->pos < text->end; ++count, ++text->pos) {
@@ -152,7 +152,7 @@ static int read_digits(struct unescape *text, unsigned base, int max, uint32_t *
     return count;
 }
 
-// \xNN, \uNNNN, \UNNNNNNNN behind their letter; NULL or what is wrong.
+// Reads \xNN, \uNNNN or \UNNNNNNNN behind its letter. Returns NULL, or what is wrong with it.
 static const char *put_hex(struct unescape *text, char letter) {
     int want = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
     uint32_t c;
@@ -176,7 +176,7 @@ static void put_spelled_out(struct unescape *text) {
     while (digits-- > 0) *text->out++ = hex[c >> (4 * digits) & 0xf];
 }
 
-// What stands behind a backslash; NULL or what is wrong.
+// Reads the escape behind a backslash. Returns NULL, or what is wrong with it.
 static const char *put_escape(struct unescape *text) {
     static const char letters[] = "abfnrtv\\'\"", values[] = "\a\b\f\n\r\t\v\\'\"";
     char letter = *text->pos;
@@ -282,7 +282,7 @@ static bool match_end(struct jinja_lexer *lexer, struct jinja_token *out) {
     for (bool is_skipped = false;; is_skipped = true) {
         size_t pos = lexer->pos, end = 0;
         if (lexer->num_closers > 0) {
-            // no end here
+            // inside brackets nothing ends the tag
         } else if (lexer->state == JINJA_LEXER_BLOCK) {
             jinja_lexer_match_block_end(lexer, pos, &end);
         } else if (jinja_lexer_has(lexer, pos, "}}")) {

@@ -24,7 +24,7 @@ extern const struct jinja_method_row jinja_methods_list[], jinja_methods_tuple[]
     jinja_methods_dict[], jinja_methods_range[];
 extern const struct jinja_method_row jinja_methods_int[], jinja_methods_float[];
 
-// values[i] of the arguments that are missing stay. Keywords are an error.
+// Missing arguments leave values[i] as it was. Keywords are an error.
 MUST_USE enum status jinja_args_positional(struct jinja_run *run, const char *callee,
                                            const struct jinja_call_args *args, size_t num_min,
                                            size_t num_max, struct jinja_value *values);

@@ -12,7 +12,7 @@
 
 // ---- faults ----
 
-// After a fault nothing fits any more.
+// After a fault no rule accepts the current token.
 static void break_off(struct jinja_parser *p, enum status status) {
     p->status = status;
     p->token.type = JINJA_TOKEN_BROKEN;

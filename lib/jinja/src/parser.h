@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "jinja/src/lexer.h"
 
-// A statement whose end is awaited.
+// A statement whose end tag has not come yet.
 struct jinja_open_tag {
     struct jinja_token name;
     const struct jinja_open_tag *outer;
@@ -58,7 +58,7 @@ void jinja_parser_fail_nomem(struct jinja_parser *p);
 // "unexpected <the current token>, want <want>".
 void jinja_parser_fail_token(struct jinja_parser *p, const char *want);
 void jinja_parser_advance(struct jinja_parser *p);
-const struct jinja_token *jinja_parser_look(struct jinja_parser *p); // the one behind the current
+const struct jinja_token *jinja_parser_look(struct jinja_parser *p); // the token after the current
 bool jinja_token_is_name(const struct jinja_token *token, const char *name);
 bool jinja_parser_at(const struct jinja_parser *p, enum jinja_token_type type);
 bool jinja_parser_at_name(const struct jinja_parser *p, const char *name);
@@ -69,9 +69,9 @@ bool jinja_parser_expect(struct jinja_parser *p, enum jinja_token_type type, con
 void *jinja_parser_alloc(struct jinja_parser *p, size_t size);
 const struct jinja_string *jinja_parser_string(struct jinja_parser *p, const char *text,
                                                size_t len);
-// The current name, which is passed.
+// Returns the current token, a name, and moves past it.
 const struct jinja_string *jinja_parser_name(struct jinja_parser *p);
-// Around a rule that may lead to itself.
+// Call these before and after a rule that may recurse.
 bool jinja_parser_enter(struct jinja_parser *p);
 void jinja_parser_leave(struct jinja_parser *p);
 // Lists of unknown length: parts are pushed from a mark (stack_len) on, then moved to the tree.
@@ -83,7 +83,7 @@ bool jinja_parser_check_unique(struct jinja_parser *p, const struct jinja_string
                                size_t count, uint32_t line, const char *what);
 void jinja_parser_note_read(struct jinja_parser *p, const struct jinja_string *name);
 void jinja_parser_note_set(struct jinja_parser *p, const struct jinja_string *name);
-// A statement at the end of the list that is being parsed.
+// Pushes a new statement to the list that is being parsed.
 struct jinja_stmt *jinja_parser_push_stmt(struct jinja_parser *p, enum jinja_stmt_type type,
                                           uint32_t line);
 // Parses statements from the end of a tag up to {% and one of the names in `ends`, which is then
@@ -99,12 +99,12 @@ struct jinja_expr *jinja_parser_expr(struct jinja_parser *p);
 struct jinja_expr *jinja_parser_expr_no_ternary(struct jinja_parser *p);
 // One expression, or several with commas: a tuple.
 struct jinja_expr *jinja_parser_tuple(struct jinja_parser *p, unsigned flags);
-// A literal, a name or something in brackets; and what is called on or taken from it.
+// A literal, a name or something in brackets, with the calls, attributes and items after it.
 struct jinja_expr *jinja_parser_primary(struct jinja_parser *p);
 struct jinja_expr *jinja_parser_postfix(struct jinja_parser *p, struct jinja_expr *left);
 struct jinja_expr *jinja_parser_new_expr(struct jinja_parser *p, enum jinja_expr_type type,
                                          uint32_t line);
-// Sets the height of `parent`, above what it has; NULL children are fine.
+// Sets the height of `parent` to one more than that of its highest child. Children may be NULL.
 bool jinja_parser_adopt(struct jinja_parser *p, struct jinja_expr *parent,
                         const struct jinja_expr *child);
 
@@ -122,12 +122,12 @@ struct jinja_expr *jinja_parser_test(struct jinja_parser *p, struct jinja_expr *
 enum { JINJA_TARGETS_NAMESPACE = 1, JINJA_TARGETS_PARAM = 2, JINJA_TARGETS_IN_PARENS = 4 };
 
 struct jinja_target *jinja_parser_targets(struct jinja_parser *p, unsigned flags);
-// A name that may be assigned to; passed.
+// Parses a name that may be assigned to.
 const struct jinja_string *jinja_parser_target_name(struct jinja_parser *p);
 
 // ---- parser_stmt.c ----
 
-// The statement whose name is current, up to its %}; pushed.
+// Parses the statement whose name is the current token, up to its %}, and pushes it.
 bool jinja_parser_stmt(struct jinja_parser *p);
 
 #endif

@@ -57,7 +57,7 @@ static bool parse_arg(struct jinja_parser *p, struct args_state *state) {
     return value;
 }
 
-// The pushed keywords to args->names and args->named.
+// Moves the pushed keywords to args->names and args->named.
 static bool take_keywords(struct jinja_parser *p, struct args_state *state) {
     struct jinja_expr_args *args = state->args;
     size_t count;
@@ -111,7 +111,8 @@ struct jinja_expr *jinja_parser_call(struct jinja_parser *p, struct jinja_expr *
 
 // ---- filters and tests ----
 
-// a.b.c as one name. No filter or test is called so, but Jinja reads on before it says that.
+// a.b.c as one name. No filter or test has such a name, but Jinja reads all of it before it says
+// so.
 static const struct jinja_string *parse_dotted_name(struct jinja_parser *p) {
     size_t mark = p->stack_len, len = 0, count;
     do {

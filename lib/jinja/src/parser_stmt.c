@@ -348,7 +348,7 @@ static bool parse_block(struct jinja_parser *p) {
     }
     struct around around = enter_scope(p);
     p->is_in_loop = false;
-    struct jinja_special_uses uses = {0}; // what it names is not the macro's around it
+    struct jinja_special_uses uses = {0}; // names in it do not count for a macro around it
     p->uses = &uses;
     bool is_good = parse_body(p, "endblock", &stmt->body);
     leave_scope(p, &around);
@@ -405,7 +405,7 @@ static const struct {
     {"with", parse_with},
 };
 
-// No statement is called so: it ends one that is not open, or is none at all.
+// No statement has this name. It ends a statement that is not open, or nobody knows it.
 static void fail_unknown(struct jinja_parser *p) {
     bool is_end = (p->token.len > 3 && memcmp(p->token.text, "end", 3) == 0) ||
                   jinja_parser_at_name(p, "else") || jinja_parser_at_name(p, "elif");

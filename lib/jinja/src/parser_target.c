@@ -32,7 +32,7 @@ static struct jinja_target *parse_name(struct jinja_parser *p, unsigned flags) {
         target->attribute = jinja_parser_name(p);
         return target->attribute ? target : NULL;
     }
-    // Jinja looks for this in everything inside a loop.
+    // As in Jinja this holds for all names that are set inside a loop.
     if (!(flags & JINJA_TARGETS_PARAM) && p->num_loops > 0 && jinja_token_is_name(&token, "loop"))
         jinja_parser_fail(p, token.line, "cannot assign to 'loop' inside a 'for'");
     jinja_parser_note_set(p, name);
@@ -53,7 +53,8 @@ static struct jinja_target *parse_item(struct jinja_parser *p, unsigned flags) {
     return target && jinja_parser_expect(p, JINJA_TOKEN_RPAREN, "')'") ? target : NULL;
 }
 
-// Not before `in`, which is a name here for Jinja, too: a trailing comma needs parentheses.
+// Whether a list of targets ends after a comma. It does not end before `in`, because Jinja reads
+// that as a name here.
 static bool at_end(const struct jinja_parser *p) {
     return jinja_parser_at(p, JINJA_TOKEN_BLOCK_END) || jinja_parser_at(p, JINJA_TOKEN_RPAREN);
 }

@@ -38,8 +38,8 @@ struct jinja_run {
     struct err *err; // not NULL
 };
 
-// Memory of the render, 16-byte aligned, uninitialised. NULL: the error is written, return
-// jinja_run_status(run).
+// Memory of the render, 16-byte aligned, uninitialised. NULL: the error is written, and the caller
+// returns jinja_run_status(run).
 MUST_USE void *jinja_run_alloc(struct jinja_run *run, size_t size);
 // The same for count * size bytes, also safe against overflow.
 MUST_USE void *jinja_run_alloc_array(struct jinja_run *run, size_t count, size_t size);
@@ -54,14 +54,14 @@ MUST_USE enum status jinja_run_enter(struct jinja_run *run);
 void jinja_run_leave(struct jinja_run *run);
 // "<what>: line <n>: <sentence>", ERR_INVALID.
 enum status jinja_run_fail(struct jinja_run *run, const char *format, ...) PRINTF_LIKE(2, 3);
-// The error of what is not done with a BIG_INT.
+// The error of an operation that a BIG_INT does not have.
 enum status jinja_run_fail_big(struct jinja_run *run);
 // ERR_INVALID with the undefined value's own reason ("'x' is undefined").
 enum status jinja_run_fail_undefined(struct jinja_run *run, struct jinja_value undefined);
 
 // ---- calling, for macros, functions, methods and the filters that call other filters ----
 
-// Lent for the call: who keeps arguments copies them.
+// Valid during the call. A callee that keeps arguments copies them.
 struct jinja_call_args {
     const struct jinja_value *values; // [num_values] positional
     size_t num_values;

@@ -38,7 +38,7 @@ void jinja_scope_capture(struct jinja_run *run);
 // Sets a name in the innermost frame.
 MUST_USE enum status jinja_scope_set(struct jinja_run *run, const struct jinja_string *name,
                                      struct jinja_value value);
-// Makes it the innermost frame's, without a value yet.
+// Gives the innermost frame the name, without a value yet.
 MUST_USE enum status jinja_scope_set_unset(struct jinja_run *run, const struct jinja_string *name);
 // A name without a value gives an undefined value, "'x' is undefined".
 MUST_USE enum status jinja_scope_get(struct jinja_run *run, const struct jinja_string *name,

@@ -38,7 +38,7 @@ static bool is_ascii_upper(char c) {
     return c >= 'A' && c <= 'Z';
 }
 
-// The same without a decoder, for the texts that are most.
+// The same for ASCII, which most texts are, without decoding.
 static enum status append_ascii(struct jinja_run *run, struct jinja_text *text,
                                 const struct jinja_string *string, enum jinja_str_case mapping) {
     char block[256];

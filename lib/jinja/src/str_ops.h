@@ -6,14 +6,14 @@
 #include "base/utf8.h"
 #include "jinja/src/run.h"
 
-// The code point at byte `at`, which is moved behind it.
+// Returns the code point at byte `at`, and moves `at` behind it.
 static inline uint32_t jinja_str_next(const struct jinja_string *string, size_t *at) {
     size_t size;
     uint32_t c = utf8_decode((const unsigned char *)string->data + *at, &size);
     *at += size;
     return c;
 }
-// The code point that ends before byte `at` > 0, which is moved to its start.
+// Returns the code point that ends before byte `at` > 0, and moves `at` to its start.
 uint32_t jinja_str_previous(const struct jinja_string *string, size_t *at);
 
 // Pays for searching or moving bytes, and for looking at each character.

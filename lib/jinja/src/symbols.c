@@ -48,8 +48,8 @@ static enum status add_unset(struct symbols *symbols, const struct jinja_string 
     return OK;
 }
 
-// A name that is set. It counts only where it is new: what a scope around sets or reads is
-// continued inside, and a branch may not be taken.
+// Notes a name that is set. It is undefined from the scope's beginning only if it is new here and
+// set outside of branches: names of outer scopes go on inside, and a branch may not run.
 static enum status store(struct symbols *symbols, const struct jinja_string *name, bool is_branch) {
     bool existed;
     enum status status = add_name(symbols, name, &existed);
@@ -129,7 +129,8 @@ static enum status declare_target(struct symbols *symbols, const struct jinja_ta
     return status;
 }
 
-// A macro's parameters and what its body has of its own; its defaults read in its scope.
+// Declares a macro's parameters and the special variables that its body uses. Its defaults read
+// names in its scope.
 static enum status declare_params(struct symbols *symbols, const struct jinja_macro_decl *decl) {
     enum status status = OK;
     for (size_t i = 0; i < decl->num_params && !status; ++i)
@@ -207,7 +208,7 @@ static void symbols_fini(struct symbols *symbols) {
     free(symbols->unset);
 }
 
-// The scope of `block`, whose declared names are in `symbols` already. Ends `symbols`.
+// Resolves the scope of `block`, whose declared names are in `symbols` already. Frees `symbols`.
 static enum status resolve_scope(struct symbols *symbols, struct jinja_block *block) {
     enum status status = walk_block(symbols, block, false);
     if (!status && symbols->num_unset) {
@@ -243,7 +244,7 @@ static enum status resolve_for(const struct symbols *parent, struct jinja_for_st
     return resolve_scope(&otherwise, &loop->otherwise);
 }
 
-// A statement with a body that is a scope; `symbols` is the scope around it.
+// Resolves the body of a statement, if it is a scope; `symbols` is the scope around it.
 static enum status resolve_body(const struct symbols *symbols, struct jinja_stmt *stmt) {
     struct symbols inner = below(symbols);
     struct jinja_block *body = &stmt->body;

@@ -1,4 +1,4 @@
-// Tests: what `is` asks.
+// The tests of `value is NAME`.
 #include "jinja/src/chars.h"
 #include "jinja/src/library_parts.h"
 #include "jinja/src/str_ops.h"

@@ -121,7 +121,7 @@ bool jinja_string_is(const struct jinja_string *string, const char *text) {
     return string->len == len && (len == 0 || memcmp(string->data, text, len) == 0);
 }
 
-// Whether the byte goes on with a character; in each byte of a word: 1 where it does not.
+// How many characters start in 8 bytes: all bytes but those that continue a character.
 static size_t starts_in_word(const char *data) {
     uint64_t word;
     memcpy(&word, data, sizeof word);

@@ -146,7 +146,8 @@ static inline struct jinja_value jinja_value_of_dict(const struct jinja_dict *di
 // Copies `len` bytes, which must be UTF-8.
 MUST_USE enum status jinja_value_string(struct jinja_run *run, const char *data, size_t len,
                                         struct jinja_value *out);
-// Borrows bytes that live as long as the run. Both pay for counting the characters.
+// Borrows bytes that live as long as the run. This and the function above pay for counting the
+// characters.
 MUST_USE enum status jinja_value_string_borrow(struct jinja_run *run, const char *data, size_t len,
                                                struct jinja_value *out);
 // A list [len] = 0 with room for `capacity` items, to be filled before anyone sees it.
@@ -162,7 +163,6 @@ MUST_USE enum status jinja_dict_set(struct jinja_run *run, struct jinja_dict *di
 // *found false: no such key. 1, 1.0 and true are the same key. Unhashable keys are an error.
 MUST_USE enum status jinja_dict_get(struct jinja_run *run, const struct jinja_dict *dict,
                                     struct jinja_value key, bool *found, struct jinja_value *out);
-bool jinja_dict_get_text(const struct jinja_dict *dict, const char *key, struct jinja_value *out);
 // A walk-once iterator over `items`; type_name is static.
 MUST_USE enum status jinja_value_iterator(struct jinja_run *run, const struct jinja_list *items,
                                           const char *type_name, struct jinja_value *out);
@@ -178,7 +178,7 @@ MUST_USE enum status jinja_value_from_json(struct jinja_run *run, const json_t *
 
 // ---- asking values ----
 
-// A string over borrowed UTF-8 bytes, characters counted; for whoever has memory of their own.
+// A string over borrowed UTF-8 bytes, with its characters counted. It takes no memory of a run.
 struct jinja_string jinja_string_of(const char *data, size_t len);
 bool jinja_string_is(const struct jinja_string *string, const char *text); // text is NUL-terminated
 bool jinja_string_equal(const struct jinja_string *a, const struct jinja_string *b);

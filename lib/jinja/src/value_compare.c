@@ -101,7 +101,7 @@ bool jinja_value_is_same(struct jinja_value a, struct jinja_value b) {
 
 // ---- == ----
 
-// As Python compares what lies in containers: a NaN equals itself there.
+// Compares as Python compares items of containers: there a NaN equals itself.
 static enum status item_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
                               bool *out) {
     *out = jinja_value_is_same(a, b);

@@ -156,20 +156,6 @@ enum status jinja_dict_get(struct jinja_run *run, const struct jinja_dict *dict,
     return OK;
 }
 
-bool jinja_dict_get_text(const struct jinja_dict *dict, const char *key, struct jinja_value *out) {
-    struct jinja_string string = {.data = key, .len = (uint32_t)strlen(key)};
-    uint64_t hash = hash_string(&string);
-    struct probe probe = {0};
-    for (;;) {
-        size_t i = probe_next(dict, hash, &probe);
-        if (i == NO_ENTRY) return false;
-        struct jinja_value other = dict->entries[i].key;
-        if (other.type != JINJA_STRING || !jinja_string_equal(other.string, &string)) continue;
-        *out = dict->entries[i].value;
-        return true;
-    }
-}
-
 // ---- filling ----
 
 static void index_entry(struct jinja_dict *dict, size_t entry) {

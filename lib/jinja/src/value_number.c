@@ -127,7 +127,7 @@ static int digit_of(uint32_t c) {
     return '0' + (int)((c - first) % 10);
 }
 
-// The character at hand, 0 at the end; a NUL in the string is '?', as is all that no number has.
+// The current character, 0 at the end. Characters that no number has come as '?', NUL too.
 static int scan_peek(const struct scan *scan, size_t *size) {
     *size = 0;
     if (scan->at == scan->end) return 0;
@@ -185,7 +185,7 @@ static int digit_value(int c) {
     return 99;
 }
 
-// Reads "0x", "0o", "0b" where they go with the base; base 0 becomes what the prefix says.
+// Reads the prefix "0x", "0o" or "0b" where it agrees with the base. Base 0 becomes the prefix's.
 // *has_prefix then allows an underscore before the first digit. *is_zero_only: base 0 and a leading
 // zero, which only zero may have.
 static void read_prefix(struct scan *scan, int *base, bool *has_prefix, bool *is_zero_only) {

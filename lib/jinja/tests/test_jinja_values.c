@@ -340,16 +340,19 @@ static void a_large_dict_keeps_its_order_and_finds_every_key(void **state) {
     for (int i = 0; i < NUM_KEYS; i++) {
         char key[16];
         snprintf(key, sizeof key, "key %d", i);
-        struct jinja_value found = {0};
+        struct jinja_value value = {0}, text = string(fixture, key);
+        bool found = false;
         assert_true(jinja_string_is(dict->entries[i].key.string, key));
-        assert_true(jinja_dict_get_text(dict, key, &found));
-        assert_int_equal(found.integer, NUM_KEYS + i);
+        assert_int_equal(jinja_dict_get(&fixture->run, dict, text, &found, &value), OK);
+        assert_true(found);
+        assert_int_equal(value.integer, NUM_KEYS + i);
     }
-    struct jinja_value ignored;
-    bool found = true;
-    assert_false(jinja_dict_get_text(dict, "key", &ignored));
-    assert_int_equal(jinja_dict_get(&fixture->run, dict, jinja_value_int(1), &found, &ignored), OK);
-    assert_false(found);
+    struct jinja_value ignored, absent[] = {string(fixture, "key"), jinja_value_int(1)};
+    for (size_t i = 0; i < ARRAY_LEN(absent); i++) {
+        bool found = true;
+        assert_int_equal(jinja_dict_get(&fixture->run, dict, absent[i], &found, &ignored), OK);
+        assert_false(found);
+    }
 }
 
 static void equal_tuples_and_ranges_are_one_key(void **state) {

@@ -179,7 +179,7 @@ static void find_chunks(const struct attention_job *job, const struct attention_
         uint32_t block = (uint32_t)block_table[position / block_size];
         CHECK(block < cache->spec.num_blocks, "seq=%u position=%u block=%u of %u", item->index,
               position, block, cache->spec.num_blocks);
-        size_t offset = (size_t)(position % block_size) * args->head_dim * cache->element_bytes;
+        size_t offset = position % block_size / ATTENTION_CHUNK * cache->chunk_bytes;
         const char *k = kv_cache_head(cache, args->layer, block, item->kv_head);
         tile->next_k[chunk] = k + offset;
         tile->next_v[chunk] = k + cache->part_bytes + offset;
@@ -334,6 +334,13 @@ void cpu_attention(struct backend *backend, const struct attention_args *args) {
     attention_run(cpu_backend_of(backend), args, &(struct attention_narrow){0});
 }
 
+// The kernels for a KV cache.
+static const struct attention_kernels *kernels_of(const struct cpu_kernels *kernels,
+                                                  enum dtype dtype) {
+    if (dtype == DTYPE_I8) return &kernels->attention_int8;
+    return dtype == DTYPE_F32 ? &kernels->attention_f32 : &kernels->attention_bf16;
+}
+
 void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
                    const struct attention_narrow *narrow) {
     if (args->step->num_seqs == 0) return;
@@ -354,8 +361,7 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
     struct attention_job job = {
         .cpu = cpu,
         .narrow = narrow,
-        .kernels = args->cache->element_bytes == sizeof(float) ? &cpu->kernels->attention_f32
-                                                               : &cpu->kernels->attention_bf16,
+        .kernels = kernels_of(cpu->kernels, spec->dtype),
         .args = args,
         .group = args->num_heads / args->num_kv_heads,
     };

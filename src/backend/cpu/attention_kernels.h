@@ -1,11 +1,13 @@
 /* What an instruction set must provide for attention: one span of positions for some query rows of
  * one kv head. attention.c cuts the work into spans and keeps their results.
  *
- * K and V are cached in bf16 or float32, in chunks of 16 positions:
+ * K and V are cached in bf16, float32 or int8, in chunks of 16 positions:
  *   bf16   K [head_dim/2][16][2]   V [16/2][head_dim][2]     a 32-bit lane holds a pair along the
  *   f32    K [head_dim][16]        V [16][head_dim]          index that is summed over
+ *   int8   as f32, in bytes, then the scales of the chunk's positions, float [16]
  * Instructions that multiply pairs take such a lane as it is. Other instruction sets turn it into
- * two floats with a shift and a mask.
+ * two floats with a shift and a mask. The scale of a key multiplies the finished score, the scale
+ * of a value the finished exponential.
  *
  * A row's bits depend only on its own query and on the positions that it sees. They do not depend
  * on the other rows of a panel, nor on K and V at other positions, which may be NaN. Only the sign
@@ -23,6 +25,11 @@ enum {
     ATTENTION_PANEL_MAX = 16, // most query rows of a tile
     ATTENTION_SUMS = 16, // partial sums of a row's exponentials
 };
+
+// The scales [16] of an int8 chunk of K or V.
+static inline float *attention_scales(const void *chunk, size_t head_dim) {
+    return (float *)((uintptr_t)chunk + ATTENTION_CHUNK * head_dim);
+}
 
 // One span for the rows of one panel. max, sum and acc carry over from span to span.
 struct attention_tile {

@@ -15,6 +15,7 @@ void avx2_linear_narrow(const struct linear_item *item);
 float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
 void avx2_attention_bf16(const struct attention_tile *tile);
 void avx2_attention_f32(const struct attention_tile *tile);
+void avx2_attention_int8(const struct attention_tile *tile);
 
 // A mask of the first `left` of 8 lanes (of all if more), for maskload and maskstore.
 static inline __m256i avx2_tail_mask(uint32_t left) {

@@ -1,53 +1,72 @@
 /* One span of 64 positions for up to 6 query rows: scores with 8 positions in a register, online
  * softmax, values with 8 dimensions in a register. As in avx2_linear.c, `rows` x `halves`
  * accumulators stay in registers, and every score and every output dimension is one chain in index
- * order. A cached bf16 pair is widened by a shift and a mask, both exact. */
+ * order. A cached bf16 pair is widened by a shift and a mask, a byte by a conversion, all exact. */
 #include "backend/cpu/avx2.h"
 #include "base/compiler.h"
 
-enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8, SPAN_HALVES = ATTENTION_SPAN / HALF };
+enum {
+    AVX2_ROWS_MAX = 6,
+    HALVES_MAX = 8,
+    SPAN_HALVES = ATTENTION_SPAN / HALF,
+    LINE = 64, // bytes of a cache line
+};
 
 // What the cache holds.
-enum kind { KIND_BF16, KIND_F32 };
+enum kind { KIND_BF16, KIND_F32, KIND_INT8 };
+
+// Bytes of a line of `lanes` numbers, or pairs of bf16.
+static ALWAYS_INLINE size_t line_bytes(size_t lanes, enum kind kind) {
+    return kind == KIND_INT8 ? lanes : 4 * lanes;
+}
+
+// Bytes of two neighbours along the summed index, in `lanes` lanes.
+static ALWAYS_INLINE size_t pair_bytes(size_t lanes, enum kind kind) {
+    return kind == KIND_BF16 ? line_bytes(lanes, kind) : 2 * line_bytes(lanes, kind);
+}
 
 // first_of and second_of load one of two neighbours along the summed index, for 8 lanes. They are
 // apart because the registers do not hold both.
-static ALWAYS_INLINE __m256 first_of(const float *at, enum kind kind) {
-    if (kind == KIND_F32) return _mm256_loadu_ps(at);
+static ALWAYS_INLINE __m256 first_of(const char *at, enum kind kind) {
+    if (kind == KIND_F32) return _mm256_loadu_ps((const float *)(const void *)at);
+    if (kind == KIND_INT8) {
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)));
+    }
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const void *)at), 16));
 }
 
-// next: floats from a float32 to its neighbour; unused for bf16.
-static ALWAYS_INLINE __m256 second_of(const float *at, size_t next, enum kind kind) {
-    if (kind == KIND_F32) return _mm256_loadu_ps(at + next);
+// line: bytes from a number to its neighbour; unused for bf16.
+static ALWAYS_INLINE __m256 second_of(const char *at, size_t line, enum kind kind) {
+    if (kind != KIND_BF16) return first_of(at + line, kind);
     const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const void *)at), high));
 }
 
-// Prefetches from the next span, a line for each line of this span: a decode reads K and V once,
-// from memory.
-static ALWAYS_INLINE void fetch(const float *at, size_t next, enum kind kind) {
-    _mm_prefetch((const char *)at, _MM_HINT_T1);
-    if (kind == KIND_F32) _mm_prefetch((const char *)(at + next), _MM_HINT_T1);
+// Prefetches from the next span, a cache line for each one of this span: a decode reads K and V
+// once, from memory.
+static ALWAYS_INLINE void fetch(const char *at, size_t line, enum kind kind) {
+    _mm_prefetch(at, _MM_HINT_T1);
+    if (kind != KIND_BF16 && line >= LINE) _mm_prefetch(at + line, _MM_HINT_T1);
 }
 
 // Scores of all rows against the positions of `halves` registers from `half` on, which is even.
 static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_t half,
                                       uint32_t rows, uint32_t halves, enum kind kind) {
     __m256 acc[AVX2_ROWS_MAX][HALVES_MAX];
-    const float *keys[HALVES_MAX], *next_keys[HALVES_MAX];
+    const char *keys[HALVES_MAX], *next_keys[HALVES_MAX];
     UNROLL for (uint32_t h = 0; h < halves; h++) {
-        keys[h] = (const float *)tile->k[(half + h) / 2] + h % 2 * HALF;
-        next_keys[h] = (const float *)tile->next_k[(half + h) / 2];
+        keys[h] = (const char *)tile->k[(half + h) / 2] + h % 2 * line_bytes(HALF, kind);
+        next_keys[h] = tile->next_k[(half + h) / 2];
         UNROLL for (uint32_t r = 0; r < rows; r++) acc[r][h] = _mm256_setzero_ps();
     }
     const float *q = tile->q;
-    size_t step = kind == KIND_BF16 ? LANES : 2 * LANES, end = tile->head_dim / 2 * step;
+    size_t line = line_bytes(LANES, kind), step = pair_bytes(LANES, kind);
+    size_t end = tile->head_dim / 2 * step;
     for (size_t at = 0; at < end; at += step, q += 2 * rows) {
         __m256 key[HALVES_MAX];
         UNROLL for (uint32_t h = 0; h < halves; h++) {
             key[h] = first_of(keys[h] + at, kind);
-            if (rows <= 4 && h % 2 == 0) fetch(next_keys[h] + at, LANES, kind);
+            if (rows <= 4 && h % 2 == 0) fetch(next_keys[h] + at, line, kind);
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 q_r = _mm256_set1_ps(q[r]);
@@ -55,7 +74,7 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
                 acc[r][h] = _mm256_fmadd_ps(q_r, key[h], acc[r][h]);
             }
         }
-        UNROLL for (uint32_t h = 0; h < halves; h++) key[h] = second_of(keys[h] + at, LANES, kind);
+        UNROLL for (uint32_t h = 0; h < halves; h++) key[h] = second_of(keys[h] + at, line, kind);
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 q_r = _mm256_set1_ps(q[rows + r]);
             UNROLL for (uint32_t h = 0; h < halves; h++) {
@@ -180,18 +199,20 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
             acc[r][h] = _mm256_loadu_ps(out + r * head_dim + (size_t)h * HALF);
         }
     }
-    size_t step = kind == KIND_BF16 ? head_dim : 2 * head_dim; // floats of two positions
+    size_t line = line_bytes(head_dim, kind), step = pair_bytes(head_dim, kind);
     for (uint32_t j = range.begin; j < range.end;) {
         uint32_t stop =
             j / LANES * LANES + LANES < range.end ? j / LANES * LANES + LANES : range.end;
-        size_t at = j % LANES / 2 * step + dim;
-        const float *v = (const float *)tile->v[j / LANES] + at;
-        const float *next_v = (const float *)tile->next_v[j / LANES] + at;
+        size_t at = j % LANES / 2 * step + line_bytes(dim, kind);
+        const char *v = (const char *)tile->v[j / LANES] + at;
+        const char *next_v = (const char *)tile->next_v[j / LANES] + at;
         for (; j < stop; j += 2, p += 2, v += step, next_v += step) {
             __m256 value[HALVES_MAX];
             UNROLL for (uint32_t h = 0; h < halves; h++) {
-                value[h] = first_of(v + (size_t)h * HALF, kind);
-                if (rows <= 4 && h % 2 == 0) fetch(next_v + (size_t)h * HALF, head_dim, kind);
+                value[h] = first_of(v + h * line_bytes(HALF, kind), kind);
+                if (rows <= 4 && h * line_bytes(HALF, kind) % LINE == 0) {
+                    fetch(next_v + h * line_bytes(HALF, kind), line, kind);
+                }
             }
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 __m256 p_r = _mm256_set1_ps(p[r * ATTENTION_SPAN]);
@@ -201,7 +222,7 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
             }
             if (j + 1 == range.end) break; // the second one may be NaN
             UNROLL for (uint32_t h = 0; h < halves; h++) {
-                value[h] = second_of(v + (size_t)h * HALF, head_dim, kind);
+                value[h] = second_of(v + h * line_bytes(HALF, kind), line, kind);
             }
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 __m256 p_r = _mm256_set1_ps(p[r * ATTENTION_SPAN + 1]);
@@ -259,6 +280,21 @@ static ALWAYS_INLINE void value_span(const struct attention_tile *tile, uint32_t
     }
 }
 
+// Multiplies the scores of the span's first chunks by the scales of their keys, or the exponentials
+// by those of their values.
+static void scale_span(const struct attention_tile *tile, const void *const chunks[],
+                       uint32_t num_chunks) {
+    for (uint32_t c = 0; c < num_chunks; c++) {
+        const float *scales = attention_scales(chunks[c], tile->head_dim);
+        const __m256 low = _mm256_loadu_ps(scales), high = _mm256_loadu_ps(scales + HALF);
+        float *scores = tile->scores + (size_t)c * LANES;
+        for (uint32_t row = 0; row < tile->rows; row++, scores += ATTENTION_SPAN) {
+            _mm256_storeu_ps(scores, _mm256_mul_ps(_mm256_loadu_ps(scores), low));
+            _mm256_storeu_ps(scores + HALF, _mm256_mul_ps(_mm256_loadu_ps(scores + HALF), high));
+        }
+    }
+}
+
 static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind kind) {
     uint32_t least = ATTENTION_SPAN, most = 0;
     for (uint32_t row = 0; row < tile->rows; row++) {
@@ -266,8 +302,11 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind 
         if (visible < least) least = visible;
         if (visible > most) most = visible;
     }
-    score_span(tile, (most + LANES - 1) / LANES, kind);
+    uint32_t chunks = (most + LANES - 1) / LANES;
+    score_span(tile, chunks, kind);
+    if (kind == KIND_INT8) scale_span(tile, tile->k, chunks);
     softmax_span(tile);
+    if (kind == KIND_INT8) scale_span(tile, tile->v, chunks);
     least -= least % 2;
     if (least) value_span(tile, least, kind);
     // The rest row by row: values after a row's own position may be NaN, so they must not even be
@@ -284,4 +323,8 @@ void avx2_attention_bf16(const struct attention_tile *tile) {
 
 void avx2_attention_f32(const struct attention_tile *tile) {
     run_span(tile, KIND_F32);
+}
+
+void avx2_attention_int8(const struct attention_tile *tile) {
+    run_span(tile, KIND_INT8);
 }

@@ -118,6 +118,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .narrow_int8 = avx2_narrow_int8,
     .attention_bf16 = {6, QUERIES_F32, avx2_attention_bf16, NULL, NULL},
     .attention_f32 = {6, QUERIES_F32, avx2_attention_f32, NULL, NULL},
+    .attention_int8 = {6, QUERIES_F32, avx2_attention_int8, NULL, NULL},
     .rms_norm = avx2_rms_norm,
     .rope_head = avx2_rope_head,
     .silu_mul = avx2_silu_mul,
@@ -125,4 +126,5 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .store_value = scalar_store_value,
     .pack_bf16 = avx2_pack_bf16,
     .sample_weigh = sample_weigh_avx2,
+    .sample_max = sample_max_avx2,
 };

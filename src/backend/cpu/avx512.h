@@ -11,6 +11,7 @@ void avx512_linear_bf16(const struct linear_tile *tile);
 void avx512_linear_f32(const struct linear_tile *tile);
 void avx512_attention_bf16(const struct attention_tile *tile);
 void avx512_attention_f32(const struct attention_tile *tile);
+void avx512_attention_int8(const struct attention_tile *tile);
 void amx_attention(const struct attention_tile *tile);
 unsigned amx_attention_begin(void);
 void amx_attention_end(unsigned before);

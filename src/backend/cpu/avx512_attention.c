@@ -1,52 +1,70 @@
 /* One span of 64 positions for up to 12 query rows: scores with 16 positions in lanes, online
  * softmax, values with 16 dimensions in lanes. As in avx512_linear.c, `rows` x `vectors`
  * accumulators stay in registers, and every score and every output dimension is one chain in index
- * order. A cached bf16 pair is widened by a shift and a mask, both exact. */
+ * order. A cached bf16 pair is widened by a shift and a mask, a byte by a conversion, all exact. */
 #include "backend/cpu/avx512_attention.h"
 
-enum { AVX512_ROWS_MAX = 12, VECTORS_MAX = 8 };
+enum {
+    AVX512_ROWS_MAX = 12,
+    VECTORS_MAX = 8,
+    LINE = 64, // bytes of a cache line
+};
 
 // What the cache holds.
-enum kind { KIND_BF16, KIND_F32 };
+enum kind { KIND_BF16, KIND_F32, KIND_INT8 };
+
+// Bytes of a line of `lanes` numbers, or pairs of bf16.
+static ALWAYS_INLINE size_t line_bytes(size_t lanes, enum kind kind) {
+    return kind == KIND_INT8 ? lanes : 4 * lanes;
+}
+
+// Bytes of two neighbours along the summed index, in `lanes` lanes.
+static ALWAYS_INLINE size_t pair_bytes(size_t lanes, enum kind kind) {
+    return kind == KIND_BF16 ? line_bytes(lanes, kind) : 2 * line_bytes(lanes, kind);
+}
 
 // first_of and second_of load one of two neighbours along the summed index, for 16 lanes. They are
 // apart because the registers do not hold both.
-static ALWAYS_INLINE __m512 first_of(const float *at, enum kind kind) {
-    if (kind == KIND_F32) return _mm512_loadu_ps(at);
+static ALWAYS_INLINE __m512 first_of(const char *at, enum kind kind) {
+    if (kind == KIND_F32) return _mm512_loadu_ps((const float *)(const void *)at);
+    if (kind == KIND_INT8) {
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)at)));
+    }
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512((const void *)at), 16));
 }
 
-// next: floats from a float32 to its neighbour; unused for bf16.
-static ALWAYS_INLINE __m512 second_of(const float *at, size_t next, enum kind kind) {
-    if (kind == KIND_F32) return _mm512_loadu_ps(at + next);
+// line: bytes from a number to its neighbour; unused for bf16.
+static ALWAYS_INLINE __m512 second_of(const char *at, size_t line, enum kind kind) {
+    if (kind != KIND_BF16) return first_of(at + line, kind);
     const __m512i high = _mm512_set1_epi32((int32_t)0xffff0000);
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512((const void *)at), high));
 }
 
-// Prefetches from the next span, a line for each line of this span: a decode reads K and V once,
-// from memory.
-static ALWAYS_INLINE void fetch(const float *at, size_t next, enum kind kind) {
-    _mm_prefetch((const char *)at, _MM_HINT_T1);
-    if (kind == KIND_F32) _mm_prefetch((const char *)(at + next), _MM_HINT_T1);
+// Prefetches from the next span, a cache line for each one of this span: a decode reads K and V
+// once, from memory.
+static ALWAYS_INLINE void fetch(const char *at, size_t line, enum kind kind) {
+    _mm_prefetch(at, _MM_HINT_T1);
+    if (kind != KIND_BF16 && line >= LINE) _mm_prefetch(at + line, _MM_HINT_T1);
 }
 
 // Scores of all rows against `chunks` K chunks from `chunk` on.
 static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_t chunk,
                                       uint32_t rows, uint32_t chunks, enum kind kind) {
     __m512 acc[AVX512_ROWS_MAX][ATTENTION_CHUNKS];
-    const float *keys[ATTENTION_CHUNKS], *next_keys[ATTENTION_CHUNKS];
+    const char *keys[ATTENTION_CHUNKS], *next_keys[ATTENTION_CHUNKS];
     UNROLL for (uint32_t c = 0; c < chunks; c++) {
         keys[c] = tile->k[chunk + c];
         next_keys[c] = tile->next_k[chunk + c];
         UNROLL for (uint32_t r = 0; r < rows; r++) acc[r][c] = _mm512_setzero_ps();
     }
     const float *q = tile->q;
-    size_t step = kind == KIND_BF16 ? LANES : 2 * LANES, end = tile->head_dim / 2 * step;
+    size_t line = line_bytes(LANES, kind), step = pair_bytes(LANES, kind);
+    size_t end = tile->head_dim / 2 * step;
     for (size_t at = 0; at < end; at += step, q += 2 * rows) {
         __m512 key[ATTENTION_CHUNKS];
         UNROLL for (uint32_t c = 0; c < chunks; c++) {
             key[c] = first_of(keys[c] + at, kind);
-            if (rows <= 4) fetch(next_keys[c] + at, LANES, kind);
+            if (rows <= 4) fetch(next_keys[c] + at, line, kind);
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m512 q_r = _mm512_set1_ps(q[r]);
@@ -54,7 +72,7 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
                 acc[r][c] = _mm512_fmadd_ps(q_r, key[c], acc[r][c]);
             }
         }
-        UNROLL for (uint32_t c = 0; c < chunks; c++) key[c] = second_of(keys[c] + at, LANES, kind);
+        UNROLL for (uint32_t c = 0; c < chunks; c++) key[c] = second_of(keys[c] + at, line, kind);
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m512 q_r = _mm512_set1_ps(q[rows + r]);
             UNROLL for (uint32_t c = 0; c < chunks; c++) {
@@ -156,18 +174,20 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
             acc[r][i] = _mm512_loadu_ps(out + r * head_dim + (size_t)i * LANES);
         }
     }
-    size_t step = kind == KIND_BF16 ? head_dim : 2 * head_dim; // floats of two positions
+    size_t line = line_bytes(head_dim, kind), step = pair_bytes(head_dim, kind);
     for (uint32_t j = range.begin; j < range.end;) {
         uint32_t stop =
             j / LANES * LANES + LANES < range.end ? j / LANES * LANES + LANES : range.end;
-        size_t at = j % LANES / 2 * step + dim;
-        const float *v = (const float *)tile->v[j / LANES] + at;
-        const float *next_v = (const float *)tile->next_v[j / LANES] + at;
+        size_t at = j % LANES / 2 * step + line_bytes(dim, kind);
+        const char *v = (const char *)tile->v[j / LANES] + at;
+        const char *next_v = (const char *)tile->next_v[j / LANES] + at;
         for (; j < stop; j += 2, p += 2, v += step, next_v += step) {
             __m512 value[VECTORS_MAX];
             UNROLL for (uint32_t i = 0; i < vectors; i++) {
-                value[i] = first_of(v + (size_t)i * LANES, kind);
-                if (rows <= 4) fetch(next_v + (size_t)i * LANES, head_dim, kind);
+                value[i] = first_of(v + i * line_bytes(LANES, kind), kind);
+                if (rows <= 4 && i * line_bytes(LANES, kind) % LINE == 0) {
+                    fetch(next_v + i * line_bytes(LANES, kind), line, kind);
+                }
             }
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 __m512 p_r = _mm512_set1_ps(p[r * ATTENTION_SPAN]);
@@ -177,7 +197,7 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
             }
             if (j + 1 == range.end) break; // the second one may be NaN
             UNROLL for (uint32_t i = 0; i < vectors; i++) {
-                value[i] = second_of(v + (size_t)i * LANES, head_dim, kind);
+                value[i] = second_of(v + i * line_bytes(LANES, kind), line, kind);
             }
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 __m512 p_r = _mm512_set1_ps(p[r * ATTENTION_SPAN + 1]);
@@ -253,6 +273,19 @@ static ALWAYS_INLINE void value_span(const struct attention_tile *tile, uint32_t
     }
 }
 
+// Multiplies the scores of the span's first chunks by the scales of their keys, or the exponentials
+// by those of their values.
+static void scale_span(const struct attention_tile *tile, const void *const chunks[],
+                       uint32_t num_chunks) {
+    for (uint32_t c = 0; c < num_chunks; c++) {
+        const __m512 scales = _mm512_loadu_ps(attention_scales(chunks[c], tile->head_dim));
+        float *scores = tile->scores + (size_t)c * LANES;
+        for (uint32_t row = 0; row < tile->rows; row++, scores += ATTENTION_SPAN) {
+            _mm512_storeu_ps(scores, _mm512_mul_ps(_mm512_loadu_ps(scores), scales));
+        }
+    }
+}
+
 static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind kind) {
     uint32_t least = ATTENTION_SPAN, most = 0;
     for (uint32_t row = 0; row < tile->rows; row++) {
@@ -260,8 +293,11 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind 
         if (visible < least) least = visible;
         if (visible > most) most = visible;
     }
-    score_span(tile, (most + LANES - 1) / LANES, kind);
+    uint32_t chunks = (most + LANES - 1) / LANES;
+    score_span(tile, chunks, kind);
+    if (kind == KIND_INT8) scale_span(tile, tile->k, chunks);
     avx512_softmax_span(tile, softmax_row);
+    if (kind == KIND_INT8) scale_span(tile, tile->v, chunks);
     least -= least % 2;
     if (least) value_span(tile, least, kind);
     // The rest row by row: values after a row's own position may be NaN, so they must not even be
@@ -278,4 +314,8 @@ void avx512_attention_bf16(const struct attention_tile *tile) {
 
 void avx512_attention_f32(const struct attention_tile *tile) {
     run_span(tile, KIND_F32);
+}
+
+void avx512_attention_int8(const struct attention_tile *tile) {
+    run_span(tile, KIND_INT8);
 }

@@ -1,4 +1,5 @@
 #include <immintrin.h>
+#include <math.h>
 
 #include "backend/cpu/sample_weigh.h"
 
@@ -43,4 +44,18 @@ double sample_weigh_avx512(const float *logits, float *weights, uint32_t count,
     float lanes[SAMPLE_WEIGH_LANES];
     _mm512_storeu_ps(lanes, sum);
     return sample_weigh_rest(lanes, logits + i, weights + i, count - i, how);
+}
+
+// Two maxima, so that a step does not wait for the one before.
+float sample_max_avx512(const float *logits, uint32_t count) {
+    __m512 max[2] = {_mm512_set1_ps(-INFINITY), _mm512_set1_ps(-INFINITY)};
+    uint32_t i = 0;
+    for (; i + 2 * SAMPLE_WEIGH_LANES <= count; i += 2 * SAMPLE_WEIGH_LANES) {
+        // NaN gives the second operand.
+        max[0] = _mm512_max_ps(_mm512_loadu_ps(logits + i), max[0]);
+        max[1] = _mm512_max_ps(_mm512_loadu_ps(logits + i + SAMPLE_WEIGH_LANES), max[1]);
+    }
+    float lanes[SAMPLE_WEIGH_LANES];
+    _mm512_storeu_ps(lanes, _mm512_max_ps(max[0], max[1]));
+    return sample_max_rest(lanes, logits + i, count - i);
 }

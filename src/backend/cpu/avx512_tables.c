@@ -14,6 +14,7 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .narrow_int8 = avx2_narrow_int8,
     .attention_bf16 = {12, QUERIES_F32, avx512_attention_bf16, NULL, NULL},
     .attention_f32 = {12, QUERIES_F32, avx512_attention_f32, NULL, NULL},
+    .attention_int8 = {12, QUERIES_F32, avx512_attention_int8, NULL, NULL},
     .rms_norm = avx512_rms_norm,
     .rope_head = avx512_rope_head,
     .silu_mul = avx512_silu_mul,
@@ -21,6 +22,7 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
+    .sample_max = sample_max_avx512,
 };
 
 const struct cpu_kernels cpu_kernels_avx512_bf16 = {
@@ -33,6 +35,7 @@ const struct cpu_kernels cpu_kernels_avx512_bf16 = {
     .narrow_int8 = avx512_narrow_int8,
     .attention_bf16 = {12, QUERIES_F32, avx512_attention_bf16, NULL, NULL},
     .attention_f32 = {12, QUERIES_F32, avx512_attention_f32, NULL, NULL},
+    .attention_int8 = {12, QUERIES_F32, avx512_attention_int8, NULL, NULL},
     .rms_norm = avx512_rms_norm,
     .rope_head = avx512_rope_head,
     .silu_mul = avx512_silu_mul,
@@ -40,6 +43,7 @@ const struct cpu_kernels cpu_kernels_avx512_bf16 = {
     .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
+    .sample_max = sample_max_avx512,
 };
 
 const struct cpu_kernels cpu_kernels_amx = {
@@ -52,6 +56,7 @@ const struct cpu_kernels cpu_kernels_amx = {
     .narrow_int8 = avx512_narrow_int8,
     .attention_bf16 = {16, QUERIES_BF16, amx_attention, amx_attention_begin, amx_attention_end},
     .attention_f32 = {12, QUERIES_F32, avx512_attention_f32, NULL, NULL},
+    .attention_int8 = {12, QUERIES_F32, avx512_attention_int8, NULL, NULL},
     .rms_norm = avx512_rms_norm,
     .rope_head = avx512_rope_head,
     .silu_mul = avx512_silu_mul,
@@ -59,4 +64,5 @@ const struct cpu_kernels cpu_kernels_amx = {
     .store_value = avx512_store_value,
     .pack_bf16 = avx512_pack_bf16,
     .sample_weigh = sample_weigh_avx512,
+    .sample_max = sample_max_avx512,
 };

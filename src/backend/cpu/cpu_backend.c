@@ -22,8 +22,7 @@ static void cpu_destroy(struct backend *backend) {
 }
 
 static enum status cpu_alloc(struct backend *backend, size_t bytes, void **dev, struct err *err) {
-    (void)backend;
-    *dev = cpu_memory_alloc(bytes);
+    *dev = cpu_memory_alloc_on(bytes, cpu_backend_of(backend)->nodes);
     return *dev ? OK : err_set(err, ERR_NOMEM, "out of memory: %zu bytes", bytes);
 }
 
@@ -132,7 +131,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
     const struct cpu_kernels *kernels;
     enum status status = select_kernels(options->cpu_isa, &kernels, err);
     if (status != OK) return status;
-    int threads = options->threads ? options->threads : cpu_count();
+    int threads = options->threads ? options->threads : cpu_core_count();
     if (threads < 0 || options->threads > THREAD_POOL_THREADS_MAX) {
         return err_set(err, ERR_INVALID, "threads is %d, want 0 (all cores) to %d", threads,
                        THREAD_POOL_THREADS_MAX);
@@ -158,9 +157,10 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .weight_dtype = options->weight_dtype,
         .quantization = options->quantization,
         .kv_cache_dtype = DTYPE_BF16,
-        .has_f32_kv_cache = true,
+        .has_kv_cache_dtypes = true,
     };
     cpu->kernels = kernels;
+    cpu->nodes = options->numa ? cpu_memory_nodes() : 0;
     snprintf(cpu->base.description, sizeof cpu->base.description, "cpu %s, %d thread%s",
              kernels->isa, threads, threads == 1 ? "" : "s");
     status = thread_pool_create(&cpu->pool, (uint32_t)threads, err);

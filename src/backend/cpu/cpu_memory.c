@@ -1,11 +1,20 @@
 #include "backend/cpu/cpu_memory.h"
 
-#include <stdint.h>
+#include <linux/mempolicy.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20, BIG = 1 << 20, ALIGNMENT = 64 };
+#include "base/cpu.h"
+
+enum {
+    HUGE_PAGE = 2 << 20,
+    BIG = 1 << 20,
+    ALIGNMENT = 64,
+    NODE_BITS = 65, // the kernel takes one for itself
+};
 
 // Kept in the 64 bytes before the returned memory.
 struct header {
@@ -21,7 +30,7 @@ static void *with_header(void *base, size_t mapped_bytes) {
 
 // The mapping starts at a multiple of the huge page. Otherwise the kernel could not use huge pages
 // for its first and last parts.
-static void *map_big(size_t bytes) {
+static void *map_big(size_t bytes, uint64_t nodes) {
     size_t reserved = bytes + HUGE_PAGE;
     char *start = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) return NULL;
@@ -29,11 +38,13 @@ static void *map_big(size_t bytes) {
     char *base = start + before;
     if (before) munmap(start, before);
     if (reserved - before > bytes) munmap(base + bytes, reserved - before - bytes);
-    madvise(base, bytes, MADV_HUGEPAGE); // refused where the system has none: slower, not wrong
+    // Where the system refuses one of these: slower, not wrong.
+    madvise(base, bytes, MADV_HUGEPAGE);
+    if (nodes) syscall(SYS_mbind, base, bytes, MPOL_INTERLEAVE, &nodes, NODE_BITS, 0);
     return base;
 }
 
-void *cpu_memory_alloc(size_t bytes) {
+void *cpu_memory_alloc_on(size_t bytes, uint64_t nodes) {
     if (bytes > SIZE_MAX / 2) return NULL;
     size_t total = bytes + ALIGNMENT;
     if (total < BIG) {
@@ -43,9 +54,14 @@ void *cpu_memory_alloc(size_t bytes) {
         memset(base, 0, total);
         return with_header(base, 0);
     }
-    total = (total + 4095) / 4096 * 4096;
-    void *base = map_big(total);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE); // up to 64 KiB on ARM
+    total = (total + page - 1) / page * page;
+    void *base = map_big(total, nodes);
     return base ? with_header(base, total) : NULL;
+}
+
+void *cpu_memory_alloc(size_t bytes) {
+    return cpu_memory_alloc_on(bytes, 0);
 }
 
 void cpu_memory_free(void *memory) {
@@ -57,4 +73,12 @@ void cpu_memory_free(void *memory) {
     } else {
         free(header.base);
     }
+}
+
+uint64_t cpu_memory_nodes(void) {
+    int policy;
+    uint64_t nodes = cpu_numa_nodes();
+    bool is_one = (nodes & (nodes - 1)) == 0;
+    if (is_one || syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0) != 0) return 0;
+    return policy == MPOL_DEFAULT ? nodes : 0;
 }

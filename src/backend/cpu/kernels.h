@@ -92,7 +92,7 @@ struct cpu_kernels {
     // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
     // or NaN if a value is not finite.
     float (*narrow_int8)(const float *x, uint32_t count, unsigned char *out, size_t stride);
-    struct attention_kernels attention_bf16, attention_f32; // by the type of the KV cache
+    struct attention_kernels attention_bf16, attention_f32, attention_int8; // by the KV cache
     // residual (may be NULL) += x; out = norm(residual or x) * weight. All [cols]; out may be x.
     void (*rms_norm)(const float *x, float *residual, const float *weight, float *out,
                      uint32_t cols, float eps);
@@ -112,6 +112,7 @@ struct cpu_kernels {
     // sample_weigh.h; the same bits from every instruction set.
     double (*sample_weigh)(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how);
+    float (*sample_max)(const float *logits, uint32_t count);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;
@@ -121,16 +122,32 @@ extern const struct cpu_kernels cpu_kernels_avx2;
 extern const struct cpu_kernels cpu_kernels_avx512;
 extern const struct cpu_kernels cpu_kernels_avx512_bf16; // with VNNI
 extern const struct cpu_kernels cpu_kernels_amx; // with AVX512_BF16 and VNNI
+// Builds for 64-bit ARM only.
+extern const struct cpu_kernels cpu_kernels_neon;
+extern const struct cpu_kernels cpu_kernels_neon_dotprod; // with SDOT
 
 struct cpu_isa {
     const char *name;
     const struct cpu_kernels *kernels; // NULL: this build or this machine lacks it
 };
 
-enum { CPU_ISA_COUNT = 5 };
+// Rows of the table. Those of one processor family are in order, slowest first.
+enum {
+    CPU_ISA_SCALAR,
+    CPU_ISA_AVX2,
+    CPU_ISA_AVX512,
+    CPU_ISA_AVX512_BF16,
+    CPU_ISA_AMX,
+    CPU_ISA_NEON,
+    CPU_ISA_NEON_DOTPROD,
+    CPU_ISA_COUNT,
+};
 
-// Fills in all names, slowest first. If the processor has AMX, asks the operating system for its
-// use. Defined in isa_x86.c or isa_generic.c, as the build chooses.
+// Fills in all names and the kernels that can run here. If the processor has AMX, asks the
+// operating system for its use.
 void cpu_isa_table(struct cpu_isa table[CPU_ISA_COUNT]);
+// The part of it that depends on the processor family: adds the kernels that can run here to the
+// scalar ones. Defined in isa_x86.c, isa_arm.c or isa_generic.c, as the build chooses.
+void cpu_isa_find(struct cpu_isa table[CPU_ISA_COUNT]);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/cpu_memory.h"
+#include "backend/cpu/narrow.h"
 #include "base/check.h"
 
 static enum status grow_scratch(struct cpu_backend *cpu, uint32_t head_dim, struct err *err) {
@@ -32,20 +33,30 @@ static enum status check_spec(const struct kv_cache_spec *spec, struct err *err)
             "a KV cache of %u layers, %u kv heads and %u blocks, want at least 1 of each",
             spec->num_layers, spec->num_kv_heads, spec->num_blocks);
     }
-    if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16 && spec->dtype != DTYPE_F32) {
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, want BF16 or F32",
+    switch (spec->dtype) {
+    case DTYPE_NONE:
+    case DTYPE_BF16:
+    case DTYPE_F32:
+    case DTYPE_I8:
+        return OK;
+    default:
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, want BF16, F32 or I8",
                        dtype_name(spec->dtype));
     }
-    return OK;
 }
 
-static size_t element_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
-    return dtype_size(spec->dtype == DTYPE_NONE ? backend->kv_cache_dtype : spec->dtype);
+static enum dtype dtype_of(const struct backend *backend, const struct kv_cache_spec *spec) {
+    return spec->dtype == DTYPE_NONE ? backend->kv_cache_dtype : spec->dtype;
+}
+
+static size_t chunk_bytes(enum dtype dtype, uint32_t head_dim) {
+    size_t scales = dtype == DTYPE_I8 ? LANES * sizeof(float) : 0;
+    return (size_t)LANES * head_dim * dtype_size(dtype) + scales;
 }
 
 size_t cpu_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
-    return (size_t)spec->num_layers * spec->num_kv_heads * spec->block_size * spec->head_dim * 2 *
-           element_bytes(backend, spec);
+    return (size_t)spec->num_layers * spec->num_kv_heads * (spec->block_size / LANES) * 2 *
+           chunk_bytes(dtype_of(backend, spec), spec->head_dim);
 }
 
 static enum status allocate_data(const struct backend *backend, struct kv_cache *cache,
@@ -53,7 +64,7 @@ static enum status allocate_data(const struct backend *backend, struct kv_cache 
     const struct kv_cache_spec *spec = &cache->spec;
     size_t block_bytes = cpu_kv_cache_block_bytes(backend, spec), bytes;
     if (!__builtin_mul_overflow(block_bytes, (size_t)spec->num_blocks, &bytes)) {
-        cache->data = cpu_memory_alloc(bytes);
+        cache->data = cpu_memory_alloc_on(bytes, cpu_backend_of_const(backend)->nodes);
     }
     if (cache->data) return OK;
     return err_set(err, ERR_NOMEM, "out of memory: KV cache of %u blocks of %zu bytes",
@@ -79,8 +90,9 @@ enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_s
     struct kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache) return err_nomem(err, "KV cache");
     cache->spec = *spec;
-    cache->element_bytes = element_bytes(backend, spec);
-    cache->part_bytes = (size_t)spec->block_size * spec->head_dim * cache->element_bytes;
+    cache->spec.dtype = dtype_of(backend, spec);
+    cache->chunk_bytes = chunk_bytes(cache->spec.dtype, spec->head_dim);
+    cache->part_bytes = spec->block_size / LANES * cache->chunk_bytes;
     status = allocate_data(backend, cache, err);
     if (status == OK) status = allocate_plan(cache, err);
     if (status == OK) status = grow_scratch(cpu_backend_of(backend), spec->head_dim, err);
@@ -108,25 +120,38 @@ struct prepare_job {
     uint32_t tokens_per_item;
 };
 
+// Stores a position's key or value as bytes, `stride` apart, and its scale.
+static void store_int8(const float *x, uint32_t head_dim, void *chunk, uint32_t position,
+                       unsigned char *out, size_t stride) {
+    float inverse, scale = narrow_scale(x, head_dim, &inverse);
+    for (uint32_t d = 0; d < head_dim; d++) {
+        out[d * stride] = narrow_byte(inverse > 0 ? x[d] * inverse : 0.0f) ^ 0x80; // signed
+    }
+    attention_scales(chunk, head_dim)[position] = scale;
+}
+
 void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *cache, uint32_t layer,
                     uint32_t slot, uint32_t kv_head, const float *k, const float *v) {
-    uint32_t block_size = cache->spec.block_size;
-    uint32_t block = slot / block_size, offset = slot % block_size, in_chunk = offset % LANES;
+    uint32_t block_size = cache->spec.block_size, head_dim = cache->spec.head_dim;
+    uint32_t block = slot / block_size, chunk = slot % block_size / LANES, position = slot % LANES;
     CHECK(block < cache->spec.num_blocks, "slot=%u num_blocks=%u", slot, cache->spec.num_blocks);
-    char *head = kv_cache_head(cache, layer, block, kv_head);
-    size_t head_dim = cache->spec.head_dim, chunk = (offset - in_chunk) * head_dim;
-    if (cache->element_bytes == sizeof(float)) {
-        float *keys = (float *)(void *)head + chunk + in_chunk;
-        float *values = (float *)(void *)(head + cache->part_bytes) + offset * head_dim;
-        for (size_t d = 0; k && d < head_dim; d++) keys[d * LANES] = k[d];
-        if (v) memcpy(values, v, head_dim * sizeof *v);
-        return;
+    void *keys = kv_cache_head(cache, layer, block, kv_head) + chunk * cache->chunk_bytes;
+    void *values = (char *)keys + cache->part_bytes;
+    size_t row = (size_t)position * head_dim, pairs = (size_t)(position / 2) * 2 * head_dim;
+    switch (cache->spec.dtype) {
+    case DTYPE_F32:
+        for (size_t d = 0; k && d < head_dim; d++) ((float *)keys)[d * LANES + position] = k[d];
+        if (v) memcpy((float *)values + row, v, head_dim * sizeof *v);
+        break;
+    case DTYPE_I8:
+        if (k) store_int8(k, head_dim, keys, position, (unsigned char *)keys + position, LANES);
+        if (v) store_int8(v, head_dim, values, position, (unsigned char *)values + row, 1);
+        break;
+    default: // bf16
+        if (k) kernels->store_key(k, head_dim, (uint16_t *)keys + (size_t)position * 2);
+        if (v) kernels->store_value(v, head_dim, (uint16_t *)values + pairs + position % 2);
+        break;
     }
-    uint16_t *keys = (uint16_t *)(void *)head + chunk + (size_t)in_chunk * 2;
-    uint16_t *values =
-        (uint16_t *)(void *)(head + cache->part_bytes) + offset / 2 * 2 * head_dim + offset % 2;
-    if (k) kernels->store_key(k, (uint32_t)head_dim, keys);
-    if (v) kernels->store_value(v, (uint32_t)head_dim, values);
 }
 
 static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
@@ -182,25 +207,27 @@ static void touch_item(void *arg, uint32_t item, uint32_t thread) {
 
 void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step) {
     const struct kv_cache_spec *spec = &cache->spec;
-    uint32_t end = 0;
+    uint32_t begin = spec->num_blocks, end = 0;
     for (uint32_t token = 0; token < step->num_tokens; token++) {
         int32_t slot = step->slot_mapping[token];
         if (slot < 0) continue;
         uint32_t block = (uint32_t)slot / spec->block_size;
+        if (block < cache->touched_end) continue;
+        if (block < begin) begin = block;
         if (block >= end) end = block + 1;
     }
-    if (end <= cache->num_touched) return;
+    if (begin >= end) return;
     size_t block_bytes = 2 * cache->part_bytes * spec->num_kv_heads;
     // Whole huge pages, so that the next steps find theirs.
     uint64_t rounded = ((uint64_t)end * block_bytes / TOUCH_BYTES + 1) * TOUCH_BYTES / block_bytes;
     if (rounded > end) end = rounded < spec->num_blocks ? (uint32_t)rounded : spec->num_blocks;
     struct touch_job job = {.cache = cache,
                             .layer_bytes = block_bytes * spec->num_blocks,
-                            .begin = block_bytes * cache->num_touched,
+                            .begin = block_bytes * begin,
                             .end = block_bytes * end};
     job.items_per_layer = (uint32_t)((job.end - job.begin + TOUCH_BYTES - 1) / TOUCH_BYTES);
     thread_pool_for(cpu->pool, job.items_per_layer * spec->num_layers, touch_item, &job);
-    cache->num_touched = end;
+    cache->touched_end = end;
 }
 
 void cpu_attention_prepare(struct backend *backend, const struct attention_args *args) {

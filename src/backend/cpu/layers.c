@@ -240,7 +240,7 @@ bool cpu_layers(struct backend *backend, struct fused_model *model,
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct fused_model_spec *spec = &model->spec;
     bool is_bytes = model->layers[0].qkv->kind != LINEAR_BF16;
-    bool has_narrow_cache = args->cache->element_bytes == sizeof(uint16_t) &&
+    bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
                             cpu->kernels->attention_bf16.queries == QUERIES_BF16;
     kv_cache_touch(cpu, args->cache, args->step);
     for (uint32_t i = 0; i < spec->num_layers; i++) {

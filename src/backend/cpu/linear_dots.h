@@ -19,9 +19,11 @@ enum {
 struct linear_dots {
     const unsigned char *x; // [chunks][rows of the tile][64], at the first row
     size_t x_stride; // bytes from one chunk to the next
-    const unsigned char *weights; // [num_blocks][chunks][1 KiB]
+    const unsigned char *weights; // [num_blocks][chunks][1 KiB]; of the kernel int4 [512]
+    const unsigned char *scales; // of the kernel int4: [num_blocks][chunks][2][16]
     size_t block_bytes;
     const float *start; // [num_blocks][16] initial sums of bf16, if is_first
+    const int32_t *sum128; // [num_blocks][16] as in struct linear_item, of bytes
     void *sums; // [rows][num_blocks * 16] float or int32, rows sums_stride elements apart
     size_t sums_stride;
     uint32_t rows, num_blocks, chunks;
@@ -32,6 +34,8 @@ struct linear_dots {
 struct dots_kernels {
     void (*bf16)(const struct linear_dots *dots); // NULL: x is never bf16
     void (*int8)(const struct linear_dots *dots);
+    // 4-bit weights are multiplied as they are, or unpacked for the kernel int8; one of these two.
+    void (*int4)(const struct linear_dots *dots);
     void (*unpack_int4)(const unsigned char *quads, const unsigned char *scales,
                         unsigned char *out); // one tile
     uint32_t rows_max; // <= DOTS_ROWS_MAX
@@ -46,10 +50,21 @@ struct dots_group {
     unsigned char *unpacked; // [DOTS_UNPACKED_TILES][1 KiB]
 };
 
-// Points `dots` at the weights of a piece. 4-bit weights are unpacked first.
+static inline bool dots_is_unpacked(const struct dots_group *group) {
+    return group->item->kind == LINEAR_INT4 && !group->kernels->int4;
+}
+
+// Points `dots` at the weights of a piece, which are unpacked first where the kernels need that.
 static inline void dots_use_weights(const struct dots_group *group, uint32_t chunk,
                                     struct linear_dots *dots) {
     const struct linear_item *item = group->item;
+    if (item->kind == LINEAR_INT4 && !dots_is_unpacked(group)) {
+        struct narrow_int4 from = narrow_int4_of(item, group->block, chunk);
+        dots->block_bytes = item->block_bytes;
+        dots->weights = from.quads;
+        dots->scales = from.scales;
+        return;
+    }
     if (item->kind != LINEAR_INT4) {
         dots->block_bytes = item->block_bytes;
         dots->weights =
@@ -82,7 +97,12 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
         group->kernels->bf16(&dots);
         return;
     }
-    group->kernels->int8(&dots);
+    dots.sum128 = item->sum128 + (size_t)group->block * LANES;
+    if (item->kind == LINEAR_INT4 && !dots_is_unpacked(group)) {
+        group->kernels->int4(&dots);
+    } else {
+        group->kernels->int8(&dots);
+    }
     if (chunk + dots.chunks < item->chunks) return;
     for (uint32_t r = 0; r < dots.rows; r++) {
         float *sums = (float *)dots.sums + r * dots.sums_stride;
@@ -150,13 +170,13 @@ static inline void linear_dots_run(const struct linear_item *item,
         uint32_t left = whole - group.block;
         group.num_blocks = left < most ? left : most;
         uint32_t step = item->rows > kernels->rows_max ? DOTS_PIECE_CHUNKS : item->chunks;
-        if (item->kind == LINEAR_INT4) step = DOTS_UNPACKED_TILES / group.num_blocks;
+        if (dots_is_unpacked(&group)) step = DOTS_UNPACKED_TILES / group.num_blocks;
         dots_whole_blocks(&group, step);
     }
     if (!partial) return;
     group.num_blocks = 1;
-    dots_partial_block(
-        &group, item->kind == LINEAR_INT4 ? (uint32_t)DOTS_UNPACKED_TILES : item->chunks, partial);
+    uint32_t step = dots_is_unpacked(&group) ? (uint32_t)DOTS_UNPACKED_TILES : item->chunks;
+    dots_partial_block(&group, step, partial);
 }
 
 #endif

@@ -336,7 +336,8 @@ void cpu_linear_destroy(struct backend *backend, struct linear *linear) {
     free(linear);
 }
 
-static enum status take_memory(struct linear *linear, struct err *err) {
+static enum status take_memory(const struct cpu_backend *cpu, struct linear *linear,
+                               struct err *err) {
     bool is_bytes = linear->kind == LINEAR_INT8 || linear->kind == LINEAR_INT4;
     if (is_bytes && linear->depth > QUANTIZED_DEPTH_MAX) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -345,7 +346,7 @@ static enum status take_memory(struct linear *linear, struct err *err) {
     }
     size_t bytes = 0, lanes = (size_t)linear->num_blocks * LANES;
     if (__builtin_mul_overflow(linear->num_blocks, linear->block_bytes, &bytes)) bytes = 0;
-    if (bytes) linear->weights = cpu_memory_alloc(bytes);
+    if (bytes) linear->weights = cpu_memory_alloc_on(bytes, cpu->nodes);
     linear->start = cpu_memory_alloc(lanes * sizeof *linear->start);
     bool ok = linear->weights && linear->start;
     if (ok && is_bytes) {
@@ -372,7 +373,7 @@ enum status cpu_linear_create(struct backend *backend, const struct linear_spec 
                               .kind = kind_of(backend, spec->role)};
     linear->depth = depth_of(linear->kind, cols);
     linear->block_bytes = block_bytes_of(linear->kind, cols);
-    status = take_memory(linear, err);
+    status = take_memory(cpu, linear, err);
     if (status != OK) goto fail;
     status = grow_scratch(cpu, linear->depth, err);
     if (status != OK) goto fail;

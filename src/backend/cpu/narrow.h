@@ -29,14 +29,20 @@ static ALWAYS_INLINE unsigned char narrow_byte(float value) {
     return (unsigned char)(bits ^ 0x80u);
 }
 
-static ALWAYS_INLINE float narrow_row_int8(const float *x, uint32_t count, unsigned char *out,
-                                           size_t stride) {
+// A row's scale: its largest magnitude / 127, or NaN if a value is not finite. Where *inverse is 0,
+// the row counts as zeros.
+static ALWAYS_INLINE float narrow_scale(const float *x, uint32_t count, float *inverse) {
     uint32_t bits = narrow_largest(x, count);
     float largest;
     memcpy(&largest, &bits, sizeof largest);
-    float scale = bits < 0x7f800000u ? largest / 127.0f : NAN;
-    // Below 2^-120 a row counts as zeros: 127 / largest could overflow.
-    float inverse = largest > 0x1p-120f && largest < INFINITY ? 127.0f / largest : 0.0f;
+    // Below 2^-120, 127 / largest could overflow.
+    *inverse = largest > 0x1p-120f && largest < INFINITY ? 127.0f / largest : 0.0f;
+    return bits < 0x7f800000u ? largest / 127.0f : NAN;
+}
+
+static ALWAYS_INLINE float narrow_row_int8(const float *x, uint32_t count, unsigned char *out,
+                                           size_t stride) {
+    float inverse, scale = narrow_scale(x, count, &inverse);
     for (; count >= CHUNK_BYTES; count -= CHUNK_BYTES, x += CHUNK_BYTES, out += stride) {
         for (uint32_t i = 0; i < CHUNK_BYTES; i++) {
             out[i] = narrow_byte(inverse > 0 ? x[i] * inverse : 0.0f);

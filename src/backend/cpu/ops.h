@@ -99,11 +99,11 @@ struct attention_seq;
  * (attention_kernels.h). The fields after `data` are working memory of cpu_attention, for one call
  * at a time. */
 struct kv_cache {
-    struct kv_cache_spec spec;
-    size_t element_bytes; // 2: bf16, 4: float32
-    size_t part_bytes; // K, or V, of one head of one block
+    struct kv_cache_spec spec; // its dtype is not DTYPE_NONE
+    size_t chunk_bytes; // K, or V, of one head at 16 positions
+    size_t part_bytes; // K, or V, of one head of one block: its chunks
     char *data; // [num_layers][num_blocks][num_kv_heads][2][part_bytes]
-    uint32_t num_touched; // the first blocks, which the system has given memory in all layers
+    uint32_t touched_end; // kv_cache_touch is done with the blocks before this one
     struct attention_seq *seqs; // [max_num_seqs] how a call is cut
     atomic_uint *parts_left; // [max_num_seqs][num_kv_heads] parts still to compute, if split
     float *partials; // [partials_floats] results of the parts of split sequences
@@ -143,7 +143,9 @@ void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *ca
                     uint32_t slot, uint32_t kv_head, const float *k, const float *v);
 // The system zeroes a page when it is first written, 2 MiB at a time. A prompt of 512 tokens needs
 // some 60 MiB. Called before layer 0, this makes all threads do it at once for the step's blocks of
-// all layers. Otherwise in every layer one thread zeroes and the others wait for it.
+// all layers. Otherwise in every layer one thread zeroes and the others wait for it. It goes from the
+// step's first new block to its last: new blocks are given out in order. Blocks that are left out get
+// memory when they are written.
 void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step);
 
 // Where cpu_attention finds and leaves numbers in bf16, in a fused layer.

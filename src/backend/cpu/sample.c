@@ -1,10 +1,10 @@
 /* Weights are exp((logit - largest) / temperature). The largest weight is 1, so min_p is a plain
  * threshold and nothing overflows.
  *
- * top_k starts from the maxima of the chunks: the k-th largest of them is no larger than the k-th
- * largest logit, and few other logits reach it. top_p starts from a weight so small that all tokens
- * below it together hold less than 1 - top_p. Among the tokens left, the candidates, the choice is
- * exact.
+ * top_k and top_p choose among candidates: all tokens whose logit reaches a bound. For top_k the bound
+ * is the k-th largest maximum of a chunk: the k-th largest logit is no smaller, and few other logits
+ * reach it. For top_p it starts near the largest logit and falls until the candidates hold enough.
+ * Only the chunks whose maximum reaches the bound are read, and the choice among candidates is exact.
  *
  * nano-vllm's Sampler runs an exponential race (Gumbel's trick) over all tokens. Here one
  * counter-based random number inverts the distribution. */
@@ -24,7 +24,7 @@
 
 enum {
     CHUNK = 512, // logits that a pass handles at a time
-    SUM_LANES = 16, // partial sums of a chunk
+    SKIP = 64, // tokens that are skipped together where none of them matters
     TASK_CHUNKS_MIN = 8, // fewer are not worth waking a thread for
 };
 
@@ -40,7 +40,7 @@ struct token_counts {
 // One thread's scratch memory.
 struct space {
     float *adjusted; // [vocab_size] logits after penalties and bias
-    float *weights; // [vocab_size]
+    float *weights; // [vocab_size], of candidates only
     uint64_t *keys; // [vocab_size] candidates, ascending ids
     uint64_t *spare; // [vocab_size]
     double *chunk_sum; // [num_chunks] of weights
@@ -60,7 +60,7 @@ struct work {
     uint32_t task_chunks; // chunks of an item
     float max; // of the clean logits
     struct sample_weigh how; // how logits become weights
-    double (*weigh)(const float *, float *, uint32_t, const struct sample_weigh *);
+    const struct cpu_kernels *kernels;
 };
 
 static uint32_t chunks_of(uint32_t vocab_size) {
@@ -105,26 +105,22 @@ static uint32_t chunk_end(const struct work *work, uint32_t chunk) {
 }
 
 static void pass_max(struct work *work, uint32_t chunk) {
-    const float *logits = work->logits;
-    uint32_t i = chunk * CHUNK, end = chunk_end(work, chunk);
-    float lanes[SUM_LANES];
-    for (int lane = 0; lane < SUM_LANES; lane++) lanes[lane] = -INFINITY;
-    for (; i + SUM_LANES <= end; i += SUM_LANES) {
-        for (int lane = 0; lane < SUM_LANES; lane++) {
-            float logit = logits[i + (uint32_t)lane];
-            lanes[lane] = logit > lanes[lane] ? logit : lanes[lane]; // false for NaN
-        }
-    }
-    float max = -INFINITY;
-    for (; i < end; i++) max = logits[i] > max ? logits[i] : max;
-    for (int lane = 0; lane < SUM_LANES; lane++) max = lanes[lane] > max ? lanes[lane] : max;
+    uint32_t start = chunk * CHUNK;
+    float max = work->kernels->sample_max(work->logits + start, chunk_end(work, chunk) - start);
     work->space.chunk_max[chunk] = sample_clean(max);
 }
 
-static void pass_weigh(struct work *work, uint32_t chunk) {
+// Writes the weights of a chunk to `weights`, [CHUNK]. Returns their sum.
+static double weigh_chunk(const struct work *work, uint32_t chunk, float *weights) {
     uint32_t start = chunk * CHUNK;
-    work->space.chunk_sum[chunk] = work->weigh(work->logits + start, work->space.weights + start,
-                                               chunk_end(work, chunk) - start, &work->how);
+    return work->kernels->sample_weigh(work->logits + start, weights,
+                                       chunk_end(work, chunk) - start, &work->how);
+}
+
+// The weights are not kept: writing all of them would take longer than computing some again.
+static void pass_weigh(struct work *work, uint32_t chunk) {
+    float weights[CHUNK];
+    work->space.chunk_sum[chunk] = weigh_chunk(work, chunk, weights);
 }
 
 static void pass_copy(struct work *work, uint32_t chunk) {
@@ -215,10 +211,16 @@ static float penalize(const struct sample_row *row, uint32_t count, float logit)
 }
 
 static void pass_penalize(struct work *work, uint32_t chunk) {
+    uint32_t start = chunk * CHUNK, end = chunk_end(work, chunk);
     const uint32_t *counts = work->counts;
     float *adjusted = work->space.adjusted;
-    for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
-        adjusted[i] = counts[i] ? penalize(work->row, counts[i], work->logits[i]) : work->logits[i];
+    pass_copy(work, chunk);
+    for (; start < end; start += SKIP) { // most tokens were never seen
+        uint32_t any = 0, stop = end - start < SKIP ? end : start + SKIP;
+        for (uint32_t i = start; i < stop; i++) any |= counts[i];
+        for (uint32_t i = start; any && i < stop; i++) {
+            if (counts[i]) adjusted[i] = penalize(work->row, counts[i], adjusted[i]);
+        }
     }
 }
 
@@ -257,7 +259,6 @@ static uint32_t first_largest(const struct work *work) {
 
 // The token where the running sum of all weights passes `uniform` of `total`.
 static uint32_t draw_from_all(const struct work *work, double total, double uniform) {
-    const float *weights = work->space.weights;
     double target = uniform * total, sum = 0;
     uint32_t chunk = 0, last = 0; // last: the last chunk so far that has any weight
     for (; chunk < work->num_chunks; chunk++) {
@@ -266,69 +267,71 @@ static uint32_t draw_from_all(const struct work *work, double total, double unif
         if (sum + chunk_sum > target) break;
         sum += chunk_sum;
     }
-    uint32_t token = last * CHUNK;
-    for (uint32_t i = last * CHUNK; i < chunk_end(work, last); i++) {
-        if (!(weights[i] > 0)) continue;
+    float weights[CHUNK];
+    weigh_chunk(work, last, weights);
+    uint32_t start = last * CHUNK, token = start;
+    for (uint32_t i = start; i < chunk_end(work, last); i++) {
+        float weight = weights[i - start];
+        if (!(weight > 0)) continue;
         token = i;
-        sum += (double)weights[i];
+        sum += (double)weight;
         if (chunk < work->num_chunks && sum > target) break;
     }
     return token; // after rounding errors: the last token that has any weight
 }
 
-// Adds the tokens of a chunk whose weight is at least `bound` to the n candidates. There is no
-// branch, as it would often be mispredicted.
-static uint32_t collect_chunk(struct work *work, uint32_t chunk, float bound, uint32_t n) {
-    const float *weights = work->space.weights;
+// Lists the candidates, all tokens whose logit is at least `bound`, in the order of their ids, and
+// writes their weights. Returns how many they are.
+static uint32_t collect(struct work *work, float bound) {
+    const struct cpu_kernels *kernels = work->kernels;
+    const float *logits = work->logits;
+    float *weights = work->space.weights;
     uint64_t *keys = work->space.keys;
-    for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
-        keys[n] = sample_key(sample_clean(work->logits[i]), i); // n <= i
-        n += weights[i] >= bound;
-    }
-    return n;
-}
-
-static uint32_t collect_all(struct work *work, float bound) {
     uint32_t n = 0;
     for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
-        // If the chunk's sum is below the bound, so are all its weights.
-        if (work->space.chunk_sum[chunk] < (double)bound) continue;
-        n = collect_chunk(work, chunk, bound, n);
-    }
-    return n;
-}
-
-// Collects the candidates for top_k, with their weights. Tokens that min_p excludes have weight 0
-// and are left out.
-static uint32_t collect_top_k(struct work *work, uint32_t top_k) {
-    struct space *space = &work->space;
-    if (top_k >= work->num_chunks) {
-        weigh_all(work);
-        return collect_all(work, work->how.weight_min);
-    }
-    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
-        space->keys[chunk] = sample_key(space->chunk_max[chunk], chunk);
-    }
-    uint64_t end = sample_prefix_end(space->keys, space->spare, work->num_chunks, NULL, top_k);
-    float bound = sample_key_logit(end);
-    uint32_t n = 0;
-    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
-        if (space->chunk_max[chunk] < bound) continue;
-        for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
-            if (!(work->logits[i] >= bound)) continue;
-            work->weigh(work->logits + i, space->weights + i, 1, &work->how);
-            if (!(space->weights[i] > 0)) continue;
-            space->keys[n++] = sample_key(sample_clean(work->logits[i]), i);
+        if (work->space.chunk_max[chunk] < bound) continue;
+        for (uint32_t i = chunk * CHUNK, end = chunk_end(work, chunk); i < end;) {
+            uint32_t count = end - i < SKIP ? end - i : SKIP;
+            if (kernels->sample_max(logits + i, count) < bound) {
+                i += count;
+                continue;
+            }
+            kernels->sample_weigh(logits + i, weights + i, count, &work->how);
+            for (uint32_t stop = i + count; i < stop; i++) {
+                keys[n] = sample_key(sample_clean(logits[i]), i); // n <= i
+                // Without a branch, which would often be mispredicted.
+                n += logits[i] >= bound;
+            }
         }
     }
     return n;
 }
 
-static uint32_t collect_top_p(struct work *work, double *mass) {
-    *mass = weigh_all(work);
-    // Half of what would be exact, as sums are rounded.
-    float bound = (float)(0.5 * (1.0 - (double)work->row->top_p) * *mass / work->vocab_size);
-    return collect_all(work, bound > SAMPLE_WEIGHT_MIN ? bound : SAMPLE_WEIGHT_MIN);
+static double candidates_mass(const struct space *space, uint32_t n) {
+    double mass = 0;
+    for (uint32_t i = 0; i < n; i++) mass += (double)space->weights[sample_key_id(space->keys[i])];
+    return mass;
+}
+
+// Collects tokens until there are `count` of them and they weigh `mass`, or all that have a weight.
+static uint32_t collect_enough(struct work *work, uint32_t count, double mass) {
+    uint32_t n = 0;
+    // Weights end before exp(-96).
+    for (float depth = 3; depth <= 96; depth *= 2) {
+        n = collect(work, work->max - depth * work->row->temperature);
+        if (n >= count && candidates_mass(&work->space, n) >= mass) break;
+    }
+    return n;
+}
+
+static uint32_t collect_top_k(struct work *work, uint32_t top_k) {
+    struct space *space = &work->space;
+    if (top_k >= work->num_chunks) return collect_enough(work, top_k, 0);
+    for (uint32_t chunk = 0; chunk < work->num_chunks; chunk++) {
+        space->keys[chunk] = sample_key(space->chunk_max[chunk], chunk);
+    }
+    uint64_t end = sample_prefix_end(space->keys, space->spare, work->num_chunks, NULL, top_k);
+    return collect(work, sample_key_logit(end));
 }
 
 // Keeps the candidates up to the key `end`, in the order of their ids.
@@ -338,12 +341,6 @@ static uint32_t keep_until(struct space *space, uint32_t n, uint64_t end) {
         if (space->keys[i] <= end) space->keys[num_kept++] = space->keys[i];
     }
     return num_kept;
-}
-
-static double candidates_mass(const struct space *space, uint32_t n) {
-    double mass = 0;
-    for (uint32_t i = 0; i < n; i++) mass += (double)space->weights[sample_key_id(space->keys[i])];
-    return mass;
 }
 
 static uint32_t draw_filtered(struct work *work, double uniform) {
@@ -359,7 +356,8 @@ static uint32_t draw_filtered(struct work *work, double uniform) {
         }
         mass = candidates_mass(space, n);
     } else {
-        n = collect_top_p(work, &mass);
+        mass = weigh_all(work);
+        n = collect_enough(work, 1, (double)row->top_p * mass);
     }
     if (row->top_p < 1.0f) {
         double target = (double)row->top_p * mass;
@@ -415,7 +413,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
         .counts = counts_of(args, &args->rows[row]),
         .mask = mask_of(args, &args->rows[row]),
         .pool = pool,
-        .weigh = cpu->kernels->sample_weigh,
+        .kernels = cpu->kernels,
     };
     double log_sum = 0;
     float raw_max = 0;

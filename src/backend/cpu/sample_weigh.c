@@ -1,5 +1,6 @@
 #include "backend/cpu/sample_weigh.h"
 
+#include <math.h>
 #include <string.h>
 
 // exp(x). x > 0 counts as 0; NaN and x below EXP_LOWEST count as EXP_LOWEST.
@@ -30,11 +31,16 @@ static float weigh_one(float logit, const struct sample_weigh *how) {
     return weight >= how->weight_min ? weight : 0.0f;
 }
 
-double sample_weigh_rest(const float lanes[SAMPLE_WEIGH_LANES], const float *logits, float *weights,
+double sample_weigh_rest(float lanes[SAMPLE_WEIGH_LANES], const float *logits, float *weights,
                          uint32_t count, const struct sample_weigh *how) {
+    uint32_t whole = count / SAMPLE_WEIGH_LANES * SAMPLE_WEIGH_LANES;
+    for (uint32_t i = 0; i < whole; i++) {
+        weights[i] = weigh_one(logits[i], how);
+        lanes[i % SAMPLE_WEIGH_LANES] += weights[i];
+    }
     double sum = 0;
     for (int lane = 0; lane < SAMPLE_WEIGH_LANES; lane++) sum += (double)lanes[lane];
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = whole; i < count; i++) {
         weights[i] = weigh_one(logits[i], how);
         sum += (double)weights[i];
     }
@@ -44,11 +50,27 @@ double sample_weigh_rest(const float lanes[SAMPLE_WEIGH_LANES], const float *log
 double sample_weigh_scalar(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how) {
     float lanes[SAMPLE_WEIGH_LANES] = {0};
+    return sample_weigh_rest(lanes, logits, weights, count, how);
+}
+
+float sample_max_rest(float lanes[SAMPLE_WEIGH_LANES], const float *logits, uint32_t count) {
     uint32_t whole = count / SAMPLE_WEIGH_LANES * SAMPLE_WEIGH_LANES;
-    for (uint32_t i = 0; i < whole; i++) {
-        float weight = weigh_one(logits[i], how);
-        weights[i] = weight;
-        lanes[i % SAMPLE_WEIGH_LANES] += weight;
+    for (uint32_t i = 0; i < whole; i += SAMPLE_WEIGH_LANES) {
+        for (uint32_t lane = 0; lane < SAMPLE_WEIGH_LANES; lane++) {
+            float logit = logits[i + lane];
+            lanes[lane] = logit > lanes[lane] ? logit : lanes[lane]; // false for NaN
+        }
     }
-    return sample_weigh_rest(lanes, logits + whole, weights + whole, count - whole, how);
+    float max = -INFINITY;
+    for (int lane = 0; lane < SAMPLE_WEIGH_LANES; lane++) {
+        max = lanes[lane] > max ? lanes[lane] : max;
+    }
+    for (uint32_t i = whole; i < count; i++) max = logits[i] > max ? logits[i] : max;
+    return max;
+}
+
+float sample_max_scalar(const float *logits, uint32_t count) {
+    float lanes[SAMPLE_WEIGH_LANES];
+    for (int lane = 0; lane < SAMPLE_WEIGH_LANES; lane++) lanes[lane] = -INFINITY;
+    return sample_max_rest(lanes, logits, count);
 }

@@ -1,6 +1,6 @@
-/* The most expensive pass of sampling: logits to weights, for every token of the vocabulary. There
- * is one implementation per ISA, all with the same bits: 16 partial sums, the same polynomial, no
- * fused multiply-adds (these files are compiled with -ffp-contract=off). */
+/* The two passes of sampling over every token of the vocabulary: the largest logit, and logits to
+ * weights. There is one implementation per ISA, all with the same bits: 16 partial sums, the same
+ * polynomial, no fused multiply-adds (these files are compiled with -ffp-contract=off). */
 #ifndef BACKEND_CPU_SAMPLE_WEIGH_H
 #define BACKEND_CPU_SAMPLE_WEIGH_H
 
@@ -26,11 +26,21 @@ double sample_weigh_avx2(const float *logits, float *weights, uint32_t count,
                          const struct sample_weigh *how); // x86-64 builds only
 double sample_weigh_avx512(const float *logits, float *weights, uint32_t count,
                            const struct sample_weigh *how); // x86-64 builds only
+double sample_weigh_neon(const float *logits, float *weights, uint32_t count,
+                         const struct sample_weigh *how); // builds for 64-bit ARM only
 
-// The end of the vector versions: adds the 16 partial sums, then the elements after the last whole
-// vector.
-double sample_weigh_rest(const float lanes[SAMPLE_WEIGH_LANES], const float *logits, float *weights,
+// The end of the vector versions: the elements after the last whole step, whole 16 of which still
+// belong to the 16 partial sums. Adds those, then the elements after them.
+double sample_weigh_rest(float lanes[SAMPLE_WEIGH_LANES], const float *logits, float *weights,
                          uint32_t count, const struct sample_weigh *how);
+
+// The largest logit; NaN counts as -inf. logits: [count], any alignment.
+float sample_max_scalar(const float *logits, uint32_t count);
+float sample_max_avx2(const float *logits, uint32_t count); // x86-64 builds only
+float sample_max_avx512(const float *logits, uint32_t count); // x86-64 builds only
+
+// The same of 16 partial maxima.
+float sample_max_rest(float lanes[SAMPLE_WEIGH_LANES], const float *logits, uint32_t count);
 
 // The exponential's constants. Adding EXP_ROUND, 1.5 * 2^23, rounds a float to an integer, which is
 // then in its low bits. ln 2 is in two parts, the first of few bits. The polynomial is Cephes'.

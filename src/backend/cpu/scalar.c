@@ -117,6 +117,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .narrow_int8 = scalar_narrow_int8,
     .attention_bf16 = {4, QUERIES_F32, scalar_attention_bf16, NULL, NULL},
     .attention_f32 = {4, QUERIES_F32, scalar_attention_f32, NULL, NULL},
+    .attention_int8 = {4, QUERIES_F32, scalar_attention_int8, NULL, NULL},
     .rms_norm = scalar_rms_norm,
     .rope_head = scalar_rope_head,
     .silu_mul = scalar_silu_mul,
@@ -124,4 +125,5 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .store_value = scalar_store_value,
     .pack_bf16 = scalar_pack_bf16,
     .sample_weigh = sample_weigh_scalar,
+    .sample_max = sample_max_scalar,
 };

@@ -1,24 +1,34 @@
 /* The reference kernels of attention in plain C: sums in index order, queries and exponentials in
  * float32 whatever the cache holds. */
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "backend/cpu/scalar_attention.h"
 #include "base/compiler.h"
 #include "base/dtype.h"
 
-static ALWAYS_INLINE float key_at(const void *k, size_t d, size_t lane, bool is_bf16) {
-    if (is_bf16)
-        return bf16_to_f32(((const uint16_t *)k)[(d / 2 * ATTENTION_CHUNK + lane) * 2 + d % 2]);
-    return ((const float *)k)[d * ATTENTION_CHUNK + lane];
+// What the cache holds.
+enum kind { KIND_BF16, KIND_F32, KIND_INT8 };
+
+// Number (i, lane) of a chunk of lines of `lanes` numbers; i is the index that is summed over.
+static ALWAYS_INLINE float number_at(const void *chunk, size_t i, size_t lane, size_t lanes,
+                                     enum kind kind) {
+    switch (kind) {
+    case KIND_BF16:
+        return bf16_to_f32(((const uint16_t *)chunk)[(i / 2 * lanes + lane) * 2 + i % 2]);
+    case KIND_INT8:
+        return ((const int8_t *)chunk)[i * lanes + lane];
+    case KIND_F32:
+        break;
+    }
+    return ((const float *)chunk)[i * lanes + lane];
 }
 
-static ALWAYS_INLINE float value_at(const void *v, size_t lane, size_t d, size_t head_dim,
-                                    bool is_bf16) {
-    if (is_bf16)
-        return bf16_to_f32(((const uint16_t *)v)[(lane / 2 * head_dim + d) * 2 + lane % 2]);
-    return ((const float *)v)[lane * head_dim + d];
+// The scale of position j of the span, of its key or value.
+static ALWAYS_INLINE float scale_at(const void *const chunks[], uint32_t j, size_t head_dim,
+                                    enum kind kind) {
+    if (kind != KIND_INT8) return 1.0f;
+    return attention_scales(chunks[j / ATTENTION_CHUNK], head_dim)[j % ATTENTION_CHUNK];
 }
 
 // Turns a row's scores into exponentials and moves its running maximum and sum on; returns what the
@@ -38,7 +48,7 @@ static float softmax(const struct attention_tile *tile, uint32_t row, uint32_t v
     return shrink;
 }
 
-static ALWAYS_INLINE void run_span(const struct attention_tile *tile, bool is_bf16) {
+static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind kind) {
     size_t head_dim = tile->head_dim;
     const float *q = tile->q;
     for (uint32_t row = 0; row < tile->rows; row++) {
@@ -49,25 +59,32 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, bool is_bf
             const void *k = tile->k[j / ATTENTION_CHUNK];
             scores[j] = 0;
             for (size_t d = 0; d < head_dim; d++) {
-                scores[j] += q[d * tile->rows + row] * key_at(k, d, j % ATTENTION_CHUNK, is_bf16);
+                scores[j] += q[d * tile->rows + row] *
+                             number_at(k, d, j % ATTENTION_CHUNK, ATTENTION_CHUNK, kind);
             }
+            scores[j] *= scale_at(tile->k, j, head_dim, kind);
         }
         float shrink = softmax(tile, row, visible);
         float *acc = tile->acc + (size_t)row * head_dim;
         for (size_t d = 0; d < head_dim; d++) acc[d] *= shrink;
         for (uint32_t j = 0; j < visible; j++) {
             const void *v = tile->v[j / ATTENTION_CHUNK];
+            float p = scores[j] * scale_at(tile->v, j, head_dim, kind);
             for (size_t d = 0; d < head_dim; d++) {
-                acc[d] += scores[j] * value_at(v, j % ATTENTION_CHUNK, d, head_dim, is_bf16);
+                acc[d] += p * number_at(v, j % ATTENTION_CHUNK, d, head_dim, kind);
             }
         }
     }
 }
 
 void scalar_attention_bf16(const struct attention_tile *tile) {
-    run_span(tile, true);
+    run_span(tile, KIND_BF16);
 }
 
 void scalar_attention_f32(const struct attention_tile *tile) {
-    run_span(tile, false);
+    run_span(tile, KIND_F32);
+}
+
+void scalar_attention_int8(const struct attention_tile *tile) {
+    run_span(tile, KIND_INT8);
 }

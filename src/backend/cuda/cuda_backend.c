@@ -170,8 +170,7 @@ static enum status cuda_poll(struct backend *backend, struct err *err) {
     enum status status = report(cuda, err);
     if (status) return status;
     cudaError_t error = cudaStreamQuery(cuda->stream);
-    (void)
-        cudaGetLastError(); // that the stream has work is no failure, and is not to be found as one
+    (void)cudaGetLastError(); // clears cudaErrorNotReady: a busy stream is no failure
     if (error != cudaErrorNotReady) cuda_check(cuda, error, "the device failed");
     return report(cuda, err);
 }
@@ -245,8 +244,8 @@ static void cuda_destroy(struct backend *backend) {
     free(cuda);
 }
 
-// Threads and pinned memory are there for no longer than they are needed: a backend that only
-// describes a model copies nothing.
+// Makes the threads and pinned memory at the first copy. A backend that only describes a model
+// needs none.
 enum status cuda_copy_weights(struct cuda_backend *cuda, void *dev,
                               const struct matrix_slice *slice, struct err *err) {
     enum status status = OK;

@@ -46,12 +46,12 @@ enum {
     CUDA_REDUCE_SMALL_ROWS = 256, // most rows of a small sum
 };
 
-// What a kernel needs to know of the other ranks. Each rank has one allocation with the same layout,
-// and reaches those of the others at the addresses here.
+// What a kernel needs to know of the other ranks. Each rank has one allocation with the same
+// layout, and reaches those of the others at the addresses here.
 struct cuda_ranks {
     uint32_t rank, world_size;
     const void *has_failed; // 32-bit word of host memory; nonzero: nobody waits any more
-    size_t lost_at; // uint32_t; own: this rank has seen that
+    size_t lost_at; // uint32_t in this rank's own memory: it has seen has_failed
     char *memory[CUDA_RANKS_MAX]; // of each rank
     // Where in the allocation, in bytes:
     size_t flags_at; // uint32_t [CUDA_RANKS_MAX][CUDA_REDUCE_BLOCKS + 1], by the rank that writes
@@ -73,8 +73,8 @@ struct cuda_reduce {
     float eps;
 };
 
-// Rows of logits that are cut into slices, one for each rank, at the same number of tiles each. The
-// last tiles of a slice may be empty.
+// Rows of logits that are cut into slices, one for each rank. All slices have the same number of
+// tiles; the last ones of a slice may be empty.
 struct cuda_logit_slices {
     const float *logits[COLLECTIVE_RANKS_MAX]; // [num_rows][slice]
     int32_t start[COLLECTIVE_RANKS_MAX + 1]; // first id of each slice; the last: vocab_size
@@ -100,12 +100,10 @@ struct cuda_few_rows_linear {
     bool out_is_float;
     float eps;
 };
-enum { CUDA_FEW_ROWS = 8 };
+enum { CUDA_FEW_ROWS = 8 }; // most rows of linear/few_rows.cu and linear/few_rows_sm90.cu
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
-enum {
-    CUDA_DECODE_CLUSTER_MAX = 8,
-    CUDA_DECODE_CLUSTER_DIM_MAX = 128
-}; // limits of attention/decode_cluster.cu
+// Limits of attention/decode_cluster.cu: blocks of a cluster, head_dim.
+enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_CLUSTER_DIM_MAX = 128 };
 // Queries of one kv head that a decode attention block handles together.
 enum { CUDA_DECODE_GROUP = 8 };
 
@@ -324,8 +322,8 @@ void cuda_experts_combine_launch(const struct experts_args *args,
 // num_prompt ids are the prompt's.
 void cuda_count_tokens_launch(uint32_t *row, const int32_t *ids, uint32_t num_prompt,
                               uint32_t num_ids, cudaStream_t stream);
-// The two halves of sampling. `slices` NULL: args->logits has whole rows. With slices of other ranks
-// all ranks meet between the halves.
+// The two halves of sampling. `slices` NULL: args->logits has whole rows. With slices of other
+// ranks all ranks meet between the halves.
 void cuda_sample_scan_launch(const struct sample_args *args, const struct cuda_logit_slices *slices,
                              const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_sample_finish_launch(const struct sample_args *args,

@@ -85,9 +85,9 @@ static const struct nvllm_param *sampling_option(size_t index) {
 static const char details[] =
     "Talks with a model through its chat template. With MESSAGE it answers that and\n"
     "ends; MESSAGE - takes standard input as one message. Without MESSAGE each line\n"
-    "is a message. A terminal gets a prompt. Otherwise the lines of standard input are\n"
-    "answered one after another, and standard output gets only the answers, each\n"
-    "ended by a newline.\n"
+    "is a message. A terminal gets a prompt. Otherwise the lines of standard input\n"
+    "are answered one after another, and standard output gets only the answers,\n"
+    "each ended by a newline.\n"
     "\n"
     "The model's thinking is part of the answer. On a terminal it is dimmed.\n"
     "--no-thinking asks the model not to think. --hide-thinking prints only the rest\n"

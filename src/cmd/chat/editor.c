@@ -99,7 +99,7 @@ static bool attend_signals(EditLine *el) {
     if (chat_signals_ended() || chat_signals_interrupted()) return false;
     if (chat_signals_take_suspend()) suspend(el);
     if (chat_signals_take_redraw()) {
-        // Another program may have changed the terminal's modes meanwhile.
+        // Another program may have changed the terminal's modes while this one was stopped.
         el_wset(el, EL_PREP_TERM, 0);
         el_wset(el, EL_PREP_TERM, 1);
         el_wset(el, EL_REFRESH);

@@ -56,15 +56,17 @@ function assistantMessage(message, index) {
     summary: make("summary"),
     thought: make("div", {className: "text"}),
     text: make("div", {className: "md"}),
+    calls: make("div"),
+    results: make("div"), // the form for them, while they are waited for
     fault: make("p", {className: "fault", hidden: true}),
     facts: make("span", {className: "facts"}),
   };
   const parts = item.parts;
-  parts.reasoning = make("details", {className: "reasoning", hidden: true}, parts.summary, parts.thought);
+  parts.reasoning = make("details", {className: "folded reasoning", hidden: true}, parts.summary, parts.thought);
   parts.copy = button("Copy", {className: "quiet"}, () => copyText(splitThinking(message).text, parts.copy));
   parts.again = button("Again", {className: "quiet", title: "Ask for another answer"}, () => answerAgain(index));
   parts.foot = make("div", {className: "foot"}, parts.facts, parts.copy, parts.again);
-  item.append(parts.reasoning, parts.text, parts.fault, parts.foot);
+  item.append(parts.reasoning, parts.text, parts.calls, parts.results, parts.fault, parts.foot);
   showAnswer(item, message);
   return item;
 }
@@ -73,17 +75,26 @@ function showAnswer(item, message) {
   const {reasoning, text} = splitThinking(message);
   const {parts} = item;
   const isComing = chatView.answering !== null && chatView.answering.message === message;
-  const isThinking = isComing && reasoning && !text;
+  const isThinking = isComing && reasoning && !text && !message.calls;
   parts.reasoning.hidden = !reasoning;
   parts.summary.textContent = isThinking ? "Thinking …" : "Reasoning";
   parts.thought.textContent = reasoning;
   showMarkdown(parts.text, text);
-  parts.text.classList.toggle("waiting", isComing && !text);
+  parts.text.classList.toggle("waiting", isComing && !text && !message.calls);
+  showCalls(parts.calls, message);
+  showResultsForm(parts.results, message);
   parts.fault.hidden = !message.fault;
   parts.fault.textContent = message.fault || "";
   parts.facts.textContent = message.facts || "";
   parts.foot.hidden = isComing;
   parts.copy.hidden = !text;
+}
+
+/* Only for the last message: what follows has been asked without results. */
+function showResultsForm(holder, message) {
+  const isWaiting = chatView.chat.messages.at(-1) === message && waitsForResults(message);
+  if (isWaiting === Boolean(holder.firstChild)) return;
+  holder.replaceChildren(...isWaiting ? [resultsForm(message.calls, results => sendResults(message, results))] : []);
 }
 
 function showMessages() {
@@ -182,11 +193,12 @@ function deleteChat(id) {
 
 function requestBody(chat) {
   const system = (settings.values.system || "").trim();
-  const messages = chat.messages.filter(message => message.content || message.role === "user")
-    .map(message => ({role: message.role, content: splitThinking(message).text}));
+  const messages = chat.messages.flatMap(requestMessages);
   if (system) messages.unshift({role: "system", content: system});
-  return {model: chatView.model || undefined, messages, stream: true,
-          stream_options: {include_usage: true}, ...settings.parameters()};
+  const members = settings.parameters();
+  if (messages.at(-1).role === "tool") delete members.tool_choice; // else calls would never end
+  return {model: chatView.model || undefined, messages, stream: true, stream_options: {include_usage: true},
+          ...members};
 }
 
 function takeChunk(message, chunk, times) {
@@ -196,8 +208,11 @@ function takeChunk(message, chunk, times) {
   const thought = delta.reasoning_content || delta.reasoning;
   if (thought) message.reasoning = (message.reasoning || "") + thought;
   if (delta.content) message.content += delta.content;
-  if ((thought || delta.content) && !times.first) times.first = performance.now();
-  if (thought || delta.content) times.last = performance.now();
+  if (delta.tool_calls) takeCalls(message, delta.tool_calls);
+  if (thought || delta.content || delta.tool_calls) {
+    times.last = performance.now();
+    times.first ||= times.last;
+  }
   if (choice && choice.finish_reason) message.ended = choice.finish_reason;
   if (chunk.usage) message.usage = chunk.usage;
 }
@@ -259,6 +274,13 @@ function showBusy(isBusy) {
   byId("stop").hidden = !isBusy;
 }
 
+function spokenAnswer(message) {
+  const {text} = splitThinking(message);
+  if (!waitsForResults(message)) return text || "The answer is empty.";
+  const names = message.calls.map(call => call.name).join(" and ");
+  return `${text} The model calls ${names}. The fields for the results are before the message field.`.trim();
+}
+
 async function answerLast() {
   const {chat} = chatView;
   const message = {role: "assistant", content: ""};
@@ -286,7 +308,7 @@ async function answerLast() {
       showContext();
       scrollDown(false);
     }
-    announce(message.fault || splitThinking(message).text || "The answer is empty.");
+    announce(message.fault || spokenAnswer(message));
   }
 }
 
@@ -306,6 +328,14 @@ function send(text) {
   keep(chat);
   sessionStorage.setItem("nanovllm.open", chat.id);
   answerLast();
+}
+
+function sendResults(message, results) {
+  if (chatView.answering) return;
+  message.calls.forEach((call, i) => { call.result = results[i]; });
+  keep(chatView.chat);
+  answerLast();
+  byId("stop").focus();
 }
 
 function answerAgain(index) {
@@ -338,6 +368,11 @@ function fitField() {
   field.style.height = `${field.scrollHeight}px`;
 }
 
+/* A keyboard on the screen has no Shift + Enter: there the button sends. */
+function sendsMessage(event) {
+  return event.key === "Enter" && !event.shiftKey && !event.isComposing && !matchMedia("(pointer: coarse)").matches;
+}
+
 function initChat() {
   const field = byId("composer-text");
   byId("composer").addEventListener("submit", event => {
@@ -346,9 +381,7 @@ function initChat() {
   });
   field.addEventListener("input", fitField);
   field.addEventListener("keydown", event => {
-    // A keyboard on the screen has no Shift + Enter: there the button sends.
-    const sends = !event.shiftKey && !event.isComposing && !matchMedia("(pointer: coarse)").matches;
-    if (event.key === "Enter" && sends) {
+    if (sendsMessage(event)) {
       event.preventDefault();
       send(field.value);
     } else if (event.key === "Escape") {

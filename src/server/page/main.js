@@ -39,6 +39,7 @@ function initDialogs() {
     byId("settings").showModal();
   });
   byId("settings").addEventListener("close", keepSettings); // also by Escape
+  byId("tools").addEventListener("input", checkTools);
   byId("settings-reset").addEventListener("click", () => {
     settings.write({});
     fillSettings();

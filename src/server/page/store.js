@@ -10,11 +10,17 @@ function readStored(name) {
   }
 }
 
-/* A chat: {id, title, updated, messages: [{role, content, reasoning, facts, fault, ended}]} */
+function isCall(call) {
+  return call && [call.id, call.name, call.arguments, call.result || ""].every(part => typeof part === "string");
+}
+
+/* A chat: {id, title, updated, messages: [{role, content, reasoning, calls, facts, fault, ended}]} */
 function isChat(chat) {
   return chat && typeof chat.id === "string" && Array.isArray(chat.messages) &&
          chat.messages.every(message => message && typeof message.content === "string" &&
-                             (message.role === "user" || message.role === "assistant"));
+                             (message.role === "user" || message.role === "assistant") &&
+                             (message.calls === undefined ||
+                              Array.isArray(message.calls) && message.calls.every(isCall)));
 }
 
 const chats = {
@@ -64,7 +70,7 @@ const settings = {
       // Without room they hold until the page is closed.
     }
   },
-  /* As members of a request. */
+  /* As members of a request. Throws ServerFault where the tools are not JSON. */
   parameters() {
     const values = settings.values;
     const members = {};
@@ -73,6 +79,9 @@ const settings = {
     }
     const stops = (values.stop || "").split("\n").filter(line => line);
     if (stops.length) members.stop = stops;
+    const tools = readTools(values.tools);
+    if (tools) members.tools = tools;
+    if (tools && values.tool_choice) members.tool_choice = values.tool_choice;
     if (values.thinking) members.chat_template_kwargs = {enable_thinking: values.thinking === "on"};
     return members;
   },
@@ -83,6 +92,20 @@ function fillSettings() {
   for (const field of byId("settings-form").elements) {
     if (field.name) field.value = values[field.name] || "";
   }
+  checkTools();
+}
+
+/* Says at once what an answer would say later. */
+function checkTools() {
+  let fault = "";
+  try {
+    readTools(byId("tools").value);
+  } catch (error) {
+    fault = error.message;
+  }
+  byId("tools-fault").hidden = !fault;
+  byId("tools-fault").textContent = fault;
+  byId("tools").setAttribute("aria-invalid", String(Boolean(fault)));
 }
 
 function keepSettings() {

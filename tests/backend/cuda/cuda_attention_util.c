@@ -244,7 +244,7 @@ static struct run run_start(struct backend *backend, const struct inputs *in,
                 .max_positions = in->max_context,
                 .max_blocks_per_seq = run.stride,
             },
-        .dtype = backend->has_f32_kv_cache ? DTYPE_F32 : backend->kv_cache_dtype};
+        .dtype = backend->has_kv_cache_dtypes ? DTYPE_F32 : backend->kv_cache_dtype};
     if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err))
         fail_msg("%s", err.message);
     write_nans(&run);

@@ -268,7 +268,7 @@ struct run run_start(const struct model *model, const struct work *work) {
                    .max_num_seqs = ROWS_MAX,
                    .max_positions = longest + STEPS,
                    .max_blocks_per_seq = run.stride},
-        .dtype = backend->has_f32_kv_cache ? DTYPE_F32 : backend->kv_cache_dtype};
+        .dtype = backend->has_kv_cache_dtypes ? DTYPE_F32 : backend->kv_cache_dtype};
     if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err)) {
         fail_msg("%s", err.message);
     }

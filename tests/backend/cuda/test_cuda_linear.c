@@ -153,9 +153,9 @@ static void test_logits(void **state) {
     check_logits(pair, 8200, 2048, counts_of_large, ARRAY_LEN(counts_of_large));
 }
 
-// A linear with its surrounding work. On an H200, one to three of these matrices suit each kernel of
-// linear/few_rows_sm90.cu: with as many tiles a block and input lines a warp as it has room for, or
-// with fewer. The last five suit none.
+// A linear with its surrounding work. On an H200, one to three of these matrices suit each kernel
+// of linear/few_rows_sm90.cu: with as many tiles a block and input lines a warp as it has room for,
+// or with fewer. The last five suit none.
 static void test_fused(void **state) {
     const struct device_pair *pair = *state;
     static const struct fused_case cases[] = {

@@ -1,6 +1,6 @@
-/* Sums over ranks (ranks/reduce.cu), sampling of rows that are cut among ranks, and token counts from the
- * memory of ranks. All ranks are on one GPU here, a stream each, so one GPU suffices. Their memory is laid
- * out as the kernels want it. */
+/* Sums over ranks (ranks/reduce.cu), sampling of rows that are cut among ranks, and token counts
+ * from the memory of ranks. All ranks are on one GPU here, a stream each, so one GPU suffices.
+ * Their memory is laid out as the kernels want it. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>
@@ -120,7 +120,8 @@ static void write_floats(void *dev, const float *values, size_t count) {
     free(halves);
 }
 
-// What every rank should have. Parts of more than two ranks are rounded to bf16 as one sum, if large.
+// What every rank should have. Parts of more than two ranks are rounded to bf16 as one sum, if
+// large.
 static void expect(const struct sum *sum, uint32_t world_size, float *const *parts,
                    const float *before, const float *residual, const float *out) {
     for (uint32_t row = 0; row < sum->rows; row++) {

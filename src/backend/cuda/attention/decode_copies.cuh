@@ -1,8 +1,8 @@
 /* Copies the tiles of decode attention to shared memory. Each warp copies every n-th tile of the
  * block's items, item after item, through its own ring. A tile is contiguous in the cache, so it
  * takes two bulk copies, one for keys and one for values; before sm_90, cp.async. The copies
- * continue into the next item while the results of the last one are joined, so memory stays busy.
- */
+ * continue into the next item while the results of the last one are joined, so memory stays
+ * busy. */
 #pragma once
 
 #include "backend/cuda/attention/decode_heads.cuh"

@@ -13,8 +13,8 @@
  * at a grid barrier, a counter in memory. Partial attention results go from block to block without
  * it (layers/flagged.cuh).
  *
- * With several ranks each has a slice of every matrix. Blocks of the same number then send each other
- * their parts of o's and down's outputs, and add them in the order of the ranks.
+ * With several ranks each has a slice of every matrix. Blocks of the same number then send each
+ * other their parts of o's and down's outputs, and add them in the order of the ranks.
  *
  * Bytes: all weights once, keys and values once. layers/fusion.c chooses this kernel if a layer has
  * enough weights. Qwen3-8B's shape on an H200: 244 tokens a second, of the 300 that reading the

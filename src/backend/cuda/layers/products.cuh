@@ -143,9 +143,9 @@ __device__ __forceinline__ float total(const worker<D> &w, const product &m, int
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// Where rank `owner` gets rank `writer`'s part of an output of o or down. The next layer's part comes
-// to the same place. Its writer has this block's values of the other of the two kinds by then, which
-// this block sent after it had read the part.
+// Where rank `owner` gets rank `writer`'s part of an output of o or down. The next layer's part
+// overwrites it, but not too early: its writer first waits for this block's part of the other kind
+// (o or down), which this block sends only after it has read this one.
 __device__ __forceinline__ uint64_t *part_of(const cuda_decode_layers &a, uint32_t owner,
                                              uint32_t writer, int kind, int row, int output) {
     const cuda_ranks &r = a.ranks;

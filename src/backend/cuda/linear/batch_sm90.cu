@@ -5,10 +5,10 @@
  * Algorithm: weights are the left operand and rows of x the right one (linear/ring_sm90.cuh). So
  * each weight, which is most of the data, goes to one block once. A block multiplies 128 outputs by
  * all rows of x. If there are too few outputs for all multiprocessors, the blocks of a cluster
- * divide the inputs. Each block then sums
- * up some of the rows, reading the others' partial sums from their shared memory, always in the
- * same order. The copies of the first weights start before the previous kernel has ended. If the
- * linear is gated, half of a block's outputs are gates and half are their ups.
+ * divide the inputs. Each block then sums up some of the rows, reading the others' partial sums
+ * from their shared memory, always in the same order. The copies of the first weights start before
+ * the previous kernel has ended. If the linear is gated, half of a block's outputs are gates and
+ * half are their ups.
  *
  * A row's result depends on the batch size only through the choice of the fastest kernel.
  *

@@ -1,6 +1,6 @@
 /* Linear layers with bf16 weights [out][in], as in the checkpoint. cuBLASLt and our kernels read
- * this layout in whole lines. Nothing is repacked, so a tied lm_head is the embedding table itself.
- */
+ * this layout in whole lines. Nothing is repacked, so a tied lm_head is the embedding table
+ * itself. */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"

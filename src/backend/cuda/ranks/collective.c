@@ -18,7 +18,7 @@ struct card {
     uint32_t is_p2p;
     int num_sms; // all ranks launch the same grids
     cudaIpcMemHandle_t memory; // with p2p
-    struct nccl_id id; // without, of rank 0
+    struct nccl_id id; // without p2p: only rank 0's counts
 };
 _Static_assert(sizeof(struct card) <= COLLECTIVE_CARD_BYTES, "a card is larger than its place");
 
@@ -26,8 +26,8 @@ _Static_assert(sizeof(struct card) <= COLLECTIVE_CARD_BYTES, "a card is larger t
 struct layout {
     struct cuda_ranks ranks; // its offsets alone
     size_t logits_at; // float [max_num_logits][widest slice]
-    size_t shared_at; // with p2p: what scans of logits find
-    size_t gathered_at; // without: float [world_size][max_num_logits][widest slice]
+    size_t shared_at; // with p2p: the results of all ranks' scans of logits
+    size_t gathered_at; // without p2p: float [world_size][max_num_logits][widest slice]
     size_t size_bytes;
     uint32_t widest; // slice of the vocabulary
 };
@@ -37,7 +37,7 @@ struct collective {
     struct layout layout;
     bool is_p2p;
     int num_sms;
-    struct cuda_ranks ranks; // with p2p of all, else of this rank alone
+    struct cuda_ranks ranks; // with p2p all ranks, else this rank alone
     char *memory; // dev, this rank's
     struct nccl nccl;
 };
@@ -115,8 +115,9 @@ static size_t collective_bytes(const struct backend *backend, const struct colle
 static void collective_destroy(struct backend *backend, struct collective *c) {
     if (!c) return;
     cuda_enter(backend);
+    // Before the ranks are connected, memory[0] is this rank's own.
     for (uint32_t r = 0; c->is_p2p && r < c->spec.world_size; r++) {
-        char *memory = c->ranks.memory[r]; // before the ranks are connected its own, as rank 0's
+        char *memory = c->ranks.memory[r];
         if (memory && memory != c->memory) cudaIpcCloseMemHandle(memory);
     }
     nccl_close(&c->nccl);
@@ -280,7 +281,8 @@ void cuda_collective_slices(struct cuda_backend *cuda, struct collective *c, uin
         }
         return;
     }
-    // As many for each rank: NCCL gathers equal parts. A narrower slice's rows come first in it.
+    // NCCL gathers parts of equal size: each is as large as the widest slice, and a narrower
+    // slice's rows are at its beginning.
     size_t count = (size_t)num_rows * c->layout.widest;
     float *gathered = (float *)(void *)(c->memory + c->layout.gathered_at);
     nccl_gather(&c->nccl, cuda, collective_logits(c), gathered, count);

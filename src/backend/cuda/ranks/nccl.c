@@ -96,15 +96,15 @@ enum status nccl_connect(struct nccl *nccl, const struct nccl_id *id, uint32_t r
 }
 
 void nccl_close(struct nccl *nccl) {
-    nccl_stop_waiting(nccl); // its other end would wait for all ranks
+    nccl_stop_waiting(nccl); // the regular end, ncclCommDestroy, would wait for all ranks
     nccl_library_close(&nccl->library);
 }
 
 void nccl_stop_waiting(struct nccl *nccl) {
     struct nccl_communicator *communicator = atomic_exchange(&nccl->communicator, NULL);
     if (!communicator) return;
-    // The end frees the communicator. A call that still uses it returns soon, unless it waits for a
-    // lost rank: then only the end makes it return.
+    // library.end frees the communicator, so calls that use it get time to return. A call that
+    // waits for a lost rank returns only because of library.end.
     for (int i = 0; i < CALLS_END_MS && atomic_load(&nccl->num_calls); i++) poll(NULL, 0, 1);
     nccl->library.end(communicator);
 }

@@ -13,7 +13,8 @@ struct symbol {
 };
 
 enum status nccl_library_open(struct nccl_library *library, struct err *err) {
-    // NCCL has threads of its own, which may run its code after its last call: it is never unloaded.
+    // NCCL has threads of its own, which may run its code after its last call: it is never
+    // unloaded.
     const int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
     *library = (struct nccl_library){.handle = dlopen(LIBRARY, how)};
     if (!library->handle) {

@@ -1,10 +1,12 @@
-/* How kernels of several ranks hand values to each other: by words in each other's memory. Nobody
- * waits for a rank that is lost: whoever waits for long looks at has_failed, a word of host memory, and
- * tells all later waits of this rank by a word of its own memory. The results are not used then.
+/* How kernels of several ranks hand values to each other: by words in each other's memory.
  *
- * A look at host memory takes the bus, and every waiting warp looks. With looks after 0.1 ms a sum in
- * bench_rank_sums took 0.4 to 0.65 us for each waiting warp: 83 us for 64 KB, but 3.3 us for 32 KB. So
- * looks are rare. */
+ * Nobody waits for ever for a rank that is lost. A long wait looks at has_failed, a word of host
+ * memory. If it is set, the wait ends and sets a word in this rank's own memory, which ends all its
+ * later waits. The results are then not used.
+ *
+ * Looks at host memory are rare, because each goes over the bus and every waiting warp looks. When
+ * they began after 0.1 ms, a sum of 64 KB in bench_rank_sums took 83 us, one of 32 KB 3.3 us: 0.4
+ * to 0.65 us for each waiting warp. */
 #pragma once
 
 #include "backend/cuda/handover.cuh"
@@ -12,10 +14,11 @@
 
 namespace {
 
-// Unsuccessful polls between two looks at this rank's word, and at has_failed: some 10 ms.
+// Unsuccessful polls between two looks at this rank's word, and between two at has_failed (some 10
+// ms).
 constexpr uint32_t NEAR_POLLS = 128, FAR_POLLS = 128 * NEAR_POLLS;
 
-// To be asked after the unsuccessful poll number `polls`.
+// Whether the wait must end. Call it after each unsuccessful poll; `polls` is its number.
 __device__ __forceinline__ bool is_lost(const cuda_ranks &r, uint32_t polls) {
     if (polls % NEAR_POLLS) return false;
     auto near = reinterpret_cast<volatile uint32_t *>(r.memory[r.rank] + r.lost_at);

@@ -5,20 +5,20 @@
  * Small sums: each rank stores its part to the inboxes of the others, and adds what comes to its
  * own. 8 bytes hold 4 bytes of values and the number of the sum, and are stored as one access
  * (NCCL's LL protocol). So a sum takes one trip over the link, without a fence or a flag. There are
- * two inboxes, used in turn. Nobody still reads the one that is written: this block's last sum ended
- * with the others' values of it, which they stored after the sum before.
+ * two inboxes, used in turn. The one that a sum writes has been read:
+ * the ranks read it two sums ago, and they sent their values of the last sum only after that.
  *
  * Large sums of two ranks: the ranks meet, each reads the other's part while it adds, and they meet
- * again before a part is overwritten. With more ranks each adds every n-th row and stores the sum to
- * all ranks' parts. They meet again, and each adds the sums to its residual. So a rank reads and
+ * again before a part is overwritten. With more ranks each adds every n-th row and stores the sum
+ * to all ranks' parts. They meet again, and each adds the sums to its residual. So a rank reads and
  * writes each row once over the link, whatever the number of ranks.
  *
- * A meeting is between the blocks of one number of all ranks: each stores a count to a flag of every
- * other and waits for theirs. All counts are in device memory, so a recorded launch can be repeated.
- * All ranks launch the same grids in the same order, and all sums of a group have as many columns.
+ * The blocks of one number on all ranks meet: each stores a count to a flag of every other and
+ * waits for theirs. All counts are in device memory, so a recorded launch can be repeated. All
+ * ranks launch the same grids in the same order, and all sums of a group have as many columns.
  *
- * Launch: small sums: a block per row. Large ones: two blocks per multiprocessor, which take rows in
- * turn. The next kernel may start and load its weights meanwhile. */
+ * Launch: small sums: a block per row. Large ones: two blocks per multiprocessor, which take rows
+ * in turn. The next kernel may start and load its weights meanwhile. */
 #include "backend/cuda/ranks/ranks.cuh"
 #include "backend/cuda/rows/row_norm.cuh"
 
@@ -115,7 +115,7 @@ __device__ __forceinline__ uint4 load_residual(const params &p, size_t at) {
     return p.is_first ? make_uint4(0, 0, 0, 0) : of_step(p.residual)[at];
 }
 
-// Adds the sum of a vector to the residual, which is to be stored at `at`. Returns the new residual.
+// Stores residual + sums as the residual's vector `at`, and returns it.
 __device__ __forceinline__ uint4 add_to_residual(const params &p, size_t at, uint4 residual,
                                                  float (&sums)[8]) {
     add_part(sums, residual);
@@ -246,14 +246,14 @@ __device__ void reduce_pair(const params &p, const norm_weights<TURNS> &weights)
     meet(p.ranks, blockIdx.x); // the other has read this rank's part
 }
 
-// More ranks: adds this rank's rows of the sum for all ranks, then all rows to the residual. One rank:
-// its parts are sums already.
+// More ranks: sums this rank's rows for all ranks, then adds all rows to the residual. One rank
+// (with NCCL): its part is the sum already.
 template <int TURNS>
 __device__ void reduce_shares(const params &p, const norm_weights<TURNS> &weights) {
     const cuda_ranks &ranks = p.ranks;
     uint32_t turn = 0;
     for (int r = blockIdx.x; ranks.world_size > 1 && r < p.rows; r += gridDim.x, turn++) {
-        // With this block's number, so that also few rows are shared out.
+        // Begins with this block's number, so that few rows go to different ranks too.
         if ((blockIdx.x + turn) % ranks.world_size != ranks.rank) continue;
         size_t start = (size_t)r * p.vectors;
         for (int i = threadIdx.x; i < p.vectors; i += blockDim.x) {

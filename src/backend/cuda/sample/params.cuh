@@ -1,5 +1,5 @@
-/* The parameters of sampling's kernels, and where their memory is: in the call's scratch memory, or,
- * what the scans of several ranks find, in memory that all of them reach. */
+/* The parameters of sampling's kernels, and where their memory is. Most of it is the call's scratch
+ * memory. With several ranks the scans' results are in memory that all ranks reach. */
 #pragma once
 
 #include "backend/cuda/sample/select.cuh"

@@ -4,7 +4,7 @@
  * Tokens are ordered by keys: the best logit has the smallest key, and ids break ties. All keys of
  * a row are distinct, so a set of best tokens is given by its largest key, the end key.
  *
- * A row is whole or cut into slices, which lie on several GPUs. A tile is of one slice. The last
+ * A row is whole or cut into slices, which lie on several GPUs. A tile lies in one slice. The last
  * tiles of a slice may be short or empty; the ids of the next slice then begin in the next tile.
  *
  * Weights, exp((logit - max) / temperature), are summed as integers. So sums have the same bits in

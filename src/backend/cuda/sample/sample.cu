@@ -64,7 +64,7 @@ __device__ row_view adjusted_view(const sample_params &p, int row, const sample_
     return v;
 }
 
-// Whether a row is worth several blocks: those that read the whole row again are.
+// Whether several blocks may work on the row: that pays where the whole row is read again.
 __device__ bool is_shared(const sample_row &how) {
     if (!(how.temperature > 0)) return false;
     return how.top_k > 0 ? how.top_k > TOP_P_TILES : how.top_p < 1 || how.min_p > WEIGHT_MIN;

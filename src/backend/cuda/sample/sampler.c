@@ -14,7 +14,7 @@ void cuda_sample(struct backend *backend, const struct sample_args *args) {
         cuda_collective_slices(cuda, args->collective, args->num_rows, cut);
     }
     cuda_sample_scan_launch(args, cut, &cuda->info, cuda->stream);
-    // A rank finishes rows with what all ranks have found.
+    // The second half needs the scans of all ranks.
     if (cut && cut->num_shared) cuda_collective_barrier(backend, args->collective);
     cuda_sample_finish_launch(args, cut, &cuda->info, cuda->stream);
 }
@@ -73,8 +73,8 @@ void cuda_counts_begin(struct backend *backend, struct token_counts *counts, uin
     uint32_t *row = counts->counts + (size_t)(slot - 1) * counts->vocab_size;
     cuda_check(cuda, cudaMemsetAsync(row, 0, counts->vocab_size * sizeof *row, cuda->stream),
                "clearing token counts");
-    // `ids` may be pinned memory, which CUDA would read later, when the caller has changed it.
-    // Pageable memory it has read when the call returns.
+    // CUDA reads pageable memory before the copy's call returns. `ids` may be pinned: that would be
+    // read later, when the caller may have changed it.
     memcpy(counts->host_ids, ids, num_ids * sizeof *ids);
     cuda_check(cuda,
                cudaMemcpyAsync(counts->ids, counts->host_ids, num_ids * sizeof *ids,

@@ -1,0 +1,134 @@
+// What control groups and `ulimit -v` leave of the machine. The groups are files of the test's own.
+#include "base/cgroup.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "support/cmocka_all.h"
+#include "support/temp_folder.h"
+
+// A service of systemd: the root, a slice in it, the service in that. `process` has membership.
+struct groups {
+    struct temp_folder process, root, slice, service;
+    char membership[160];
+};
+
+static void add_group(struct temp_folder *group, const struct temp_folder *above,
+                      const char *name) {
+    int len = snprintf(group->path, sizeof group->path, "%.60s/%s", above->path, name);
+    assert_in_range(len, 1, sizeof group->path - 1);
+    assert_int_equal(mkdir(group->path, 0700), 0);
+}
+
+static void groups_create(struct groups *groups, const char *membership) {
+    temp_folder_create(&groups->process);
+    temp_folder_create(&groups->root);
+    add_group(&groups->slice, &groups->root, "a.slice");
+    add_group(&groups->service, &groups->slice, "b.service");
+    temp_folder_write_text(&groups->process, "cgroup", membership);
+    snprintf(groups->membership, sizeof groups->membership, "%s/cgroup", groups->process.path);
+}
+
+static void groups_remove(struct groups *groups) {
+    temp_folder_remove(&groups->service);
+    temp_folder_remove(&groups->slice);
+    temp_folder_remove(&groups->root);
+    temp_folder_remove(&groups->process);
+}
+
+static void limit_memory(const struct temp_folder *group, const char *max, const char *current) {
+    temp_folder_write_text(group, "memory.max", max);
+    temp_folder_write_text(group, "memory.current", current);
+}
+
+static struct cgroup_room read_room(const struct groups *groups) {
+    return cgroup_read(groups->membership, groups->root.path);
+}
+
+static void test_a_service_has_its_own_limits(void **state) {
+    (void)state;
+    struct groups groups;
+    groups_create(&groups, "4:memory:/other\n0::/a.slice/b.service\n");
+    limit_memory(&groups.service, "1000\n", "700\n");
+    temp_folder_write_text(&groups.service, "memory.stat",
+                           "anon 500\ninactive_file 120\nactive_file 80\n");
+    temp_folder_write_text(&groups.service, "cpu.max", "150000 100000\n");
+    struct cgroup_room room = read_room(&groups);
+    assert_int_equal(room.memory_bytes, 500); // its file cache is reclaimable
+    assert_int_equal(room.cores, 2);
+    groups_remove(&groups);
+}
+
+static void test_the_tightest_group_counts(void **state) {
+    (void)state;
+    struct groups groups;
+    groups_create(&groups, "0::/a.slice/b.service\n");
+    limit_memory(&groups.service, "max\n", "700\n");
+    limit_memory(&groups.slice, "900\n", "800\n");
+    limit_memory(&groups.root, "5000\n", "800\n");
+    temp_folder_write_text(&groups.service, "cpu.max", "400000 100000\n");
+    temp_folder_write_text(&groups.slice, "cpu.max", "max 100000\n");
+    temp_folder_write_text(&groups.root, "cpu.max", "300000 100000\n");
+    struct cgroup_room room = read_room(&groups);
+    assert_int_equal(room.memory_bytes, 100);
+    assert_int_equal(room.cores, 3);
+    groups_remove(&groups);
+}
+
+// In a container the group is the root, or lies outside of what the process sees.
+static void test_the_root_counts_where_the_group_is_not_seen(void **state) {
+    (void)state;
+    const char *const memberships[] = {"0::/\n", "0::/../../c.scope\n", "4:memory:/other\n", ""};
+    for (size_t i = 0; i < sizeof memberships / sizeof *memberships; i++) {
+        struct groups groups;
+        groups_create(&groups, memberships[i]);
+        limit_memory(&groups.root, "900\n", "1000\n");
+        struct cgroup_room room = read_room(&groups);
+        assert_int_equal(room.memory_bytes, 0); // above its limit
+        assert_true(room.cores == UINT64_MAX);
+        groups_remove(&groups);
+    }
+}
+
+static void test_what_is_absent_sets_no_limit(void **state) {
+    (void)state;
+    struct cgroup_room room = cgroup_read("/nonexistent/cgroup", "/nonexistent");
+    assert_true(room.memory_bytes == UINT64_MAX);
+    assert_true(room.cores == UINT64_MAX);
+}
+
+static size_t address_space_bytes(void) {
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void test_available_memory_is_within_the_address_space(void **state) {
+    (void)state;
+    const size_t left = (size_t)64 << 20; // enough for a sanitizer, less than any machine has free
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    struct rlimit small = {.rlim_cur = address_space_bytes() + left, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
+    size_t available = cpu_memory_available_bytes();
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_in_range(available, 1, left);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_service_has_its_own_limits),
+        cmocka_unit_test(test_the_tightest_group_counts),
+        cmocka_unit_test(test_the_root_counts_where_the_group_is_not_seen),
+        cmocka_unit_test(test_what_is_absent_sets_no_limit),
+        cmocka_unit_test(test_available_memory_is_within_the_address_space),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

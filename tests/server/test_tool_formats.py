@@ -1,0 +1,196 @@
+"""Each format of tool calls over HTTP: chosen from the template or by its name, in chat completions, messages
+and responses, whole and streamed. test_tools.py has all else that there is to say of calls."""
+
+import json
+import os
+
+from scripted_model import Script, TEMPLATE
+from server_fixture import ROOT, Server, main
+from tool_answers import CHAT, OTHER, TOOL, Scripted
+
+ARGUMENTS = {"a": 37, "b": 58}
+ANTHROPIC_TOOLS = [{"name": "add", "input_schema": TOOL["function"]["parameters"]},
+                   {"name": "get_time", "input_schema": {"type": "object"}}]
+FLAT_TOOLS = [{"type": "function", **TOOL["function"]}, {"type": "function", **OTHER["function"]}]
+NAMED = {"type": "function", "function": {"name": "add"}}
+
+
+def published(name):
+    """A template of this kind, whose answers begin with what the test says."""
+    with open(os.path.join(ROOT, f"tests/reference/data/chat-templates/{name}.jinja"), encoding="utf-8") as file:
+        return file.read() + "{{- start or '' if add_generation_prompt }}"
+
+
+class Format:
+    """The tests of a format. `answers` are by their start; `after_mark` is what follows `mark`, a special token;
+    `named` and `any_name` are what follows a forced beginning, by that beginning."""
+
+    template = None
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script()
+        for start, answer in cls.answers.items():
+            script.start(start)
+            script.answer(start, answer)
+        script.start("<|special|>")
+        script.start(cls.mark)
+        script.answer("<|special|>", "I ask. ", end=cls.mark)
+        script.answer(cls.mark, cls.after_mark)
+        for beginning, rest in (cls.named, cls.any_name):
+            if beginning in script.special:
+                continue  # it is the mark, after which the same comes
+            script.answer(script.last_token(beginning), rest)
+        script.write(folder, cls.template)
+
+    def calls_of(self, start, **members):
+        """What the three endpoints agree on: the text around the calls, and names and arguments."""
+        choice = self.ask_chat(start, tools=[TOOL, OTHER], **members)
+        calls = [(call["function"]["name"], json.loads(call["function"]["arguments"]))
+                 for call in choice["message"].get("tool_calls", [])]
+        text = choice["message"]["content"] or ""
+        blocks, reason = self.ask_messages(start, tools=ANTHROPIC_TOOLS)
+        self.assertEqual([(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"], calls)
+        self.assertEqual("".join(block["text"] for block in blocks if block["type"] == "text"), text)
+        items = self.ask_responses(start, tools=FLAT_TOOLS)["output"]
+        self.assertEqual([(item["name"], json.loads(item["arguments"])) for item in items
+                          if item["type"] == "function_call"], calls)
+        self.assertEqual("".join(item["content"][0]["text"] for item in items if item["type"] == "message"), text)
+        self.assertEqual((choice["finish_reason"], reason),
+                         ("tool_calls", "tool_use") if calls else ("stop", "end_turn"))
+        return text, calls
+
+    def test_auto(self):
+        self.assertEqual(self.calls_of("<|call|>"), (self.before, [("add", ARGUMENTS)]))
+        self.assertEqual(self.calls_of("<|two|>"), ("", [("add", {"a": 1}), ("get_time", {})]))
+
+    def test_mark_is_a_special_token(self):
+        self.assertEqual(self.calls_of("<|special|>"), ("I ask.", [("get_time", {"zone": "UTC"})]))
+
+    def test_text_that_looks_like_a_call(self):
+        self.assertEqual(self.calls_of("<|fake|>"), (self.answers["<|fake|>"], []))
+
+    def test_none(self):
+        choice = self.ask_chat("<|call|>", tools=[TOOL], tool_choice="none")
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (self.answers["<|call|>"], "stop"))
+        blocks, _ = self.ask_messages("<|call|>", tools=ANTHROPIC_TOOLS, tool_choice={"type": "none"})
+        self.assertEqual(blocks, [{"type": "text", "text": self.answers["<|call|>"]}])
+        items = self.ask_responses("<|call|>", tools=FLAT_TOOLS, tool_choice="none")["output"]
+        self.assertEqual([item["content"][0]["text"] for item in items], [self.answers["<|call|>"]])
+
+    def test_named(self):
+        choice = self.ask_chat("", tools=[TOOL, OTHER], tool_choice=NAMED)
+        (call,) = choice["message"]["tool_calls"]
+        self.assertEqual((call["function"], choice["message"]["content"]),
+                         ({"name": "add", "arguments": '{"a": 1, "b": 99}'}, None))
+        blocks, _ = self.ask_messages("", tools=ANTHROPIC_TOOLS, tool_choice={"type": "tool", "name": "add"})
+        self.assertEqual([(block["name"], block["input"]) for block in blocks], [("add", {"a": 1, "b": 99})])
+        (item,) = self.ask_responses("", tools=FLAT_TOOLS, tool_choice={"type": "function", "name": "add"})["output"]
+        self.assertEqual((item["name"], item["arguments"]), ("add", '{"a": 1, "b": 99}'))
+
+    def test_required(self):
+        choice = self.ask_chat("", tools=[TOOL, OTHER], tool_choice="required")
+        (call,) = choice["message"]["tool_calls"]
+        self.assertEqual(call["function"], {"name": "get_time", "arguments": '{"zone": "UTC"}'})
+        blocks, _ = self.ask_messages("", tools=ANTHROPIC_TOOLS, tool_choice={"type": "any"})
+        self.assertEqual([(block["name"], block["input"]) for block in blocks], [("get_time", {"zone": "UTC"})])
+        (item,) = self.ask_responses("", tools=FLAT_TOOLS, tool_choice="required")["output"]
+        self.assertEqual(item["name"], "get_time")
+
+    def test_result(self):
+        """The template takes the answer's own call back, with its id, and the result."""
+        question = self.body("<|call|>", tools=[TOOL])
+        message = self.server.post(CHAT, question)[1]["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "95"}
+        messages = question["messages"] + [message, result]
+        choice = self.ask_chat("<|plain|>", tools=[TOOL], messages=messages)
+        self.assertEqual(choice["message"]["content"], self.answers["<|plain|>"])
+
+
+class Hermes(Format, Scripted):
+    template = published("chatml-tools")
+    mark, before = "<tool_call>", "Let me see."
+    after_mark = '{"name": "get_time", "arguments": {"zone": "UTC"}}</tool_call>'
+    named = ('<tool_call>\n{"name": "add", "arguments":', ' {"a": 1, "b": 99}}\n</tool_call>')
+    any_name = ('<tool_call>\n{"name": "', 'get_time", "arguments": {"zone": "UTC"}}</tool_call>')
+    answers = {
+        "<|plain|>": "Ninety-five it is.",
+        "<|call|>": 'Let me see.\n<tool_call>\n{"name": "add", "arguments": {"a": 37, "b": 58}}\n</tool_call>',
+        "<|two|>": '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>\n'
+                   '<tool_call>{"name": "get_time"}</tool_call>',
+        "<|fake|>": 'A call looks like <tool_call>{"nme": "add"}</tool_call>, as said.',
+    }
+
+
+class Llama(Format, Scripted):
+    template = published("llama-headers")
+    mark, before = "<|python_tag|>", ""  # without the mark nothing may stand before a call
+    after_mark = '{"name": "get_time", "parameters": {"zone": "UTC"}}'
+    named = ('{"name": "add", "parameters":', ' {"a": 1, "b": 99}}')
+    any_name = ('{"name": "', 'get_time", "parameters": {"zone": "UTC"}}')
+    answers = {
+        "<|plain|>": "Ninety-five it is.",
+        "<|call|>": '{"name": "add", "parameters": {"a": 37, "b": 58}}',
+        "<|two|>": '{"name": "add", "parameters": {"a": 1}}; {"name": "get_time", "parameters": {}}',
+        "<|fake|>": '{"name": "Ada", "born": 1815, "parameters": {}}',
+    }
+
+
+class Mistral(Format, Scripted):
+    template = published("mistral-inst")
+    call_id = "^[A-Za-z0-9]{9}$"
+    mark, before = "[TOOL_CALLS]", "Let me see."
+    after_mark = '[{"name": "get_time", "arguments": {"zone": "UTC"}}]'
+    named = ('[TOOL_CALLS][{"name": "add", "arguments":', ' {"a": 1, "b": 99}}]')
+    any_name = ('[TOOL_CALLS][{"name": "', 'get_time", "arguments": {"zone": "UTC"}}]')
+    answers = {
+        "<|plain|>": "Ninety-five it is.",
+        "<|call|>": 'Let me see. [TOOL_CALLS] [{"name": "add", "arguments": {"a": 37, "b": 58}}]',
+        "<|two|>": '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}, {"name": "get_time", "arguments": {}}]',
+        "<|fake|>": "A list: [TOOL_CALLS] [1, 2]",
+    }
+
+
+class MistralArgs(Format, Scripted):
+    template = published("mistral-inst") + "{#- Calls of this model are [TOOL_CALLS]name[ARGS]{...}. #}"
+    call_id = Mistral.call_id
+    mark, before = "[TOOL_CALLS]", "Let me see."
+    after_mark = 'get_time[ARGS]{"zone": "UTC"}'
+    named = ("[TOOL_CALLS]add[ARGS]", '{"a": 1, "b": 99}')
+    any_name = (mark, after_mark)
+    answers = {
+        "<|plain|>": "Ninety-five it is.",
+        "<|call|>": 'Let me see. [TOOL_CALLS]add[ARGS]{"a": 37, "b": 58}',
+        "<|two|>": '[TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]get_time[ARGS]{}',
+        "<|fake|>": "A mark: [TOOL_CALLS]add[ARG]{}",
+    }
+
+
+class ByName(Scripted):
+    """--tool-call-parser against the template, which teaches Hermes."""
+
+    formats = {"hermes": Hermes, "llama3_json": Llama, "mistral": Mistral, "mistral_args": MistralArgs}
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script()
+        for name, of in cls.formats.items():
+            script.start(f"<|{name}|>")
+            script.answer(f"<|{name}|>", of.answers["<|call|>"])
+        script.write(folder, TEMPLATE)
+
+    def test_names(self):
+        reads = {"hermes": ["hermes"], "llama3_json": ["llama3_json"], "mistral": ["mistral", "mistral_args"],
+                 "mistral_args": ["mistral", "mistral_args"], "auto": ["hermes"], "none": []}
+        for parser, readable in reads.items():
+            server = Server("--log", "none", "--tool-call-parser", parser, model=self.model)
+            for name in self.formats:
+                message = server.post(CHAT, self.body(f"<|{name}|>", tools=[TOOL]))[1]["choices"][0]["message"]
+                self.assertEqual("tool_calls" in message, name in readable, (parser, name))
+                if name not in readable:
+                    self.assertEqual(message["content"], self.formats[name].answers["<|call|>"])
+            self.assertIsNone(server.stop())
+
+
+if __name__ == "__main__":
+    main()
