@@ -4,9 +4,9 @@
  *
  *   bench_ops [ISA [THREADS [TURNS [WHAT]]]]     defaults: auto, all cores, 40, all ops
  *
- * WHAT is linear, experts, attention, rows or sample, with bf16 weights. int8 or int4 measures linears
- * with such weights; their peak is still that of bf16. A line of attention names the kind of the KV
- * cache. */
+ * WHAT is linear, experts, attention, rows or sample, with bf16 weights. int8 or int4 measures
+ * linears with such weights; their peak is still that of bf16. A line of attention names the kind
+ * of the KV cache. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

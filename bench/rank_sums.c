@@ -1,5 +1,5 @@
-/* The sum over ranks that a layer takes twice, with the RMS norm after it, inside a recorded step: each
- * size over peer memory and over NCCL. Starts a process for each GPU.
+/* The sum over ranks that a layer takes twice, with the RMS norm after it, inside a recorded step:
+ * each size over peer memory and over NCCL. Starts a process for each GPU.
  *   bench_rank_sums [RANKS [HIDDEN]]      defaults: 2 4096
  * Prints CSV: bytes of a rank's part, rows, microseconds with p2p, microseconds with nccl. */
 #include <stdatomic.h>

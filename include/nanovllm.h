@@ -161,8 +161,8 @@ struct nvllm_sampling_params {
 struct nvllm_engine_options {
     size_t struct_size;
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
-    // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cuda:N" (GPU N of those that
-    // the process sees; several ranks and engines take the ones after it), "cpu"
+    // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cuda:N" (GPU N of those
+    // that the process sees; several ranks and engines take the ones after it), "cpu"
     const char *device;
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
@@ -220,8 +220,8 @@ struct nvllm_engine_options {
     // How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
     // "nccl" (NVIDIA's library), or "auto" (default): p2p where it is possible.
     const char *comm;
-    // With several NUMA nodes: "auto" (default) spreads weights and KV cache over the nodes that the
-    // process runs on; "off" leaves it to the system. CPU only.
+    // With several NUMA nodes: "auto" (default) spreads weights and KV cache over the nodes that
+    // the process runs on; "off" leaves it to the system. CPU only.
     const char *numa;
     // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;

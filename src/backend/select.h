@@ -13,8 +13,8 @@ MUST_USE enum status select_cuda_available(struct err *err);
 MUST_USE enum status select_cuda_create(struct backend **out, const struct backend_options *options,
                                         struct err *err);
 
-// ERR_UNSUPPORTED unless options->gpu is one of `count`. Here, because the CUDA backend does not link
-// select.c.
+// ERR_UNSUPPORTED unless options->gpu is one of `count`. Here, because the CUDA backend does not
+// link select.c.
 static inline enum status select_check_gpu(const struct backend_options *options, uint32_t count,
                                            struct err *err) {
     if (options->gpu < count) return OK;

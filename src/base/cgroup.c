@@ -66,8 +66,9 @@ static uint64_t core_quota(const char *group) {
     return quota > 0 && period > 0 ? (uint64_t)((quota + period - 1) / period) : UINT64_MAX;
 }
 
-// Writes the process's group below `root` to `path`. The line of version 2 is "0::/system.slice/...".
-// Without one, or with a group outside of what this process sees ("/../.."), it is `root` itself.
+// Writes the process's group below `root` to `path`. The line of version 2 is
+// "0::/system.slice/...". Without one, or with a group outside of what this process sees
+// ("/../.."), it is `root` itself.
 static void find_group(char path[FILE_PATH_MAX], const char *membership, const char *root) {
     snprintf(path, FILE_PATH_MAX, "%s", root);
     FILE *file = fopen(membership, "re");

@@ -1,6 +1,6 @@
-/* What the control groups (version 2) that this process is in leave it of the machine. A limit holds for
- * all groups below it, so the group and all groups above it count: a container sees its own group as the
- * topmost one, a service of systemd is three or four levels deep. */
+/* What the control groups (version 2) that this process is in leave it of the machine. A limit
+ * holds for all groups below it, so the group and all groups above it count: a container sees its
+ * own group as the topmost one, a service of systemd is three or four levels deep. */
 #ifndef BASE_CGROUP_H
 #define BASE_CGROUP_H
 
@@ -14,8 +14,8 @@ struct cgroup_room {
     uint64_t cores; // the quota, rounded up; UINT64_MAX: no limit
 };
 
-// `membership`: CGROUP_OF_PROCESS, and `root`: CGROUP_ROOT, or a test's files of the same form. What
-// cannot be read sets no limit.
+// `membership`: CGROUP_OF_PROCESS, and `root`: CGROUP_ROOT, or a test's files of the same form.
+// What cannot be read sets no limit.
 struct cgroup_room cgroup_read(const char *membership, const char *root);
 
 #endif

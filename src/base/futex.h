@@ -20,8 +20,8 @@ bool futex_spin(atomic_uint *word, unsigned value, double seconds);
 struct futex_patience {
     double seconds, seconds_max;
 };
-// Spins as futex_spin. Where that succeeds, the next spin may take twice as long. Where it does not,
-// the next one is short.
+// Spins as futex_spin. Where that succeeds, the next spin may take twice as long. Where it does
+// not, the next one is short.
 bool futex_spin_patiently(atomic_uint *word, unsigned value, struct futex_patience *patience);
 
 #endif

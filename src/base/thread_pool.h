@@ -4,9 +4,9 @@
  * loop by one item at most. A thread that wakes up late finds the loop closed and delays nobody.
  * An item's result must therefore not depend on the thread that runs it. Waiting threads spin
  * briefly, because ops follow each other within microseconds, and then sleep in the kernel. A wait
- * that spinning did not end makes the next ones shorter: on a busy machine it only keeps others from
- * running, and the scheduler lets a thread that has slept run sooner. With more threads than cores
- * they sleep at once.
+ * that spinning did not end makes the next ones shorter: on a busy machine it only keeps others
+ * from running, and the scheduler lets a thread that has slept run sooner. With more threads than
+ * cores they sleep at once.
  *
  * Threads are not pinned. The caller is one of them, and its placement is not ours to decide. A
  * worker pinned to the caller's core would wait behind it while another core idles. */

@@ -10,8 +10,8 @@
  *
  * Calls on a device's comm only enqueue, like its ops. All ranks make the same calls in the same
  * order. The others would wait forever for a rank that is gone, so whoever notices it calls
- * meeting_fail and comm_stop_waiting. From then on nothing waits, comm_is_alive is false, and results must
- * not be used.
+ * meeting_fail and comm_stop_waiting. From then on nothing waits, comm_is_alive is false, and
+ * results must not be used.
  *
  * One thread at a time uses a comm. */
 #ifndef COMM_COMM_H
@@ -75,15 +75,15 @@ void comm_reduce_add(struct comm *comm, struct backend *backend,
                      const struct reduce_add_args *args);
 // Memory for this rank's logits: dev [max_num_seqs][vocabulary of this rank].
 float *comm_logits(struct comm *comm);
-// Copies row `row` of all ranks' logits, side by side, to out [vocabulary] on the host. Call it after
-// a barrier.
+// Copies row `row` of all ranks' logits, side by side, to out [vocabulary] on the host. Call it
+// after a barrier.
 void comm_gather_logits(struct comm *comm, struct backend *backend, uint32_t row, float *out);
 // Gathers the logits of the rows that this rank owns, one after the other, to out [own rows]
 // [vocab_size]. owners [num_rows]: the same on all ranks, which all call it.
 void comm_gather_rows(struct comm *comm, struct backend *backend, const uint32_t *owners,
                       uint32_t num_rows, uint32_t vocab_size, float *out);
-// Gives all ranks the results [num_rows] of `size` bytes that each row's owner has written there. All
-// ranks call it.
+// Gives all ranks the results [num_rows] of `size` bytes that each row's owner has written there.
+// All ranks call it.
 void comm_share_results(struct comm *comm, const uint32_t *owners, uint32_t num_rows, void *results,
                         size_t size);
 // Returns when all ranks have called it. All then see what each of them wrote before.

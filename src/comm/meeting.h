@@ -1,5 +1,5 @@
-/* A barrier in memory that processes share, and the smallest of their numbers. A failure of the group
- * opens it for good. */
+/* A barrier in memory that processes share, and the smallest of their numbers. A failure of the
+ * group opens it for good. */
 #ifndef COMM_MEETING_H
 #define COMM_MEETING_H
 

@@ -8,8 +8,8 @@
 #include "base/log.h"
 
 enum {
-    // Up to this size every rank sends its whole part to all. Of a larger sum each rank adds one share,
-    // and sends it to all: that is less to send, but takes two exchanges.
+    // Up to this size every rank sends its whole part to all. Of a larger sum each rank adds one
+    // share, and sends it to all: that is less to send, but takes two exchanges.
     WHOLE_BYTES_MAX = 64 << 10,
     // Larger sums go piece by piece, which bounds the memory for what others send.
     PIECE_BYTES_MAX = 4 << 20,
@@ -95,8 +95,8 @@ static void begin_messages(struct mpi_comm *mpi) {
     }
 }
 
-// mpirun ends all processes when one is gone. It does not notice one that is stopped, and a host that
-// does not answer only after minutes.
+// mpirun ends all processes when one is gone. It does not notice one that is stopped, and a host
+// that does not answer only after minutes.
 static void warn_of_waiting(const struct mpi_comm *mpi, uint32_t peer, double seconds) {
     if (mpi->base.rank > 0) return; // rank 0 waits for the same one
     log_warning(

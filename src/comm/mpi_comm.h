@@ -1,6 +1,6 @@
-/* CPU ranks that mpirun has started, on one host or on several. Each rank adds what the others send it
- * in the order of the ranks, as shm_comm does: so both give the same bits. Ranks with devices use it for
- * what their hosts tell each other (device_comm.h). */
+/* CPU ranks that mpirun has started, on one host or on several. Each rank adds what the others send
+ * it in the order of the ranks, as shm_comm does: so both give the same bits. Ranks with devices
+ * use it for what their hosts tell each other (device_comm.h). */
 #ifndef COMM_MPI_COMM_H
 #define COMM_MPI_COMM_H
 

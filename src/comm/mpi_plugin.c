@@ -1,5 +1,5 @@
-/* The plug-in nanovllm-mpi.so: mpi_wire.h over an MPI library. It links nothing of nanovllm. Any error
- * of MPI ends all processes, which is MPI's default. */
+/* The plug-in nanovllm-mpi.so: mpi_wire.h over an MPI library. It links nothing of nanovllm. Any
+ * error of MPI ends all processes, which is MPI's default. */
 #include <limits.h>
 #include <mpi.h>
 #include <pthread.h>

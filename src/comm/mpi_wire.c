@@ -12,7 +12,8 @@
 #define PLUGIN "nanovllm-mpi.so"
 
 static const double spin_seconds = 200e-6;
-// Steps follow each other within milliseconds: a sleep is to be shorter. Idle ranks may take longer.
+// Steps follow each other within milliseconds: a sleep is to be shorter. Idle ranks may take
+// longer.
 static const double busy_seconds = 0.5;
 // A longer time between two looks is one in which this process was stopped.
 static const double look_seconds_max = 0.1;

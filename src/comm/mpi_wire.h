@@ -1,11 +1,11 @@
 /* What of MPI is used: messages between two processes that mpirun has started.
  *
  * MPI's types differ from library to library, so a small plug-in (mpi_plugin.c) is compiled against
- * one, and opened only where ranks are started by mpirun. A plain run loads nothing of MPI, and starts
- * on machines that have none.
+ * one, and opened only where ranks are started by mpirun. A plain run loads nothing of MPI, and
+ * starts on machines that have none.
  *
- * Everything is plain sends and receives. Sums are added by us, in the order of the ranks: MPI's own
- * reductions may add in any order. */
+ * Everything is plain sends and receives. Sums are added by us, in the order of the ranks: MPI's
+ * own reductions may add in any order. */
 #ifndef COMM_MPI_WIRE_H
 #define COMM_MPI_WIRE_H
 
@@ -41,7 +41,8 @@ struct mpi_request {
 // The plug-in's calls. None blocks but start and stop. Any thread may make them.
 struct mpi_wire {
     uint32_t version;
-    // Joins the other processes; later calls only fill *world. NULL, or a sentence that says why not.
+    // Joins the other processes; later calls only fill *world. NULL, or a sentence that says why
+    // not.
     const char *(*start)(struct mpi_world *world);
     // `data` stays as it is, or is not read, until is_done.
     void (*send)(const void *data, size_t bytes, uint32_t to, enum mpi_channel channel,

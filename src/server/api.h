@@ -1,5 +1,5 @@
-/* What all endpoints share: the engine, the threads around it, names and limits. Made by server.c; the
- * loop's thread owns all that may change. */
+/* What all endpoints share: the engine, the threads around it, names and limits. Made by server.c;
+ * the loop's thread owns all that may change. */
 #ifndef SERVER_API_H
 #define SERVER_API_H
 

@@ -5,8 +5,8 @@
 #include "base/jread.h"
 #include "base/jwrite.h"
 
-// 5.0 is an integer in JSON's own terms, and some languages write it so: members that are numbers or
-// lists of them become integers. Objects stay as they are, for they go to the template.
+// 5.0 is an integer in JSON's own terms, and some languages write it so: members that are numbers
+// or lists of them become integers. Objects stay as they are, for they go to the template.
 static json_t *as_integer(json_t *value) {
     double number = json_real_value(value);
     bool fits = json_is_real(value) && number >= -9007199254740992.0 && // 2^53

@@ -1,6 +1,6 @@
-/* The JSON body of a call, member by member. null is as good as absent, and leaves *out as it is; what
- * nobody asks for is ignored; a wrong type or range sets the call's error, with the member's name, and
- * returns false. */
+/* The JSON body of a call, member by member. null is as good as absent, and leaves *out as it is;
+ * what nobody asks for is ignored; a wrong type or range sets the call's error, with the member's
+ * name, and returns false. */
 #ifndef SERVER_BODY_H
 #define SERVER_BODY_H
 
@@ -16,8 +16,8 @@ bool body_string(struct call *call, const char *key, const char **out);
 // "is 5, want a string"
 bool body_wrong_type(struct call *call, const char *key, const json_t *value, const char *want);
 
-// What all endpoints that generate have: model, stream and its options, cache_salt, all parameters of
-// the library's table, and the refusal of constraints on the output.
+// What all endpoints that generate have: model, stream and its options, cache_salt, all parameters
+// of the library's table, and the refusal of constraints on the output.
 bool body_generation(struct call *call);
 // n, best_of and prompt_logprobs, after body_generation.
 bool body_outputs(struct call *call);

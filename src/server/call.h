@@ -1,9 +1,9 @@
-/* A call is one request of the API that a thread of the pool works on, and that the engine may work on
- * after it. Its way:
+/* A call is one request of the API that a thread of the pool works on, and that the engine may work
+ * on after it. Its way:
  *
  *   loop: call_start -> pool: endpoint->prepare, which answers at once (call->result), refuses
- *   (call->error) or fills prompts and options -> pool: each prompt goes to the engine -> loop: pieces
- *   of text arrive and are written, or collected for an answer at the end.
+ *   (call->error) or fills prompts and options -> pool: each prompt goes to the engine -> loop:
+ *   pieces of text arrive and are written, or collected for an answer at the end.
  *
  * A call lives until its job is done and each of its requests has had its last event, also when the
  * client went away long before: then its requests are aborted, and nothing is written. */
@@ -58,8 +58,8 @@ struct choice {
     struct call *call;
     struct prompt *prompt;
     uint32_t index; // in the answer: all of the first prompt, then those of the second
-    // The engine's thread: a piece found no memory. Its request is aborted, and the choice ends with
-    // `last_piece`, which needs none.
+    // The engine's thread: a piece found no memory. Its request is aborted, and the choice ends
+    // with `last_piece`, which needs none.
     bool is_lost;
     struct piece last_piece;
     // The loop's.

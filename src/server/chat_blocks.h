@@ -1,5 +1,5 @@
-/* The answer to a chat as a list of blocks, kept from the events of chat_split.h: for answers that are
- * sent whole, and for streams that repeat all of it at their end. */
+/* The answer to a chat as a list of blocks, kept from the events of chat_split.h: for answers that
+ * are sent whole, and for streams that repeat all of it at their end. */
 #ifndef SERVER_CHAT_BLOCKS_H
 #define SERVER_CHAT_BLOCKS_H
 

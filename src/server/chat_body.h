@@ -1,5 +1,5 @@
-/* The chat in a request's body: from OpenAI's members to the JSON that the library's templates take,
- * and to token ids. Used by every endpoint that has messages. */
+/* The chat in a request's body: from OpenAI's members to the JSON that the library's templates
+ * take, and to token ids. Used by every endpoint that has messages. */
 #ifndef SERVER_CHAT_BODY_H
 #define SERVER_CHAT_BODY_H
 
@@ -9,8 +9,8 @@
 bool chat_body_check(struct call *call);
 // Appends the prompt's text.
 bool chat_body_render(struct call *call, struct buf *out);
-// The prompt's token ids, into the prompt, and what divides its answers. A call that is to be forced
-// is begun in the prompt.
+// The prompt's token ids, into the prompt, and what divides its answers. A call that is to be
+// forced is begun in the prompt.
 bool chat_body_encode(struct call *call, struct prompt *prompt);
 
 #endif

@@ -1,6 +1,6 @@
-/* Divides the answer to a chat, as it comes, into reasoning, content and tool calls. Joins reasoning.h
- * and tool_calls.h: calls are looked for in the content alone. The same text gives the same parts,
- * whole or in pieces. */
+/* Divides the answer to a chat, as it comes, into reasoning, content and tool calls. Joins
+ * reasoning.h and tool_calls.h: calls are looked for in the content alone. The same text gives the
+ * same parts, whole or in pieces. */
 #ifndef SERVER_CHAT_SPLIT_H
 #define SERVER_CHAT_SPLIT_H
 
@@ -43,8 +43,8 @@ struct chat_split;
 struct chat_split *chat_split_create(const struct chat_split_options *options, const char *prompt,
                                      size_t prompt_len);
 void chat_split_destroy(struct chat_split *split); // NULL is fine
-// The prompt ends with the beginning of the answer: of a tool call that was forced, or (is_call false)
-// of text. That beginning is not emitted again. Before the first push.
+// The prompt ends with the beginning of the answer: of a tool call that was forced, or (is_call
+// false) of text. That beginning is not emitted again. Before the first push.
 MUST_USE enum status chat_split_begin(struct chat_split *split, const char *text, size_t len,
                                       bool is_call, struct err *err);
 // Emits all that is certain after `text`. After an error nothing may be pushed.

@@ -4,12 +4,13 @@
 
 #include "server/call.h"
 
-// Checks tools, tool_choice, parallel_tool_calls and include_reasoning, and fills call->chat. False:
-// call->error is set.
+// Checks tools, tool_choice, parallel_tool_calls and include_reasoning, and fills call->chat.
+// False: call->error is set.
 bool chat_tools_check(struct call *call);
 // Checks an assistant's tool_calls, and that a tool's message says which call it answers.
 bool chat_tools_check_message(struct call *call, const json_t *message, const char *role);
-// Appends what forces a call to `prompt`: nothing, or the beginning of a call, whose length is *len.
+// Appends what forces a call to `prompt`: nothing, or the beginning of a call, whose length is
+// *len.
 bool chat_tools_force(struct call *call, struct buf *prompt, size_t *len);
 
 #endif

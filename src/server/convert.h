@@ -1,5 +1,5 @@
-/* Chats of other APIs than chat completions, made into its members: the rest of the way is the same.
- * Functions that return NULL or false have set call->error. */
+/* Chats of other APIs than chat completions, made into its members: the rest of the way is the
+ * same. Functions that return NULL or false have set call->error. */
 #ifndef SERVER_CONVERT_H
 #define SERVER_CONVERT_H
 

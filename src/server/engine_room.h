@@ -1,12 +1,12 @@
-/* The engine room: whoever may, watches the engine as a stream of events, and may pause it. The page at
- * / shows it; doc/serving.md has the form of the events.
+/* The engine room: whoever may, watches the engine as a stream of events, and may pause it. The
+ * page at / shows it; doc/serving.md has the form of the events.
  *
  *     engine's thread: engine_room_may_step, before each step -> engine_view, engine_gate
- *     loop: a timer takes what changed 20 times a second, writes it as JSON once, and sends it to all
+ *     loop: a timer takes what changed 20 times a second, writes it as JSON once, sends it to all
  *
- * A viewer that does not read fast enough misses events and then gets the whole picture again: nothing
- * piles up, and the engine never waits. The timer and the observer exist only while somebody watches.
- * A pause ends when the last viewer leaves. */
+ * A viewer that does not read fast enough misses events and then gets the whole picture again:
+ * nothing piles up, and the engine never waits. The timer and the observer exist only while
+ * somebody watches. A pause ends when the last viewer leaves. */
 #ifndef SERVER_ENGINE_ROOM_H
 #define SERVER_ENGINE_ROOM_H
 

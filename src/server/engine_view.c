@@ -118,8 +118,8 @@ static void take_block(struct engine_view *view, const struct nvllm_step_block *
     note_change(picture, block->block_id);
 }
 
-// Tokens of an item that its sequence still holds. While steps overlap, the next one may have preempted
-// the sequence, and its blocks may be another's.
+// Tokens of an item that its sequence still holds. While steps overlap, the next one may have
+// preempted the sequence, and its blocks may be another's.
 static void take_tokens(struct engine_view *view, const struct nvllm_step_item *item,
                         const struct nvllm_sequence *seq) {
     struct picture *picture = &view->picture;

@@ -1,8 +1,9 @@
-/* What the engine looks like, for those who watch it. The engine's thread keeps the picture from step
- * to step, the loop takes what changed, at its own rate. Both hold one lock, to copy and for nothing
- * else. While nobody watches, the engine has no observer and a step pays an atomic load.
+/* What the engine looks like, for those who watch it. The engine's thread keeps the picture from
+ * step to step, the loop takes what changed, at its own rate. Both hold one lock, to copy and for
+ * nothing else. While nobody watches, the engine has no observer and a step pays an atomic load.
  *
- * Blocks carry their tokens, so that the loop can show any one of them without asking the engine. */
+ * Blocks carry their tokens, so that the loop can show any one of them without asking the
+ * engine. */
 #ifndef SERVER_ENGINE_VIEW_H
 #define SERVER_ENGINE_VIEW_H
 

@@ -1,6 +1,6 @@
-/* One HTTP request and its answer as the log and the head of the answer know it: the id, the browser's
- * origin, when it came. Replies go through here, so that each has its id, its CORS fields and its
- * line in the log. */
+/* One HTTP request and its answer as the log and the head of the answer know it: the id, the
+ * browser's origin, when it came. Replies go through here, so that each has its id, its CORS fields
+ * and its line in the log. */
 #ifndef SERVER_EXCHANGE_H
 #define SERVER_EXCHANGE_H
 

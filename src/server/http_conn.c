@@ -249,8 +249,8 @@ static struct bufferevent *make_buffers(struct http_server *server, evutil_socke
     return bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 }
 
-// The one to close for another: its last answer is out, and it waits longest for the next request. New
-// ones, whose first request may be on its way, come last. NULL: none.
+// The one to close for another: its last answer is out, and it waits longest for the next request.
+// New ones, whose first request may be on its way, come last. NULL: none.
 static struct http_conn *oldest_idle(struct http_server *server) {
     struct http_conn *conn, *oldest_new = NULL;
     TAILQ_FOREACH(conn, &server->idle, idle_link) {

@@ -50,8 +50,8 @@ struct http_limits {
 struct http_server;
 struct tls;
 
-// `fd` is a listening socket, which the server closes. It is asked only after http_server_start. `tls`
-// is borrowed; NULL: connections are plain.
+// `fd` is a listening socket, which the server closes. It is asked only after http_server_start.
+// `tls` is borrowed; NULL: connections are plain.
 struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
                                        const struct http_limits *limits,
                                        const struct http_handler *handler);
@@ -69,12 +69,12 @@ struct buf http_conn_take_body(struct http_conn *conn);
 void *http_conn_data(const struct http_conn *conn);
 void http_conn_set_data(struct http_conn *conn, void *data);
 
-// The whole answer. `head` has further fields, each with its CRLF; NULL: none. The status and what is
-// said of it are the caller's; Content-Length, Connection and Date are added.
+// The whole answer. `head` has further fields, each with its CRLF; NULL: none. The status and what
+// is said of it are the caller's; Content-Length, Connection and Date are added.
 void http_conn_reply(struct http_conn *conn, int status, const char *content_type, const char *head,
                      const void *body, size_t len);
-// A stream of server-sent events: begin, any number of writes, end. False: the connection is gone, and
-// on_gone was called.
+// A stream of server-sent events: begin, any number of writes, end. False: the connection is gone,
+// and on_gone was called.
 bool http_conn_stream_begin(struct http_conn *conn, const char *head);
 bool http_conn_stream_write(struct http_conn *conn, const void *bytes, size_t len);
 void http_conn_stream_end(struct http_conn *conn);

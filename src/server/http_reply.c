@@ -137,8 +137,8 @@ bool http_conn_stream_begin(struct http_conn *conn, const char *head) {
     return false;
 }
 
-// Whether the reader keeps up. A large write, as a prompt's echo with its log-probabilities is, counts
-// only once the reader has caught up with what was written before it.
+// Whether the reader keeps up. A large write, as a prompt's echo with its log-probabilities is,
+// counts only once the reader has caught up with what was written before it.
 static bool keeps_up(struct http_conn *conn, size_t len) {
     size_t unsent = http_conn_num_unsent(conn);
     if (unsent <= HTTP_OUTPUT_BYTES_MAX) conn->large_bytes = 0;

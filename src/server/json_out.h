@@ -1,5 +1,5 @@
-/* Writing JSON answers piece by piece. A fault (out of memory) sticks: what follows does nothing, and
- * the end asks once. All-zero is empty. */
+/* Writing JSON answers piece by piece. A fault (out of memory) sticks: what follows does nothing,
+ * and the end asks once. All-zero is empty. */
 #ifndef SERVER_JSON_OUT_H
 #define SERVER_JSON_OUT_H
 

@@ -1,6 +1,6 @@
-/* Reads JSON that arrives in pieces: one byte at a time, told apart into the parts of RFC 8259, with
- * nothing kept. The root is an object. Nesting is limited as jread.h limits it. Bytes above 0x7f may
- * stand in strings as they are: that they are UTF-8 is the caller's business. */
+/* Reads JSON that arrives in pieces: one byte at a time, told apart into the parts of RFC 8259,
+ * with nothing kept. The root is an object. Nesting is limited as jread.h limits it. Bytes above
+ * 0x7f may stand in strings as they are: that they are UTF-8 is the caller's business. */
 #ifndef SERVER_JSTREAM_H
 #define SERVER_JSTREAM_H
 

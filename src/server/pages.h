@@ -1,5 +1,5 @@
-/* What is answered at once, with GET: health, models, version, metrics. `name` is the rest of the path
- * where the route has one. */
+/* What is answered at once, with GET: health, models, version, metrics. `name` is the rest of the
+ * path where the route has one. */
 #ifndef SERVER_PAGES_H
 #define SERVER_PAGES_H
 

@@ -1,5 +1,5 @@
-/* Log-probabilities of a prompt's tokens: vLLM's prompt_logprobs, and the prompt's part of completions'
- * logprobs where they have an echo. */
+/* Log-probabilities of a prompt's tokens: vLLM's prompt_logprobs, and the prompt's part of
+ * completions' logprobs where they have an echo. */
 #ifndef SERVER_PROMPT_LOGPROBS_H
 #define SERVER_PROMPT_LOGPROBS_H
 

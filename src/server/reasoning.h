@@ -5,8 +5,8 @@
  * White space (blank, tab, CR, LF) is held until the next character decides, at most
  * REASONING_BLANKS_MAX bytes of it: a longer run is handed out.
  *
- * An answer that ends before the closing tag is all reasoning. The thinking is over once and for all
- * at its closing tag: later tags are content. */
+ * An answer that ends before the closing tag is all reasoning. The thinking is over once and for
+ * all at its closing tag: later tags are content. */
 #ifndef SERVER_REASONING_H
 #define SERVER_REASONING_H
 

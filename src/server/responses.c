@@ -1,5 +1,5 @@
-/* POST /v1/responses, stateless: the whole conversation comes with each request, nothing is stored. An
- * answer is a list of items: reasoning, messages, calls of functions. */
+/* POST /v1/responses, stateless: the whole conversation comes with each request, nothing is stored.
+ * An answer is a list of items: reasoning, messages, calls of functions. */
 #include <string.h>
 
 #include "base/jread.h"

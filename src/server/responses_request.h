@@ -4,8 +4,8 @@
 
 #include "server/call.h"
 
-// Rewrites input, instructions, tools, tool_choice and reasoning of call->root, and refuses what needs
-// a server that keeps conversations. False: call->error is set.
+// Rewrites input, instructions, tools, tool_choice and reasoning of call->root, and refuses what
+// needs a server that keeps conversations. False: call->error is set.
 bool responses_request_convert(struct call *call);
 
 #endif

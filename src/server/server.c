@@ -215,8 +215,8 @@ static enum status make_http(struct server *server, struct err *err) {
     return OK;
 }
 
-// The most tokens of a request: it must also fit into the whole KV cache. A chat that names no maximum
-// asks for all of these.
+// The most tokens of a request: it must also fit into the whole KV cache. A chat that names no
+// maximum asks for all of these.
 static uint32_t context_len(const struct nvllm_stats *stats) {
     uint64_t cache_len = (uint64_t)stats->num_kv_blocks * stats->block_size;
     return cache_len < stats->max_model_len ? (uint32_t)cache_len : stats->max_model_len;

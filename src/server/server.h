@@ -53,12 +53,13 @@ struct server_options {
 
 struct server;
 
-// Binds the address, so that a port in use is known before a model is loaded. `options` is borrowed.
+// Binds the address, so that a port in use is known before a model is loaded. `options` is
+// borrowed.
 MUST_USE enum status server_create(struct server **out, const struct server_options *options,
                                    struct err *err);
 // Serves until SIGTERM or SIGINT, and until the requests of that time have ended. A second signal
-// has its default effect. ERR_DEVICE: the engine is lost. This thread becomes the loop's; no other may
-// drive the engine. On return no thread of the server runs, and every request has ended.
+// has its default effect. ERR_DEVICE: the engine is lost. This thread becomes the loop's; no other
+// may drive the engine. On return no thread of the server runs, and every request has ended.
 MUST_USE enum status server_run(struct server *server, struct nvllm_engine *engine,
                                 struct err *err);
 void server_destroy(struct server *server); // NULL is fine

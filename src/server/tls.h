@@ -1,4 +1,4 @@
-/* TLS by OpenSSL under libevent's buffers. Builds without OpenSSL have tls_none.c, which refuses. */
+/* TLS by OpenSSL under libevent's buffers. Builds without OpenSSL use tls_none.c, which refuses. */
 #ifndef SERVER_TLS_H
 #define SERVER_TLS_H
 

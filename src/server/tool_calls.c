@@ -1,12 +1,12 @@
-/* A machine with one state at a time, fed byte by byte. Each state's comment says where it stands; the
- * usual way of a call is
+/* A machine with one state at a time, fed byte by byte. Each state's comment says where it stands;
+ * the usual way of a call is
  *   TEXT, MARKED, OBJECT, ARGUMENTS, TRAILER, AFTER, TEXT           an object behind a mark
  *   TEXT, MARKED, ITEM, OBJECT, ARGUMENTS, TRAILER, AFTER, ITEM ... a list of them
  *   TEXT, MARKED, NAME, TAG, BEFORE_ARGUMENTS, ARGUMENTS, ...       Mistral's name[ARGS]{...}
  *
- * While a call is undecided all its bytes are in `held`. A byte that cannot be there makes them text.
- * They are not searched for another mark: a mark in a string of JSON that breaks later stays text, and
- * the time stays linear. */
+ * While a call is undecided all its bytes are in `held`. A byte that cannot be there makes them
+ * text. They are not searched for another mark: a mark in a string of JSON that breaks later stays
+ * text, and the time stays linear. */
 #include "server/tool_calls.h"
 
 #include <string.h>

@@ -16,7 +16,8 @@ struct tool_format {
     char separator; // may stand between two calls; '\0': none
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
-    // The beginning of a call up to its arguments. They end where tokens do: a blank is the next one's.
+    // The beginning of a call up to its arguments. They end where tokens do: a blank is the next
+    // one's.
     const char *before_name, *after_name;
 };
 

@@ -7,8 +7,8 @@
 #include "server/asset.h"
 #include "server/pages.h"
 
-/* Nothing but this server may be loaded or asked, and no other site may frame the page. Text of models
- * is never read as HTML; if it were, it could not run anything. The icon is a data: URL. */
+/* Nothing but this server may be loaded or asked, and no other site may frame the page. Text of
+ * models is never read as HTML; if it were, it could not run anything. The icon is a data: URL. */
 static const char policy[] =
     "Content-Security-Policy: default-src 'self'; img-src 'self' data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; object-src 'none'\r\n"

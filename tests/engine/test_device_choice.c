@@ -1,5 +1,5 @@
-/* Which GPU each rank of each engine takes, from the name of the device on, and what is said where there
- * are too few. */
+/* Which GPU each rank of each engine takes, from the name of the device on, and what is said where
+ * there are too few. */
 #include <stdatomic.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* Whoever follows the changes has the engine's own picture, with the tokens of every block. The engine
- * is driven here, on one thread: what a server's loop does between two steps is done between them. */
+/* Whoever follows the changes has the engine's own picture, with the tokens of every block. The
+ * engine is driven here, on one thread: what a server's loop does between two steps is done between
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 

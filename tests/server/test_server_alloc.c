@@ -1,5 +1,6 @@
-// A server whose memory runs out at any place of a request: that request ends, with an answer or a closed
-// connection, and the next one is served. Runs the whole server in this process, on the bundled model.
+// A server whose memory runs out at any place of a request: that request ends, with an answer or a
+// closed connection, and the next one is served. Runs the whole server in this process, on the
+// bundled model.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
@@ -125,8 +126,8 @@ static const char *ask(const struct fixture *fixture, const char *path, const ch
     return receive_rest(fd);
 }
 
-// The n-th allocation fails. The connection has had an answer before: libevent 2.1 does not say that
-// it could not make one whole.
+// The n-th allocation fails. The connection has had an answer before: libevent 2.1 does not say
+// that it could not make one whole.
 static const char *ask_failing(const struct fixture *fixture, const char *path, const char *body,
                                size_t n) {
     char first[256];
@@ -142,8 +143,8 @@ static bool begins(const char *text, const char *begin) {
     return strncmp(text, begin, strlen(begin)) == 0;
 }
 
-// What a client may get when memory runs out: nothing, an error, a stream that says so or breaks off, or
-// the answer that it gets with memory, which always has `len` bytes.
+// What a client may get when memory runs out: nothing, an error, a stream that says so or breaks
+// off, or the answer that it gets with memory, which always has `len` bytes.
 static bool check_answer(const char *answer, const char *wanted, size_t len, size_t n) {
     bool is_whole = begins(answer, "HTTP/1.1 200") && strstr(answer, wanted) != NULL;
     bool has_error = strstr(answer, "\"out_of_memory\"") || strstr(answer, "overloaded");

@@ -1,5 +1,5 @@
-/* What tool_calls emits, as one line of text: T(text) B(name) A(arguments) E(end), neighbours of one
- * kind joined, so that it is the same however the answer was cut. */
+/* What tool_calls emits, as one line of text: T(text) B(name) A(arguments) E(end), neighbours of
+ * one kind joined, so that it is the same however the answer was cut. */
 #ifndef SERVER_TOOL_TRACE_H
 #define SERVER_TOOL_TRACE_H
 

@@ -1,5 +1,5 @@
-/* A template comes with a checkpoint and may be hostile: whatever it asks for, rendering ends with a
- * sentence, soon and in bounded memory. How soon is not asserted here, since machines differ: an
+/* A template comes with a checkpoint and may be hostile: whatever it asks for, rendering ends with
+ * a sentence, soon and in bounded memory. How soon is not asserted here, since machines differ: an
  * unpaid loop shows as a test that runs for minutes. */
 #include <stdio.h>
 #include <stdlib.h>

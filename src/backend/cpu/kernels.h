@@ -101,9 +101,9 @@ struct cpu_kernels {
                       float eps);
     void (*silu_mul)(const float *gate, const float *up, float *out, uint32_t count);
     // Store a position's key or value of one kv head, rounded to the nearest even, in a cache of
-    // bf16 (attention_kernels.h): the key's pairs 64 bytes apart, the value's numbers 4 bytes apart.
-    // Nothing between them is written, as other threads may store other positions there. head_dim
-    // is a multiple of 16.
+    // bf16 (attention_kernels.h): the key's pairs 64 bytes apart, the value's numbers 4 bytes
+    // apart. Nothing between them is written, as other threads may store other positions there.
+    // head_dim is a multiple of 16.
     void (*store_key)(const float *k, uint32_t head_dim, uint16_t *keys);
     void (*store_value)(const float *v, uint32_t head_dim, uint16_t *values);
     // Interleaves 16 rows of `count` bf16, a multiple of 32, into [count/2][16][2]. The rows may

@@ -1,15 +1,15 @@
-/* Running linears whose x is narrow, bf16 or bytes. Every row is normalised if asked, then converted
- * once, into tiles (kernels.h). Then items of some blocks of outputs times some rows go to the
- * threads.
+/* Running linears whose x is narrow, bf16 or bytes. Every row is normalised if asked, then
+ * converted once, into tiles (kernels.h). Then items of some blocks of outputs times some rows go
+ * to the threads.
  *
  * Few rows: an item is some blocks of all rows, so that each weight is read once, by one thread.
  * Many rows: items are about square, because an item reads its rows and its weights from the L2
  * cache or beyond. Items of the same blocks follow each other, so that the later ones find the
  * weights in the shared cache.
  *
- * An item computes a strip of its outputs at a time into the thread's own memory, and the sink takes
- * them from there. So sums that the next op uses at once never travel through memory, and rows that
- * are a power of two apart do not evict each other while tiles are stored. */
+ * An item computes a strip of its outputs at a time into the thread's own memory, and the sink
+ * takes them from there. So sums that the next op uses at once never travel through memory, and
+ * rows that are a power of two apart do not evict each other while tiles are stored. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"

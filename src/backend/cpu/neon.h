@@ -1,5 +1,5 @@
-/* The NEON kernels of 64-bit ARM, gathered into tables by neon_tables.c. A group of 16 lanes is four
- * registers, here called quads. Contracts in kernels.h. */
+/* The NEON kernels of 64-bit ARM, gathered into tables by neon_tables.c. A group of 16 lanes is
+ * four registers, here called quads. Contracts in kernels.h. */
 #ifndef BACKEND_CPU_NEON_H
 #define BACKEND_CPU_NEON_H
 
@@ -30,9 +30,9 @@ void neon_rope_head(float *head, const float *weight, const float *rope, uint32_
 void neon_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
 void neon_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 
-// Which number an array of weights, keys or values holds at a place: its own, or one of a pair of bf16
-// that are neighbours along the summed index. Shifted left a pair is the first one's float, with its
-// low half cleared the second one's. All conversions are exact.
+// Which number an array of weights, keys or values holds at a place: its own, or one of a pair of
+// bf16 that are neighbours along the summed index. Shifted left a pair is the first one's float,
+// with its low half cleared the second one's. All conversions are exact.
 enum neon_part { NEON_F32, NEON_INT8, NEON_BF16_FIRST, NEON_BF16_SECOND };
 
 static ALWAYS_INLINE float32x4_t neon_part_of(const char *at, enum neon_part part) {
@@ -48,8 +48,8 @@ static ALWAYS_INLINE float32x4_t neon_part_of(const char *at, enum neon_part par
     return vreinterpretq_f32_u32(bits);
 }
 
-// acc[r][q] += x[r * stride] * y[q], the step of all float32 sums. y is loaded when all rows are ready
-// for it, because the accumulators leave room for one or two registers only.
+// acc[r][q] += x[r * stride] * y[q], the step of all float32 sums. y is loaded when all rows are
+// ready for it, because the accumulators leave room for one or two registers only.
 static ALWAYS_INLINE void neon_multiply_add(float32x4_t acc[NEON_ROWS_MAX][NEON_QUADS_MAX],
                                             const float *x, size_t stride,
                                             const char *const y[NEON_QUADS_MAX], uint32_t rows,

@@ -10,7 +10,8 @@ enum {
 };
 
 // `part` says below what the first of two neighbours along the summed index is. Bytes of a line of
-// `lanes` numbers, or pairs of bf16; bytes from the first neighbour to the second; the second's part.
+// `lanes` numbers, or pairs of bf16; bytes from the first neighbour to the second; the second's
+// part.
 static ALWAYS_INLINE size_t line_bytes(size_t lanes, enum neon_part part) {
     return part == NEON_INT8 ? lanes : lanes * sizeof(float);
 }
@@ -153,8 +154,8 @@ static ALWAYS_INLINE void value_rows(const struct attention_tile *tile, struct v
     for (; dim < tile->head_dim; dim += LANES) value_group(tile, range, dim, rows, 4, part);
 }
 
-// Multiplies the scores of the span's first quads by the scales of their keys, or the exponentials by
-// those of their values.
+// Multiplies the scores of the span's first quads by the scales of their keys, or the exponentials
+// by those of their values.
 static void scale_span(const struct attention_tile *tile, const void *const chunks[],
                        uint32_t num_quads) {
     for (uint32_t h = 0; h < num_quads; h++) {

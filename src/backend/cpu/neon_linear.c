@@ -1,5 +1,5 @@
-/* y = x W^T in registers of 4 outputs, four of which (quads) are a block of 16. An accumulator is one
- * chain over k with one multiply-add per k. */
+/* y = x W^T in registers of 4 outputs, four of which (quads) are a block of 16. An accumulator is
+ * one chain over k with one multiply-add per k. */
 #include "backend/cpu/neon.h"
 
 enum { QUAD_BYTES = 16, LINE_BYTES = 64, PREFETCH_BYTES = 1024 };

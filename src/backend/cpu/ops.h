@@ -42,8 +42,8 @@ struct linear_group {
 // Floats of a thread's memory for sums.
 enum { LINEAR_SUMS = 64 << 10 };
 
-// Some outputs of a linear_run, in the memory of the thread that computed them. A sink may overwrite
-// them.
+// Some outputs of a linear_run, in the memory of the thread that computed them. A sink may
+// overwrite them.
 struct linear_part {
     float *sums; // [num_rows][num_cols], rows `stride` floats apart
     float *gated; // of a gated run: the same outputs of the other half, in the same way
@@ -143,9 +143,9 @@ void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *ca
                     uint32_t slot, uint32_t kv_head, const float *k, const float *v);
 // The system zeroes a page when it is first written, 2 MiB at a time. A prompt of 512 tokens needs
 // some 60 MiB. Called before layer 0, this makes all threads do it at once for the step's blocks of
-// all layers. Otherwise in every layer one thread zeroes and the others wait for it. It goes from the
-// step's first new block to its last: new blocks are given out in order. Blocks that are left out get
-// memory when they are written.
+// all layers. Otherwise in every layer one thread zeroes and the others wait for it. It goes from
+// the step's first new block to its last: new blocks are given out in order. Blocks that are left
+// out get memory when they are written.
 void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step);
 
 // Where cpu_attention finds and leaves numbers in bf16, in a fused layer.

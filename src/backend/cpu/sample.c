@@ -1,10 +1,11 @@
 /* Weights are exp((logit - largest) / temperature). The largest weight is 1, so min_p is a plain
  * threshold and nothing overflows.
  *
- * top_k and top_p choose among candidates: all tokens whose logit reaches a bound. For top_k the bound
- * is the k-th largest maximum of a chunk: the k-th largest logit is no smaller, and few other logits
- * reach it. For top_p it starts near the largest logit and falls until the candidates hold enough.
- * Only the chunks whose maximum reaches the bound are read, and the choice among candidates is exact.
+ * top_k and top_p choose among candidates: all tokens whose logit reaches a bound. For top_k the
+ * bound is the k-th largest maximum of a chunk: the k-th largest logit is no smaller, and few other
+ * logits reach it. For top_p it starts near the largest logit and falls until the candidates hold
+ * enough. Only the chunks whose maximum reaches the bound are read, and the choice among candidates
+ * is exact.
  *
  * nano-vllm's Sampler runs an exponential race (Gumbel's trick) over all tokens. Here one
  * counter-based random number inverts the distribution. */

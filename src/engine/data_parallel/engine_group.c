@@ -155,7 +155,8 @@ static enum status start_members(struct engine_group *group, struct err *err) {
                    c_locale_strerror(error));
 }
 
-// True: all have loaded, or failed to. *failed becomes the first that failed for a reason of its own.
+// True: all have loaded, or failed to. *failed becomes the first that failed for a reason of its
+// own.
 static bool are_loaded(struct engine_group *group, const struct member **failed) {
     bool all = true;
     pthread_mutex_lock(&group->mutex);

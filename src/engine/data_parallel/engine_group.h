@@ -1,9 +1,9 @@
 /* The engines behind one nvllm_engine: one, or with data_parallel_size D of them behind one queue.
  *
  * One engine is driven by the caller's thread, and all calls just go through. Of several each has a
- * thread of its own, which steps whenever the engine has requests. A request goes to the engine that
- * request_router.h chooses when it is submitted. All engines count requests together, and a request's
- * seed comes from its number, so it does not matter to its tokens which engine runs it.
+ * thread of its own, which steps whenever the engine has requests. A request goes to the engine
+ * that request_router.h chooses when it is submitted. All engines count requests together, and a
+ * request's seed comes from its number, so it does not matter to its tokens which engine runs it.
  *
  * The contracts are llm_engine.h's. With several engines:
  * - Events come from the engines' threads, one at a time, while a call that delivers events waits
@@ -52,8 +52,8 @@ void engine_group_drain(struct engine_group *group);
 void engine_group_wake(struct engine_group *group);
 uint32_t engine_group_num_unfinished(struct engine_group *group);
 bool engine_group_is_unfinished(struct engine_group *group, uint64_t request_id);
-// Sums over the engines. load_seconds and warm_up_seconds are the longest ones; peak_rss_bytes is the
-// process's.
+// Sums over the engines. load_seconds and warm_up_seconds are the longest ones; peak_rss_bytes is
+// the process's.
 void engine_group_stats(struct engine_group *group, struct nvllm_stats *stats);
 // The one whose tokenizer and chat template all use.
 const struct llm_engine *engine_group_first(const struct engine_group *group);

@@ -1,6 +1,6 @@
 /* Where the engines of a group, each on a thread of its own, wait to deliver events. A program
- * expects events only while it is inside a call that delivers them, and one at a time. So the gate is
- * open while such a call waits, and closes behind each engine that goes through. */
+ * expects events only while it is inside a call that delivers them, and one at a time. So the gate
+ * is open while such a call waits, and closes behind each engine that goes through. */
 #ifndef ENGINE_DATA_PARALLEL_EVENT_GATE_H
 #define ENGINE_DATA_PARALLEL_EVENT_GATE_H
 
@@ -34,8 +34,8 @@ void event_gate_ring(struct event_gate *gate);
 // ---- the program's thread ----
 
 // Opens the gate for one engine, until somebody has rung since *num_rings, which becomes the new
-// count, or until `deadline` on the clock of clock_seconds (below 0: there is none). No engine is inside when it
-// returns.
+// count, or until `deadline` on the clock of clock_seconds (below 0: there is none). No engine is
+// inside when it returns.
 void event_gate_wait(struct event_gate *gate, unsigned *num_rings, double deadline);
 // Opens the gate for good: the group is about to end.
 void event_gate_open(struct event_gate *gate);

@@ -1,10 +1,10 @@
-/* Chooses the engine of a data-parallel group that a request goes to: the one with the fewest tokens
- * to compute until the request is done. That is the tokens of its unfinished requests, and those of
- * the new prompt that its prefix cache does not have.
+/* Chooses the engine of a data-parallel group that a request goes to: the one with the fewest
+ * tokens to compute until the request is done. That is the tokens of its unfinished requests, and
+ * those of the new prompt that its prefix cache does not have.
  *
- * The router does not ask the engines' caches, which change during steps. It remembers by hash which
- * engines were lately given a prompt that begins with the same blocks. A wrong memory (the engine has
- * evicted the block since) costs time and changes no result.
+ * The router does not ask the engines' caches, which change during steps. It remembers by hash
+ * which engines were lately given a prompt that begins with the same blocks. A wrong memory (the
+ * engine has evicted the block since) costs time and changes no result.
  *
  * Pure: no clock, no device, and no lock, which is the caller's. */
 #ifndef ENGINE_DATA_PARALLEL_REQUEST_ROUTER_H

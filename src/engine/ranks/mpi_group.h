@@ -1,8 +1,8 @@
 /* Process 0's side of a tensor-parallel group that mpirun has started: what rank_group.h does with
  * processes of its own. The other processes wait in mpi_worker_run for engines and their steps.
  *
- * Of the first engine process 0 is rank 0. Of further engines (data_parallel_size) all ranks are other
- * processes, and their rank 0 sends the results of each step.
+ * Of the first engine process 0 is rank 0. Of further engines (data_parallel_size) all ranks are
+ * other processes, and their rank 0 sends the results of each step.
  *
  * mpirun watches the processes: it ends all when one is lost. So there is nothing to watch here. */
 #ifndef ENGINE_RANKS_MPI_GROUP_H
@@ -21,8 +21,8 @@ bool mpi_group_is_wanted(const struct nvllm_engine_options *options);
 MUST_USE enum status mpi_group_start(struct mpi_group **out, const struct engine_plan *plan,
                                      const struct nvllm_engine_options *options, struct err *err);
 MUST_USE enum status mpi_group_wait_ready(struct mpi_group *group, struct err *err);
-// After an error of rank 0 in something that all ranks do: the others wait for it, and MPI cannot take that
-// back. So it ends all processes, once it has said why.
+// After an error of rank 0 in something that all ranks do: the others wait for it, and MPI cannot
+// take that back. So it ends all processes, once it has said why.
 enum status mpi_group_blame(struct mpi_group *group, enum status status, const struct err *err);
 void mpi_group_warm_up(struct mpi_group *group);
 struct comm *mpi_group_comm(struct mpi_group *group);

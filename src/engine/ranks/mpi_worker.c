@@ -230,7 +230,8 @@ static enum status run_engine(struct worker *worker, struct err *err) {
     report(worker, status, &why);
     // Without its slice it only waits for the end.
     status = status ? receive(worker, err) : serve(worker, err);
-    // After an error the caller ends all processes. Devices that wait for others would not end before.
+    // After an error the caller ends all processes. Devices that wait for others would not end
+    // before.
     if (!status) unload(worker);
     return status;
 }

@@ -5,8 +5,8 @@
 
 #include "comm/mpi_wire.h"
 
-// Until rank 0 leaves. OK, or why a step could not be run: the other ranks wait for this one then, so
-// the caller has to end them (wire->end_all).
+// Until rank 0 leaves. OK, or why a step could not be run: the other ranks wait for this one then,
+// so the caller has to end them (wire->end_all).
 MUST_USE enum status mpi_worker_run(const struct mpi_wire *wire, const struct mpi_world *world,
                                     struct err *err);
 

@@ -26,8 +26,8 @@ struct comm *rank_group_comm(struct rank_group *group);
 struct batch_header *rank_group_batch(struct rank_group *group, uint32_t slot);
 struct sample_result *rank_group_results(struct rank_group *group);
 
-// These tell the workers. The caller then makes the same call on rank 0's own runner; warm_up: calls
-// warm_up_run.
+// These tell the workers. The caller then makes the same call on rank 0's own runner; warm_up:
+// calls warm_up_run.
 void rank_group_warm_up(struct rank_group *group);
 void rank_group_launch(struct rank_group *group, uint32_t slot);
 void rank_group_begin_counts(struct rank_group *group, uint32_t slot, const int32_t *ids,
@@ -40,7 +40,8 @@ void rank_group_wait_results(struct rank_group *group, uint32_t slot,
 
 // ERR_DEVICE with the reason once a worker has ended, was stopped or has failed. It stays so.
 MUST_USE enum status rank_group_check(struct rank_group *group, struct err *err);
-// After an error of rank 0: the reason why a rank is lost, if one is, else the error as it was given.
+// After an error of rank 0: the reason why a rank is lost, if one is, else the error as it was
+// given.
 enum status rank_group_blame(struct rank_group *group, enum status status, struct err *err);
 // Ends the workers and the comm. The runner that uses the comm is destroyed before. NULL is fine.
 void rank_group_stop(struct rank_group *group);

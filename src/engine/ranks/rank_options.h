@@ -1,5 +1,5 @@
-/* Engine options as bytes, for processes of the same version of the library: the struct, and behind it
- * its strings. */
+/* Engine options as bytes, for processes of the same version of the library: the struct, and behind
+ * it its strings. */
 #ifndef ENGINE_RANKS_RANK_OPTIONS_H
 #define ENGINE_RANKS_RANK_OPTIONS_H
 

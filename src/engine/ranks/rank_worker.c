@@ -9,8 +9,8 @@
 #include "engine/ranks/rank_segment.h"
 #include "engine/warm_up.h"
 
-// How often a worker that has nothing to do looks whether its device has failed: another rank may be
-// waiting for it.
+// How often a worker that has nothing to do looks whether its device has failed: another rank may
+// be waiting for it.
 static const double poll_seconds = 0.05;
 
 struct worker {
@@ -32,7 +32,8 @@ static void report(struct worker *worker, enum rank_stage stage) {
     bell_ring(&worker->segment->reported);
 }
 
-// The segment's batches are to be copied by the device, and its kernels look whether a rank is lost.
+// The segment's batches are to be copied by the device, and its kernels look whether a rank is
+// lost.
 static enum status register_segment(struct worker *worker, struct err *err) {
     struct backend *backend = worker->plan.backend;
     if (!backend->queue) return OK;

@@ -1,5 +1,5 @@
-// NCCL's start, by a library of ours: it needs no GPU. A start that never ends is left behind once a rank
-// is lost, and what it makes later is ended.
+// NCCL's start, by a library of ours: it needs no GPU. A start that never ends is left behind once
+// a rank is lost, and what it makes later is ended.
 #include <string.h>
 #include <unistd.h>
 

@@ -32,8 +32,8 @@ enum status nccl_make_id(struct nccl *nccl, struct nccl_id *id, struct err *err)
 
 enum start_state { START_RUNS, START_DONE, START_ABANDONED };
 
-// NCCL waits for ranks that are lost for ever, and its start cannot be interrupted. So it runs on a thread
-// of its own, which is left behind then, with this.
+// NCCL waits for ranks that are lost for ever, and its start cannot be interrupted. So it runs on a
+// thread of its own, which is left behind then, with this.
 struct start {
     struct nccl_library library;
     struct nccl_id id;

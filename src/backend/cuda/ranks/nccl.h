@@ -16,8 +16,8 @@ struct nccl {
 MUST_USE enum status nccl_open(struct nccl *nccl, struct err *err);
 // A new group's id, of rank 0.
 MUST_USE enum status nccl_make_id(struct nccl *nccl, struct nccl_id *id, struct err *err);
-// By all ranks, each on its current device. ERR_DEVICE once *has_failed is not 0: then a thread may be
-// left behind that waits for the other ranks.
+// By all ranks, each on its current device. ERR_DEVICE once *has_failed is not 0: then a thread may
+// be left behind that waits for the other ranks.
 MUST_USE enum status nccl_connect(struct nccl *nccl, const struct nccl_id *id, uint32_t rank,
                                   uint32_t world_size, const atomic_uint *has_failed,
                                   struct err *err);
