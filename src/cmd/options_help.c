@@ -18,18 +18,29 @@ static int print_flag(FILE *out, const struct nvllm_param *row) {
     return value ? used + fprintf(out, " %s", value) : used;
 }
 
-// Prints `text` wrapped between HELP_COLUMN and HELP_WIDTH; the cursor is at `column`.
-static void print_wrapped(FILE *out, const char *text, int column) {
+// The part of `text` that stays on one line: a word or, of a list of choices wider than a line, as
+// many choices as fit.
+static int unbroken(const char *text) {
+    int word = (int)strcspn(text, " "), fitting = HELP_WIDTH - HELP_COLUMN;
+    if (word <= fitting) return word;
+    while (fitting > 0 && text[fitting - 1] != '|') fitting--;
+    return fitting > 0 ? fitting : word;
+}
+
+// Prints `text` wrapped between HELP_COLUMN and HELP_WIDTH; the cursor is at HELP_COLUMN.
+static void print_wrapped(FILE *out, const char *text) {
+    int column = HELP_COLUMN, space = 0;
     while (*text) {
-        int word = (int)strcspn(text, " ");
-        if (column > HELP_COLUMN && column + 1 + word > HELP_WIDTH) {
+        int width = unbroken(text);
+        if (column > HELP_COLUMN && column + space + width > HELP_WIDTH) {
             fprintf(out, "\n%*s", HELP_COLUMN, "");
             column = HELP_COLUMN;
+            space = 0;
         }
-        int space = column > HELP_COLUMN;
-        fprintf(out, "%s%.*s", space ? " " : "", word, text);
-        column += word + space;
-        text += word;
+        fprintf(out, "%*s%.*s", space, "", width, text);
+        column += space + width;
+        text += width;
+        space = *text == ' ';
         text += strspn(text, " ");
     }
     fputc('\n', out);
@@ -45,7 +56,7 @@ static void print_row(FILE *out, const struct nvllm_param *row) {
         used = 0;
     }
     fprintf(out, "%*s", HELP_COLUMN - used, "");
-    print_wrapped(out, text, HELP_COLUMN);
+    print_wrapped(out, text);
 }
 
 void options_print_help(const struct options *options, FILE *out) {
