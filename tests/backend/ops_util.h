@@ -48,8 +48,8 @@ struct ops_case {
 };
 
 // Runs every case once per ISA, as "name/isa". Names the ISAs that the machine lacks and skips
-// them. Two patterns (* and ?) in the environment leave names out: those that do not match
-// NANOVLLM_TEST_ONLY, and those that match NANOVLLM_TEST_SKIP.
+// them. Also skips the names that match NANOVLLM_TEST_SKIP of the environment, a pattern of fnmatch
+// with its extended forms: @(this|that), !(all but this).
 int ops_run(const char *group, const struct ops_case *cases, size_t num_cases);
 
 #endif
