@@ -72,6 +72,7 @@ static inline void dots_use_weights(const struct dots_group *group, uint32_t chu
         return;
     }
     unsigned char *out = group->unpacked;
+    CHECK(group->kernels->unpack_int4, "block=%u", group->block);
     for (uint32_t b = 0; b < dots->num_blocks; b++) {
         struct narrow_int4 from = narrow_int4_of(item, group->block + b, chunk);
         for (uint32_t c = 0; c < dots->chunks; c++, out += TILE_BYTES) {

@@ -318,8 +318,8 @@ static double candidates_mass(const struct space *space, uint32_t n) {
 static uint32_t collect_enough(struct work *work, uint32_t count, double mass) {
     uint32_t n = 0;
     // Weights end before exp(-96).
-    for (float depth = 3; depth <= 96; depth *= 2) {
-        n = collect(work, work->max - depth * work->row->temperature);
+    for (int depth = 3; depth <= 96; depth *= 2) {
+        n = collect(work, work->max - (float)depth * work->row->temperature);
         if (n >= count && candidates_mass(&work->space, n) >= mass) break;
     }
     return n;
