@@ -24,9 +24,10 @@ enum status mpi_wire_open(const struct mpi_wire **out, struct mpi_world *world, 
     // The MPI library finds its own parts by names that the plug-in's library must offer to all.
     void *plugin = dlopen(PLUGIN, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (!plugin) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "mpirun has started this program, but its MPI part cannot be loaded: %s",
-                       dlerror());
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "ranks that mpirun starts need the plug-in for MPI, which cannot be loaded: %s",
+            dlerror());
     }
     mpi_wire_fn get = NULL;
     void *address = dlsym(plugin, MPI_WIRE_FUNCTION);

@@ -1,5 +1,5 @@
-/* Mistral: Llama's layers without any bias. A sliding window is not implemented: where config.json
- * has one, it bounds the length of sequences (engine_plan.c).
+/* Mistral: Llama's layers without any bias. Where config.json has a sliding window, max_model_len
+ * may be at most the window (engine_plan.c), so attention never reaches its end.
  * Source: Mistral 7B, arXiv 2310.06825, and the published config.json files. */
 #include "model/family.h"
 
