@@ -332,6 +332,11 @@ static void fake_event_record(struct backend *backend, struct backend_event *eve
     event->at = fake.num_enqueued;
 }
 
+static bool fake_event_is_done(struct backend *backend, struct backend_event *event) {
+    if (fake.num_run < event->at) run_until(backend, fake.num_run + 1);
+    return fake.num_run >= event->at;
+}
+
 static enum status fake_event_wait(struct backend *backend, struct backend_event *event,
                                    struct err *err) {
     CHECK(!fake.is_recording, "waiting inside a recording");
@@ -484,6 +489,7 @@ static const struct backend_queue fake_queue = {
     .event_create = fake_event_create,
     .event_destroy = fake_event_destroy,
     .event_record = fake_event_record,
+    .event_is_done = fake_event_is_done,
     .event_wait = fake_event_wait,
     .graph_begin = fake_graph_begin,
     .graph_end = fake_graph_end,
