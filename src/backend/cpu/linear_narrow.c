@@ -2,6 +2,9 @@
  * converted once, into tiles (kernels.h). Then items of some blocks of outputs times some rows go
  * to the threads.
  *
+ * The first items are large and the last ones small, as cores differ in speed and a loop waits for
+ * the last item.
+ *
  * Few rows: an item is some blocks of all rows, so that each weight is read once, by one thread.
  * Many rows: items are about square, because an item reads its rows and its weights from the L2
  * cache or beyond. Items of the same blocks follow each other, so that the later ones find the
@@ -22,7 +25,8 @@ enum {
     ITEM_X_BYTES = 1 << 20, // an item's rows: half an L2 cache
     BLOCKS_PER_ITEM = 16,
     STRIP_BLOCKS = 4, // of many rows, unless the sink wants more
-    ITEMS_PER_THREAD = 2, // at least, where there is enough to cut
+    ITEMS_PER_THREAD = 2, // at least, if all had the size of the first
+    LAST_ITEMS_PER_THREAD = 8, // if all had the size of the last
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
     PACK_ELEMENTS = 8192, // fewer are not worth an item of their own when x is converted
 };
@@ -154,20 +158,26 @@ static uint32_t num_blocks_of(const struct linear_run *run, const struct linear 
     return run->is_gated ? linear->num_blocks / 2 : linear->num_blocks;
 }
 
+static const struct linear_cut *find_cut(const struct linear_group *group, uint32_t item) {
+    const struct linear_cut *cut = &group->cuts[group->num_cuts - 1];
+    while (cut->first_item > item) cut--;
+    return cut;
+}
+
 static void narrow_item(void *arg, uint32_t item, uint32_t thread) {
     const struct narrow_job *job = arg;
     const struct linear_run *run = job->run;
     const struct linear_group *group = linear_find_group(run, item, false);
-    uint32_t num_blocks = num_blocks_of(run, group->linear);
-    item -= group->first_item;
-    uint32_t panel = item % group->num_panel_items;
-    uint32_t block = item / group->num_panel_items * group->blocks_per_item;
-    uint32_t end = block + group->blocks_per_item;
-    if (end > num_blocks) end = num_blocks;
+    const struct linear_cut *cut = find_cut(group, item - group->first_item);
+    item -= group->first_item + cut->first_item;
+    uint32_t panel = item % cut->num_panel_items;
+    uint32_t block = cut->first_block + item / cut->num_panel_items * cut->blocks_per_item;
+    uint32_t end = block + cut->blocks_per_item;
+    if (end > cut->end_block) end = cut->end_block;
     struct strip strip = {
         .group = group,
-        .first = part_begin(group->num_panels, group->num_panel_items, panel) * PANEL_ROWS,
-        .end = part_begin(group->num_panels, group->num_panel_items, panel + 1) * PANEL_ROWS,
+        .first = part_begin(group->num_panels, cut->num_panel_items, panel) * PANEL_ROWS,
+        .end = part_begin(group->num_panels, cut->num_panel_items, panel + 1) * PANEL_ROWS,
     };
     if (strip.end > group->num_rows) strip.end = group->num_rows;
     if (group->blocks_per_strip == 0) { // few rows go straight to `out`
@@ -192,19 +202,68 @@ static uint32_t ceil_div(uint32_t count, uint32_t size) {
     return count / size + (count % size != 0);
 }
 
+// How much of a group an item has.
+struct item_size {
+    uint32_t blocks, panels;
+    uint32_t unit; // blocks is a multiple of this
+};
+
+static uint32_t count_items(uint32_t num_blocks, uint32_t num_panels, struct item_size size) {
+    return ceil_div(num_panels, size.panels) * ceil_div(num_blocks, size.blocks);
+}
+
+// Halves the longer side of an item. False if it is as small as can be.
+static bool halve(struct item_size *size) {
+    bool is_wide = size->blocks * LANES >= size->panels * PANEL_ROWS || size->panels == 1;
+    if (size->blocks > size->unit && is_wide) {
+        size->blocks = ceil_div(ceil_div(size->blocks, 2), size->unit) * size->unit;
+        return true;
+    }
+    if (size->panels == 1) return false;
+    size->panels = ceil_div(size->panels, 2);
+    return true;
+}
+
+// Cuts the group into items of a size. With fewer than `enough` of them, only a half of the blocks
+// gets that size, a quarter half of it, and so on.
+static void cut_group(struct linear_group *group, uint32_t num_blocks, struct item_size size,
+                      uint32_t enough) {
+    uint32_t first_item = 0;
+    group->num_cuts = 0;
+    for (uint32_t block = 0; block < num_blocks;) {
+        struct item_size next = size;
+        uint32_t left = num_blocks - block, end = num_blocks;
+        bool is_last = group->num_cuts + 1 == LINEAR_CUTS_MAX ||
+                       count_items(num_blocks, group->num_panels, size) >= enough || !halve(&next);
+        if (!is_last) end = block + ceil_div(left, 2 * size.blocks) * size.blocks;
+        if (end > num_blocks) end = num_blocks;
+        group->cuts[group->num_cuts++] =
+            (struct linear_cut){.first_block = block,
+                                .end_block = end,
+                                .blocks_per_item = size.blocks,
+                                .num_panel_items = ceil_div(group->num_panels, size.panels),
+                                .first_item = first_item};
+        first_item += count_items(end - block, group->num_panels, size);
+        block = end;
+        size = next;
+    }
+    group->num_items = first_item;
+}
+
 // One panel: an item streams whole blocks. With a sink, its sums fit the thread's memory.
 static void plan_few(const struct cpu_backend *cpu, const struct linear_run *run,
                      struct linear_group *group) {
     uint32_t num_blocks = num_blocks_of(run, group->linear);
-    uint32_t least = (uint32_t)(STREAM_BYTES / group->linear->block_bytes) + 1;
-    uint32_t grain = thread_pool_grain(cpu->pool, num_blocks, least);
-    uint32_t blocks = grain > 1 || run->is_gated ? (grain + 1) / 2 * 2 : 1;
+    uint32_t threads = thread_pool_num_threads(cpu->pool);
+    uint32_t unit = ceil_div(STREAM_BYTES, (uint32_t)group->linear->block_bytes);
+    if (unit > 1 || run->is_gated) unit = ceil_div(unit, 2) * 2;
+    struct item_size size = {.blocks = num_blocks, .panels = 1, .unit = unit};
+    if (threads > 1) size.blocks = ceil_div(num_blocks, threads * ITEMS_PER_THREAD);
+    size.blocks = ceil_div(size.blocks, unit) * unit;
     uint32_t most = LINEAR_SUMS / (LANES * group->num_rows * (run->is_gated ? 2 : 1)) / 2 * 2;
-    if (run->sink && blocks > most) blocks = most;
-    group->blocks_per_item = blocks;
-    group->blocks_per_strip = run->sink ? blocks : 0;
-    group->num_block_items = ceil_div(num_blocks, blocks);
-    group->num_panel_items = 1;
+    if (run->sink && size.blocks > most) size.blocks = most;
+    group->blocks_per_strip = run->sink ? size.blocks : 0;
+    cut_group(group, num_blocks, size, threads > 1 ? UINT32_MAX : 1);
 }
 
 // Decides how a group's work is cut, as the head of this file says. With several groups, each needs
@@ -230,19 +289,9 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
     if (panels < 1) panels = 1;
     if (panels > group->num_panels) panels = group->num_panels;
     uint32_t blocks = num_blocks < BLOCKS_PER_ITEM ? num_blocks : BLOCKS_PER_ITEM;
-    blocks = ceil_div(blocks, unit) * unit;
-    while (ceil_div(group->num_panels, panels) * ceil_div(num_blocks, blocks) < wanted) {
-        if (blocks > unit && (blocks * LANES >= panels * PANEL_ROWS || panels == 1)) {
-            blocks = ceil_div(ceil_div(blocks, 2), unit) * unit;
-        } else if (panels > 1) {
-            panels = ceil_div(panels, 2);
-        } else {
-            break;
-        }
-    }
-    group->blocks_per_item = blocks;
-    group->num_block_items = ceil_div(num_blocks, blocks);
-    group->num_panel_items = ceil_div(group->num_panels, panels);
+    struct item_size size = {ceil_div(blocks, unit) * unit, panels, unit};
+    while (count_items(num_blocks, group->num_panels, size) < wanted && halve(&size)) continue;
+    cut_group(group, num_blocks, size, wanted * (LAST_ITEMS_PER_THREAD / ITEMS_PER_THREAD));
 }
 
 void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
@@ -258,7 +307,7 @@ void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
         plan_group(cpu, run, group, job.row_bytes);
         group->first_item = num_items;
         group->first_pack_item = num_pack_items;
-        num_items += group->num_block_items * group->num_panel_items;
+        num_items += group->num_items;
         num_pack_items += ceil_div(group->num_rows, group->rows_per_pack_item);
     }
     if (!run->is_packed) thread_pool_for(cpu->pool, num_pack_items, pack_rows_item, &job);

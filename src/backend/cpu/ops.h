@@ -26,6 +26,16 @@ struct linear {
     int32_t *sum128; // [num_blocks][16] of int8 and int4: 128 times the sum of the 8-bit weights
 };
 
+// Items of one size: each has up to blocks_per_item blocks of outputs and one of num_panel_items
+// shares of the panels.
+struct linear_cut {
+    uint32_t first_block, end_block;
+    uint32_t blocks_per_item, num_panel_items;
+    uint32_t first_item; // of the group's
+};
+
+enum { LINEAR_CUTS_MAX = 8 };
+
 // One of several linears that run together, and its rows. A plain linear is a single group.
 struct linear_group {
     const struct linear *linear;
@@ -34,6 +44,8 @@ struct linear_group {
     // weights.
     uint32_t num_panels, depth_step;
     uint32_t blocks_per_item, num_block_items, num_panel_items;
+    struct linear_cut cuts[LINEAR_CUTS_MAX]; // of narrow x, instead of the line above
+    uint32_t num_cuts, num_items;
     uint32_t rows_per_pack_item; // of narrow x
     uint32_t blocks_per_strip; // of narrow x: computed at a time; 0: all, straight into `out`
     uint32_t first_item, first_pack_item;
