@@ -13,6 +13,12 @@
 // Longer than the gap between two ops or two steps, too short for a person to notice.
 #define SPIN_SECONDS_MAX 200e-6
 
+enum {
+    FIRST_BITS = 64,
+    AHEAD_STEP = 1024, // bytes fetched between two looks at what ends the waiting
+    LINE_BYTES = 64,
+};
+
 struct worker {
     struct thread_pool *pool;
     pthread_t handle;
@@ -32,8 +38,11 @@ struct thread_pool {
     void (*fn)(void *arg, uint32_t item, uint32_t thread);
     void *arg;
     uint32_t num_items;
+    uint32_t num_first; // items that a thread takes by its number
+    struct thread_pool_ahead ahead;
 
     CACHE_ALIGNED atomic_uint next; // the next item to take
+    atomic_ullong first[THREAD_POOL_THREADS_MAX / FIRST_BITS]; // bits: the first items taken
     CACHE_ALIGNED atomic_uint gate; // bit 0: open; above: the number of workers inside
     CACHE_ALIGNED atomic_uint epoch; // futex: counts loops
     atomic_uint num_sleeping; // workers in, or about to enter, futex_wait on epoch
@@ -43,12 +52,49 @@ struct thread_pool {
 
 enum { GATE_OPEN = 1, GATE_WORKER = 2 };
 
+// Whether it was not taken yet.
+static bool take_first(struct thread_pool *pool, uint32_t item) {
+    unsigned long long bit = 1ull << item % FIRST_BITS;
+    return !(atomic_fetch_or_explicit(&pool->first[item / FIRST_BITS], bit, memory_order_relaxed) &
+             bit);
+}
+
+// The first items of threads that have not come.
+static void take_first_of_others(struct thread_pool *pool, uint32_t thread) {
+    for (uint32_t begin = 0; begin < pool->num_first; begin += FIRST_BITS) {
+        atomic_ullong *word = &pool->first[begin / FIRST_BITS];
+        uint32_t left = pool->num_first - begin;
+        unsigned long long all = left < FIRST_BITS ? (1ull << left) - 1 : ~0ull, missing;
+        while ((missing = all & ~atomic_load_explicit(word, memory_order_relaxed)) != 0) {
+            uint32_t item = begin + (uint32_t)__builtin_ctzll(missing);
+            if (take_first(pool, item)) pool->fn(pool->arg, item, thread);
+        }
+    }
+}
+
 static void take_items(struct thread_pool *pool, uint32_t thread) {
+    if (thread < pool->num_first && take_first(pool, thread)) {
+        pool->fn(pool->arg, thread, thread);
+    }
+    take_first_of_others(pool, thread);
     for (;;) {
         uint32_t item = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
         if (item >= pool->num_items) return;
         pool->fn(pool->arg, item, thread);
     }
+}
+
+// Fetches a step of a thread's share. False when all is fetched.
+static bool fetch_step(const struct thread_pool_ahead *ahead, uint32_t thread, size_t *done) {
+    if (*done >= ahead->bytes) return false;
+    for (int i = 0; i < 2 && ahead->begin[i]; i++) {
+        const char *from = ahead->begin[i] + thread / ahead->threads * ahead->stride + *done;
+        for (size_t byte = 0; byte < AHEAD_STEP; byte += LINE_BYTES) {
+            __builtin_prefetch(from + byte, 0, 2);
+        }
+    }
+    *done += AHEAD_STEP;
+    return true;
 }
 
 static bool enter_gate(struct thread_pool *pool) {
@@ -91,7 +137,12 @@ static void *worker_main(void *arg) {
         if (atomic_load(&pool->stop)) return NULL;
         if (!enter_gate(pool)) continue; // woke up too late: the loop is over
         take_items(pool, worker->thread);
+        struct thread_pool_ahead ahead = pool->ahead;
+        size_t fetched = 0;
         leave_gate(pool);
+        while (atomic_load_explicit(&pool->epoch, memory_order_relaxed) == seen &&
+               fetch_step(&ahead, worker->thread, &fetched))
+            continue;
     }
 }
 
@@ -125,12 +176,24 @@ void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
     pool->fn = fn;
     pool->arg = arg;
     pool->num_items = num_items;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    pool->num_first = num_items < pool->num_threads ? num_items : pool->num_threads;
+    for (uint32_t i = 0; i < pool->num_first; i += FIRST_BITS) {
+        atomic_store_explicit(&pool->first[i / FIRST_BITS], 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(&pool->next, pool->num_first, memory_order_relaxed);
     atomic_store(&pool->gate, GATE_OPEN);
     bump_epoch(pool, num_items - 1);
     take_items(pool, 0);
     atomic_fetch_and(&pool->gate, ~(unsigned)GATE_OPEN);
+    size_t fetched = 0;
+    while (atomic_load_explicit(&pool->gate, memory_order_relaxed) != 0 &&
+           fetch_step(&pool->ahead, 0, &fetched))
+        continue;
     wait_gate(pool);
+}
+
+void thread_pool_set_ahead(struct thread_pool *pool, const struct thread_pool_ahead *ahead) {
+    pool->ahead = *ahead;
 }
 
 uint32_t thread_pool_num_threads(const struct thread_pool *pool) {

@@ -1,6 +1,7 @@
 /* A persistent pool of threads that share the items of one parallel loop at a time.
  *
- * Threads take items one by one from a counter. So a thread that the system holds back delays a
+ * A thread first takes the item of its own number, where nobody has yet, so that it can have fetched
+ * what that item reads. Then threads take items one by one from a counter. So a thread that the system holds back delays a
  * loop by one item at most. A thread that wakes up late finds the loop closed and delays nobody.
  * An item's result must therefore not depend on the thread that runs it. Waiting threads spin
  * briefly, because ops follow each other within microseconds, and then sleep in the kernel. A wait
@@ -31,12 +32,23 @@ void thread_pool_destroy(struct thread_pool *pool); // NULL is fine; no loop may
 
 uint32_t thread_pool_num_threads(const struct thread_pool *pool);
 
-// Calls fn(arg, item, thread) exactly once for each item of 0 .. num_items-1, begun in that order,
-// and returns when all are done. No two calls at the same time have the same `thread` <
+// Calls fn(arg, item, thread) exactly once for each item of 0 .. num_items-1, begun about in that
+// order, and returns when all are done. No two calls at the same time have the same `thread` <
 // num_threads, so that it can index scratch memory; 0 is the caller. One loop at a time per pool;
 // fn must not start another.
 void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
                      void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
+
+/* What a thread fetches into its cache while it waits for others or for the next loop: the beginning
+ * of what it will probably read then. The thread takes `bytes` from begin[i] + thread / threads *
+ * stride on, for both i. NULL: nothing. Memory that is gone by then does no harm. */
+struct thread_pool_ahead {
+    const char *begin[2];
+    size_t stride, bytes;
+    uint32_t threads;
+};
+// For the loops from the next one on, until it is set again. All-zero: nothing.
+void thread_pool_set_ahead(struct thread_pool *pool, const struct thread_pool_ahead *ahead);
 
 // The first fault of a loop's items, from any thread; all-zero before the loop.
 struct thread_pool_fault {

@@ -35,6 +35,7 @@ struct pass {
     struct attention_args attention;
     struct attention_narrow narrow;
     bool is_bytes; // x of linears, instead of bf16
+    const struct linear *next_qkv; // of the layer after this one; NULL: this is the last
 };
 
 static bool has_narrow_linears(const struct cpu_backend *cpu, const struct fused_layer *layer) {
@@ -198,10 +199,21 @@ static uint32_t rows_max(const struct pass *pass) {
     return pass->is_bytes ? LINEAR_SCRATCH_BYTES : LINEAR_SCRATCH_BYTES / 2;
 }
 
-// A run over the rows of `x`, converted into the linears' scratch memory.
+// Blocks of a part of q, k, v; 0: any number.
+static uint32_t qkv_part(const struct pass *pass) {
+    return pass->narrow.queries ? pass->attention.head_dim / LANES : 0;
+}
+
+// A run over the rows of `x`, converted into the linears' scratch memory. `next` is what is run
+// after it, or NULL.
 static void run(const struct pass *pass, const struct linear *linear, struct linear_run *run,
-                uint32_t num_rows) {
+                uint32_t num_rows, const struct linear *next) {
     struct linear_group group = {.linear = linear, .num_rows = num_rows};
+    struct linear_group next_group = {.linear = next};
+    struct linear_run next_run = {
+        .groups = &next_group, .num_groups = 1, .is_gated = next == pass->layer->gate_up};
+    if (next && next == pass->next_qkv) next_run.blocks_per_part = qkv_part(pass);
+    run->next = next ? &next_run : NULL;
     run->groups = &group;
     run->num_groups = 1;
     if (!run->is_packed) {
@@ -224,21 +236,22 @@ static void project_qkv(struct pass *pass) {
         struct head_sink heads = {pass, first};
         struct linear_run qkv = {.x = residual_row(pass, first),
                                  .norm = pass->layer->input_norm,
-                                 .eps = pass->spec->eps};
+                                 .eps = pass->spec->eps,
+                                 .blocks_per_part = qkv_part(pass)};
         if (pass->narrow.queries) {
-            qkv.blocks_per_part = a->head_dim / LANES;
             qkv.sink = take_head;
             qkv.sink_arg = &heads;
         } else {
             qkv.out = (float *)a->qkv + first * cols;
         }
-        run(pass, pass->layer->qkv, &qkv, left < rows_max(pass) ? left : rows_max(pass));
+        run(pass, pass->layer->qkv, &qkv, left < rows_max(pass) ? left : rows_max(pass),
+            pass->layer->o);
     }
 }
 
 // residual += linear(x) for rows from `first` on, where x is packed already, or bytes to be made.
 static void project_out(struct pass *pass, const struct linear *linear, void *x, uint32_t first,
-                        uint32_t num_rows) {
+                        uint32_t num_rows, const struct linear *next) {
     struct pass part = *pass; // the sink counts rows from `first`
     struct layers_args args = *pass->args;
     part.args = &args;
@@ -253,7 +266,7 @@ static void project_out(struct pass *pass, const struct linear *linear, void *x,
             out.packed = x;
             out.is_packed = true;
         }
-        run(pass, linear, &out, count);
+        run(pass, linear, &out, count, next);
         row += count;
     }
 }
@@ -269,8 +282,9 @@ static void run_mlp(struct pass *pass) {
                                      .is_gated = true,
                                      .sink = take_gated,
                                      .sink_arg = &gated};
-        run(pass, pass->layer->gate_up, &gate_up, gated.num_rows);
-        project_out(pass, pass->layer->down, pass->args->activated, first, gated.num_rows);
+        run(pass, pass->layer->gate_up, &gate_up, gated.num_rows, pass->layer->down);
+        project_out(pass, pass->layer->down, pass->args->activated, first, gated.num_rows,
+                    pass->next_qkv);
     }
 }
 
@@ -302,7 +316,8 @@ bool cpu_layers(struct backend *backend, struct fused_model *model,
                                           .rope = args->rope,
                                           .eps = spec->eps,
                                           .scale = args->scale},
-                            .is_bytes = is_bytes};
+                            .is_bytes = is_bytes,
+                            .next_qkv = i + 1 < spec->num_layers ? layer[1].qkv : NULL};
         if (has_narrow_cache && args->step->num_tokens >= MANY_ROWS) {
             pass.narrow.queries = args->qkv;
         }
@@ -310,7 +325,7 @@ bool cpu_layers(struct backend *backend, struct fused_model *model,
         project_qkv(&pass);
         if (!pass.narrow.queries) cpu_attention_prepare(backend, &pass.attention);
         attention_run(cpu, &pass.attention, &pass.narrow);
-        project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens);
+        project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens, layer->gate_up);
         run_mlp(&pass);
     }
     return true;

@@ -27,6 +27,7 @@ enum {
     STRIP_BLOCKS = 4, // of many rows, unless the sink wants more
     ITEMS_PER_THREAD = 2, // at least, if all had the size of the first
     LAST_ITEMS_PER_THREAD = 8, // if all had the size of the last
+    AHEAD_BYTES = 512 << 10, // of weights that a waiting thread fetches: a quarter of an L2 cache
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
     PACK_ELEMENTS = 8192, // fewer are not worth an item of their own when x is converted
 };
@@ -294,12 +295,40 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
     cut_group(group, num_blocks, size, wanted * (LAST_ITEMS_PER_THREAD / ITEMS_PER_THREAD));
 }
 
+static size_t narrow_row_bytes(const struct linear *linear) {
+    return (size_t)linear->depth * (linear->kind == LINEAR_BF16 ? 2 : 1);
+}
+
+// Makes threads that wait fetch the weights of their first items of a run's first group, as
+// planned.
+static void fetch_ahead(struct cpu_backend *cpu, const struct linear_run *run,
+                        const struct linear_group *group) {
+    const struct linear *linear = group->linear;
+    const struct linear_cut *cut = &group->cuts[0];
+    const char *weights = linear->weights;
+    struct thread_pool_ahead ahead = {
+        .begin = {weights},
+        .stride = cut->blocks_per_item * linear->block_bytes,
+        .bytes = cut->blocks_per_item * linear->block_bytes,
+        .threads = cut->num_panel_items,
+    };
+    if (run->is_gated) ahead.begin[1] = weights + linear->num_blocks / 2 * linear->block_bytes;
+    if (ahead.bytes > AHEAD_BYTES) ahead.bytes = AHEAD_BYTES;
+    thread_pool_set_ahead(cpu->pool, &ahead);
+}
+
+static void plan_next(struct cpu_backend *cpu, const struct linear_run *next, uint32_t num_rows) {
+    struct linear_group group = {.linear = next->groups[0].linear, .num_rows = num_rows};
+    plan_group(cpu, next, &group, narrow_row_bytes(group.linear));
+    fetch_ahead(cpu, next, &group);
+}
+
 void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
     const struct linear *linear = run->groups[0].linear;
     struct narrow_job job = {
         .cpu = cpu,
         .run = run,
-        .row_bytes = (size_t)linear->depth * (linear->kind == LINEAR_BF16 ? 2 : 1),
+        .row_bytes = narrow_row_bytes(linear),
     };
     uint32_t num_items = 0, num_pack_items = 0;
     for (uint32_t i = 0; i < run->num_groups; i++) {
@@ -310,6 +339,14 @@ void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
         num_items += group->num_items;
         num_pack_items += ceil_div(group->num_rows, group->rows_per_pack_item);
     }
-    if (!run->is_packed) thread_pool_for(cpu->pool, num_pack_items, pack_rows_item, &job);
+    if (!run->is_packed) {
+        fetch_ahead(cpu, run, &run->groups[0]);
+        thread_pool_for(cpu->pool, num_pack_items, pack_rows_item, &job);
+    }
+    if (run->next) {
+        plan_next(cpu, run->next, run->groups[0].num_rows);
+    } else {
+        thread_pool_set_ahead(cpu->pool, &(struct thread_pool_ahead){0});
+    }
     thread_pool_for(cpu->pool, num_items, narrow_item, &job);
 }

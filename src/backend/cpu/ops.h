@@ -78,6 +78,7 @@ struct linear_run {
     float *out; // [rows][out]; NULL with a sink
     const float *norm; // [in] rows of x are normalised with these weights first; NULL: they are not
     float eps; // of the norm
+    const struct linear_run *next; // what is run next on as many rows; NULL: not known
     bool is_packed; // `packed`, and x_scale for bytes, hold the rows already
     // The linear has two halves of whole blocks, whose outputs a part has side by side.
     bool is_gated;
