@@ -1,5 +1,5 @@
-/* One span of 64 positions for up to 16 query rows by matrix tiles: 16 rows x 16 positions of
- * scores, 16 rows x 16 dimensions of values. Queries and exponentials are rounded to bf16. A row of
+/* One span of 64 positions for up to 32 query rows by matrix tiles: 16 rows x 16 positions of
+ * scores, 16 rows x 16 dimensions of values. 32 rows share what is loaded of K and V. Queries and exponentials are rounded to bf16. A row of
  * a tile product depends only on the same row of its left factor, and amx_attention_few.c computes
  * few rows with the same bits. So a row's bits do not depend on the other rows. Rows that a panel
  * lacks hold whatever is in memory; nothing reads their results.
@@ -13,6 +13,7 @@
 enum {
     BLOCKS = 4, // of 16 dimensions that are summed together
     WIDTH = BLOCKS * LANES,
+    BLOCK_BYTES = LANES * 4, // of a line of V: a pair of positions in 16 dimensions
     FLUSH_DENORMALS = 0x8040, // MXCSR's FTZ and DAZ, as tiles flush denormals
     SCORES_BYTES = ATTENTION_SPAN * sizeof(float), // of a row
 };
@@ -39,11 +40,13 @@ void amx_attention_end(unsigned before) {
     _mm_setcsr(before);
 }
 
-// Scores of the first `chunks` chunks; those of the others are undefined.
-static void score_span(const struct attention_tile *tile, uint32_t chunks) {
+// Scores of chunks c and c + 1, for the first 16 rows or, with is_tall, for 32. Other rows and
+// chunks that are not there get undefined scores.
+static ALWAYS_INLINE void score_chunks(const struct attention_tile *tile, uint32_t c,
+                                       uint32_t chunks, bool is_tall) {
     size_t head_dim = tile->head_dim, q_bytes = head_dim * sizeof(uint16_t), d = 0;
-    const char *q = tile->q, *k[ATTENTION_CHUNKS];
-    for (uint32_t c = 0; c < ATTENTION_CHUNKS; c++) k[c] = tile->k[c < chunks ? c : 0];
+    const char *q = tile->q, *low = q + LANES * q_bytes;
+    const char *k0 = tile->k[c], *k1 = tile->k[c + 1 < chunks ? c + 1 : c];
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -51,31 +54,53 @@ static void score_span(const struct attention_tile *tile, uint32_t chunks) {
     for (; d + AMX_DEPTH <= head_dim; d += AMX_DEPTH) {
         size_t line = d / 2 * 64;
         _tile_loadd(4, q + d * 2, q_bytes);
-        _tile_loadd(5, k[0] + line, 64);
+        _tile_loadd(5, k0 + line, 64);
         _tile_dpbf16ps(0, 4, 5);
-        _tile_loadd(5, k[1] + line, 64);
+        if (is_tall) {
+            _tile_loadd(4, low + d * 2, q_bytes);
+            _tile_dpbf16ps(2, 4, 5);
+        }
+        _tile_loadd(5, k1 + line, 64);
+        if (is_tall) {
+            _tile_dpbf16ps(3, 4, 5);
+            _tile_loadd(4, q + d * 2, q_bytes);
+        }
         _tile_dpbf16ps(1, 4, 5);
-        _tile_loadd(5, k[2] + line, 64);
-        _tile_dpbf16ps(2, 4, 5);
-        _tile_loadd(5, k[3] + line, 64);
-        _tile_dpbf16ps(3, 4, 5);
     }
     if (d < head_dim) { // 16 are left
         size_t line = d / 2 * 64;
         _tile_loadd(6, q + d * 2, q_bytes);
-        _tile_loadd(7, k[0] + line, 64);
+        _tile_loadd(7, k0 + line, 64);
         _tile_dpbf16ps(0, 6, 7);
-        _tile_loadd(7, k[1] + line, 64);
+        if (is_tall) {
+            _tile_loadd(6, low + d * 2, q_bytes);
+            _tile_dpbf16ps(2, 6, 7);
+        }
+        _tile_loadd(7, k1 + line, 64);
+        if (is_tall) {
+            _tile_dpbf16ps(3, 6, 7);
+            _tile_loadd(6, q + d * 2, q_bytes);
+        }
         _tile_dpbf16ps(1, 6, 7);
-        _tile_loadd(7, k[2] + line, 64);
-        _tile_dpbf16ps(2, 6, 7);
-        _tile_loadd(7, k[3] + line, 64);
-        _tile_dpbf16ps(3, 6, 7);
     }
-    _tile_stored(0, tile->scores, SCORES_BYTES);
-    _tile_stored(1, tile->scores + LANES, SCORES_BYTES);
-    _tile_stored(2, tile->scores + 2 * LANES, SCORES_BYTES);
-    _tile_stored(3, tile->scores + 3 * LANES, SCORES_BYTES);
+    float *scores = tile->scores + (size_t)c * LANES;
+    _tile_stored(0, scores, SCORES_BYTES);
+    _tile_stored(1, scores + LANES, SCORES_BYTES);
+    if (!is_tall) return;
+    scores += (size_t)LANES * ATTENTION_SPAN;
+    _tile_stored(2, scores, SCORES_BYTES);
+    _tile_stored(3, scores + LANES, SCORES_BYTES);
+}
+
+// Scores of the first `chunks` chunks; those of the others are undefined.
+static void score_span(const struct attention_tile *tile, uint32_t chunks) {
+    for (uint32_t c = 0; c < chunks; c += 2) {
+        if (tile->rows > LANES) {
+            score_chunks(tile, c, chunks, true);
+        } else {
+            score_chunks(tile, c, chunks, false);
+        }
+    }
 }
 
 // Replaces the row's scores by their exponentials: bf16 [ATTENTION_SPAN] in the first half of the
@@ -104,35 +129,52 @@ struct values {
     size_t stride;
 };
 
-// sums[row][block * 16 + lane] = p V over `chunks` chunks, for `blocks` blocks of 16 dimensions.
-// Other blocks are undefined.
-static ALWAYS_INLINE void sum_values(const struct attention_tile *tile, const struct values *values,
-                                     uint32_t chunks, uint32_t blocks,
-                                     float sums[ATTENTION_PANEL_MAX][WIDTH]) {
-    // A block that is not there repeats the first one, to read no memory outside.
-    size_t second = blocks > 1 ? 64 : 0, third = blocks > 2 ? 128 : 0,
-           fourth = blocks > 3 ? 192 : 0;
+// sums[row][lane] = p V over `chunks` chunks, for one block of 16 dimensions and, where `second` is
+// not 0, for that many bytes behind it too. For 16 rows from `row` on or, with is_tall, for 32.
+static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const struct values *values,
+                                     uint32_t row, uint32_t chunks, size_t first, size_t second,
+                                     bool is_tall, float sums[ATTENTION_PANEL_MAX][WIDTH]) {
+    const char *p = (const char *)(tile->scores + (size_t)row * ATTENTION_SPAN);
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (uint32_t c = 0; c < chunks; c++) {
-        const char *v = values[c].at;
+    for (uint32_t c = 0; c < chunks; c++, p += LANES * sizeof(uint16_t)) {
+        const char *v = (const char *)values[c].at + first;
+        const char *low = p + (size_t)LANES * SCORES_BYTES;
         size_t stride = values[c].stride;
-        _tile_loadd(6, (const char *)tile->scores + c * LANES * sizeof(uint16_t), SCORES_BYTES);
+        _tile_loadd(6, p, SCORES_BYTES);
         _tile_loadd(7, v, stride);
         _tile_dpbf16ps(0, 6, 7);
+        if (is_tall) {
+            _tile_loadd(6, low, SCORES_BYTES);
+            _tile_dpbf16ps(2, 6, 7);
+        }
         _tile_loadd(7, v + second, stride);
+        if (is_tall) {
+            _tile_dpbf16ps(3, 6, 7);
+            _tile_loadd(6, p, SCORES_BYTES);
+        }
         _tile_dpbf16ps(1, 6, 7);
-        _tile_loadd(7, v + third, stride);
-        _tile_dpbf16ps(2, 6, 7);
-        _tile_loadd(7, v + fourth, stride);
-        _tile_dpbf16ps(3, 6, 7);
     }
-    _tile_stored(0, sums[0], WIDTH * sizeof(float));
-    _tile_stored(1, sums[0] + LANES, WIDTH * sizeof(float));
-    _tile_stored(2, sums[0] + 2 * LANES, WIDTH * sizeof(float));
-    _tile_stored(3, sums[0] + 3 * LANES, WIDTH * sizeof(float));
+    float *out = sums[row] + first / 4;
+    _tile_stored(0, out, WIDTH * sizeof(float));
+    _tile_stored(1, out + LANES, WIDTH * sizeof(float));
+    if (!is_tall) return;
+    out += (size_t)LANES * WIDTH;
+    _tile_stored(2, out, WIDTH * sizeof(float));
+    _tile_stored(3, out + LANES, WIDTH * sizeof(float));
+}
+
+// The same for `blocks` blocks, in pairs. A block that is not there repeats the one before it, to
+// read no memory outside.
+static ALWAYS_INLINE void sum_values(const struct attention_tile *tile, const struct values *values,
+                                     uint32_t row, uint32_t chunks, uint32_t blocks, bool is_tall,
+                                     float sums[ATTENTION_PANEL_MAX][WIDTH]) {
+    for (uint32_t b = 0; b < blocks; b += 2) {
+        sum_blocks(tile, values, row, chunks, (size_t)b * BLOCK_BYTES,
+                   b + 1 < blocks ? BLOCK_BYTES : 0, is_tall, sums);
+    }
 }
 
 static ALWAYS_INLINE void add_row(const struct attention_tile *tile, uint32_t row, uint32_t dim,
@@ -159,7 +201,11 @@ static void value_span(const struct attention_tile *tile, uint32_t chunks) {
         for (uint32_t c = 0; c < chunks; c++) {
             values[c] = (struct values){(const char *)tile->v[c] + (size_t)dim * 4, stride};
         }
-        sum_values(tile, values, chunks, blocks, sums);
+        if (tile->rows > LANES) {
+            sum_values(tile, values, 0, chunks, blocks, true, sums);
+        } else {
+            sum_values(tile, values, 0, chunks, blocks, false, sums);
+        }
         for (uint32_t row = 0; row < tile->rows; row++) {
             if (tile->visible[row]) add_row(tile, row, dim, blocks, sums[row]);
         }
@@ -188,7 +234,7 @@ static void value_span_masked(const struct attention_tile *tile, uint32_t chunks
             for (uint32_t c = 0; c < chunks; c++) {
                 values[c] = (struct values){copy[c], sizeof copy[c][0]};
             }
-            sum_values(tile, values, chunks, blocks, sums);
+            sum_values(tile, values, row / LANES * LANES, chunks, blocks, false, sums);
             add_row(tile, row, dim, blocks, sums[row]);
         }
     }

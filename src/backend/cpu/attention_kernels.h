@@ -22,7 +22,7 @@ enum {
     ATTENTION_SPAN = 64, // positions per online-softmax step; spans begin at multiples of it
     ATTENTION_CHUNK = 16,
     ATTENTION_CHUNKS = ATTENTION_SPAN / ATTENTION_CHUNK,
-    ATTENTION_PANEL_MAX = 16, // most query rows of a tile
+    ATTENTION_PANEL_MAX = 32, // most query rows of a tile
     ATTENTION_SUMS = 16, // partial sums of a row's exponentials
 };
 

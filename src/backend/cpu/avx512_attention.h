@@ -38,19 +38,24 @@ static ALWAYS_INLINE void avx512_shrink_row(const struct attention_tile *tile, u
 static ALWAYS_INLINE void avx512_softmax_span(const struct attention_tile *tile,
                                               void (*finish_row)(const struct attention_tile *tile,
                                                                  uint32_t row, float shrink)) {
-    float before[LANES] = {0}, top[LANES] = {0}, shrink[LANES];
-    for (uint32_t row = 0; row < tile->rows; row++) {
-        before[row] = tile->max[row];
-        top[row] = tile->visible[row] ? avx512_mask_row(tile, row) : before[row];
-    }
-    // All rows in the lanes of one register, as each row is a long chain of dependent steps.
-    __m512 old = _mm512_loadu_ps(before);
-    __m512 largest = _mm512_max_ps(_mm512_loadu_ps(top), old);
-    _mm512_storeu_ps(top, largest);
-    _mm512_storeu_ps(shrink, avx512_exp(_mm512_sub_ps(old, largest)));
-    for (uint32_t row = 0; row < tile->rows; row++) {
-        tile->max[row] = top[row];
-        if (tile->visible[row]) finish_row(tile, row, shrink[row]);
+    // 16 rows in the lanes of one register, as each row is a long chain of dependent steps.
+    for (uint32_t begin = 0; begin < tile->rows; begin += LANES) {
+        float before[LANES] = {0}, top[LANES] = {0}, shrink[LANES];
+        uint32_t left = tile->rows - begin, rows = left < LANES ? left : LANES;
+        for (uint32_t i = 0; i < rows; i++) {
+            uint32_t row = begin + i;
+            before[i] = tile->max[row];
+            top[i] = tile->visible[row] ? avx512_mask_row(tile, row) : before[i];
+        }
+        __m512 old = _mm512_loadu_ps(before);
+        __m512 largest = _mm512_max_ps(_mm512_loadu_ps(top), old);
+        _mm512_storeu_ps(top, largest);
+        _mm512_storeu_ps(shrink, avx512_exp(_mm512_sub_ps(old, largest)));
+        for (uint32_t i = 0; i < rows; i++) {
+            uint32_t row = begin + i;
+            tile->max[row] = top[i];
+            if (tile->visible[row]) finish_row(tile, row, shrink[i]);
+        }
     }
 }
 
