@@ -97,7 +97,7 @@ static double measure(struct rank *r, struct collective *collective, uint32_t ro
 static void run(struct rank *r) {
     struct err err = {0};
     const struct backend_options options = {
-        .device = "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16, .gpu = r->rank};
+        .device = "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16, .rank_on_host = r->rank};
     check(backend_create(&r->backend, &options, &err), &err);
     const struct backend_ops *ops = r->backend->ops;
     size_t bytes = (size_t)ROWS_MAX * r->hidden * sizeof(uint16_t);

@@ -51,15 +51,14 @@ enum quantization {
 enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
-    const char *device; // "auto", "cuda", "cuda:N", "cpu"
+    const char *device; // "cpu", "auto" or another name of gpu_choice.h
     const char *cpu_isa; // "auto" or a name of backend/cpu/isa.c
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
     enum quantization quantization;
     bool numa; // cpu: spread weights and KV caches over the NUMA nodes
-    // Which GPU, counted from the N of `device`: each rank of a host has one of its own.
-    uint32_t gpu;
+    uint32_t rank_on_host; // cuda: decides which of the GPUs that `device` names it takes
 };
 
 // A rectangle of a checkpoint tensor, in host memory or in a file; borrowed during the call.
@@ -349,6 +348,8 @@ struct backend_queue {
                                 struct err *err);
     void (*event_destroy)(struct backend *backend, struct backend_event *event); // NULL is fine
     void (*event_record)(struct backend *backend, struct backend_event *event);
+    // Whether event_wait would return at once.
+    bool (*event_is_done)(struct backend *backend, struct backend_event *event);
     // Waits until everything enqueued before the last record is done. Reports device faults like
     // synchronize.
     enum status (*event_wait)(struct backend *backend, struct backend_event *event,

@@ -4,29 +4,12 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
-
-// Whether it is "cuda" or "cuda:N". *number: N, or 0.
-static bool is_cuda(const char *device, uint32_t *number) {
-    const size_t digits_max = 4;
-    *number = 0;
-    if (strncmp(device, "cuda", 4) != 0) return false;
-    const char *digits = device + 5;
-    if (device[4] == '\0') return true;
-    size_t count = device[4] == ':' ? strspn(digits, "0123456789") : 0;
-    if (count < 1 || count > digits_max || digits[count]) return false;
-    *number = (uint32_t)strtoul(digits, NULL, 10);
-    return true;
-}
+#include "backend/gpu_choice.h"
 
 enum status backend_create(struct backend **out, const struct backend_options *options,
                            struct err *err) {
     const char *device = options->device ? options->device : "auto";
-    struct backend_options cuda = *options;
-    uint32_t first;
-    if (is_cuda(device, &first)) {
-        cuda.gpu += first;
-        return select_cuda_create(out, &cuda, err);
-    }
+    struct gpu_choice gpus;
     if (strcmp(device, "cpu") == 0) return cpu_backend_create(out, options, err);
     if (strcmp(device, "auto") == 0) {
         // A GPU that is present but broken is an error. Falling back to the CPU would silently make
@@ -34,6 +17,7 @@ enum status backend_create(struct backend **out, const struct backend_options *o
         return select_cuda_available(NULL) ? cpu_backend_create(out, options, err)
                                            : select_cuda_create(out, options, err);
     }
+    if (gpu_choice_parse(&gpus, device)) return select_cuda_create(out, options, err);
     return err_set(err, ERR_INVALID, "unknown device \"%s\" (auto, cuda, cuda:N, cpu)", device);
 }
 

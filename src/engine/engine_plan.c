@@ -80,14 +80,8 @@ static int threads_of_rank(const struct engine_plan *plan,
     return threads > num_sharing ? (int)(threads / num_sharing) : 1;
 }
 
-static enum status check_ranks(const struct engine_plan *plan,
-                               const struct nvllm_engine_options *options, struct err *err) {
+static enum status check_ranks(const struct engine_plan *plan, struct err *err) {
     const struct backend *backend = plan->backend;
-    if (mpi_group_is_wanted(options) && options->data_parallel_size > 1 && backend->queue) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "data_parallel_size is %d: under mpirun the device %s runs one engine alone",
-                       options->data_parallel_size, backend->name);
-    }
     bool has_group = backend->queue ? backend->collective != NULL : backend->peers != NULL;
     if (plan->world_size == 1 || has_group) return OK;
     return err_set(err, ERR_UNSUPPORTED,
@@ -105,7 +99,7 @@ static enum status choose_backend(struct engine_plan *plan,
     }
     const struct backend_options backend_options = {
         .device = options->device,
-        .gpu = plan->rank_on_host,
+        .rank_on_host = plan->rank_on_host,
         .cpu_isa = options->cpu_isa,
         .threads = threads_of_rank(plan, options),
         .numa = strcmp(options->numa, "off") != 0,
@@ -310,7 +304,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     if (status) goto fail;
     if ((status = find_host(plan, options, err))) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;
-    if ((status = check_ranks(plan, options, err))) goto fail;
+    if ((status = check_ranks(plan, err))) goto fail;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
     // Async scheduling needs `mixed`: prefill-first may admit a sequence in the step that preempted

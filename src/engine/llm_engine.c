@@ -222,6 +222,8 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if (engine->ranks) rank_group_warm_up(engine->ranks);
     if (engine->runner) {
         status = warm_up_run(&engine->plan, engine->runner, &engine->flights[0].batch, err);
+    } else {
+        rank_group_wait_warm(engine->ranks, &engine->plan);
     }
     if (status && engine->ranks) status = rank_group_blame(engine->ranks, status, err);
     if (status) return status;
@@ -328,8 +330,8 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
                           struct err *err) {
     const struct schedule *schedule = &flight->schedule;
     uint32_t padded_seqs = 0;
-    if (schedule->num_prefill_tokens == 0 && engine->runner) {
-        padded_seqs = model_runner_padded_seqs(engine->runner, schedule->num_items);
+    if (schedule->num_prefill_tokens == 0) {
+        padded_seqs = model_runner_padded_seqs(&engine->plan.runner, schedule->num_items);
     }
     begin_counts(engine, schedule);
     want_prompt_rows(schedule);
@@ -425,6 +427,7 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     times->wait_begin = clock_seconds();
     enum status status = OK;
     if (engine->runner) {
+        if (engine->ranks) rank_group_wait_step(engine->ranks, engine->runner, flight->slot);
         status = model_runner_wait(engine->runner, flight->slot, &results, &prompt_results, err);
     } else {
         rank_group_wait_results(engine->ranks, flight->slot, &results, &prompt_results);

@@ -65,6 +65,8 @@ MUST_USE enum status model_runner_launch(struct model_runner *runner,
 // before the launch of the first row with the slot.
 void model_runner_begin_counts(struct model_runner *runner, uint32_t slot, const int32_t *ids,
                                uint32_t num_prompt, uint32_t num_ids);
+// Whether model_runner_wait would return at once.
+bool model_runner_is_done(const struct model_runner *runner, uint32_t slot);
 // results[i] belongs to logit row i of the slot's batch, prompt_results[i] to its i-th row of a
 // prompt; valid until the slot is used again.
 MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slot,
@@ -73,7 +75,7 @@ MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slo
                                        struct err *err);
 // The number of sequences that batch_build pads a step of `num_seqs` decodes to. There are so few
 // different ones that each can have a recorded step. 0: not padded.
-uint32_t model_runner_padded_seqs(const struct model_runner *runner, uint32_t num_seqs);
+uint32_t model_runner_padded_seqs(const struct model_runner_options *options, uint32_t num_seqs);
 
 // For tests: the steps so far that ran as recorded ones.
 uint64_t model_runner_num_replays(const struct model_runner *runner);

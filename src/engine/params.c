@@ -90,8 +90,7 @@ static const struct nvllm_param option_table[] = {
      "folder with config.json, *.safetensors and tokenizer.json; required"},
     {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cuda|cuda:N|cpu",
      "device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is GPU "
-     "N; "
-     "default auto"},
+     "N, cuda:N,M are GPUs for two ranks; default auto"},
     {"dtype", NVLLM_PARAM_STRING, OPTION(dtype), 0, 0, "auto|bfloat16|float32",
      "number format of the weights, auto is bfloat16; default auto"},
     {"quantization", NVLLM_PARAM_STRING, OPTION(quantization), 0, 0, "none|int8|int4",
@@ -250,14 +249,18 @@ static enum status refuse(const struct nvllm_param *param, const char *value, st
     return err_set(err, ERR_INVALID, "%s is %s, want %s", param->name, excerpt, want);
 }
 
-// In a choice that ends with ":N", N stands for a number of up to 4 digits.
+// In a choice that ends with ":N", N stands for numbers of up to 4 digits with commas between them.
 static bool is_this_choice(const char *choice, size_t len, const char *value) {
     if (len < 2 || memcmp(choice + len - 2, ":N", 2) != 0) {
         return strlen(value) == len && memcmp(choice, value, len) == 0;
     }
     if (strncmp(choice, value, len - 1) != 0) return false;
-    size_t digits = strspn(value + len - 1, "0123456789");
-    return digits >= 1 && digits <= 4 && !value[len - 1 + digits];
+    for (const char *number = value + len - 1;; number++) {
+        size_t digits = strspn(number, "0123456789");
+        if (digits < 1 || digits > 4) return false;
+        number += digits;
+        if (*number != ',') return !*number;
+    }
 }
 
 static bool is_choice(const char *choices, const char *value) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/gpu_choice.h"
 #include "backend/select.h"
 #include "engine/engine_plan.h"
 #include "support/cmocka_all.h"
@@ -22,8 +23,11 @@ enum status select_cuda_available(struct err *err) {
 enum status select_cuda_create(struct backend **out, const struct backend_options *options,
                                struct err *err) {
     *out = NULL;
-    enum status status = select_check_gpu(options, num_gpus, err);
-    if (!status) atomic_store(&last_gpu, options->gpu);
+    struct gpu_choice gpus;
+    uint32_t gpu = 0;
+    assert_true(gpu_choice_parse(&gpus, options->device));
+    enum status status = gpu_choice_of_rank(&gpus, options->rank_on_host, num_gpus, &gpu, err);
+    if (!status) atomic_store(&last_gpu, gpu);
     return status ? status : cpu_backend_create(out, options, err);
 }
 
@@ -59,6 +63,23 @@ static void test_gpus_are_taken_in_the_order_of_engines_and_ranks(void **state) 
     check_gpu("cuda:2", 1, 0, 2, 4);
 }
 
+static void test_listed_gpus_are_taken_in_the_order_of_the_list(void **state) {
+    (void)state;
+    check_gpu("cuda:4,2", 0, 0, 2, 4);
+    check_gpu("cuda:4,2", 0, 1, 2, 2);
+    check_gpu("cuda:1,1,1,5", 1, 1, 2, 5);
+}
+
+static void test_ranks_may_share_a_gpu(void **state) {
+    (void)state;
+    struct gpu_choice gpus;
+    assert_true(gpu_choice_parse(&gpus, "cuda:0,3,0"));
+    assert_int_equal(gpu_choice_num_sharing(&gpus, 0), 2);
+    assert_int_equal(gpu_choice_num_sharing(&gpus, 3), 1);
+    assert_true(gpu_choice_parse(&gpus, "cuda:0"));
+    assert_int_equal(gpu_choice_num_sharing(&gpus, 0), 1);
+}
+
 static void check_refused(const char *device, int32_t num_engines, uint32_t count,
                           const char *want) {
     struct nvllm_engine_options options = options_of(device, num_engines);
@@ -76,11 +97,16 @@ static void test_too_few_gpus_are_refused(void **state) {
                   "device cuda: each rank needs a GPU of its own, and there is no GPU 1 (of 1)");
     check_refused("cuda", 2, 1,
                   "device cuda: each rank needs a GPU of its own, and there is no GPU 1 (of 1)");
+    check_refused("cuda:0,0", 3, 1, "device cuda: 2 GPUs are listed, and there are more ranks");
+    check_refused("cuda:0,4", 2, 1,
+                  "device cuda: each rank needs a GPU of its own, and there is no GPU 4 (of 1)");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpus_are_taken_in_the_order_of_engines_and_ranks),
+        cmocka_unit_test(test_listed_gpus_are_taken_in_the_order_of_the_list),
+        cmocka_unit_test(test_ranks_may_share_a_gpu),
         cmocka_unit_test(test_too_few_gpus_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,6 +229,7 @@ static void test_options_have_ranges(void **state) {
     option_ok(&options, "device", "cuda");
     option_ok(&options, "device", "cuda:0");
     option_ok(&options, "device", "cuda:9999");
+    option_ok(&options, "device", "cuda:3,0,0");
     option_ok(&options, "device", "cpu");
     option_ok(&options, "dtype", "float32");
     option_ok(&options, "load_format", "dummy");
@@ -268,6 +269,8 @@ static void test_options_have_ranges(void **state) {
     option_refused("device", "gpu", "device is gpu, want auto, cuda, cuda:N or cpu");
     option_refused("device", "", "device is , want auto, cuda, cuda:N or cpu");
     option_refused("device", "cuda:", "device is cuda:, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "cuda:1,", "device is cuda:1,, want auto, cuda, cuda:N or cpu");
+    option_refused("device", "cuda:,1", "device is cuda:,1, want auto, cuda, cuda:N or cpu");
     option_refused("device", "cuda:N", "device is cuda:N, want auto, cuda, cuda:N or cpu");
     option_refused("device", "cuda:1x", "device is cuda:1x, want auto, cuda, cuda:N or cpu");
     option_refused("device", "cuda:-1", "device is cuda:-1, want auto, cuda, cuda:N or cpu");

@@ -15,18 +15,22 @@ static void check(enum status status, const struct err *err) {
     if (status) fail_msg("%s: %s", status_name(status), err->message);
 }
 
-bool mini_lacks_gpus(void) {
-    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+static bool has_gpu(uint32_t number) {
     struct backend *backend = NULL;
     struct err err = {0};
-    use_test_ranks(&options);
-    const struct backend_options last = {.device = "cuda",
-                                         .cpu_isa = "auto",
-                                         .weight_dtype = DTYPE_BF16,
-                                         .gpu = (uint32_t)options.tensor_parallel_size - 1};
-    if (backend_create(&backend, &last, &err)) print_message("skipped: %s\n", err.message);
+    const struct backend_options options = {
+        .device = "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16, .rank_on_host = number};
+    if (backend_create(&backend, &options, &err)) print_message("%s\n", err.message);
     backend_destroy(backend);
-    return err.message[0] != '\0';
+    return err.message[0] == '\0';
+}
+
+const char *mini_gpus(void) {
+    static char shared[] = "cuda:0,0,0,0,0,0,0,0";
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    use_test_ranks(&options);
+    if (!has_gpu(0)) return NULL;
+    return has_gpu((uint32_t)options.tensor_parallel_size - 1) ? "cuda" : shared;
 }
 
 struct nvllm_engine_options mini_options(const char *model) {
@@ -125,7 +129,7 @@ static void step(struct mini_engine *e) {
     scheduler_schedule(e->scheduler, &e->schedule);
     assert_true(schedule->num_items > 0);
     uint32_t padded_seqs = schedule->num_prefill_tokens == 0
-                               ? model_runner_padded_seqs(e->runner, schedule->num_items)
+                               ? model_runner_padded_seqs(&e->plan.runner, schedule->num_items)
                                : 0;
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, padded_seqs);
     const struct sample_result *results = NULL, *prompt_results = NULL;

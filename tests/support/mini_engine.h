@@ -32,8 +32,9 @@ struct mini_request {
     struct sequence *seq;
 };
 
-// Prints why and returns true where a test of device cuda cannot run: each rank needs a GPU.
-bool mini_lacks_gpus(void);
+// The device for a test of GPUs: ranks share GPU 0 where there are fewer GPUs than ranks. NULL, and
+// why is printed: there is no GPU.
+const char *mini_gpus(void);
 struct nvllm_engine_options mini_options(const char *model);
 // Fails the running test on any error.
 void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);

@@ -10,6 +10,7 @@
 #include "backend/cuda/ranks/collective.h"
 #include "backend/cuda/staging.h"
 #include "backend/select.h"
+#include "base/check.h"
 #include "base/cpu.h"
 
 enum { COPY_THREADS_MAX = 8 };
@@ -90,9 +91,12 @@ static void cuda_download(struct backend *backend, void *host, const void *dev, 
 
 static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                                struct err *err) {
-    cuda_enter(backend);
+    struct cuda_backend *cuda = cuda_enter(backend);
     enum status status = OK;
     CU(cudaMemGetInfo(free_bytes, total_bytes));
+    uint32_t num_sharing = gpu_choice_num_sharing(&cuda->gpus, (uint32_t)cuda->device);
+    *free_bytes /= num_sharing;
+    *total_bytes /= num_sharing;
     return OK;
 fail:
     return status;
@@ -179,6 +183,11 @@ static enum status cuda_synchronize(struct backend *backend, struct err *err) {
     struct cuda_backend *cuda = cuda_enter(backend);
     cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "the device failed");
     return report(cuda, err);
+}
+
+static bool cuda_event_is_done(struct backend *backend, struct backend_event *event) {
+    cuda_enter(backend);
+    return cudaEventQuery((cudaEvent_t)event) != cudaErrorNotReady; // event_wait reports an error
 }
 
 static enum status cuda_event_wait(struct backend *backend, struct backend_event *event,
@@ -315,6 +324,7 @@ static const struct backend_queue cuda_queue = {
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
+    .event_is_done = cuda_event_is_done,
     .event_wait = cuda_event_wait,
     .graph_begin = cuda_graph_begin,
     .graph_end = cuda_graph_end,
@@ -365,9 +375,13 @@ static enum status find_device(struct cuda_backend *cuda, const struct backend_o
     enum status status = OK;
     struct cudaDeviceProp properties;
     int code_major = 0, count = 0;
+    uint32_t gpu;
     CU(cudaGetDeviceCount(&count));
-    if ((status = select_check_gpu(options, (uint32_t)count, err))) goto fail;
-    cuda->device = (int)options->gpu;
+    CHECK(gpu_choice_parse(&cuda->gpus, options->device), "%s", options->device);
+    cuda->rank_on_host = options->rank_on_host;
+    status = gpu_choice_of_rank(&cuda->gpus, cuda->rank_on_host, (uint32_t)count, &gpu, err);
+    if (status) goto fail;
+    cuda->device = (int)gpu;
     CU(cudaGetDeviceProperties(&properties, cuda->device));
     CU(cudaSetDevice(cuda->device));
     CU(cuda_code_major(&code_major));

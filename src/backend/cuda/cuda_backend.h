@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels.h"
+#include "backend/gpu_choice.h"
 
 struct cuda_gemm; // gemm.h
 struct cuda_staging; // staging.h
@@ -28,7 +29,9 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base; // must be first: a struct backend * is cast to struct cuda_backend *
     struct cuda_device_info info;
-    int device;
+    struct gpu_choice gpus; // of all ranks of the host
+    uint32_t rank_on_host;
+    int device; // this rank's GPU
     cudaStream_t stream;
     struct cuda_gemm *gemm;
     struct cuda_staging *staging; // while weights are copied; else NULL

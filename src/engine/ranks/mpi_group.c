@@ -10,8 +10,10 @@
 #include "engine/ranks/rank_options.h"
 #include "engine/ranks/rank_segment.h"
 
-// A step of another process may take its time, but seldom this long.
+// A step of another process may take its time, but seldom this long. A GPU's step never does.
 static const double step_patience_seconds = 60;
+// Most steps of GPUs end sooner.
+static const double step_spin_seconds = 0.05;
 
 // A command on its way: its bytes stay until all ranks have them.
 struct place {
@@ -186,6 +188,7 @@ enum status mpi_group_wait_ready(struct mpi_group *group, struct err *err) {
     if (status || !group->backend->collective) return status;
     next_command(group)->kind = MPI_COMMAND_CONNECT;
     post(group, 0);
+    if (!group->comm) return OK;
     status = comm_connect(group->comm, err);
     group->is_connected = !status;
     return status ? mpi_group_blame(group, status, err) : OK;
@@ -195,6 +198,15 @@ void mpi_group_warm_up(struct mpi_group *group) {
     if (!group->backend->collective) return; // there is nothing to do
     next_command(group)->kind = MPI_COMMAND_WARM_UP;
     post(group, 0);
+}
+
+void mpi_group_wait_warm(struct mpi_group *group, struct engine_plan *plan) {
+    struct mpi_report report;
+    struct mpi_request request;
+    if (!group->backend->collective) return;
+    group->wire->receive(&report, sizeof report, group->first, MPI_CHANNEL_REPORTS, &request);
+    wait_done(group, &request);
+    plan->scheduler.num_blocks = plan->runner.kv_cache.num_blocks = report.num_blocks;
 }
 
 enum status mpi_group_blame(struct mpi_group *group, enum status status, const struct err *err) {
@@ -213,6 +225,24 @@ struct batch_header *mpi_group_batch(struct mpi_group *group, uint32_t slot) {
 
 struct sample_result *mpi_group_results(struct mpi_group *group) {
     return group->results;
+}
+
+// Nothing can interrupt a GPU that waits for another one, so the processes end with it.
+static void give_up(const struct mpi_group *group, double seconds) {
+    log_warning("a step of ranks %u to %u has not ended for %.0f seconds: a process is stopped, or "
+                "its host lost; all ranks end",
+                group->first, group->first + group->world_size - 1, seconds);
+    group->wire->end_all(1);
+}
+
+void mpi_group_wait_step(struct mpi_group *group, const struct model_runner *runner,
+                         uint32_t slot) {
+    bool may_spin = mpi_spin_seconds(&group->world) > 0;
+    struct mpi_pause pause = {.spin_seconds = may_spin ? step_spin_seconds : 0};
+    while (!model_runner_is_done(runner, slot)) {
+        double waited = mpi_pause_wait(&pause);
+        if (waited >= step_patience_seconds) give_up(group, waited);
+    }
 }
 
 // What rank 0 of another process will send when the step is done.
@@ -251,6 +281,7 @@ void mpi_group_wait_results(struct mpi_group *group, uint32_t slot,
         while (!group->wire->is_done(&group->result_requests[slot][i])) {
             double waited = mpi_pause_wait(&pause);
             if (waited < warn_at) continue;
+            if (group->backend->queue) give_up(group, waited);
             log_warning("still waiting for the results of rank %u, for %.0f seconds now: is its "
                         "process stopped, or its host lost?",
                         group->first, waited);

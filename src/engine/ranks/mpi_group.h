@@ -11,6 +11,7 @@
 #include "comm/comm.h"
 #include "comm/mpi_wire.h"
 #include "engine/engine_plan.h"
+#include "engine/model_runner.h"
 
 struct mpi_group;
 
@@ -31,7 +32,10 @@ struct sample_result *mpi_group_results(struct mpi_group *group);
 void mpi_group_launch(struct mpi_group *group, uint32_t slot);
 void mpi_group_begin_counts(struct mpi_group *group, uint32_t slot, const int32_t *ids,
                             uint32_t num_prompt, uint32_t num_ids);
-// Of a group whose rank 0 is another process.
+// As rank_group_wait_step.
+void mpi_group_wait_step(struct mpi_group *group, const struct model_runner *runner, uint32_t slot);
+// Of a group whose rank 0 is another process, as rank_group's.
+void mpi_group_wait_warm(struct mpi_group *group, struct engine_plan *plan);
 void mpi_group_wait_results(struct mpi_group *group, uint32_t slot,
                             const struct sample_result **results,
                             const struct sample_result **prompt_results);

@@ -34,9 +34,11 @@ struct mpi_command {
     // The payload follows.
 };
 
-// From each rank to rank 0, once for each engine: whether its slice is loaded.
+// From each rank to process 0, once for each engine: whether its slice is loaded. Where process 0
+// has no rank of the group, the group's rank 0 sends another one when the ranks are warm.
 struct mpi_report {
     enum status status;
+    uint32_t num_blocks; // of the KV cache
     char message[sizeof((struct err *)0)->message];
 };
 

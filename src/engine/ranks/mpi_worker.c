@@ -26,16 +26,60 @@ struct worker {
     struct sample_result *results; // [max_num_seqs + max_num_tokens]
     struct batch_header *batches[MODEL_RUNNER_SLOTS]; // [batch_bytes]; devices copy them
     bool is_launched[MODEL_RUNNER_SLOTS]; // and has not been waited for
+    uint32_t last_slot; // of the last launch
     struct model_runner *runner;
 };
 
-// Waits for the next command.
+// Of a group whose rank 0 this is.
+static void send_results(struct worker *worker, const struct sample_result *results,
+                         uint32_t count) {
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
+    struct mpi_request request = {0};
+    if (!count) return;
+    worker->wire->send(results, count * sizeof *results, 0, MPI_CHANNEL_RESULTS, &request);
+    while (!worker->wire->is_done(&request)) (void)mpi_pause_wait(&pause);
+}
+
+// Steps on a device overlap: one is waited for before its slot is used again.
+static enum status wait_step(struct worker *worker, uint32_t slot, struct err *err) {
+    const struct sample_result *results, *prompt_results;
+    if (!worker->is_launched[slot]) return OK;
+    worker->is_launched[slot] = false;
+    enum status status = model_runner_wait(worker->runner, slot, &results, &prompt_results, err);
+    if (status || worker->plan.rank > 0) return status;
+    const struct batch_header *batch = worker->batches[slot];
+    const struct step step = batch_bind(batch, (void *)(uintptr_t)batch);
+    send_results(worker, results, step.num_logits);
+    send_results(worker, prompt_results, step.num_prompt_logits);
+    return OK;
+}
+
+// Waits for the steps that are done. *awaits_step: one is not, and this is rank 0.
+static enum status land_steps(struct worker *worker, bool *awaits_step, struct err *err) {
+    for (uint32_t i = 1; i <= MODEL_RUNNER_SLOTS; i++) { // the older one first
+        uint32_t slot = (worker->last_slot + i) % MODEL_RUNNER_SLOTS;
+        if (!worker->is_launched[slot]) continue;
+        if (!model_runner_is_done(worker->runner, slot)) {
+            *awaits_step = worker->plan.rank == 0;
+            return OK;
+        }
+        enum status status = wait_step(worker, slot, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+// Waits for the next command. Meanwhile, sends the results of steps that end.
 static enum status receive(struct worker *worker, struct err *err) {
     const uint32_t from = 0;
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
     size_t bytes;
     const struct backend *backend = worker->plan.backend;
     while (!worker->wire->has_message(from, MPI_CHANNEL_COMMANDS, &bytes)) {
+        bool awaits_step = false;
+        enum status landed = land_steps(worker, &awaits_step, err);
+        if (landed) return landed;
+        if (awaits_step) pause.waited = 0; // process 0 waits for the results
         // Another rank may be waiting for this one's device.
         bool is_idle = mpi_pause_wait(&pause) > poll_seconds;
         if (!is_idle || !backend || !backend->queue) continue;
@@ -146,36 +190,13 @@ static void unload(struct worker *worker) {
 }
 
 static void report(const struct worker *worker, enum status status, const struct err *why) {
-    struct mpi_report report = {.status = status};
+    struct mpi_report report = {.status = status,
+                                .num_blocks = worker->plan.runner.kv_cache.num_blocks};
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
     struct mpi_request request;
-    memcpy(report.message, why->message, sizeof report.message);
+    if (why) memcpy(report.message, why->message, sizeof report.message);
     worker->wire->send(&report, sizeof report, 0, MPI_CHANNEL_REPORTS, &request);
     while (!worker->wire->is_done(&request)) (void)mpi_pause_wait(&pause);
-}
-
-// Of a group whose rank 0 this is.
-static void send_results(struct worker *worker, const struct sample_result *results,
-                         uint32_t count) {
-    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
-    struct mpi_request request = {0};
-    if (!count) return;
-    worker->wire->send(results, count * sizeof *results, 0, MPI_CHANNEL_RESULTS, &request);
-    while (!worker->wire->is_done(&request)) (void)mpi_pause_wait(&pause);
-}
-
-// Steps on a device overlap: one is waited for before its slot is used again.
-static enum status wait_step(struct worker *worker, uint32_t slot, struct err *err) {
-    const struct sample_result *results, *prompt_results;
-    if (!worker->is_launched[slot]) return OK;
-    worker->is_launched[slot] = false;
-    enum status status = model_runner_wait(worker->runner, slot, &results, &prompt_results, err);
-    if (status || worker->plan.rank > 0) return status;
-    const struct batch_header *batch = worker->batches[slot];
-    const struct step step = batch_bind(batch, (void *)(uintptr_t)batch);
-    send_results(worker, results, step.num_logits);
-    send_results(worker, prompt_results, step.num_prompt_logits);
-    return OK;
 }
 
 static enum status launch(struct worker *worker, struct err *err) {
@@ -187,8 +208,7 @@ static enum status launch(struct worker *worker, struct err *err) {
     memcpy(worker->batches[slot], batch, batch->size_bytes);
     status = model_runner_launch(worker->runner, worker->batches[slot], slot, &times, err);
     worker->is_launched[slot] = !status;
-    // Process 0 waits for the results.
-    if (!status && worker->plan.rank == 0) status = wait_step(worker, slot, err);
+    worker->last_slot = slot;
     return status;
 }
 
@@ -199,11 +219,12 @@ static enum status serve(struct worker *worker, struct err *err) {
         const struct mpi_command *command = worker->command;
         switch ((enum mpi_command_kind)command->kind) {
         case MPI_COMMAND_CONNECT:
-            status = comm_connect(worker->comm, err);
-            worker->is_connected = !status;
+            if (worker->comm) status = comm_connect(worker->comm, err);
+            worker->is_connected = worker->comm && !status;
             break;
         case MPI_COMMAND_WARM_UP:
             status = warm_up_run_worker(&worker->plan, worker->runner, err);
+            if (!status && worker->plan.rank == 0) report(worker, OK, NULL);
             break;
         case MPI_COMMAND_LAUNCH:
             status = launch(worker, err);

@@ -407,6 +407,15 @@ void rank_group_begin_counts(struct rank_group *group, uint32_t slot, const int3
     bell_ring(&group->segment->posted);
 }
 
+void rank_group_wait_step(struct rank_group *group, const struct model_runner *runner,
+                          uint32_t slot) {
+    if (group->mpi) mpi_group_wait_step(group->mpi, runner, slot);
+}
+
+void rank_group_wait_warm(struct rank_group *group, struct engine_plan *plan) {
+    mpi_group_wait_warm(group->mpi, plan);
+}
+
 void rank_group_wait_results(struct rank_group *group, uint32_t slot,
                              const struct sample_result **results,
                              const struct sample_result **prompt_results) {

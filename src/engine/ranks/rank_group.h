@@ -11,6 +11,7 @@
 #ifndef ENGINE_RANKS_RANK_GROUP_H
 #define ENGINE_RANKS_RANK_GROUP_H
 
+#include "engine/model_runner.h"
 #include "engine/ranks/rank_segment.h"
 
 struct rank_group;
@@ -33,7 +34,15 @@ void rank_group_launch(struct rank_group *group, uint32_t slot);
 void rank_group_begin_counts(struct rank_group *group, uint32_t slot, const int32_t *ids,
                              uint32_t num_prompt, uint32_t num_ids);
 
-// Of a group that has no rank in this process: waits for a step's results, as model_runner_wait.
+// Under mpirun: waits until rank 0's step is done, and ends all processes where that takes so long
+// that another rank must be lost. Else the watching thread notices, and this returns at once.
+void rank_group_wait_step(struct rank_group *group, const struct model_runner *runner,
+                          uint32_t slot);
+
+// Of a group that has no rank in this process: waits until its ranks are warm. The plan gets their
+// number of KV blocks.
+void rank_group_wait_warm(struct rank_group *group, struct engine_plan *plan);
+// Likewise: waits for a step's results, as model_runner_wait.
 void rank_group_wait_results(struct rank_group *group, uint32_t slot,
                              const struct sample_result **results,
                              const struct sample_result **prompt_results);

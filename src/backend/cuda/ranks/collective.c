@@ -42,30 +42,35 @@ struct collective {
     struct nccl nccl;
 };
 
-// Where they are on one host.
-static int device_of_rank_0(const struct backend *backend, const struct collective_spec *spec) {
-    return cuda_backend_of(backend)->device - (int)spec->rank;
+// The GPU of a rank of the same host.
+static enum status gpu_of(const struct backend *backend, const struct collective_spec *spec,
+                          uint32_t rank, uint32_t *gpu, struct err *err) {
+    const struct cuda_backend *cuda = cuda_backend_of(backend);
+    int count = 0;
+    if (cudaGetDeviceCount(&count)) (void)cudaGetLastError();
+    return gpu_choice_of_rank(&cuda->gpus, cuda->rank_on_host - spec->rank + rank, (uint32_t)count,
+                              gpu, err);
 }
 
-static bool reach_each_other(int first, uint32_t world_size) {
-    int end = first + (int)world_size;
-    for (int i = first; i < end; i++) {
-        for (int j = first; j < end; j++) {
-            int can = 0;
-            if (i == j) continue;
-            if (cudaDeviceCanAccessPeer(&can, i, j) || !can) {
-                (void)cudaGetLastError();
-                return false;
-            }
-        }
-    }
-    return true;
+static bool reaches(const struct backend *backend, const struct collective_spec *spec, uint32_t a,
+                    uint32_t b) {
+    uint32_t from, to;
+    int can = 0;
+    if (gpu_of(backend, spec, a, &from, NULL) || gpu_of(backend, spec, b, &to, NULL)) return false;
+    if (from == to) return true;
+    if (cudaDeviceCanAccessPeer(&can, (int)from, (int)to)) (void)cudaGetLastError();
+    return can != 0;
 }
 
 static bool is_p2p(const struct backend *backend, const struct collective_spec *spec) {
     if (spec->kind == COLLECTIVE_NCCL || !spec->is_one_host) return false;
     if (spec->world_size > CUDA_RANKS_MAX) return false;
-    return reach_each_other(device_of_rank_0(backend, spec), spec->world_size);
+    for (uint32_t a = 0; a < spec->world_size; a++) {
+        for (uint32_t b = 0; b < spec->world_size; b++) {
+            if (!reaches(backend, spec, a, b)) return false;
+        }
+    }
+    return true;
 }
 
 static size_t take(size_t *size, size_t bytes) {
@@ -127,14 +132,13 @@ static void collective_destroy(struct backend *backend, struct collective *c) {
 
 static enum status check_spec(const struct backend *backend, const struct collective_spec *spec,
                               bool is_p2p, struct err *err) {
-    int num_gpus = 0, first = device_of_rank_0(backend, spec);
-    if (spec->is_one_host &&
-        (cudaGetDeviceCount(&num_gpus) || first + (int)spec->world_size > num_gpus)) {
-        (void)cudaGetLastError();
+    for (uint32_t r = 0; spec->is_one_host && r < spec->world_size; r++) {
+        uint32_t gpu;
+        enum status status = gpu_of(backend, spec, r, &gpu, err);
+        if (status) return status;
+        if (is_p2p || gpu_choice_num_sharing(&cuda_backend_of(backend)->gpus, gpu) == 1) continue;
         return err_set(err, ERR_UNSUPPORTED,
-                       "device cuda: each of %u ranks needs a GPU of its own, from GPU %d on, and "
-                       "there are %d GPUs",
-                       spec->world_size, first, num_gpus);
+                       "NCCL wants a GPU for each rank, and several share GPU %u", gpu);
     }
     if (spec->kind == COLLECTIVE_P2P && !is_p2p) {
         return err_set(err, ERR_UNSUPPORTED,

@@ -1,0 +1,48 @@
+#include "backend/gpu_choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// "3" or "0,2" to the end of the text.
+static bool parse_list(struct gpu_choice *out, const char *text) {
+    const size_t digits_max = 4;
+    uint32_t count = 0;
+    for (;; text++) {
+        size_t digits = strspn(text, "0123456789");
+        if (digits < 1 || digits > digits_max || count == GPU_CHOICE_MAX) return false;
+        out->listed[count++] = (uint16_t)strtoul(text, NULL, 10);
+        text += digits;
+        if (!*text) break;
+        if (*text != ',') return false;
+    }
+    out->first = out->listed[0];
+    out->count = count > 1 ? count : 0;
+    return true;
+}
+
+bool gpu_choice_parse(struct gpu_choice *out, const char *device) {
+    const char prefix[] = "cuda:";
+    *out = (struct gpu_choice){0};
+    if (!device || strcmp(device, "auto") == 0 || strcmp(device, "cuda") == 0) return true;
+    if (strncmp(device, prefix, strlen(prefix)) != 0) return false;
+    return parse_list(out, device + strlen(prefix));
+}
+
+enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on_host,
+                               uint32_t num_gpus, uint32_t *gpu, struct err *err) {
+    if (choice->count && rank_on_host >= choice->count) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda: %u GPUs are listed, and there are more ranks", choice->count);
+    }
+    *gpu = choice->count ? choice->listed[rank_on_host] : choice->first + rank_on_host;
+    if (*gpu < num_gpus) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "device cuda: each rank needs a GPU of its own, and there is no GPU %u (of %u)",
+                   *gpu, num_gpus);
+}
+
+uint32_t gpu_choice_num_sharing(const struct gpu_choice *choice, uint32_t gpu) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < choice->count; i++) count += choice->listed[i] == gpu;
+    return count ? count : 1;
+}

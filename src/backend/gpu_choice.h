@@ -1,0 +1,32 @@
+/* Which GPUs a device's name gives to the ranks of a host, in their order:
+ *     "cuda"     GPU 0 and those after it, likewise "auto"
+ *     "cuda:N"   GPU N and those after it
+ *     "cuda:N,M" these GPUs. Ranks share a GPU that is named twice, and take turns on it: that is
+ *                slow, and runs several ranks where there is one GPU.
+ * GPUs are numbered as CUDA numbers those that the process sees. */
+#ifndef BACKEND_GPU_CHOICE_H
+#define BACKEND_GPU_CHOICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "base/err.h"
+
+enum { GPU_CHOICE_MAX = 64 };
+
+struct gpu_choice {
+    uint32_t first; // of the first rank
+    uint32_t count; // of `listed`; 0: the GPUs after `first` are the others'
+    uint16_t listed[GPU_CHOICE_MAX];
+};
+
+// False: it is no name of GPUs. NULL is "auto".
+bool gpu_choice_parse(struct gpu_choice *out, const char *device);
+// The GPU of a rank, of the `num_gpus` that there are. ERR_UNSUPPORTED: there is none for it.
+MUST_USE enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on_host,
+                                        uint32_t num_gpus, uint32_t *gpu, struct err *err);
+// How many ranks share the GPU, this one included.
+uint32_t gpu_choice_num_sharing(const struct gpu_choice *choice, uint32_t gpu);
+
+#endif
