@@ -70,14 +70,17 @@ async def run_one(options, prompt, results):
     async for line in post(options, body):
         if not line.startswith(b"data: {"):
             continue
-        # Only the chunks that have more than a text are taken apart: that takes longer than the rest.
+        # Only chunks that may have more than a text are taken apart: that takes longer than the rest.
         if b'"usage": {' not in line and b'"usage":{' not in line and b'"error"' not in line:
             chunks.append(time.perf_counter())
             continue
         event = json.loads(line[len(b"data: "):])
         if "error" in event:
             raise RuntimeError(event["error"]["message"])
-        num_tokens = event["usage"]["completion_tokens"]
+        if event.get("usage"):
+            num_tokens = event["usage"]["completion_tokens"]
+        else:
+            chunks.append(time.perf_counter())  # a text that looked like more
     if num_tokens != options.output_len:
         raise RuntimeError(f"an answer has {num_tokens} tokens, want {options.output_len}")
     results.append((begin, chunks, num_tokens))

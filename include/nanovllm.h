@@ -162,7 +162,8 @@ struct nvllm_engine_options {
     size_t struct_size;
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
     // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cuda:N" (GPU N of those
-    // that the process sees; several ranks and engines take the ones after it), "cpu"
+    // that the process sees; several ranks and engines take the ones after it), "cuda:N,M" (the GPU
+    // of each rank; ranks share one that is named twice), "cpu"
     const char *device;
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
@@ -253,7 +254,8 @@ struct nvllm_param {
     enum nvllm_param_type type;
     size_t offset; // of the field in its struct, bytes
     double min, max; // numbers: the closed range of accepted values
-    const char *choices; // strings: "auto|cpu"; N in "cuda:N" is a number; NULL: any
+    // strings: "auto|cpu"; N in "cuda:N" is a number, or several: "cuda:0,2"; NULL: any
+    const char *choices;
     const char *help; // one line, lower case, with unit and default
 };
 

@@ -32,8 +32,7 @@ enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on
                                uint32_t num_gpus, uint32_t *gpu, struct err *err) {
     if (choice->count && rank_on_host >= choice->count) {
         return err_set(err, ERR_UNSUPPORTED,
-                       "device cuda: %u GPUs are listed, and there are more ranks",
-                       choice->count);
+                       "device cuda: %u GPUs are listed, and there are more ranks", choice->count);
     }
     *gpu = choice->count ? choice->listed[rank_on_host] : choice->first + rank_on_host;
     if (*gpu < num_gpus) return OK;

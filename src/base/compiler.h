@@ -10,14 +10,14 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define CACHE_ALIGNED __attribute__((aligned(64)))
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 #else
 #error "nanovllm needs GCC or Clang"
 #endif
 
-// UNROLL before a loop unrolls it whole, so that its arrays stay in registers. The loop runs a
-// constant number of times, at most 16. AddressSanitizer gets no unrolling: with a check of every
-// access the unrolled code takes minutes to compile.
+// ALWAYS_INLINE makes a copy of a function for each set of constant arguments. UNROLL before a loop
+// unrolls it whole, so that its arrays stay in registers. The loop runs a constant number of times,
+// at most 16. AddressSanitizer gets neither: with a check of every access the copies take minutes
+// to compile.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define COMPILER_ASAN 1
@@ -26,11 +26,15 @@
 #define COMPILER_ASAN 1
 #endif
 #if defined(COMPILER_ASAN)
+#define ALWAYS_INLINE inline
 #define UNROLL
-#elif defined(__clang__)
+#else
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 #endif
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

@@ -159,13 +159,9 @@ static void run_attention_prepare(struct backend *backend, const struct command 
     fake.cpu->attention_prepare(backend, &args);
 }
 
-static void run_counts_begin(struct backend *backend, const struct counts_begin *args) {
-    fake.cpu_sampler->counts_begin(backend, args->counts, args->slot, args->ids, args->num_prompt,
-                                   args->num_ids);
-}
-
 static void run_simple(struct backend *b, const struct command *command) {
     const struct backend_ops *cpu = fake.cpu;
+    const struct counts_begin *counts = &command->as.counts_begin;
     switch (command->kind) {
     case COPY:
         memcpy(command->as.copy.to, command->as.copy.from, command->as.copy.bytes);
@@ -195,7 +191,8 @@ static void run_simple(struct backend *b, const struct command *command) {
         fake.cpu_sampler->sample(b, &command->as.sample);
         return;
     case COUNTS_BEGIN:
-        run_counts_begin(b, &command->as.counts_begin);
+        fake.cpu_sampler->counts_begin(b, counts->counts, counts->slot, counts->ids,
+                                       counts->num_prompt, counts->num_ids);
         return;
     case GRAPH:
     case NUM_KINDS:
@@ -212,8 +209,8 @@ static void run(struct backend *backend, const struct command *command) {
         run_simple(backend, command);
         return;
     }
-    const struct backend_graph *graph = command->as.graph;
-    for (uint32_t i = 0; i < graph->num_commands; i++) run_simple(backend, &graph->commands[i]);
+    const struct backend_graph *g = command->as.graph;
+    for (uint32_t i = 0; i < g->num_commands; i++) run_simple(backend, &g->commands[i]);
 }
 
 static void run_until(struct backend *backend, uint64_t at) {
@@ -258,14 +255,18 @@ static enum status fake_alloc(struct backend *backend, size_t bytes, void **dev,
     return OK;
 }
 
+static void give_back(size_t bytes) {
+    fake.counts.live--;
+    fake.counts.taken_bytes -= bytes;
+    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+}
+
 static void fake_release(struct backend *backend, void *dev) {
     size_t bytes;
     if (!dev) return;
     char *memory = (char *)dev - HEAD_BYTES;
     memcpy(&bytes, memory, sizeof bytes);
-    fake.counts.live--;
-    fake.counts.taken_bytes -= bytes;
-    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+    give_back(bytes);
     fake.cpu->release(backend, memory);
 }
 
@@ -295,9 +296,7 @@ static enum status fake_kv_cache_create(struct backend *backend, const struct kv
 
 static void fake_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
     if (!cache) return;
-    fake.counts.taken_bytes -= fake.cache_bytes;
-    fake.counts.live--;
-    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+    give_back(fake.cache_bytes);
     fake.cpu->kv_cache_destroy(backend, cache);
 }
 
@@ -313,17 +312,15 @@ static void fake_download(struct backend *backend, void *host, const void *dev, 
 static enum status fake_event_create(struct backend *backend, struct backend_event **out,
                                      struct err *err) {
     (void)backend;
-    struct backend_event *event = fails(FAKE_FAULT_CREATE) ? NULL : calloc(1, sizeof *event);
-    if (!event) return err_nomem(err, "event");
+    *out = fails(FAKE_FAULT_CREATE) ? NULL : calloc(1, sizeof **out);
+    if (!*out) return err_nomem(err, "event");
     fake.counts.live++;
-    *out = event;
     return OK;
 }
 
 static void fake_event_destroy(struct backend *backend, struct backend_event *event) {
     (void)backend;
-    if (!event) return;
-    fake.counts.live--;
+    fake.counts.live -= event != NULL;
     free(event);
 }
 
@@ -333,7 +330,7 @@ static void fake_event_record(struct backend *backend, struct backend_event *eve
 }
 
 static bool fake_event_is_done(struct backend *backend, struct backend_event *event) {
-    if (fake.num_run < event->at) run_until(backend, fake.num_run + 1);
+    run_until(backend, fake.num_run + (fake.num_run < event->at));
     return fake.num_run >= event->at;
 }
 
@@ -358,9 +355,7 @@ static enum status fake_graph_begin(struct backend *backend, struct err *err) {
 static void fake_graph_destroy(struct backend *backend, struct backend_graph *graph) {
     (void)backend;
     if (!graph) return;
-    fake.counts.live--;
-    fake.counts.taken_bytes -= graph->taken_bytes;
-    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+    give_back(graph->taken_bytes);
     free(graph);
 }
 
@@ -514,8 +509,7 @@ static enum status fake_counts_create(struct backend *backend, uint32_t num_slot
 
 static void fake_counts_destroy(struct backend *backend, struct token_counts *counts) {
     if (!counts) return;
-    fake.counts.live--;
-    if (fake.num_run < fake.num_enqueued && !fake.is_broken) fake.counts.num_given_back_early++;
+    give_back(0);
     fake.cpu_sampler->counts_destroy(backend, counts);
 }
 

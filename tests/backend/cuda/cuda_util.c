@@ -129,6 +129,7 @@ int device_pair_run(int argc, char **argv, const char *group, const struct CMUni
         return status == ERR_UNSUPPORTED || status == ERR_DEVICE ? SKIPPED : 1;
     }
     print_message("%s on %s\n", group, pair.device->description);
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     for (size_t i = 0; i < num_tests; i++) {
         with_state[i] = tests[i];
         with_state[i].initial_state = &pair;

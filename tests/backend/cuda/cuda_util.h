@@ -43,6 +43,7 @@ void *test_alloc(size_t bytes); // zeroed; aborts if there is no memory
 struct linear *linear_of(struct backend *backend, const struct linear_spec *spec);
 
 // Runs the tests with a struct device_pair as their state. The device is argv[1], else "cuda".
+// argv[2]: only tests whose names match.
 // Returns 77, which ctest counts as skipped, if the device is not available.
 int device_pair_run(int argc, char **argv, const char *group, const struct CMUnitTest *tests,
                     size_t num_tests);

@@ -33,6 +33,7 @@ static void *device_zeros(size_t bytes) {
     void *memory = NULL;
     check(cudaMalloc(&memory, bytes));
     check(cudaMemset(memory, 0, bytes));
+    check(cudaDeviceSynchronize()); // other streams do not wait for it
     return memory;
 }
 

@@ -136,6 +136,9 @@ static enum status check_spec(const struct backend *backend, const struct collec
         uint32_t gpu;
         enum status status = gpu_of(backend, spec, r, &gpu, err);
         if (status) return status;
+        if (is_p2p || gpu_choice_num_sharing(&cuda_backend_of(backend)->gpus, gpu) == 1) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "NCCL wants a GPU for each rank, and several share GPU %u", gpu);
     }
     if (spec->kind == COLLECTIVE_P2P && !is_p2p) {
         return err_set(err, ERR_UNSUPPORTED,
