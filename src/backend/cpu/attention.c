@@ -254,26 +254,11 @@ static void join_part(const struct attention_job *job, const struct attention_it
     }
 }
 
-// Where the item's row goes in x of the next linear, as bf16.
-static unsigned char *narrow_out(const struct attention_job *job, const struct attention_item *item,
-                                 uint32_t row, size_t *stride) {
-    const struct attention_args *args = job->args;
-    size_t row_bytes = args->num_heads * args->head_dim * sizeof(uint16_t);
-    uint32_t token = (uint32_t)row_token(job, item, row);
-    unsigned char *out =
-        packed_row(job->narrow->out, row_bytes, args->step->num_tokens, token, stride);
-    return out + row_head(job, item, row) * args->head_dim / (CHUNK_BYTES / 2) * *stride;
-}
-
 static void finish_rows(const struct attention_job *job, const struct attention_item *item,
                         const struct attention_state *total) {
     const struct attention_args *args = job->args;
-    size_t head_dim = args->head_dim, stride;
-    for (uint32_t row = 0, claimed = 0; row < item->num_rows; row++) {
-        while (job->narrow->out && claimed < item->num_rows && claimed < row + CLAIM_AHEAD) {
-            unsigned char *packed = narrow_out(job, item, claimed++, &stride);
-            claim_lines(packed, stride, head_dim * sizeof(uint16_t) / CHUNK_BYTES);
-        }
+    size_t head_dim = args->head_dim, row_bytes = args->num_heads * head_dim * sizeof(uint16_t);
+    for (uint32_t row = 0; row < item->num_rows; row++) {
         float scale = 1.0f / total->sum[(size_t)row * ATTENTION_SUMS];
         float *acc = total->acc + row * head_dim;
         size_t token = row_token(job, item, row), at = row_head(job, item, row) * head_dim;
@@ -282,7 +267,10 @@ static void finish_rows(const struct attention_job *job, const struct attention_
         // Kernels may differ in the sign of a zero: adding 0 makes all of them +0.
         for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale + 0.0f;
         if (!job->narrow->out) continue;
-        unsigned char *packed = narrow_out(job, item, row, &stride);
+        size_t stride;
+        unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
+                                           (uint32_t)token, &stride);
+        packed += at / (CHUNK_BYTES / 2) * stride;
         job->cpu->kernels->narrow_bf16(acc, (uint32_t)head_dim, packed, stride);
     }
 }

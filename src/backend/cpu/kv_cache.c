@@ -130,24 +130,12 @@ static void store_int8(const float *x, uint32_t head_dim, void *chunk, uint32_t 
     attention_scales(chunk, head_dim)[position] = scale;
 }
 
-// A slot's chunk of keys; part_bytes after it is that of its values.
-static char *keys_of(const struct kv_cache *cache, uint32_t layer, uint32_t slot,
-                     uint32_t kv_head) {
-    uint32_t block = slot / cache->spec.block_size, chunk = slot % cache->spec.block_size / LANES;
-    CHECK(block < cache->spec.num_blocks, "slot=%u num_blocks=%u", slot, cache->spec.num_blocks);
-    return kv_cache_head(cache, layer, block, kv_head) + chunk * cache->chunk_bytes;
-}
-
-void kv_cache_claim(const struct kv_cache *cache, uint32_t layer, uint32_t slot, uint32_t kv_head,
-                    bool is_value) {
-    char *chunk = keys_of(cache, layer, slot, kv_head) + (is_value ? cache->part_bytes : 0);
-    claim_lines(chunk, CHUNK_BYTES, cache->chunk_bytes / CHUNK_BYTES);
-}
-
 void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *cache, uint32_t layer,
                     uint32_t slot, uint32_t kv_head, const float *k, const float *v) {
-    uint32_t head_dim = cache->spec.head_dim, position = slot % LANES;
-    void *keys = keys_of(cache, layer, slot, kv_head);
+    uint32_t block_size = cache->spec.block_size, head_dim = cache->spec.head_dim;
+    uint32_t block = slot / block_size, chunk = slot % block_size / LANES, position = slot % LANES;
+    CHECK(block < cache->spec.num_blocks, "slot=%u num_blocks=%u", slot, cache->spec.num_blocks);
+    void *keys = kv_cache_head(cache, layer, block, kv_head) + chunk * cache->chunk_bytes;
     void *values = (char *)keys + cache->part_bytes;
     size_t row = (size_t)position * head_dim, pairs = (size_t)(position / 2) * 2 * head_dim;
     switch (cache->spec.dtype) {

@@ -81,11 +81,7 @@ static void add_to_residual(void *arg, const struct linear_part *part) {
     const struct pass *pass = arg;
     size_t hidden = pass->spec->hidden;
     float *residual = (float *)pass->args->residual + part->row * hidden + part->col;
-    size_t num_lines = (part->num_cols + LANES - 1) / LANES;
-    for (uint32_t row = 0, claimed = 0; row < part->num_rows; row++, residual += hidden) {
-        for (; claimed < part->num_rows && claimed < row + CLAIM_AHEAD; claimed++) {
-            claim_lines(residual + (claimed - row) * hidden, CHUNK_BYTES, num_lines);
-        }
+    for (uint32_t row = 0; row < part->num_rows; row++, residual += hidden) {
         const float *sums = part->sums + row * part->stride;
         for (uint32_t i = 0; i < part->num_cols; i++) residual[i] += sums[i];
     }
@@ -97,35 +93,24 @@ struct gated_sink {
     uint32_t num_rows;
 };
 
-// Where the part's outputs of its row `i` go in x of `down`, as bf16.
-static unsigned char *activated_row(const struct gated_sink *gated, const struct linear_part *part,
-                                    uint32_t i, size_t *stride) {
-    size_t row_bytes = gated->pass->layer->down->depth * sizeof(uint16_t);
-    unsigned char *row =
-        packed_row(gated->pass->args->activated, row_bytes, gated->num_rows, part->row + i, stride);
-    return row + part->col / (CHUNK_BYTES / 2) * *stride;
-}
-
 static void take_gated(void *arg, const struct linear_part *part) {
     const struct gated_sink *gated = arg;
     const struct pass *pass = gated->pass;
     const struct cpu_kernels *kernels = pass->cpu->kernels;
-    size_t intermediate = pass->spec->intermediate, stride;
-    size_t num_chunks = (part->num_cols * sizeof(uint16_t) + CHUNK_BYTES - 1) / CHUNK_BYTES;
-    for (uint32_t i = 0, claimed = 0; i < part->num_rows; i++) {
+    size_t intermediate = pass->spec->intermediate, depth = pass->layer->down->depth;
+    for (uint32_t i = 0; i < part->num_rows; i++) {
         float *sums = part->sums + i * part->stride;
         const float *up = part->gated + i * part->stride;
+        uint32_t row = part->row + i;
         if (pass->is_bytes) {
-            size_t row = part->row + i;
             float *out = (float *)pass->args->activated + row * intermediate + part->col;
             kernels->silu_mul(sums, up, out, part->num_cols);
             continue;
         }
-        for (; claimed < part->num_rows && claimed < i + CLAIM_AHEAD; claimed++) {
-            unsigned char *packed = activated_row(gated, part, claimed, &stride);
-            claim_lines(packed, stride, num_chunks);
-        }
-        unsigned char *packed = activated_row(gated, part, i, &stride);
+        size_t stride;
+        unsigned char *packed = packed_row(pass->args->activated, depth * sizeof(uint16_t),
+                                           gated->num_rows, row, &stride);
+        packed += part->col / (CHUNK_BYTES / 2) * stride;
         kernels->silu_mul(sums, up, sums, part->num_cols);
         kernels->narrow_bf16(sums, part->num_cols, packed, stride);
     }
@@ -137,48 +122,23 @@ struct head_sink {
     uint32_t first;
 };
 
-// Where attention finds a query in bf16.
-static uint16_t *query_at(const struct attention_args *a, uint32_t token, uint32_t head) {
-    uint32_t group = a->num_heads / a->num_kv_heads;
-    size_t at = (size_t)(head / group) * a->step->num_tokens + token;
-    return (uint16_t *)a->qkv + (at * group + head % group) * a->head_dim;
-}
-
-// Claims what row `i` of a part is written to. The keys or values of 16 positions are claimed with
-// the first of them.
-static void claim_head(const struct head_sink *heads, const struct linear_part *part, uint32_t i) {
-    const struct attention_args *a = &heads->pass->attention;
-    uint32_t head = part->col / a->head_dim, token = heads->first + part->row + i;
-    if (head < a->num_heads) {
-        claim_lines(query_at(a, token, head), CHUNK_BYTES,
-                    a->head_dim * sizeof(uint16_t) / CHUNK_BYTES);
-        return;
-    }
-    int32_t slot = a->step->slot_mapping[token];
-    if (slot < 0 || (i > 0 && slot % LANES)) return;
-    uint32_t kv_head = head - a->num_heads;
-    bool is_value = kv_head >= a->num_kv_heads;
-    if (is_value) kv_head -= a->num_kv_heads;
-    kv_cache_claim(a->cache, a->layer, (uint32_t)slot, kv_head, is_value);
-}
-
 static void take_head(void *arg, const struct linear_part *part) {
     const struct head_sink *heads = arg;
     const struct pass *pass = heads->pass;
     const struct attention_args *a = &pass->attention;
     const struct step *step = a->step;
     const struct cpu_kernels *kernels = pass->cpu->kernels;
-    uint32_t head_dim = a->head_dim, head = part->col / head_dim;
-    for (uint32_t i = 0, claimed = 0; i < part->num_rows; i++) {
-        for (; claimed < part->num_rows && claimed < i + CLAIM_AHEAD; claimed++) {
-            claim_head(heads, part, claimed);
-        }
+    uint32_t head_dim = a->head_dim, group = a->num_heads / a->num_kv_heads;
+    uint32_t head = part->col / head_dim;
+    uint16_t *queries = a->qkv;
+    for (uint32_t i = 0; i < part->num_rows; i++) {
         float *x = part->sums + i * part->stride;
         uint32_t token = heads->first + part->row + i;
         int32_t slot = step->slot_mapping[token];
         const float *rope = a->rope + (size_t)step->positions[token] * head_dim;
         if (head < a->num_heads) {
-            uint16_t *out = query_at(a, token, head);
+            size_t at = (size_t)(head / group) * step->num_tokens + token;
+            uint16_t *out = queries + (at * group + head % group) * head_dim;
             kernels->rope_head(x, a->q_norm, rope, head_dim, a->eps);
             for (uint32_t d = 0; d < head_dim; d++) x[d] *= a->scale;
             kernels->narrow_bf16(x, head_dim, (unsigned char *)out, CHUNK_BYTES);

@@ -57,7 +57,6 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
         size_t stride;
         unsigned char *out = packed_row(packed, job->row_bytes, group->num_rows, row, &stride);
         const float *x = linear_source_row(run, group->first_row + row);
-        claim_lines(out, stride, job->row_bytes / CHUNK_BYTES);
         if (run->norm) {
             float *normal = sums_of(job->cpu, thread);
             kernels->rms_norm(x, NULL, run->norm, normal, in, run->eps);

@@ -154,9 +154,6 @@ void cpu_attention(struct backend *backend, const struct attention_args *args);
 // Stores a key and a value (either may be NULL) of one kv head at a slot.
 void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *cache, uint32_t layer,
                     uint32_t slot, uint32_t kv_head, const float *k, const float *v);
-// claim_lines of the 16 positions around a slot: the head's keys, or its values.
-void kv_cache_claim(const struct kv_cache *cache, uint32_t layer, uint32_t slot, uint32_t kv_head,
-                    bool is_value);
 // The system zeroes a page when it is first written, 2 MiB at a time. A prompt of 512 tokens needs
 // some 60 MiB. Called before layer 0, this makes all threads do it at once for the step's blocks of
 // all layers. Otherwise in every layer one thread zeroes and the others wait for it. It goes from
@@ -180,16 +177,6 @@ static inline unsigned char *packed_row(unsigned char *packed, size_t row_bytes,
     if (in_tile > TILE_ROWS) in_tile = TILE_ROWS;
     *stride = (size_t)in_tile * CHUNK_BYTES;
     return packed + tile * row_bytes + (size_t)(row - tile) * CHUNK_BYTES;
-}
-
-// Rows that are claimed before they are written.
-enum { CLAIM_AHEAD = 8 };
-
-/* Begins to fetch `count` cache lines, `stride` bytes apart, that this thread writes soon. Cores
- * that have read a line hold it, and a store waits until they have given it up. Claimed ahead, many
- * lines wait at once. */
-static inline void claim_lines(void *at, size_t stride, size_t count) {
-    for (size_t i = 0; i < count; i++) __builtin_prefetch((char *)at + i * stride, 1);
 }
 
 // Floats of scratch that one thread needs in cpu_attention.
