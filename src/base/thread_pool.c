@@ -13,11 +13,7 @@
 // Longer than the gap between two ops or two steps, too short for a person to notice.
 #define SPIN_SECONDS_MAX 200e-6
 
-enum {
-    FIRST_BITS = 64,
-    AHEAD_STEP = 1024, // bytes fetched between two looks at what ends the waiting
-    LINE_BYTES = 64,
-};
+enum { FIRST_BITS = 64 };
 
 struct worker {
     struct thread_pool *pool;
@@ -39,7 +35,7 @@ struct thread_pool {
     void *arg;
     uint32_t num_items;
     uint32_t num_first; // items that a thread takes by its number
-    struct thread_pool_ahead ahead;
+    struct thread_pool_ahead ahead; // workers read it inside the gate
 
     CACHE_ALIGNED atomic_uint next; // the next item to take
     atomic_ullong first[THREAD_POOL_THREADS_MAX / FIRST_BITS]; // bits: the first items taken
@@ -52,7 +48,7 @@ struct thread_pool {
 
 enum { GATE_OPEN = 1, GATE_WORKER = 2 };
 
-// Whether it was not taken yet.
+// Takes a first item. False: another thread has it.
 static bool take_first(struct thread_pool *pool, uint32_t item) {
     unsigned long long bit = 1ull << item % FIRST_BITS;
     return !(atomic_fetch_or_explicit(&pool->first[item / FIRST_BITS], bit, memory_order_relaxed) &
@@ -86,14 +82,10 @@ static void take_items(struct thread_pool *pool, uint32_t thread) {
 
 // Fetches a step of a thread's share. False when all is fetched.
 static bool fetch_step(const struct thread_pool_ahead *ahead, uint32_t thread, size_t *done) {
-    if (*done >= ahead->bytes) return false;
-    for (int i = 0; i < 2 && ahead->begin[i]; i++) {
-        const char *from = ahead->begin[i] + thread / ahead->threads * ahead->stride + *done;
-        for (size_t byte = 0; byte < AHEAD_STEP; byte += LINE_BYTES) {
-            __builtin_prefetch(from + byte, 0, 2);
-        }
-    }
-    *done += AHEAD_STEP;
+    if (!ahead->fetch || thread >= ahead->num_threads || *done >= ahead->bytes) return false;
+    size_t at = thread / ahead->threads_per_share * ahead->stride + *done;
+    for (int i = 0; i < 2 && ahead->begin[i]; i++) ahead->fetch(ahead->begin[i] + at);
+    *done += THREAD_POOL_AHEAD_STEP;
     return true;
 }
 
@@ -193,7 +185,7 @@ void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
 }
 
 void thread_pool_set_ahead(struct thread_pool *pool, const struct thread_pool_ahead *ahead) {
-    pool->ahead = *ahead;
+    pool->ahead = pool->spin_seconds_max > 0 ? *ahead : (struct thread_pool_ahead){0};
 }
 
 uint32_t thread_pool_num_threads(const struct thread_pool *pool) {

@@ -1,8 +1,11 @@
 /* A persistent pool of threads that share the items of one parallel loop at a time.
  *
- * A thread first takes the item of its own number, where nobody has yet, so that it can have fetched
- * what that item reads. Then threads take items one by one from a counter. So a thread that the system holds back delays a
- * loop by one item at most. A thread that wakes up late finds the loop closed and delays nobody.
+ * A thread first takes the item of its own number, unless another thread has. So it can fetch what
+ * that item reads before the loop begins (thread_pool_set_ahead). Then it takes the first items of
+ * threads that have not come, and then items one by one from a counter. So a thread that the system
+ * holds back delays a loop by one item at most. A thread that wakes up late finds the loop closed
+ * and delays nobody.
+ *
  * An item's result must therefore not depend on the thread that runs it. Waiting threads spin
  * briefly, because ops follow each other within microseconds, and then sleep in the kernel. A wait
  * that spinning did not end makes the next ones shorter: on a busy machine it only keeps others
@@ -39,15 +42,22 @@ uint32_t thread_pool_num_threads(const struct thread_pool *pool);
 void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
                      void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
 
-/* What a thread fetches into its cache while it waits for others or for the next loop: the beginning
- * of what it will probably read then. The thread takes `bytes` from begin[i] + thread / threads *
- * stride on, for both i. NULL: nothing. Memory that is gone by then does no harm. */
+enum { THREAD_POOL_AHEAD_STEP = 1024 };
+
+/* What threads fetch into their caches while they wait: the beginning of what their first items
+ * will probably read. Memory lies in shares; so many threads in a row fetch the same share. */
 struct thread_pool_ahead {
-    const char *begin[2];
-    size_t stride, bytes;
-    uint32_t threads;
+    void (*fetch)(const char *at); // THREAD_POOL_AHEAD_STEP bytes; NULL: nothing is fetched
+    const char *begin[2]; // the first share, of one or two arrays; NULL: no second array
+    size_t stride; // from a share to the next one
+    size_t bytes; // fetched of a share
+    uint32_t threads_per_share;
+    uint32_t num_threads; // that fetch, from thread 0 on
 };
-// For the loops from the next one on, until it is set again. All-zero: nothing.
+
+// Threads fetch at the end of each loop from the next one on, until it is set again. A thread stops
+// when the next loop begins. `fetch` may still run when the memory is gone. Threads that must not
+// spin do not fetch.
 void thread_pool_set_ahead(struct thread_pool *pool, const struct thread_pool_ahead *ahead);
 
 // The first fault of a loop's items, from any thread; all-zero before the loop.

@@ -3,7 +3,8 @@
  * to the threads.
  *
  * The first items are large and the last ones small, as cores differ in speed and a loop waits for
- * the last item.
+ * the last item. Threads that wait fetch the weights of the item that they take first in the next
+ * loop of this kind.
  *
  * Few rows: an item is some blocks of all rows, so that each weight is read once, by one thread.
  * Many rows: items are about square, because an item reads its rows and its weights from the L2
@@ -224,8 +225,8 @@ static bool halve(struct item_size *size) {
     return true;
 }
 
-// Cuts the group into items of a size. With fewer than `enough` of them, only a half of the blocks
-// gets that size, a quarter half of it, and so on.
+// Cuts the group into items. If `size` gives fewer than `enough` of them, only half of the blocks
+// get items of that size, a quarter of the blocks get items of half that size, and so on.
 static void cut_group(struct linear_group *group, uint32_t num_blocks, struct item_size size,
                       uint32_t enough) {
     uint32_t first_item = 0;
@@ -298,25 +299,33 @@ static size_t narrow_row_bytes(const struct linear *linear) {
     return (size_t)linear->depth * (linear->kind == LINEAR_BF16 ? 2 : 1);
 }
 
-// Makes threads that wait fetch the weights of their first items of a run's first group, as
-// planned.
+static void fetch_lines(const char *at) {
+    for (size_t i = 0; i < THREAD_POOL_AHEAD_STEP; i += CHUNK_BYTES)
+        __builtin_prefetch(at + i, 0, 2);
+}
+
+// Makes threads that wait fetch the weights of their first items, of a run's first group as planned.
 static void fetch_ahead(struct cpu_backend *cpu, const struct linear_run *run,
                         const struct linear_group *group) {
     const struct linear *linear = group->linear;
     const struct linear_cut *cut = &group->cuts[0];
     const char *weights = linear->weights;
+    size_t item_bytes = cut->blocks_per_item * linear->block_bytes;
+    uint32_t num_shares = ceil_div(cut->end_block, cut->blocks_per_item);
     struct thread_pool_ahead ahead = {
+        .fetch = fetch_lines,
         .begin = {weights},
-        .stride = cut->blocks_per_item * linear->block_bytes,
-        .bytes = cut->blocks_per_item * linear->block_bytes,
-        .threads = cut->num_panel_items,
+        .stride = item_bytes,
+        .bytes = item_bytes < AHEAD_BYTES ? item_bytes : AHEAD_BYTES,
+        .threads_per_share = cut->num_panel_items,
+        .num_threads = num_shares * cut->num_panel_items,
     };
     if (run->is_gated) ahead.begin[1] = weights + linear->num_blocks / 2 * linear->block_bytes;
-    if (ahead.bytes > AHEAD_BYTES) ahead.bytes = AHEAD_BYTES;
     thread_pool_set_ahead(cpu->pool, &ahead);
 }
 
-static void plan_next(struct cpu_backend *cpu, const struct linear_run *next, uint32_t num_rows) {
+// The same for a run that comes next.
+static void fetch_next(struct cpu_backend *cpu, const struct linear_run *next, uint32_t num_rows) {
     struct linear_group group = {.linear = next->groups[0].linear, .num_rows = num_rows};
     plan_group(cpu, next, &group, narrow_row_bytes(group.linear));
     fetch_ahead(cpu, next, &group);
@@ -343,7 +352,7 @@ void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
         thread_pool_for(cpu->pool, num_pack_items, pack_rows_item, &job);
     }
     if (run->next) {
-        plan_next(cpu, run->next, run->groups[0].num_rows);
+        fetch_next(cpu, run->next, run->groups[0].num_rows);
     } else {
         thread_pool_set_ahead(cpu->pool, &(struct thread_pool_ahead){0});
     }

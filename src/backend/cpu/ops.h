@@ -43,9 +43,9 @@ struct linear_group {
     // Set by linear_run: how the work is cut. A panel is a set of rows that share one pass over the
     // weights.
     uint32_t num_panels, depth_step;
-    uint32_t blocks_per_item, num_block_items, num_panel_items;
-    struct linear_cut cuts[LINEAR_CUTS_MAX]; // of narrow x, instead of the line above
-    uint32_t num_cuts, num_items;
+    uint32_t blocks_per_item, num_block_items, num_panel_items; // of float32 x
+    struct linear_cut cuts[LINEAR_CUTS_MAX]; // of narrow x
+    uint32_t num_cuts, num_items; // of narrow x
     uint32_t rows_per_pack_item; // of narrow x
     uint32_t blocks_per_strip; // of narrow x: computed at a time; 0: all, straight into `out`
     uint32_t first_item, first_pack_item;
@@ -78,7 +78,9 @@ struct linear_run {
     float *out; // [rows][out]; NULL with a sink
     const float *norm; // [in] rows of x are normalised with these weights first; NULL: they are not
     float eps; // of the norm
-    const struct linear_run *next; // what is run next on as many rows; NULL: not known
+    // Probably the next run, on as many rows; NULL: not known. Of it only the first group's linear,
+    // is_gated and blocks_per_part are read.
+    const struct linear_run *next;
     bool is_packed; // `packed`, and x_scale for bytes, hold the rows already
     // The linear has two halves of whole blocks, whose outputs a part has side by side.
     bool is_gated;
