@@ -23,6 +23,7 @@ enum {
 // out[r][b * 16 + lane] = start + sum over k of x[k][r] * w[b][k][lane], k ascending.
 struct linear_tile {
     const float *x; // [depth][rows]
+    const float *next_x; // of the tile that this thread multiplies next, to prefetch; or NULL
     const void *weights; // bf16 [num_blocks][depth/2][16][2] or float [num_blocks][depth][16]
     size_t block_bytes; // from one block to the next
     const float *start; // [num_blocks][16] initial sums; NULL: continue from `out`

@@ -96,11 +96,19 @@ static void run_partial_block(const struct linear_job *job, struct linear_tile t
     }
 }
 
+// The packed x of a panel from input `k` on.
+static const float *panel_x(const struct linear_run *run, const struct linear_group *group,
+                            struct panel panel, uint32_t k) {
+    size_t first = group->first_row + panel.first;
+    return (const float *)run->packed + first * group->linear->depth + (size_t)k * panel.num_rows;
+}
+
 // Blocks begin .. end-1 over one piece of the depth for one panel.
 static void run_tile(const struct linear_job *job, const struct linear_group *group, uint32_t begin,
-                     uint32_t end, uint32_t k, struct panel panel) {
+                     uint32_t end, uint32_t k, uint32_t panel_index) {
     const struct linear_run *run = job->run;
     const struct linear *linear = group->linear;
+    struct panel panel = panel_of(group, panel_index);
     size_t k_bytes = linear->block_bytes / linear->depth;
     size_t first = group->first_row + panel.first;
     uint32_t depth_left = linear->depth - k;
@@ -112,9 +120,11 @@ static void run_tile(const struct linear_job *job, const struct linear_group *gr
     };
     tile.weights = (const char *)linear->weights + begin * tile.block_bytes + k * k_bytes;
     tile.start = k == 0 ? linear->start + (size_t)begin * LANES : NULL;
-    const float *rows = is_direct(group) ? linear_source_row(run, group->first_row)
-                                         : (const float *)run->packed + first * linear->depth;
-    tile.x = rows + (size_t)k * tile.rows;
+    tile.x = is_direct(group) ? linear_source_row(run, group->first_row) + k
+                              : panel_x(run, group, panel, k);
+    if (panel_index + 1 < group->num_panels) {
+        tile.next_x = panel_x(run, group, panel_of(group, panel_index + 1), k);
+    }
     tile.out = run->out + first * linear->out + (size_t)begin * LANES;
     uint32_t partial = end == linear->num_blocks ? linear->out % LANES : 0;
     tile.num_blocks = end - begin - (partial != 0);
@@ -140,7 +150,7 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
     for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
         for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
-            run_tile(job, group, block, end, k, panel_of(group, panel));
+            run_tile(job, group, block, end, k, panel);
         }
     }
 }
