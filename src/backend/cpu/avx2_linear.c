@@ -46,7 +46,6 @@ static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t bl
                                      uint32_t halves) {
     __m256 acc[AVX2_ROWS_MAX][HALVES_MAX];
     load_start(tile, block, rows, halves, acc);
-    const __m256i odd = _mm256_set1_epi32((int)0xffff0000);
     const char *w = (const char *)tile->weights + block * tile->block_bytes;
     const float *x = tile->x;
     for (uint32_t k = 0; k < tile->depth; k += 2, w += 64, x += (size_t)rows * 2) {
@@ -68,7 +67,7 @@ static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t bl
         UNROLL for (uint32_t h = 0; h < halves; h++) {
             __m256i pair =
                 _mm256_loadu_si256((const void *)(w + (h / 2) * tile->block_bytes + (h % 2) * 32));
-            weight[h] = _mm256_castsi256_ps(_mm256_and_si256(pair, odd));
+            weight[h] = _mm256_castsi256_ps(avx2_odd_bf16(pair));
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 x1 = _mm256_set1_ps(x[rows + r]);
