@@ -27,8 +27,9 @@ static inline __m256i avx2_tail_mask(uint32_t left) {
 // Of a pair of bf16 in each lane, the second one's bits. The mask is read from memory each time: in
 // a register it would displace a sum, which then goes through memory at every step.
 static inline __m256i avx2_odd_bf16(__m256i pairs) {
-    static const CACHE_ALIGNED uint32_t mask[HALF] = {0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000,
-                                                      0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000};
+    static const CACHE_ALIGNED uint32_t mask[HALF] = {0xffff0000, 0xffff0000, 0xffff0000,
+                                                      0xffff0000, 0xffff0000, 0xffff0000,
+                                                      0xffff0000, 0xffff0000};
     const uint32_t *from = mask;
     __asm__ volatile("" : "+r"(from)); // hides that it is the same in each turn of a loop
     return _mm256_and_si256(pairs, _mm256_load_si256((const void *)from));

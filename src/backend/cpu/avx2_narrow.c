@@ -3,6 +3,8 @@
  * lane holds four bytes along the depth. One vpmaddwd multiplies its even bytes, another its odd
  * bytes. 4-bit: products with q - 7 are so small that vpmaddubsw is exact, and even the sum of a
  * group fits 16 bits. */
+#include <stdbool.h>
+
 #include "backend/cpu/avx2.h"
 #include "backend/cpu/linear_dots.h"
 #include "base/compiler.h"
@@ -10,15 +12,16 @@
 enum {
     NARROW_ROWS_MAX = 4,
     NARROW_BLOCKS_MAX = 4,
-    PREFETCH_BYTES = 1024,
-    AHEAD_BYTES_MAX = 256 << 10, // half an L2 cache
+    SCALES_AHEAD = 4 * INT4_SCALE_BYTES,
 };
 
-// How far ahead weights are fetched: to the same place of the next blocks, so that their beginnings
-// are there in time. Blocks that would not fit the L2 cache are fetched as they are read.
-static ALWAYS_INLINE size_t bytes_ahead(const struct linear_dots *dots, uint32_t halves) {
-    size_t bytes = halves / 2 * dots->block_bytes;
-    return bytes <= AHEAD_BYTES_MAX ? bytes : PREFETCH_BYTES;
+// How far ahead weights are fetched. Each block is a stream from memory, and a single stream needs
+// more than one of several. At its end a stream continues with the block that is `blocks` later.
+static ALWAYS_INLINE size_t bytes_ahead(const struct linear_dots *dots, uint32_t chunk,
+                                        uint32_t blocks, size_t tile_bytes) {
+    uint32_t tiles = blocks > 1 ? 1 : 4;
+    bool is_end = chunk + tiles >= dots->chunks;
+    return tiles * tile_bytes + (is_end ? (blocks - 1) * dots->block_bytes : 0);
 }
 
 static ALWAYS_INLINE void dots_int8(const struct linear_dots *dots, uint32_t block, uint32_t rows,
@@ -28,7 +31,6 @@ static ALWAYS_INLINE void dots_int8(const struct linear_dots *dots, uint32_t blo
     const unsigned char *w = dots->weights + block * dots->block_bytes;
     const unsigned char *x = dots->x;
     const __m256i low = _mm256_set1_epi16(0xff);
-    const size_t ahead = bytes_ahead(dots, halves);
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t h = 0; h < halves; h++) {
             const void *from = sums + r * dots->sums_stride + (size_t)h * HALF;
@@ -36,12 +38,13 @@ static ALWAYS_INLINE void dots_int8(const struct linear_dots *dots, uint32_t blo
         }
     }
     for (uint32_t c = 0; c < dots->chunks; c++, x += dots->x_stride - CHUNK_BYTES) {
+        const size_t ahead = bytes_ahead(dots, c, halves / 2, TILE_BYTES);
         for (uint32_t quad = 0; quad < CHUNK_BYTES; quad += 4, w += CHUNK_BYTES, x += 4) {
             __m256i even[2 * NARROW_BLOCKS_MAX], odd[2 * NARROW_BLOCKS_MAX];
             UNROLL for (uint32_t h = 0; h < halves; h++) {
                 const unsigned char *from = w + h / 2 * dots->block_bytes + h % 2 * 32;
                 __m256i bytes = _mm256_loadu_si256((const void *)from);
-                if (h % 2 == 0) _mm_prefetch((const void *)(from + ahead), _MM_HINT_T1);
+                if (h % 2 == 0) _mm_prefetch((const void *)(from + ahead), _MM_HINT_T0);
                 even[h] = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
                 odd[h] = _mm256_srai_epi16(bytes, 8);
             }
@@ -78,9 +81,8 @@ static ALWAYS_INLINE __m256i int4_weights(const unsigned char *from, bool is_upp
 static ALWAYS_INLINE void add_int4_group(const struct linear_dots *dots, const unsigned char *w,
                                          const unsigned char *scales, const unsigned char *x,
                                          bool is_upper, uint32_t rows, uint32_t halves,
-                                         __m256i total[][2 * NARROW_BLOCKS_MAX]) {
+                                         size_t ahead, __m256i total[][2 * NARROW_BLOCKS_MAX]) {
     __m256i acc[NARROW_ROWS_MAX][2 * NARROW_BLOCKS_MAX];
-    const size_t ahead = bytes_ahead(dots, halves);
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t h = 0; h < halves; h++) acc[r][h] = _mm256_setzero_si256();
     }
@@ -94,7 +96,7 @@ static ALWAYS_INLINE void add_int4_group(const struct linear_dots *dots, const u
         UNROLL for (uint32_t h = 0; h < halves; h++) {
             const unsigned char *from = w + h / 2 * dots->block_bytes + line + h % 2 * 32;
             if (!is_upper && h % 2 == 0) {
-                _mm_prefetch((const void *)(from + ahead), _MM_HINT_T1);
+                _mm_prefetch((const void *)(from + ahead), _MM_HINT_T0);
             }
             __m256i weights = int4_weights(from, is_upper);
             UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -104,6 +106,7 @@ static ALWAYS_INLINE void add_int4_group(const struct linear_dots *dots, const u
     }
     UNROLL for (uint32_t h = 0; h < halves; h++) {
         const unsigned char *from = scales + h / 2 * dots->block_bytes + h % 2 * HALF;
+        if (!is_upper && h % 2 == 0) _mm_prefetch((const void *)(from + SCALES_AHEAD), _MM_HINT_T0);
         __m256i scale = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from));
         scale = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
         UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -126,8 +129,9 @@ static ALWAYS_INLINE void dots_int4(const struct linear_dots *dots, uint32_t blo
         }
     }
     for (uint32_t c = 0; c < dots->chunks; c++) {
-        add_int4_group(dots, w, scales, x, false, rows, halves, total);
-        add_int4_group(dots, w, scales + LANES, x + INT4_GROUP, true, rows, halves, total);
+        const size_t ahead = bytes_ahead(dots, c, halves / 2, INT4_TILE_BYTES);
+        add_int4_group(dots, w, scales, x, false, rows, halves, ahead, total);
+        add_int4_group(dots, w, scales + LANES, x + INT4_GROUP, true, rows, halves, ahead, total);
         w += INT4_TILE_BYTES;
         scales += INT4_SCALE_BYTES;
         x += dots->x_stride;
