@@ -55,8 +55,13 @@ const struct linear_group *linear_find_group(const struct linear_run *run, uint3
     return &run->groups[low];
 }
 
-// Packs one panel's piece of the depth. Rows are the outer loop: reading down a column of x would
-// put all rows into one cache set when `in` is a power of two.
+// Numbers 0 .. 15 of a row, for a panel of `rows` rows.
+static void pack_line(const float *restrict x, uint32_t rows, float *restrict out) {
+    for (size_t k = 0; k < LANES; k++) out[k * rows] = x[k];
+}
+
+// Packs one panel's piece of the depth, a cache line of each row at a time: reading down a column
+// of x would put all rows into one cache set when `in` is a power of two.
 static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
@@ -69,11 +74,18 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     struct panel panel = panel_of(group, item / num_steps);
     uint32_t rows = panel.num_rows, first = group->first_row + panel.first;
     float *out = (float *)job->run->packed + (size_t)first * depth;
-    for (uint32_t row = 0; row < rows; row++) {
-        const float *x = linear_source_row(job->run, first + row);
-        uint32_t stop = end < in ? end : in;
-        for (uint32_t k = begin; k < stop; k++) out[(size_t)k * rows + row] = x[k];
-        for (uint32_t k = stop; k < end; k++) out[(size_t)k * rows + row] = 0;
+    uint32_t stop = end < in ? end : in, k = begin;
+    for (; k + LANES <= stop; k += LANES) {
+        for (uint32_t row = 0; row < rows; row++) {
+            pack_line(linear_source_row(job->run, first + row) + k, rows,
+                      out + (size_t)k * rows + row);
+        }
+    }
+    for (; k < end; k++) {
+        for (uint32_t row = 0; row < rows; row++) {
+            const float *x = linear_source_row(job->run, first + row);
+            out[(size_t)k * rows + row] = k < stop ? x[k] : 0;
+        }
     }
 }
 
