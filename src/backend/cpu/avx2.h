@@ -1,5 +1,5 @@
-/* The AVX2 + FMA kernels, gathered into cpu_kernels_avx2 by avx2_rows.c. A group of 16 lanes is two
- * registers. Contracts in kernels.h. */
+/* The AVX2 + FMA kernels, gathered into cpu_kernels_avx2 and cpu_kernels_avx_vnni by avx2_rows.c. A
+ * group of 16 lanes is two registers. Contracts in kernels.h. */
 #ifndef BACKEND_CPU_AVX2_H
 #define BACKEND_CPU_AVX2_H
 
@@ -13,6 +13,7 @@ enum { HALF = 8 }; // floats of a register
 void avx2_linear_bf16(const struct linear_tile *tile);
 void avx2_linear_f32(const struct linear_tile *tile);
 void avx2_linear_narrow(const struct linear_item *item);
+void avx_vnni_linear_narrow(const struct linear_item *item);
 float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
 void avx2_attention_bf16(const struct attention_tile *tile);
 void avx2_attention_f32(const struct attention_tile *tile);

@@ -26,7 +26,8 @@ static ALWAYS_INLINE void store_out(const struct linear_tile *tile, uint32_t blo
     }
 }
 
-// Of many rows: each group of blocks fetches the sums of the next group and its share of the next x.
+// Of many rows: each group of blocks fetches the sums of the next group, and its share of the
+// next x.
 static ALWAYS_INLINE void fetch_next(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                      uint32_t blocks) {
     const float *sums = tile->out + (size_t)(block + blocks) * LANES;

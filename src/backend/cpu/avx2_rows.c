@@ -1,4 +1,4 @@
-/* Row-wise AVX2 kernels (norms, rotary embedding, SiLU), the packing of weights, and the table. */
+/* Row-wise AVX2 kernels (norms, rotary embedding, SiLU), the packing of weights, and the tables. */
 #include <math.h>
 
 #include "backend/cpu/avx2.h"
@@ -6,8 +6,8 @@
 #include "backend/cpu/scalar.h"
 #include "base/compiler.h"
 
-// The first `left` of 8 floats, or all. Masks are for the tail only: some processors take 12 cycles for
-// a masked store.
+// The first `left` of 8 floats, or all. Masks are for the tail only: a masked store is many times
+// as slow on some processors.
 static ALWAYS_INLINE __m256 load_left(const float *x, uint32_t left) {
     return left >= HALF ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, avx2_tail_mask(left));
 }
@@ -125,6 +125,26 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .linear_bf16 = avx2_linear_bf16,
     .linear_f32 = avx2_linear_f32,
     .linear_narrow = avx2_linear_narrow,
+    .narrow_int8 = avx2_narrow_int8,
+    .attention_bf16 = {6, QUERIES_F32, avx2_attention_bf16, NULL, NULL},
+    .attention_f32 = {6, QUERIES_F32, avx2_attention_f32, NULL, NULL},
+    .attention_int8 = {6, QUERIES_F32, avx2_attention_int8, NULL, NULL},
+    .rms_norm = avx2_rms_norm,
+    .rope_head = avx2_rope_head,
+    .silu_mul = avx2_silu_mul,
+    .store_key = scalar_store_key,
+    .store_value = scalar_store_value,
+    .pack_bf16 = avx2_pack_bf16,
+    .sample_weigh = sample_weigh_avx2,
+    .sample_max = sample_max_avx2,
+};
+
+const struct cpu_kernels cpu_kernels_avx_vnni = {
+    .isa = "avx-vnni",
+    .panel_rows = 6,
+    .linear_bf16 = avx2_linear_bf16,
+    .linear_f32 = avx2_linear_f32,
+    .linear_narrow = avx_vnni_linear_narrow,
     .narrow_int8 = avx2_narrow_int8,
     .attention_bf16 = {6, QUERIES_F32, avx2_attention_bf16, NULL, NULL},
     .attention_f32 = {6, QUERIES_F32, avx2_attention_f32, NULL, NULL},
