@@ -32,6 +32,7 @@ static void detect_dot_products(struct cpu_features *features) {
     unsigned a = 0, b = 0, c = 0, d = 0, a1 = 0, b1 = 0, c1 = 0, d1 = 0;
     if (!__get_cpuid_count(CPUID_FEATURES, 0, &a, &b, &c, &d)) return;
     if (a >= 1) __get_cpuid_count(CPUID_FEATURES, 1, &a1, &b1, &c1, &d1);
+    features->avx_vnni = features->avx2 && has_bit(a1, 4);
     features->avx512_vnni = features->avx512 && has_bit(c, 11);
     features->avx512_bf16 = features->avx512 && has_bit(a1, 5);
     bool tiles = has_bit(d, 22) && has_bit(d, 24) && has_bit(d, 25); // bf16, tile, int8

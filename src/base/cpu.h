@@ -8,6 +8,7 @@
 
 struct cpu_features {
     bool avx2; // AVX2 + FMA, enabled by the operating system
+    bool avx_vnni; // AVX2 and dot products of 8-bit quads in its registers
     bool avx512; // AVX-512 F, BW, DQ, VL
     bool avx512_bf16; // AVX-512 dot products of bf16 pairs
     bool avx512_vnni; // AVX-512 dot products of 8-bit quads

@@ -224,6 +224,20 @@ EMULATED void emulated_mask_storeu_epi16(uint16_t *to, __mmask32 mask, __m512i f
 #undef _mm512_cvtne2ps_pbh
 #define _mm512_cvtne2ps_pbh(high, low) emulated_cvtne2ps_pbh(high, low)
 
+// Four products of bytes of `a`, not negative, and signed bytes of `b` are added to each lane.
+EMULATED __m256i emulated_dpbusd(__m256i acc, __m256i a, __m256i b) {
+    int32_t sum[8];
+    unsigned char x[32];
+    int8_t y[32];
+    memcpy(sum, &acc, sizeof sum);
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    for (int i = 0; i < 32; i++) sum[i / 4] += x[i] * y[i];
+    return _mm256_loadu_si256((const __m256i *)sum);
+}
+
+#define _mm256_dpbusd_avx_epi32(acc, a, b) emulated_dpbusd(acc, a, b)
+
 struct emulated_tiles {
     unsigned char configured, rows[8];
     uint16_t row_bytes[8];

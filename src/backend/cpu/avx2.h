@@ -1,17 +1,19 @@
-/* The AVX2 + FMA kernels, gathered into cpu_kernels_avx2 by avx2_rows.c. A group of 16 lanes is two
- * registers. Contracts in kernels.h. */
+/* The AVX2 + FMA kernels, gathered into cpu_kernels_avx2 and cpu_kernels_avx_vnni by avx2_rows.c. A
+ * group of 16 lanes is two registers. Contracts in kernels.h. */
 #ifndef BACKEND_CPU_AVX2_H
 #define BACKEND_CPU_AVX2_H
 
 #include <immintrin.h>
 
 #include "backend/cpu/kernels.h"
+#include "base/compiler.h"
 
 enum { HALF = 8 }; // floats of a register
 
 void avx2_linear_bf16(const struct linear_tile *tile);
 void avx2_linear_f32(const struct linear_tile *tile);
 void avx2_linear_narrow(const struct linear_item *item);
+void avx_vnni_linear_narrow(const struct linear_item *item);
 float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
 void avx2_attention_bf16(const struct attention_tile *tile);
 void avx2_attention_f32(const struct attention_tile *tile);
@@ -21,6 +23,17 @@ void avx2_attention_int8(const struct attention_tile *tile);
 static inline __m256i avx2_tail_mask(uint32_t left) {
     static const int32_t table[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     return _mm256_loadu_si256((const void *)(table + HALF - (left < HALF ? left : HALF)));
+}
+
+// Of a pair of bf16 in each lane, the second one's bits. The mask is read from memory each time: in
+// a register it would displace a sum, which then goes through memory at every step.
+static inline __m256i avx2_odd_bf16(__m256i pairs) {
+    static const CACHE_ALIGNED uint32_t mask[HALF] = {0xffff0000, 0xffff0000, 0xffff0000,
+                                                      0xffff0000, 0xffff0000, 0xffff0000,
+                                                      0xffff0000, 0xffff0000};
+    const uint32_t *from = mask;
+    __asm__ volatile("" : "+r"(from)); // hides that it is the same in each turn of a loop
+    return _mm256_and_si256(pairs, _mm256_load_si256((const void *)from));
 }
 
 // e^x within 1 ulp. Below -87.3, where the result would be subnormal, it is 0. Large x gives inf,

@@ -26,11 +26,27 @@ static ALWAYS_INLINE void store_out(const struct linear_tile *tile, uint32_t blo
     }
 }
 
+// Of many rows: each group of blocks fetches the sums of the next group, and its share of the
+// next x.
+static ALWAYS_INLINE void fetch_next(const struct linear_tile *tile, uint32_t block, uint32_t rows,
+                                     uint32_t blocks) {
+    const float *sums = tile->out + (size_t)(block + blocks) * LANES;
+    UNROLL for (uint32_t r = 0; r < rows; r++, sums += tile->out_stride) {
+        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+            _mm_prefetch((const void *)(sums + b * LANES), _MM_HINT_T0);
+        }
+    }
+    size_t count = (size_t)rows * tile->depth;
+    size_t end = count * (block + blocks) / tile->num_blocks;
+    for (size_t i = count * block / tile->num_blocks; i < end; i += LANES) {
+        _mm_prefetch((const void *)(tile->next_x + i), _MM_HINT_T1);
+    }
+}
+
 static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                      uint32_t halves) {
     __m256 acc[AVX2_ROWS_MAX][HALVES_MAX];
     load_start(tile, block, rows, halves, acc);
-    const __m256i odd = _mm256_set1_epi32((int)0xffff0000);
     const char *w = (const char *)tile->weights + block * tile->block_bytes;
     const float *x = tile->x;
     for (uint32_t k = 0; k < tile->depth; k += 2, w += 64, x += (size_t)rows * 2) {
@@ -52,7 +68,7 @@ static ALWAYS_INLINE void group_bf16(const struct linear_tile *tile, uint32_t bl
         UNROLL for (uint32_t h = 0; h < halves; h++) {
             __m256i pair =
                 _mm256_loadu_si256((const void *)(w + (h / 2) * tile->block_bytes + (h % 2) * 32));
-            weight[h] = _mm256_castsi256_ps(_mm256_and_si256(pair, odd));
+            weight[h] = _mm256_castsi256_ps(avx2_odd_bf16(pair));
         }
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             __m256 x1 = _mm256_set1_ps(x[rows + r]);
@@ -94,6 +110,7 @@ static ALWAYS_INLINE void run(const struct linear_tile *tile, uint32_t rows, uin
                               bool bf16) {
     uint32_t block = 0;
     for (; tile->num_blocks - block >= most; block += most) {
+        if (tile->next_x) fetch_next(tile, block, rows, most);
         if (bf16) {
             group_bf16(tile, block, rows, most * 2);
         } else {
@@ -101,6 +118,7 @@ static ALWAYS_INLINE void run(const struct linear_tile *tile, uint32_t rows, uin
         }
     }
     for (; most > 1 && block < tile->num_blocks; block++) {
+        if (tile->next_x) fetch_next(tile, block, rows, 1);
         if (bf16) {
             group_bf16(tile, block, rows, 2);
         } else {

@@ -1,10 +1,24 @@
-/* Row-wise AVX2 kernels (norms, rotary embedding, SiLU), the packing of weights, and the table. */
+/* Row-wise AVX2 kernels (norms, rotary embedding, SiLU), the packing of weights, and the tables. */
 #include <math.h>
 
 #include "backend/cpu/avx2.h"
 #include "backend/cpu/sample_weigh.h"
 #include "backend/cpu/scalar.h"
 #include "base/compiler.h"
+
+// The first `left` of 8 floats, or all. Masks are for the tail only: a masked store is many times
+// as slow on some processors.
+static ALWAYS_INLINE __m256 load_left(const float *x, uint32_t left) {
+    return left >= HALF ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, avx2_tail_mask(left));
+}
+
+static ALWAYS_INLINE void store_left(float *out, uint32_t left, __m256 value) {
+    if (left >= HALF) {
+        _mm256_storeu_ps(out, value);
+    } else {
+        _mm256_maskstore_ps(out, avx2_tail_mask(left), value);
+    }
+}
 
 // 1 / sqrt(mean(x^2) + eps); four chains of 8 lanes, added in a fixed tree.
 static ALWAYS_INLINE float norm_scale(const float *x, uint32_t cols, float eps) {
@@ -14,7 +28,7 @@ static ALWAYS_INLINE float norm_scale(const float *x, uint32_t cols, float eps) 
         UNROLL for (uint32_t part = 0; part < 4; part++) {
             uint32_t col = i + part * HALF;
             if (col >= cols) break;
-            __m256 value = _mm256_maskload_ps(x + col, avx2_tail_mask(cols - col));
+            __m256 value = load_left(x + col, cols - col);
             sum[part] = _mm256_fmadd_ps(value, value, sum[part]);
         }
     }
@@ -26,19 +40,16 @@ static void avx2_rms_norm(const float *x, float *residual, const float *weight, 
                           uint32_t cols, float eps) {
     if (residual) {
         for (uint32_t i = 0; i < cols; i += HALF) {
-            __m256i mask = avx2_tail_mask(cols - i);
-            __m256 value = _mm256_maskload_ps(x + i, mask);
-            value = _mm256_add_ps(_mm256_maskload_ps(residual + i, mask), value);
-            _mm256_maskstore_ps(residual + i, mask, value);
+            __m256 value = load_left(x + i, cols - i);
+            store_left(residual + i, cols - i,
+                       _mm256_add_ps(load_left(residual + i, cols - i), value));
         }
         x = residual;
     }
     __m256 scale = _mm256_set1_ps(norm_scale(x, cols, eps));
     for (uint32_t i = 0; i < cols; i += HALF) {
-        __m256i mask = avx2_tail_mask(cols - i);
-        __m256 value = _mm256_mul_ps(_mm256_maskload_ps(x + i, mask), scale);
-        value = _mm256_mul_ps(value, _mm256_maskload_ps(weight + i, mask));
-        _mm256_maskstore_ps(out + i, mask, value);
+        __m256 value = _mm256_mul_ps(load_left(x + i, cols - i), scale);
+        store_left(out + i, cols - i, _mm256_mul_ps(value, load_left(weight + i, cols - i)));
     }
 }
 
@@ -59,11 +70,10 @@ static void avx2_rope_head(float *head, const float *weight, const float *rope, 
 static void avx2_silu_mul(const float *gate, const float *up, float *out, uint32_t count) {
     const __m256 one = _mm256_set1_ps(1.0f);
     for (uint32_t i = 0; i < count; i += HALF) {
-        __m256i mask = avx2_tail_mask(count - i);
-        __m256 g = _mm256_maskload_ps(gate + i, mask);
+        __m256 g = load_left(gate + i, count - i);
         __m256 bottom = _mm256_add_ps(one, avx2_exp(_mm256_sub_ps(_mm256_setzero_ps(), g)));
-        __m256 value = _mm256_mul_ps(_mm256_div_ps(g, bottom), _mm256_maskload_ps(up + i, mask));
-        _mm256_maskstore_ps(out + i, mask, value);
+        __m256 value = _mm256_mul_ps(_mm256_div_ps(g, bottom), load_left(up + i, count - i));
+        store_left(out + i, count - i, value);
     }
 }
 
@@ -115,6 +125,26 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .linear_bf16 = avx2_linear_bf16,
     .linear_f32 = avx2_linear_f32,
     .linear_narrow = avx2_linear_narrow,
+    .narrow_int8 = avx2_narrow_int8,
+    .attention_bf16 = {6, QUERIES_F32, avx2_attention_bf16, NULL, NULL},
+    .attention_f32 = {6, QUERIES_F32, avx2_attention_f32, NULL, NULL},
+    .attention_int8 = {6, QUERIES_F32, avx2_attention_int8, NULL, NULL},
+    .rms_norm = avx2_rms_norm,
+    .rope_head = avx2_rope_head,
+    .silu_mul = avx2_silu_mul,
+    .store_key = scalar_store_key,
+    .store_value = scalar_store_value,
+    .pack_bf16 = avx2_pack_bf16,
+    .sample_weigh = sample_weigh_avx2,
+    .sample_max = sample_max_avx2,
+};
+
+const struct cpu_kernels cpu_kernels_avx_vnni = {
+    .isa = "avx-vnni",
+    .panel_rows = 6,
+    .linear_bf16 = avx2_linear_bf16,
+    .linear_f32 = avx2_linear_f32,
+    .linear_narrow = avx_vnni_linear_narrow,
     .narrow_int8 = avx2_narrow_int8,
     .attention_bf16 = {6, QUERIES_F32, avx2_attention_bf16, NULL, NULL},
     .attention_f32 = {6, QUERIES_F32, avx2_attention_f32, NULL, NULL},

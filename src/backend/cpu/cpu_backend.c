@@ -103,7 +103,7 @@ static enum status select_kernels(const char *isa, const struct cpu_kernels **ou
                                   struct err *err) {
     struct cpu_isa table[CPU_ISA_COUNT];
     const char *names[CPU_ISA_COUNT + 1] = {"auto"};
-    char available[64];
+    char available[96];
     cpu_isa_table(table);
     list_isas(table, available, sizeof available);
     bool is_auto = !isa || strcmp(isa, "auto") == 0;

@@ -4,6 +4,7 @@ void cpu_isa_table(struct cpu_isa table[CPU_ISA_COUNT]) {
     static const char *const names[CPU_ISA_COUNT] = {
         [CPU_ISA_SCALAR] = "scalar",
         [CPU_ISA_AVX2] = "avx2",
+        [CPU_ISA_AVX_VNNI] = "avx-vnni",
         [CPU_ISA_AVX512] = "avx512",
         [CPU_ISA_AVX512_BF16] = "avx512-bf16",
         [CPU_ISA_AMX] = "amx",

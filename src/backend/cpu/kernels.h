@@ -23,6 +23,7 @@ enum {
 // out[r][b * 16 + lane] = start + sum over k of x[k][r] * w[b][k][lane], k ascending.
 struct linear_tile {
     const float *x; // [depth][rows]
+    const float *next_x; // of the tile that this thread multiplies next, to prefetch; or NULL
     const void *weights; // bf16 [num_blocks][depth/2][16][2] or float [num_blocks][depth][16]
     size_t block_bytes; // from one block to the next
     const float *start; // [num_blocks][16] initial sums; NULL: continue from `out`
@@ -119,6 +120,7 @@ extern const struct cpu_kernels cpu_kernels_scalar;
 // x86-64 builds only. Each table can do what the one before it can, faster where its new
 // instructions help.
 extern const struct cpu_kernels cpu_kernels_avx2;
+extern const struct cpu_kernels cpu_kernels_avx_vnni; // AVX2 with dot products of bytes
 extern const struct cpu_kernels cpu_kernels_avx512;
 extern const struct cpu_kernels cpu_kernels_avx512_bf16; // with VNNI
 extern const struct cpu_kernels cpu_kernels_amx; // with AVX512_BF16 and VNNI
@@ -135,6 +137,7 @@ struct cpu_isa {
 enum {
     CPU_ISA_SCALAR,
     CPU_ISA_AVX2,
+    CPU_ISA_AVX_VNNI,
     CPU_ISA_AVX512,
     CPU_ISA_AVX512_BF16,
     CPU_ISA_AMX,

@@ -55,8 +55,13 @@ const struct linear_group *linear_find_group(const struct linear_run *run, uint3
     return &run->groups[low];
 }
 
-// Packs one panel's piece of the depth. Rows are the outer loop: reading down a column of x would
-// put all rows into one cache set when `in` is a power of two.
+// Numbers 0 .. 15 of a row, for a panel of `rows` rows.
+static void pack_line(const float *restrict x, uint32_t rows, float *restrict out) {
+    for (size_t k = 0; k < LANES; k++) out[k * rows] = x[k];
+}
+
+// Packs one panel's piece of the depth, a cache line of each row at a time: reading down a column
+// of x would put all rows into one cache set when `in` is a power of two.
 static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct linear_job *job = arg;
@@ -69,11 +74,18 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     struct panel panel = panel_of(group, item / num_steps);
     uint32_t rows = panel.num_rows, first = group->first_row + panel.first;
     float *out = (float *)job->run->packed + (size_t)first * depth;
-    for (uint32_t row = 0; row < rows; row++) {
-        const float *x = linear_source_row(job->run, first + row);
-        uint32_t stop = end < in ? end : in;
-        for (uint32_t k = begin; k < stop; k++) out[(size_t)k * rows + row] = x[k];
-        for (uint32_t k = stop; k < end; k++) out[(size_t)k * rows + row] = 0;
+    uint32_t stop = end < in ? end : in, k = begin;
+    for (; k + LANES <= stop; k += LANES) {
+        for (uint32_t row = 0; row < rows; row++) {
+            pack_line(linear_source_row(job->run, first + row) + k, rows,
+                      out + (size_t)k * rows + row);
+        }
+    }
+    for (; k < end; k++) {
+        for (uint32_t row = 0; row < rows; row++) {
+            const float *x = linear_source_row(job->run, first + row);
+            out[(size_t)k * rows + row] = k < stop ? x[k] : 0;
+        }
     }
 }
 
@@ -96,11 +108,19 @@ static void run_partial_block(const struct linear_job *job, struct linear_tile t
     }
 }
 
+// The packed x of a panel from input `k` on.
+static const float *panel_x(const struct linear_run *run, const struct linear_group *group,
+                            struct panel panel, uint32_t k) {
+    size_t first = group->first_row + panel.first;
+    return (const float *)run->packed + first * group->linear->depth + (size_t)k * panel.num_rows;
+}
+
 // Blocks begin .. end-1 over one piece of the depth for one panel.
 static void run_tile(const struct linear_job *job, const struct linear_group *group, uint32_t begin,
-                     uint32_t end, uint32_t k, struct panel panel) {
+                     uint32_t end, uint32_t k, uint32_t panel_index) {
     const struct linear_run *run = job->run;
     const struct linear *linear = group->linear;
+    struct panel panel = panel_of(group, panel_index);
     size_t k_bytes = linear->block_bytes / linear->depth;
     size_t first = group->first_row + panel.first;
     uint32_t depth_left = linear->depth - k;
@@ -112,9 +132,11 @@ static void run_tile(const struct linear_job *job, const struct linear_group *gr
     };
     tile.weights = (const char *)linear->weights + begin * tile.block_bytes + k * k_bytes;
     tile.start = k == 0 ? linear->start + (size_t)begin * LANES : NULL;
-    const float *rows = is_direct(group) ? linear_source_row(run, group->first_row)
-                                         : (const float *)run->packed + first * linear->depth;
-    tile.x = rows + (size_t)k * tile.rows;
+    tile.x = is_direct(group) ? linear_source_row(run, group->first_row) + k
+                              : panel_x(run, group, panel, k);
+    if (panel_index + 1 < group->num_panels) {
+        tile.next_x = panel_x(run, group, panel_of(group, panel_index + 1), k);
+    }
     tile.out = run->out + first * linear->out + (size_t)begin * LANES;
     uint32_t partial = end == linear->num_blocks ? linear->out % LANES : 0;
     tile.num_blocks = end - begin - (partial != 0);
@@ -140,7 +162,7 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
     for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
         for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
-            run_tile(job, group, block, end, k, panel_of(group, panel));
+            run_tile(job, group, block, end, k, panel);
         }
     }
 }
