@@ -1,12 +1,14 @@
 // The thread pool: every item exactly once, loops one after the other, more threads than cores,
-// several pools at a time.
+// several pools at a time, what threads fetch while they wait.
 #include "base/thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/futex.h"
 #include "support/cmocka_all.h"
 
@@ -100,6 +102,68 @@ static void test_several_pools(void **state) {
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
 
+enum { SHARE_STEPS = 8 };
+
+// Two threads. The worker is held while it fetches ahead, so that it is late for the next loop.
+static struct {
+    char shares[2][SHARE_STEPS * THREAD_POOL_AHEAD_STEP];
+    atomic_uint fetched[2]; // steps, by share
+    atomic_uint met;
+    atomic_bool may_go;
+    atomic_uint runs[3], thread[3]; // of the loop that the worker is late for, by item
+} held;
+
+static void fetch_held(const char *at) {
+    bool is_worker = at >= held.shares[1];
+    atomic_fetch_add(&held.fetched[is_worker], 1);
+    while (is_worker && !atomic_load(&held.may_go)) sched_yield();
+}
+
+// Each thread takes one. The worker's ends when the caller has fetched its whole share.
+static void meet_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)arg, (void)item;
+    atomic_fetch_add(&held.met, 1);
+    while (atomic_load(&held.met) < 2) sched_yield();
+    while (thread == 1 && atomic_load(&held.fetched[0]) < SHARE_STEPS) sched_yield();
+}
+
+// Item 1 is the worker's, whom it sets free. It ends when item 2 has begun.
+static void late_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)arg;
+    atomic_store(&held.thread[item], thread);
+    atomic_fetch_add(&held.runs[item], 1);
+    if (item > 0) atomic_store(&held.may_go, true);
+    while (item == 1 && !atomic_load(&held.runs[2])) sched_yield();
+}
+
+// Waiting threads fetch, the caller too. A worker stops fetching when a loop begins. Its first item,
+// which another thread has taken, runs once.
+static void test_fetches_ahead(void **state) {
+    (void)state;
+    if (cpu_count() < 2) {
+        print_message("needs two CPUs\n");
+        skip();
+    }
+    struct thread_pool *pool = pool_of(2);
+    struct thread_pool_ahead ahead = {.fetch = fetch_held,
+                                      .begin = {held.shares[0]},
+                                      .stride = sizeof held.shares[0],
+                                      .bytes = sizeof held.shares[0],
+                                      .threads_per_share = 1,
+                                      .num_threads = 2};
+    thread_pool_set_ahead(pool, &ahead);
+    thread_pool_for(pool, 2, meet_item, NULL);
+    while (!atomic_load(&held.fetched[1])) sched_yield();
+    thread_pool_set_ahead(pool, &(struct thread_pool_ahead){0});
+    thread_pool_for(pool, 3, late_item, NULL);
+    thread_pool_destroy(pool);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(atomic_load(&held.runs[i]), 1);
+    assert_int_equal(atomic_load(&held.thread[1]), 0);
+    assert_int_equal(atomic_load(&held.thread[2]), 1);
+    assert_int_equal(atomic_load(&held.fetched[0]), SHARE_STEPS);
+    assert_int_equal(atomic_load(&held.fetched[1]), 1);
+}
+
 // A thread spins longer while that pays, and briefly after it did not.
 static void test_patience(void **state) {
     (void)state;
@@ -137,6 +201,7 @@ int main(void) {
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_created_and_destroyed_idle),
         cmocka_unit_test(test_several_pools),
+        cmocka_unit_test(test_fetches_ahead),
         cmocka_unit_test(test_patience),
         cmocka_unit_test(test_grain),
     };
