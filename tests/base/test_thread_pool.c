@@ -136,8 +136,8 @@ static void late_item(void *arg, uint32_t item, uint32_t thread) {
     while (item == 1 && !atomic_load(&held.runs[2])) sched_yield();
 }
 
-// Waiting threads fetch, the caller too. A worker stops fetching when a loop begins. Its first item,
-// which another thread has taken, runs once.
+// Waiting threads fetch, the caller too. A worker stops fetching when a loop begins. Its first
+// item, which another thread has taken, runs once.
 static void test_fetches_ahead(void **state) {
     (void)state;
     if (cpu_count() < 2) {

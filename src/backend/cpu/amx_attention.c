@@ -1,7 +1,7 @@
 /* One span of 64 positions for up to 32 query rows by matrix tiles: 16 rows x 16 positions of
  * scores, 16 rows x 16 dimensions of values. 32 rows share what is loaded of K and V. Queries and
- * exponentials are rounded to bf16. A row of a tile product depends only on the same row of its left
- * factor, and amx_attention_few.c computes few rows with the same bits. So a row's bits do not
+ * exponentials are rounded to bf16. A row of a tile product depends only on the same row of its
+ * left factor, and amx_attention_few.c computes few rows with the same bits. So a row's bits do not
  * depend on the other rows. Rows that a panel lacks hold whatever is in memory; nothing reads their
  * results.
  *

@@ -304,7 +304,8 @@ static void fetch_lines(const char *at) {
         __builtin_prefetch(at + i, 0, 2);
 }
 
-// Makes threads that wait fetch the weights of their first items, of a run's first group as planned.
+// Makes threads that wait fetch the weights of their first items: of a run's first group, as
+// planned.
 static void fetch_ahead(struct cpu_backend *cpu, const struct linear_run *run,
                         const struct linear_group *group) {
     const struct linear *linear = group->linear;
