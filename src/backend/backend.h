@@ -337,7 +337,8 @@ struct backend_queue {
     void (*timings_read)(struct backend *backend);
     // Whether a failure of the device is known, without waiting.
     enum status (*poll)(struct backend *backend, struct err *err);
-    // The device's memory now: what this process can still allocate, and the total.
+    // The device's memory now: what this process can still allocate, and the total. Where ranks
+    // share a GPU, this one's share of them.
     enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                           struct err *err);
     // Call after the last linear and experts were created: waits until all weights are on the

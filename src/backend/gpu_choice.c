@@ -15,8 +15,7 @@ static bool parse_list(struct gpu_choice *out, const char *text) {
         if (!*text) break;
         if (*text != ',') return false;
     }
-    out->first = out->listed[0];
-    out->count = count > 1 ? count : 0;
+    out->count = count;
     return true;
 }
 
@@ -28,17 +27,20 @@ bool gpu_choice_parse(struct gpu_choice *out, const char *device) {
     return parse_list(out, device + strlen(prefix));
 }
 
+enum status gpu_choice_check(const struct gpu_choice *choice, uint32_t num_ranks, struct err *err) {
+    if (choice->count <= 1 || choice->count == num_ranks) return OK;
+    return err_set(err, ERR_INVALID, "device cuda lists %u GPUs, but this host has %u ranks",
+                   choice->count, num_ranks);
+}
+
 enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on_host,
                                uint32_t num_gpus, uint32_t *gpu, struct err *err) {
-    if (choice->count && rank_on_host >= choice->count) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "device cuda: %u GPUs are listed, and there are more ranks", choice->count);
-    }
-    *gpu = choice->count ? choice->listed[rank_on_host] : choice->first + rank_on_host;
+    uint32_t first = choice->listed[0]; // 0 where there is none
+    *gpu = choice->count > 1 ? choice->listed[rank_on_host] : first + rank_on_host;
     if (*gpu < num_gpus) return OK;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "device cuda: each rank needs a GPU of its own, and there is no GPU %u (of %u)",
-                   *gpu, num_gpus);
+    return err_set(err, ERR_UNSUPPORTED, "device cuda: %sthere is no GPU %u (of %u)",
+                   choice->count > 1 ? "" : "each rank needs a GPU of its own, and ", *gpu,
+                   num_gpus);
 }
 
 uint32_t gpu_choice_num_sharing(const struct gpu_choice *choice, uint32_t gpu) {

@@ -16,13 +16,15 @@
 enum { GPU_CHOICE_MAX = 64 };
 
 struct gpu_choice {
-    uint32_t first; // of the first rank
-    uint32_t count; // of `listed`; 0: the GPUs after `first` are the others'
+    uint32_t count; // of `listed`; 0 or 1: the other ranks take the GPUs after the first's
     uint16_t listed[GPU_CHOICE_MAX];
 };
 
 // False: it is no name of GPUs. NULL is "auto".
 bool gpu_choice_parse(struct gpu_choice *out, const char *device);
+// ERR_INVALID: it lists GPUs, and not one for each rank of the host.
+MUST_USE enum status gpu_choice_check(const struct gpu_choice *choice, uint32_t num_ranks,
+                                      struct err *err);
 // The GPU of a rank, of the `num_gpus` that there are. ERR_UNSUPPORTED: there is none for it.
 MUST_USE enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on_host,
                                         uint32_t num_gpus, uint32_t *gpu, struct err *err);

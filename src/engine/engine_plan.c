@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/gpu_choice.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "comm/mpi_comm.h"
@@ -107,7 +108,12 @@ static enum status choose_backend(struct engine_plan *plan,
         .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
     };
-    enum status status = backend_create(&plan->backend, &backend_options, err);
+    struct gpu_choice gpus;
+    enum status status = OK;
+    if (gpu_choice_parse(&gpus, options->device)) {
+        status = gpu_choice_check(&gpus, plan->num_on_host, err);
+    }
+    if (!status) status = backend_create(&plan->backend, &backend_options, err);
     if (status || !plan->config.moe.num_experts || plan->backend->moe) return status;
     return err_set(err, ERR_UNSUPPORTED,
                    "%s/config.json: experts are not supported on the device %s", options->model,

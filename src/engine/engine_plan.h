@@ -38,7 +38,8 @@ struct engine_plan {
     size_t workspace_bytes;
     size_t kv_block_bytes;
     size_t memory_available_bytes; // when the plan was made; 0: unknown
-    size_t memory_left_bytes; // free memory of the device when the plan was made
+    // Free memory of the device, or this rank's share of it, when the plan was made.
+    size_t memory_left_bytes;
     // On a device whose KV cache takes the memory that is left: until warm_up_run,
     // scheduler.num_blocks is an upper bound, and the runner has a small trial cache.
     bool fills_memory;

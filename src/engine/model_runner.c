@@ -56,14 +56,14 @@ static uint32_t graph_rows(uint32_t index) {
 }
 
 // Eager steps are padded too, so that they choose the same kernels as recorded ones.
-static uint32_t padded_seqs(const struct model_runner *r, uint32_t num_seqs) {
+static uint32_t padded_seqs(uint32_t max_num_seqs, uint32_t num_seqs) {
     uint32_t rows = graph_rows(graph_index(num_seqs));
-    return rows < r->max_num_logits ? rows : r->max_num_logits;
+    return rows < max_num_seqs ? rows : max_num_seqs;
 }
 
 uint32_t model_runner_padded_seqs(const struct model_runner_options *options, uint32_t num_seqs) {
-    const struct model_runner runner = {.max_num_logits = options->decoder.limits.max_num_seqs};
-    return options->decoder.backend->queue ? padded_seqs(&runner, num_seqs) : 0;
+    const struct decoder_options *decoder = &options->decoder;
+    return decoder->backend->queue ? padded_seqs(decoder->limits.max_num_seqs, num_seqs) : 0;
 }
 
 static size_t num_results(const struct model_runner *r) {
@@ -330,7 +330,7 @@ static void record(struct model_runner *r, const struct step *step) {
 static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
     bool is_decode = step->max_query_len == 1 && step->num_logits == step->num_seqs;
     if (!is_decode || step->num_prompt_logits) return NULL;
-    if (step->num_seqs != padded_seqs(r, step->num_seqs)) return NULL;
+    if (step->num_seqs != padded_seqs(r->max_num_logits, step->num_seqs)) return NULL;
     uint32_t index = graph_index(step->num_seqs);
     return index < r->num_graphs && r->graphs[index].graph ? &r->graphs[index] : NULL;
 }
@@ -413,7 +413,7 @@ enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, st
         comm_minimum(r->comm, 0);
     }
     for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
-        num_seqs = padded_seqs(r, num_seqs + 1);
+        num_seqs = padded_seqs(r->max_num_logits, num_seqs + 1);
         enum status status = warm_up_decodes(r, batch, num_seqs, err);
         if (status) return status;
     }
@@ -428,7 +428,8 @@ enum status model_runner_record(struct model_runner *r, struct batch *batch, uin
                                 uint32_t end, struct err *err) {
     if (!r->num_graphs) return OK;
     for (uint32_t i = first; i < end && i < r->num_graphs; i++) {
-        const struct step step = padding_of(r, batch, padded_seqs(r, graph_rows(i)));
+        const struct step step =
+            padding_of(r, batch, padded_seqs(r->max_num_logits, graph_rows(i)));
         record(r, &step);
     }
     return r->backend->ops->synchronize(r->backend, err);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/gpu_choice.h"
 #include "base/c_locale.h"
 #include "base/jread.h"
 #include "base/suggest.h"
@@ -249,18 +250,14 @@ static enum status refuse(const struct nvllm_param *param, const char *value, st
     return err_set(err, ERR_INVALID, "%s is %s, want %s", param->name, excerpt, want);
 }
 
-// In a choice that ends with ":N", N stands for numbers of up to 4 digits with commas between them.
+// "cuda:N" stands for all names of GPUs by number.
 static bool is_this_choice(const char *choice, size_t len, const char *value) {
     if (len < 2 || memcmp(choice + len - 2, ":N", 2) != 0) {
         return strlen(value) == len && memcmp(choice, value, len) == 0;
     }
     if (strncmp(choice, value, len - 1) != 0) return false;
-    for (const char *number = value + len - 1;; number++) {
-        size_t digits = strspn(number, "0123456789");
-        if (digits < 1 || digits > 4) return false;
-        number += digits;
-        if (*number != ',') return !*number;
-    }
+    struct gpu_choice gpus;
+    return gpu_choice_parse(&gpus, value);
 }
 
 static bool is_choice(const char *choices, const char *value) {

@@ -40,9 +40,9 @@ static struct nvllm_engine_options options_of(const char *device, int32_t num_en
     return options;
 }
 
-static void check_gpu(const char *device, uint32_t engine, uint32_t rank, int32_t world_size,
-                      uint32_t want) {
-    struct nvllm_engine_options options = options_of(device, 3);
+static void check_gpu(const char *device, int32_t num_engines, uint32_t engine, uint32_t rank,
+                      int32_t world_size, uint32_t want) {
+    struct nvllm_engine_options options = options_of(device, num_engines);
     struct engine_plan plan;
     struct err err = {0};
     options.tensor_parallel_size = world_size;
@@ -54,20 +54,20 @@ static void check_gpu(const char *device, uint32_t engine, uint32_t rank, int32_
 
 static void test_gpus_are_taken_in_the_order_of_engines_and_ranks(void **state) {
     (void)state;
-    check_gpu("cuda", 0, 0, 1, 0);
-    check_gpu("auto", 2, 0, 1, 2);
-    check_gpu("cuda:0", 1, 0, 1, 1);
-    check_gpu("cuda:3", 0, 0, 1, 3);
-    check_gpu("cuda", 0, 1, 2, 1);
-    check_gpu("cuda", 2, 1, 2, 5);
-    check_gpu("cuda:2", 1, 0, 2, 4);
+    check_gpu("cuda", 3, 0, 0, 1, 0);
+    check_gpu("auto", 3, 2, 0, 1, 2);
+    check_gpu("cuda:0", 3, 1, 0, 1, 1);
+    check_gpu("cuda:3", 3, 0, 0, 1, 3);
+    check_gpu("cuda", 3, 0, 1, 2, 1);
+    check_gpu("cuda", 3, 2, 1, 2, 5);
+    check_gpu("cuda:2", 3, 1, 0, 2, 4);
 }
 
 static void test_listed_gpus_are_taken_in_the_order_of_the_list(void **state) {
     (void)state;
-    check_gpu("cuda:4,2", 0, 0, 2, 4);
-    check_gpu("cuda:4,2", 0, 1, 2, 2);
-    check_gpu("cuda:1,1,1,5", 1, 1, 2, 5);
+    check_gpu("cuda:4,2", 1, 0, 0, 2, 4);
+    check_gpu("cuda:4,2", 1, 0, 1, 2, 2);
+    check_gpu("cuda:1,1,1,5", 2, 1, 1, 2, 5);
 }
 
 static void test_ranks_may_share_a_gpu(void **state) {
@@ -97,9 +97,20 @@ static void test_too_few_gpus_are_refused(void **state) {
                   "device cuda: each rank needs a GPU of its own, and there is no GPU 1 (of 1)");
     check_refused("cuda", 2, 1,
                   "device cuda: each rank needs a GPU of its own, and there is no GPU 1 (of 1)");
-    check_refused("cuda:0,0", 3, 1, "device cuda: 2 GPUs are listed, and there are more ranks");
-    check_refused("cuda:0,4", 2, 1,
-                  "device cuda: each rank needs a GPU of its own, and there is no GPU 4 (of 1)");
+    check_refused("cuda:0,4", 2, 1, "device cuda: there is no GPU 4 (of 1)");
+}
+
+static void test_a_list_has_a_gpu_for_each_rank(void **state) {
+    (void)state;
+    struct gpu_choice gpus;
+    struct err err = {0};
+    assert_true(gpu_choice_parse(&gpus, "cuda:0,0"));
+    assert_int_equal(gpu_choice_check(&gpus, 2, &err), OK);
+    assert_int_equal(gpu_choice_check(&gpus, 1, &err), ERR_INVALID);
+    assert_string_equal(err.message, "device cuda lists 2 GPUs, but this host has 1 ranks");
+    assert_int_equal(gpu_choice_check(&gpus, 3, &err), ERR_INVALID);
+    assert_true(gpu_choice_parse(&gpus, "cuda:5"));
+    assert_int_equal(gpu_choice_check(&gpus, 3, &err), OK);
 }
 
 int main(void) {
@@ -108,6 +119,7 @@ int main(void) {
         cmocka_unit_test(test_listed_gpus_are_taken_in_the_order_of_the_list),
         cmocka_unit_test(test_ranks_may_share_a_gpu),
         cmocka_unit_test(test_too_few_gpus_are_refused),
+        cmocka_unit_test(test_a_list_has_a_gpu_for_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,11 +26,13 @@ static bool has_gpu(uint32_t number) {
 }
 
 const char *mini_gpus(void) {
-    static char shared[] = "cuda:0,0,0,0,0,0,0,0";
+    static char shared[64] = "cuda:0";
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     use_test_ranks(&options);
     if (!has_gpu(0)) return NULL;
-    return has_gpu((uint32_t)options.tensor_parallel_size - 1) ? "cuda" : shared;
+    if (has_gpu((uint32_t)options.tensor_parallel_size - 1)) return "cuda";
+    for (int32_t r = 1; r < options.tensor_parallel_size; r++) strcat(shared, ",0");
+    return shared;
 }
 
 struct nvllm_engine_options mini_options(const char *model) {
@@ -136,6 +138,7 @@ static void step(struct mini_engine *e) {
     struct model_runner_times times = {0};
     if (e->ranks) rank_group_launch(e->ranks, 0);
     check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
+    while (!model_runner_is_done(e->runner, 0)) (void)0;
     check(model_runner_wait(e->runner, 0, &results, &prompt_results, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
     if (num_logits) {

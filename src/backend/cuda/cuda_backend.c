@@ -187,7 +187,9 @@ static enum status cuda_synchronize(struct backend *backend, struct err *err) {
 
 static bool cuda_event_is_done(struct backend *backend, struct backend_event *event) {
     cuda_enter(backend);
-    return cudaEventQuery((cudaEvent_t)event) != cudaErrorNotReady; // event_wait reports an error
+    if (cudaEventQuery((cudaEvent_t)event) != cudaErrorNotReady) return true; // perhaps an error
+    (void)cudaGetLastError(); // not one
+    return false;
 }
 
 static enum status cuda_event_wait(struct backend *backend, struct backend_event *event,

@@ -10,7 +10,8 @@
 #include "engine/ranks/rank_options.h"
 #include "engine/ranks/rank_segment.h"
 
-// A step of another process may take its time, but seldom this long. A GPU's step never does.
+// A step of another process may take its time, but seldom this long. A GPU's step is taken to be
+// lost then.
 static const double step_patience_seconds = 60;
 // Most steps of GPUs end sooner.
 static const double step_spin_seconds = 0.05;
@@ -30,6 +31,7 @@ struct mpi_group {
     struct backend *backend;
     bool fills_memory; // the plan: the number of blocks is to be measured
     bool is_connected; // devices
+    bool is_warm; // devices: from here on a command or a step that takes long is lost
     size_t payload_max; // bytes
     struct place places[RANK_COMMANDS]; // used in turn
     uint32_t num_posted;
@@ -50,9 +52,20 @@ bool mpi_group_is_wanted(const struct nvllm_engine_options *options) {
     return strcmp(options->distributed_executor_backend, "mpi") == 0;
 }
 
+// Nothing can interrupt a GPU that waits for another one, so the processes end with it.
+static void give_up(const struct mpi_group *group, double seconds) {
+    log_warning("a step of ranks %u to %u has not ended for %.0f seconds: a process is stopped, or "
+                "its host lost; all ranks end",
+                group->first, group->first + group->world_size - 1, seconds);
+    group->wire->end_all(1);
+}
+
 static void wait_done(const struct mpi_group *group, struct mpi_request *request) {
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&group->world)};
-    while (!group->wire->is_done(request)) (void)mpi_pause_wait(&pause);
+    while (!group->wire->is_done(request)) {
+        double waited = mpi_pause_wait(&pause);
+        if (group->is_warm && waited >= step_patience_seconds) give_up(group, waited);
+    }
 }
 
 // Where the next command goes, once the ranks have what was there before.
@@ -206,6 +219,7 @@ void mpi_group_wait_warm(struct mpi_group *group, struct engine_plan *plan) {
     if (!group->backend->collective) return;
     group->wire->receive(&report, sizeof report, group->first, MPI_CHANNEL_REPORTS, &request);
     wait_done(group, &request);
+    group->is_warm = true;
     plan->scheduler.num_blocks = plan->runner.kv_cache.num_blocks = report.num_blocks;
 }
 
@@ -227,19 +241,22 @@ struct sample_result *mpi_group_results(struct mpi_group *group) {
     return group->results;
 }
 
-// Nothing can interrupt a GPU that waits for another one, so the processes end with it.
-static void give_up(const struct mpi_group *group, double seconds) {
-    log_warning("a step of ranks %u to %u has not ended for %.0f seconds: a process is stopped, or "
-                "its host lost; all ranks end",
-                group->first, group->first + group->world_size - 1, seconds);
-    group->wire->end_all(1);
+// A large batch is on its way only while this process calls MPI.
+static void send_on(struct mpi_group *group) {
+    for (uint32_t i = 0; i < RANK_COMMANDS; i++) {
+        for (uint32_t rank = group->first_rank; rank < group->world_size; rank++) {
+            (void)group->wire->is_done(&group->places[i].requests[rank]);
+        }
+    }
 }
 
 void mpi_group_wait_step(struct mpi_group *group, const struct model_runner *runner,
                          uint32_t slot) {
     bool may_spin = mpi_spin_seconds(&group->world) > 0;
     struct mpi_pause pause = {.spin_seconds = may_spin ? step_spin_seconds : 0};
+    group->is_warm = group->backend->queue != NULL;
     while (!model_runner_is_done(runner, slot)) {
+        send_on(group);
         double waited = mpi_pause_wait(&pause);
         if (waited >= step_patience_seconds) give_up(group, waited);
     }

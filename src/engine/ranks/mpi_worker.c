@@ -75,10 +75,11 @@ static enum status receive(struct worker *worker, struct err *err) {
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(worker->world)};
     size_t bytes;
     const struct backend *backend = worker->plan.backend;
-    while (!worker->wire->has_message(from, MPI_CHANNEL_COMMANDS, &bytes)) {
+    for (;;) {
         bool awaits_step = false;
         enum status landed = land_steps(worker, &awaits_step, err);
         if (landed) return landed;
+        if (worker->wire->has_message(from, MPI_CHANNEL_COMMANDS, &bytes)) break;
         if (awaits_step) pause.waited = 0; // process 0 waits for the results
         // Another rank may be waiting for this one's device.
         bool is_idle = mpi_pause_wait(&pause) > poll_seconds;

@@ -136,15 +136,17 @@ static enum status check_spec(const struct backend *backend, const struct collec
         uint32_t gpu;
         enum status status = gpu_of(backend, spec, r, &gpu, err);
         if (status) return status;
-        if (is_p2p || gpu_choice_num_sharing(&cuda_backend_of(backend)->gpus, gpu) == 1) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "NCCL wants a GPU for each rank, and several share GPU %u", gpu);
     }
     if (spec->kind == COLLECTIVE_P2P && !is_p2p) {
         return err_set(err, ERR_UNSUPPORTED,
                        "comm is p2p, but the %u GPUs do not all reach each other's memory (at most "
                        "%u of one host can)",
                        spec->world_size, CUDA_RANKS_MAX);
+    }
+    const struct cuda_backend *cuda = cuda_backend_of(backend);
+    if (!is_p2p && gpu_choice_num_sharing(&cuda->gpus, (uint32_t)cuda->device) > 1) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "NCCL wants a GPU for each rank, and several share GPU %d", cuda->device);
     }
     if (spec->hidden % 8) {
         return err_set(err, ERR_UNSUPPORTED, "hidden_size %u: GPUs need a multiple of 8",
