@@ -43,6 +43,25 @@ tests() {
     tail -n 1 "$log"
 }
 
+# Ranks and engines that mpirun starts, all on the first GPU, answer as one process does.
+under_mpirun() {
+    local log=$results/mpirun.log want got ranks flags
+    local -a generate=("$program" generate -m models/tiny-qwen3 --chat --prompt "What is 2 + 3?"
+        --temperature 0 --max-tokens 24 --num-kvcache-blocks 64)
+    command -v mpirun >/dev/null || { echo "there is no mpirun: GPUs under it are not tested" && return; }
+    want=$("${generate[@]}" --device cuda:0 2>"$log") || fail "one process, see $log"
+    while read -r ranks flags; do
+        # shellcheck disable=SC2086 # flags are words
+        got=$(mpirun --oversubscribe -np "$ranks" "${generate[@]}" $flags </dev/null 2>>"$log") ||
+            fail "mpirun -np $ranks $flags, see $log"
+        [[ $got == "$want" ]] || fail "mpirun -np $ranks $flags: $got, want $want"
+    done <<'RANKS'
+2 --device cuda:0,0 --tensor-parallel-size 2
+2 --device cuda:0,0 --data-parallel-size 2
+4 --device cuda:0,0,0,0 --tensor-parallel-size 2 --data-parallel-size 2
+RANKS
+}
+
 # racecheck skips the kernels in which one lane, after __syncwarp, releases shared memory for its whole
 # warp by an mbarrier. There it reports races between the other lanes' reads and the next copy to that
 # memory, and with some kernels it ends with an internal error (doc/log-cuda.md).
@@ -162,6 +181,7 @@ two_gpus() {
 command -v nvidia-smi >/dev/null &&
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$results/gpu.txt"
 tests
+under_mpirun
 [[ $sanitize == 0 ]] || sanitized
 
 echo "model,workload,figure,value,goal,met" >"$csv"

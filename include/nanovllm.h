@@ -163,7 +163,7 @@ struct nvllm_engine_options {
     const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
     // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cuda:N" (GPU N of those
     // that the process sees; several ranks and engines take the ones after it), "cuda:N,M" (the GPU
-    // of each rank; ranks share one that is named twice), "cpu"
+    // of each rank of a host; ranks share one that is named twice), "cpu"
     const char *device;
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read

@@ -91,7 +91,7 @@ static const struct nvllm_param option_table[] = {
      "folder with config.json, *.safetensors and tokenizer.json; required"},
     {"device", NVLLM_PARAM_STRING, OPTION(device), 0, 0, "auto|cuda|cuda:N|cpu",
      "device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is GPU "
-     "N, cuda:N,M are GPUs for two ranks; default auto"},
+     "N, cuda:N,M,... are the GPUs of a host's ranks; default auto"},
     {"dtype", NVLLM_PARAM_STRING, OPTION(dtype), 0, 0, "auto|bfloat16|float32",
      "number format of the weights, auto is bfloat16; default auto"},
     {"quantization", NVLLM_PARAM_STRING, OPTION(quantization), 0, 0, "none|int8|int4",
