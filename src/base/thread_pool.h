@@ -55,9 +55,9 @@ struct thread_pool_ahead {
     uint32_t num_threads; // that fetch, from thread 0 on
 };
 
-// Threads fetch at the end of each loop from the next one on, until it is set again. A thread stops
-// when the next loop begins. `fetch` may still run when the memory is gone. Threads that must not
-// spin do not fetch.
+// Takes effect with the next loop: after it, and after each later loop until the next call of this
+// function, threads that wait fetch. A thread stops when a loop begins. `fetch` may still run when
+// the memory is gone. Threads that must not spin do not fetch.
 void thread_pool_set_ahead(struct thread_pool *pool, const struct thread_pool_ahead *ahead);
 
 // The first fault of a loop's items, from any thread; all-zero before the loop.

@@ -165,7 +165,8 @@ static void load_queries(const struct attention_job *job, const struct attention
     }
 }
 
-// Sets next_k and next_v of the tile to the span's chunks up to `last_position`.
+// Sets next_k and next_v of the tile to the span's chunks. Those behind `last_position` become the
+// chunk of that position.
 static void find_chunks(const struct attention_job *job, const struct attention_item *item,
                         uint32_t span_begin, uint32_t last_position, struct attention_tile *tile) {
     const struct attention_args *args = job->args;
@@ -175,7 +176,7 @@ static void find_chunks(const struct attention_job *job, const struct attention_
     uint32_t block_size = cache->spec.block_size;
     for (uint32_t chunk = 0; chunk < ATTENTION_CHUNKS; chunk++) {
         uint32_t position = span_begin + chunk * ATTENTION_CHUNK;
-        if (position > last_position) return;
+        if (position > last_position) position = last_position;
         uint32_t block = (uint32_t)block_table[position / block_size];
         CHECK(block < cache->spec.num_blocks, "seq=%u position=%u block=%u of %u", item->index,
               position, block, cache->spec.num_blocks);

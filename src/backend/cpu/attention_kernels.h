@@ -36,7 +36,7 @@ struct attention_tile {
     const void *q; // in the layout attention_kernels.queries; 64-byte aligned
     const void *k[ATTENTION_CHUNKS];
     const void *v[ATTENTION_CHUNKS];
-    // Of the item's next span, to prefetch; of this span if it is the last.
+    // Of the item's next span, to prefetch; never NULL.
     const void *next_k[ATTENTION_CHUNKS];
     const void *next_v[ATTENTION_CHUNKS];
     uint32_t visible[ATTENTION_PANEL_MAX]; // how many of the span's positions a row sees: 0 .. 64;

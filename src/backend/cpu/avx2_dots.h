@@ -27,12 +27,14 @@ struct avx2_products {
 };
 
 // How far ahead weights are fetched. Each block is a stream from memory, and a single stream needs
-// more than one of several. At its end a stream continues with the block that is `blocks` later.
+// more than one of several. At its end each of several continues with the block that is `blocks`
+// later.
 static ALWAYS_INLINE size_t bytes_ahead(const struct linear_dots *dots, uint32_t chunk,
                                         uint32_t blocks, size_t tile_bytes) {
     uint32_t tiles = blocks > 1 ? 1 : 4;
-    bool is_end = chunk + tiles >= dots->chunks;
-    return tiles * tile_bytes + (is_end ? (blocks - 1) * dots->block_bytes : 0);
+    bool is_end = blocks > 1 && chunk + tiles >= dots->chunks;
+    return tiles * tile_bytes +
+           (is_end ? blocks * dots->block_bytes - dots->chunks * tile_bytes : 0);
 }
 
 static ALWAYS_INLINE void avx2_dots_int8(const struct linear_dots *dots, uint32_t block,

@@ -172,7 +172,11 @@ static void run(const struct pass *pass, const struct linear *linear, struct lin
     struct linear_group next_group = {.linear = next};
     struct linear_run next_run = {
         .groups = &next_group, .num_groups = 1, .is_gated = next == pass->layer->gate_up};
-    if (next && next == pass->next_qkv) next_run.blocks_per_part = qkv_part(pass);
+    if (next && next == pass->next_qkv) {
+        next_run.blocks_per_part = qkv_part(pass);
+    } else {
+        next_run.sink = add_to_residual; // any: its items have room for sums
+    }
     run->next = next ? &next_run : NULL;
     run->groups = &group;
     run->num_groups = 1;

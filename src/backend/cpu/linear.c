@@ -102,6 +102,7 @@ static void run_partial_block(const struct linear_job *job, struct linear_tile t
     tile.out = buffer;
     tile.out_stride = LANES;
     tile.num_blocks = 1;
+    tile.next_x = NULL;
     job->kernel(&tile);
     for (uint32_t row = 0; row < tile.rows; row++) {
         memcpy(out + row * out_stride, buffer + (size_t)row * LANES, cols * sizeof *out);
@@ -115,9 +116,9 @@ static const float *panel_x(const struct linear_run *run, const struct linear_gr
     return (const float *)run->packed + first * group->linear->depth + (size_t)k * panel.num_rows;
 }
 
-// Blocks begin .. end-1 over one piece of the depth for one panel.
+// Blocks begin .. end-1 over one piece of the depth for one panel of those before `panel_end`.
 static void run_tile(const struct linear_job *job, const struct linear_group *group, uint32_t begin,
-                     uint32_t end, uint32_t k, uint32_t panel_index) {
+                     uint32_t end, uint32_t k, uint32_t panel_index, uint32_t panel_end) {
     const struct linear_run *run = job->run;
     const struct linear *linear = group->linear;
     struct panel panel = panel_of(group, panel_index);
@@ -134,7 +135,7 @@ static void run_tile(const struct linear_job *job, const struct linear_group *gr
     tile.start = k == 0 ? linear->start + (size_t)begin * LANES : NULL;
     tile.x = is_direct(group) ? linear_source_row(run, group->first_row) + k
                               : panel_x(run, group, panel, k);
-    if (panel_index + 1 < group->num_panels) {
+    if (panel_index + 1 < panel_end) {
         tile.next_x = panel_x(run, group, panel_of(group, panel_index + 1), k);
     }
     tile.out = run->out + first * linear->out + (size_t)begin * LANES;
@@ -162,7 +163,7 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
     for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
         for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
-            run_tile(job, group, block, end, k, panel);
+            run_tile(job, group, block, end, k, panel, panel_end);
         }
     }
 }

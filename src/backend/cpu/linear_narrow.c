@@ -28,7 +28,7 @@ enum {
     STRIP_BLOCKS = 4, // of many rows, unless the sink wants more
     ITEMS_PER_THREAD = 2, // at least, if all had the size of the first
     LAST_ITEMS_PER_THREAD = 8, // if all had the size of the last
-    AHEAD_BYTES = 512 << 10, // of weights that a waiting thread fetches: a quarter of an L2 cache
+    AHEAD_BYTES = 512 << 10, // that a waiting thread fetches of the weights, of each half if gated
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
     PACK_ELEMENTS = 8192, // fewer are not worth an item of their own when x is converted
 };

@@ -79,7 +79,7 @@ struct linear_run {
     const float *norm; // [in] rows of x are normalised with these weights first; NULL: they are not
     float eps; // of the norm
     // Probably the next run, on as many rows; NULL: not known. Of it only the first group's linear,
-    // is_gated and blocks_per_part are read.
+    // is_gated, blocks_per_part and whether there is a sink are read.
     const struct linear_run *next;
     bool is_packed; // `packed`, and x_scale for bytes, hold the rows already
     // The linear has two halves of whole blocks, whose outputs a part has side by side.
