@@ -84,12 +84,18 @@ static ALWAYS_INLINE __m256i int4_weights(const unsigned char *from, bool is_upp
     return _mm256_sub_epi8(_mm256_and_si256(quads, _mm256_set1_epi8(15)), _mm256_set1_epi8(7));
 }
 
-// Adds the products of one group of 32 to `total`: 4-bit weights times bytes, then times the scale.
-static ALWAYS_INLINE void add_int4_group(const struct linear_dots *dots, const unsigned char *w,
-                                         const unsigned char *scales, const unsigned char *x,
+// 32 weights of the depth, which have one scale an output.
+struct int4_group {
+    const unsigned char *w, *scales, *x;
+    size_t ahead; // how far ahead weights are fetched
+};
+
+// Adds the products of a group to `total`: 4-bit weights times bytes, then times the scale.
+static ALWAYS_INLINE void add_int4_group(const struct linear_dots *dots, struct int4_group group,
                                          bool is_upper, uint32_t rows, uint32_t halves,
-                                         size_t ahead, const struct avx2_products *products,
+                                         const struct avx2_products *products,
                                          __m256i total[][2 * AVX2_DOTS_BLOCKS_MAX]) {
+    const unsigned char *x = group.x;
     __m256i acc[AVX2_DOTS_ROWS_MAX][2 * AVX2_DOTS_BLOCKS_MAX];
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t h = 0; h < halves; h++) acc[r][h] = _mm256_setzero_si256();
@@ -102,9 +108,9 @@ static ALWAYS_INLINE void add_int4_group(const struct linear_dots *dots, const u
             value[r] = _mm256_set1_epi32(four);
         }
         UNROLL for (uint32_t h = 0; h < halves; h++) {
-            const unsigned char *from = w + h / 2 * dots->block_bytes + line + h % 2 * 32;
+            const unsigned char *from = group.w + h / 2 * dots->block_bytes + line + h % 2 * 32;
             if (!is_upper && h % 2 == 0) {
-                _mm_prefetch((const void *)(from + ahead), _MM_HINT_T0);
+                _mm_prefetch((const void *)(from + group.ahead), _MM_HINT_T0);
             }
             __m256i weights = int4_weights(from, is_upper);
             UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -113,7 +119,7 @@ static ALWAYS_INLINE void add_int4_group(const struct linear_dots *dots, const u
         }
     }
     UNROLL for (uint32_t h = 0; h < halves; h++) {
-        const unsigned char *from = scales + h / 2 * dots->block_bytes + h % 2 * HALF;
+        const unsigned char *from = group.scales + h / 2 * dots->block_bytes + h % 2 * HALF;
         if (!is_upper && h % 2 == 0) _mm_prefetch((const void *)(from + SCALES_AHEAD), _MM_HINT_T0);
         __m256i scale = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from));
         UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -138,9 +144,10 @@ static ALWAYS_INLINE void avx2_dots_int4(const struct linear_dots *dots, uint32_
     }
     for (uint32_t c = 0; c < dots->chunks; c++) {
         const size_t ahead = bytes_ahead(dots, c, halves / 2, INT4_TILE_BYTES);
-        add_int4_group(dots, w, scales, x, false, rows, halves, ahead, products, total);
-        add_int4_group(dots, w, scales + LANES, x + INT4_GROUP, true, rows, halves, ahead, products,
-                       total);
+        const struct int4_group lower = {w, scales, x, ahead};
+        const struct int4_group upper = {w, scales + LANES, x + INT4_GROUP, ahead};
+        add_int4_group(dots, lower, false, rows, halves, products, total);
+        add_int4_group(dots, upper, true, rows, halves, products, total);
         w += INT4_TILE_BYTES;
         scales += INT4_SCALE_BYTES;
         x += dots->x_stride;
