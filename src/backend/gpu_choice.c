@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
+
 // "3" or "0,2" to the end of the text.
 static bool parse_list(struct gpu_choice *out, const char *text) {
     const size_t digits_max = 4;
@@ -35,6 +37,8 @@ enum status gpu_choice_check(const struct gpu_choice *choice, uint32_t num_ranks
 
 enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on_host,
                                uint32_t num_gpus, uint32_t *gpu, struct err *err) {
+    CHECK(choice->count <= 1 || rank_on_host < choice->count, "rank %u of %u", rank_on_host,
+          choice->count);
     uint32_t first = choice->listed[0]; // 0 where there is none
     *gpu = choice->count > 1 ? choice->listed[rank_on_host] : first + rank_on_host;
     if (*gpu < num_gpus) return OK;
