@@ -223,6 +223,32 @@ static void test_many_rows(void **state) {
     matrix_free(&weights);
 }
 
+// So many rows that an item turns weights into floats, in several pieces: the same bits as in calls
+// of few rows.
+static void test_wide_rows(void **state) {
+    enum { ROWS = 450, PART = 90, OUT = 149, IN = 530 };
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    struct matrix weights = matrix_make(6, OUT, IN, DTYPE_BF16),
+                  bias = matrix_make(8, 1, OUT, DTYPE_F32);
+    struct linear *linear = linear_of(backend, &weights, &bias);
+    float *x = ops_guard_alloc(ROWS * IN);
+    float *whole = ops_guard_alloc(ROWS * OUT), *parts = ops_guard_alloc(ROWS * OUT);
+    struct ops_rng rng = ops_rng_of(13);
+    ops_rng_fill(&rng, x, ROWS * IN);
+    run(backend, linear, x, whole, ROWS);
+    for (uint32_t row = 0; row < ROWS; row += PART) {
+        run(backend, linear, x + row * IN, parts + row * OUT, PART);
+    }
+    ops_assert_same_bits(parts, whole, ROWS, OUT, "calls of few rows");
+    ops_guard_free(x, ROWS * IN);
+    ops_guard_free(whole, ROWS * OUT);
+    ops_guard_free(parts, ROWS * OUT);
+    backend->ops->linear_destroy(backend, linear);
+    backend_destroy(backend);
+    matrix_free(&weights);
+    matrix_free(&bias);
+}
+
 // Three stacked parts of different types, each a slice of a wider matrix and ending inside a block
 // of 16. The identity as input gives back every weight, and rows of the table are the same numbers.
 static void test_parts_and_embed(void **state) {
@@ -454,6 +480,7 @@ int main(void) {
         {"bf16: same bits in any batch, any thread count", test_same_bits_bf16},
         {"f32: same bits in any batch, any thread count", test_same_bits_f32},
         {"more rows than a pass takes", test_many_rows},
+        {"so many rows that weights become floats", test_wide_rows},
         {"stacked parts and table rows", test_parts_and_embed},
         {"every f16 number", test_every_f16},
         {"non-finite rows stay alone", test_nonfinite_rows},

@@ -123,7 +123,8 @@ static void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count,
 #define AVX2_KERNELS(name, narrow)                                                                 \
     {                                                                                              \
         .isa = name, .panel_rows = 6, .linear_bf16 = avx2_linear_bf16,                             \
-        .linear_f32 = avx2_linear_f32, .linear_narrow = narrow, .narrow_int8 = avx2_narrow_int8,   \
+        .linear_f32 = avx2_linear_f32, .widens_bf16 = true, .linear_narrow = narrow,               \
+        .narrow_int8 = avx2_narrow_int8,                                                           \
         .attention_bf16 = {6, QUERIES_F32, avx2_attention_bf16, NULL, NULL},                       \
         .attention_f32 = {6, QUERIES_F32, avx2_attention_f32, NULL, NULL},                         \
         .attention_int8 = {6, QUERIES_F32, avx2_attention_int8, NULL, NULL},                       \

@@ -85,6 +85,9 @@ struct cpu_kernels {
 
     void (*linear_bf16)(const struct linear_tile *tile);
     void (*linear_f32)(const struct linear_tile *tile);
+    // Many rows: a piece of bf16 weights is turned into floats once, for linear_f32. Both kernels
+    // give the same bits.
+    bool widens_bf16;
     void (*linear_narrow)(const struct linear_item *item);
     bool has_bf16_dots; // linear_narrow also takes bf16; linear_bf16 is NULL then
     // Converts a row of `count` floats to bf16, rounding to the nearest even. Writes 64 bytes into

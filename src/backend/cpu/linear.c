@@ -5,7 +5,8 @@
  * One panel (decode): an item streams its weights once, over the whole depth. Several panels
  * (prefill): the depth is cut into pieces. A piece of the weights stays in the L2 cache and a panel
  * in the L1 while they are multiplied. Between pieces the sums are stored in `out`, which changes
- * no bit of them. */
+ * no bit of them. Where the instruction set asks for it (widens_bf16), an item of many rows turns a
+ * piece of bf16 weights into floats first. Then the loop has nothing but multiply-adds. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
@@ -17,10 +18,12 @@ enum {
     BLOCKS_PER_ITEM = 16, // 256 outputs: 256 KiB of bf16 at DEPTH_STEP
     BLOCK_GROUP = 8, // most blocks that a kernel keeps in flight
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
+    WIDE_BLOCKS = LINEAR_SUMS / (DEPTH_STEP * LANES), // whose floats fit a thread's memory
+    WIDE_ROWS = 96, // an item of fewer does not repay the pass over its weights
 };
 
 struct linear_job {
-    void (*kernel)(const struct linear_tile *tile);
+    const struct cpu_backend *cpu;
     const struct linear_run *run;
     uint32_t in, depth; // of all groups
 };
@@ -89,10 +92,56 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
+// Blocks begin .. end-1 of a linear from input `k` on.
+struct piece {
+    uint32_t begin, end, k, depth;
+    const void *weights;
+    size_t block_bytes;
+    void (*kernel)(const struct linear_tile *tile); // for these weights
+};
+
+static struct piece piece_of(const struct linear_job *job, const struct linear_group *group,
+                             uint32_t begin, uint32_t end, uint32_t k) {
+    const struct linear *linear = group->linear;
+    const struct cpu_kernels *kernels = job->cpu->kernels;
+    uint32_t left = linear->depth - k;
+    return (struct piece){
+        .begin = begin,
+        .end = end,
+        .k = k,
+        .depth = left < group->depth_step ? left : group->depth_step,
+        .weights = (const char *)linear->weights + begin * linear->block_bytes +
+                   k * (linear->block_bytes / linear->depth),
+        .block_bytes = linear->block_bytes,
+        .kernel = linear->kind == LINEAR_BF16 ? kernels->linear_bf16 : kernels->linear_f32,
+    };
+}
+
+// Turns pairs [16][2] of bf16 into floats [2][16].
+static void widen_pairs(const uint32_t *restrict pairs, uint32_t count, uint32_t *restrict out) {
+    for (size_t i = 0; i < count; i++, pairs += LANES, out += (size_t)2 * LANES) {
+        for (size_t lane = 0; lane < LANES; lane++) out[lane] = pairs[lane] << 16;
+        for (size_t lane = 0; lane < LANES; lane++) out[LANES + lane] = pairs[lane] & 0xffff0000u;
+    }
+}
+
+// Puts a piece's weights as floats into `memory`, and runs the kernel of floats from now on.
+static void widen_piece(const struct linear_job *job, struct piece *piece, float *memory) {
+    CHECK(piece->end - piece->begin <= WIDE_BLOCKS && piece->depth <= DEPTH_STEP, "%u blocks, %u",
+          piece->end - piece->begin, piece->depth);
+    size_t block_bytes = piece->depth * LANES * sizeof(float);
+    for (uint32_t i = 0; i < piece->end - piece->begin; i++) {
+        widen_pairs((const void *)((const char *)piece->weights + i * piece->block_bytes),
+                    piece->depth / 2, (void *)((char *)memory + i * block_bytes));
+    }
+    piece->weights = memory;
+    piece->block_bytes = block_bytes;
+    piece->kernel = job->cpu->kernels->linear_f32;
+}
+
 // The last block when it has fewer than 16 outputs: through a buffer, as kernels write whole
 // blocks.
-static void run_partial_block(const struct linear_job *job, struct linear_tile tile,
-                              uint32_t cols) {
+static void run_partial_block(const struct piece *piece, struct linear_tile tile, uint32_t cols) {
     float *out = tile.out;
     float buffer[PANEL_ROWS_MAX * LANES] = {0};
     for (uint32_t row = 0; row < tile.rows && !tile.start; row++) {
@@ -103,7 +152,7 @@ static void run_partial_block(const struct linear_job *job, struct linear_tile t
     tile.out_stride = LANES;
     tile.num_blocks = 1;
     tile.next_x = NULL;
-    job->kernel(&tile);
+    piece->kernel(&tile);
     for (uint32_t row = 0; row < tile.rows; row++) {
         memcpy(out + row * out_stride, buffer + (size_t)row * LANES, cols * sizeof *out);
     }
@@ -116,54 +165,63 @@ static const float *panel_x(const struct linear_run *run, const struct linear_gr
     return (const float *)run->packed + first * group->linear->depth + (size_t)k * panel.num_rows;
 }
 
-// Blocks begin .. end-1 over one piece of the depth for one panel of those before `panel_end`.
-static void run_tile(const struct linear_job *job, const struct linear_group *group, uint32_t begin,
-                     uint32_t end, uint32_t k, uint32_t panel_index, uint32_t panel_end) {
+// One piece for one panel of those before `panel_end`.
+static void run_tile(const struct linear_job *job, const struct linear_group *group,
+                     const struct piece *piece, uint32_t panel_index, uint32_t panel_end) {
     const struct linear_run *run = job->run;
     const struct linear *linear = group->linear;
     struct panel panel = panel_of(group, panel_index);
-    size_t k_bytes = linear->block_bytes / linear->depth;
     size_t first = group->first_row + panel.first;
-    uint32_t depth_left = linear->depth - k;
     struct linear_tile tile = {
-        .block_bytes = linear->block_bytes,
+        .weights = piece->weights,
+        .block_bytes = piece->block_bytes,
         .out_stride = linear->out,
         .rows = panel.num_rows,
-        .depth = depth_left < group->depth_step ? depth_left : group->depth_step,
+        .depth = piece->depth,
     };
-    tile.weights = (const char *)linear->weights + begin * tile.block_bytes + k * k_bytes;
-    tile.start = k == 0 ? linear->start + (size_t)begin * LANES : NULL;
-    tile.x = is_direct(group) ? linear_source_row(run, group->first_row) + k
-                              : panel_x(run, group, panel, k);
+    tile.start = piece->k == 0 ? linear->start + (size_t)piece->begin * LANES : NULL;
+    tile.x = is_direct(group) ? linear_source_row(run, group->first_row) + piece->k
+                              : panel_x(run, group, panel, piece->k);
     if (panel_index + 1 < panel_end) {
-        tile.next_x = panel_x(run, group, panel_of(group, panel_index + 1), k);
+        tile.next_x = panel_x(run, group, panel_of(group, panel_index + 1), piece->k);
     }
-    tile.out = run->out + first * linear->out + (size_t)begin * LANES;
-    uint32_t partial = end == linear->num_blocks ? linear->out % LANES : 0;
-    tile.num_blocks = end - begin - (partial != 0);
-    if (tile.num_blocks) job->kernel(&tile);
+    tile.out = run->out + first * linear->out + (size_t)piece->begin * LANES;
+    uint32_t partial = piece->end == linear->num_blocks ? linear->out % LANES : 0;
+    tile.num_blocks = piece->end - piece->begin - (partial != 0);
+    if (tile.num_blocks) piece->kernel(&tile);
     if (!partial) return;
     tile.weights = (const char *)tile.weights + tile.num_blocks * tile.block_bytes;
     tile.out += (size_t)tile.num_blocks * LANES;
     if (tile.start) tile.start += (size_t)tile.num_blocks * LANES;
-    run_partial_block(job, tile, partial);
+    run_partial_block(piece, tile, partial);
 }
 
 static void linear_item(void *arg, uint32_t item, uint32_t thread) {
-    (void)thread;
     const struct linear_job *job = arg;
     const struct linear_group *group = linear_find_group(job->run, item, false);
+    const struct linear *linear = group->linear;
     item -= group->first_item;
     uint32_t block = item % group->num_block_items * group->blocks_per_item;
-    uint32_t blocks_left = group->linear->num_blocks - block;
+    uint32_t blocks_left = linear->num_blocks - block;
     uint32_t end =
         block + (blocks_left < group->blocks_per_item ? blocks_left : group->blocks_per_item);
     uint32_t panel_item = item / group->num_block_items;
     uint32_t panel_begin = part_begin(group->num_panels, group->num_panel_items, panel_item);
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
-    for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
-        for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
-            run_tile(job, group, block, end, k, panel, panel_end);
+    uint32_t rows = panel_of(group, panel_end - 1).first - panel_of(group, panel_begin).first;
+    bool is_wide =
+        job->cpu->kernels->widens_bf16 && linear->kind == LINEAR_BF16 && rows >= WIDE_ROWS;
+    uint32_t step = is_wide ? (uint32_t)WIDE_BLOCKS : group->blocks_per_item;
+    for (; block < end; block += step) {
+        uint32_t stop = end - block < step ? end : block + step;
+        for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
+            struct piece piece = piece_of(job, group, block, stop, k);
+            if (is_wide) {
+                widen_piece(job, &piece, job->cpu->linear_sums + (size_t)thread * LINEAR_SUMS);
+            }
+            for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
+                run_tile(job, group, &piece, panel, panel_end);
+            }
         }
     }
 }
@@ -192,13 +250,12 @@ static void plan_group(const struct cpu_backend *cpu, struct linear_group *group
 
 void linear_run(struct cpu_backend *cpu, struct linear_run *run) {
     const struct linear *linear = run->groups[0].linear;
-    const struct cpu_kernels *kernels = cpu->kernels;
     if (linear_is_narrow(cpu, linear)) {
         linear_narrow_run(cpu, run);
         return;
     }
     struct linear_job job = {
-        .kernel = linear->kind == LINEAR_BF16 ? kernels->linear_bf16 : kernels->linear_f32,
+        .cpu = cpu,
         .run = run,
         .in = linear->in,
         .depth = linear->depth,
