@@ -1,7 +1,7 @@
 /* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
  * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows.
  * Its rows walk the positions together, up to the last query's, with online softmax. A step of the
- * walk is a span of 64 positions that begins at a multiple of 64. All panels of rows use a span's K
+ * walk is a span of 64 or 128 positions that begins at a multiple of that. All panels of rows use a span's K
  * and V before the next span.
  *
  * Positions are cut into parts at multiples of ATTENTION_PART. A row's parts are summed apart and
@@ -22,7 +22,8 @@ struct attention_scratch {
     float *q; // the panels' queries, one panel after the other
     struct attention_state total; // of all parts so far
     struct attention_state part; // of one part
-    float *scores; // [ATTENTION_PANEL_MAX][ATTENTION_SPAN]
+    float *scores; // [ATTENTION_SCORES_FLOATS]
+    void *values; // bf16 [ATTENTION_SPAN_MAX][head_dim]
 };
 
 // The rows of one item.
@@ -51,7 +52,7 @@ static struct attention_state state_at(float *memory, uint32_t rows, uint32_t he
 size_t attention_scratch_floats(uint32_t head_dim) {
     return (size_t)ATTENTION_ROWS_MAX * head_dim +
            2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) +
-           (size_t)ATTENTION_PANEL_MAX * ATTENTION_SPAN;
+           ATTENTION_SCORES_FLOATS + (size_t)ATTENTION_SPAN_MAX / 2 * head_dim;
 }
 
 static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32_t thread,
@@ -61,7 +62,8 @@ static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32
     struct attention_scratch scratch;
     scratch.q = cpu->attention_scratch + thread * floats;
     scratch.scores = scratch.q + (size_t)ATTENTION_ROWS_MAX * head_dim;
-    float *states = scratch.scores + (size_t)ATTENTION_PANEL_MAX * ATTENTION_SPAN;
+    scratch.values = scratch.scores + ATTENTION_SCORES_FLOATS;
+    float *states = (float *)scratch.values + (size_t)ATTENTION_SPAN_MAX / 2 * head_dim;
     scratch.total = state_at(states, ATTENTION_ROWS_MAX, head_dim);
     scratch.part = state_at(states + state_floats, ATTENTION_ROWS_MAX, head_dim);
     return scratch;
@@ -174,7 +176,7 @@ static void find_chunks(const struct attention_job *job, const struct attention_
     const int32_t *block_table =
         args->step->block_tables + (size_t)item->index * args->step->block_table_stride;
     uint32_t block_size = cache->spec.block_size;
-    for (uint32_t chunk = 0; chunk < ATTENTION_CHUNKS; chunk++) {
+    for (uint32_t chunk = 0; chunk < job->kernels->span_positions / ATTENTION_CHUNK; chunk++) {
         uint32_t position = span_begin + chunk * ATTENTION_CHUNK;
         if (position > last_position) position = last_position;
         uint32_t block = (uint32_t)block_table[position / block_size];
@@ -190,16 +192,18 @@ static void find_chunks(const struct attention_job *job, const struct attention_
 static void walk_span(const struct attention_job *job, const struct attention_item *item,
                       const struct attention_scratch *scratch, const struct attention_state *state,
                       uint32_t span, struct attention_tile *tile) {
+    uint32_t visible[ATTENTION_ROWS_MAX];
+    for (uint32_t row = 0; row < item->num_rows; row++) {
+        uint32_t end = row_position(job, item, row) + 1; // of the positions that the row sees
+        uint32_t seen = end > span ? end - span : 0;
+        visible[row] = seen < job->kernels->span_positions ? seen : job->kernels->span_positions;
+    }
     for (uint32_t panel = 0; panel < item->num_panels; panel++) {
         uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
         uint32_t end = part_begin(item->num_rows, item->num_panels, panel + 1);
-        if (row_position(job, item, end - 1) < span) continue;
+        if (visible[end - 1] == 0) continue;
         tile->rows = end - begin;
-        for (uint32_t row = 0; row < tile->rows; row++) {
-            uint32_t seen = row_position(job, item, begin + row) + 1; // positions 0 .. seen-1
-            uint32_t visible = seen > span ? seen - span : 0;
-            tile->visible[row] = visible < ATTENTION_SPAN ? visible : ATTENTION_SPAN;
-        }
+        tile->visible = visible + begin;
         tile->q = job->narrow->queries ? narrow_queries(job, item, begin)
                                        : panel_queries(job, scratch, panel);
         tile->acc = state->acc + (size_t)begin * tile->head_dim;
@@ -220,12 +224,14 @@ static void walk_part(const struct attention_job *job, const struct attention_it
 
     uint32_t begin = part * ATTENTION_PART, end = begin + ATTENTION_PART;
     uint32_t last_position = row_position(job, item, item->num_rows - 1);
-    struct attention_tile tile = {.head_dim = head_dim, .scores = scratch->scores};
+    struct attention_tile tile = {
+        .head_dim = head_dim, .scores = scratch->scores, .values = scratch->values};
+    uint32_t step = job->kernels->span_positions;
     find_chunks(job, item, begin, last_position, &tile);
-    for (uint32_t span = begin; span < end && span <= last_position; span += ATTENTION_SPAN) {
+    for (uint32_t span = begin; span < end && span <= last_position; span += step) {
         memcpy(tile.k, tile.next_k, sizeof tile.k);
         memcpy(tile.v, tile.next_v, sizeof tile.v);
-        find_chunks(job, item, span + ATTENTION_SPAN, last_position, &tile);
+        find_chunks(job, item, span + step, last_position, &tile);
         walk_span(job, item, scratch, state, span, &tile);
     }
     for (uint32_t row = 0; row < item->num_rows; row++) {

@@ -8,9 +8,7 @@
 #include "backend/cpu/ops.h"
 
 enum {
-    // Most query rows of an item. They share one pass over a kv head's blocks.
-    ATTENTION_ROWS_MAX = 192,
-    // Positions of a part: 8 spans, beginning at a multiple of this. Parts are summed apart, then
+    // Positions of a part: whole spans, beginning at a multiple of this. Parts are summed apart, then
     // joined.
     ATTENTION_PART = 512,
     // `partials` has room for this many queries of one sequence as long as the whole cache.

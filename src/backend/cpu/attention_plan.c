@@ -17,12 +17,12 @@ size_t attention_partials_floats(const struct kv_cache_spec *spec) {
 
 // Larger items read K and V less often, but every thread should have several items.
 static uint32_t choose_rows(const struct attention_job *job) {
-    uint32_t panel_rows = job->kernels->panel_rows;
+    uint32_t step = job->kernels->item_rows;
     uint64_t rows = (uint64_t)job->args->step->num_tokens * job->group * job->args->num_kv_heads;
     uint64_t share = rows / (thread_pool_num_threads(job->cpu->pool) * ITEMS_PER_THREAD);
     if (share > ATTENTION_ROWS_MAX) share = ATTENTION_ROWS_MAX;
-    uint32_t panels = (uint32_t)share / panel_rows;
-    return panels ? panels * panel_rows : panel_rows;
+    uint32_t rows_of_item = (uint32_t)share / step * step;
+    return rows_of_item ? rows_of_item : step;
 }
 
 static uint32_t num_tiles(const struct attention_job *job, const struct attention_seq *seq) {
