@@ -45,10 +45,31 @@ void amx_attention_end(unsigned before) {
     _mm_setcsr(before);
 }
 
+// Lines of the item's next part that are fetched into the L2 while scores are computed.
+struct fetch {
+    const struct attention_tile *tile; // the whole part
+    uint32_t next, end; // lines of all chunks of K and V, one after the other
+    uint32_t step; // lines that are fetched at once
+};
+
+static ALWAYS_INLINE void fetch_lines(struct fetch *fetch) {
+    const struct attention_tile *tile = fetch->tile;
+    uint32_t end = fetch->next + fetch->step;
+    if (end > fetch->end) end = fetch->end;
+    uint32_t lines = tile->head_dim / 2; // of a chunk
+    for (uint32_t line = fetch->next; line < end; line++) {
+        uint32_t c = line / lines;
+        const char *chunk = c < ATTENTION_PART_CHUNKS ? tile->next_k[c]
+                                                      : tile->next_v[c - ATTENTION_PART_CHUNKS];
+        _mm_prefetch(chunk + (size_t)(line - c * lines) * 64, _MM_HINT_T1);
+    }
+    fetch->next = end;
+}
+
 // Scores of chunks c and c + 1, for the first 16 rows or, with is_tall, for 32. Other rows and
 // chunks that are not there get undefined scores.
 static ALWAYS_INLINE void score_chunks(const struct attention_tile *tile, uint32_t c,
-                                       uint32_t chunks, bool is_tall) {
+                                       uint32_t chunks, bool is_tall, struct fetch *fetch) {
     size_t head_dim = tile->head_dim, q_bytes = head_dim * sizeof(uint16_t), d = 0;
     const char *q = tile->q, *low = q + LANES * q_bytes;
     const char *k0 = tile->k[c], *k1 = tile->k[c + 1 < chunks ? c + 1 : c];
@@ -59,18 +80,19 @@ static ALWAYS_INLINE void score_chunks(const struct attention_tile *tile, uint32
     for (; d + AMX_DEPTH <= head_dim; d += AMX_DEPTH) {
         size_t line = d / 2 * 64;
         _tile_loadd(4, q + d * 2, q_bytes);
-        _tile_loadd(5, k0 + line, 64);
+        _tile_stream_loadd(5, k0 + line, 64);
         _tile_dpbf16ps(0, 4, 5);
         if (is_tall) {
             _tile_loadd(4, low + d * 2, q_bytes);
             _tile_dpbf16ps(2, 4, 5);
         }
-        _tile_loadd(5, k1 + line, 64);
+        _tile_stream_loadd(5, k1 + line, 64);
         if (is_tall) {
             _tile_dpbf16ps(3, 4, 5);
             _tile_loadd(4, q + d * 2, q_bytes);
         }
         _tile_dpbf16ps(1, 4, 5);
+        fetch_lines(fetch);
     }
     if (d < head_dim) { // 16 are left
         size_t line = d / 2 * 64;
@@ -87,6 +109,7 @@ static ALWAYS_INLINE void score_chunks(const struct attention_tile *tile, uint32
             _tile_loadd(6, q + d * 2, q_bytes);
         }
         _tile_dpbf16ps(1, 6, 7);
+        fetch_lines(fetch);
     }
     float *scores = tile->scores + (size_t)c * LANES;
     _tile_stored(0, scores, SCORES_BYTES);
@@ -98,24 +121,24 @@ static ALWAYS_INLINE void score_chunks(const struct attention_tile *tile, uint32
 }
 
 // Scores of the first `chunks` chunks; those of the others are undefined.
-static void score_group(const struct attention_tile *tile, uint32_t chunks) {
+static void score_group(const struct attention_tile *tile, uint32_t chunks, struct fetch *fetch) {
     TILES_READ_MEMORY();
     for (uint32_t c = 0; c < chunks; c += 2) {
         if (tile->rows > LANES) {
-            score_chunks(tile, c, chunks, true);
+            score_chunks(tile, c, chunks, true, fetch);
         } else {
-            score_chunks(tile, c, chunks, false);
+            score_chunks(tile, c, chunks, false, fetch);
         }
     }
 }
 
 // acc += p V for 16 rows or, with is_tall, 32, and for one block of 16 dimensions and, where `second`
-// is not 0, for that many floats behind it too. Rows of acc are `stride` bytes apart.
+// is not 0, the next one too. Rows of acc are `stride` bytes apart. v: tiles of `blocks` blocks.
 static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const char *v,
                                      uint32_t chunks, size_t second, bool is_tall, float *acc,
                                      size_t stride) {
     const char *p = (const char *)tile->scores, *low = p + (size_t)LANES * SCORES_BYTES;
-    size_t line = (size_t)tile->head_dim * 4;
+    size_t next = tile->head_dim / LANES * TILE_BYTES;
     float *acc_low = acc + LANES * stride / sizeof *acc;
     _tile_loadd(0, acc, stride);
     _tile_loadd(1, acc + second, stride);
@@ -123,15 +146,15 @@ static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const ch
         _tile_loadd(2, acc_low, stride);
         _tile_loadd(3, acc_low + second, stride);
     }
-    for (uint32_t c = 0; c < chunks; c += 2, v += LANES * line) {
+    for (uint32_t c = 0; c < chunks; c += 2, v += next) {
         _tile_loadd(4, p, SCORES_BYTES);
-        _tile_loadd(5, v, line);
+        _tile_stream_loadd(5, v, BLOCK_BYTES);
         _tile_dpbf16ps(0, 4, 5);
         if (is_tall) {
             _tile_loadd(4, low, SCORES_BYTES);
             _tile_dpbf16ps(2, 4, 5);
         }
-        _tile_loadd(5, v + second * 4, line);
+        _tile_stream_loadd(5, v + (second ? TILE_BYTES : 0), BLOCK_BYTES);
         if (is_tall) {
             _tile_dpbf16ps(3, 4, 5);
             _tile_loadd(4, p, SCORES_BYTES);
@@ -167,7 +190,7 @@ static void value_group(const struct attention_tile *tile, uint32_t chunks) {
     TILES_READ_MEMORY();
     for (uint32_t d = 0; d < tile->head_dim; d += 2 * LANES) {
         size_t second = d + LANES < tile->head_dim ? LANES : 0;
-        const char *v = (const char *)tile->values + (size_t)d * 4;
+        const char *v = (const char *)tile->values + (size_t)d / LANES * TILE_BYTES;
         if (tile->rows == GROUP) {
             sum_blocks(tile, v, chunks, second, true, tile->acc + d, stride);
         } else if (tile->rows > LANES) {
@@ -178,16 +201,35 @@ static void value_group(const struct attention_tile *tile, uint32_t chunks) {
     }
 }
 
+// How copy_values lays out V.
+struct layout {
+    size_t chunk, pair; // numbers from an even chunk to the next one, and to the one after it
+    size_t line, block; // from a pair of positions to the next one, and from 16 dimensions on
+};
+
+// As tiles: [span / 32][head_dim / 16][16][16][2].
+static struct layout tile_layout(size_t head_dim) {
+    return (struct layout){TILE_BYTES / 4, 2 * LANES * head_dim, 2 * LANES, TILE_BYTES / 2};
+}
+
+// As in the cache.
+static struct layout cache_layout(size_t head_dim) {
+    size_t chunk = LANES * head_dim;
+    return (struct layout){chunk, 2 * chunk, 2 * head_dim, 2 * LANES};
+}
+
 // Copies the first `visible` positions of a chunk of V, and zeros. Returns whether all numbers are
 // finite.
-static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim, uint16_t *to) {
+static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim,
+                       const struct layout *layout, uint16_t *to) {
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
     __mmask32 bad = 0;
-    for (uint32_t line = 0; line < LANES; line += 2, from += 2 * head_dim, to += 2 * head_dim) {
+    for (uint32_t line = 0; line < LANES; line += 2, to += layout->line) {
         __m512i mask = _mm512_set1_epi32(line + 1 < visible ? -1 : line < visible ? 0xffff : 0);
-        for (size_t i = 0; i < 2 * head_dim; i += 2 * LANES) {
-            __m512i value = _mm512_and_si512(_mm512_loadu_si512(from + i), mask);
-            _mm512_storeu_si512(to + i, value);
+        uint16_t *out = to;
+        for (size_t d = 0; d < head_dim; d += LANES, from += 2 * LANES, out += layout->block) {
+            __m512i value = _mm512_and_si512(_mm512_loadu_si512(from), mask);
+            _mm512_storeu_si512(out, value);
             bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(value, exponent), exponent);
         }
     }
@@ -196,27 +238,29 @@ static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim, 
 
 // Copies V of the first `visible` positions to tile->values, and zeros up to a multiple of 32.
 // Returns a bit for each chunk that has a number that is not finite.
-static uint32_t copy_values(const struct attention_tile *tile, uint32_t visible) {
-    size_t chunk = (size_t)LANES * tile->head_dim;
-    uint16_t *to = tile->values;
-    uint32_t bad = 0, c = 0;
-    for (; c * LANES < visible; c++, to += chunk) {
-        bad |= (uint32_t)!copy_chunk(tile->v[c], visible - c * LANES, tile->head_dim, to) << c;
+static uint32_t copy_values(const struct attention_tile *tile, uint32_t visible,
+                            struct layout layout) {
+    uint32_t bad = 0, chunks = (visible + 2 * LANES - 1) / (2 * LANES) * 2;
+    for (uint32_t c = 0; c < chunks; c++) {
+        uint32_t begin = c * LANES, seen = visible > begin ? visible - begin : 0;
+        uint16_t *to = (uint16_t *)tile->values + c / 2 * layout.pair + c % 2 * layout.chunk;
+        // A chunk that is not seen need not be there.
+        const uint16_t *from = tile->v[seen ? c : c - 1];
+        bad |= (uint32_t)!copy_chunk(from, seen, tile->head_dim, &layout, to) << c;
     }
-    if (c % 2) memset(to, 0, chunk * sizeof *to);
     return bad;
 }
 
 // value_group for when positions after a row's own hold NaN or inf: multiplied by 0 they would give
 // NaN. Works row by row, over a copy in which those positions are 0. Overwrites tile->values.
 static void value_group_masked(const struct attention_tile *tile) {
-    size_t chunk = (size_t)LANES * tile->head_dim;
+    struct layout layout = cache_layout(tile->head_dim);
     struct attention_tile one = *tile;
     one.rows = 1;
-    for (uint32_t c = 0; c < CHUNKS; c++) one.v[c] = (uint16_t *)tile->values + c * chunk;
+    for (uint32_t c = 0; c < CHUNKS; c++) one.v[c] = (uint16_t *)tile->values + c * layout.chunk;
     for (uint32_t row = 0; row < tile->rows; row++) {
         uint32_t visible = tile->visible[row];
-        copy_values(tile, visible);
+        copy_values(tile, visible, layout);
         if (visible) amx_value_few(&one, (visible + LANES - 1) / LANES);
         one.acc += tile->head_dim;
         one.scores += AMX_SPAN;
@@ -233,6 +277,47 @@ static bool is_finite(const uint16_t *values, size_t count) {
     return bad == 0;
 }
 
+// The rows from `row` on of a part, at the span whose first chunk is `chunk`.
+struct group {
+    struct attention_tile tile;
+    uint32_t visible[GROUP];
+    uint32_t chunks; // that a row sees
+};
+
+static void find_group(const struct attention_tile *part, uint32_t row, struct group *group) {
+    uint32_t left = part->rows - row;
+    group->tile = (struct attention_tile){
+        .q = (const uint16_t *)part->q + (size_t)row * part->head_dim,
+        .visible = group->visible,
+        .max = part->max + row,
+        .sum = part->sum + (size_t)row * ATTENTION_SUMS,
+        .acc = part->acc + (size_t)row * part->head_dim,
+        .scores = part->scores,
+        .rows = left < GROUP ? left : GROUP,
+        .head_dim = part->head_dim,
+    };
+}
+
+static void find_span(const struct attention_tile *part, uint32_t row, uint32_t chunk,
+                      struct group *group) {
+    for (uint32_t i = 0; i < group->tile.rows; i++) {
+        uint32_t seen = part->visible[row + i], begin = chunk * LANES;
+        seen = seen > begin ? seen - begin : 0;
+        group->visible[i] = seen < AMX_SPAN ? seen : AMX_SPAN;
+    }
+    group->chunks = (group->visible[group->tile.rows - 1] + LANES - 1) / LANES;
+    group->tile.values = (uint16_t *)part->values + (size_t)chunk * LANES * part->head_dim;
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        uint32_t next = chunk + CHUNKS + c;
+        bool is_inside = next < ATTENTION_PART_CHUNKS;
+        group->tile.k[c] = part->k[chunk + c];
+        group->tile.v[c] = part->v[chunk + c];
+        next %= ATTENTION_PART_CHUNKS;
+        group->tile.next_k[c] = is_inside ? part->k[next] : part->next_k[next];
+        group->tile.next_v[c] = is_inside ? part->v[next] : part->next_v[next];
+    }
+}
+
 static void attend_few(const struct attention_tile *tile, uint32_t chunks) {
     amx_score_few(tile, chunks);
     amx_softmax(tile, chunks + chunks % 2);
@@ -247,31 +332,35 @@ static void attend_few(const struct attention_tile *tile, uint32_t chunks) {
     }
 }
 
-void amx_attention(const struct attention_tile *tile) {
-    uint32_t bad = 0, most = tile->visible[tile->rows - 1];
-    if (tile->rows > AMX_FEW_ROWS) bad = copy_values(tile, most);
-    for (uint32_t row = 0; row < tile->rows; row += GROUP) {
-        uint32_t left = tile->rows - row;
-        struct attention_tile group = *tile;
-        group.rows = left < GROUP ? left : GROUP;
-        group.q = (const uint16_t *)tile->q + (size_t)row * tile->head_dim;
-        group.visible += row;
-        group.max += row;
-        group.sum += (size_t)row * ATTENTION_SUMS;
-        group.acc += (size_t)row * tile->head_dim;
-        uint32_t chunks = (group.visible[group.rows - 1] + LANES - 1) / LANES;
-        if (chunks == 0) continue;
-        if (group.rows <= AMX_FEW_ROWS) {
-            attend_few(&group, chunks);
-            continue;
-        }
-        score_group(&group, chunks);
-        amx_softmax(&group, chunks + chunks % 2);
-        if (bad >> group.visible[0] / LANES) {
-            value_group_masked(&group);
-            copy_values(tile, most);
-        } else {
-            value_group(&group, chunks);
+void amx_attention(const struct attention_tile *part) {
+    uint32_t bad = 0, most = part->visible[part->rows - 1];
+    if (part->rows > AMX_FEW_ROWS) bad = copy_values(part, most, tile_layout(part->head_dim));
+    struct fetch fetch = {.tile = part, .end = ATTENTION_PART_CHUNKS * part->head_dim};
+    // Each group has this many steps at most.
+    uint32_t steps = (part->rows + GROUP - 1) / GROUP * ((most + 2 * LANES - 1) / (2 * LANES)) *
+                     ((part->head_dim + AMX_DEPTH - 1) / AMX_DEPTH);
+    fetch.step = (fetch.end + steps - 1) / steps;
+    for (uint32_t row = 0; row < part->rows; row += GROUP) {
+        struct group group;
+        const struct attention_tile *tile = &group.tile;
+        find_group(part, row, &group);
+        memset(tile->acc, 0, (size_t)tile->rows * tile->head_dim * sizeof(float));
+        for (uint32_t chunk = 0; chunk < ATTENTION_PART_CHUNKS; chunk += CHUNKS) {
+            find_span(part, row, chunk, &group);
+            if (group.chunks == 0) break;
+            if (tile->rows <= AMX_FEW_ROWS) {
+                attend_few(tile, group.chunks);
+                continue;
+            }
+            score_group(tile, group.chunks, &fetch);
+            amx_softmax(tile, group.chunks + group.chunks % 2);
+            if (bad >> chunk >> tile->visible[0] / LANES) {
+                value_group_masked(tile);
+                uint32_t seen = most - chunk * LANES; // by the last row
+                copy_values(tile, seen < AMX_SPAN ? seen : AMX_SPAN, tile_layout(tile->head_dim));
+            } else {
+                value_group(tile, group.chunks);
+            }
         }
     }
 }

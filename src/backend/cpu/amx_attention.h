@@ -8,7 +8,7 @@
 
 enum {
     AMX_DEPTH = 32, // products that one multiplication of full tiles adds to a result
-    AMX_SPAN = ATTENTION_SPAN_MAX,
+    AMX_SPAN = 128, // positions per online-softmax step
     AMX_FEW_ROWS = 8, // up to this many rows amx_attention_few.c is faster
 };
 

@@ -23,7 +23,7 @@ struct attention_scratch {
     struct attention_state total; // of all parts so far
     struct attention_state part; // of one part
     float *scores; // [ATTENTION_SCORES_FLOATS]
-    void *values; // bf16 [ATTENTION_SPAN_MAX][head_dim]
+    void *values; // bf16 [ATTENTION_PART][head_dim]
 };
 
 // The rows of one item.
@@ -52,7 +52,7 @@ static struct attention_state state_at(float *memory, uint32_t rows, uint32_t he
 size_t attention_scratch_floats(uint32_t head_dim) {
     return (size_t)ATTENTION_ROWS_MAX * head_dim +
            2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) +
-           ATTENTION_SCORES_FLOATS + (size_t)ATTENTION_SPAN_MAX / 2 * head_dim;
+           ATTENTION_SCORES_FLOATS + (size_t)ATTENTION_PART / 2 * head_dim;
 }
 
 static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32_t thread,
@@ -63,7 +63,7 @@ static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32
     scratch.q = cpu->attention_scratch + thread * floats;
     scratch.scores = scratch.q + (size_t)ATTENTION_ROWS_MAX * head_dim;
     scratch.values = scratch.scores + ATTENTION_SCORES_FLOATS;
-    float *states = (float *)scratch.values + (size_t)ATTENTION_SPAN_MAX / 2 * head_dim;
+    float *states = (float *)scratch.values + (size_t)ATTENTION_PART / 2 * head_dim;
     scratch.total = state_at(states, ATTENTION_ROWS_MAX, head_dim);
     scratch.part = state_at(states + state_floats, ATTENTION_ROWS_MAX, head_dim);
     return scratch;
@@ -218,7 +218,9 @@ static void walk_part(const struct attention_job *job, const struct attention_it
                       const struct attention_scratch *scratch, uint32_t part,
                       const struct attention_state *state) {
     uint32_t head_dim = job->args->head_dim;
-    memset(state->acc, 0, (size_t)item->num_rows * head_dim * sizeof *state->acc);
+    if (job->kernels->span_positions != ATTENTION_PART) {
+        memset(state->acc, 0, (size_t)item->num_rows * head_dim * sizeof *state->acc);
+    }
     memset(state->sum, 0, (size_t)item->num_rows * ATTENTION_SUMS * sizeof *state->sum);
     for (uint32_t row = 0; row < item->num_rows; row++) state->max[row] = -INFINITY;
 

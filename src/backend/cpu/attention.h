@@ -8,9 +8,6 @@
 #include "backend/cpu/ops.h"
 
 enum {
-    // Positions of a part: whole spans, beginning at a multiple of this. Parts are summed apart, then
-    // joined.
-    ATTENTION_PART = 512,
     // `partials` has room for this many queries of one sequence as long as the whole cache.
     ATTENTION_SPLIT_QUERIES = 8,
 };

@@ -20,15 +20,17 @@
 
 enum {
     ATTENTION_SPAN = 64, // positions per online-softmax step; spans begin at multiples of it
-    ATTENTION_SPAN_MAX = 128, // AMX's
+    // Positions of a part: whole spans, beginning at a multiple of this. Parts are summed apart, then
+    // joined.
+    ATTENTION_PART = 512,
     ATTENTION_CHUNK = 16,
     ATTENTION_CHUNKS = ATTENTION_SPAN / ATTENTION_CHUNK,
-    ATTENTION_CHUNKS_MAX = ATTENTION_SPAN_MAX / ATTENTION_CHUNK,
+    ATTENTION_PART_CHUNKS = ATTENTION_PART / ATTENTION_CHUNK,
     // Most query rows of an item. They share one pass over a kv head's blocks.
     ATTENTION_ROWS_MAX = 192,
     ATTENTION_SUMS = 16, // partial sums of a row's exponentials
     // Most floats that a kernel needs for scores.
-    ATTENTION_SCORES_FLOATS = 32 * ATTENTION_SPAN_MAX,
+    ATTENTION_SCORES_FLOATS = 32 * 128,
 };
 
 // The scales [16] of an int8 chunk of K or V.
@@ -39,18 +41,18 @@ static inline float *attention_scales(const void *chunk, size_t head_dim) {
 // One span for the rows of one panel. max, sum and acc carry over from span to span.
 struct attention_tile {
     const void *q; // in the layout attention_kernels.queries; 64-byte aligned
-    const void *k[ATTENTION_CHUNKS_MAX];
-    const void *v[ATTENTION_CHUNKS_MAX];
+    const void *k[ATTENTION_PART_CHUNKS];
+    const void *v[ATTENTION_PART_CHUNKS];
     // Of the item's next span, to prefetch; never NULL.
-    const void *next_k[ATTENTION_CHUNKS_MAX];
-    const void *next_v[ATTENTION_CHUNKS_MAX];
+    const void *next_k[ATTENTION_PART_CHUNKS];
+    const void *next_v[ATTENTION_PART_CHUNKS];
     const uint32_t *visible; // [rows] how many of the span's positions a row sees: 0 .. span;
         // never fewer than the row before. Chunks that no row sees are not read
     float *max; // [rows] largest score so far, -inf at first
     float *sum; // [rows][16] sum of exponentials, by lane of the position
     float *acc; // [rows][head_dim] weighted sum of values
     float *scores; // [ATTENTION_SCORES_FLOATS] scratch, 64-byte aligned
-    void *values; // scratch for a span's V in bf16, 64-byte aligned
+    void *values; // scratch for a part's V in bf16, 64-byte aligned
     uint32_t rows; // 1 .. panel_rows
     uint32_t head_dim; // a multiple of 16
 };
