@@ -133,16 +133,22 @@ static void score_group(const struct attention_tile *tile, uint32_t chunks, stru
 }
 
 // acc += p V for 16 rows or, with is_tall, 32, and for one block of 16 dimensions and, where `second`
-// is not 0, the next one too. Rows of acc are `stride` bytes apart. v: tiles of `blocks` blocks.
+// is not 0, the next one too. Rows of acc are `stride` bytes apart. With is_first acc counts as 0.
 static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const char *v,
-                                     uint32_t chunks, size_t second, bool is_tall, float *acc,
-                                     size_t stride) {
+                                     uint32_t chunks, size_t second, bool is_tall, bool is_first,
+                                     float *acc, size_t stride) {
     const char *p = (const char *)tile->scores, *low = p + (size_t)LANES * SCORES_BYTES;
     size_t next = tile->head_dim / LANES * TILE_BYTES;
     float *acc_low = acc + LANES * stride / sizeof *acc;
-    _tile_loadd(0, acc, stride);
-    _tile_loadd(1, acc + second, stride);
-    if (is_tall) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (!is_first) {
+        _tile_loadd(0, acc, stride);
+        _tile_loadd(1, acc + second, stride);
+    }
+    if (!is_first && is_tall) {
         _tile_loadd(2, acc_low, stride);
         _tile_loadd(3, acc_low + second, stride);
     }
@@ -172,31 +178,32 @@ static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const ch
 
 // sum_blocks where tiles would write to rows that are not there.
 static ALWAYS_INLINE void sum_rest(const struct attention_tile *tile, const char *v,
-                                   uint32_t chunks, size_t second, bool is_tall, float *acc) {
+                                   uint32_t chunks, size_t second, bool is_tall, bool is_first,
+                                   float *acc) {
     _Alignas(64) float copy[GROUP][2 * LANES];
     size_t bytes = (LANES + second) * sizeof(float);
-    for (uint32_t row = 0; row < tile->rows; row++) {
+    for (uint32_t row = 0; row < tile->rows && !is_first; row++) {
         memcpy(copy[row], acc + (size_t)row * tile->head_dim, bytes);
     }
     TILES_READ_MEMORY();
-    sum_blocks(tile, v, chunks, second, is_tall, copy[0], sizeof copy[0]);
+    sum_blocks(tile, v, chunks, second, is_tall, is_first, copy[0], sizeof copy[0]);
     for (uint32_t row = 0; row < tile->rows; row++) {
         memcpy(acc + (size_t)row * tile->head_dim, copy[row], bytes);
     }
 }
 
-static void value_group(const struct attention_tile *tile, uint32_t chunks) {
+static void value_group(const struct attention_tile *tile, uint32_t chunks, bool is_first) {
     size_t stride = tile->head_dim * sizeof(float);
     TILES_READ_MEMORY();
     for (uint32_t d = 0; d < tile->head_dim; d += 2 * LANES) {
         size_t second = d + LANES < tile->head_dim ? LANES : 0;
         const char *v = (const char *)tile->values + (size_t)d / LANES * TILE_BYTES;
         if (tile->rows == GROUP) {
-            sum_blocks(tile, v, chunks, second, true, tile->acc + d, stride);
+            sum_blocks(tile, v, chunks, second, true, is_first, tile->acc + d, stride);
         } else if (tile->rows > LANES) {
-            sum_rest(tile, v, chunks, second, true, tile->acc + d);
+            sum_rest(tile, v, chunks, second, true, is_first, tile->acc + d);
         } else {
-            sum_rest(tile, v, chunks, second, false, tile->acc + d);
+            sum_rest(tile, v, chunks, second, false, is_first, tile->acc + d);
         }
     }
 }
@@ -318,6 +325,10 @@ static void find_span(const struct attention_tile *part, uint32_t row, uint32_t 
     }
 }
 
+static void clear_acc(const struct attention_tile *tile) {
+    memset(tile->acc, 0, (size_t)tile->rows * tile->head_dim * sizeof *tile->acc);
+}
+
 static void attend_few(const struct attention_tile *tile, uint32_t chunks) {
     amx_score_few(tile, chunks);
     amx_softmax(tile, chunks + chunks % 2);
@@ -344,22 +355,23 @@ void amx_attention(const struct attention_tile *part) {
         struct group group;
         const struct attention_tile *tile = &group.tile;
         find_group(part, row, &group);
-        memset(tile->acc, 0, (size_t)tile->rows * tile->head_dim * sizeof(float));
         for (uint32_t chunk = 0; chunk < ATTENTION_PART_CHUNKS; chunk += CHUNKS) {
             find_span(part, row, chunk, &group);
             if (group.chunks == 0) break;
             if (tile->rows <= AMX_FEW_ROWS) {
+                if (chunk == 0) clear_acc(tile);
                 attend_few(tile, group.chunks);
                 continue;
             }
             score_group(tile, group.chunks, &fetch);
             amx_softmax(tile, group.chunks + group.chunks % 2);
             if (bad >> chunk >> tile->visible[0] / LANES) {
+                if (chunk == 0) clear_acc(tile);
                 value_group_masked(tile);
                 uint32_t seen = most - chunk * LANES; // by the last row
                 copy_values(tile, seen < AMX_SPAN ? seen : AMX_SPAN, tile_layout(tile->head_dim));
             } else {
-                value_group(tile, group.chunks);
+                value_group(tile, group.chunks, chunk == 0);
             }
         }
     }

@@ -17,6 +17,11 @@
 #include "base/check.h"
 #include "base/dtype.h"
 
+enum {
+    QUERIES_AT_ONCE = 128, // numbers that are scaled and rounded at a time
+    ROWS_AHEAD = 6, // whose queries are fetched
+};
+
 // A thread's memory for one item.
 struct attention_scratch {
     float *q; // the panels' queries, one panel after the other
@@ -139,9 +144,9 @@ static void put_queries(const struct attention_job *job, const float *q, uint32_
         break;
     case QUERIES_BF16:
         // The last 64 bytes of a row may reach into the next row, which is written later.
-        for (uint32_t d = 0; d < head_dim; d += CHUNK_BYTES / 2) {
-            float scaled[CHUNK_BYTES / 2];
-            uint32_t count = head_dim - d < CHUNK_BYTES / 2 ? head_dim - d : CHUNK_BYTES / 2;
+        for (uint32_t d = 0; d < head_dim; d += QUERIES_AT_ONCE) {
+            float scaled[QUERIES_AT_ONCE];
+            uint32_t count = head_dim - d < QUERIES_AT_ONCE ? head_dim - d : QUERIES_AT_ONCE;
             for (uint32_t i = 0; i < count; i++) scaled[i] = q[d + i] * scale;
             uint16_t *out = (uint16_t *)(void *)panel + (size_t)row * head_dim + d;
             job->cpu->kernels->narrow_bf16(scaled, count, (unsigned char *)out, CHUNK_BYTES);
@@ -150,19 +155,30 @@ static void put_queries(const struct attention_job *job, const float *q, uint32_
     }
 }
 
+static const float *row_queries(const struct attention_job *job, const struct attention_item *item,
+                                uint32_t row) {
+    const struct attention_args *args = job->args;
+    size_t heads = args->num_heads + 2 * (size_t)args->num_kv_heads;
+    size_t head = row_token(job, item, row) * heads + row_head(job, item, row);
+    return (const float *)args->qkv + head * args->head_dim;
+}
+
+static void fetch_row(const float *row, uint32_t head_dim) {
+    for (uint32_t d = 0; d < head_dim; d += LANES) __builtin_prefetch(row + d, 1);
+}
+
 static void load_queries(const struct attention_job *job, const struct attention_item *item,
                          const struct attention_scratch *scratch) {
-    const struct attention_args *args = job->args;
-    size_t head_dim = args->head_dim;
-    size_t row_floats = ((size_t)args->num_heads + 2 * (size_t)args->num_kv_heads) * head_dim;
     for (uint32_t panel = 0; panel < item->num_panels; panel++) {
         uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
         uint32_t rows = part_begin(item->num_rows, item->num_panels, panel + 1) - begin;
         for (uint32_t row = 0; row < rows; row++) {
-            const float *q = (const float *)args->qkv +
-                             row_token(job, item, begin + row) * row_floats +
-                             row_head(job, item, begin + row) * head_dim;
-            put_queries(job, q, row, rows, panel_queries(job, scratch, panel));
+            // Tokens are pages apart, so the processor does not fetch the next one by itself.
+            if (begin + row + ROWS_AHEAD < item->num_rows) {
+                fetch_row(row_queries(job, item, begin + row + ROWS_AHEAD), job->args->head_dim);
+            }
+            put_queries(job, row_queries(job, item, begin + row), row, rows,
+                        panel_queries(job, scratch, panel));
         }
     }
 }
@@ -263,6 +279,13 @@ static void join_part(const struct attention_job *job, const struct attention_it
     }
 }
 
+static float *row_out(const struct attention_job *job, const struct attention_item *item,
+                      uint32_t row) {
+    const struct attention_args *args = job->args;
+    size_t head = row_token(job, item, row) * args->num_heads + row_head(job, item, row);
+    return (float *)args->out + head * args->head_dim;
+}
+
 static void finish_rows(const struct attention_job *job, const struct attention_item *item,
                         const struct attention_state *total) {
     const struct attention_args *args = job->args;
@@ -271,8 +294,12 @@ static void finish_rows(const struct attention_job *job, const struct attention_
         float scale = 1.0f / total->sum[(size_t)row * ATTENTION_SUMS];
         float *acc = total->acc + row * head_dim;
         size_t token = row_token(job, item, row), at = row_head(job, item, row) * head_dim;
-        float *out = (float *)args->out + token * args->num_heads * head_dim + at;
-        if (job->narrow->out) out = acc;
+        float *out = row_out(job, item, row);
+        if (job->narrow->out) {
+            out = acc;
+        } else if (row + ROWS_AHEAD < item->num_rows) {
+            fetch_row(row_out(job, item, row + ROWS_AHEAD), args->head_dim);
+        }
         // Kernels may differ in the sign of a zero: adding 0 makes all of them +0.
         for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale + 0.0f;
         if (!job->narrow->out) continue;
