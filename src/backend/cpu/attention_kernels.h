@@ -26,8 +26,7 @@ enum {
     ATTENTION_CHUNK = 16,
     ATTENTION_CHUNKS = ATTENTION_SPAN / ATTENTION_CHUNK,
     ATTENTION_PART_CHUNKS = ATTENTION_PART / ATTENTION_CHUNK,
-    // Most query rows of an item. They share one pass over a kv head's blocks.
-    ATTENTION_ROWS_MAX = 192,
+    ATTENTION_ROWS_MAX = 384, // most query rows of an item of any kernel
     ATTENTION_SUMS = 16, // partial sums of a row's exponentials
     // Most floats that a kernel needs for scores.
     ATTENTION_SCORES_FLOATS = 32 * 128,
@@ -65,8 +64,10 @@ enum attention_queries {
 
 struct attention_kernels {
     uint32_t span_positions; // a divisor of ATTENTION_PART
-    uint32_t panel_rows; // rows of a full panel: a divisor of ATTENTION_ROWS_MAX
-    uint32_t item_rows; // an item has a multiple of this many rows, where it does not end a sequence
+    uint32_t panel_rows; // rows of a full panel: a divisor of item_rows_max
+    uint32_t item_rows; // an item that does not end a sequence has a multiple of this many rows
+    // Most query rows of an item. They share one pass over a kv head's blocks.
+    uint32_t item_rows_max;
     enum attention_queries queries;
     void (*span)(const struct attention_tile *tile);
     // A thread calls `begin` before its first span of an item, and after the last span `end` with
