@@ -17,10 +17,7 @@
 #include "base/check.h"
 #include "base/dtype.h"
 
-enum {
-    QUERIES_AT_ONCE = 128, // numbers that are scaled and rounded at a time
-    ROWS_AHEAD = 6, // whose queries are fetched
-};
+enum { ROWS_AHEAD = 6 }; // rows whose queries or outputs are fetched before their turn
 
 // A thread's memory for one item.
 struct attention_scratch {
@@ -144,13 +141,9 @@ static void put_queries(const struct attention_job *job, const float *q, uint32_
         break;
     case QUERIES_BF16:
         // The last 64 bytes of a row may reach into the next row, which is written later.
-        for (uint32_t d = 0; d < head_dim; d += QUERIES_AT_ONCE) {
-            float scaled[QUERIES_AT_ONCE];
-            uint32_t count = head_dim - d < QUERIES_AT_ONCE ? head_dim - d : QUERIES_AT_ONCE;
-            for (uint32_t i = 0; i < count; i++) scaled[i] = q[d + i] * scale;
-            uint16_t *out = (uint16_t *)(void *)panel + (size_t)row * head_dim + d;
-            job->cpu->kernels->narrow_bf16(scaled, count, (unsigned char *)out, CHUNK_BYTES);
-        }
+        job->cpu->kernels->narrow_bf16(
+            q, scale, head_dim, (unsigned char *)panel + (size_t)row * head_dim * sizeof(uint16_t),
+            CHUNK_BYTES);
         break;
     }
 }
@@ -163,8 +156,14 @@ static const float *row_queries(const struct attention_job *job, const struct at
     return (const float *)args->qkv + head * args->head_dim;
 }
 
-static void fetch_row(const float *row, uint32_t head_dim) {
-    for (uint32_t d = 0; d < head_dim; d += LANES) __builtin_prefetch(row + d, 1);
+static inline void fetch_row(const float *row, uint32_t head_dim, bool is_written) {
+    for (uint32_t d = 0; d < head_dim; d += LANES) {
+        if (is_written) {
+            __builtin_prefetch(row + d, 1);
+        } else {
+            __builtin_prefetch(row + d);
+        }
+    }
 }
 
 static void load_queries(const struct attention_job *job, const struct attention_item *item,
@@ -175,7 +174,8 @@ static void load_queries(const struct attention_job *job, const struct attention
         for (uint32_t row = 0; row < rows; row++) {
             // Tokens are pages apart, so the processor does not fetch the next one by itself.
             if (begin + row + ROWS_AHEAD < item->num_rows) {
-                fetch_row(row_queries(job, item, begin + row + ROWS_AHEAD), job->args->head_dim);
+                fetch_row(row_queries(job, item, begin + row + ROWS_AHEAD), job->args->head_dim,
+                          false);
             }
             put_queries(job, row_queries(job, item, begin + row), row, rows,
                         panel_queries(job, scratch, panel));
@@ -294,20 +294,20 @@ static void finish_rows(const struct attention_job *job, const struct attention_
         float scale = 1.0f / total->sum[(size_t)row * ATTENTION_SUMS];
         float *acc = total->acc + row * head_dim;
         size_t token = row_token(job, item, row), at = row_head(job, item, row) * head_dim;
-        float *out = row_out(job, item, row);
         if (job->narrow->out) {
-            out = acc;
-        } else if (row + ROWS_AHEAD < item->num_rows) {
-            fetch_row(row_out(job, item, row + ROWS_AHEAD), args->head_dim);
+            size_t stride;
+            unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
+                                               (uint32_t)token, &stride);
+            packed += at / (CHUNK_BYTES / 2) * stride;
+            job->cpu->kernels->narrow_bf16(acc, scale, (uint32_t)head_dim, packed, stride);
+            continue;
+        }
+        if (row + ROWS_AHEAD < item->num_rows) {
+            fetch_row(row_out(job, item, row + ROWS_AHEAD), args->head_dim, true);
         }
         // Kernels may differ in the sign of a zero: adding 0 makes all of them +0.
+        float *out = row_out(job, item, row);
         for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale + 0.0f;
-        if (!job->narrow->out) continue;
-        size_t stride;
-        unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
-                                           (uint32_t)token, &stride);
-        packed += at / (CHUNK_BYTES / 2) * stride;
-        job->cpu->kernels->narrow_bf16(acc, (uint32_t)head_dim, packed, stride);
     }
 }
 
