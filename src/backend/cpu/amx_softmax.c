@@ -127,21 +127,27 @@ static ALWAYS_INLINE void finish_row(const struct attention_tile *tile, uint32_t
     _mm512_storeu_ps(sums, sum);
 }
 
+// The largest scores of 16 rows from `row` on. Lanes of rows that are not there are -inf.
+static ALWAYS_INLINE __m512 find_tops(const struct attention_tile *tile, uint32_t row,
+                                      uint32_t rows, uint32_t chunks, bool is_full) {
+    const float *scores = tile->scores + (size_t)row * AMX_SPAN;
+    __m512 tops[LANES];
+    if (is_full && rows == LANES) {
+        UNROLL for (uint32_t i = 0; i < LANES; i++) tops[i] = full_row_top(scores + i * AMX_SPAN);
+        return largest_of(tops);
+    }
+    for (uint32_t i = 0; i < LANES; i++) tops[i] = _mm512_set1_ps(-__builtin_inff());
+    for (uint32_t i = 0; i < rows; i++, scores += AMX_SPAN) {
+        tops[i] = is_full ? full_row_top(scores) : row_top(scores, chunks, tile->visible[row + i]);
+    }
+    return largest_of(tops);
+}
+
 void amx_softmax(const struct attention_tile *tile, uint32_t chunks) {
     for (uint32_t row = 0; row < tile->rows; row += LANES) {
-        const float *scores = tile->scores + (size_t)row * AMX_SPAN;
         uint32_t left = tile->rows - row, rows = left < LANES ? left : LANES;
-        bool is_full = rows == LANES && tile->visible[row] == AMX_SPAN;
-        __m512 tops[LANES];
-        if (is_full) {
-            UNROLL for (uint32_t i = 0; i < LANES; i++) tops[i] = full_row_top(scores + i * AMX_SPAN);
-        } else {
-            for (uint32_t i = 0; i < LANES; i++) tops[i] = _mm512_set1_ps(-__builtin_inff());
-            for (uint32_t i = 0; i < rows; i++) {
-                tops[i] = row_top(scores + (size_t)i * AMX_SPAN, chunks, tile->visible[row + i]);
-            }
-        }
-        raise_maxima(tile, row, rows, largest_of(tops));
+        bool is_full = tile->visible[row] == AMX_SPAN; // and then those of the rows behind it, too
+        raise_maxima(tile, row, rows, find_tops(tile, row, rows, chunks, is_full));
         for (uint32_t i = 0; i < rows; i++) {
             if (is_full) {
                 finish_row(tile, row + i, chunks, true);

@@ -270,11 +270,11 @@ static void join_part(const struct attention_job *job, const struct attention_it
     size_t head_dim = job->args->head_dim;
     for (uint32_t row = 0; row < item->num_rows; row++) {
         if (row_position(job, item, row) < part * ATTENTION_PART) continue;
-        float top = fmaxf(total->max[row], more->max[row]);
-        float keep = expf(total->max[row] - top), scale = expf(more->max[row] - top);
+        float change = more->max[row] - total->max[row], small = expf(-fabsf(change));
+        float keep = change > 0.0f ? small : 1.0f, scale = change > 0.0f ? 1.0f : small;
         float *sum = total->sum + (size_t)row * ATTENTION_SUMS;
         sum[0] = sum[0] * keep + more->sum[(size_t)row * ATTENTION_SUMS] * scale;
-        total->max[row] = top;
+        total->max[row] = fmaxf(total->max[row], more->max[row]);
         add_scaled(total->acc + row * head_dim, keep, more->acc + row * head_dim, scale, head_dim);
     }
 }
