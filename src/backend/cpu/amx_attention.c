@@ -1,12 +1,14 @@
-/* One span of 128 positions for up to 192 query rows by matrix tiles, 32 rows at a time: 16 rows x 16
- * positions of scores, 16 rows x 16 dimensions of values. 32 rows share what is loaded of K and V.
- * Queries and exponentials are rounded to bf16. A row of a tile product depends only on the same row
- * of its left factor, and amx_attention_few.c computes few rows with the same bits. So a row's bits
- * do not depend on the other rows. Rows that a tile lacks hold whatever is in memory; nothing reads
- * their results.
+/* One part of 512 positions for up to 384 query rows by matrix tiles. 32 rows at a time walk its
+ * spans of 128 positions: scores, softmax (amx_softmax.c), values. A tile product has 16 rows x 16
+ * positions of scores, or 16 rows x 16 dimensions of values. 32 rows share what is loaded of K and
+ * V. Queries and exponentials are rounded to bf16. A row of a tile product depends only on the same
+ * row of its left factor, and amx_attention_few.c computes few rows with the same bits. So a row's
+ * bits do not depend on the other rows. Rows that a tile lacks hold whatever is in memory; nothing
+ * reads their results.
  *
- * A tile multiplies 32 positions of V in the time of 16, and a chunk has 16. So the span's V is
- * copied once, and all rows use the copy. */
+ * A tile product of 16 positions of V would take as long as one of 32, and a chunk has 16. So the
+ * part's V is copied once, as tiles, and all rows use the copy. K and V are loaded with the hint
+ * that they are not used again soon: then queries, scores and acc of 32 rows stay in the L1. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@
 enum {
     GROUP = 32, // rows that are computed together
     CHUNKS = AMX_SPAN / LANES,
+    CHUNKS_AHEAD = 4, // how far a few rows fetch
     BLOCK_BYTES = LANES * 4, // of a line of V: a pair of positions in 16 dimensions
     FLUSH_DENORMALS = 0x8040, // MXCSR's FTZ and DAZ, as tiles flush denormals
     SCORES_BYTES = AMX_SPAN * sizeof(float), // of a row
@@ -45,7 +48,7 @@ void amx_attention_end(unsigned before) {
     _mm_setcsr(before);
 }
 
-// Lines of the item's next part that are fetched into the L2 while scores are computed.
+// Fetches lines of the item's next part into the L2 while scores are computed.
 struct fetch {
     const struct attention_tile *tile; // the whole part
     uint32_t next, end; // lines of all chunks of K and V, one after the other
@@ -59,8 +62,8 @@ static ALWAYS_INLINE void fetch_lines(struct fetch *fetch) {
     uint32_t lines = tile->head_dim / 2; // of a chunk
     for (uint32_t line = fetch->next; line < end; line++) {
         uint32_t c = line / lines;
-        const char *chunk = c < ATTENTION_PART_CHUNKS ? tile->next_k[c]
-                                                      : tile->next_v[c - ATTENTION_PART_CHUNKS];
+        const char *chunk =
+            c < ATTENTION_PART_CHUNKS ? tile->next_k[c] : tile->next_v[c - ATTENTION_PART_CHUNKS];
         _mm_prefetch(chunk + (size_t)(line - c * lines) * 64, _MM_HINT_T1);
     }
     fetch->next = end;
@@ -315,7 +318,7 @@ static void find_span(const struct attention_tile *part, uint32_t row, uint32_t 
     group->chunks = (group->visible[group->tile.rows - 1] + LANES - 1) / LANES;
     group->tile.values = (uint16_t *)part->values + (size_t)chunk * LANES * part->head_dim;
     for (uint32_t c = 0; c < CHUNKS; c++) {
-        uint32_t next = chunk + CHUNKS + c;
+        uint32_t next = chunk + CHUNKS_AHEAD + c;
         bool is_inside = next < ATTENTION_PART_CHUNKS;
         group->tile.k[c] = part->k[chunk + c];
         group->tile.v[c] = part->v[chunk + c];

@@ -105,7 +105,8 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_
             const uint16_t *p = (const uint16_t *)(const void *)tile->scores + (size_t)c * LANES;
             const uint16_t *v = (const uint16_t *)tile->v[c] + (size_t)dim * 2;
             const uint16_t *next = (const uint16_t *)tile->next_v[c] + (size_t)dim * 2;
-            for (uint32_t j = 0; j < LANES; j += 2, p += 2, v += head_dim * 2, next += head_dim * 2) {
+            for (uint32_t j = 0; j < LANES;
+                 j += 2, p += 2, v += head_dim * 2, next += head_dim * 2) {
                 __m512 first[SUMS_MAX], second[SUMS_MAX];
                 UNROLL for (uint32_t i = 0; i < vectors; i++) {
                     __m512i pairs = _mm512_loadu_si512(v + (size_t)i * 2 * LANES);

@@ -26,8 +26,10 @@ static ALWAYS_INLINE __m512 largest_of(const __m512 rows[LANES]) {
     __m512 quarter[4], half[2];
     UNROLL for (int j = 0; j < 4; j++) {
         __m512 a = rows[j], b = rows[4 + j], c = rows[8 + j], d = rows[12 + j];
-        __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-        __m512 cd = _mm512_max_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+        __m512 ab =
+            _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+        __m512 cd =
+            _mm512_max_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
         quarter[j] =
             _mm512_max_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
     }

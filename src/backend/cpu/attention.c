@@ -1,8 +1,8 @@
 /* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
  * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows.
  * Its rows walk the positions together, up to the last query's, with online softmax. A step of the
- * walk is a span of 64 or 128 positions that begins at a multiple of that. All panels of rows use a span's K
- * and V before the next span.
+ * walk is a span of 64 positions that begins at a multiple of 64, or a whole part (AMX). All panels
+ * of rows use a span's K and V before the next span.
  *
  * Positions are cut into parts at multiples of ATTENTION_PART. A row's parts are summed apart and
  * then joined in order. One item computes all parts, or, where a few long sequences would leave
@@ -53,8 +53,8 @@ static struct attention_state state_at(float *memory, uint32_t rows, uint32_t he
 
 size_t attention_scratch_floats(uint32_t head_dim) {
     return (size_t)ATTENTION_ROWS_MAX * head_dim +
-           2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) +
-           ATTENTION_SCORES_FLOATS + (size_t)ATTENTION_PART / 2 * head_dim;
+           2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) + ATTENTION_SCORES_FLOATS +
+           (size_t)ATTENTION_PART / 2 * head_dim;
 }
 
 static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32_t thread,
@@ -234,7 +234,7 @@ static void walk_part(const struct attention_job *job, const struct attention_it
                       const struct attention_scratch *scratch, uint32_t part,
                       const struct attention_state *state) {
     uint32_t head_dim = job->args->head_dim;
-    if (job->kernels->span_positions != ATTENTION_PART) {
+    if (job->kernels->span_positions != ATTENTION_PART) { // else the kernel begins with 0
         memset(state->acc, 0, (size_t)item->num_rows * head_dim * sizeof *state->acc);
     }
     memset(state->sum, 0, (size_t)item->num_rows * ATTENTION_SUMS * sizeof *state->sum);

@@ -35,7 +35,7 @@ struct attention_job {
     const struct attention_args *args;
     const struct attention_narrow *narrow; // all NULL if not fused
     uint32_t group; // query heads per kv head
-    uint32_t rows_per_item; // of a sequence that is not split: panel_rows .. ATTENTION_ROWS_MAX
+    uint32_t rows_per_item; // of a sequence that is not split: item_rows .. item_rows_max
     uint32_t num_items;
 };
 

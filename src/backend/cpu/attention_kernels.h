@@ -47,7 +47,8 @@ struct attention_tile {
     const void *next_v[ATTENTION_PART_CHUNKS];
     const uint32_t *visible; // [rows] how many of the span's positions a row sees: 0 .. span;
         // never fewer than the row before. Chunks that no row sees are not read
-    float *max; // [rows] largest score so far, -inf at first
+    float *max; // [rows] subtracted from scores: the largest so far or, by AMX, up to 8 less; -inf
+        // at first
     float *sum; // [rows][16] sum of exponentials, by lane of the position
     float *acc; // [rows][head_dim] weighted sum of values
     float *scores; // [ATTENTION_SCORES_FLOATS] scratch, 64-byte aligned
@@ -63,7 +64,9 @@ enum attention_queries {
 };
 
 struct attention_kernels {
-    uint32_t span_positions; // a divisor of ATTENTION_PART
+    // ATTENTION_SPAN, or ATTENTION_PART for a kernel that cuts a part itself. It then begins with
+    // acc = 0, whatever acc holds.
+    uint32_t span_positions;
     uint32_t panel_rows; // rows of a full panel: a divisor of item_rows_max
     uint32_t item_rows; // an item that does not end a sequence has a multiple of this many rows
     // Most query rows of an item. They share one pass over a kv head's blocks.
