@@ -438,26 +438,53 @@ static void check_nonfinite_tokens(const char *isa, enum dtype dtype) {
     inputs_free(&in);
 }
 
+// A value that is inf in one dimension leaves the other dimensions alone, in all rows.
+static void check_infinite_value(const char *isa, enum dtype dtype) {
+    const struct shape shape = {4, 2, 64, 16, false, 1, {100}};
+    struct inputs in = inputs_make(&shape, dtype);
+    float *clean = run(isa, &in, &(struct schedule){0, false, 1});
+    in.qkv[25 * in.row_floats + 6 * 64] = INFINITY; // dimension 0 of kv head 0
+    float *got = run(isa, &in, &(struct schedule){0, false, 1});
+    for (size_t token = 0; token < 100; token++) {
+        for (size_t head = 0; head < 4; head++) {
+            size_t skipped = head < 2 ? 1 : 0, at = (token * 4 + head) * 64 + skipped;
+            ops_assert_same_bits(got + at, clean + at, 1, 64 - skipped, "other dimensions");
+            if (skipped) assert_true(isfinite(got[at - 1]) == (token < 25));
+        }
+    }
+    free(clean);
+    free(got);
+    inputs_free(&in);
+}
+
 static void test_nonfinite_tokens(void **state) {
+    check_infinite_value(*state, DTYPE_F32);
+    check_infinite_value(*state, DTYPE_BF16);
     check_nonfinite_tokens(*state, DTYPE_F32);
     check_nonfinite_tokens(*state, DTYPE_BF16);
     check_nonfinite_tokens(*state, DTYPE_I8);
 }
 
-// Scores of plus and minus several hundred: the running maximum keeps exp in range.
-static void test_large_scores(void **state) {
-    const struct shape shape = {2, 1, 64, 16, false, 1, {200}};
-    struct inputs in = inputs_make(&shape, DTYPE_F32);
+// Queries and keys times `factor`. The running maximum keeps exp in range and rises often.
+static void check_large_scores(const char *isa, enum dtype dtype, float factor, double bound) {
+    const struct shape shape = {2, 1, 64, 16, false, 1, {700}};
+    struct inputs in = inputs_make(&shape, dtype);
     for (size_t i = 0; i < in.num_tokens * in.row_floats; i++) {
-        if (i % in.row_floats < 192) in.qkv[i] *= 10.0f; // q and k
+        if (i % in.row_floats < 192) in.qkv[i] *= factor;
     }
     double *want = oracle(&in);
-    float *got = run(*state, &in, &(struct schedule){0, false, 2});
-    // Scores around 400 have an absolute error near 1e-4. The exponential makes it a relative one.
-    assert_nmse(got, want, in.num_tokens * in.out_floats, 1e-7);
+    float *got = run(isa, &in, &(struct schedule){0, false, 2});
+    assert_nmse(got, want, in.num_tokens * in.out_floats, bound);
     free(want);
     free(got);
     inputs_free(&in);
+}
+
+static void test_large_scores(void **state) {
+    // Scores around 400 have an absolute error near 1e-4. The exponential makes it a relative one.
+    check_large_scores(*state, DTYPE_F32, 10.0f, 1e-7);
+    // Queries rounded to bf16 change a score of 40 by 0.1.
+    check_large_scores(*state, DTYPE_BF16, 3.0f, 1e-2);
 }
 
 // Slot -1 writes nothing: the cache still holds what was written before.

@@ -78,6 +78,31 @@ EMULATED __m512 emulated_maskz_scalef(__mmask16 mask, __m512 from, __m512 power)
     return _mm512_loadu_ps(value);
 }
 
+// x - floor(x), the only kind that the kernels use.
+EMULATED __m512 emulated_reduce_down(__m512 from) {
+    float value[16];
+    _mm512_storeu_ps(value, from);
+    for (int i = 0; i < 16; i++) value[i] -= floorf(value[i]);
+    return _mm512_loadu_ps(value);
+}
+
+// Two of a's quarters, then two of b's.
+EMULATED __m512 emulated_shuffle_quarters(__m512 a, __m512 b, unsigned which) {
+    float from[2][16], to[16];
+    _mm512_storeu_ps(from[0], a);
+    _mm512_storeu_ps(from[1], b);
+    for (unsigned i = 0; i < 4; i++) {
+        memcpy(to + 4 * i, from[i / 2] + 4 * (which >> 2 * i & 3u), 4 * sizeof(float));
+    }
+    return _mm512_loadu_ps(to);
+}
+
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4(a, b, which) emulated_shuffle_quarters(a, b, which)
+#undef _mm512_reduce_ps
+#define _mm512_reduce_ps(v, rounding) emulated_reduce_down(v)
+#undef _mm512_scalef_ps
+#define _mm512_scalef_ps(v, power) emulated_maskz_scalef(0xffff, v, power)
 #undef _mm512_maskz_scalef_ps
 #define _mm512_maskz_scalef_ps(mask, v, power) emulated_maskz_scalef(mask, v, power)
 #undef _mm512_maskz_loadu_ps
@@ -92,6 +117,8 @@ EMULATED __m512 emulated_maskz_scalef(__mmask16 mask, __m512 from, __m512 power)
 #define _mm512_stream_si512(to, v) _mm512_storeu_si512(to, v)
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps(a, b, c) emulated_fmadd(a, b, c)
+#undef _mm512_fmsub_ps
+#define _mm512_fmsub_ps(a, b, c) emulated_fmadd(a, b, _mm512_sub_ps(_mm512_setzero_ps(), c))
 #undef _mm512_fnmadd_ps
 #define _mm512_fnmadd_ps(a, b, c) emulated_fmadd(_mm512_sub_ps(_mm512_setzero_ps(), a), b, c)
 

@@ -6,7 +6,10 @@
 
 #include "backend/cpu/amx_attention.h"
 
-enum { SUMS_MAX = 8 }; // rows x vectors that are summed at a time: two chains and a total each
+enum {
+    SUMS_MAX = 8, // rows x vectors that are summed at a time: two chains and a total each
+    CHUNKS_MAX = 4, // chunks of scores that are summed at a time
+};
 
 struct chains {
     __m512 first, second;
@@ -30,7 +33,7 @@ static ALWAYS_INLINE __m512i broadcast(const uint16_t *pair) {
 static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_t chunk,
                                       uint32_t rows, uint32_t chunks) {
     __m512 total[SUMS_MAX];
-    const uint16_t *q = tile->q, *k[ATTENTION_CHUNKS], *next[ATTENTION_CHUNKS];
+    const uint16_t *q = tile->q, *k[CHUNKS_MAX], *next[CHUNKS_MAX];
     UNROLL for (uint32_t c = 0; c < chunks; c++) {
         k[c] = tile->k[chunk + c];
         next[c] = tile->next_k[chunk + c];
@@ -43,7 +46,7 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
             sums[i].first = sums[i].second = _mm512_setzero_ps();
         }
         for (; d < end; d += 2) {
-            __m512 first[ATTENTION_CHUNKS], second[ATTENTION_CHUNKS];
+            __m512 first[CHUNKS_MAX], second[CHUNKS_MAX];
             UNROLL for (uint32_t c = 0; c < chunks; c++) {
                 __m512i pairs = _mm512_loadu_si512(k[c] + d * LANES);
                 first[c] = first_of(pairs);
@@ -67,7 +70,7 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
     float *scores = tile->scores + (size_t)chunk * LANES;
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t c = 0; c < chunks; c++) {
-            _mm512_storeu_ps(scores + r * ATTENTION_SPAN + c * LANES, total[r * chunks + c]);
+            _mm512_storeu_ps(scores + r * AMX_SPAN + c * LANES, total[r * chunks + c]);
         }
     }
 }
@@ -80,35 +83,45 @@ static ALWAYS_INLINE void score_rows(const struct attention_tile *tile, uint32_t
     if (most > 1 && chunk < chunks) score_group(tile, chunk, rows, 1);
 }
 
-// acc = acc * shrink + p V for `rows` rows and `vectors` x 16 dimensions from `dim` on.
+// acc += p V for `rows` rows and `vectors` x 16 dimensions from `dim` on. A tile product adds two
+// chunks.
 static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_t chunks,
                                       uint32_t dim, uint32_t rows, uint32_t vectors) {
     size_t head_dim = tile->head_dim;
+    float *acc = tile->acc + dim;
     __m512 total[SUMS_MAX];
-    UNROLL for (uint32_t i = 0; i < rows * vectors; i++) total[i] = _mm512_setzero_ps();
-    for (uint32_t c = 0; c < chunks; c++) {
-        const uint16_t *p = (const uint16_t *)(const void *)tile->scores + (size_t)c * LANES;
-        const uint16_t *v = (const uint16_t *)tile->v[c] + (size_t)dim * 2;
-        const uint16_t *next = (const uint16_t *)tile->next_v[c] + (size_t)dim * 2;
+    UNROLL for (uint32_t r = 0; r < rows; r++) {
+        UNROLL for (uint32_t i = 0; i < vectors; i++) {
+            total[r * vectors + i] = _mm512_loadu_ps(acc + r * head_dim + (size_t)i * LANES);
+        }
+    }
+    for (uint32_t c = 0; c < chunks;) {
+        uint32_t end = c + 2 < chunks ? c + 2 : chunks;
         struct chains sums[SUMS_MAX];
         UNROLL for (uint32_t i = 0; i < rows * vectors; i++) {
             sums[i].first = sums[i].second = _mm512_setzero_ps();
         }
-        for (uint32_t j = 0; j < LANES; j += 2, p += 2, v += head_dim * 2, next += head_dim * 2) {
-            __m512 first[SUMS_MAX], second[SUMS_MAX];
-            UNROLL for (uint32_t i = 0; i < vectors; i++) {
-                __m512i pairs = _mm512_loadu_si512(v + (size_t)i * 2 * LANES);
-                first[i] = first_of(pairs);
-                second[i] = second_of(pairs);
-                _mm_prefetch((const char *)(next + (size_t)i * 2 * LANES), _MM_HINT_T1);
-            }
-            UNROLL for (uint32_t r = 0; r < rows; r++) {
-                __m512i pairs = broadcast(p + (size_t)r * ATTENTION_SPAN * 2);
-                __m512 p_first = first_of(pairs), p_second = second_of(pairs);
+        for (; c < end; c++) {
+            const uint16_t *p = (const uint16_t *)(const void *)tile->scores + (size_t)c * LANES;
+            const uint16_t *v = (const uint16_t *)tile->v[c] + (size_t)dim * 2;
+            const uint16_t *next = (const uint16_t *)tile->next_v[c] + (size_t)dim * 2;
+            for (uint32_t j = 0; j < LANES;
+                 j += 2, p += 2, v += head_dim * 2, next += head_dim * 2) {
+                __m512 first[SUMS_MAX], second[SUMS_MAX];
                 UNROLL for (uint32_t i = 0; i < vectors; i++) {
-                    struct chains *sum = &sums[r * vectors + i];
-                    sum->first = _mm512_fmadd_ps(p_first, first[i], sum->first);
-                    sum->second = _mm512_fmadd_ps(p_second, second[i], sum->second);
+                    __m512i pairs = _mm512_loadu_si512(v + (size_t)i * 2 * LANES);
+                    first[i] = first_of(pairs);
+                    second[i] = second_of(pairs);
+                    _mm_prefetch((const char *)(next + (size_t)i * 2 * LANES), _MM_HINT_T1);
+                }
+                UNROLL for (uint32_t r = 0; r < rows; r++) {
+                    __m512i pairs = broadcast(p + (size_t)r * AMX_SPAN * 2);
+                    __m512 p_first = first_of(pairs), p_second = second_of(pairs);
+                    UNROLL for (uint32_t i = 0; i < vectors; i++) {
+                        struct chains *sum = &sums[r * vectors + i];
+                        sum->first = _mm512_fmadd_ps(p_first, first[i], sum->first);
+                        sum->second = _mm512_fmadd_ps(p_second, second[i], sum->second);
+                    }
                 }
             }
         }
@@ -117,13 +130,8 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_
         }
     }
     UNROLL for (uint32_t r = 0; r < rows; r++) {
-        if (!tile->visible[r]) continue;
-        float *acc = tile->acc + r * head_dim + dim;
-        __m512 shrink = _mm512_set1_ps(amx_row_shrink(tile, r));
         UNROLL for (uint32_t i = 0; i < vectors; i++) {
-            __m512 sum = _mm512_loadu_ps(acc + (size_t)i * LANES);
-            sum = _mm512_fmadd_ps(sum, shrink, total[r * vectors + i]);
-            _mm512_storeu_ps(acc + (size_t)i * LANES, sum);
+            _mm512_storeu_ps(acc + r * head_dim + (size_t)i * LANES, total[r * vectors + i]);
         }
     }
 }

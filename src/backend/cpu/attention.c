@@ -1,8 +1,8 @@
 /* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
  * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows.
  * Its rows walk the positions together, up to the last query's, with online softmax. A step of the
- * walk is a span of 64 positions that begins at a multiple of 64. All panels of rows use a span's K
- * and V before the next span.
+ * walk is a span of 64 positions that begins at a multiple of 64, or a whole part (AMX). All panels
+ * of rows use a span's K and V before the next span.
  *
  * Positions are cut into parts at multiples of ATTENTION_PART. A row's parts are summed apart and
  * then joined in order. One item computes all parts, or, where a few long sequences would leave
@@ -17,12 +17,15 @@
 #include "base/check.h"
 #include "base/dtype.h"
 
+enum { ROWS_AHEAD = 6 }; // rows whose queries or outputs are fetched before their turn
+
 // A thread's memory for one item.
 struct attention_scratch {
     float *q; // the panels' queries, one panel after the other
     struct attention_state total; // of all parts so far
     struct attention_state part; // of one part
-    float *scores; // [ATTENTION_PANEL_MAX][ATTENTION_SPAN]
+    float *scores; // [ATTENTION_SCORES_FLOATS]
+    void *values; // bf16 [ATTENTION_PART][head_dim]
 };
 
 // The rows of one item.
@@ -50,8 +53,8 @@ static struct attention_state state_at(float *memory, uint32_t rows, uint32_t he
 
 size_t attention_scratch_floats(uint32_t head_dim) {
     return (size_t)ATTENTION_ROWS_MAX * head_dim +
-           2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) +
-           (size_t)ATTENTION_PANEL_MAX * ATTENTION_SPAN;
+           2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) + ATTENTION_SCORES_FLOATS +
+           (size_t)ATTENTION_PART / 2 * head_dim;
 }
 
 static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32_t thread,
@@ -61,7 +64,8 @@ static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32
     struct attention_scratch scratch;
     scratch.q = cpu->attention_scratch + thread * floats;
     scratch.scores = scratch.q + (size_t)ATTENTION_ROWS_MAX * head_dim;
-    float *states = scratch.scores + (size_t)ATTENTION_PANEL_MAX * ATTENTION_SPAN;
+    scratch.values = scratch.scores + ATTENTION_SCORES_FLOATS;
+    float *states = (float *)scratch.values + (size_t)ATTENTION_PART / 2 * head_dim;
     scratch.total = state_at(states, ATTENTION_ROWS_MAX, head_dim);
     scratch.part = state_at(states + state_floats, ATTENTION_ROWS_MAX, head_dim);
     return scratch;
@@ -137,30 +141,44 @@ static void put_queries(const struct attention_job *job, const float *q, uint32_
         break;
     case QUERIES_BF16:
         // The last 64 bytes of a row may reach into the next row, which is written later.
-        for (uint32_t d = 0; d < head_dim; d += CHUNK_BYTES / 2) {
-            float scaled[CHUNK_BYTES / 2];
-            uint32_t count = head_dim - d < CHUNK_BYTES / 2 ? head_dim - d : CHUNK_BYTES / 2;
-            for (uint32_t i = 0; i < count; i++) scaled[i] = q[d + i] * scale;
-            uint16_t *out = (uint16_t *)(void *)panel + (size_t)row * head_dim + d;
-            job->cpu->kernels->narrow_bf16(scaled, count, (unsigned char *)out, CHUNK_BYTES);
-        }
+        job->cpu->kernels->narrow_bf16(
+            q, scale, head_dim, (unsigned char *)panel + (size_t)row * head_dim * sizeof(uint16_t),
+            CHUNK_BYTES);
         break;
+    }
+}
+
+static const float *row_queries(const struct attention_job *job, const struct attention_item *item,
+                                uint32_t row) {
+    const struct attention_args *args = job->args;
+    size_t heads = args->num_heads + 2 * (size_t)args->num_kv_heads;
+    size_t head = row_token(job, item, row) * heads + row_head(job, item, row);
+    return (const float *)args->qkv + head * args->head_dim;
+}
+
+static inline void fetch_row(const float *row, uint32_t head_dim, bool is_written) {
+    for (uint32_t d = 0; d < head_dim; d += LANES) {
+        if (is_written) {
+            __builtin_prefetch(row + d, 1);
+        } else {
+            __builtin_prefetch(row + d);
+        }
     }
 }
 
 static void load_queries(const struct attention_job *job, const struct attention_item *item,
                          const struct attention_scratch *scratch) {
-    const struct attention_args *args = job->args;
-    size_t head_dim = args->head_dim;
-    size_t row_floats = ((size_t)args->num_heads + 2 * (size_t)args->num_kv_heads) * head_dim;
     for (uint32_t panel = 0; panel < item->num_panels; panel++) {
         uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
         uint32_t rows = part_begin(item->num_rows, item->num_panels, panel + 1) - begin;
         for (uint32_t row = 0; row < rows; row++) {
-            const float *q = (const float *)args->qkv +
-                             row_token(job, item, begin + row) * row_floats +
-                             row_head(job, item, begin + row) * head_dim;
-            put_queries(job, q, row, rows, panel_queries(job, scratch, panel));
+            // Tokens are pages apart, so the processor does not fetch the next one by itself.
+            if (begin + row + ROWS_AHEAD < item->num_rows) {
+                fetch_row(row_queries(job, item, begin + row + ROWS_AHEAD), job->args->head_dim,
+                          false);
+            }
+            put_queries(job, row_queries(job, item, begin + row), row, rows,
+                        panel_queries(job, scratch, panel));
         }
     }
 }
@@ -174,7 +192,7 @@ static void find_chunks(const struct attention_job *job, const struct attention_
     const int32_t *block_table =
         args->step->block_tables + (size_t)item->index * args->step->block_table_stride;
     uint32_t block_size = cache->spec.block_size;
-    for (uint32_t chunk = 0; chunk < ATTENTION_CHUNKS; chunk++) {
+    for (uint32_t chunk = 0; chunk < job->kernels->span_positions / ATTENTION_CHUNK; chunk++) {
         uint32_t position = span_begin + chunk * ATTENTION_CHUNK;
         if (position > last_position) position = last_position;
         uint32_t block = (uint32_t)block_table[position / block_size];
@@ -190,16 +208,18 @@ static void find_chunks(const struct attention_job *job, const struct attention_
 static void walk_span(const struct attention_job *job, const struct attention_item *item,
                       const struct attention_scratch *scratch, const struct attention_state *state,
                       uint32_t span, struct attention_tile *tile) {
+    uint32_t visible[ATTENTION_ROWS_MAX];
+    for (uint32_t row = 0; row < item->num_rows; row++) {
+        uint32_t end = row_position(job, item, row) + 1; // of the positions that the row sees
+        uint32_t seen = end > span ? end - span : 0;
+        visible[row] = seen < job->kernels->span_positions ? seen : job->kernels->span_positions;
+    }
     for (uint32_t panel = 0; panel < item->num_panels; panel++) {
         uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
         uint32_t end = part_begin(item->num_rows, item->num_panels, panel + 1);
-        if (row_position(job, item, end - 1) < span) continue;
+        if (visible[end - 1] == 0) continue;
         tile->rows = end - begin;
-        for (uint32_t row = 0; row < tile->rows; row++) {
-            uint32_t seen = row_position(job, item, begin + row) + 1; // positions 0 .. seen-1
-            uint32_t visible = seen > span ? seen - span : 0;
-            tile->visible[row] = visible < ATTENTION_SPAN ? visible : ATTENTION_SPAN;
-        }
+        tile->visible = visible + begin;
         tile->q = job->narrow->queries ? narrow_queries(job, item, begin)
                                        : panel_queries(job, scratch, panel);
         tile->acc = state->acc + (size_t)begin * tile->head_dim;
@@ -214,18 +234,22 @@ static void walk_part(const struct attention_job *job, const struct attention_it
                       const struct attention_scratch *scratch, uint32_t part,
                       const struct attention_state *state) {
     uint32_t head_dim = job->args->head_dim;
-    memset(state->acc, 0, (size_t)item->num_rows * head_dim * sizeof *state->acc);
+    if (job->kernels->span_positions != ATTENTION_PART) { // else the kernel begins with 0
+        memset(state->acc, 0, (size_t)item->num_rows * head_dim * sizeof *state->acc);
+    }
     memset(state->sum, 0, (size_t)item->num_rows * ATTENTION_SUMS * sizeof *state->sum);
     for (uint32_t row = 0; row < item->num_rows; row++) state->max[row] = -INFINITY;
 
     uint32_t begin = part * ATTENTION_PART, end = begin + ATTENTION_PART;
     uint32_t last_position = row_position(job, item, item->num_rows - 1);
-    struct attention_tile tile = {.head_dim = head_dim, .scores = scratch->scores};
+    struct attention_tile tile = {
+        .head_dim = head_dim, .scores = scratch->scores, .values = scratch->values};
+    uint32_t step = job->kernels->span_positions;
     find_chunks(job, item, begin, last_position, &tile);
-    for (uint32_t span = begin; span < end && span <= last_position; span += ATTENTION_SPAN) {
+    for (uint32_t span = begin; span < end && span <= last_position; span += step) {
         memcpy(tile.k, tile.next_k, sizeof tile.k);
         memcpy(tile.v, tile.next_v, sizeof tile.v);
-        find_chunks(job, item, span + ATTENTION_SPAN, last_position, &tile);
+        find_chunks(job, item, span + step, last_position, &tile);
         walk_span(job, item, scratch, state, span, &tile);
     }
     for (uint32_t row = 0; row < item->num_rows; row++) {
@@ -246,13 +270,20 @@ static void join_part(const struct attention_job *job, const struct attention_it
     size_t head_dim = job->args->head_dim;
     for (uint32_t row = 0; row < item->num_rows; row++) {
         if (row_position(job, item, row) < part * ATTENTION_PART) continue;
-        float top = fmaxf(total->max[row], more->max[row]);
-        float keep = expf(total->max[row] - top), scale = expf(more->max[row] - top);
+        float change = more->max[row] - total->max[row], small = expf(-fabsf(change));
+        float keep = change > 0.0f ? small : 1.0f, scale = change > 0.0f ? 1.0f : small;
         float *sum = total->sum + (size_t)row * ATTENTION_SUMS;
         sum[0] = sum[0] * keep + more->sum[(size_t)row * ATTENTION_SUMS] * scale;
-        total->max[row] = top;
+        total->max[row] = fmaxf(total->max[row], more->max[row]);
         add_scaled(total->acc + row * head_dim, keep, more->acc + row * head_dim, scale, head_dim);
     }
+}
+
+static float *row_out(const struct attention_job *job, const struct attention_item *item,
+                      uint32_t row) {
+    const struct attention_args *args = job->args;
+    size_t head = row_token(job, item, row) * args->num_heads + row_head(job, item, row);
+    return (float *)args->out + head * args->head_dim;
 }
 
 static void finish_rows(const struct attention_job *job, const struct attention_item *item,
@@ -263,16 +294,20 @@ static void finish_rows(const struct attention_job *job, const struct attention_
         float scale = 1.0f / total->sum[(size_t)row * ATTENTION_SUMS];
         float *acc = total->acc + row * head_dim;
         size_t token = row_token(job, item, row), at = row_head(job, item, row) * head_dim;
-        float *out = (float *)args->out + token * args->num_heads * head_dim + at;
-        if (job->narrow->out) out = acc;
+        if (job->narrow->out) {
+            size_t stride;
+            unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
+                                               (uint32_t)token, &stride);
+            packed += at / (CHUNK_BYTES / 2) * stride;
+            job->cpu->kernels->narrow_bf16(acc, scale, (uint32_t)head_dim, packed, stride);
+            continue;
+        }
+        if (row + ROWS_AHEAD < item->num_rows) {
+            fetch_row(row_out(job, item, row + ROWS_AHEAD), args->head_dim, true);
+        }
         // Kernels may differ in the sign of a zero: adding 0 makes all of them +0.
+        float *out = row_out(job, item, row);
         for (size_t d = 0; d < head_dim; d++) out[d] = acc[d] * scale + 0.0f;
-        if (!job->narrow->out) continue;
-        size_t stride;
-        unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
-                                           (uint32_t)token, &stride);
-        packed += at / (CHUNK_BYTES / 2) * stride;
-        job->cpu->kernels->narrow_bf16(acc, (uint32_t)head_dim, packed, stride);
     }
 }
 

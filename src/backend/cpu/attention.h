@@ -8,11 +8,6 @@
 #include "backend/cpu/ops.h"
 
 enum {
-    // Most query rows of an item. They share one pass over a kv head's blocks.
-    ATTENTION_ROWS_MAX = 192,
-    // Positions of a part: 8 spans, beginning at a multiple of this. Parts are summed apart, then
-    // joined.
-    ATTENTION_PART = 512,
     // `partials` has room for this many queries of one sequence as long as the whole cache.
     ATTENTION_SPLIT_QUERIES = 8,
 };
@@ -40,7 +35,7 @@ struct attention_job {
     const struct attention_args *args;
     const struct attention_narrow *narrow; // all NULL if not fused
     uint32_t group; // query heads per kv head
-    uint32_t rows_per_item; // of a sequence that is not split: panel_rows .. ATTENTION_ROWS_MAX
+    uint32_t rows_per_item; // of a sequence that is not split: item_rows .. item_rows_max
     uint32_t num_items;
 };
 

@@ -20,10 +20,16 @@
 
 enum {
     ATTENTION_SPAN = 64, // positions per online-softmax step; spans begin at multiples of it
+    // Positions of a part: whole spans, beginning at a multiple of this. Parts are summed apart, then
+    // joined.
+    ATTENTION_PART = 512,
     ATTENTION_CHUNK = 16,
     ATTENTION_CHUNKS = ATTENTION_SPAN / ATTENTION_CHUNK,
-    ATTENTION_PANEL_MAX = 32, // most query rows of a tile
+    ATTENTION_PART_CHUNKS = ATTENTION_PART / ATTENTION_CHUNK,
+    ATTENTION_ROWS_MAX = 384, // most query rows of an item of any kernel
     ATTENTION_SUMS = 16, // partial sums of a row's exponentials
+    // Most floats that a kernel needs for scores.
+    ATTENTION_SCORES_FLOATS = 32 * 128,
 };
 
 // The scales [16] of an int8 chunk of K or V.
@@ -34,17 +40,19 @@ static inline float *attention_scales(const void *chunk, size_t head_dim) {
 // One span for the rows of one panel. max, sum and acc carry over from span to span.
 struct attention_tile {
     const void *q; // in the layout attention_kernels.queries; 64-byte aligned
-    const void *k[ATTENTION_CHUNKS];
-    const void *v[ATTENTION_CHUNKS];
+    const void *k[ATTENTION_PART_CHUNKS];
+    const void *v[ATTENTION_PART_CHUNKS];
     // Of the item's next span, to prefetch; never NULL.
-    const void *next_k[ATTENTION_CHUNKS];
-    const void *next_v[ATTENTION_CHUNKS];
-    uint32_t visible[ATTENTION_PANEL_MAX]; // how many of the span's positions a row sees: 0 .. 64;
-        // chunks that no row sees are not read
-    float *max; // [rows] largest score so far, -inf at first
+    const void *next_k[ATTENTION_PART_CHUNKS];
+    const void *next_v[ATTENTION_PART_CHUNKS];
+    const uint32_t *visible; // [rows] how many of the span's positions a row sees: 0 .. span;
+        // never fewer than the row before. Chunks that no row sees are not read
+    float *max; // [rows] subtracted from scores: the largest so far or, by AMX, up to 8 less; -inf
+        // at first
     float *sum; // [rows][16] sum of exponentials, by lane of the position
     float *acc; // [rows][head_dim] weighted sum of values
-    float *scores; // [ATTENTION_PANEL_MAX][ATTENTION_SPAN] scratch, 64-byte aligned
+    float *scores; // [ATTENTION_SCORES_FLOATS] scratch, 64-byte aligned
+    void *values; // scratch for a part's V in bf16, 64-byte aligned
     uint32_t rows; // 1 .. panel_rows
     uint32_t head_dim; // a multiple of 16
 };
@@ -52,11 +60,17 @@ struct attention_tile {
 // The layout of a panel's queries, which are already scaled.
 enum attention_queries {
     QUERIES_F32, // float [head_dim][rows]
-    QUERIES_BF16, // bf16 [rows][head_dim], with room for ATTENTION_PANEL_MAX rows
+    QUERIES_BF16, // bf16 [rows][head_dim], with room for a multiple of 32 rows
 };
 
 struct attention_kernels {
-    uint32_t panel_rows; // rows of a full panel: a divisor of ATTENTION_ROWS_MAX
+    // ATTENTION_SPAN, or ATTENTION_PART for a kernel that cuts a part itself. It then begins with
+    // acc = 0, whatever acc holds.
+    uint32_t span_positions;
+    uint32_t panel_rows; // rows of a full panel: a divisor of item_rows_max
+    uint32_t item_rows; // an item that does not end a sequence has a multiple of this many rows
+    // Most query rows of an item. They share one pass over a kv head's blocks.
+    uint32_t item_rows_max;
     enum attention_queries queries;
     void (*span)(const struct attention_tile *tile);
     // A thread calls `begin` before its first span of an item, and after the last span `end` with

@@ -5,7 +5,7 @@
 #include "backend/cpu/attention.h"
 
 enum {
-    ITEMS_PER_THREAD = 6, // where rows are many
+    ITEMS_PER_THREAD = 4, // where rows are many
     SPLIT_SHARE = 8, // an item longer than this fraction of a thread's share is split
 };
 
@@ -17,12 +17,12 @@ size_t attention_partials_floats(const struct kv_cache_spec *spec) {
 
 // Larger items read K and V less often, but every thread should have several items.
 static uint32_t choose_rows(const struct attention_job *job) {
-    uint32_t panel_rows = job->kernels->panel_rows;
+    uint32_t step = job->kernels->item_rows;
     uint64_t rows = (uint64_t)job->args->step->num_tokens * job->group * job->args->num_kv_heads;
     uint64_t share = rows / (thread_pool_num_threads(job->cpu->pool) * ITEMS_PER_THREAD);
-    if (share > ATTENTION_ROWS_MAX) share = ATTENTION_ROWS_MAX;
-    uint32_t panels = (uint32_t)share / panel_rows;
-    return panels ? panels * panel_rows : panel_rows;
+    if (share > job->kernels->item_rows_max) share = job->kernels->item_rows_max;
+    uint32_t rows_of_item = (uint32_t)share / step * step;
+    return rows_of_item ? rows_of_item : step;
 }
 
 static uint32_t num_tiles(const struct attention_job *job, const struct attention_seq *seq) {
@@ -68,7 +68,7 @@ void attention_make_plan(struct attention_job *job) {
                         args->num_kv_heads;
         seq->first_item = job->num_items;
         seq->is_split = !is_alone && seq->num_parts > 1 && seq->num_rows > 0 &&
-                        seq->num_rows <= ATTENTION_ROWS_MAX &&
+                        seq->num_rows <= job->kernels->item_rows_max &&
                         (uint64_t)seq->num_parts * SPLIT_SHARE > share &&
                         floats <= cache->partials_floats - partials;
         if (seq->is_split) {

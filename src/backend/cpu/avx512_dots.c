@@ -129,12 +129,16 @@ void avx512_dots_linear_narrow(const struct linear_item *item) {
     linear_dots_run(item, &kernels);
 }
 
-void avx512_narrow_bf16(const float *x, uint32_t count, unsigned char *out, size_t stride) {
+void avx512_narrow_bf16(const float *x, float scale, uint32_t count, unsigned char *out,
+                        size_t stride) {
+    const __m512 factor = _mm512_set1_ps(scale), zero = _mm512_setzero_ps();
     for (uint32_t k = 0; k < count; k += 2 * LANES, x += 2 * LANES, out += stride) {
         uint32_t left = count - k;
         __m512 low = _mm512_maskz_loadu_ps(avx512_first_lanes(left), x);
-        __m512 high = _mm512_setzero_ps();
+        __m512 high = zero;
         if (left > LANES) high = _mm512_maskz_loadu_ps(avx512_first_lanes(left - LANES), x + LANES);
+        low = _mm512_fmadd_ps(low, factor, zero);
+        high = _mm512_fmadd_ps(high, factor, zero);
         _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
 }

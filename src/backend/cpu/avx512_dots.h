@@ -8,7 +8,8 @@
 #include "backend/cpu/linear_dots.h"
 
 void avx512_dots_linear_narrow(const struct linear_item *item);
-void avx512_narrow_bf16(const float *x, uint32_t count, unsigned char *out, size_t stride);
+void avx512_narrow_bf16(const float *x, float scale, uint32_t count, unsigned char *out,
+                        size_t stride);
 float avx512_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
 // One tile; see struct linear_item.
 void avx512_unpack_int4(const unsigned char *quads, const unsigned char *scales,

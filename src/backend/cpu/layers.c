@@ -112,7 +112,7 @@ static void take_gated(void *arg, const struct linear_part *part) {
                                            gated->num_rows, row, &stride);
         packed += part->col / (CHUNK_BYTES / 2) * stride;
         kernels->silu_mul(sums, up, sums, part->num_cols);
-        kernels->narrow_bf16(sums, part->num_cols, packed, stride);
+        kernels->narrow_bf16(sums, 1.0f, part->num_cols, packed, stride);
     }
 }
 
@@ -140,8 +140,7 @@ static void take_head(void *arg, const struct linear_part *part) {
             size_t at = (size_t)(head / group) * step->num_tokens + token;
             uint16_t *out = queries + (at * group + head % group) * head_dim;
             kernels->rope_head(x, a->q_norm, rope, head_dim, a->eps);
-            for (uint32_t d = 0; d < head_dim; d++) x[d] *= a->scale;
-            kernels->narrow_bf16(x, head_dim, (unsigned char *)out, CHUNK_BYTES);
+            kernels->narrow_bf16(x, a->scale, head_dim, (unsigned char *)out, CHUNK_BYTES);
         } else if (head < a->num_heads + a->num_kv_heads) {
             kernels->rope_head(x, a->k_norm, rope, head_dim, a->eps);
             if (slot < 0) continue;

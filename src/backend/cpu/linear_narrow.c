@@ -64,7 +64,7 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
             x = normal;
         }
         if (group->linear->kind == LINEAR_BF16) {
-            kernels->narrow_bf16(x, in, out, stride);
+            kernels->narrow_bf16(x, 1.0f, in, out, stride);
         } else {
             run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
         }
