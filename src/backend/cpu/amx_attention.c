@@ -135,8 +135,9 @@ static void score_group(const struct attention_tile *tile, uint32_t chunks, stru
     }
 }
 
-// acc += p V for 16 rows or, with is_tall, 32, and for one block of 16 dimensions and, where `second`
-// is not 0, the next one too. Rows of acc are `stride` bytes apart. With is_first acc counts as 0.
+// acc += p V for 16 rows or, with is_tall, 32, and for one block of 16 dimensions and, where
+// `second` is not 0, the next one too. Rows of acc are `stride` bytes apart. With is_first acc
+// counts as 0.
 static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const char *v,
                                      uint32_t chunks, size_t second, bool is_tall, bool is_first,
                                      float *acc, size_t stride) {

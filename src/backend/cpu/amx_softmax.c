@@ -1,9 +1,9 @@
 /* The online softmax between the two tile products of amx_attention.c. Exponentials are rounded to
  * bf16, so a short polynomial is enough.
  *
- * A row's maximum follows its largest score only when that is more than SLACK above it. Exponentials
- * may then be up to e^SLACK, which float and bf16 hold as well as numbers below 1. So sums and acc
- * are seldom scaled. All depends on the row alone. */
+ * A row's maximum follows its largest score only when that is more than SLACK above it.
+ * Exponentials may then be up to e^SLACK, which float and bf16 hold as well as smaller numbers. So
+ * sums and acc are seldom scaled. All depends on the row alone. */
 #include "backend/cpu/amx_attention.h"
 
 #define SLACK 8.0f

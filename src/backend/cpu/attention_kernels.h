@@ -20,8 +20,8 @@
 
 enum {
     ATTENTION_SPAN = 64, // positions per online-softmax step; spans begin at multiples of it
-    // Positions of a part: whole spans, beginning at a multiple of this. Parts are summed apart, then
-    // joined.
+    // Positions of a part: whole spans, beginning at a multiple of this. Parts are summed apart,
+    // then joined.
     ATTENTION_PART = 512,
     ATTENTION_CHUNK = 16,
     ATTENTION_CHUNKS = ATTENTION_SPAN / ATTENTION_CHUNK,

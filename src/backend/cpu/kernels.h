@@ -90,9 +90,9 @@ struct cpu_kernels {
     bool widens_bf16;
     void (*linear_narrow)(const struct linear_item *item);
     bool has_bf16_dots; // linear_narrow also takes bf16; linear_bf16 is NULL then
-    // Converts a row of `count` floats, multiplied by `scale`, to bf16, rounding to the nearest even.
-    // A zero becomes +0. Writes 64 bytes into each tile, `stride` bytes apart. The last 64 bytes are
-    // padded with zeros.
+    // Converts a row of `count` floats, multiplied by `scale`, to bf16, rounding to the nearest
+    // even. A zero becomes +0. Writes 64 bytes into each tile, `stride` bytes apart. The last 64
+    // bytes are padded with zeros.
     void (*narrow_bf16)(const float *x, float scale, uint32_t count, unsigned char *out,
                         size_t stride);
     // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
