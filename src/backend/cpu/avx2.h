@@ -12,6 +12,7 @@ enum { HALF = 8 }; // floats of a register
 
 void avx2_linear_bf16(const struct linear_tile *tile);
 void avx2_linear_f32(const struct linear_tile *tile);
+void avx2_widen_bf16(const void *weights, uint32_t depth, float *out);
 void avx2_linear_narrow(const struct linear_item *item);
 void avx_vnni_linear_narrow(const struct linear_item *item);
 float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);

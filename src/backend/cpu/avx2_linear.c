@@ -7,7 +7,7 @@
 #include "backend/cpu/avx2.h"
 #include "base/compiler.h"
 
-enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8, PREFETCH_BYTES = 1024 };
+enum { AVX2_ROWS_MAX = 6, HALVES_MAX = 8, PREFETCH_BYTES = 1024, WIDEN_PREFETCH_BYTES = 2048 };
 
 static ALWAYS_INLINE void load_start(const struct linear_tile *tile, uint32_t block, uint32_t rows,
                                      uint32_t halves, __m256 acc[AVX2_ROWS_MAX][HALVES_MAX]) {
@@ -156,4 +156,16 @@ void avx2_linear_bf16(const struct linear_tile *tile) {
 
 void avx2_linear_f32(const struct linear_tile *tile) {
     run_rows(tile, false);
+}
+
+void avx2_widen_bf16(const void *weights, uint32_t depth, float *out) {
+    const char *w = weights;
+    for (uint32_t k = 0; k < depth; k += 2, w += 64, out += 2 * LANES) {
+        _mm_prefetch(w + WIDEN_PREFETCH_BYTES, _MM_HINT_T0);
+        UNROLL for (uint32_t h = 0; h < 2; h++) {
+            __m256i pair = _mm256_loadu_si256((const void *)(w + h * 32));
+            _mm256_storeu_ps(out + h * HALF, _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16)));
+            _mm256_storeu_ps(out + LANES + h * HALF, _mm256_castsi256_ps(avx2_odd_bf16(pair)));
+        }
+    }
 }

@@ -123,7 +123,7 @@ static void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count,
 #define AVX2_KERNELS(name, narrow)                                                                 \
     {                                                                                              \
         .isa = name, .panel_rows = 6, .linear_bf16 = avx2_linear_bf16,                             \
-        .linear_f32 = avx2_linear_f32, .widens_bf16 = true, .linear_narrow = narrow,               \
+        .linear_f32 = avx2_linear_f32, .widen_bf16 = avx2_widen_bf16, .linear_narrow = narrow,     \
         .narrow_int8 = avx2_narrow_int8,                                                           \
         .attention_bf16 =                                                                          \
             {ATTENTION_SPAN, 6, 6, 192, QUERIES_F32, avx2_attention_bf16, NULL, NULL},             \

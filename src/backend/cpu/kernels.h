@@ -85,9 +85,10 @@ struct cpu_kernels {
 
     void (*linear_bf16)(const struct linear_tile *tile);
     void (*linear_f32)(const struct linear_tile *tile);
-    // Many rows: a piece of bf16 weights is turned into floats once, for linear_f32. Both kernels
-    // give the same bits.
-    bool widens_bf16;
+    // Turns a block's bf16 weights [depth/2][16][2] into floats [depth][16]. NULL: linear_bf16 is
+    // the faster kernel for any number of rows. Otherwise linear_f32 takes many rows, after this.
+    // Both kernels give the same bits.
+    void (*widen_bf16)(const void *weights, uint32_t depth, float *out);
     void (*linear_narrow)(const struct linear_item *item);
     bool has_bf16_dots; // linear_narrow also takes bf16; linear_bf16 is NULL then
     // Converts a row of `count` floats, multiplied by `scale`, to bf16, rounding to the nearest

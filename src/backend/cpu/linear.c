@@ -5,7 +5,7 @@
  * One panel (decode): an item streams its weights once, over the whole depth. Several panels
  * (prefill): the depth is cut into pieces. A piece of the weights stays in the L2 cache and a panel
  * in the L1 while they are multiplied. Between pieces the sums are stored in `out`, which changes
- * no bit of them. Where the instruction set asks for it (widens_bf16), an item of many rows turns a
+ * no bit of them. Where the instruction set asks for it (widen_bf16), an item of many rows turns a
  * piece of bf16 weights into floats first. Then the loop has nothing but multiply-adds. */
 #include <string.h>
 
@@ -117,26 +117,19 @@ static struct piece piece_of(const struct linear_job *job, const struct linear_g
     };
 }
 
-// Turns pairs [16][2] of bf16 into floats [2][16].
-static void widen_pairs(const uint32_t *restrict pairs, uint32_t count, uint32_t *restrict out) {
-    for (size_t i = 0; i < count; i++, pairs += LANES, out += (size_t)2 * LANES) {
-        for (size_t lane = 0; lane < LANES; lane++) out[lane] = pairs[lane] << 16;
-        for (size_t lane = 0; lane < LANES; lane++) out[LANES + lane] = pairs[lane] & 0xffff0000u;
-    }
-}
-
 // Puts a piece's weights as floats into `memory`, and runs the kernel of floats from now on.
 static void widen_piece(const struct linear_job *job, struct piece *piece, float *memory) {
     CHECK(piece->end - piece->begin <= WIDE_BLOCKS && piece->depth <= DEPTH_STEP, "%u blocks, %u",
           piece->end - piece->begin, piece->depth);
-    size_t block_bytes = piece->depth * LANES * sizeof(float);
-    for (uint32_t i = 0; i < piece->end - piece->begin; i++) {
-        widen_pairs((const void *)((const char *)piece->weights + i * piece->block_bytes),
-                    piece->depth / 2, (void *)((char *)memory + i * block_bytes));
+    const struct cpu_kernels *kernels = job->cpu->kernels;
+    const char *weights = piece->weights;
+    size_t block_floats = (size_t)piece->depth * LANES;
+    for (uint32_t i = 0; i < piece->end - piece->begin; i++, weights += piece->block_bytes) {
+        kernels->widen_bf16(weights, piece->depth, memory + i * block_floats);
     }
     piece->weights = memory;
-    piece->block_bytes = block_bytes;
-    piece->kernel = job->cpu->kernels->linear_f32;
+    piece->block_bytes = block_floats * sizeof *memory;
+    piece->kernel = kernels->linear_f32;
 }
 
 // The last block when it has fewer than 16 outputs: through a buffer, as kernels write whole
@@ -210,7 +203,7 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
     uint32_t rows = panel_of(group, panel_end - 1).first - panel_of(group, panel_begin).first;
     bool is_wide =
-        job->cpu->kernels->widens_bf16 && linear->kind == LINEAR_BF16 && rows >= WIDE_ROWS;
+        job->cpu->kernels->widen_bf16 && linear->kind == LINEAR_BF16 && rows >= WIDE_ROWS;
     uint32_t step = is_wide ? (uint32_t)WIDE_BLOCKS : group->blocks_per_item;
     for (; block < end; block += step) {
         uint32_t stop = end - block < step ? end : block + step;
