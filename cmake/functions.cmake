@@ -1,4 +1,4 @@
-# The functions that the folders' lists are written with. The targets set_locale, test_ranks_option and
+# The functions that the folders' lists are written with. The targets set_locale, test_support and
 # alloc_hook, which tests link, are made in tests/.
 if(NANOVLLM_TESTS)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
@@ -25,7 +25,7 @@ function(unit_test name label)
   endif()
   add_executable(${name} ${T_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ${T_LINK} PkgConfig::CMOCKA set_locale test_ranks_option)
+  target_link_libraries(${name} PRIVATE set_locale test_support ${T_LINK} PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name} ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${TEST_TIMEOUT})
 endfunction()
