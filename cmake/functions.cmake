@@ -9,7 +9,8 @@ function(module name)
   cmake_parse_arguments(M "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${M_SOURCES})
   target_link_libraries(${name} PUBLIC flags ${M_LINK})
-  # What the fuzzer is told of the code that runs. Of kernels it has no use, and they would take twice the time.
+  # Counts for the fuzzer which code an input reaches. Not in kernels: no fuzz target runs them, and
+  # tests with sanitizers would take twice the time.
   if(NANOVLLM_FUZZ AND NOT name STREQUAL backend)
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()

@@ -346,8 +346,8 @@ static const struct shape shapes[] = {
     {2, 1, 48, 32, true, 2, {1100, 30}},
 };
 
-// What every instruction set must come near to. Computed once for each shape and dtype, and kept: the
-// oracle takes longer than the kernels.
+// What every instruction set must come near to. Computed once for each shape and dtype, and kept:
+// the oracle takes longer than the kernels.
 struct wanted {
     double *exact;
     float *scalar;

@@ -28,7 +28,8 @@ static struct nvllm_engine_options options_of(int32_t world_size) {
     return options;
 }
 
-// The fastest instruction set that rounds nothing to bf16: a sum's order changes the last bits only.
+// The fastest instruction set that rounds nothing to bf16, so that a sum's order changes the last
+// bits only.
 static const char *exact_isa(void) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
