@@ -13,14 +13,14 @@
 #include <cmocka.h>
 
 #include "support/engine_fixture.h"
-#include "support/workload.h"
+#include "support/mixed_workload.h"
 
-static void expect_same_results(const struct workload_expected *expected,
+static void expect_same_results(const struct mixed_workload_expected *expected,
                                 struct nvllm_engine_options options, bool preempts) {
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     options.async_scheduling = "on";
-    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
-    workload_expect_same(got, expected->results);
+    struct nvllm_result *got = mixed_workload_run(expected->workload, &options, &stats);
+    mixed_workload_expect_same(got, expected->results);
     assert_int_equal(stats.num_generated_tokens, expected->stats.num_generated_tokens);
     assert_int_equal(stats.num_kv_blocks_used, 0);
     if (preempts) assert_true(stats.num_preemptions > 0);
@@ -136,5 +136,6 @@ int main(void) {
         cmocka_unit_test(test_abort_of_a_request_on_its_way),
         cmocka_unit_test(test_ends_with_a_step_on_its_way),
     };
-    return cmocka_run_group_tests(tests, workload_expected_make, workload_expected_free);
+    return cmocka_run_group_tests(tests, mixed_workload_expected_make,
+                                  mixed_workload_expected_free);
 }

@@ -11,7 +11,7 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
-#include "support/workload.h"
+#include "support/mixed_workload.h"
 
 static struct nvllm_engine_options device_options(void) {
     struct nvllm_engine_options options = small_options();
@@ -28,13 +28,13 @@ static void expect_all_given_back(void) {
 }
 
 // Returns what the device counted.
-static struct fake_device_counts expect_cpu_results(const struct workload_expected *expected,
+static struct fake_device_counts expect_cpu_results(const struct mixed_workload_expected *expected,
                                                     const struct nvllm_engine_options *options,
                                                     bool preempts) {
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     fake_device_reset();
-    struct nvllm_result *got = workload_run(expected->workload, options, &stats);
-    workload_expect_same(got, expected->results);
+    struct nvllm_result *got = mixed_workload_run(expected->workload, options, &stats);
+    mixed_workload_expect_same(got, expected->results);
     assert_int_equal(stats.num_generated_tokens, expected->stats.num_generated_tokens);
     assert_int_equal(stats.num_requests_finished, WORKLOAD_REQUESTS);
     assert_int_equal(stats.num_kv_blocks_used, 0);
@@ -185,18 +185,18 @@ static void test_a_device_that_breaks_before_a_wait(void **state) {
 }
 
 // Steps that cannot be recorded run eagerly: nothing fails, and results stay the same.
-static void expect_eager_steps(const struct workload_expected *expected, enum fake_fault fault,
-                               uint32_t n) {
+static void expect_eager_steps(const struct mixed_workload_expected *expected,
+                               enum fake_fault fault, uint32_t n) {
     struct nvllm_engine_options options = device_options();
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     fake_device_reset();
     fake_device_fail_at(fault, n);
     log_set_level(LOG_QUIET);
-    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
+    struct nvllm_result *got = mixed_workload_run(expected->workload, &options, &stats);
     log_set_level(LOG_NOTICE);
     assert_true(fake_device_has_failed());
     assert_int_equal(fake_device_counts().num_graphs, n - 1);
-    workload_expect_same(got, expected->results);
+    mixed_workload_expect_same(got, expected->results);
     expect_all_given_back();
     nvllm_results_free(got, WORKLOAD_REQUESTS);
 }
@@ -334,5 +334,6 @@ int main(void) {
         cmocka_unit_test(test_a_step_counts_when_its_results_are_there),
         cmocka_unit_test(test_the_kv_cache_fills_the_share_of_a_device),
     };
-    return cmocka_run_group_tests(tests, workload_expected_make, workload_expected_free);
+    return cmocka_run_group_tests(tests, mixed_workload_expected_make,
+                                  mixed_workload_expected_free);
 }

@@ -9,7 +9,7 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
-#include "support/workload.h"
+#include "support/mixed_workload.h"
 
 // SIZES: of the steps that are recorded, for 1, 2, 4, 8, 16 and 24 sequences. LATER: left for what
 // is loaded later. PIECE: left for each step, beside what the largest one took.
@@ -122,11 +122,11 @@ static void test_eager_steps_leave_more(void **state) {
     assert_true(eager.stats.num_kv_blocks > recorded.stats.num_kv_blocks);
 }
 
-static struct fake_device_counts expect_results(const struct workload_expected *expected) {
+static struct fake_device_counts expect_results(const struct mixed_workload_expected *expected) {
     const struct nvllm_engine_options options = filling_options();
     struct nvllm_stats stats = NVLLM_STATS_INIT;
-    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
-    workload_expect_same(got, expected->results);
+    struct nvllm_result *got = mixed_workload_run(expected->workload, &options, &stats);
+    mixed_workload_expect_same(got, expected->results);
     nvllm_results_free(got, WORKLOAD_REQUESTS);
     assert_int_equal(fake_device_counts().live, 0);
     assert_int_equal(fake_device_counts().num_given_back_early, 0);
@@ -238,5 +238,6 @@ int main(void) {
         cmocka_unit_test(test_a_first_start_says_what_it_does),
         cmocka_unit_test(test_memory_that_is_not_to_be_had),
     };
-    return cmocka_run_group_tests(tests, workload_expected_make, workload_expected_free);
+    return cmocka_run_group_tests(tests, mixed_workload_expected_make,
+                                  mixed_workload_expected_free);
 }

@@ -20,7 +20,7 @@ struct word {
 };
 
 struct masked {
-    struct workload_expected expected; // first: it is the groups' state
+    struct mixed_workload_expected expected; // first: it is the groups' state
     struct word words[WORKLOAD_REQUESTS];
     struct nvllm_result *plain; // [WORKLOAD_REQUESTS] without masks
     int32_t allowed[300];
@@ -62,7 +62,7 @@ static bool find_word(struct word *word, const struct nvllm_tokenizer *tokenizer
 static int make_expected(void **state) {
     struct masked *masked = calloc(1, sizeof *masked);
     assert_non_null(masked);
-    struct workload *workload = masked->expected.workload = workload_create();
+    struct mixed_workload *workload = masked->expected.workload = mixed_workload_create();
     struct nvllm_stats stats;
     masked->plain = way_run_alone(workload, &stats);
     struct nvllm_tokenizer *tokenizer = NULL;
@@ -90,7 +90,7 @@ static int make_expected(void **state) {
 static int free_expected(void **state) {
     struct masked *masked = *state;
     nvllm_results_free(masked->plain, WORKLOAD_REQUESTS);
-    return workload_expected_free(state);
+    return mixed_workload_expected_free(state);
 }
 
 // Without this, the other tests could pass though no mask did anything.

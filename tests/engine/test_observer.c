@@ -6,8 +6,8 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
+#include "support/mixed_workload.h"
 #include "support/step_watch.h"
-#include "support/workload.h"
 
 static struct nvllm_engine_options cpu_options(void) {
     struct nvllm_engine_options options = small_options();
@@ -61,7 +61,7 @@ static void expect_results(const struct step_watch *watch, const struct nvllm_re
 
 // Runs the workload and compares what was told with the results and the engine's statistics.
 static struct step_watch *watch_workload(struct nvllm_engine_options options) {
-    struct workload *workload = workload_create();
+    struct mixed_workload *workload = mixed_workload_create();
     struct nvllm_engine *engine = open_engine(&options);
     struct step_watch *watch = calloc(1, sizeof *watch);
     struct nvllm_result *results = NULL;

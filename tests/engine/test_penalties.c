@@ -10,12 +10,12 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
+#include "support/mixed_workload.h"
 #include "support/ways.h"
-#include "support/workload.h"
 
 // The usual requests, but none ends before it has a history.
-static struct workload *create_long_workload(void) {
-    struct workload *workload = workload_create();
+static struct mixed_workload *create_long_workload(void) {
+    struct mixed_workload *workload = mixed_workload_create();
     for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
         struct nvllm_sampling_params *params = &workload->params[i];
         params->ignore_eos = 1;
@@ -26,7 +26,7 @@ static struct workload *create_long_workload(void) {
 }
 
 static int make_expected(void **state) {
-    struct workload_expected *expected = calloc(1, sizeof *expected);
+    struct mixed_workload_expected *expected = calloc(1, sizeof *expected);
     assert_non_null(expected);
     expected->workload = create_long_workload();
     for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
@@ -43,8 +43,8 @@ static int make_expected(void **state) {
 
 // Without this, the other tests could pass though no penalty did anything.
 static void test_penalties_change_results(void **state) {
-    const struct workload_expected *expected = *state;
-    struct workload *plain = create_long_workload();
+    const struct mixed_workload_expected *expected = *state;
+    struct mixed_workload *plain = create_long_workload();
     struct nvllm_stats stats;
     for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
         plain->params[i].repetition_penalty = 1;
@@ -96,7 +96,7 @@ static void test_recorded(void **state) {
 // While a step runs, the next one is launched: a step's results come with the call after its own.
 static void test_steps_overlap(void **state) {
     static const char *const devices[] = {"cpu", "cuda"};
-    const struct workload_expected *expected = *state;
+    const struct mixed_workload_expected *expected = *state;
     for (int d = 0; d < 2; d++) {
         fake_device_reset();
         struct nvllm_engine_options options = way_options(
@@ -266,5 +266,5 @@ int main(void) {
         cmocka_unit_test(test_slots_change_hands),
         cmocka_unit_test(test_the_slot_of_an_aborted_request),
     };
-    return cmocka_run_group_tests(tests, make_expected, workload_expected_free);
+    return cmocka_run_group_tests(tests, make_expected, mixed_workload_expected_free);
 }

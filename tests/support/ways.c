@@ -21,20 +21,21 @@ struct nvllm_engine_options way_options(const struct way *way) {
     return options;
 }
 
-struct nvllm_result *way_run_alone(const struct workload *workload, struct nvllm_stats *stats) {
+struct nvllm_result *way_run_alone(const struct mixed_workload *workload,
+                                   struct nvllm_stats *stats) {
     struct nvllm_engine_options options = way_options(&way_alone);
     *stats = (struct nvllm_stats)NVLLM_STATS_INIT;
-    return workload_run(workload, &options, stats);
+    return mixed_workload_run(workload, &options, stats);
 }
 
-static void expect_same(const struct workload_expected *expected, const struct way *way) {
+static void expect_same(const struct mixed_workload_expected *expected, const struct way *way) {
     struct nvllm_engine_options options = way_options(way);
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     // The fake device runs a model alone.
     if (options.tensor_parallel_size > 1 && strcmp(way->device, "cuda") == 0) return;
     fake_device_reset();
-    struct nvllm_result *got = workload_run(expected->workload, &options, &stats);
-    workload_expect_same(got, expected->results);
+    struct nvllm_result *got = mixed_workload_run(expected->workload, &options, &stats);
+    mixed_workload_expect_same(got, expected->results);
     if (way->num_blocks) assert_true(stats.num_preemptions > 0);
     if (strcmp(way->device, "cuda") == 0) {
         struct fake_device_counts counts = fake_device_counts();
@@ -45,7 +46,7 @@ static void expect_same(const struct workload_expected *expected, const struct w
     nvllm_results_free(got, WORKLOAD_REQUESTS);
 }
 
-void ways_expect_same(const struct workload_expected *expected, const struct way *ways,
+void ways_expect_same(const struct mixed_workload_expected *expected, const struct way *ways,
                       size_t num_ways) {
     for (size_t i = 0; i < num_ways; i++) expect_same(expected, &ways[i]);
 }

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "support/workload.h"
+#include "support/mixed_workload.h"
 
 struct way {
     const char *device; // "cpu" or "cuda", the fake one
@@ -20,9 +20,10 @@ struct way {
 extern const struct way way_alone; // one request at a time, step by step, on the CPU
 
 struct nvllm_engine_options way_options(const struct way *way);
-struct nvllm_result *way_run_alone(const struct workload *workload, struct nvllm_stats *stats);
+struct nvllm_result *way_run_alone(const struct mixed_workload *workload,
+                                   struct nvllm_stats *stats);
 // Each way gives the expected results; fails the test else.
-void ways_expect_same(const struct workload_expected *expected, const struct way *ways,
+void ways_expect_same(const struct mixed_workload_expected *expected, const struct way *ways,
                       size_t num_ways);
 
 #endif

@@ -133,7 +133,7 @@ static void test_pieces_share_the_bound(void **state) {
 // At each letter a search that reads up to the end of the text.
 static void test_searches_share_the_budget(void **state) {
     (void)state;
-    enum { LEN = 400000 };
+    enum { LEN = 40000 };
     json_t *change = json_object();
     json_t *splits =
         json_loads("{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
@@ -164,7 +164,7 @@ static void test_searches_share_the_budget(void **state) {
 // An added token that nearly matches at each place of the text.
 static void test_added_tokens_share_the_budget(void **state) {
     (void)state;
-    enum { LEN = 400000, TOKEN = 40000 };
+    enum { LEN = 100000, TOKEN = 10000 };
     char *text = malloc(LEN + 1);
     assert_non_null(text);
     memset(text, 'q', LEN);

@@ -1,4 +1,4 @@
-#include "support/workload.h"
+#include "support/mixed_workload.h"
 
 #include <stdlib.h>
 
@@ -7,9 +7,9 @@
 
 // Long and short, greedy and drawn, with and without penalties, ended by EOS, stop strings, one
 // token or many. Every third one has the same prefix as the first.
-struct workload *workload_create(void) {
+struct mixed_workload *mixed_workload_create(void) {
     static const char *const stops[] = {"the", "."};
-    struct workload *w = calloc(1, sizeof *w);
+    struct mixed_workload *w = calloc(1, sizeof *w);
     assert_non_null(w);
     for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
         size_t len = i % 4 == 3 ? WORKLOAD_PROMPT_MAX : (size_t)(5 + 7 * i % 40);
@@ -28,9 +28,9 @@ struct workload *workload_create(void) {
     return w;
 }
 
-struct nvllm_result *workload_run(const struct workload *w,
-                                  const struct nvllm_engine_options *options,
-                                  struct nvllm_stats *stats) {
+struct nvllm_result *mixed_workload_run(const struct mixed_workload *w,
+                                        const struct nvllm_engine_options *options,
+                                        struct nvllm_stats *stats) {
     struct nvllm_engine *engine = open_engine(options);
     struct nvllm_result *results = NULL;
     struct nvllm_error error = {0};
@@ -42,7 +42,7 @@ struct nvllm_result *workload_run(const struct workload *w,
     return results;
 }
 
-void workload_expect_same(const struct nvllm_result *got, const struct nvllm_result *want) {
+void mixed_workload_expect_same(const struct nvllm_result *got, const struct nvllm_result *want) {
     for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
         assert_int_equal(got[i].finish_reason, want[i].finish_reason);
         assert_int_equal(got[i].stop_token_id, want[i].stop_token_id);
@@ -56,21 +56,21 @@ void workload_expect_same(const struct nvllm_result *got, const struct nvllm_res
     }
 }
 
-int workload_expected_make(void **state) {
-    struct workload_expected *expected = calloc(1, sizeof *expected);
+int mixed_workload_expected_make(void **state) {
+    struct mixed_workload_expected *expected = calloc(1, sizeof *expected);
     assert_non_null(expected);
     *state = expected;
     struct nvllm_engine_options options = small_options();
     options.device = "cpu";
     options.async_scheduling = "off";
-    expected->workload = workload_create();
+    expected->workload = mixed_workload_create();
     expected->stats = (struct nvllm_stats)NVLLM_STATS_INIT;
-    expected->results = workload_run(expected->workload, &options, &expected->stats);
+    expected->results = mixed_workload_run(expected->workload, &options, &expected->stats);
     return 0;
 }
 
-int workload_expected_free(void **state) {
-    struct workload_expected *expected = *state;
+int mixed_workload_expected_free(void **state) {
+    struct mixed_workload_expected *expected = *state;
     nvllm_results_free(expected->results, WORKLOAD_REQUESTS);
     free(expected->workload);
     free(expected);
