@@ -83,6 +83,34 @@ static ALWAYS_INLINE void score_rows(const struct attention_tile *tile, uint32_t
     if (most > 1 && chunk < chunks) score_group(tile, chunk, rows, 1);
 }
 
+// Adds the products of one chunk to the sums of `rows` rows and `vectors` x 16 dimensions from `dim`
+// on.
+static ALWAYS_INLINE void add_chunk(const struct attention_tile *tile, uint32_t c, uint32_t dim,
+                                    uint32_t rows, uint32_t vectors, struct chains *sums) {
+    size_t head_dim = tile->head_dim;
+    const uint16_t *p = (const uint16_t *)(const void *)tile->scores + (size_t)c * LANES;
+    const uint16_t *v = (const uint16_t *)tile->v[c] + (size_t)dim * 2;
+    const uint16_t *next = (const uint16_t *)tile->next_v[c] + (size_t)dim * 2;
+    for (uint32_t j = 0; j < LANES; j += 2, p += 2, v += head_dim * 2, next += head_dim * 2) {
+        __m512 first[SUMS_MAX], second[SUMS_MAX];
+        UNROLL for (uint32_t i = 0; i < vectors; i++) {
+            __m512i pairs = _mm512_loadu_si512(v + (size_t)i * 2 * LANES);
+            first[i] = first_of(pairs);
+            second[i] = second_of(pairs);
+            _mm_prefetch((const char *)(next + (size_t)i * 2 * LANES), _MM_HINT_T1);
+        }
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            __m512i pairs = broadcast(p + (size_t)r * AMX_SPAN * 2);
+            __m512 p_first = first_of(pairs), p_second = second_of(pairs);
+            UNROLL for (uint32_t i = 0; i < vectors; i++) {
+                struct chains *sum = &sums[r * vectors + i];
+                sum->first = _mm512_fmadd_ps(p_first, first[i], sum->first);
+                sum->second = _mm512_fmadd_ps(p_second, second[i], sum->second);
+            }
+        }
+    }
+}
+
 // acc += p V for `rows` rows and `vectors` x 16 dimensions from `dim` on. A tile product adds two
 // chunks.
 static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_t chunks,
@@ -95,36 +123,13 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, uint32_
             total[r * vectors + i] = _mm512_loadu_ps(acc + r * head_dim + (size_t)i * LANES);
         }
     }
-    for (uint32_t c = 0; c < chunks;) {
-        uint32_t end = c + 2 < chunks ? c + 2 : chunks;
+    for (uint32_t c = 0; c < chunks; c += 2) {
         struct chains sums[SUMS_MAX];
         UNROLL for (uint32_t i = 0; i < rows * vectors; i++) {
             sums[i].first = sums[i].second = _mm512_setzero_ps();
         }
-        for (; c < end; c++) {
-            const uint16_t *p = (const uint16_t *)(const void *)tile->scores + (size_t)c * LANES;
-            const uint16_t *v = (const uint16_t *)tile->v[c] + (size_t)dim * 2;
-            const uint16_t *next = (const uint16_t *)tile->next_v[c] + (size_t)dim * 2;
-            for (uint32_t j = 0; j < LANES;
-                 j += 2, p += 2, v += head_dim * 2, next += head_dim * 2) {
-                __m512 first[SUMS_MAX], second[SUMS_MAX];
-                UNROLL for (uint32_t i = 0; i < vectors; i++) {
-                    __m512i pairs = _mm512_loadu_si512(v + (size_t)i * 2 * LANES);
-                    first[i] = first_of(pairs);
-                    second[i] = second_of(pairs);
-                    _mm_prefetch((const char *)(next + (size_t)i * 2 * LANES), _MM_HINT_T1);
-                }
-                UNROLL for (uint32_t r = 0; r < rows; r++) {
-                    __m512i pairs = broadcast(p + (size_t)r * AMX_SPAN * 2);
-                    __m512 p_first = first_of(pairs), p_second = second_of(pairs);
-                    UNROLL for (uint32_t i = 0; i < vectors; i++) {
-                        struct chains *sum = &sums[r * vectors + i];
-                        sum->first = _mm512_fmadd_ps(p_first, first[i], sum->first);
-                        sum->second = _mm512_fmadd_ps(p_second, second[i], sum->second);
-                    }
-                }
-            }
-        }
+        add_chunk(tile, c, dim, rows, vectors, sums);
+        if (c + 1 < chunks) add_chunk(tile, c + 1, dim, rows, vectors, sums);
         UNROLL for (uint32_t i = 0; i < rows * vectors; i++) {
             total[i] = _mm512_add_ps(total[i], _mm512_add_ps(sums[i].first, sums[i].second));
         }
