@@ -65,8 +65,8 @@ measure() {
     report "$model" "$name" "$field" "$value" "$goal"
 }
 
-# times FACTOR VALUE: their product, as a goal; "-" if there is no value.
-times() { awk -v factor="$1" -v value="$2" 'BEGIN { print value ? factor * value : "-" }'; }
+# product FACTOR VALUE: their product, as a goal; "-" if there is no value.
+product() { awk -v factor="$1" -v value="$2" 'BEGIN { print value ? factor * value : "-" }'; }
 
 # The memory read rate of all threads, and the share of it that attention reaches at 16,000 positions.
 ops() {
@@ -88,7 +88,7 @@ bundled() {
             --model models/tiny-qwen3)
         [[ -n $before ]] || { fail "the baseline: $(tail -n 1 "$results/bundled-before.json.log")" && return; }
         report bundled nano-vllm-before throughput_tok_s "$before" -
-        goal=$(times 4 "$before")
+        goal=$(product 4 "$before")
     fi
     value=$(bench_value "$program" "$results/bundled.json" throughput_tok_s --model models/tiny-qwen3)
     [[ -n $value ]] || { fail "bundled: $(tail -n 1 "$results/bundled.json.log")" && return; }
@@ -106,10 +106,10 @@ measure qwen3-0.6b prefill-4x2048 prefill_tok_s 10000 --workload prefill --batch
 # what was reached.
 one_stream=(--workload one-stream --output-len 128)
 value=
-measure qwen3-0.6b one-stream decode_tok_s "$(times 0.798 "$read_rate")" "${one_stream[@]}"
+measure qwen3-0.6b one-stream decode_tok_s "$(product 0.798 "$read_rate")" "${one_stream[@]}"
 bf16=$value
-measure qwen3-0.6b one-stream-int8 decode_tok_s "$(times 1.8 "$bf16")" "${one_stream[@]}" --quantization int8
-measure qwen3-0.6b one-stream-int4 decode_tok_s "$(times 3 "$bf16")" "${one_stream[@]}" --quantization int4
+measure qwen3-0.6b one-stream-int8 decode_tok_s "$(product 1.8 "$bf16")" "${one_stream[@]}" --quantization int8
+measure qwen3-0.6b one-stream-int4 decode_tok_s "$(product 3 "$bf16")" "${one_stream[@]}" --quantization int4
 measure qwen3-8b one-stream-int4 decode_tok_s 18 --workload one-stream --output-len 32 --quantization int4
 measure qwen3-0.6b one-stream-16000 decode_tok_s - --workload one-stream --input-len 16000 \
     --output-len 64 --max-model-len 16384

@@ -453,18 +453,25 @@ static void check_nonfinite_tokens(const char *isa, enum dtype dtype) {
 
 // A value that is inf in one dimension leaves the other dimensions alone, in all rows.
 static void check_infinite_value(const char *isa, enum dtype dtype) {
-    const struct shape shape = {4, 2, 64, 16, false, 1, {100}};
+    enum { TOKENS = 700 };
+    const struct shape shape = {4, 2, 64, 16, false, 1, {TOKENS}};
     struct inputs in = inputs_make(&shape, dtype);
     float *clean = run(isa, &in, &(struct schedule){0, false, 1});
-    in.qkv[25 * in.row_floats + 6 * 64] = INFINITY; // dimension 0 of kv head 0
+    const size_t bad[] = {25, 200, 600}; // in several spans and parts
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        in.qkv[bad[i] * in.row_floats + (size_t)6 * 64] = INFINITY; // dimension 0 of kv head 0
+    }
     float *got = run(isa, &in, &(struct schedule){0, false, 1});
-    for (size_t token = 0; token < 100; token++) {
+    float *chunked = run(isa, &in, &(struct schedule){40, false, 2});
+    ops_assert_same_bits(chunked, got, TOKENS, in.out_floats, "chunks of 40");
+    for (size_t token = 0; token < TOKENS; token++) {
         for (size_t head = 0; head < 4; head++) {
             size_t skipped = head < 2 ? 1 : 0, at = (token * 4 + head) * 64 + skipped;
             ops_assert_same_bits(got + at, clean + at, 1, 64 - skipped, "other dimensions");
             if (skipped) assert_true(isfinite(got[at - 1]) == (token < 25));
         }
     }
+    free(chunked);
     free(clean);
     free(got);
     inputs_free(&in);

@@ -23,6 +23,8 @@ enum {
     SCORES_BYTES = AMX_SPAN * sizeof(float), // of a row
 };
 
+_Static_assert(GROUP *AMX_SPAN <= ATTENTION_SCORES_FLOATS, "a group's scores fit");
+
 // GCC's tile loads do not say that they read memory.
 #define TILES_READ_MEMORY() __asm__ volatile("" ::: "memory")
 
@@ -170,8 +172,8 @@ static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const ch
             _tile_loadd(4, p, SCORES_BYTES);
         }
         _tile_dpbf16ps(1, 4, 5);
-        p += BLOCK_BYTES;
-        low += BLOCK_BYTES;
+        p += AMX_DEPTH * sizeof(uint16_t);
+        low += AMX_DEPTH * sizeof(uint16_t);
     }
     _tile_stored(0, acc, stride);
     if (second) _tile_stored(1, acc + second, stride);
@@ -292,7 +294,7 @@ static bool is_finite(const uint16_t *values, size_t count) {
 struct group {
     struct attention_tile tile;
     uint32_t visible[GROUP];
-    uint32_t chunks; // that a row sees
+    uint32_t chunks; // that any of its rows sees
 };
 
 static void find_group(const struct attention_tile *part, uint32_t row, struct group *group) {
@@ -351,7 +353,9 @@ void amx_attention(const struct attention_tile *part) {
     uint32_t bad = 0, most = part->visible[part->rows - 1];
     if (part->rows > AMX_FEW_ROWS) bad = copy_values(part, most, tile_layout(part->head_dim));
     struct fetch fetch = {.tile = part, .end = ATTENTION_PART_CHUNKS * part->head_dim};
-    // Each group has this many steps at most.
+    // Past the last position, all chunks are the last one.
+    if (part->next_k[0] == part->next_k[ATTENTION_PART_CHUNKS - 1]) fetch.end = 0;
+    // All groups together have at most this many steps.
     uint32_t steps = (part->rows + GROUP - 1) / GROUP * ((most + 2 * LANES - 1) / (2 * LANES)) *
                      ((part->head_dim + AMX_DEPTH - 1) / AMX_DEPTH);
     fetch.step = (fetch.end + steps - 1) / steps;
@@ -369,7 +373,8 @@ void amx_attention(const struct attention_tile *part) {
             }
             score_group(tile, group.chunks, &fetch);
             amx_softmax(tile, group.chunks + group.chunks % 2);
-            if (bad >> chunk >> tile->visible[0] / LANES) {
+            uint32_t bad_here = bad >> chunk & ((1u << CHUNKS) - 1); // chunks of the span
+            if (bad_here >> tile->visible[0] / LANES) {
                 if (chunk == 0) clear_acc(tile);
                 value_group_masked(tile);
                 uint32_t seen = most - chunk * LANES; // by the last row

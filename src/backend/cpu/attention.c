@@ -1,5 +1,5 @@
 /* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
- * the heads of its group. An item is one kv head of one sequence and up to ATTENTION_ROWS_MAX rows.
+ * the heads of its group. An item is one kv head of one sequence and up to item_rows_max rows.
  * Its rows walk the positions together, up to the last query's, with online softmax. A step of the
  * walk is a span of 64 positions that begins at a multiple of 64, or a whole part (AMX). All panels
  * of rows use a span's K and V before the next span.
@@ -245,11 +245,13 @@ static void walk_part(const struct attention_job *job, const struct attention_it
     struct attention_tile tile = {
         .head_dim = head_dim, .scores = scratch->scores, .values = scratch->values};
     uint32_t step = job->kernels->span_positions;
+    // What comes after this part is another item's if the parts are items.
+    uint32_t last_next = item->seq->is_split && end - 1 < last_position ? end - 1 : last_position;
     find_chunks(job, item, begin, last_position, &tile);
     for (uint32_t span = begin; span < end && span <= last_position; span += step) {
         memcpy(tile.k, tile.next_k, sizeof tile.k);
         memcpy(tile.v, tile.next_v, sizeof tile.v);
-        find_chunks(job, item, span + step, last_position, &tile);
+        find_chunks(job, item, span + step, last_next, &tile);
         walk_span(job, item, scratch, state, span, &tile);
     }
     for (uint32_t row = 0; row < item->num_rows; row++) {

@@ -37,7 +37,8 @@ static inline float *attention_scales(const void *chunk, size_t head_dim) {
     return (float *)((uintptr_t)chunk + ATTENTION_CHUNK * head_dim);
 }
 
-// One span for the rows of one panel. max, sum and acc carry over from span to span.
+// One span for the rows of one panel. max, sum and acc carry over from span to span; a kernel whose
+// span is a part sets acc.
 struct attention_tile {
     const void *q; // in the layout attention_kernels.queries; 64-byte aligned
     const void *k[ATTENTION_PART_CHUNKS];
@@ -78,5 +79,12 @@ struct attention_kernels {
     unsigned (*begin)(void);
     void (*end)(unsigned before);
 };
+
+// Kernels of one span, with queries in float32, for panels of up to `rows` rows.
+#define ATTENTION_BY_SPANS(rows, kernel)                                                           \
+    {                                                                                              \
+        .span_positions = ATTENTION_SPAN, .panel_rows = rows, .item_rows = rows,                   \
+        .item_rows_max = 192, .queries = QUERIES_F32, .span = kernel,                              \
+    }
 
 #endif

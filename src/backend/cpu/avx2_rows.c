@@ -125,15 +125,12 @@ static void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count,
         .isa = name, .panel_rows = 6, .linear_bf16 = avx2_linear_bf16,                             \
         .linear_f32 = avx2_linear_f32, .widen_bf16 = avx2_widen_bf16, .linear_narrow = narrow,     \
         .narrow_int8 = avx2_narrow_int8,                                                           \
-        .attention_bf16 =                                                                          \
-            {ATTENTION_SPAN, 6, 6, 192, QUERIES_F32, avx2_attention_bf16, NULL, NULL},             \
-        .attention_f32 = {ATTENTION_SPAN, 6, 6, 192, QUERIES_F32, avx2_attention_f32, NULL, NULL}, \
-        .attention_int8 =                                                                          \
-            {ATTENTION_SPAN, 6, 6, 192, QUERIES_F32, avx2_attention_int8, NULL, NULL},             \
-        .rms_norm = avx2_rms_norm, .rope_head = avx2_rope_head, .silu_mul = avx2_silu_mul,         \
-        .store_key = scalar_store_key, .store_value = scalar_store_value,                          \
-        .pack_bf16 = avx2_pack_bf16, .sample_weigh = sample_weigh_avx2,                            \
-        .sample_max = sample_max_avx2,                                                             \
+        .attention_bf16 = ATTENTION_BY_SPANS(6, avx2_attention_bf16),                              \
+        .attention_f32 = ATTENTION_BY_SPANS(6, avx2_attention_f32),                                \
+        .attention_int8 = ATTENTION_BY_SPANS(6, avx2_attention_int8), .rms_norm = avx2_rms_norm,   \
+        .rope_head = avx2_rope_head, .silu_mul = avx2_silu_mul, .store_key = scalar_store_key,     \
+        .store_value = scalar_store_value, .pack_bf16 = avx2_pack_bf16,                            \
+        .sample_weigh = sample_weigh_avx2, .sample_max = sample_max_avx2,                          \
     }
 
 const struct cpu_kernels cpu_kernels_avx2 = AVX2_KERNELS("avx2", avx2_linear_narrow);

@@ -22,6 +22,8 @@ enum {
     WIDE_ROWS = 96, // an item of fewer does not repay the pass over its weights
 };
 
+_Static_assert(WIDE_BLOCKS > 0, "a block's floats fit");
+
 struct linear_job {
     const struct cpu_backend *cpu;
     const struct linear_run *run;
@@ -201,7 +203,8 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_item = item / group->num_block_items;
     uint32_t panel_begin = part_begin(group->num_panels, group->num_panel_items, panel_item);
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
-    uint32_t rows = panel_of(group, panel_end - 1).first - panel_of(group, panel_begin).first;
+    struct panel last = panel_of(group, panel_end - 1);
+    uint32_t rows = last.first + last.num_rows - panel_of(group, panel_begin).first;
     bool is_wide =
         job->cpu->kernels->widen_bf16 && linear->kind == LINEAR_BF16 && rows >= WIDE_ROWS;
     uint32_t step = is_wide ? (uint32_t)WIDE_BLOCKS : group->blocks_per_item;
