@@ -83,8 +83,8 @@ static ALWAYS_INLINE void score_rows(const struct attention_tile *tile, uint32_t
     if (most > 1 && chunk < chunks) score_group(tile, chunk, rows, 1);
 }
 
-// Adds the products of one chunk to the sums of `rows` rows and `vectors` x 16 dimensions from `dim`
-// on.
+// Adds the products of one chunk to the sums of `rows` rows and `vectors` x 16 dimensions, from
+// `dim` on.
 static ALWAYS_INLINE void add_chunk(const struct attention_tile *tile, uint32_t c, uint32_t dim,
                                     uint32_t rows, uint32_t vectors, struct chains *sums) {
     size_t head_dim = tile->head_dim;
