@@ -201,52 +201,41 @@ static void test_same_bits_f32(void **state) {
     check_same_bits(*state, DTYPE_F32, 101, 530);
 }
 
-// More rows than one pass takes: the same bits as in two calls.
-static void test_many_rows(void **state) {
-    enum { ROWS = 1030, OUT = 35, IN = 40 };
-    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
-    struct matrix weights = matrix_make(5, OUT, IN, DTYPE_BF16);
-    struct linear *linear = linear_of(backend, &weights, NULL);
-    float *x = ops_guard_alloc(ROWS * IN);
-    float *whole = ops_guard_alloc(ROWS * OUT), *halves = ops_guard_alloc(ROWS * OUT);
-    struct ops_rng rng = ops_rng_of(11);
-    ops_rng_fill(&rng, x, ROWS * IN);
-    run(backend, linear, x, whole, ROWS);
-    run(backend, linear, x, halves, 400);
-    run(backend, linear, x + 400 * IN, halves + 400 * OUT, ROWS - 400);
-    ops_assert_same_bits(halves, whole, ROWS, OUT, "two calls");
-    ops_guard_free(x, ROWS * IN);
-    ops_guard_free(whole, ROWS * OUT);
-    ops_guard_free(halves, ROWS * OUT);
-    backend->ops->linear_destroy(backend, linear);
-    backend_destroy(backend);
-    matrix_free(&weights);
-}
-
-// So many rows that an item turns weights into floats, in several pieces: the same bits as in calls
-// of few rows.
-static void test_wide_rows(void **state) {
-    enum { ROWS = 450, PART = 90, OUT = 149, IN = 530 };
-    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
-    struct matrix weights = matrix_make(6, OUT, IN, DTYPE_BF16),
-                  bias = matrix_make(8, 1, OUT, DTYPE_F32);
+// One call of `rows` rows has the same bits as calls of `part` rows.
+static void check_calls(const char *isa, int threads, uint32_t out, uint32_t in, uint32_t rows,
+                        uint32_t part) {
+    struct backend *backend = ops_backend(isa, threads, DTYPE_BF16);
+    struct matrix weights = matrix_make(6, out, in, DTYPE_BF16);
+    struct matrix bias = matrix_make(8, 1, out, DTYPE_F32);
     struct linear *linear = linear_of(backend, &weights, &bias);
-    float *x = ops_guard_alloc(ROWS * IN);
-    float *whole = ops_guard_alloc(ROWS * OUT), *parts = ops_guard_alloc(ROWS * OUT);
+    size_t num_in = (size_t)rows * in, num_out = (size_t)rows * out;
+    float *x = ops_guard_alloc(num_in);
+    float *whole = ops_guard_alloc(num_out), *parts = ops_guard_alloc(num_out);
     struct ops_rng rng = ops_rng_of(13);
-    ops_rng_fill(&rng, x, ROWS * IN);
-    run(backend, linear, x, whole, ROWS);
-    for (uint32_t row = 0; row < ROWS; row += PART) {
-        run(backend, linear, x + row * IN, parts + row * OUT, PART);
+    ops_rng_fill(&rng, x, num_in);
+    run(backend, linear, x, whole, rows);
+    for (uint32_t row = 0; row < rows; row += part) {
+        uint32_t count = rows - row < part ? rows - row : part;
+        run(backend, linear, x + (size_t)row * in, parts + (size_t)row * out, count);
     }
-    ops_assert_same_bits(parts, whole, ROWS, OUT, "calls of few rows");
-    ops_guard_free(x, ROWS * IN);
-    ops_guard_free(whole, ROWS * OUT);
-    ops_guard_free(parts, ROWS * OUT);
+    ops_assert_same_bits(parts, whole, rows, out, "calls of fewer rows");
+    ops_guard_free(x, num_in);
+    ops_guard_free(whole, num_out);
+    ops_guard_free(parts, num_out);
     backend->ops->linear_destroy(backend, linear);
     backend_destroy(backend);
     matrix_free(&weights);
     matrix_free(&bias);
+}
+
+// More rows than one pass takes.
+static void test_many_rows(void **state) {
+    check_calls(*state, 2, 35, 40, 1030, 400);
+}
+
+// So many rows that an item turns weights into floats, in several pieces.
+static void test_wide_rows(void **state) {
+    check_calls(*state, 1, 149, 530, 450, 90);
 }
 
 // Three stacked parts of different types, each a slice of a wider matrix and ending inside a block
