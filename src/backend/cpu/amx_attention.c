@@ -231,11 +231,16 @@ static struct layout cache_layout(size_t head_dim) {
     return (struct layout){chunk, 2 * chunk, 2 * head_dim, 2 * LANES};
 }
 
+// Which of 32 bf16 are inf or NaN.
+static ALWAYS_INLINE __mmask32 find_bad(__m512i values) {
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(values, exponent), exponent);
+}
+
 // Copies the first `visible` positions of a chunk of V, and zeros. Returns whether all numbers are
 // finite.
 static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim,
                        const struct layout *layout, uint16_t *to) {
-    const __m512i exponent = _mm512_set1_epi16(0x7f80);
     __mmask32 bad = 0;
     for (uint32_t line = 0; line < LANES; line += 2, to += layout->line) {
         __m512i mask = _mm512_set1_epi32(line + 1 < visible ? -1 : line < visible ? 0xffff : 0);
@@ -243,7 +248,7 @@ static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim,
         for (size_t d = 0; d < head_dim; d += LANES, from += 2 * LANES, out += layout->block) {
             __m512i value = _mm512_and_si512(_mm512_loadu_si512(from), mask);
             _mm512_storeu_si512(out, value);
-            bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(value, exponent), exponent);
+            bad |= find_bad(value);
         }
     }
     return bad == 0;
@@ -281,11 +286,9 @@ static void value_group_masked(const struct attention_tile *tile) {
 }
 
 static bool is_finite(const uint16_t *values, size_t count) {
-    const __m512i exponent = _mm512_set1_epi16(0x7f80);
     __mmask32 bad = 0;
     for (size_t i = 0; i < count; i += 2 * LANES) {
-        __m512i value = _mm512_and_si512(_mm512_loadu_si512(values + i), exponent);
-        bad |= _mm512_cmpeq_epi16_mask(value, exponent);
+        bad |= find_bad(_mm512_loadu_si512(values + i));
     }
     return bad == 0;
 }

@@ -61,13 +61,8 @@ static ALWAYS_INLINE __m512 full_row_top(const float *scores) {
 
 // Scales a row's sum and acc to the new maximum.
 static void shrink_row(const struct attention_tile *tile, uint32_t row, float shrink) {
-    const __m512 factor = _mm512_set1_ps(shrink);
-    float *sum = tile->sum + (size_t)row * ATTENTION_SUMS;
-    float *acc = tile->acc + (size_t)row * tile->head_dim;
-    _mm512_storeu_ps(sum, _mm512_mul_ps(_mm512_loadu_ps(sum), factor));
-    for (uint32_t d = 0; d < tile->head_dim; d += LANES) {
-        _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), factor));
-    }
+    avx512_scale(tile->sum + (size_t)row * ATTENTION_SUMS, ATTENTION_SUMS, shrink);
+    avx512_scale(tile->acc + (size_t)row * tile->head_dim, tile->head_dim, shrink);
 }
 
 // Raises the maxima of 16 rows, whose largest scores are in `top`. Rows from `rows` on are no rows.

@@ -29,6 +29,14 @@ static inline __mmask16 avx512_first_lanes(uint32_t count) {
     return (__mmask16)((1u << (count < LANES ? count : LANES)) - 1);
 }
 
+// `count` is a multiple of 16.
+static inline void avx512_scale(float *x, uint32_t count, float factor) {
+    const __m512 factors = _mm512_set1_ps(factor);
+    for (uint32_t i = 0; i < count; i += LANES) {
+        _mm512_storeu_ps(x + i, _mm512_mul_ps(_mm512_loadu_ps(x + i), factors));
+    }
+}
+
 // e^x within 1 ulp. Below -87.3, where the result would be subnormal, it is 0. Large x gives inf,
 // NaN gives NaN. (A subnormal result of scalef costs 150 cycles, and masked scores are all -inf.)
 static inline __m512 avx512_exp(__m512 x) {

@@ -156,17 +156,6 @@ static ALWAYS_INLINE float mask_row(const struct attention_tile *tile, uint32_t 
     return _mm512_reduce_max_ps(top);
 }
 
-// Scales a row of acc to the new maximum.
-static ALWAYS_INLINE void shrink_row(const struct attention_tile *tile, uint32_t row,
-                                     float shrink) {
-    if (shrink == 1.0f) return; // the maximum is the same, as usual
-    const __m512 factor = _mm512_set1_ps(shrink);
-    float *acc = tile->acc + (size_t)row * tile->head_dim;
-    for (uint32_t d = 0; d < tile->head_dim; d += LANES) {
-        _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), factor));
-    }
-}
-
 // Replaces the row's scores by their exponentials, and scales its sum and acc to the new maximum.
 static ALWAYS_INLINE void softmax_row(const struct attention_tile *tile, uint32_t row,
                                       float shrink) {
@@ -181,7 +170,8 @@ static ALWAYS_INLINE void softmax_row(const struct attention_tile *tile, uint32_
         _mm512_storeu_ps(scores + (size_t)c * LANES, score);
     }
     _mm512_storeu_ps(tile->sum + (size_t)row * ATTENTION_SUMS, sum);
-    shrink_row(tile, row, shrink);
+    if (shrink == 1.0f) return; // the maximum is the same, as usual
+    avx512_scale(tile->acc + (size_t)row * tile->head_dim, tile->head_dim, shrink);
 }
 
 // The online softmax of all rows.

@@ -137,6 +137,7 @@ void avx512_narrow_bf16(const float *x, float scale, uint32_t count, unsigned ch
         __m512 low = _mm512_maskz_loadu_ps(avx512_first_lanes(left), x);
         __m512 high = zero;
         if (left > LANES) high = _mm512_maskz_loadu_ps(avx512_first_lanes(left - LANES), x + LANES);
+        // Adding 0 makes every zero +0: the sign of a zero that attention leaves may differ.
         low = _mm512_fmadd_ps(low, factor, zero);
         high = _mm512_fmadd_ps(high, factor, zero);
         _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(high, low));
