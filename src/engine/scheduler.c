@@ -2,15 +2,11 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/map.h"
-
-// In the order of sequence_comes_before.
-struct sequence_queue {
-    struct sequence *head, *tail;
-    uint32_t count;
-};
+#include "engine/sequence_queue.h"
 
 struct scheduler {
     struct scheduler_config config;
@@ -33,37 +29,6 @@ struct scheduler {
     uint64_t num_preemptions;
     uint64_t num_cached_tokens;
 };
-
-static void queue_insert_after(struct sequence_queue *queue, struct sequence *prev,
-                               struct sequence *seq) {
-    struct sequence *next = prev ? prev->next : queue->head;
-    seq->prev = prev;
-    seq->next = next;
-    *(prev ? &prev->next : &queue->head) = seq;
-    *(next ? &next->prev : &queue->tail) = seq;
-    queue->count++;
-}
-
-// Both inserts keep the queue's order. They differ in the end at which the search begins: a new or
-// admitted sequence belongs near the tail, a preempted one near the head.
-static void queue_insert_near_tail(struct sequence_queue *queue, struct sequence *seq) {
-    struct sequence *prev = queue->tail;
-    while (prev && sequence_comes_before(seq, prev)) prev = prev->prev;
-    queue_insert_after(queue, prev, seq);
-}
-
-static void queue_insert_near_head(struct sequence_queue *queue, struct sequence *seq) {
-    struct sequence *prev = NULL, *next = queue->head;
-    for (; next && sequence_comes_before(next, seq); next = next->next) prev = next;
-    queue_insert_after(queue, prev, seq);
-}
-
-static void queue_remove(struct sequence_queue *queue, struct sequence *seq) {
-    *(seq->prev ? &seq->prev->next : &queue->head) = seq->next;
-    *(seq->next ? &seq->next->prev : &queue->tail) = seq->prev;
-    seq->prev = seq->next = NULL;
-    queue->count--;
-}
 
 static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
@@ -149,8 +114,9 @@ enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err 
     enum status status = scheduler_check(s, seq, err);
     if (status) return status;
     seq->arrival = ++s->num_added;
+    seq->queue_key = XXH3_64bits_withSeed(&seq->arrival, sizeof seq->arrival, s->config.hash_seed);
     seq->queued = true;
-    queue_insert_near_tail(&s->waiting, seq);
+    sequence_queue_insert(&s->waiting, seq);
     return OK;
 }
 
@@ -206,9 +172,9 @@ static void preempt(struct scheduler *s, struct sequence *seq) {
     if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(s->schedule, seq);
     if (s->partial_prefill == seq) s->partial_prefill = NULL;
     block_manager_release(&s->blocks, seq);
-    queue_remove(&s->running, seq);
+    sequence_queue_remove(&s->running, seq);
     seq->status = SEQUENCE_WAITING;
-    queue_insert_near_head(&s->waiting, seq);
+    sequence_queue_insert(&s->waiting, seq);
     s->num_preemptions++;
     // There is room, because no sequence is preempted twice between two schedules with items.
     struct schedule *schedule = s->schedule;
@@ -311,10 +277,10 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
         // The prompt that outputs share is counted once.
         if (!seq->origin) s->num_cached_tokens += seq->num_cached_tokens;
     }
-    queue_remove(&s->waiting, seq);
+    sequence_queue_remove(&s->waiting, seq);
     seq->status = SEQUENCE_RUNNING;
     seq->num_deferrals = 0;
-    queue_insert_near_tail(&s->running, seq);
+    sequence_queue_insert(&s->running, seq);
     add_item(s, seq, num_tokens);
     s->schedule->items[seq->schedule_index].is_admitted = true;
     mark_computing(s, seq);
@@ -438,7 +404,7 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq) {
         seq->schedule_index = SEQUENCE_UNSCHEDULED;
         seq->num_scheduled_tokens = 0;
         if (s->partial_prefill == seq) s->partial_prefill = NULL;
-        queue_remove(seq->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, seq);
+        sequence_queue_remove(seq->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, seq);
         block_manager_release(&s->blocks, seq);
         seq->queued = false;
     }

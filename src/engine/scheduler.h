@@ -11,11 +11,11 @@
  * When no block is free, the last running sequence is preempted by recompute and waits. Nothing is
  * admitted in that step. So the first unfinished sequence always gets on.
  *
- * Both queues are in order of priority (lower first, as in vLLM), then of arrival. Sequences are
- * admitted in that order, with one exception. If another sequence computes a sequence's next
- * uncached block in this step, the sequence waits until it can share the block, and others may pass
- * it. So does a sequence whose origin has not computed their prompt yet, also without a prefix
- * cache.
+ * Both queues are in order of priority (lower first, as in vLLM), then of arrival
+ * (sequence_queue.h). Sequences are admitted in that order, with one exception. If another sequence
+ * computes a sequence's next uncached block in this step, the sequence waits until it can share the
+ * block, and others may pass it. So does a sequence whose origin has not computed their prompt yet,
+ * also without a prefix cache.
  *
  * A step is these calls:
  *   scheduler_schedule

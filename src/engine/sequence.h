@@ -26,6 +26,8 @@ struct sequence {
     enum sequence_status status;
     bool queued; // a scheduler has it, in waiting or running as status says
     struct sequence *prev, *next; // in that queue; NULL outside
+    struct sequence *left, *right; // in the queue's treap (sequence_queue.h)
+    uint64_t queue_key; // the treap's random number
 
     int32_t *token_ids; // [num_tokens_max]
     uint32_t num_tokens;
