@@ -4,6 +4,7 @@
 
 #include "base/jread.h"
 #include "base/jwrite.h"
+#include "server/unsupported.h"
 
 // 5.0 is an integer in JSON's own terms, and some languages write it so: members that are numbers
 // or lists of them become integers. Objects stay as they are, for they go to the template.
@@ -184,11 +185,7 @@ static bool read_stream(struct call *call) {
     return true;
 }
 
-// ---- what does not exist yet ----
-
-static bool unsupported(struct call *call, const char *key, const char *what) {
-    return api_error_set(&call->error, 400, "unsupported", key, "%s is not supported yet", what);
-}
+// ---- outputs ----
 
 // best_of samples more answers than it returns, by a rule that the library does not have.
 static bool refuse_best_of(struct call *call, int64_t n) {
@@ -198,30 +195,7 @@ static bool refuse_best_of(struct call *call, int64_t n) {
         return api_error_invalid(&call->error, "best_of", "best_of is below n: %lld and %lld",
                                  (long long)best_of, (long long)n);
     }
-    return best_of > n ? unsupported(call, "best_of", "best_of above n") : true;
-}
-
-// Constraints on the output: ignoring one would break the promise that the client relies on.
-static bool refuse_constraints(struct call *call) {
-    static const char *const keys[] = {"structured_outputs", "guided_json",    "guided_regex",
-                                       "guided_choice",      "guided_grammar", "grammar",
-                                       "json_schema",        "regex",          "ebnf"};
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        if (body_get(call, keys[i])) return unsupported(call, keys[i], keys[i]);
-    }
-    const json_t *format = body_get(call, "response_format");
-    if (!format) return true;
-    if (!jread_is_object(format)) {
-        return body_wrong_type(call, "response_format", format, "an object");
-    }
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (type && strcmp(type, "text") == 0) return true;
-    if (type && (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0 ||
-                 strcmp(type, "structural_tag") == 0)) {
-        return unsupported(call, "response_format", "a response_format other than text");
-    }
-    return api_error_invalid(&call->error, "response_format",
-                             "response_format has no known type, want text");
+    return best_of > n ? unsupported_set(call, "best_of", "best_of above n") : true;
 }
 
 static bool read_cache_salt(struct call *call) {
@@ -252,28 +226,20 @@ bool body_outputs(struct call *call) {
     return true;
 }
 
-bool body_refuse(struct call *call, const char *const *keys, size_t num_keys) {
-    for (size_t i = 0; i < num_keys; i++) {
-        const json_t *value = body_get(call, keys[i]);
-        bool is_empty = (json_is_array(value) && !json_array_size(value)) || json_is_false(value);
-        if (!value || is_empty) continue;
-        return api_error_set(&call->error, 400, "unsupported", keys[i], "%s is not supported here",
-                             keys[i]);
-    }
-    return true;
-}
-
 bool body_one_output(struct call *call) {
     static const char *const refused[] = {"echo", "prompt_logprobs"};
-    if (!body_refuse(call, refused, ARRAY_LEN(refused)) || !body_outputs(call)) return false;
-    return call->sampling.n > 1 ? unsupported(call, "n", "n above 1") : true;
+    if (!unsupported_refuse_keys(call, refused, ARRAY_LEN(refused)) || !body_outputs(call)) {
+        return false;
+    }
+    return call->sampling.n > 1 ? unsupported_set(call, "n", "n above 1") : true;
+}
+
+bool body_n_predict(struct call *call, int64_t *max_tokens) {
+    return body_int(call, "n_predict", -1, INT32_MAX, max_tokens);
 }
 
 bool body_generation(struct call *call) {
-    static const char *const refused[] = {"use_beam_search", "logits_processors", "prompt_embeds",
-                                          "truncate_prompt_tokens", "thinking_token_budget"};
-    return body_model(call) && read_stream(call) && refuse_constraints(call) &&
-           body_refuse(call, refused, ARRAY_LEN(refused)) && set_params(call) &&
+    return body_model(call) && read_stream(call) && set_params(call) && unsupported_refuse(call) &&
            read_cache_salt(call) &&
            body_bool(call, "return_tokens_as_token_ids", &call->answer.tokens_as_ids);
 }

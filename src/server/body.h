@@ -17,14 +17,14 @@ bool body_string(struct call *call, const char *key, const char **out);
 bool body_wrong_type(struct call *call, const char *key, const json_t *value, const char *want);
 
 // What all endpoints that generate have: model, stream and its options, cache_salt, all parameters
-// of the library's table, and the refusal of constraints on the output.
+// of the library's table, and the refusal of members that would change the answer.
 bool body_generation(struct call *call);
+// llama-server's name of max_tokens, which wins; -1 is what the context has left.
+bool body_n_predict(struct call *call, int64_t *max_tokens);
 // n, best_of and prompt_logprobs, after body_generation.
 bool body_outputs(struct call *call);
 // The same for endpoints that have none of them: they are refused.
 bool body_one_output(struct call *call);
-// Refuses members that would change the answer. As good as absent are false and empty lists.
-bool body_refuse(struct call *call, const char *const *keys, size_t num_keys);
 bool body_model(struct call *call);
 
 #endif

@@ -6,6 +6,7 @@
 #include "server/logprobs.h"
 #include "server/prompt_logprobs.h"
 #include "server/submit.h"
+#include "server/unsupported.h"
 
 static bool read_logprobs(struct call *call) {
     bool logprobs = false;
@@ -30,14 +31,15 @@ static bool read_logprobs(struct call *call) {
 static bool read_max_tokens(struct call *call, int64_t *max_tokens) {
     *max_tokens = -1;
     return body_int(call, "max_tokens", 0, INT32_MAX, max_tokens) &&
-           body_int(call, "max_completion_tokens", 0, INT32_MAX, max_tokens);
+           body_int(call, "max_completion_tokens", 0, INT32_MAX, max_tokens) &&
+           body_n_predict(call, max_tokens);
 }
 
 static bool prepare(struct call *call) {
     static const char *const refused[] = {"echo", "functions", "function_call", "audio"};
     int64_t max_tokens;
     return body_parse(call) && body_generation(call) && body_outputs(call) &&
-           body_refuse(call, refused, ARRAY_LEN(refused)) && read_logprobs(call) &&
+           unsupported_refuse_keys(call, refused, ARRAY_LEN(refused)) && read_logprobs(call) &&
            read_max_tokens(call, &max_tokens) && chat_body_check(call) &&
            call_make_prompts(call, 1) && chat_body_encode(call, &call->prompts[0]) &&
            submit_fit(call, &call->prompts[0], max_tokens, "messages");

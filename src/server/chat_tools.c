@@ -101,15 +101,28 @@ static bool read_choice(struct call *call, const json_t *tools) {
                              "{\"type\": \"function\", \"function\": {\"name\": ...}}");
 }
 
+// llama-server's: "none" leaves reasoning in the text.
+static bool read_reasoning_format(struct call *call, bool *keeps_reasoning) {
+    const char *format = "auto";
+    if (!body_string(call, "reasoning_format", &format)) return false;
+    *keeps_reasoning = strcmp(format, "none") == 0;
+    if (*keeps_reasoning || strcmp(format, "auto") == 0 || strcmp(format, "deepseek") == 0) {
+        return true;
+    }
+    return api_error_invalid(&call->error, "reasoning_format",
+                             "reasoning_format is not known, want auto, deepseek or none");
+}
+
 // What the answer is divided into.
 static bool fill_split(struct call *call, bool has_tools) {
     struct chat_split_options *split = &call->chat.split;
-    bool parallel = true, include_reasoning = true;
-    if (!body_bool(call, "parallel_tool_calls", &parallel) ||
+    bool parallel = true, include_reasoning = true, keeps_reasoning = false;
+    if (!read_reasoning_format(call, &keeps_reasoning) ||
+        !body_bool(call, "parallel_tool_calls", &parallel) ||
         !body_bool(call, "include_reasoning", &include_reasoning)) {
         return false;
     }
-    split->splits_reasoning = call->api->splits_reasoning;
+    split->splits_reasoning = call->api->splits_reasoning && !keeps_reasoning;
     split->drops_reasoning = !include_reasoning;
     split->one_call = !parallel;
     split->format = has_tools ? call->api->tool_format : NULL;

@@ -114,7 +114,7 @@ static bool prepare(struct call *call) {
     const char *suffix = NULL;
     if (!body_parse(call) || !body_generation(call) || !body_outputs(call) ||
         !read_logprobs(call) || !body_int(call, "max_tokens", 0, INT32_MAX, &max_tokens) ||
-        !body_string(call, "suffix", &suffix)) {
+        !body_n_predict(call, &max_tokens) || !body_string(call, "suffix", &suffix)) {
         return false;
     }
     if (suffix && *suffix) {

@@ -5,6 +5,7 @@
 #include "base/jread.h"
 #include "server/body.h"
 #include "server/convert.h"
+#include "server/unsupported.h"
 
 static bool is_type(const json_t *block, const char *type) {
     const char *own = json_string_value(json_object_get(block, "type"));
@@ -158,6 +159,27 @@ static bool convert_thinking(struct call *call) {
                              "thinking has no known type, want enabled, disabled or adaptive");
 }
 
+// Of output_config only the effort is read: all else would constrain the answer.
+static bool convert_output_config(struct call *call) {
+    static const char *const refused[] = {"output_format", "mcp_servers", "container",
+                                          "context_management"};
+    json_t *config = body_get(call, "output_config");
+    if (!unsupported_refuse_keys(call, refused, ARRAY_LEN(refused))) return false;
+    if (!config) return true;
+    if (!jread_is_object(config)) {
+        return body_wrong_type(call, "output_config", config, "an object");
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(config, key, value) {
+        if (json_is_null(value) || strcmp(key, "effort") == 0) continue;
+        return api_error_set(&call->error, 400, "unsupported", "output_config",
+                             "output_config.%.40s is not supported yet", key);
+    }
+    json_t *effort = jread_get(config, "effort");
+    return effort ? convert_set(call, "reasoning_effort", json_incref(effort)) : true;
+}
+
 static bool set_tools(struct call *call) {
     const json_t *tools = body_get(call, "tools");
     if (!tools) return true;
@@ -176,5 +198,5 @@ bool messages_request_convert(struct call *call) {
         return false;
     }
     return convert_set(call, "messages", out) && set_tools(call) && convert_choice(call) &&
-           convert_thinking(call);
+           convert_output_config(call) && convert_thinking(call);
 }

@@ -5,6 +5,7 @@
 #include "base/jread.h"
 #include "server/body.h"
 #include "server/convert.h"
+#include "server/unsupported.h"
 
 // ---- input ----
 
@@ -140,19 +141,58 @@ static bool convert_reasoning(struct call *call) {
 
 // ---- all ----
 
+// What the answer is to contain beside its text. Reasoning comes as it is, never encrypted.
+static bool refuse_include(struct call *call) {
+    const json_t *include = body_get(call, "include");
+    if (include && !json_is_array(include)) {
+        return body_wrong_type(call, "include", include, "a list");
+    }
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *part = json_string_value(json_array_get(include, i));
+        if (part && strcmp(part, "reasoning.encrypted_content") == 0) continue;
+        return api_error_set(&call->error, 400, "unsupported", "include",
+                             "include asks for \"%.60s\", which is not supported",
+                             part ? part : "");
+    }
+    return true;
+}
+
+static bool is_word(const json_t *value, const char *word) {
+    const char *text = json_string_value(value);
+    return text && strcmp(text, word) == 0;
+}
+
+static bool refuse_text(struct call *call) {
+    const json_t *text = body_get(call, "text"), *format = jread_get(text, "format");
+    const json_t *verbosity = jread_get(text, "verbosity");
+    if (text && !jread_is_object(text)) return body_wrong_type(call, "text", text, "an object");
+    if (verbosity && !is_word(verbosity, "medium")) {
+        return unsupported_set(call, "text", "a verbosity other than medium");
+    }
+    if (!format || is_word(json_object_get(format, "type"), "text")) return true;
+    return unsupported_set(call, "text", "a format other than text");
+}
+
 static bool refuse_state(struct call *call) {
-    static const char *const keys[] = {"previous_response_id", "conversation", "prompt",
-                                       "background"};
+    static const char *const keys[] = {"previous_response_id",
+                                       "conversation",
+                                       "prompt",
+                                       "background",
+                                       "previous_input_messages",
+                                       "enable_response_messages"};
     bool background = false;
-    if (!body_bool(call, "background", &background) || !body_refuse(call, keys, ARRAY_LEN(keys))) {
+    int64_t num_top = 0;
+    if (!body_bool(call, "background", &background) ||
+        !unsupported_refuse_keys(call, keys, ARRAY_LEN(keys)) ||
+        !body_int(call, "top_logprobs", 0, NVLLM_LOGPROBS_MAX, &num_top)) {
         return false;
     }
-    const json_t *text = body_get(call, "text"), *format = jread_get(text, "format");
-    if (text && !jread_is_object(text)) return body_wrong_type(call, "text", text, "an object");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (!format || (type && strcmp(type, "text") == 0)) return true;
-    return api_error_set(&call->error, 400, "unsupported", "text",
-                         "a format other than text is not supported yet");
+    if (num_top) return unsupported_set(call, "top_logprobs", "top_logprobs of this endpoint");
+    const json_t *truncation = body_get(call, "truncation");
+    if (truncation && !is_word(truncation, "disabled")) {
+        return unsupported_set(call, "truncation", "a truncation other than disabled");
+    }
+    return refuse_include(call) && refuse_text(call);
 }
 
 bool responses_request_convert(struct call *call) {

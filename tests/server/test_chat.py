@@ -147,6 +147,9 @@ class Chat(ServerTest):
                         {"function_call": "auto"}, {"audio": {"voice": "alloy"}}):
             self.refuse(list(members)[0], members, "unsupported")
 
+    def test_n_predict(self):
+        self.assertEqual(self.ask(n_predict=2)["usage"]["completion_tokens"], 2)
+
     def test_context(self):
         messages = [{"role": "user", "content": "word " * 500}]
         self.check_error(self.server.post(PATH, {"messages": messages, "stream": True}), 400, "messages",

@@ -187,6 +187,31 @@ class Completions(ServerTest):
             self.refuse(name, members, code="unsupported")
         self.complete(n=1, best_of=1, echo=False, use_beam_search=False, response_format={"type": "text"}, suffix="")
 
+    def test_other_servers_members(self):
+        """What would change the answer is refused, unless its value changes nothing."""
+        members = {"structural_tag": [{}], "regex": ["a", ""], "json_schema": [{}], "stop_regex": ["a"],
+                   "no_stop_trim": [True], "repetition_detection": [{}], "return_prompt_text": [True],
+                   "typical_p": [0.9], "lora": [[{"id": 0}]], "samplers": [["top_k"]], "parse_special": [False],
+                   "repeat_penalty": [1.1], "mirostat": [1, 2], "xtc_probability": [0.5], "top_n_sigma": [1.5],
+                   "dry_multiplier": [0.8], "dynatemp_range": [0.5], "verbosity": ["low"], "n_probs": [1],
+                   "guided_choice": [[], ["a"]], "modalities": [["text", "audio"]], "kv_transfer_params": [{"a": 1}]}
+        for name, values in members.items():
+            for value in values:
+                self.refuse(name, {name: value}, code="unsupported")
+        neutral = {"repeat_penalty": 1.0, "mirostat": 0, "mirostat_tau": 5.0, "dry_multiplier": 0.0, "dry_base": 1.75,
+                   "xtc_probability": 0, "typical_p": 1.0, "top_n_sigma": -1, "dynatemp_range": 0.0, "grammar": "",
+                   "samplers": [], "stop_regex": [], "lora": [], "verbosity": "medium", "modalities": ["text"],
+                   "parse_special": True, "kv_transfer_params": {}, "no_stop_trim": False, "repeat_last_n": 64}
+        self.assertEqual(self.complete(**neutral)["choices"], self.complete()["choices"])
+        self.refuse("repeat_last_n", {"repeat_last_n": 64, "frequency_penalty": 0.5}, code="unsupported")
+        self.refuse("repeat_last_n", {"repeat_last_n": 64, "presence_penalty": 0.5}, code="unsupported")
+
+    def test_n_predict(self):
+        self.assertEqual(self.complete(n_predict=3, max_tokens=8)["usage"]["completion_tokens"], 3)
+        left = self.complete(n_predict=-1, ignore_eos=True, prompt=[5] * 4090)["usage"]["completion_tokens"]
+        self.assertEqual(left, 6)
+        self.refuse("n_predict", {"n_predict": -2})
+
     def test_several_outputs(self):
         hot = {"temperature": 1.0, "seed": 7, "max_tokens": 12}
         prompts = ["Once upon", "The capital"]

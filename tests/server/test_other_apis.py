@@ -73,8 +73,17 @@ class Responses(Named):
                                ("previous_response_id", {"previous_response_id": "x"}),
                                ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": "x"}]}),
                                ("text", {"text": {"format": {"type": "json_object"}}}), ("text", {"text": 5}),
+                               ("text", {"text": {"verbosity": "low"}}), ("truncation", {"truncation": "auto"}),
+                               ("top_logprobs", {"top_logprobs": 2}), ("include", {"include": "x"}),
+                               ("include", {"include": ["message.output_text.logprobs"]}),
+                               ("previous_input_messages", {"previous_input_messages": [{}]}),
                                ("instructions", {"instructions": 5}), ("temperature", {"temperature": "x"})):
             self.check_error(self.server.post("/v1/responses", {**RESPONSES, **members}), 400, param)
+
+    def test_not_refused(self):
+        self.assertEqual(self.server.post("/v1/responses", {
+            **RESPONSES, "truncation": "disabled", "top_logprobs": 0, "include": ["reasoning.encrypted_content"],
+            "text": {"verbosity": "medium", "format": {"type": "text"}}})[0], 200)
 
 
 class Messages(Named):
@@ -109,6 +118,10 @@ class Messages(Named):
         body = self.server.post("/v1/messages", {**MESSAGES, "max_tokens": 2})[1]
         self.assertEqual(body["stop_reason"], "max_tokens")
 
+    def test_effort(self):
+        ask = lambda effort: self.server.post("/v1/messages", {**MESSAGES, "output_config": {"effort": effort}})[0]
+        self.assertEqual((ask("high"), ask(None), ask("some")), (200, 200, 400))
+
     def test_begun_answer(self):
         messages = MESSAGES["messages"] + [{"role": "assistant", "content": [{"type": "text", "text": "37 + 58 ="}]}]
         body = self.server.post("/v1/messages", {**MESSAGES, "messages": messages})[1]
@@ -121,6 +134,13 @@ class Messages(Named):
             status, body = self.server.post("/v1/messages", {**MESSAGES, **members})
             self.assertEqual((status, body["type"], body["error"]["type"]), (400, "error", "invalid_request_error"))
             self.assertTrue(body["error"]["message"])
+        schema = {"type": "json_schema", "schema": {}}
+        for members in ({"output_format": schema}, {"output_config": {"format": schema}}, {"output_config": 5},
+                        {"output_config": {"task_budget": {}}}, {"mcp_servers": [{}]}, {"container": "x"},
+                        {"context_management": {"edits": []}}):
+            status, body = self.server.post("/v1/messages", {**MESSAGES, **members})
+            self.assertEqual((status, body["error"]["type"]), (400, "invalid_request_error"))
+            self.assertIn(list(members)[0], body["error"]["message"])
         status, body = self.server.post("/v1/messages", {**MESSAGES, "model": "claude"})
         self.assertEqual((status, body["error"]["type"]), (404, "not_found_error"))
 

@@ -189,6 +189,12 @@ class Split(Tools):
         self.assertEqual(message["content"], "It makes 95 in sum.")
         self.assertNotIn("reasoning", message)
 
+    def test_format(self):
+        """llama-server's reasoning_format."""
+        self.assertEqual(self.ask("<|thought|>", reasoning_format="none")["message"]["content"], ANSWERS["<|thought|>"])
+        self.assertEqual(self.ask("<|thought|>", reasoning_format="deepseek"), self.ask("<|thought|>"))
+        self.refuse("reasoning_format", "", {"reasoning_format": "deepseek-legacy"})
+
     def test_before_a_call(self):
         choice = self.ask("<|thought-call|>", tools=[OTHER])
         self.assertEqual((choice["message"]["reasoning"], choice["message"]["content"]), ("I had better ask.", None))
