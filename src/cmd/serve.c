@@ -27,7 +27,7 @@ struct list {
 
 struct serve {
     struct nvllm_engine_options engine_options;
-    const char *host, *log, *engine_room, *tool_call_parser, *reasoning_parser;
+    const char *host, *log, *engine_room, *unknown_members, *tool_call_parser, *reasoning_parser;
     int32_t page;
     int32_t port, max_connections, max_body_mib;
     double request_timeout, shutdown_timeout;
@@ -64,6 +64,10 @@ static const struct nvllm_param *own_option(size_t index) {
          NULL, "largest number of connections, others wait until one ends; default 2048"},
         {"max_body_mib", NVLLM_PARAM_INT, offsetof(struct serve, max_body_mib), 1, 1024, NULL,
          "largest size of a request's body, in MiB; default 32"},
+        {"unknown_members", NVLLM_PARAM_STRING, offsetof(struct serve, unknown_members), 0, 0,
+         "warn|refuse",
+         "members of a request that are not known, such as temprature: warn names them in the log "
+         "and in the header X-Ignored-Members, refuse answers 400; default warn"},
         {"request_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, request_timeout), 0, 1e6,
          NULL, "seconds that a request may take altogether, 0 is no limit; default 0"},
         {"shutdown_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, shutdown_timeout), 0, 86400,
@@ -239,6 +243,7 @@ static enum status make_server(struct serve *serve, struct err *err) {
         .reasoning_parser = serve->reasoning_parser,
         .connections_max = (uint32_t)serve->max_connections,
         .body_bytes_max = (size_t)serve->max_body_mib << 20,
+        .refuses_unknown = strcmp(serve->unknown_members, "refuse") == 0,
         .outputs_max = (uint32_t)serve->engine_options.max_num_seqs,
         .request_seconds = serve->request_timeout,
         .shutdown_seconds = serve->shutdown_timeout,
@@ -328,6 +333,7 @@ int cmd_serve(int argc, char **argv) {
                           .tool_call_parser = "auto",
                           .reasoning_parser = "auto",
                           .engine_room = "off",
+                          .unknown_members = "warn",
                           .page = 1,
                           .port = 8000,
                           .max_connections = 2048,

@@ -16,6 +16,7 @@
 #include "server/server.h"
 #include "server/work_pool.h"
 
+struct api_error;
 struct call;
 struct tool_format;
 struct engine_room;
@@ -54,8 +55,8 @@ struct api {
 // Fills the members that say what chats are like here, from the template, the tokenizer and the
 // options. `chat_template` may be NULL.
 void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_template);
-// Whether the model may be called so: NULL is the first of the served names.
-bool api_knows_model(const struct api *api, const char *name);
+// False, with an error that lists the served names: none of them is `name`. NULL is the first one.
+bool api_check_model(const struct api *api, const char *name, struct api_error *error);
 // The name that answers carry where the request has none.
 const char *api_model_name(const struct api *api);
 uint64_t api_unix_time(void); // seconds

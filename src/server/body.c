@@ -4,6 +4,7 @@
 
 #include "base/jread.h"
 #include "base/jwrite.h"
+#include "server/unknown_members.h"
 #include "server/unsupported.h"
 
 // 5.0 is an integer in JSON's own terms, and some languages write it so: members that are numbers
@@ -56,8 +57,10 @@ bool body_parse(struct call *call) {
                          "the body is %s, want a JSON object", jread_type_name(call->root));
 }
 
-json_t *body_get(const struct call *call, const char *key) {
-    return jread_get(call->root, key);
+json_t *body_get(struct call *call, const char *key) {
+    json_t *value = jread_get(call->root, key);
+    if (value) unknown_members_note_read(call, key);
+    return value;
 }
 
 bool body_wrong_type(struct call *call, const char *key, const json_t *value, const char *want) {
@@ -103,10 +106,7 @@ bool body_string(struct call *call, const char *key, const char **out) {
 bool body_model(struct call *call) {
     const char *name = NULL;
     if (!body_string(call, "model", &name)) return false;
-    if (!api_knows_model(call->api, name)) {
-        return api_error_set(&call->error, 404, "model_not_found", "model",
-                             "there is no model \"%.100s\" here", name);
-    }
+    if (!api_check_model(call->api, name, &call->error)) return false;
     call->answer.model = name ? name : api_model_name(call->api);
     return true;
 }

@@ -1,6 +1,6 @@
 /* The JSON body of a call, member by member. null is as good as absent, and leaves *out as it is;
- * what nobody asks for is ignored; a wrong type or range sets the call's error, with the member's
- * name, and returns false. */
+ * what nobody asks for is ignored and named (unknown_members.h); a wrong type or range sets the
+ * call's error, with the member's name, and returns false. */
 #ifndef SERVER_BODY_H
 #define SERVER_BODY_H
 
@@ -8,7 +8,8 @@
 
 // Parses call->body into call->root, an object.
 bool body_parse(struct call *call);
-json_t *body_get(const struct call *call, const char *key); // NULL: absent or null
+// NULL: absent or null. `key` is a literal, as in all functions below.
+json_t *body_get(struct call *call, const char *key);
 bool body_bool(struct call *call, const char *key, bool *out);
 bool body_int(struct call *call, const char *key, int64_t min, int64_t max, int64_t *out);
 // *out borrows from the body. NUL characters are refused.

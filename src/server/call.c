@@ -7,6 +7,7 @@
 #include "base/secret.h"
 #include "server/call_internal.h"
 #include "server/submit.h"
+#include "server/unknown_members.h"
 
 // ---- birth and death ----
 
@@ -144,6 +145,7 @@ static void handle_prepared(struct mail *mail) {
     struct call *call = (struct call *)(void *)mail;
     call->is_prepared = true;
     call->is_busy = true;
+    memcpy(call->exchange.ignored, call->ignored, sizeof call->ignored);
     if (call->conn && call->error.status) {
         call_reply_error(call, &call->error);
     } else if (call->conn && (call->result.buf.len || call->result.status)) {
@@ -160,6 +162,8 @@ static void handle_prepared(struct mail *mail) {
 static void run_job(struct work *work) {
     struct call *call = (struct call *)(void *)((char *)work - offsetof(struct call, work));
     bool is_good = call->endpoint->prepare(call);
+    // What does not generate is often given a whole request of what does: nothing is unknown there.
+    if (is_good && call->endpoint->collect) is_good = unknown_members_check(call);
     if (is_good && !call->answers_at_once) submit_prompts(call);
     mailbox_send_one(call->api->mailbox, &call->mail);
 }

@@ -18,6 +18,8 @@
 #include "server/chat_blocks.h"
 #include "server/exchange.h"
 
+enum { CALL_MEMBERS_MAX = 256 }; // that an endpoint reads of a request
+
 // What one event of the engine brings, on its way to the loop.
 struct piece {
     struct mail mail;
@@ -134,6 +136,9 @@ struct call {
     // The pool's until the job is done.
     struct buf body; // JSON
     json_t *root;
+    const char *read_members[CALL_MEMBERS_MAX]; // [num_read_members] those that root has
+    size_t num_read_members;
+    char ignored[EXCHANGE_IGNORED_BYTES]; // names of members that nobody read: "a, b"; "": none
     struct answer_options answer;
     struct chat_plan chat;
     struct nvllm_sampling_params sampling; // owns the lists of all choices

@@ -175,7 +175,7 @@ bool chat_body_render(struct call *call, struct buf *out) {
 }
 
 // With continue_final_message the last message is the beginning of the answer.
-static const json_t *begun_text(const struct call *call) {
+static const json_t *begun_text(struct call *call) {
     if (!json_is_true(body_get(call, "continue_final_message"))) return NULL;
     const json_t *messages = body_get(call, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
@@ -186,7 +186,7 @@ static const json_t *begun_text(const struct call *call) {
 }
 
 // The bytes that the prompt's end has of the answer's beginning. A template may have trimmed it.
-static size_t begun_len(const struct call *call, const char *prompt, size_t prompt_len) {
+static size_t begun_len(struct call *call, const char *prompt, size_t prompt_len) {
     const json_t *begun = begun_text(call);
     const char *text = json_string_value(begun);
     size_t len = json_string_length(begun), lead = 0;

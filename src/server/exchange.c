@@ -49,11 +49,14 @@ void exchange_begin(struct exchange *exchange, struct http_conn *conn) {
 }
 
 static void format_head(const struct exchange *exchange, char *out, size_t size, const char *more) {
-    int len = snprintf(out, size, "X-Request-Id: %s\r\n%s", exchange->request_id, more ? more : "");
+    const char *ignored = exchange->ignored;
+    int len = snprintf(out, size, "X-Request-Id: %s\r\n%s%s%s%s", exchange->request_id,
+                       *ignored ? "X-Ignored-Members: " : "", ignored, *ignored ? "\r\n" : "",
+                       more ? more : "");
     if (!exchange->origin[0] || len < 0 || (size_t)len >= size) return;
     snprintf(out + len, size - (size_t)len,
              "Access-Control-Allow-Origin: %s\r\n"
-             "Access-Control-Expose-Headers: X-Request-Id\r\nVary: Origin\r\n",
+             "Access-Control-Expose-Headers: X-Request-Id, X-Ignored-Members\r\nVary: Origin\r\n",
              exchange->origin);
 }
 
@@ -124,7 +127,9 @@ static void write_text(struct json_out *out, const struct exchange *exchange, in
                       milliseconds(times->arrival, times->first_scheduled),
                       milliseconds(times->arrival, times->first_token));
     }
-    json_out_rawf(out, " total=%.1fms\n", milliseconds(exchange->arrival, now));
+    json_out_rawf(out, " total=%.1fms", milliseconds(exchange->arrival, now));
+    if (exchange->ignored[0]) json_out_rawf(out, " warning: ignored %s", exchange->ignored);
+    json_out_raw(out, "\n");
 }
 
 static void write_json(struct json_out *out, const struct exchange *exchange, int status,
@@ -147,7 +152,12 @@ static void write_json(struct json_out *out, const struct exchange *exchange, in
                       milliseconds(times->arrival, times->first_scheduled),
                       milliseconds(times->arrival, times->first_token));
     }
-    json_out_rawf(out, ",\"total_ms\":%.1f}\n", milliseconds(exchange->arrival, now));
+    json_out_rawf(out, ",\"total_ms\":%.1f", milliseconds(exchange->arrival, now));
+    if (exchange->ignored[0]) {
+        json_out_raw(out, ",\"ignored\":");
+        json_out_cstring(out, exchange->ignored);
+    }
+    json_out_raw(out, "}\n");
 }
 
 void exchange_log(struct api *api, const struct exchange *exchange, int status) {

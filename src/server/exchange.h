@@ -7,11 +7,14 @@
 #include "server/api.h"
 #include "server/api_error.h"
 
+enum { EXCHANGE_IGNORED_BYTES = 400 };
+
 struct exchange {
     char request_id[72]; // the client's X-Request-Id, or one of ours
     char origin[128]; // a loopback origin; "": none
     char method[24], path[64]; // safe to print, cut where they are long
     double arrival; // clock_seconds
+    char ignored[EXCHANGE_IGNORED_BYTES]; // members of the request: "a, b"; "": none
     // Of a generation, for the log.
     bool has_counts;
     uint32_t num_prompt_tokens, num_generated_tokens, num_cached_tokens;

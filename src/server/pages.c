@@ -106,14 +106,12 @@ void page_model(struct api *api, const struct exchange *exchange, struct http_co
     char decoded[512];
     decode_name(name, decoded, sizeof decoded);
     struct json_out *out = begin(api);
-    if (api_knows_model(api, decoded)) {
+    struct api_error error = {0};
+    if (api_check_model(api, decoded, &error)) {
         write_model(api, decoded, out);
         exchange_reply_json(api, exchange, conn, 200, out);
         return;
     }
-    struct api_error error = {0};
-    api_error_set(&error, 404, "model_not_found", "model", "there is no model \"%.100s\" here",
-                  decoded);
     exchange_reply_error(api, exchange, conn, &error);
 }
 

@@ -91,7 +91,7 @@ static void write_usage(const struct call *call, struct json_out *out) {
 }
 
 // What the request said of tools: in its own words, or the defaults.
-static void write_tools(const struct call *call, struct json_out *out) {
+static void write_tools(struct call *call, struct json_out *out) {
     const json_t *choice = body_get(call, "tool_choice"), *tools = body_get(call, "tools");
     json_out_rawf(out, ",\"parallel_tool_calls\":%s,\"tool_choice\":",
                   call->chat.split.one_call ? "false" : "true");

@@ -2,6 +2,7 @@
 
 #include <event2/event.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,13 +10,14 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "server/api.h"
+#include "server/api_error.h"
 #include "server/call.h"
 #include "server/engine_room.h"
 #include "server/listen.h"
 #include "server/route.h"
 #include "server/tls.h"
 
-enum { POOL_THREADS = 4 };
+enum { POOL_THREADS = 4, MODEL_NAMES_BYTES = 400 };
 #define FLUSH_SECONDS 2.0 // for the last answers to be read
 #define ABORT_SECONDS 5.0 // for the engine to end what was aborted
 
@@ -127,11 +129,18 @@ static bool may_step(bool has_work, void *user_data) {
 
 // ---- names ----
 
-bool api_knows_model(const struct api *api, const char *name) {
-    for (size_t i = 0; name && i < api->options->num_model_names; i++) {
-        if (strcmp(api->options->model_names[i], name) == 0) return true;
+bool api_check_model(const struct api *api, const char *name, struct api_error *error) {
+    char names[MODEL_NAMES_BYTES] = "";
+    size_t len = 0;
+    if (!name) return true;
+    for (size_t i = 0; i < api->options->num_model_names; i++) {
+        const char *own = api->options->model_names[i];
+        if (strcmp(own, name) == 0) return true;
+        if (len >= sizeof names) continue; // the list is cut
+        len += (size_t)snprintf(names + len, sizeof names - len, "%s\"%s\"", i ? " or " : "", own);
     }
-    return !name;
+    return api_error_set(error, 404, "model_not_found", "model",
+                         "there is no model \"%.100s\" here, want %s", name, names);
 }
 
 const char *api_model_name(const struct api *api) {

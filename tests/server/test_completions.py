@@ -122,6 +122,8 @@ class Completions(ServerTest):
     def test_model(self):
         self.complete(model="tiny-qwen3")
         self.refuse("model", {"model": "gpt-4"}, 404, "model_not_found")
+        _, body = self.server.post(PATH, {**GREEDY, "model": "tiny-qwen"})
+        self.assertIn('there is no model "tiny-qwen" here, want "tiny-qwen3"', body["error"]["message"])
         self.refuse("model", {"model": ""}, 404, "model_not_found")
         self.refuse("model", {"model": 1})
 

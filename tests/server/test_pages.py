@@ -35,7 +35,9 @@ class Pages(ServerTest):
         self.assertEqual(self.server.get("/v1/models/tiny")[1]["id"], "tiny")
         for path in ("/v1/models/org/other", "/v1/models/org%2Fother"):
             self.assertEqual(self.server.get(path)[1]["id"], "org/other")
-        self.check_error(self.server.get("/v1/models/none"), 404, "model", "model_not_found")
+        answer = self.server.get("/v1/models/none")
+        self.check_error(answer, 404, "model", "model_not_found")
+        self.assertIn('want "tiny" or "org/other"', answer[1]["error"]["message"])
 
     def test_unknown_path(self):
         for path in ("/index.html", "/v1", "//v1/models", "/v1/../v1/models", "/%76ersion", "/healthx"):
