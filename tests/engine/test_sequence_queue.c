@@ -48,7 +48,8 @@ static void test_random_changes_keep_the_order(void **state) {
     struct sequence_queue queue = {0};
     uint64_t random = 1;
     for (uint32_t i = 0; i < NUM_FEW; i++) {
-        seqs[i] = (struct sequence){.arrival = i + 1, .priority = (int32_t)next_random(&random) % 7};
+        seqs[i] =
+            (struct sequence){.arrival = i + 1, .priority = (int32_t)next_random(&random) % 7};
         seqs[i].queue_key = next_random(&random) % 16; // equal keys are legal
     }
     uint32_t count = 0;
