@@ -1,6 +1,6 @@
 /* The engine room's state, and its grid: the blocks of the KV cache, and the tokens of one of them. */
 
-const WINDOW = 1024; // blocks that are shown one by one
+const WINDOW = 128; // blocks that are shown one by one
 
 const room = {
   mode: "", // off, view or control; "": not known
@@ -48,26 +48,40 @@ function makeCells() {
     paintCell(cell, room.first + i);
   });
   if (!room.cells.some(cell => cell.tabIndex === 0) && count) room.cells[0].tabIndex = 0;
-  const isAll = room.letters.length <= WINDOW;
-  byId("range").hidden = byId("overview").hidden = isAll;
-  byId("range-text").textContent = `Blocks ${number(room.first)} to ${number(room.first + count - 1)}` +
-    ` of ${number(room.letters.length)}`;
-  byId("range-before").disabled = room.first === 0;
-  byId("range-after").disabled = room.first + WINDOW >= room.letters.length;
+}
+
+/* What the map and the slider say where there are more blocks than the window shows. */
+function showRange() {
+  const total = room.letters.length, end = Math.min(total, room.first + WINDOW);
+  const squares = plural(mapBlocks(total), "block");
+  byId("whole").hidden = total <= WINDOW;
+  byId("range-text").textContent = `Shown: ${number(room.first)} to ${number(end - 1)} of ${number(total)}; ` +
+    `a square of the map is ${squares}`;
+  const range = byId("range");
+  Object.assign(range, {max: lastWindow(), step: WINDOW, value: room.first});
+  range.setAttribute("aria-valuetext", `${number(room.first)} to ${number(end - 1)}`);
+}
+
+function lastWindow() {
+  return Math.max(0, Math.ceil(room.letters.length / WINDOW) - 1) * WINDOW;
 }
 
 function moveWindow(first) {
-  const last = Math.max(0, Math.ceil(room.letters.length / WINDOW) - 1) * WINDOW;
-  room.first = Math.min(last, Math.max(0, Math.floor(first / WINDOW) * WINDOW));
+  room.first = Math.min(lastWindow(), Math.max(0, Math.floor(first / WINDOW) * WINDOW));
   makeCells();
+  showRange();
   markBlocks();
   room.isDirty = true;
 }
 
+function markedBlocks() {
+  const sequence = room.state && room.state.sequences.find(one => one.id === room.marked);
+  return sequence ? sequence.blocks : [];
+}
+
 /* Marks the blocks of the sequence that was chosen in the table. */
 function markBlocks() {
-  const sequence = room.state && room.state.sequences.find(one => one.id === room.marked);
-  const mine = new Set(sequence ? sequence.blocks : []);
+  const mine = new Set(markedBlocks());
   room.cells.forEach((cell, i) => {
     const isMine = mine.has(room.first + i);
     if (isMine === Boolean(cell.isMine)) return;
@@ -150,9 +164,6 @@ function initBlocks() {
     event.preventDefault();
     moveFocus(event.target, event.key);
   });
-  byId("range-before").addEventListener("click", () => moveWindow(room.first - WINDOW));
-  byId("range-after").addEventListener("click", () => moveWindow(room.first + WINDOW));
-  byId("overview").addEventListener("click", event => {
-    moveWindow(event.offsetX / byId("overview").clientWidth * room.letters.length);
-  });
+  byId("range").addEventListener("input", () => moveWindow(Number(byId("range").value)));
+  byId("map").addEventListener("click", event => moveWindow(mapBlockAt(byId("map"), event, room.letters.length)));
 }

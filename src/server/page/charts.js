@@ -73,21 +73,45 @@ function drawLine(canvas, values, count, name) {
   drawTop(drawing, number(top));
 }
 
-/* All blocks as one strip, and a frame around those that are shown one by one. */
-function drawOverview(canvas, letters, first, count) {
-  const {context, width, height} = beginDrawing(canvas);
-  const colours = [colour("sunken"), colour("cached"), colour("used"), colour("used"), colour("shared")];
-  // A column has many blocks, and the colour of the one that is used most.
-  const columns = new Uint8Array(Math.ceil(width));
-  for (let id = 0; id < letters.length; id++) {
-    const column = Math.floor(id / letters.length * width);
-    columns[column] = Math.max(columns[column], "fcups".indexOf(letters[id]));
+const SQUARES_MAX = 512; // of the map
+const SQUARE = 10; // pixels from one to the next
+
+/* Blocks of a square: a power of two. */
+function mapBlocks(total) {
+  return 2 ** Math.max(0, Math.ceil(Math.log2(total / SQUARES_MAX)));
+}
+
+const mapColumns = canvas => Math.max(1, Math.floor(canvas.clientWidth / SQUARE));
+
+function mapBlockAt(canvas, event, total) {
+  const square = Math.floor(event.offsetY / SQUARE) * mapColumns(canvas) + Math.floor(event.offsetX / SQUARE);
+  return square * mapBlocks(total);
+}
+
+/* All blocks as squares of many, each filled from below by what its blocks are: used, shared, cached. The
+ * squares of the blocks from `first` to `end` are underlined. */
+function drawMap(canvas, letters, first, end) {
+  const each = mapBlocks(letters.length), columns = mapColumns(canvas);
+  const height = Math.ceil(letters.length / each / columns) * SQUARE;
+  if (canvas.style.height !== `${height}px`) canvas.style.height = `${height}px`;
+  const {context} = beginDrawing(canvas);
+  const ground = colour("sunken"), ink = colour("text");
+  const kinds = [["up", colour("used")], ["s", colour("shared")], ["c", colour("cached")]];
+  for (let from = 0, i = 0; from < letters.length; from += each, i++) {
+    const x = i % columns * SQUARE, y = Math.floor(i / columns) * SQUARE, size = SQUARE - 2;
+    const part = letters.slice(from, from + each);
+    context.fillStyle = ground;
+    context.fillRect(x, y, size, size);
+    let top = y + size;
+    for (const [marks, fill] of kinds) {
+      const count = part.reduce((sum, letter) => sum + marks.includes(letter), 0);
+      if (!count) continue;
+      const share = Math.max(1, Math.round(count / part.length * size)); // one block of many is seen too
+      context.fillStyle = fill;
+      context.fillRect(x, Math.max(y, top - share), size, Math.min(share, top - y));
+      top = Math.max(y, top - share);
+    }
+    context.fillStyle = ink;
+    if (from < end && from + each > first) context.fillRect(x, y + size, size, 1.5);
   }
-  columns.forEach((rank, x) => {
-    context.fillStyle = colours[rank];
-    context.fillRect(x, 0, 1, height);
-  });
-  context.strokeStyle = colour("text");
-  context.strokeRect(first / letters.length * width + .5, .5,
-                     Math.max(3, count / letters.length * width - 1), height - 1);
 }

@@ -15,6 +15,9 @@ function shareOf(sequence) {
 function rowOf(sequence) {
   const mark = button(`#${sequence.id}`, {title: "Mark its blocks"}, () => {
     room.marked = room.marked === sequence.id ? null : sequence.id;
+    const blocks = markedBlocks();
+    const isSeen = blocks.some(id => id >= room.first && id < room.first + WINDOW);
+    if (blocks.length && !isSeen) moveWindow(blocks[0]);
     showSequences(room.state);
     markBlocks();
   });
@@ -116,8 +119,7 @@ function drawCharts() {
   const rate = room.rates[room.rates.length - 1] || 0;
   byId("chart-rate").setAttribute("aria-label", `${number(Math.round(rate))} generated tokens a second.`);
   if (room.letters.length > WINDOW) {
-    drawOverview(byId("overview"), room.letters, room.first, Math.min(WINDOW, room.letters.length - room.first));
-    byId("overview").setAttribute("aria-label", "All blocks; choose a part by the buttons before this.");
+    drawMap(byId("map"), room.letters, room.first, room.first + WINDOW);
   }
 }
 
