@@ -183,7 +183,9 @@ struct nvllm_engine_options {
     // Largest number of prompt and generated tokens together; 0 (default) = 4096, or the model's
     // maximum if that is less.
     int32_t max_model_len;
-    int32_t block_size; // tokens per KV block, a multiple of 16; default 16
+    // Tokens per KV block, a multiple of 16; default 16. The prefix cache finds whole blocks only, so
+    // small ones find more. Kernels read 16 positions at a time, so larger ones are no faster.
+    int32_t block_size;
     int32_t num_kvcache_blocks; // 0 (default) = from kv_cache_gib, which is ignored otherwise
     // 0 (default): on a GPU the rest of gpu_memory_utilization. On a CPU a quarter of the free
     // memory, at most 4 GiB, but enough for one sequence of max_model_len.

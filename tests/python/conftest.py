@@ -36,7 +36,7 @@ same_ids = pytest.mark.skipif(
 
 def small(**options: Any) -> dict[str, Any]:
     """Options of an engine that is made in milliseconds."""
-    return {"device": DEVICE, "threads": 1, "num_kvcache_blocks": 64, "cache_dir": "", **options}
+    return {"device": DEVICE, "threads": 1, "num_kvcache_blocks": 1024, "cache_dir": "", **options}
 
 
 def complaints(stderr: str) -> str:

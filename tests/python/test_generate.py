@@ -112,7 +112,7 @@ def test_cached_prompt_tokens_are_counted(own: LLM) -> None:
     prompt = list(range(600))
     params = SamplingParams(0, 2, True)
     assert own.generate([prompt], params, False)[0]["num_cached_tokens"] == 0
-    assert own.generate([prompt], params, False)[0]["num_cached_tokens"] == 512
+    assert own.generate([prompt], params, False)[0]["num_cached_tokens"] == 592
 
 
 def test_prefixes_are_shared_within_a_salt(own: LLM) -> None:
@@ -122,7 +122,14 @@ def test_prefixes_are_shared_within_a_salt(own: LLM) -> None:
         prompt = {"prompt_token_ids": list(range(600)), "cache_salt": salt}
         return own.generate([prompt], params, False)[0]["num_cached_tokens"]
 
-    assert [cached("x"), cached("y"), cached(None), cached("x")] == [0, 0, 0, 512]
+    assert [cached("x"), cached("y"), cached(None), cached("x")] == [0, 0, 0, 592]
+
+
+def test_a_short_chat_that_is_repeated_is_found(own: LLM) -> None:
+    chat = [{"role": "user", "content": "What is 37 + 58?"}]
+    first, again = (own.chat(chat, SamplingParams(0, 2), False)[0] for _ in range(2))
+    assert first["num_cached_tokens"] == 0
+    assert again["num_cached_tokens"] >= 16
 
 
 def test_prefix_caching_can_be_off() -> None:

@@ -233,7 +233,7 @@ def test_an_error_and_an_interrupt_at_once_is_the_interrupt() -> None:
 PROGRAM = f"""
 import os, signal, sys, threading
 from nanovllm import LLM, SamplingParams
-llm = LLM(sys.argv[1], device={DEVICE!r}, threads=1, num_kvcache_blocks=64)
+llm = LLM(sys.argv[1], device={DEVICE!r}, threads=1, num_kvcache_blocks=1024)
 
 def press():
     while llm.stats()["num_steps"] < 3:

@@ -316,8 +316,8 @@ def test_output_i_is_the_one_with_the_seed_plus_i(own: LLM) -> None:
 def test_n_outputs_compute_the_prompt_once(caching: bool) -> None:
     with LLM(MODEL, **small(enable_prefix_caching=caching)) as llm:
         (output,) = llm.generate([list(range(600))], SamplingParams(2.0, 4, True, n=4), False)
-        # Two blocks of 256 are shared, 88 tokens are each output's own.
-        assert llm.stats()["num_prefill_tokens"] == 600 + 3 * 88
+        # 37 blocks of 16 are shared, 8 tokens are each output's own.
+        assert llm.stats()["num_prefill_tokens"] == 600 + 3 * 8
         assert llm.stats()["num_cached_tokens"] == output["num_cached_tokens"] == 0
 
 

@@ -224,7 +224,7 @@ def test_a_program_may_end_while_a_thread_generates() -> None:
     program = f"""
 import threading
 from nanovllm import LLM, SamplingParams
-llm = LLM({MODEL!r}, device={DEVICE!r}, threads=1, num_kvcache_blocks=64)
+llm = LLM({MODEL!r}, device={DEVICE!r}, threads=1, num_kvcache_blocks=1024)
 def work():
     try:
         llm.generate([[1]] * 4, SamplingParams(0, 4000, True), use_tqdm=False)

@@ -20,7 +20,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=60)
 
 def test_a_trace_has_every_token(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    with LLM(MODEL, **small(trace=path, kvcache_block_size=16)) as llm:
+    with LLM(MODEL, **small(trace=path)) as llm:
         outputs = llm.generate([QUESTION, "Once upon a time"], GREEDY, False)
         num_steps = llm.stats()["num_steps"]
     trace = Trace(path)
