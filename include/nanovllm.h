@@ -106,7 +106,8 @@ struct nvllm_sampling_params {
     float repetition_penalty; // (0, 10]; unset: model's, else 1 = off
     float presence_penalty; // [-2, 2]; default 0
     float frequency_penalty; // [-2, 2]; default 0
-    int32_t max_tokens; // >= 1 generated tokens; default 256
+    // >= 1 generated tokens; default 256. INT32_MAX: as many as the context and the KV cache hold.
+    int32_t max_tokens;
     // Among the first min_tokens tokens EOS and stop tokens are banned and stop strings are
     // ignored. At most max_tokens; default 0.
     int32_t min_tokens;
@@ -183,8 +184,8 @@ struct nvllm_engine_options {
     // Largest number of prompt and generated tokens together; 0 (default) = 4096, or the model's
     // maximum if that is less.
     int32_t max_model_len;
-    // Tokens per KV block, a multiple of 16; default 16. The prefix cache finds whole blocks only, so
-    // small ones find more. Kernels read 16 positions at a time, so larger ones are no faster.
+    // Tokens per KV block, a multiple of 16; default 16. The prefix cache finds whole blocks only,
+    // so small ones find more. Kernels read 16 positions at a time, so larger ones are no faster.
     int32_t block_size;
     int32_t num_kvcache_blocks; // 0 (default) = from kv_cache_gib, which is ignored otherwise
     // 0 (default): on a GPU the rest of gpu_memory_utilization. On a CPU a quarter of the free

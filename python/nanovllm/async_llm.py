@@ -130,7 +130,7 @@ class _Worker:
     # ---- the submitter's thread ----
 
     def _submit(self, stream: Stream, prompt: NativePrompt, params: SamplingParams) -> None:
-        sampling = params.native(prompt.is_chat())
+        sampling = params.native(is_chat=prompt.is_chat())
         try:
             request = stream._request = self._request(stream, params.n)
             with using(self._engine):

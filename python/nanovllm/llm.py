@@ -120,8 +120,9 @@ class LLM(Unique):
         tools, documents: as transformers takes them.
         chat_template_kwargs: further variables of the template, such as {"enable_thinking": False}.
 
-        All else is as in generate, but the text has no special tokens unless skip_special_tokens is
-        False.
+        All else is as in generate, with two exceptions. The text has no special tokens unless
+        skip_special_tokens is False. If max_tokens is not given, an answer may take all that the
+        context has left; its finish_reason is "length" if it did.
         """
         chats = native_chats(
             messages,
@@ -143,7 +144,7 @@ class LLM(Unique):
             raise InvalidArgumentError(f"n is {params.n}, but add_request wants 1")
         ready = native(prompt)
         request = Request(is_queued=True, on_end=self._engine.queue.take_end)
-        sampling = params.native(ready.is_chat())
+        sampling = params.native(is_chat=ready.is_chat())
         try:
             with using(self._engine):
                 self._engine.add(ready, sampling, request)
@@ -294,7 +295,7 @@ class _Run:
             for index, (prompt, one) in enumerate(zip(prompts, params)):
                 interrupt.deliver()
                 if id(one) not in natives:
-                    natives[id(one)] = one.native(prompt.is_chat())
+                    natives[id(one)] = one.native(is_chat=prompt.is_chat())
                 self._add_one(index, prompt, natives[id(one)], interrupt)
         finally:
             for sampling in natives.values():

@@ -11,6 +11,17 @@ from . import _library, _structs, _values
 from .errors import InvalidArgumentError
 
 
+class _DefaultMaxTokens(int):
+    """64 in generate; in chat as many as the context holds. Equal to 64, but not the same object."""
+
+    def __reduce__(self) -> str:  # copies and pickles are the one below
+        return "_MAX_TOKENS"
+
+
+_MAX_TOKENS = _DefaultMaxTokens(64)
+_INT32_MAX = 2**31 - 1
+
+
 @dataclass
 class SamplingParams:
     """Sampling parameters, the first three in the order of nano-vllm.
@@ -22,8 +33,9 @@ class SamplingParams:
 
     temperature: float = 1.0
     """Divides the logits, 0 to 100; 0 always takes the likeliest token."""
-    max_tokens: int = 64
-    """Largest number of tokens to generate; max_model_len ends a request too."""
+    max_tokens: int = _MAX_TOKENS
+    """Largest number of tokens to generate; max_model_len ends a request too. Not given: 64 in
+    generate, as in nano-vllm; in chat as many as the context holds."""
     ignore_eos: bool = False
     """Do not end at the model's EOS tokens."""
     top_p: float = 1.0
@@ -83,11 +95,8 @@ class SamplingParams:
             NativeSampling({name: value}).close()
         object.__setattr__(self, name, value)
 
-    def native(self, skip_special: bool) -> NativeSampling:
-        """These parameters as the library's struct, to be closed.
-
-        skip_special: the value of skip_special_tokens if that is None.
-        """
+    def native(self, is_chat: bool) -> NativeSampling:
+        """These parameters as the library's struct, to be closed. Chats have other defaults."""
         native = NativeSampling({})
         try:
             for name, value in vars(self).items():
@@ -98,7 +107,9 @@ class SamplingParams:
                     else:
                         native.set(name, value)
             if self.skip_special_tokens is None:
-                native.struct.skip_special_tokens = skip_special
+                native.struct.skip_special_tokens = is_chat
+            if is_chat and self.max_tokens is _MAX_TOKENS:
+                native.struct.max_tokens = _INT32_MAX
         except BaseException:
             native.close()
             raise

@@ -31,6 +31,19 @@ static enum status init_text(const struct llm_engine *engine, struct request *re
     return buf_reserve(&request->piece, piece, err);
 }
 
+// The most tokens to generate after a prompt of `count`. If max_tokens is all that the context has
+// left, the KV cache may hold less: then that is the bound. A smaller max_tokens is a promise, which
+// scheduler_check refuses where the cache is too small.
+static uint32_t max_new_tokens(const struct llm_engine *engine, uint32_t count,
+                               uint32_t max_tokens) {
+    uint32_t room = engine->plan.max_model_len - count;
+    if (max_tokens < room) return max_tokens;
+    const struct scheduler_config *config = &engine->plan.scheduler;
+    // The last token's KV is never read, so it needs no slot.
+    uint64_t cached = (uint64_t)config->num_blocks * config->block_size + 1;
+    return cached > count && cached - count < room ? (uint32_t)(cached - count) : room;
+}
+
 // Fills in what each output has for itself. Its sampling is set already.
 static enum status fill_output(const struct llm_engine *engine, struct request *request,
                                const struct nvllm_request *in, const int32_t *ids, uint32_t count,
@@ -38,8 +51,7 @@ static enum status fill_output(const struct llm_engine *engine, struct request *
     const struct nvllm_sampling_params *params = &request->sampling.params;
     enum status status = init_text(engine, request, err);
     if (status) return status;
-    uint32_t room = engine->plan.max_model_len - count;
-    uint32_t max_new = (uint32_t)params->max_tokens < room ? (uint32_t)params->max_tokens : room;
+    uint32_t max_new = max_new_tokens(engine, count, (uint32_t)params->max_tokens);
     uint64_t salt = in->cache_salt ? salt_of(engine, in->cache_salt) : 0;
     status = sequence_create(&request->seq, 0, ids, count, max_new,
                              engine->plan.scheduler.block_size, salt, err);

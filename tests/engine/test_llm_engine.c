@@ -102,6 +102,25 @@ static void test_request_larger_than_the_cache_is_refused_b1(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+static void test_an_answer_may_fill_a_cache_smaller_than_the_context(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.num_kvcache_blocks = 4; // 64 tokens
+    struct nvllm_engine *engine = open_engine(&options);
+    int32_t ids[60] = {0};
+    struct nvllm_sampling_params params = greedy_params(INT32_MAX);
+    params.ignore_eos = 1;
+    struct nvllm_request request = ids_request(ids, 60, &params);
+    struct nvllm_result *result = generate_one(engine, &request);
+    assert_int_equal(result->num_tokens, 5); // the last one needs no KV
+    assert_int_equal(result->finish_reason, NVLLM_FINISH_LENGTH);
+    nvllm_results_free(result, 1);
+    int32_t too_many[65] = {0};
+    request = ids_request(too_many, 65, &params);
+    expect_refused(engine, &request, "KV");
+    nvllm_engine_destroy(engine);
+}
+
 static void test_both_eos_ids_of_generation_config_end_it_b21(void **state) {
     // The model's greedy answer ends with <|im_end|>; a bias makes it <|endoftext|> instead.
     const int32_t ids[] = {4091, 4089};
@@ -331,6 +350,7 @@ int main(void) {
         cmocka_unit_test(test_prompt_of_max_model_len_is_refused_b3),
         cmocka_unit_test(test_answer_stops_at_max_model_len_b3),
         cmocka_unit_test(test_request_larger_than_the_cache_is_refused_b1),
+        cmocka_unit_test(test_an_answer_may_fill_a_cache_smaller_than_the_context),
         cmocka_unit_test(test_both_eos_ids_of_generation_config_end_it_b21),
         cmocka_unit_test(test_ignore_eos_runs_to_max_tokens),
         cmocka_unit_test(test_stop_token_id_ends_it_without_its_text),

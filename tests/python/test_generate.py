@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import time
 import weakref
 from pathlib import Path
@@ -123,6 +125,20 @@ def test_prefixes_are_shared_within_a_salt(own: LLM) -> None:
         return own.generate([prompt], params, False)[0]["num_cached_tokens"]
 
     assert [cached("x"), cached("y"), cached(None), cached("x")] == [0, 0, 0, 592]
+
+
+def test_a_chat_may_fill_the_context() -> None:
+    endless = SamplingParams(0, ignore_eos=True)
+    with LLM(MODEL, **small(max_model_len=128)) as llm:
+        (answer,) = llm.chat(CHAT, endless, False)
+        assert answer["finish_reason"] == "length" and len(answer["token_ids"]) > 64
+        again = pickle.loads(pickle.dumps(copy.deepcopy(endless)))
+        (copied,) = llm.chat(CHAT, again, False)
+        assert copied["token_ids"] == answer["token_ids"] and again.max_tokens == 64
+        # 64 that is given counts, and generate has 64 in any case.
+        (cut,) = llm.chat(CHAT, SamplingParams(0, 64, True), False)
+        (text,) = llm.generate(["Once"], endless, False)
+        assert [len(output["token_ids"]) for output in (cut, text)] == [64, 64]
 
 
 def test_a_short_chat_that_is_repeated_is_found(own: LLM) -> None:
