@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/secret.h"
 #include "base/sentence.h"
 #include "base/write_whole.h"
 #include "cmd/mpirun.h"
@@ -62,6 +64,27 @@ static enum status set_sampling_param(void *target, const char *name, const char
 struct option_group cli_engine_group(struct nvllm_engine_options *options) {
     return (struct option_group){
         .title = "Engine", .row = nvllm_engine_option, .set = set_engine_option, .target = options};
+}
+
+static const struct nvllm_param *drawn_engine_option(size_t index) {
+    static const struct nvllm_param seed = {
+        "seed",
+        NVLLM_PARAM_INT64,
+        offsetof(struct nvllm_engine_options, seed),
+        0,
+        0x1p63,
+        NULL,
+        "seed for the sampling of requests that set no seed of their own; default: another in each "
+        "run, shown by --stats, by /stats of a chat, and in a server's first line"};
+    const struct nvllm_param *row = nvllm_engine_option(index);
+    return row && strcmp(row->name, "seed") == 0 ? &seed : row;
+}
+
+struct option_group cli_drawn_engine_group(struct nvllm_engine_options *options) {
+    options->seed = (int64_t)(secret_make() >> 33); // 31 bits: easy to type
+    struct option_group group = cli_engine_group(options);
+    group.row = drawn_engine_option;
+    return group;
 }
 
 struct option_group cli_sampling_group(struct nvllm_sampling_params *params) {

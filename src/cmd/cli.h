@@ -29,6 +29,10 @@ int cmd_manual(int argc, char **argv);
 // Every row of the library's tables as a flag, except sampling's `seed`. --seed is the engine's
 // seed, so equal prompts of one run may differ. A JSONL line can still set its own.
 struct option_group cli_engine_group(struct nvllm_engine_options *options);
+// The same for commands whose texts people read: without --seed each run has another, which this
+// draws into options->seed. The default of the library and of `bench` is 0, so that their runs are
+// alike.
+struct option_group cli_drawn_engine_group(struct nvllm_engine_options *options);
 struct option_group cli_sampling_group(struct nvllm_sampling_params *params);
 
 // Parses the flags, and prints --help or the error. True: go on. False: return *exit_code.

@@ -72,8 +72,9 @@ static const char details[] =
     "line \"Completion: ...\" of each completion, all quoted as in JSON.\n";
 
 static const char epilogue[] =
-    "--stop, --bad-words and the flags of lists may be given several times. --seed\n"
-    "makes a run repeatable; a line's own \"seed\" fixes that request alone.\n"
+    "--stop, --bad-words and the flags of lists may be given several times. Each run\n"
+    "draws a seed, which --stats writes. --seed repeats that run; a line's own \"seed\"\n"
+    "fixes that request alone.\n"
     "\n"
     "Input lines: {\"prompt\": \"text\"}, {\"prompt_token_ids\": [1, 2]} or a chat,\n"
     "{\"messages\": [{\"role\": \"user\", \"content\": \"text\"}]}. A chat may have tools,\n"
@@ -152,8 +153,11 @@ static enum status write_stats(struct generate *g, const struct generate_run *ru
     nvllm_engine_stats(g->engine, &stats);
     struct buf out = {0};
     enum status status =
-        buf_appendf(&out, err, "{\n  \"num_requests\": %llu,\n  \"num_requests_refused\": %llu,\n",
-                    (unsigned long long)run->num_requests, (unsigned long long)run->num_refused);
+        buf_appendf(&out, err,
+                    "{\n  \"seed\": %lld,\n  \"num_requests\": %llu,\n"
+                    "  \"num_requests_refused\": %llu,\n",
+                    (long long)g->engine_options.seed, (unsigned long long)run->num_requests,
+                    (unsigned long long)run->num_refused);
     if (!status) status = stats_json_members(&out, &stats, seconds, 2, err);
     if (!status) status = buf_append_str(&out, "\n}\n", err);
     if (!status) status = output_file_write(&g->stats_file, out.data, out.len, err);
@@ -289,7 +293,7 @@ int cmd_generate(int argc, char **argv) {
         {.title = "Input and output", .row = own_option, .target = &g},
         {.title = "Chats", .row = chat_option, .target = &g},
         cli_sampling_group(&g.sampling),
-        cli_engine_group(&g.engine_options),
+        cli_drawn_engine_group(&g.engine_options),
     };
     struct options options = {.command = "generate",
                               .synopsis = "-m DIR [options] [PROMPT...]",

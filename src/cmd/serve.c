@@ -205,11 +205,13 @@ static void on_ready(const char *url, void *user_data) {
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     nvllm_engine_stats(serve->engine, &stats);
     char line[512];
-    int len = snprintf(
-        line, sizeof line,
-        "nanovllm: serving %s at %s after %d ms: context %u tokens, KV cache %llu tokens\n",
-        serve->model_names.items[0], url, (int)((clock_seconds() - serve->start) * 1e3),
-        stats.max_model_len, (unsigned long long)stats.num_kv_blocks * stats.block_size);
+    int len =
+        snprintf(line, sizeof line,
+                 "nanovllm: serving %s at %s after %d ms: context %u tokens, KV cache %llu tokens, "
+                 "seed %lld\n",
+                 serve->model_names.items[0], url, (int)((clock_seconds() - serve->start) * 1e3),
+                 stats.max_model_len, (unsigned long long)stats.num_kv_blocks * stats.block_size,
+                 (long long)serve->engine_options.seed);
     if (len > 0 && (size_t)len < sizeof line) write_log(line, (size_t)len, NULL);
 }
 
@@ -346,7 +348,7 @@ int cmd_serve(int argc, char **argv) {
          .row = list_option,
          .set = set_list,
          .target = &serve},
-        cli_engine_group(&serve.engine_options),
+        cli_drawn_engine_group(&serve.engine_options),
     };
     struct options options = {.command = "serve",
                               .synopsis = "-m DIR [options]",

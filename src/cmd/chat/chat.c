@@ -431,6 +431,7 @@ static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
         (struct chat_command_context){.session = &chat->session,
                                       .model = chat->engine_options.model,
                                       .chat_template = chat->engine_options.chat_template,
+                                      .seed = chat->engine_options.seed,
                                       .kwargs = chat->kwargs};
     status = trace_begin(&chat->trace, chat->engine, err);
     return status ? status : chat_signals_install(at_prompt, err);
@@ -476,7 +477,7 @@ int cmd_chat(int argc, char **argv) {
     chat.sampling.max_tokens = INT32_MAX; // max_model_len is the bound
     struct option_group sampling = cli_sampling_group(&chat.sampling);
     sampling.row = sampling_option;
-    struct option_group engine = cli_engine_group(&chat.engine_options);
+    struct option_group engine = cli_drawn_engine_group(&chat.engine_options);
     engine.hidden = "max_num_seqs";
     const struct option_group groups[] = {
         {.title = "Chat", .row = own_option, .target = &chat}, sampling, engine};

@@ -149,9 +149,12 @@ static enum status run_stats(struct chat_command_context *context, const char *a
     if (!status) status = print_usage(output, "last", &session->last, err);
     if (!status) status = print_usage(output, title, &session->total, err);
     if (status) return status;
-    return chat_output_print(output, err, "%llu of %u tokens of context are used (%.0f %%)",
-                             (unsigned long long)used, session->max_model_len,
-                             100.0 * (double)used / session->max_model_len);
+    status = chat_output_print(output, err, "%llu of %u tokens of context are used (%.0f %%)",
+                               (unsigned long long)used, session->max_model_len,
+                               100.0 * (double)used / session->max_model_len);
+    if (status) return status;
+    return chat_output_print(output, err, "--seed %lld repeats this chat",
+                             (long long)context->seed);
 }
 
 static enum status run_quit(struct chat_command_context *context, const char *argument, size_t len,
@@ -170,7 +173,7 @@ static const struct chat_command commands[] = {
     {"/save", "/save FILE", "writes the messages as JSON; /save! replaces a file", run_save, true},
     {"/save!", "/save! FILE", NULL, run_save_over, true},
     {"/load", "/load FILE", "continues a saved conversation", run_load, true},
-    {"/stats", "/stats", "tokens, speed, and how much of the context is used", run_stats, false},
+    {"/stats", "/stats", "tokens, speed, context used, seed", run_stats, false},
     {"/quit", "/quit", "ends the chat, as Ctrl-D does", run_quit, false},
     {"/exit", "/exit", NULL, run_quit, false},
 };

@@ -3,6 +3,7 @@
 #define CMD_CHAT_COMMAND_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "cmd/chat/session.h"
 
@@ -10,6 +11,7 @@ struct chat_command_context {
     struct chat_session *session;
     const char *model; // the model's folder; its files are never overwritten
     const char *chat_template; // a file that is never overwritten; NULL: none
+    int64_t seed; // the engine's
     json_t *kwargs; // template variables of the command line; loaded chats get them too
     bool quit; // set by /quit
 };
