@@ -51,7 +51,7 @@ bool body_parse(struct call *call) {
     }
     if (jread_is_object(call->root)) {
         take_integer_members(call->root);
-        return true;
+        return call_is_wanted(call);
     }
     return api_error_set(&call->error, 400, "invalid_json", NULL,
                          "the body is %s, want a JSON object", jread_type_name(call->root));

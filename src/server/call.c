@@ -102,6 +102,11 @@ void call_cancel(struct call *call) {
     }
 }
 
+bool call_is_wanted(struct call *call) {
+    if (!atomic_load(&call->is_cancelled)) return true;
+    return api_error_set(&call->error, 503, "cancelled", NULL, "the request was cancelled");
+}
+
 void call_abandon(struct call *call) {
     call->conn = NULL;
     call_cancel(call);
@@ -161,7 +166,8 @@ static void handle_prepared(struct mail *mail) {
 
 static void run_job(struct work *work) {
     struct call *call = (struct call *)(void *)((char *)work - offsetof(struct call, work));
-    bool is_good = call->endpoint->prepare(call);
+    // Its client may have left while it waited for a thread.
+    bool is_good = call_is_wanted(call) && call->endpoint->prepare(call);
     // What does not generate is often given a whole request of what does: nothing is unknown there.
     if (is_good && call->endpoint->collect) is_good = unknown_members_check(call);
     if (is_good && !call->answers_at_once) submit_prompts(call);

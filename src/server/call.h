@@ -177,6 +177,9 @@ void call_fail_all(struct api *api);
 void call_free_all(struct api *api);
 // The engine is asked to end what the call has there. Any thread.
 void call_cancel(struct call *call);
+// False: it was cancelled, and call->error says so. For the job, which asks before it begins and in
+// loops over what the client sent.
+bool call_is_wanted(struct call *call);
 
 // ---- for endpoint->prepare ----
 

@@ -20,6 +20,7 @@ static const char *const chat_members[] = {"messages",
 static bool check_message(struct call *call, const json_t *message) {
     static const char *const roles[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};
+    if (!call_is_wanted(call)) return false;
     if (!jread_is_object(message)) {
         return api_error_invalid(&call->error, "messages", "a message is %s, want an object",
                                  jread_type_name(message));

@@ -16,6 +16,7 @@ static bool is_text(const char *type) {
 static bool convert_blocks(struct call *call, const json_t *blocks, json_t *out,
                            const char *param) {
     for (size_t i = 0; i < json_array_size(blocks); i++) {
+        if (!call_is_wanted(call)) return false;
         const json_t *block = json_array_get(blocks, i);
         const char *type = json_string_value(json_object_get(block, "type"));
         json_t *text = json_object_get(block, "text");
@@ -33,6 +34,7 @@ static bool convert_blocks(struct call *call, const json_t *blocks, json_t *out,
 }
 
 json_t *convert_begin(struct call *call, json_t *messages, const char *role) {
+    if (!call_is_wanted(call)) return NULL;
     json_t *message = json_object();
     bool is_good = message && json_object_set_new(message, "role", json_string(role)) == 0 &&
                    json_array_append(messages, message) == 0;
@@ -72,6 +74,7 @@ static json_t *copy_string(const json_t *value) {
 
 bool convert_call(struct call *call, json_t *message, const json_t *id, const json_t *name,
                   json_t *arguments, const char *param) {
+    if (!call_is_wanted(call)) return false;
     bool good = json_is_string(id) && json_is_string(name) &&
                 (!arguments || json_is_string(arguments) || jread_is_object(arguments));
     if (!good) {
@@ -112,6 +115,7 @@ bool convert_result(struct call *call, json_t *messages, const json_t *id, const
 
 bool convert_tool(struct call *call, json_t *tools, const json_t *name, json_t *description,
                   json_t *parameters) {
+    if (!call_is_wanted(call)) return false;
     if (!json_is_string(name)) {
         return api_error_invalid(&call->error, "tools", "a tool has no name");
     }

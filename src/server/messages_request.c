@@ -53,28 +53,33 @@ static bool convert_assistant(struct call *call, const json_t *content, json_t *
     return is_good;
 }
 
+// A message with the texts from `*next` up to the next result of a tool.
+static bool convert_texts(struct call *call, const json_t *content, size_t *next, json_t *out) {
+    json_t *texts = json_array();
+    bool is_good = texts ? true : api_error_nomem(&call->error);
+    for (; is_good && *next < json_array_size(content); (*next)++) {
+        json_t *block = json_array_get(content, *next);
+        if (is_type(block, "tool_result")) break;
+        if (json_array_append(texts, block)) is_good = api_error_nomem(&call->error);
+    }
+    is_good = is_good && convert_message(call, out, "user", texts, "messages");
+    json_decref(texts);
+    return is_good;
+}
+
 // Results of tools are messages of their own, before and after the user's texts.
 static bool convert_user(struct call *call, const json_t *content, json_t *out) {
-    json_t *message = NULL, *texts = NULL;
     bool is_good = true;
-    for (size_t i = 0; is_good && i < json_array_size(content); i++) {
-        json_t *block = json_array_get(content, i);
+    for (size_t next = 0; is_good && next < json_array_size(content);) {
+        const json_t *block = json_array_get(content, next);
         if (is_type(block, "tool_result")) {
-            message = NULL;
             is_good = convert_result(call, out, json_object_get(block, "tool_use_id"),
                                      jread_get(block, "content"), "messages");
-            continue;
+            next++;
+        } else {
+            is_good = convert_texts(call, content, &next, out);
         }
-        if (!message) {
-            json_decref(texts);
-            texts = json_array();
-            message = convert_begin(call, out, "user");
-        }
-        is_good = message && json_array_append(texts, block) == 0 &&
-                  convert_content(call, message, texts, "messages");
-        if (!is_good && !call->error.status) api_error_nomem(&call->error);
     }
-    json_decref(texts);
     return is_good;
 }
 

@@ -117,8 +117,7 @@ void submit_prompts(struct call *call) {
             return;
         }
         atomic_store(&call->num_added, i + 1);
-        if (atomic_load(&call->is_cancelled)) {
-            api_error_set(&call->error, 503, "cancelled", NULL, "the request was cancelled");
+        if (!call_is_wanted(call)) {
             call_cancel(call);
             return;
         }

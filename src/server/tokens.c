@@ -29,7 +29,7 @@ static bool encode_text(struct call *call, struct prompt *prompt) {
 
 static void write_pieces(struct call *call, const struct prompt *prompt, struct json_out *out) {
     json_out_raw(out, ",\"token_strs\":[");
-    for (size_t i = 0; i < prompt->num_ids; i++) {
+    for (size_t i = 0; i < prompt->num_ids && call_is_wanted(call); i++) {
         char *text = NULL;
         size_t len = 0;
         if (nvllm_tokenizer_decode(call->api->tokenizer, &prompt->ids[i], 1,
