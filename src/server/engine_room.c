@@ -124,6 +124,17 @@ static bool wants_whole(const struct engine_room *room) {
     return false;
 }
 
+// NULL: its call is gone.
+static const char *find_request_id(const struct api *api, uint64_t engine_id) {
+    const struct call *call;
+    TAILQ_FOREACH(call, &api->calls, link) {
+        for (uint32_t i = 0; i < atomic_load(&call->num_added); i++) {
+            if (call->prompts[i].engine_id == engine_id) return call->exchange.request_id;
+        }
+    }
+    return NULL;
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *arg) {
     (void)fd;
     (void)what;
@@ -140,6 +151,9 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
                            .num_blocks = engine_view_num_blocks(room->view),
                            .block_size = engine_view_block_size(room->view)};
     nvllm_engine_stats(room->api->engine, &now.stats);
+    for (uint32_t i = 0; i < news->num_sequences; i++) {
+        now.request_ids[i] = find_request_id(room->api, news->sequences[i].seq.request_id);
+    }
     json_out_clear(&room->out);
     engine_room_write_event(&room->out, &now);
     for (size_t i = 0; i < ROOM_VIEWERS_MAX; i++) {

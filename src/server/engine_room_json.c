@@ -1,5 +1,7 @@
 #include "server/engine_room_json.h"
 
+#include <string.h>
+
 #include "base/compiler.h"
 
 // One letter a block, in the order of enum view_block_state.
@@ -87,7 +89,8 @@ static void write_steps(struct json_out *out, const struct view_news *news) {
     json_out_raw(out, "],");
 }
 
-static void write_sequence(struct json_out *out, const struct view_sequence *sequence) {
+static void write_sequence(struct json_out *out, const struct view_sequence *sequence,
+                           const char *request_id) {
     const struct nvllm_sequence *seq = &sequence->seq;
     json_out_rawf(out,
                   "{\"id\":%llu,\"request\":%llu,\"index\":%u,\"is_running\":%s,\"prompt\":%u,"
@@ -100,7 +103,13 @@ static void write_sequence(struct json_out *out, const struct view_sequence *seq
     for (uint32_t i = 0; i < seq->num_blocks; i++) {
         json_out_rawf(out, "%s%u", i ? "," : "", seq->block_table[i]);
     }
-    json_out_raw(out, "]}");
+    json_out_raw(out, "],\"request_id\":");
+    if (request_id) {
+        json_out_string(out, request_id, strlen(request_id));
+    } else {
+        json_out_raw(out, "null");
+    }
+    json_out_raw(out, "}");
 }
 
 void engine_room_write_event(struct json_out *out, const struct room_now *now) {
@@ -116,7 +125,7 @@ void engine_room_write_event(struct json_out *out, const struct room_now *now) {
                   now->is_paused ? "true" : "false", news->num_running, news->num_waiting);
     for (uint32_t i = 0; i < news->num_sequences; i++) {
         if (i) json_out_raw(out, ",");
-        write_sequence(out, &news->sequences[i]);
+        write_sequence(out, &news->sequences[i], now->request_ids[i]);
     }
     json_out_raw(out, "],");
     engine_room_write_stats(out, &now->stats);

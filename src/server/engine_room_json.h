@@ -10,6 +10,8 @@ struct room_now {
     struct nvllm_stats stats;
     bool is_paused;
     uint32_t num_blocks, block_size; // of blocks that are shown
+    const char
+        *request_ids[VIEW_SEQUENCES_MAX]; // of news->sequences, as in the log; NULL: not known
 };
 
 // One server-sent event: `state` has the whole picture, `step` what changed.

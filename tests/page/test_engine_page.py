@@ -89,6 +89,20 @@ class Engine(PageTest):
         self.assertEqual(b.run(SCROLLED), ["scroll", "engine"])
         b.run("chats.remove('x')")
 
+    def test_sequences_say_which_chat(self):
+        b = self.browser
+        self.open_engine()
+        self.pause()
+        self.ask("Tell me a long story about a bear.")
+        b.until("document.querySelectorAll('#sequences tr').length === 1")
+        b.run("void ask('v1/completions', {body: {prompt: 'x', max_tokens: 2}})")  # somebody else's
+        b.until("document.querySelectorAll('#sequences tr').length === 2")
+        self.assertEqual(b.run("Array.from(document.querySelectorAll('.asked'), e => e.textContent)"),
+                         ["Tell me a long story about a bear.", ""])
+        b.click("#pause")
+        b.until(IDLE)
+        b.until("document.querySelectorAll('#sequences tr').length === 0")
+
     def test_by_keyboard_alone(self):
         b = self.browser
         label = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"

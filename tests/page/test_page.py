@@ -78,6 +78,28 @@ class Chat(PageTest):
         self.assertIn("the context holds 1024", b.text(".message .fault"))
         self.assertIn("400", " ".join(b.logs()))  # what the browser itself says of such an answer
 
+    def test_events_that_are_not_understood_are_a_fault(self):
+        b = self.browser
+        real = "(window.realFetch ||= fetch)"
+        for number, event in enumerate(("null", "[]", "{", '{"choices": [{"delta": {"tool_calls": 5}}]}'), 1):
+            # The page's own requests get an answer that no nanovllm server gives.
+            b.run(f"void ({real}, window.fetch = async () => new Response(arguments[0]))",
+                  f"data: {event}\n\ndata: [DONE]\n\n")
+            self.ask("Hi")
+            b.until(f"{IDLE} && document.querySelectorAll('.fault:not([hidden])').length === {number}", event)
+            self.assertIn("does not understand", b.text(".message:last-child .fault"))
+        self.assertEqual(len(b.logs()), 4)  # the page's own words, for whoever looks for the fault
+
+    def test_buttons_of_an_answer_stay_together(self):
+        b = self.browser
+        self.answer("Hi")
+        for width in range(320, 480, 8):
+            b.resize(width, 740, mobile=True)
+            b.run("document.querySelector('.facts').textContent = '84 tokens · 1,051 a second · first after 12 ms'")
+            tops = b.run("Array.from(document.querySelectorAll('.message.assistant .foot button'),"
+                         " e => e.getBoundingClientRect().top)")
+            self.assertEqual((len(tops), len(set(tops))), (2, 1), width)
+
     def test_text_of_a_model_is_never_code(self):
         b = self.browser
         hostile = ("<img src=x onerror='hacked=1'> <script>hacked=1</script>\n\n"
@@ -265,18 +287,32 @@ class Key(PageTest):
 
 
 class Gone(PageTest):
+    flags = ("--engine-room", "control")
+
     def tearDown(self):
         pass  # the browser's console has the failures
 
     def test_a_server_that_is_gone(self):
         b = self.browser
         self.answer("Hi")
+        self.open_engine()
+        self.pause()
         self.server.terminate()
         self.server.wait()
         self.ask("Are you there?")
         b.until("document.querySelectorAll('.fault:not([hidden])').length")
         self.assertEqual(b.text(".message:last-child .fault"),
                          "The server cannot be reached. Is it still running?")
+        # What the engine room showed last is no longer so.
+        self.assertIn("lost", b.run("document.getElementById('engine-state').className"))
+        self.assertTrue(b.run("document.getElementById('step').disabled && document.getElementById('pause').disabled"))
+        figures = "Array.from(document.querySelectorAll('.figures dd'), e => e.textContent)"
+        self.assertEqual(b.run(figures), 6 * ["–"])
+        # Another server at its place is seen again.
+        b.run("takeEvent('state', room.state = {...room.state, blocks: 'f'.repeat(128), fills: [], block_size: 16,"
+              "is_paused: true})")
+        self.assertFalse(b.run("document.getElementById('step').disabled"))
+        self.assertNotIn("–", b.run(figures)[1:])
 
 
 if __name__ == "__main__":

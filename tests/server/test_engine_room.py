@@ -153,11 +153,11 @@ class Room(ServerTest):
     def control(self, action, **more):
         return self.server.post("/engine/control", {"action": action, **more})
 
-    def ask(self, body):
+    def ask(self, body, headers=None):
         """Sends a request that nobody waits for here; the result is in the list when joined."""
         answers = []
         thread = threading.Thread(
-            target=lambda: answers.append(self.server.post("/v1/chat/completions", body)))
+            target=lambda: answers.append(self.server.post("/v1/chat/completions", body, headers)))
         thread.start()
         return thread, answers
 
@@ -214,6 +214,18 @@ class Room(ServerTest):
         self.assertEqual(answers[0][0], 200)
         self.assertEqual(answers[0][1]["usage"]["completion_tokens"], 20)
         self.assertEqual(self.server.request("GET", "/ready", headers={})[0], 200)
+
+    def test_sequences_name_their_requests(self):
+        self.control("pause")
+        threads = []
+        for i, name in enumerate(("first.1", "second")):
+            threads.append(self.ask(chat("Hi", n=2, max_tokens=4), {**JSON, "X-Request-Id": name})[0])
+            data = self.events.until(lambda data: data["num_waiting"] == 2 * i + 2, "two more that wait")
+        self.assertEqual([sequence["request_id"] for sequence in data["sequences"]],
+                         ["first.1", "first.1", "second", "second"])
+        self.control("resume")
+        for thread in threads:
+            thread.join()
 
     def test_two_share_a_prompt(self):
         body = chat("Please explain in many words, and slowly, why the sky is blue and the grass is green.",

@@ -56,8 +56,9 @@ async function faultOf(answer) {
 }
 
 /* fetch with the key. Throws ServerFault, or AbortError where `signal` ended it. */
-async function ask(path, {body, signal} = {}) {
+async function ask(path, {body, signal, requestId} = {}) {
   const headers = {};
+  if (requestId) headers["X-Request-Id"] = requestId;
   if (body) headers["Content-Type"] = "application/json";
   if (key.read()) headers.Authorization = `Bearer ${key.read()}`;
   let answer;
@@ -73,8 +74,22 @@ async function ask(path, {body, signal} = {}) {
   return answer;
 }
 
+const NOT_UNDERSTOOD = "The page does not understand what the server sent. Is it a nanovllm server?";
+
+/* The object that a text is in JSON. Throws ServerFault where it is none: a proxy may have written it. */
+function parseObject(text) {
+  let value = null;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // null is no object either
+  }
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new ServerFault(NOT_UNDERSTOOD, 0);
+  return value;
+}
+
 async function askJson(path, options) {
-  return (await ask(path, options)).json();
+  return parseObject(await (await ask(path, options)).text());
 }
 
 /* The events of a stream as {event, data}, until it ends. A broken connection is a ServerFault. */

@@ -17,6 +17,7 @@ const room = {
   rates: [],
   samples: [], // [when, generated tokens]
   isDirty: false,
+  isLost: false, // the stream broke: what is shown is old
 };
 
 const STATES = {f: "free", c: "cached", u: "used", p: "used", s: "shared"};

@@ -65,7 +65,8 @@ function assistantMessage(message, index) {
   parts.reasoning = make("details", {className: "folded reasoning", hidden: true}, parts.summary, parts.thought);
   parts.copy = button("Copy", {className: "quiet"}, () => copyText(splitThinking(message).text, parts.copy));
   parts.again = button("Again", {className: "quiet", title: "Ask for another answer"}, () => answerAgain(index));
-  parts.foot = make("div", {className: "foot"}, parts.facts, parts.copy, parts.again);
+  parts.foot = make("div", {className: "foot"}, parts.facts,
+                    make("span", {}, parts.copy, parts.again));
   item.append(parts.reasoning, parts.text, parts.calls, parts.results, parts.fault, parts.foot);
   showAnswer(item, message);
   return item;
@@ -242,11 +243,12 @@ function factsOf(message, times) {
 async function receive(answering, times) {
   const {chat, message, controller} = answering;
   const answer = await ask("v1/chat/completions",
-                           {body: requestBody({messages: chat.messages.slice(0, -1)}), signal: controller.signal});
+                           {body: requestBody({messages: chat.messages.slice(0, -1)}), signal: controller.signal,
+                            requestId: requestIdOf(chat)});
   let lastKept = performance.now();
   for await (const {data} of readEvents(answer)) {
     if (data === "[DONE]") return;
-    takeChunk(message, JSON.parse(data), times);
+    takeChunk(message, parseObject(data), times);
     showSoon();
     if (performance.now() - lastKept > 1000) {
       keep(chat); // so that a reload loses little
@@ -296,8 +298,8 @@ async function answerLast() {
     await receive(answering, times);
   } catch (error) {
     if (error.name === "AbortError") message.ended = "stopped";
-    else if (error instanceof ServerFault) message.fault = error.message;
-    else throw error;
+    else message.fault = error instanceof ServerFault ? error.message : NOT_UNDERSTOOD;
+    if (message.fault === NOT_UNDERSTOOD) console.error(error);
   } finally {
     chatView.answering = null;
     message.facts = factsOf(message, times);

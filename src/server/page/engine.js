@@ -21,8 +21,9 @@ function rowOf(sequence) {
     showSequences(room.state);
     markBlocks();
   });
-  const row = make("tr", {}, make("th", {scope: "row"}, mark), make("td", {}, make("span")), make("td"),
-                   make("td"), make("td"));
+  const title = titleOfRequest(sequence.request_id);
+  const row = make("tr", {}, make("th", {scope: "row"}, mark, make("span", {className: "asked", textContent: title, title})),
+                   make("td", {}, make("span")), make("td"), make("td"), make("td"));
   row.key = sequence.id;
   row.addEventListener("pointerenter", () => {
     room.hovered = room.marked;
@@ -124,6 +125,7 @@ function drawCharts() {
 }
 
 function onTick() {
+  if (room.isLost) return;
   const rate = rateNow();
   room.rates.push(rate);
   if (room.rates.length > RATES_KEPT) room.rates.shift();
@@ -146,11 +148,21 @@ function showControl(state) {
   }
   room.wasPaused = state.is_paused;
   setText(byId("pause"), state.is_paused ? "Resume" : "Pause");
+  byId("pause").disabled = false;
   byId("step").disabled = !state.is_paused;
   const steps = `step ${number(state.stats.num_steps)}`;
   if (state.is_paused) showState("paused", `paused after ${steps}`);
   else if (state.num_running + state.num_waiting) showState("running", "running");
   else showState("idle", "idle");
+}
+
+/* What was seen last is no longer so: figures go, blocks and sequences are dimmed, nothing can be pressed. */
+function showLost(text) {
+  showState("lost", text);
+  byId("engine-live").classList.add("lost");
+  for (const figure of document.querySelectorAll(".figures dd")) setText(figure, "–");
+  byId("pause").disabled = byId("step").disabled = true;
+  room.isLost = true;
 }
 
 function takeBlocks(kind, data) {
@@ -175,6 +187,11 @@ function takeBlocks(kind, data) {
 
 function takeEvent(kind, data) {
   room.state = data;
+  if (room.isLost) {
+    byId("engine-live").classList.remove("lost");
+    room.isLost = false;
+    room.samples = []; // a server that started again counts from 0
+  }
   takeBlocks(kind, data);
   room.steps.push(...data.steps);
   if (room.steps.length > STEPS_KEPT) room.steps.splice(0, room.steps.length - STEPS_KEPT);
@@ -200,13 +217,13 @@ async function watch(controller) {
       const answer = await ask("engine/events", {signal: controller.signal});
       for await (const {event, data} of readEvents(answer)) {
         pause = 500;
-        takeEvent(event, JSON.parse(data));
+        takeEvent(event, parseObject(data));
       }
-      showState("lost", "the stream ended; trying again");
+      showLost("the stream ended; trying again");
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof ServerFault)) throw error;
-      showState("lost", error.message);
+      showLost(error.message);
       if (error.status === 401) return;
     }
     await new Promise(resolve => setTimeout(resolve, pause));
@@ -240,7 +257,7 @@ async function openEngine() {
   try {
     room.mode = (await askJson("engine/state")).engine_room;
   } catch (error) {
-    showState("lost", error.message);
+    showLost(error.message);
     room.controller = null;
     return;
   }

@@ -55,6 +55,16 @@ const chats = {
   },
 };
 
+/* A request's id says which chat it is of, so that the engine room can, in other tabs too. */
+const requestIdOf = chat => `${chat.id}.${Date.now().toString(36)}`;
+
+/* The title of the chat that asked; "": none of this browser's. */
+function titleOfRequest(requestId) {
+  const [id, ...rest] = (requestId || "").split(".");
+  const chat = rest.length ? chats.read(id) : null;
+  return chat ? chat.title : "";
+}
+
 // ---- settings ----
 
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "repetition_penalty",
