@@ -64,7 +64,8 @@ static void check_case(struct mini_engine *engine, const json_t *item, size_t in
 static const float exact_bound = 1e-3f, bf16_bound = 0.1f, int8_bound = 0.1f;
 
 // Checks every step-th conversation.
-static void check_isa(const struct cpu_isa *isa, const char *kv_cache_dtype, float bound, size_t step) {
+static void check_isa(const struct cpu_isa *isa, const char *kv_cache_dtype, float bound,
+                      size_t step) {
     struct err err = {0};
     json_t *cases = NULL;
     struct safetensors *expected = NULL;
