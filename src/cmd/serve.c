@@ -263,12 +263,20 @@ static enum status make_server(struct serve *serve, struct err *err) {
 }
 
 // Refuses an engine room that others could open without a key, since it shows what everybody wrote.
-// Refuses --trace beside it, because an engine has one observer.
+// Refuses --trace beside it, because an engine has one observer, and several engines, whose blocks
+// have the same numbers.
 static enum status check_room(const struct serve *serve, struct err *err) {
     if (strcmp(serve->engine_room, "off") == 0) return OK;
     if (serve->trace.path) {
         return err_set(err, ERR_INVALID,
                        "--engine-room and --trace both observe the engine: give one of them");
+    }
+    int engines = serve->engine_options.data_parallel_size;
+    if (engines > 1) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "--engine-room shows the blocks of one engine, and --data-parallel-size %d "
+                       "makes %d: leave one of the two out",
+                       engines, engines);
     }
     if (serve->api_keys.count || is_own_address(serve->host)) return OK;
     return err_set(err, ERR_INVALID,

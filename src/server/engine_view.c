@@ -28,7 +28,8 @@ struct engine_view {
     uint32_t num_blocks; // shown: all arrays have so many
     uint32_t block_size;
     atomic_bool is_wanted; // the loop's wish
-    bool is_observing; // the engine's thread alone
+    // The wish that was followed last, as far as the engine can. The engine's thread alone.
+    bool is_observing;
     struct nvllm_sequence listed[LISTED_MAX]; // the engine's thread alone
     struct view_news news; // the loop's alone
     pthread_mutex_t lock;
@@ -219,15 +220,14 @@ static void clear_picture(struct engine_view *view) {
 void engine_view_attend(struct engine_view *view) {
     bool is_wanted = atomic_load_explicit(&view->is_wanted, memory_order_acquire);
     if (is_wanted == view->is_observing) return;
-    if (is_wanted) {
-        pthread_mutex_lock(&view->lock);
-        clear_picture(view);
-        pthread_mutex_unlock(&view->lock);
-    }
-    // Without memory it is tried again before the next step.
     enum nvllm_status status =
         nvllm_engine_observe(view->engine, is_wanted ? on_step : NULL, view, NULL);
-    if (!status) view->is_observing = is_wanted;
+    if (status == NVLLM_ERR_NOMEM) return; // it is tried again before the next step
+    view->is_observing = is_wanted;
+    if (!is_wanted) return;
+    pthread_mutex_lock(&view->lock);
+    clear_picture(view);
+    pthread_mutex_unlock(&view->lock);
 }
 
 void engine_view_look(struct engine_view *view) {

@@ -409,6 +409,9 @@ class Flags(unittest.TestCase):
         self.check_refused(["--engine-room", "view", "--host", "0.0.0.0"], "it needs an API key")
         self.check_refused(["--engine-room", "view", "--trace", "/dev/null"], "give one of them")
         self.check_refused(["--engine-room", "yes"], "--engine-room")
+        for room in "view", "control":
+            self.check_refused(["--engine-room", room, "--data-parallel-size", "2"],
+                               "--engine-room shows the blocks of one engine, and --data-parallel-size 2 makes 2")
 
 
 if __name__ == "__main__":

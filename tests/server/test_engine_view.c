@@ -229,6 +229,26 @@ static void test_steps_and_their_shares(void **state) {
     close_scene(scene);
 }
 
+// Several engines cannot be observed. That is asked once, and the picture stays as it is.
+static void test_what_cannot_be_observed_is_left_alone(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.data_parallel_size = 2;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct engine_view *view = engine_view_create(engine);
+    assert_non_null(view);
+    assert_int_equal(engine_view_watch(view, NULL), OK);
+    engine_view_attend(view);
+    assert_true(engine_view_take(view, true)->is_new);
+    engine_view_attend(view);
+    engine_view_look(view);
+    assert_false(engine_view_take(view, false)->is_new);
+    engine_view_unwatch(view);
+    engine_view_attend(view);
+    engine_view_destroy(view);
+    nvllm_engine_destroy(engine);
+}
+
 int main(void) {
     static bool is_async = true;
     const struct CMUnitTest tests[] = {
@@ -236,6 +256,7 @@ int main(void) {
         {"test_steps_that_overlap", test_changes_make_the_whole_picture, NULL, NULL, &is_async},
         cmocka_unit_test(test_watching_begins_and_ends_at_any_time),
         cmocka_unit_test(test_steps_and_their_shares),
+        cmocka_unit_test(test_what_cannot_be_observed_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
