@@ -585,7 +585,8 @@ NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_resul
 // num_waiting are of the moment of the call. A request with n outputs counts as n requests. Each
 // one that was added and has not finished is counted as running or waiting. A struct whose
 // struct_size is not the library's is not written. With data_parallel_size above 1 it has the sums
-// over the engines; load_seconds and warm_up_seconds are the longest.
+// over the engines; load_seconds and warm_up_seconds are the longest. block_size and max_model_len
+// are of each engine.
 struct nvllm_stats {
     size_t struct_size;
     uint64_t num_steps; // steps whose results the host has; the token counters are of these steps
@@ -602,7 +603,9 @@ struct nvllm_stats {
     uint32_t num_kv_blocks_used; // now, by running requests
     uint32_t num_kv_blocks_peak;
     uint32_t block_size; // tokens
-    uint32_t max_model_len; // most tokens of a request, prompt and generated together
+    // Most tokens of a request, prompt and generated together: the option, or what the KV cache of
+    // one engine holds if that is less.
+    uint32_t max_model_len;
     double load_seconds; // of the engine's creation
     double warm_up_seconds; // of load_seconds: kernels are timed and loaded, steps recorded
     double schedule_seconds; // scheduling and batch building

@@ -196,6 +196,11 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
                    backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
 }
 
+uint32_t engine_plan_context_len(const struct engine_plan *plan) {
+    uint64_t cache_len = (uint64_t)plan->scheduler.num_blocks * plan->scheduler.block_size;
+    return cache_len < plan->max_model_len ? (uint32_t)cache_len : plan->max_model_len;
+}
+
 // KV slots are numbered by int32_t.
 uint64_t engine_plan_most_blocks(const struct engine_plan *plan) {
     return (uint64_t)INT32_MAX / plan->scheduler.block_size;

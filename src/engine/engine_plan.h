@@ -59,6 +59,9 @@ MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan,
                                               struct weights **out, struct err *err);
 // ERR_NOMEM: the plan needs more memory than there is.
 MUST_USE enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err);
+// Most tokens of a request: max_model_len, or what the whole KV cache holds if that is less. Call
+// it when warm_up_run is over.
+uint32_t engine_plan_context_len(const struct engine_plan *plan);
 uint64_t engine_plan_most_blocks(const struct engine_plan *plan); // the highest number of KV blocks
 size_t engine_plan_total_bytes(const struct engine_plan *plan);
 // Writes nvllm_inspect's JSON. The caller frees *json.

@@ -224,20 +224,13 @@ static enum status make_http(struct server *server, struct err *err) {
     return OK;
 }
 
-// The most tokens of a request: it must also fit into the whole KV cache. A chat that names no
-// maximum asks for all of these.
-static uint32_t context_len(const struct nvllm_stats *stats) {
-    uint64_t cache_len = (uint64_t)stats->num_kv_blocks * stats->block_size;
-    return cache_len < stats->max_model_len ? (uint32_t)cache_len : stats->max_model_len;
-}
-
 static enum status start(struct server *server, struct nvllm_engine *engine, struct err *err) {
     struct api *api = &server->api;
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     nvllm_engine_stats(engine, &stats);
     api->engine = engine;
     api->tokenizer = nvllm_engine_tokenizer(engine);
-    api->max_model_len = context_len(&stats);
+    api->max_model_len = stats.max_model_len;
     api->started = api_unix_time();
     api->on_calls_ended = on_calls_ended;
     if (!api->tokenizer) return err_set(err, ERR_INVALID, "a server needs the model's tokenizer");

@@ -176,6 +176,19 @@ static void test_statistics_are_sums(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// Each request must fit into the cache of the engine that runs it.
+static void test_the_context_is_that_of_one_engine(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(2, 1);
+    options.num_kvcache_blocks = 4;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(engine, &stats);
+    assert_int_equal(stats.num_kv_blocks, 2 * 4);
+    assert_int_equal(stats.max_model_len, 64);
+    nvllm_engine_destroy(engine);
+}
+
 // An engine with events waits until the program takes them. That is no time of its output.
 static void test_waiting_for_the_program_is_no_output(void **state) {
     (void)state;
@@ -440,6 +453,7 @@ int main(void) {
         cmocka_unit_test(test_two_engines_of_two_processes),
         cmocka_unit_test(test_requests_follow_their_prefix),
         cmocka_unit_test(test_statistics_are_sums),
+        cmocka_unit_test(test_the_context_is_that_of_one_engine),
         cmocka_unit_test(test_waiting_for_the_program_is_no_output),
         cmocka_unit_test(test_events_come_one_at_a_time_inside_calls),
         cmocka_unit_test(test_requests_of_any_engine_can_be_aborted),

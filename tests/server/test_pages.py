@@ -226,6 +226,13 @@ class SmallCache(ServerTest):
         self.assertEqual(status, 200, answer)
         long = {"prompt": [5] * 1024, "max_tokens": 1}
         self.check_error(self.server.post("/v1/completions", long), 400, "prompt", "context_length_exceeded")
+        self.assertIn(": context 1024 tokens, ", self.server.output())
+
+
+class SmallCachesOfTwo(SmallCache):
+    """Two engines have two caches, and a request runs in one."""
+
+    flags = (*SmallCache.flags, "--data-parallel-size", "2", "--max-model-len", "2048")
 
 
 if __name__ == "__main__":
