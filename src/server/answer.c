@@ -6,9 +6,8 @@ void answer_write_head(struct json_out *out, const struct call *call, const char
     json_out_cstring(out, call->answer.model);
 }
 
-void answer_write_usage(struct json_out *out, const struct call *call) {
+static void write_usage(struct json_out *out, const struct call *call, uint32_t num_generated) {
     uint32_t num_prompt = call_num_prompt_tokens(call);
-    uint32_t num_generated = call_num_generated_tokens(call);
     json_out_rawf(out,
                   "\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,"
                   "\"prompt_tokens_details\":{\"cached_tokens\":%u}",
@@ -18,6 +17,49 @@ void answer_write_usage(struct json_out *out, const struct call *call) {
         json_out_rawf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}",
                       call_num_reasoning_tokens(call));
     }
+    json_out_raw(out, "}");
+}
+
+void answer_write_usage(struct json_out *out, const struct call *call) {
+    write_usage(out, call, call_num_generated_tokens(call));
+}
+
+void answer_write_token_ids(struct json_out *out, struct choice *choice) {
+    json_out_raw(out, ",\"token_ids\":");
+    if (choice->call->answer.token_ids) {
+        json_out_take_list(out, &choice->token_ids);
+    } else {
+        json_out_raw(out, "null");
+    }
+}
+
+void answer_write_prompt_ids(struct json_out *out, const struct prompt *prompt) {
+    json_out_raw(out, ",\"prompt_token_ids\":");
+    if (prompt->call->answer.token_ids) {
+        json_out_ids(out, prompt->ids, prompt->num_ids);
+    } else {
+        json_out_raw(out, "null");
+    }
+}
+
+// How many tokens took how long: "prompt_n", "prompt_ms" and what follows from them.
+static void write_rate(struct json_out *out, const char *what, uint32_t num_tokens,
+                       double seconds) {
+    double per_token = num_tokens ? seconds * 1e3 / num_tokens : 0;
+    json_out_rawf(out, ",\"%s_n\":%u,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.6f", what, num_tokens,
+                  what, seconds * 1e3, what, per_token);
+    json_out_rawf(out, ",\"%s_per_second\":%.3f", what, per_token > 0 ? 1e3 / per_token : 0);
+}
+
+void answer_write_timings(struct json_out *out, const struct choice *choice) {
+    const struct nvllm_times *times = &choice->times;
+    if (choice->call->num_choices > 1) return;
+    bool has_token = choice->num_generated_tokens > 0;
+    json_out_rawf(out, ",\"timings\":{\"cache_n\":%u", choice->num_cached_tokens);
+    write_rate(out, "prompt", choice->num_prompt_tokens - choice->num_cached_tokens,
+               has_token ? times->first_token - times->first_scheduled : 0);
+    write_rate(out, "predicted", choice->num_generated_tokens,
+               has_token ? times->last_token - times->first_token : 0);
     json_out_raw(out, "}");
 }
 
@@ -87,13 +129,18 @@ void answer_write_stream_error(struct call *call, const struct api_error *error,
     answer_write_done(out);
 }
 
-void answer_end_chunk(struct json_out *out, const struct call *call) {
+void answer_end_chunk(struct json_out *out, const struct choice *choice, enum answer_chunk kind) {
+    const struct call *call = choice->call;
     if (call->answer.continuous_usage) {
+        uint32_t num_generated = call_num_generated_tokens(call);
+        if (kind == ANSWER_HEAD) num_generated -= choice->num_generated_tokens;
         json_out_raw(out, ",");
-        answer_write_usage(out, call);
+        write_usage(out, call, num_generated);
     } else if (call->answer.include_usage) {
         json_out_raw(out, ",\"usage\":null");
     }
+    bool has_timings = kind == ANSWER_PART && call->answer.timings_per_token;
+    if (has_timings || kind == ANSWER_LAST) answer_write_timings(out, choice);
     json_out_raw(out, "}");
     answer_end_event(out);
 }

@@ -9,6 +9,13 @@
 void answer_write_head(struct json_out *out, const struct call *call, const char *object);
 // "usage":{...} of the whole call, or of what it has so far.
 void answer_write_usage(struct json_out *out, const struct call *call);
+// ,"token_ids":[...] that no chunk had yet; null where the call does not ask for them.
+void answer_write_token_ids(struct json_out *out, struct choice *choice);
+// ,"prompt_token_ids":[...]; likewise.
+void answer_write_prompt_ids(struct json_out *out, const struct prompt *prompt);
+// ,"timings":{...} as llama-server has them. Nothing where a call has several answers: they share
+// their time.
+void answer_write_timings(struct json_out *out, const struct choice *choice);
 // "finish_reason":"stop","stop_reason":"END": null while it goes on.
 void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason);
 // stop, length, abort
@@ -33,7 +40,12 @@ void answer_write_stream_error(struct call *call, const struct api_error *error,
                                struct json_out *out);
 // The last chunk, with the usage, where it was asked for; then the stream's end.
 void answer_write_stream_end(struct call *call, const char *object, struct json_out *out);
-// The end of a chunk: usage where every chunk has it.
-void answer_end_chunk(struct json_out *out, const struct call *call);
+enum answer_chunk {
+    ANSWER_HEAD, // comes before the choice's first token: a role, an echo
+    ANSWER_PART,
+    ANSWER_LAST, // of the choice
+};
+// The end of a chunk behind its choices: usage and timings where every chunk has them.
+void answer_end_chunk(struct json_out *out, const struct choice *choice, enum answer_chunk kind);
 
 #endif

@@ -34,6 +34,7 @@ struct api {
     bool calls_in_special; // the mark of calls is a special token
     bool splits_reasoning;
     bool thinks_in_special; // the tags of reasoning are special tokens
+    json_t *tokenizer_config; // tokenizer_config.json; NULL: it cannot be read
     uint32_t max_model_len;
     uint64_t started; // seconds since 1970: "created" of the models
     struct mailbox *mailbox;

@@ -182,6 +182,7 @@ static bool read_stream(struct call *call) {
         }
         if (value) *members[i].out = json_is_true(value);
     }
+    if (!call->answer.include_usage) call->answer.continuous_usage = false;
     return true;
 }
 
@@ -221,13 +222,15 @@ bool body_outputs(struct call *call) {
         return api_error_invalid(&call->error, "prompt_logprobs",
                                  "prompt_logprobs are not in a stream");
     }
+    if (!body_bool(call, "return_token_ids", &call->answer.token_ids)) return false;
     call->sampling.n = (int32_t)n;
     call->sampling.prompt_logprobs = (int32_t)prompt_logprobs;
+    call->answer.prompt_logprobs = prompt_logprobs >= 0;
     return true;
 }
 
 bool body_one_output(struct call *call) {
-    static const char *const refused[] = {"echo", "prompt_logprobs"};
+    static const char *const refused[] = {"echo", "prompt_logprobs", "return_token_ids"};
     if (!unsupported_refuse_keys(call, refused, ARRAY_LEN(refused)) || !body_outputs(call)) {
         return false;
     }
@@ -241,5 +244,6 @@ bool body_n_predict(struct call *call, int64_t *max_tokens) {
 bool body_generation(struct call *call) {
     return body_model(call) && read_stream(call) && set_params(call) && unsupported_refuse(call) &&
            read_cache_salt(call) &&
-           body_bool(call, "return_tokens_as_token_ids", &call->answer.tokens_as_ids);
+           body_bool(call, "return_tokens_as_token_ids", &call->answer.tokens_as_ids) &&
+           body_bool(call, "timings_per_token", &call->answer.timings_per_token);
 }

@@ -30,6 +30,7 @@ static void free_choice(struct choice *choice) {
     chat_blocks_fini(&choice->blocks);
     buf_fini(&choice->text);
     json_out_fini(&choice->logprobs);
+    json_out_fini(&choice->token_ids);
     for (size_t i = 0; i < ARRAY_LEN(choice->logprobs_more); i++) {
         json_out_fini(&choice->logprobs_more[i]);
     }
@@ -51,6 +52,7 @@ void call_free(struct call *call) {
     free(call->prompts);
     json_decref(call->root);
     buf_fini(&call->body);
+    buf_fini(&call->chat.echo);
     json_out_fini(&call->result);
     nvllm_sampling_params_fini(&call->sampling);
     TAILQ_REMOVE(&api->calls, call, link);

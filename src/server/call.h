@@ -68,8 +68,10 @@ struct choice {
     struct buf text; // of a completion's answer at the end
     struct json_out logprobs; // those that no chunk had yet, as members of a JSON list
     struct json_out logprobs_more[3]; // of completions: the other lists
+    struct json_out token_ids; // the same, where the call asks for them
     size_t text_offset; // of the next token, in characters
-    bool has_begun; // its first chunk was sent
+    bool has_begun; // its first piece came
+    bool has_chunk; // its first chunk was sent
     enum nvllm_finish_reason finish;
     int32_t stop_token_id;
     char *stop_string;
@@ -84,6 +86,9 @@ struct choice {
 // How the answer is to look: the same for all endpoints that generate.
 struct answer_options {
     bool stream, include_usage, continuous_usage;
+    bool prompt_logprobs; // as a member of their own; an echo has them elsewhere
+    bool token_ids; // the prompt's and the generated ones are in the answer
+    bool timings_per_token; // each chunk of a stream has the timings
     bool echo; // the text begins with the prompt's
     bool generates_nothing; // max_tokens is 0: the engine's one token is dropped
     int32_t num_logprobs; // -1: none; of each token and so many best ones
@@ -96,6 +101,8 @@ struct chat_plan {
     struct chat_split_options split;
     bool hides_tools; // tool_choice none: the template does not see them
     bool forces_call;
+    const char *role; // of the answer; borrowed from the body
+    struct buf echo; // what its content begins with
     const char *forced_name; // borrowed from the body; NULL: any function
 };
 

@@ -141,6 +141,12 @@ static void drop_token(struct choice *choice, struct piece *piece) {
     if (piece->finish == NVLLM_FINISH_STOP) choice->finish = NVLLM_FINISH_LENGTH;
 }
 
+static void collect_token(struct choice *choice, const struct piece *piece) {
+    struct json_out *ids = &choice->token_ids;
+    if (!choice->call->answer.token_ids || piece->token_id < 0) return;
+    json_out_rawf(ids, ids->buf.len ? ",%d" : "%d", piece->token_id);
+}
+
 static void take_prompt_logprobs(struct prompt *prompt, struct piece *piece) {
     if (!piece->prompt_logprobs) return;
     prompt->logprobs = piece->prompt_logprobs;
@@ -182,6 +188,7 @@ void call_take_piece(struct piece *piece) {
     count_piece(choice, piece);
     take_prompt_logprobs(choice->prompt, piece);
     if (call->answer.generates_nothing) drop_token(choice, piece);
+    collect_token(choice, piece);
     bool lacks_stop = piece->stop_string && !choice->stop_string;
     if (call->conn && lacks_stop) {
         fail_nomem(call);

@@ -35,12 +35,26 @@ static bool read_max_tokens(struct call *call, int64_t *max_tokens) {
            body_n_predict(call, max_tokens);
 }
 
+// vLLM's echo: the content begins with the last message's, where both have one role. Whole answers
+// with log-probabilities have the prompt's too.
+static bool read_echo(struct call *call) {
+    bool echo = false;
+    if (!body_bool(call, "echo", &echo) || (echo && !chat_body_echo(call, &call->chat.echo))) {
+        return false;
+    }
+    bool wants_prompt = echo && !call->answer.stream && call->answer.num_logprobs >= 0;
+    if (!wants_prompt || call->answer.prompt_logprobs) return true;
+    call->answer.prompt_logprobs = true;
+    call->sampling.prompt_logprobs = call->answer.num_logprobs;
+    return true;
+}
+
 static bool prepare(struct call *call) {
-    static const char *const refused[] = {"echo", "functions", "function_call", "audio"};
+    static const char *const refused[] = {"functions", "function_call", "audio"};
     int64_t max_tokens;
     return body_parse(call) && body_generation(call) && body_outputs(call) &&
            unsupported_refuse_keys(call, refused, ARRAY_LEN(refused)) && read_logprobs(call) &&
-           read_max_tokens(call, &max_tokens) && chat_body_check(call) &&
+           read_max_tokens(call, &max_tokens) && chat_body_check(call) && read_echo(call) &&
            call_make_prompts(call, 1) && chat_body_encode(call, &call->prompts[0]) &&
            submit_fit(call, &call->prompts[0], max_tokens, "messages");
 }
@@ -73,33 +87,50 @@ static void write_call(const char *id, const char *name, const char *arguments, 
 
 // ---- stream ----
 
-// One chunk with one choice; `delta` is JSON, `piece_ends` tells whether it is the choice's last.
+// One chunk with one choice, up to its delta's members; end_chunk writes what follows them.
 static void begin_chunk(struct choice *choice, struct json_out *out) {
     answer_begin_event(out);
     answer_write_head(out, choice->call, "chat.completion.chunk");
     json_out_rawf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", choice->index);
 }
 
-static void end_chunk(struct choice *choice, bool is_last, struct json_out *out) {
+static void end_chunk(struct choice *choice, enum answer_chunk kind, struct json_out *out) {
+    const struct answer_options *answer = &choice->call->answer;
     json_out_raw(out, "},\"logprobs\":");
-    logprobs_write_chat(choice, out);
+    // A head's chunk comes before the first token, which is collected already.
+    if (kind == ANSWER_HEAD) {
+        json_out_raw(out, "null");
+    } else {
+        logprobs_write_chat(choice, out);
+    }
     json_out_raw(out, ",");
-    if (is_last) {
+    if (kind == ANSWER_LAST) {
         answer_write_finish(out, choice, finish_name(choice));
     } else {
         json_out_raw(out, "\"finish_reason\":null");
     }
+    if (answer->token_ids && kind != ANSWER_HEAD) answer_write_token_ids(out, choice);
     json_out_raw(out, "}]");
-    answer_end_chunk(out, choice->call);
+    if (answer->token_ids && !choice->has_chunk) answer_write_prompt_ids(out, choice->prompt);
+    choice->has_chunk = true;
+    answer_end_chunk(out, choice, kind);
 }
 
 static void write_role(struct choice *choice, struct json_out *out) {
-    int32_t num_logprobs = choice->call->answer.num_logprobs;
     begin_chunk(choice, out);
-    json_out_raw(out, "\"role\":\"assistant\",\"content\":\"\"");
-    choice->call->answer.num_logprobs = -1; // they belong to the text that follows
-    end_chunk(choice, false, out);
-    choice->call->answer.num_logprobs = num_logprobs;
+    json_out_raw(out, "\"role\":");
+    json_out_cstring(out, choice->call->chat.role);
+    json_out_raw(out, ",\"content\":\"\"");
+    end_chunk(choice, ANSWER_HEAD, out);
+}
+
+static void write_echo(struct choice *choice, struct json_out *out) {
+    const struct buf *echo = &choice->call->chat.echo;
+    if (!echo->len) return;
+    begin_chunk(choice, out);
+    json_out_raw(out, "\"content\":");
+    json_out_string(out, echo->data, echo->len);
+    end_chunk(choice, ANSWER_HEAD, out);
 }
 
 // A part of the answer as a chunk of its own.
@@ -124,7 +155,7 @@ static enum status write_part(void *user_data, const struct chat_event *event, s
         json_out_string(out, event->text, event->len);
         json_out_raw(out, "}}]");
     }
-    end_chunk(target->choice, false, out);
+    end_chunk(target->choice, ANSWER_PART, out);
     return out->status;
 }
 
@@ -132,12 +163,13 @@ static void write_piece(struct choice *choice, const struct piece *piece, struct
     if (!choice->has_begun) {
         choice->has_begun = true;
         write_role(choice, out);
+        write_echo(choice, out);
     }
     logprobs_collect_chat(choice, piece);
     answer_split(choice, piece, write_part, out);
     if (!piece->finish) return;
     begin_chunk(choice, out);
-    end_chunk(choice, true, out);
+    end_chunk(choice, ANSWER_LAST, out);
 }
 
 static void write_end(struct call *call, struct json_out *out) {
@@ -161,18 +193,24 @@ static void write_calls(const struct chat_blocks *blocks, struct json_out *out) 
 
 static void write_message(struct choice *choice, struct json_out *out) {
     const struct chat_blocks *blocks = &choice->blocks;
+    const struct chat_plan *chat = &choice->call->chat;
     struct buf content = {0}, reasoning = {0};
+    json_out_check(out, buf_append(&content, chat->echo.data, chat->echo.len, NULL));
     json_out_check(out, chat_blocks_join(blocks, CHAT_CONTENT, &content, NULL));
     json_out_check(out, chat_blocks_join(blocks, CHAT_REASONING, &reasoning, NULL));
-    json_out_raw(out, "{\"role\":\"assistant\",\"content\":");
+    json_out_raw(out, "{\"role\":");
+    json_out_cstring(out, chat->role);
+    json_out_raw(out, ",\"content\":");
     if (!content.len && chat_split_has_call(choice->split)) {
         json_out_raw(out, "null");
     } else {
         json_out_string(out, content.data, content.len);
     }
+    json_out_raw(out, ",");
     if (reasoning.len) {
-        json_out_raw(out, ",");
         write_reasoning(reasoning.data, reasoning.len, out);
+    } else {
+        json_out_raw(out, "\"reasoning\":null");
     }
     write_calls(blocks, out);
     json_out_raw(out, ",\"refusal\":null}");
@@ -191,15 +229,15 @@ static void write_whole(struct call *call, struct json_out *out) {
         logprobs_write_chat(choice, out);
         json_out_raw(out, ",");
         answer_write_finish(out, choice, finish_name(choice));
+        answer_write_token_ids(out, choice);
         json_out_raw(out, "}");
     }
-    json_out_raw(out, "],");
-    if (body_get(call, "prompt_logprobs")) {
-        json_out_raw(out, "\"prompt_logprobs\":");
-        prompt_logprobs_write(&call->prompts[0], out);
-        json_out_raw(out, ",");
-    }
+    json_out_raw(out, "],\"prompt_logprobs\":");
+    prompt_logprobs_write(&call->prompts[0], out);
+    answer_write_prompt_ids(out, &call->prompts[0]);
+    json_out_raw(out, ",");
     answer_write_usage(out, call);
+    answer_write_timings(out, &call->choices[0]);
     json_out_raw(out, "}");
 }
 

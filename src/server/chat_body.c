@@ -17,21 +17,20 @@ static const char *const chat_members[] = {"messages",
                                            "continue_final_message",
                                            "chat_template_kwargs"};
 
+// Any role may be: the template knows which it has.
 static bool check_message(struct call *call, const json_t *message) {
-    static const char *const roles[] = {"system",    "developer", "user",
-                                        "assistant", "tool",      "function"};
     if (!call_is_wanted(call)) return false;
     if (!jread_is_object(message)) {
         return api_error_invalid(&call->error, "messages", "a message is %s, want an object",
                                  jread_type_name(message));
     }
-    const char *role = json_string_value(json_object_get(message, "role"));
-    for (size_t i = 0; role && i < ARRAY_LEN(roles); i++) {
-        if (strcmp(role, roles[i]) == 0) return chat_tools_check_message(call, message, role);
+    const json_t *role = json_object_get(message, "role");
+    const char *text = json_string_value(role);
+    if (!text || !*text || strlen(text) != json_string_length(role)) {
+        return api_error_invalid(&call->error, "messages",
+                                 "a message has no role that is text without NUL characters");
     }
-    if (!role) return api_error_invalid(&call->error, "messages", "a message has no role");
-    return api_error_invalid(&call->error, "messages",
-                             "a message has the role \"%.40s\", which is not known", role);
+    return chat_tools_check_message(call, message, text);
 }
 
 static bool check_messages(struct call *call) {
@@ -47,8 +46,15 @@ static bool check_messages(struct call *call) {
     return true;
 }
 
+static const json_t *last_message(struct call *call) {
+    const json_t *messages = body_get(call, "messages");
+    return json_array_get(messages, json_array_size(messages) - 1);
+}
+
+// Without a generation prompt the answer goes on in the role of the last message.
 static bool check_template_members(struct call *call) {
     bool add = true, go_on = false;
+    const json_t *last = last_message(call);
     if (!body_bool(call, "continue_final_message", &go_on)) return false;
     add = !go_on;
     if (!body_bool(call, "add_generation_prompt", &add)) return false;
@@ -57,6 +63,7 @@ static bool check_template_members(struct call *call) {
                                  "continue_final_message and add_generation_prompt exclude each "
                                  "other");
     }
+    call->chat.role = add ? "assistant" : json_string_value(json_object_get(last, "role"));
     const json_t *kwargs = body_get(call, "chat_template_kwargs");
     if (kwargs && !jread_is_object(kwargs)) {
         return body_wrong_type(call, "chat_template_kwargs", kwargs, "an object");
@@ -175,15 +182,35 @@ bool chat_body_render(struct call *call, struct buf *out) {
     return api_error_library(&call->error, status, &fault, "messages");
 }
 
-// With continue_final_message the last message is the beginning of the answer.
+// With continue_final_message the last message is the beginning of the answer; of a list of parts
+// the last one.
 static const json_t *begun_text(struct call *call) {
     if (!json_is_true(body_get(call, "continue_final_message"))) return NULL;
-    const json_t *messages = body_get(call, "messages");
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    const json_t *content = json_object_get(last, "content");
+    const json_t *content = json_object_get(last_message(call), "content");
     size_t num_parts = json_array_size(content);
     if (num_parts) content = json_object_get(json_array_get(content, num_parts - 1), "text");
     return json_is_string(content) ? content : NULL;
+}
+
+static enum status append_text(struct buf *out, const json_t *text) {
+    if (!json_is_string(text)) return OK;
+    return buf_append(out, json_string_value(text), json_string_length(text), NULL);
+}
+
+// Parts are lines, as templates that take only strings get them.
+bool chat_body_echo(struct call *call, struct buf *out) {
+    const json_t *message = last_message(call), *content = json_object_get(message, "content");
+    if (strcmp(json_string_value(json_object_get(message, "role")), call->chat.role) != 0) {
+        return true;
+    }
+    enum status status = append_text(out, content);
+    for (size_t i = 0; i < json_array_size(content) && !status; i++) {
+        if (i) status = buf_append_str(out, "\n", NULL);
+        if (!status) {
+            status = append_text(out, json_object_get(json_array_get(content, i), "text"));
+        }
+    }
+    return status ? api_error_nomem(&call->error) : true;
 }
 
 // The bytes that the prompt's end has of the answer's beginning. A template may have trimmed it.

@@ -7,6 +7,8 @@
 
 // Checks messages, tools, tool_choice and the template's members of call->root; fills call->chat.
 bool chat_body_check(struct call *call);
+// Appends the text of the last message if the answer goes on in its role, after the check.
+bool chat_body_echo(struct call *call, struct buf *out);
 // Appends the prompt's text.
 bool chat_body_render(struct call *call, struct buf *out);
 // The prompt's token ids, into the prompt, and what divides its answers. A call that is to be

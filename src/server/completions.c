@@ -127,28 +127,34 @@ static bool prepare(struct call *call) {
     return true;
 }
 
-static void write_choice(struct json_out *out, struct choice *choice, const char *text,
-                         size_t len) {
+static void write_choice(struct json_out *out, struct choice *choice, const char *text, size_t len,
+                         bool is_whole) {
+    const struct answer_options *answer = &choice->call->answer;
+    bool is_first = !choice->has_chunk;
+    choice->has_chunk = true;
     json_out_rawf(out, "{\"index\":%u,\"text\":", choice->index);
     json_out_string(out, text, len);
     json_out_raw(out, ",\"logprobs\":");
     logprobs_write_completion(choice, out);
     json_out_raw(out, ",");
     answer_write_finish(out, choice, answer_finish_name(choice));
-    if (body_get(choice->call, "prompt_logprobs")) {
+    if (is_whole) {
         json_out_raw(out, ",\"prompt_logprobs\":");
         prompt_logprobs_write(choice->prompt, out);
     }
+    if (is_whole || answer->token_ids) answer_write_token_ids(out, choice);
+    if (is_whole || (answer->token_ids && is_first)) answer_write_prompt_ids(out, choice->prompt);
     json_out_raw(out, "}");
 }
 
-static void write_chunk(struct choice *choice, const char *text, size_t len, struct json_out *out) {
+static void write_chunk(struct choice *choice, const char *text, size_t len, enum answer_chunk kind,
+                        struct json_out *out) {
     answer_begin_event(out);
     answer_write_head(out, choice->call, "text_completion");
     json_out_raw(out, ",\"choices\":[");
-    write_choice(out, choice, text, len);
+    write_choice(out, choice, text, len, false);
     json_out_raw(out, "]");
-    answer_end_chunk(out, choice->call);
+    answer_end_chunk(out, choice, kind);
 }
 
 // The prompt comes before the first token.
@@ -160,18 +166,24 @@ static bool begins_with_echo(struct choice *choice) {
     return true;
 }
 
-// A chunk of its own for the prompt, whose finish_reason is null.
+// A chunk of its own for the prompt, whose finish_reason is null. The first token is the next
+// one's.
 static void write_echo(struct choice *choice, struct json_out *out) {
     enum nvllm_finish_reason finish = choice->finish;
+    struct json_out token_ids = choice->token_ids;
     choice->finish = NVLLM_FINISH_NONE;
-    write_chunk(choice, choice->prompt->echo, choice->prompt->echo_len, out);
+    choice->token_ids = (struct json_out){0};
+    write_chunk(choice, choice->prompt->echo, choice->prompt->echo_len, ANSWER_HEAD, out);
     choice->finish = finish;
+    choice->token_ids = token_ids;
 }
 
 static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
     if (begins_with_echo(choice)) write_echo(choice, out);
     logprobs_collect_completion(choice, piece);
-    if (piece->text_len || piece->finish) write_chunk(choice, piece->text, piece->text_len, out);
+    if (!piece->text_len && !piece->finish) return;
+    write_chunk(choice, piece->text, piece->text_len, piece->finish ? ANSWER_LAST : ANSWER_PART,
+                out);
 }
 
 static bool collect(struct choice *choice, const struct piece *piece) {
@@ -194,10 +206,11 @@ static void write_whole(struct call *call, struct json_out *out) {
     for (uint32_t i = 0; i < call->num_choices; i++) {
         struct choice *choice = &call->choices[i];
         if (i) json_out_raw(out, ",");
-        write_choice(out, choice, choice->text.data, choice->text.len);
+        write_choice(out, choice, choice->text.data, choice->text.len, true);
     }
     json_out_raw(out, "],");
     answer_write_usage(out, call);
+    answer_write_timings(out, &call->choices[0]);
     json_out_raw(out, "}");
 }
 

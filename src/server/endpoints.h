@@ -7,6 +7,7 @@
 extern const struct endpoint endpoint_completions;
 extern const struct endpoint endpoint_chat;
 extern const struct endpoint endpoint_responses;
+extern const struct endpoint endpoint_responses_count;
 extern const struct endpoint endpoint_messages;
 extern const struct endpoint endpoint_count_tokens;
 extern const struct endpoint endpoint_tokenize;

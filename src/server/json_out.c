@@ -21,6 +21,14 @@ void json_out_check(struct json_out *out, enum status status) {
     if (!out->status) out->status = status;
 }
 
+void json_out_take_list(struct json_out *out, struct json_out *list) {
+    json_out_raw(out, "[");
+    json_out_raw(out, list->buf.len ? list->buf.data : "");
+    json_out_raw(out, "]");
+    json_out_check(out, list->status);
+    json_out_clear(list);
+}
+
 void json_out_raw(struct json_out *out, const char *text) {
     if (!out->status) out->status = buf_append_str(&out->buf, text, NULL);
 }

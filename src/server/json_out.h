@@ -16,6 +16,8 @@ struct json_out {
 void json_out_clear(struct json_out *out); // keeps the allocation
 void json_out_fini(struct json_out *out);
 void json_out_check(struct json_out *out, enum status status); // a fault of what is to be written
+// Appends `list`, which has what stands between [ and ], as a JSON list. `list` is empty after it.
+void json_out_take_list(struct json_out *out, struct json_out *list);
 void json_out_raw(struct json_out *out, const char *text);
 void json_out_rawf(struct json_out *out, const char *format, ...) PRINTF_LIKE(2, 3);
 void json_out_string(struct json_out *out, const char *text, size_t len);

@@ -79,21 +79,13 @@ void logprobs_collect_chat(struct choice *choice, const struct piece *piece) {
     json_out_raw(out, "]}");
 }
 
-static void take_list(struct json_out *list, struct json_out *out) {
-    json_out_raw(out, "[");
-    json_out_raw(out, list->buf.len ? list->buf.data : "");
-    json_out_raw(out, "]");
-    if (list->status && !out->status) out->status = list->status;
-    json_out_clear(list);
-}
-
 void logprobs_write_chat(struct choice *choice, struct json_out *out) {
     if (choice->call->answer.num_logprobs < 0) {
         json_out_raw(out, "null");
         return;
     }
     json_out_raw(out, "{\"content\":");
-    take_list(&choice->logprobs, out);
+    json_out_take_list(out, &choice->logprobs);
     json_out_raw(out, ",\"refusal\":null}");
 }
 
@@ -164,12 +156,12 @@ void logprobs_write_completion(struct choice *choice, struct json_out *out) {
         return;
     }
     json_out_raw(out, "{\"tokens\":");
-    take_list(&choice->logprobs, out);
+    json_out_take_list(out, &choice->logprobs);
     json_out_raw(out, ",\"token_logprobs\":");
-    take_list(&more[TOKEN_LOGPROBS], out);
+    json_out_take_list(out, &more[TOKEN_LOGPROBS]);
     json_out_raw(out, ",\"top_logprobs\":");
-    take_list(&more[TOP_LOGPROBS], out);
+    json_out_take_list(out, &more[TOP_LOGPROBS]);
     json_out_raw(out, ",\"text_offset\":");
-    take_list(&more[TEXT_OFFSETS], out);
+    json_out_take_list(out, &more[TEXT_OFFSETS]);
     json_out_raw(out, "}");
 }

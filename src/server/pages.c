@@ -4,6 +4,7 @@
 
 #include "server/asset.h"
 #include "server/engine_room.h"
+#include "server/tokenizer_info.h"
 
 static struct json_out *begin(struct api *api) {
     json_out_clear(&api->scratch);
@@ -73,6 +74,43 @@ void page_models(struct api *api, const struct exchange *exchange, struct http_c
     }
     json_out_raw(out, "]}");
     exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+// llama-server's, as far as it has a meaning here.
+void page_props(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                const char *name) {
+    (void)name;
+    struct json_out *out = begin(api);
+    json_out_rawf(out, "{\"default_generation_settings\":{\"n_ctx\":%u},\"total_slots\":%u",
+                  api->max_model_len, api->options->outputs_max);
+    json_out_raw(out, ",\"model_alias\":");
+    json_out_cstring(out, api_model_name(api));
+    json_out_raw(out, ",\"chat_template\":");
+    tokenizer_info_write_template(api, out);
+    json_out_raw(out, ",\"bos_token\":");
+    tokenizer_info_write_token(api, "bos_token", out);
+    json_out_raw(out, ",\"eos_token\":");
+    tokenizer_info_write_token(api, "eos_token", out);
+    json_out_rawf(out,
+                  ",\"modalities\":{\"vision\":false,\"audio\":false},\"is_sleeping\":false,"
+                  "\"build_info\":\"nanovllm %s\"}",
+                  nvllm_version());
+    exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+void page_tokenizer_info(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                         const char *name) {
+    (void)name;
+    struct json_out *out = begin(api);
+    if (api->tokenizer_config) {
+        tokenizer_info_write(api, out);
+        exchange_reply_json(api, exchange, conn, 200, out);
+        return;
+    }
+    struct api_error error = {0};
+    api_error_set(&error, 404, "not_found", NULL,
+                  "tokenizer_config.json of the model is no JSON object that can be read");
+    exchange_reply_error(api, exchange, conn, &error);
 }
 
 void page_openapi(struct api *api, const struct exchange *exchange, struct http_conn *conn,

@@ -9,7 +9,7 @@
 typedef void page_fn(struct api *api, const struct exchange *exchange, struct http_conn *conn,
                      const char *name);
 page_fn page_health, page_live, page_ready, page_version, page_metrics, page_models, page_model,
-    page_openapi;
+    page_openapi, page_props, page_tokenizer_info;
 // engine_room.c
 page_fn page_engine_state, page_engine_events, page_engine_block;
 // web_page.c

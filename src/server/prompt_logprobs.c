@@ -38,7 +38,7 @@ static void write_row(const struct prompt *prompt, const struct nvllm_logprob *r
 }
 
 void prompt_logprobs_write(const struct prompt *prompt, struct json_out *out) {
-    if (!prompt->logprobs) {
+    if (!prompt->logprobs || !prompt->call->answer.prompt_logprobs) {
         json_out_raw(out, "null");
         return;
     }

@@ -10,12 +10,23 @@
 #include "server/responses_request.h"
 #include "server/submit.h"
 
+static bool encode(struct call *call) {
+    return responses_request_convert(call) && chat_body_check(call) && call_make_prompts(call, 1) &&
+           chat_body_encode(call, &call->prompts[0]);
+}
+
+static bool prepare_count(struct call *call) {
+    if (!body_parse(call) || !body_model(call) || !encode(call)) return false;
+    json_out_rawf(&call->result, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
+                  call->prompts[0].num_ids);
+    call->answers_at_once = true;
+    return true;
+}
+
 static bool prepare(struct call *call) {
     int64_t max_tokens = -1;
     return body_parse(call) && body_generation(call) && body_one_output(call) &&
-           body_int(call, "max_output_tokens", 1, INT32_MAX, &max_tokens) &&
-           responses_request_convert(call) && chat_body_check(call) && call_make_prompts(call, 1) &&
-           chat_body_encode(call, &call->prompts[0]) &&
+           body_int(call, "max_output_tokens", 1, INT32_MAX, &max_tokens) && encode(call) &&
            submit_fit(call, &call->prompts[0], max_tokens, "input");
 }
 
@@ -132,7 +143,14 @@ static void write_response(struct call *call, bool is_over, struct json_out *out
     json_out_raw(out, ",\"model\":");
     json_out_cstring(out, call->answer.model);
     write_tools(call, out);
-    json_out_raw(out, ",\"metadata\":{},\"store\":false,\"output\":[");
+    const json_t *metadata = body_get(call, "metadata");
+    json_out_raw(out, ",\"metadata\":");
+    if (jread_is_object(metadata)) {
+        json_out_value(out, metadata);
+    } else {
+        json_out_raw(out, "{}");
+    }
+    json_out_raw(out, ",\"store\":false,\"output\":[");
     for (size_t i = 0; is_over && i < choice->blocks.count; i++) {
         if (i) json_out_raw(out, ",");
         write_item(call, &choice->blocks.items[i], i, item_status(choice, i), true, out);
@@ -289,3 +307,4 @@ const struct endpoint endpoint_responses = {.id_prefix = "resp_",
                                             .collect = answer_collect,
                                             .write_error = write_error,
                                             .write_whole = write_whole};
+const struct endpoint endpoint_responses_count = {.id_prefix = "count_", .prepare = prepare_count};

@@ -18,6 +18,7 @@ struct route {
     const char *refusal; // POST is refused with this sentence
     bool is_open; // without a key
     bool generates; // not while the server ends
+    bool also_short; // without /v1 too, as llama-server has it
 };
 
 static const struct route routes[] = {
@@ -28,6 +29,8 @@ static const struct route routes[] = {
     {.path = "/version", .get = page_version},
     {.path = "/metrics", .get = page_metrics},
     {.path = "/openapi.json", .get = page_openapi},
+    {.path = "/props", .get = page_props},
+    {.path = "/tokenizer_info", .get = page_tokenizer_info},
     // A browser sends no key for these, and they have nothing to hide.
     {.path = "/", .get = page_html, .is_open = true},
     {.path = "/page.css", .get = page_css, .is_open = true},
@@ -36,11 +39,15 @@ static const struct route routes[] = {
     {.path = "/engine/events", .get = page_engine_events},
     {.path = "/engine/blocks/*", .get = page_engine_block},
     {.path = "/engine/control", .post = &endpoint_engine_control},
-    {.path = "/v1/models", .get = page_models},
+    {.path = "/v1/models", .get = page_models, .also_short = true},
     {.path = "/v1/models/*", .get = page_model},
-    {.path = "/v1/completions", .post = &endpoint_completions, .generates = true},
-    {.path = "/v1/chat/completions", .post = &endpoint_chat, .generates = true},
+    {.path = "/v1/completions",
+     .post = &endpoint_completions,
+     .generates = true,
+     .also_short = true},
+    {.path = "/v1/chat/completions", .post = &endpoint_chat, .generates = true, .also_short = true},
     {.path = "/v1/responses", .post = &endpoint_responses, .generates = true},
+    {.path = "/v1/responses/input_tokens", .post = &endpoint_responses_count},
     {.path = "/v1/messages", .post = &endpoint_messages, .generates = true},
     {.path = "/v1/messages/count_tokens", .post = &endpoint_count_tokens},
     {.path = "/tokenize", .post = &endpoint_tokenize},
@@ -58,6 +65,9 @@ static const struct route *find_route(const char *path, size_t len, const char *
         *name = path + own_len - 1;
         if (own[own_len - 1] != '*') {
             if (own_len == len && memcmp(own, path, len) == 0) return &routes[i];
+            size_t skip = strlen("/v1");
+            bool is_short = routes[i].also_short && own_len == len + skip;
+            if (is_short && memcmp(own + skip, path, len) == 0) return &routes[i];
         } else if (len > own_len - 1 && memcmp(own, path, own_len - 1) == 0) {
             return &routes[i];
         }
@@ -65,8 +75,10 @@ static const struct route *find_route(const char *path, size_t len, const char *
     return NULL;
 }
 
+// NULL: there is none, or the head has not come.
 static const struct route *route_of(struct http_conn *conn, const char **name) {
     const struct http_request *request = http_conn_request(conn);
+    if (!request->method) return NULL;
     const char *path = request->text.data + request->target;
     return find_route(path, strcspn(path, "?"), name);
 }
@@ -77,17 +89,24 @@ static bool is_get(const struct http_request *request) {
 
 // ---- checks of the head ----
 
+// In the form of the endpoint that was asked for.
 static void refuse(struct api *api, struct http_conn *conn, const struct api_error *error,
                    const char *head) {
     struct exchange exchange;
+    struct json_out *out = &api->scratch;
+    const char *name;
+    const struct route *route = route_of(conn, &name);
     exchange_begin(&exchange, conn);
+    json_out_clear(out);
+    if (route && route->post && route->post->write_refusal) {
+        route->post->write_refusal(error, out);
+    } else {
+        api_error_write(out, error);
+    }
     if (!head) {
-        exchange_reply_error(api, &exchange, conn, error);
+        exchange_reply_refusal(api, &exchange, conn, error, out);
         return;
     }
-    struct json_out *out = &api->scratch;
-    json_out_clear(out);
-    api_error_write(out, error);
     exchange_reply(api, &exchange, conn, error->status, "application/json", head, out->buf.data,
                    out->buf.len);
 }

@@ -16,6 +16,7 @@
 #include "server/listen.h"
 #include "server/route.h"
 #include "server/tls.h"
+#include "server/tokenizer_info.h"
 
 enum { POOL_THREADS = 4, MODEL_NAMES_BYTES = 400 };
 #define FLUSH_SECONDS 2.0 // for the last answers to be read
@@ -235,6 +236,7 @@ static enum status start(struct server *server, struct nvllm_engine *engine, str
     api->on_calls_ended = on_calls_ended;
     if (!api->tokenizer) return err_set(err, ERR_INVALID, "a server needs the model's tokenizer");
     api_set_chat(api, nvllm_engine_chat_template(engine, &api->chat_fault));
+    api->tokenizer_config = tokenizer_info_read(server->options.model_path);
     enum status status = make_loop(server, err);
     if (status) return status;
     api->metrics = metrics_create(api->max_model_len);
@@ -269,6 +271,7 @@ static void stop(struct server *server) {
     engine_thread_destroy(api->engine_thread);
     call_free_all(api);
     metrics_destroy(api->metrics);
+    json_decref(api->tokenizer_config);
     json_out_fini(&api->scratch);
     json_out_fini(&api->log_line);
     for (size_t i = 0; i < ARRAY_LEN(server->signals); i++) {

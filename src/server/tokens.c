@@ -4,10 +4,13 @@
 #include <string.h>
 
 #include "base/jread.h"
+#include "base/utf8.h"
 #include "server/body.h"
 #include "server/chat_body.h"
 #include "server/endpoints.h"
 #include "server/submit.h"
+#include "server/unsupported.h"
+#include "text/tokenizer.h"
 
 static bool encode_text(struct call *call, struct prompt *prompt) {
     const char *key = body_get(call, "prompt") ? "prompt" : "content";
@@ -27,28 +30,55 @@ static bool encode_text(struct call *call, struct prompt *prompt) {
                          add_special_tokens, key);
 }
 
-static void write_pieces(struct call *call, const struct prompt *prompt, struct json_out *out) {
-    json_out_raw(out, ",\"token_strs\":[");
+// The public handle is the tokenizer's own struct (api/nanovllm.c).
+static const struct tokenizer *tokenizer_of(const struct call *call) {
+    return (const struct tokenizer *)call->api->tokenizer;
+}
+
+static void write_strings(struct call *call, const struct prompt *prompt, struct json_out *out) {
+    json_out_raw(out, "[");
     for (size_t i = 0; i < prompt->num_ids && call_is_wanted(call); i++) {
-        char *text = NULL;
-        size_t len = 0;
-        if (nvllm_tokenizer_decode(call->api->tokenizer, &prompt->ids[i], 1,
-                                   NVLLM_DECODE_SKIP_UNKNOWN, &text, &len, NULL)) {
-            json_out_check(out, ERR_NOMEM);
-        }
+        size_t len;
+        const char *text = tokenizer_token_text(tokenizer_of(call), prompt->ids[i], &len);
         if (i) json_out_raw(out, ",");
-        json_out_string(out, text, text ? len : 0);
-        nvllm_free(text);
+        json_out_string(out, text, len);
+    }
+    json_out_raw(out, "]");
+}
+
+// llama-server's with_pieces: {"id", "piece"}, where a piece that is no UTF-8 is a list of bytes.
+static void write_pieces(struct call *call, const struct prompt *prompt, struct json_out *out) {
+    json_out_raw(out, "[");
+    for (size_t i = 0; i < prompt->num_ids && call_is_wanted(call); i++) {
+        size_t len;
+        const char *bytes = tokenizer_token_bytes(tokenizer_of(call), prompt->ids[i], &len);
+        json_out_rawf(out, "%s{\"id\":%d,\"piece\":", i ? "," : "", prompt->ids[i]);
+        if (utf8_valid_prefix(bytes, len) == len) {
+            json_out_string(out, bytes, len);
+        } else {
+            json_out_raw(out, "[");
+            for (size_t b = 0; b < len; b++) {
+                json_out_rawf(out, b ? ",%u" : "%u", (unsigned)(unsigned char)bytes[b]);
+            }
+            json_out_raw(out, "]");
+        }
+        json_out_raw(out, "}");
     }
     json_out_raw(out, "]");
 }
 
 static bool prepare_tokenize(struct call *call) {
-    bool with_pieces = false;
+    bool with_strings = false, with_pieces = false, parse_special = true;
     if (!body_parse(call) || !body_model(call) ||
-        !body_bool(call, "return_token_strs", &with_pieces) || !call_make_prompts(call, 1)) {
+        !body_bool(call, "return_token_strs", &with_strings) ||
+        !body_bool(call, "with_pieces", &with_pieces) ||
+        !body_bool(call, "parse_special", &parse_special)) {
         return false;
     }
+    if (!parse_special) {
+        return unsupported_set(call, "parse_special", "text whose special tokens are no tokens");
+    }
+    if (!call_make_prompts(call, 1)) return false;
     struct prompt *prompt = &call->prompts[0];
     bool is_chat = body_get(call, "messages") != NULL;
     bool is_good = is_chat ? chat_body_check(call) && chat_body_encode(call, prompt)
@@ -57,8 +87,17 @@ static bool prepare_tokenize(struct call *call) {
         struct json_out *out = &call->result;
         json_out_rawf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":", prompt->num_ids,
                       call->api->max_model_len);
-        json_out_ids(out, prompt->ids, prompt->num_ids);
-        if (with_pieces) write_pieces(call, prompt, out);
+        if (with_pieces) {
+            write_pieces(call, prompt, out);
+        } else {
+            json_out_ids(out, prompt->ids, prompt->num_ids);
+        }
+        json_out_raw(out, ",\"token_strs\":");
+        if (with_strings) {
+            write_strings(call, prompt, out);
+        } else {
+            json_out_raw(out, "null");
+        }
         json_out_raw(out, "}");
     }
     call->answers_at_once = true;

@@ -26,6 +26,14 @@ static const char *const harmless[] = {
     "max_tool_calls", // of tools that the server runs
     "request_id",
     "rid", // SGLang's name of it
+    "session_id",
+    "stream_interval", // how many tokens a chunk has
+    "spaces_between_special_tokens", // tokenizer.json knows none
+    "truncation_side", // of truncate_prompt_tokens, which is refused
+    "early_stopping", // as length_penalty
+    "guided_decoding_backend",
+    "mm_processor_kwargs", // of images and sound, which are refused
+    "media_io_kwargs",
     "length_penalty", // of beam search, which is refused
     "cache_prompt",
     "id_slot",

@@ -380,6 +380,12 @@ const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id,
     return token ? tokenizer->bpe.vocab.data.data + token->bytes : NULL;
 }
 
+const char *tokenizer_token_text(const struct tokenizer *tokenizer, int32_t id, size_t *len) {
+    const struct vocab_token *token = vocab_token(&tokenizer->bpe.vocab, id);
+    *len = token ? token->text_len : 0;
+    return token ? tokenizer->bpe.vocab.data.data + token->text : NULL;
+}
+
 bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id) {
     const struct vocab_token *token = vocab_token(&tokenizer->bpe.vocab, id);
     return token && token->flags & TOKEN_SPECIAL;

@@ -57,6 +57,8 @@ MUST_USE enum status tokenizer_decode(const struct tokenizer *tokenizer, const i
 uint32_t tokenizer_num_tokens(const struct tokenizer *tokenizer); // largest id + 1
 // The raw bytes of one token ([*len], borrowed), NULL for an id without a token.
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *len);
+// The same as tokenizer.json spells it: in a byte-level vocabulary the space of " a" is a letter.
+const char *tokenizer_token_text(const struct tokenizer *tokenizer, int32_t id, size_t *len);
 bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id);
 bool tokenizer_find(const struct tokenizer *tokenizer, const char *content, size_t len,
                     int32_t *id);

@@ -107,6 +107,73 @@ class Chat(ServerTest):
         self.assertEqual(len(body["prompt_logprobs"]), body["usage"]["prompt_tokens"])
         self.assertEqual([len(row) for row in body["prompt_logprobs"][1:]], [1] * (len(body["prompt_logprobs"]) - 1))
 
+    def test_token_ids(self):
+        prompt_ids = self.server.post("/tokenize", QUESTION)[1]["tokens"]
+        for n in (1, 2):
+            body = self.ask(return_token_ids=True, n=n, logprobs=True, return_tokens_as_token_ids=True)
+            self.assertEqual(body["prompt_token_ids"], prompt_ids)
+            events = self.server.stream(PATH, {**QUESTION, "return_token_ids": True, "n": n})
+            for index, choice in enumerate(body["choices"]):
+                ids = [int(token["token"].split(":")[1]) for token in choice["logprobs"]["content"]]
+                self.assertEqual(choice["token_ids"], ids)
+                own = [event for event in events if event["choices"][0]["index"] == index]
+                self.assertEqual([event.get("prompt_token_ids") for event in own],
+                                 [prompt_ids] + [None] * (len(own) - 1))
+                self.assertNotIn("token_ids", own[0]["choices"][0])
+                self.assertEqual(sum((event["choices"][0]["token_ids"] for event in own[1:]), []), ids)
+        body = self.ask()
+        self.assertEqual((body["prompt_token_ids"], body["choices"][0]["token_ids"], body["prompt_logprobs"]),
+                         (None, None, None))
+        self.assertNotIn("token_ids", self.server.stream(PATH, QUESTION)[1]["choices"][0])
+
+    def test_timings(self):
+        body = self.ask()
+        timings, usage = body["timings"], body["usage"]
+        self.assertEqual(timings["cache_n"] + timings["prompt_n"], usage["prompt_tokens"])
+        self.assertEqual(timings["predicted_n"], usage["completion_tokens"])
+        for name in ("prompt", "predicted"):
+            self.assertAlmostEqual(timings[name + "_per_token_ms"], timings[name + "_ms"] / timings[name + "_n"], 2)
+            self.assertAlmostEqual(timings[name + "_per_token_ms"] * timings[name + "_per_second"], 1000, -1)
+        self.assertNotIn("timings", self.ask(n=2))
+        have = lambda **members: ["timings" in event for event in self.server.stream(PATH, {**QUESTION, **members})]
+        self.assertEqual(have(), [False] * (len(have()) - 1) + [True])
+        self.assertEqual(have(timings_per_token=True), [False] + [True] * (len(have()) - 1))
+
+    def test_usage_of_each_chunk(self):
+        ask = lambda **options: self.server.stream(PATH, {**QUESTION, "stream_options": options})
+        counts = [event["usage"]["completion_tokens"] for event in ask(include_usage=True, continuous_usage_stats=True)]
+        self.assertEqual((counts[0], counts), (0, sorted(counts)))
+        self.assertEqual(counts[-1], self.ask()["usage"]["completion_tokens"])
+        for event in ask(include_usage=False, continuous_usage_stats=True):
+            self.assertNotIn("usage", event)
+
+    def test_custom_roles(self):
+        """Without a generation prompt the answer goes on in the last message's role, whatever it is."""
+        members = {"messages": [*QUESTION["messages"], {"role": "narrator", "content": "A storm."}], "max_tokens": 2,
+                   "add_generation_prompt": False}
+        self.assertEqual(self.ask(**members)["choices"][0]["message"]["role"], "narrator")
+        events = self.server.stream(PATH, {**QUESTION, **members})
+        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "narrator")
+
+    def test_echo(self):
+        begun = QUESTION["messages"] + [{"role": "assistant", "content": "37 + 58 ="}]
+        plain = self.ask(messages=begun, continue_final_message=True)["choices"][0]["message"]["content"]
+        body = self.ask(messages=begun, continue_final_message=True, echo=True)
+        self.assertEqual(body["choices"][0]["message"]["content"], "37 + 58 =" + plain)
+        parts = [{"type": "text", "text": "Well,"}, {"type": "text", "text": "37 + 58 ="}]
+        body = self.ask(messages=begun[:1] + [{"role": "assistant", "content": parts}], continue_final_message=True,
+                        echo=True)
+        self.assertTrue(body["choices"][0]["message"]["content"].startswith("Well,\n37 + 58 ="))
+        events = self.server.stream(PATH, {**QUESTION, "messages": begun, "continue_final_message": True, "echo": True})
+        deltas = [event["choices"][0]["delta"] for event in events]
+        self.assertEqual(deltas[:2], [{"role": "assistant", "content": ""}, {"content": "37 + 58 ="}])
+        self.assertEqual("".join(delta.get("content", "") for delta in deltas[1:]), "37 + 58 =" + plain)
+        # Another role's message is not repeated.
+        self.assertEqual(self.ask(echo=True)["choices"], self.ask()["choices"])
+        body = self.ask(echo=True, logprobs=True)
+        self.assertEqual(len(body["prompt_logprobs"]), body["usage"]["prompt_tokens"])
+        self.refuse("echo", {"echo": 1})
+
     def test_continue(self):
         messages = QUESTION["messages"] + [{"role": "assistant", "content": "37 + 58 ="}]
         body = self.ask(messages=messages, continue_final_message=True)
@@ -134,7 +201,7 @@ class Chat(ServerTest):
         self.refuse("tool_choice", {"tools": [TOOL], "tool_choice": "x"})
 
     def test_messages(self):
-        for messages in (None, [], "Hi", {}, [1], [{}], [{"role": "robot", "content": "a"}],
+        for messages in (None, [], "Hi", {}, [1], [{}], [{"role": "", "content": "a"}], [{"role": 1, "content": "a"}],
                          [{"role": "user", "content": 123}], [{"role": "user"}],
                          [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b"}}]}]):
             self.refuse("messages", {"messages": messages})
@@ -142,7 +209,7 @@ class Chat(ServerTest):
         self.assertEqual(self.ask(messages=parts)["choices"], self.ask()["choices"])
 
     def test_not_supported(self):
-        for members in ({"echo": True}, {"response_format": {"type": "json_object"}}, {"chat_template": "x"},
+        for members in ({"response_format": {"type": "json_object"}}, {"chat_template": "x"},
                         {"structured_outputs": {"json": {}}}, {"functions": [{"name": "add"}]},
                         {"function_call": "auto"}, {"audio": {"voice": "alloy"}}):
             self.refuse(list(members)[0], members, "unsupported")
@@ -179,6 +246,10 @@ class Template(ServerTest):
         self.assertEqual(self.server.post("/apply-template", chat)[1]["prompt"], "nonea")
         self.assertIn("adds", self.server.post("/apply-template", {**chat, "tools": [TOOL]})[1]["prompt"])
 
+    def test_any_role_reaches_the_template(self):
+        chat = {"messages": [{"role": "narrator", "content": "A storm."}]}
+        self.assertEqual(self.server.post("/apply-template", chat)[1]["prompt"], "noneA storm.")
+
     def test_faults_name_no_path(self):
         answer = self.server.post(PATH, {"messages": [{"role": "user", "content": "fail"}]})
         self.check_error(answer, 400, "messages")
@@ -197,8 +268,23 @@ class Tokens(ServerTest):
         self.assertEqual(self.server.post("/tokenize", {"content": text})[1]["tokens"], body["tokens"])
 
     def test_strings(self):
-        body = self.server.post("/tokenize", {"prompt": "Hello there", "return_token_strs": True})[1]
-        self.assertEqual("".join(body["token_strs"]), "Hello there")
+        """Those of the vocabulary, where a byte is a letter."""
+        body = self.server.post("/tokenize", {"prompt": "Hello th\u00e9re", "return_token_strs": True})[1]
+        self.assertEqual("".join(body["token_strs"]), "Hello\u0120th\u00c3\u00a9re")
+        self.assertIsNone(self.server.post("/tokenize", {"prompt": "Hello"})[1]["token_strs"])
+
+    def test_pieces(self):
+        """llama-server's: a piece that is no text is a list of bytes."""
+        text = "Hello there \U0001f600"
+        ids = self.server.post("/tokenize", {"content": text})[1]["tokens"]
+        pieces = self.server.post("/tokenize", {"content": text, "with_pieces": True})[1]["tokens"]
+        self.assertEqual([piece["id"] for piece in pieces], ids)
+        as_bytes = [bytes(piece["piece"]) if isinstance(piece["piece"], list) else piece["piece"].encode()
+                    for piece in pieces]
+        self.assertEqual(b"".join(as_bytes).decode(), text)
+        self.assertEqual({type(piece["piece"]) for piece in pieces}, {str, list})
+        self.check_error(self.server.post("/tokenize", {"content": "a", "parse_special": False}), 400, "parse_special",
+                         "unsupported")
 
     def test_chat(self):
         prompt = self.server.post("/apply-template", QUESTION)[1]["prompt"]

@@ -81,9 +81,44 @@ class Completions(ServerTest):
         self.assertEqual(events[-1]["choices"], [])
         self.assertEqual(events[-1]["usage"]["completion_tokens"], 8)
         self.assertTrue(all(event["usage"] is None for event in events[:-1]))
-        events = self.server.stream(PATH, {**GREEDY, "stream_options": {"continuous_usage_stats": True}})
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        events = self.server.stream(PATH, {**GREEDY, "stream_options": options})
         self.assertEqual(events[-1]["usage"]["completion_tokens"], 8)
         self.assertGreaterEqual(events[0]["usage"]["completion_tokens"], 1)
+        events = self.server.stream(PATH, {**GREEDY, "echo": True, "stream_options": options})
+        self.assertEqual(events[0]["usage"]["completion_tokens"], 0)
+        for event in self.server.stream(PATH, {**GREEDY, "stream_options": {"continuous_usage_stats": True}}):
+            self.assertNotIn("usage", event)
+
+    def test_token_ids(self):
+        prompts = ["Once upon", "The capital"]
+        prompt_ids = [self.server.post("/tokenize", {"prompt": prompt})[1]["tokens"] for prompt in prompts]
+        for echo in (False, True):
+            asked = {"prompt": prompts, "n": 2, "echo": echo, "return_token_ids": True}
+            whole = self.complete(**asked, logprobs=0, return_tokens_as_token_ids=True)
+            events = self.server.stream(PATH, {**GREEDY, **asked})
+            for choice in whole["choices"]:
+                want = prompt_ids[choice["index"] // 2]
+                ids = [int(token.split(":")[1]) for token in choice["logprobs"]["tokens"]][len(want) if echo else 0:]
+                self.assertEqual((choice["token_ids"], choice["prompt_token_ids"]), (ids, want))
+                chunks = [event["choices"][0] for event in events if event["choices"][0]["index"] == choice["index"]]
+                self.assertEqual(sum((chunk["token_ids"] for chunk in chunks), []), ids)
+                self.assertEqual([chunk.get("prompt_token_ids") for chunk in chunks], [want] + [None] * (len(chunks) - 1))
+                if echo:
+                    self.assertEqual(chunks[0]["token_ids"], [])
+        choice = self.complete()["choices"][0]
+        self.assertEqual((choice["token_ids"], choice["prompt_token_ids"], choice["prompt_logprobs"]), (None,) * 3)
+        chunk = self.server.stream(PATH, GREEDY)[0]["choices"][0]
+        self.assertFalse({"token_ids", "prompt_token_ids", "prompt_logprobs"} & set(chunk))
+        choice = self.complete(max_tokens=0, echo=True, return_token_ids=True)["choices"][0]
+        self.assertEqual(choice["token_ids"], [])
+
+    def test_timings(self):
+        body = self.complete()
+        self.assertEqual(body["timings"]["predicted_n"], 8)
+        self.assertNotIn("timings", self.complete(prompt=["a", "b"]))
+        events = self.server.stream(PATH, GREEDY)
+        self.assertEqual(["timings" in event for event in events], [False] * (len(events) - 1) + [True])
 
     def test_logprobs(self):
         body = self.complete(logprobs=2)

@@ -206,18 +206,18 @@ static void test_chat(void **state) {
 #define ASSISTANT "{'max_tokens':1,'messages':[" HI ",{'role':'assistant','content':["
 
 static void test_messages(void **state) {
-    CHECK_LOADS(&endpoint_messages, {"{'max_tokens':1,'messages':[", HI, ",", "]}", 500},
-                {USER(""), TEXT, ",", "]}]}", 500}, {ASSISTANT, TEXT, ",", "]}]}", 500},
-                {USER(""), "{'type':'tool_result','tool_use_id':'x#','content':'r'}," TEXT, ",",
-                 "]}]}", 300},
-                {USER("{'type':'tool_result','tool_use_id':'x','content':["), TEXT, ",",
-                 "]}]}]}", 500},
-                {ASSISTANT, "{'type':'tool_use','id':'x#','name':'f','input':{'a':1}}", ",",
-                 "]}," HI "]}", 500},
-                {ASSISTANT, "{'type':'thinking','thinking':'so'}", ",", "]}," HI "]}", 500},
-                {ONE "'max_tokens':1,'system':[", TEXT, ",", "]}", 500},
-                {ONE "'max_tokens':1,'tools':[", "{'name':'f#','input_schema':{'type':'object'}}",
-                 ",", "]}", 500});
+    CHECK_LOADS(
+        &endpoint_messages, {"{'max_tokens':1,'messages':[", HI, ",", "]}", 500},
+        {USER(""), TEXT, ",", "]}]}", 500}, {ASSISTANT, TEXT, ",", "]}]}", 500},
+        {USER(""), "{'type':'tool_result','tool_use_id':'x#','content':'r'}," TEXT, ",", "]}]}",
+         300},
+        {USER("{'type':'tool_result','tool_use_id':'x','content':["), TEXT, ",", "]}]}]}", 500},
+        {ASSISTANT, "{'type':'tool_use','id':'x#','name':'f','input':{'a':1}}", ",", "]}," HI "]}",
+         500},
+        {ASSISTANT, "{'type':'thinking','thinking':'so'}", ",", "]}," HI "]}", 500},
+        {ONE "'max_tokens':1,'system':[", TEXT, ",", "]}", 500},
+        {ONE "'max_tokens':1,'tools':[", "{'name':'f#','input_schema':{'type':'object'}}", ",",
+         "]}", 500});
     CHECK_LOADS(&endpoint_count_tokens, {"{'messages':[", HI, ",", "]}", 500});
 }
 
@@ -225,17 +225,16 @@ static void test_messages(void **state) {
 #define OUTPUT "{'type':'function_call_output','call_id':'x#','output':'r'}"
 
 static void test_responses(void **state) {
-    CHECK_LOADS(&endpoint_responses, {"{'input':[", HI, ",", "]}", 500},
-                {"{'input':[{'role':'user','content':[", "{'type':'input_text','text':'word'}", ",",
-                 "]}]}", 500},
-                {"{'input':[", "{'type':'function_call','call_id':'x#','name':'f'}", ",", "]}", 500},
-                {"{'input':[", "{'type':'function_call','call_id':'x#','name':'f'}," OUTPUT, ",",
-                 "]}", 300},
-                {"{'input':[" HI ",",
-                 "{'type':'reasoning','content':[{'type':'reasoning_text','text':'so'}]}", ",",
-                 "]}", 500},
-                {"{'input':'a','tools':[",
-                 FLAT_TOOL, ",", "]}", 500});
+    CHECK_LOADS(
+        &endpoint_responses, {"{'input':[", HI, ",", "]}", 500},
+        {"{'input':[{'role':'user','content':[", "{'type':'input_text','text':'word'}", ",", "]}]}",
+         500},
+        {"{'input':[", "{'type':'function_call','call_id':'x#','name':'f'}", ",", "]}", 500},
+        {"{'input':[", "{'type':'function_call','call_id':'x#','name':'f'}," OUTPUT, ",", "]}",
+         300},
+        {"{'input':[" HI ",",
+         "{'type':'reasoning','content':[{'type':'reasoning_text','text':'so'}]}", ",", "]}", 500},
+        {"{'input':'a','tools':[", FLAT_TOOL, ",", "]}", 500});
 }
 
 static void test_completions(void **state) {
@@ -271,7 +270,8 @@ static void test_jsonl(void **state) {
     CHECK_LOADS(NULL, {"", "{'prompt':'word','max_tokens':5}", "\n", "\n", 500},
                 {"{'prompt':'", "word ", "", "'}\n", 10000},
                 {"{'prompt_token_ids':[", "7", ",", "]}\n", 5000},
-                {"{'messages':[", HI, ",", "]}\n", 1000}, {ONE "'tools':[", CHAT_TOOL, ",", "]}\n", 500},
+                {"{'messages':[", HI, ",", "]}\n", 1000},
+                {ONE "'tools':[", CHAT_TOOL, ",", "]}\n", 500},
                 {"{'prompt':'a','allowed_token_ids':[", "#", ",", "]}\n", 5000});
 }
 

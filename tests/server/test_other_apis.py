@@ -80,6 +80,17 @@ class Responses(Named):
                                ("instructions", {"instructions": 5}), ("temperature", {"temperature": "x"})):
             self.check_error(self.server.post("/v1/responses", {**RESPONSES, **members}), 400, param)
 
+    def test_count(self):
+        _, usage = self.chat()
+        self.assertEqual(self.server.post("/v1/responses/input_tokens", RESPONSES),
+                         (200, {"object": "response.input_tokens", "input_tokens": usage["prompt_tokens"]}))
+        self.check_error(self.server.post("/v1/responses/input_tokens", {}), 400, "input")
+
+    def test_metadata(self):
+        self.assertEqual(self.server.post("/v1/responses", {**RESPONSES, "metadata": {"a": "b"}})[1]["metadata"],
+                         {"a": "b"})
+        self.assertEqual(self.server.post("/v1/responses", RESPONSES)[1]["metadata"], {})
+
     def test_not_refused(self):
         self.assertEqual(self.server.post("/v1/responses", {
             **RESPONSES, "truncation": "disabled", "top_logprobs": 0, "include": ["reasoning.encrypted_content"],
@@ -117,6 +128,22 @@ class Messages(Named):
         self.assertEqual((body["stop_reason"], body["stop_sequence"]), ("stop_sequence", "58"))
         body = self.server.post("/v1/messages", {**MESSAGES, "max_tokens": 2})[1]
         self.assertEqual(body["stop_reason"], "max_tokens")
+
+    def test_errors_before_the_endpoint(self):
+        """Also what no endpoint has seen yet has Anthropic's form there."""
+        text = json.dumps(MESSAGES)
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            for method, headers, status, kind in (("POST", {"Content-Type": "text/plain"}, 415, "invalid_request_error"),
+                                                  ("GET", {}, 405, "invalid_request_error"),
+                                                  ("POST", {"Content-Type": "application/json", "Host": "evil.example"},
+                                                   403, "permission_error")):
+                got, _, body = self.server.request(method, path, text if method == "POST" else None, headers)
+                body = json.loads(body)
+                self.assertEqual((got, body["type"], body["error"]["type"]), (status, "error", kind))
+            answer = self.server.raw(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                                     f"Content-Length: {1 << 40}\r\n\r\n".encode())
+            self.assertIn(b" 413 ", answer.split(b"\r\n")[0])
+            self.assertEqual(json.loads(answer.split(b"\r\n\r\n")[1])["type"], "error")
 
     def test_effort(self):
         ask = lambda effort: self.server.post("/v1/messages", {**MESSAGES, "output_config": {"effort": effort}})[0]

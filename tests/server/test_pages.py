@@ -101,6 +101,32 @@ class Pages(ServerTest):
                                  "iteration_tokens_total_sum": num_prompt + 4})
         self.assertEqual(self.server.metric("nanovllm:calls_in_flight"), 0)
 
+    def test_props(self):
+        status, body = self.server.get("/props")
+        self.assertEqual((status, body["default_generation_settings"]["n_ctx"], body["model_alias"]),
+                         (200, 4096, "tiny"))
+        self.assertEqual((body["total_slots"], body["eos_token"], body["modalities"]["vision"]),
+                         (256, "<|im_end|>", False))
+        self.assertIn("{%", body["chat_template"])
+        self.assertNotIn("models/", json.dumps(body))
+
+    def test_tokenizer_info(self):
+        with open(os.path.join(ROOT, "models/tiny-qwen3/tokenizer_config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        status, body = self.server.get("/tokenizer_info")
+        self.assertEqual((status, body["chat_template"]), (200, self.server.get("/props")[1]["chat_template"]))
+        self.assertEqual(body["tokenizer_class"], config["tokenizer_class"])
+        self.assertEqual({**body, "chat_template": None}, {**config, "chat_template": None})
+
+    def test_short_paths(self):
+        """llama-server's, and of clients whose base has no /v1."""
+        self.assertEqual(self.server.get("/models"), self.server.get("/v1/models"))
+        for path, body in (("/completions", {"prompt": "a", "max_tokens": 1}),
+                           ("/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})):
+            self.assertEqual(self.server.post(path, body)[1]["object"], self.server.post("/v1" + path, body)[1]["object"])
+        for path in ("/messages", "/responses", "/embeddings", "/models/tiny-qwen3"):
+            self.assertEqual(self.server.post(path, {})[0], 404, path)
+
     def test_openapi(self):
         """The document and the table of routes name the same paths."""
         status, document = self.server.get("/openapi.json")

@@ -52,7 +52,8 @@ class Scripted(ServerTest):
 
     @staticmethod
     def without_ids(choice):
-        message = {key: value for key, value in choice["message"].items() if key not in ("refusal", "role")}
+        left_out = lambda key, value: key in ("refusal", "role") or (key == "reasoning" and value is None)
+        message = {key: value for key, value in choice["message"].items() if not left_out(key, value)}
         calls = message.pop("tool_calls", [])
         return message | {"calls": [call["function"] for call in calls], "finish": choice["finish_reason"]}
 
