@@ -25,24 +25,15 @@ void http_conn_disarm(struct http_conn *conn) {
     event_del(conn->timer);
 }
 
-// At the limit others wait in the socket's queue until a connection closes or becomes idle.
-static void accept_more(struct http_server *server) {
-    if (server->listener && !server->is_draining) evconnlistener_enable(server->listener);
-}
-
-static void accept_none_at_limit(struct http_server *server) {
-    if (server->listener && server->num_connections >= server->limits.connections_max) {
-        evconnlistener_disable(server->listener);
-    }
-}
-
 static void set_state(struct http_conn *conn, enum http_state state) {
     struct http_server *server = conn->server;
     if (conn->state == HTTP_IDLE) TAILQ_REMOVE(&server->idle, conn, idle_link);
     if (conn->state == HTTP_ANSWERING) server->num_unanswered--;
     conn->state = state;
-    if (state == HTTP_IDLE) TAILQ_INSERT_TAIL(&server->idle, conn, idle_link);
-    if (TAILQ_EMPTY(&server->idle)) accept_none_at_limit(server);
+    if (state == HTTP_IDLE) {
+        conn->idle_since = clock_seconds();
+        TAILQ_INSERT_TAIL(&server->idle, conn, idle_link);
+    }
     if (state == HTTP_ANSWERING) server->num_unanswered++;
 }
 
@@ -59,7 +50,7 @@ void http_conn_close(struct http_conn *conn) {
     TAILQ_INSERT_TAIL(&server->dead, conn, link);
     server->num_connections--;
     event_active(server->reaper, 0, 0);
-    accept_more(server);
+    http_accept_room(server);
     if (is_answering) server->handler.on_gone(conn, server->handler.user_data);
 }
 
@@ -99,7 +90,6 @@ static bool begin_request(struct http_conn *conn) {
         return false;
     }
     set_state(conn, HTTP_READING);
-    conn->has_asked = true;
     conn->body_bytes = 0;
     http_conn_arm(conn, HTTP_HEAD_SECONDS);
     return true;
@@ -149,6 +139,7 @@ static bool continue_request(struct http_conn *conn) {
 static bool process_some(struct http_conn *conn) {
     struct evbuffer *input = bufferevent_get_input(conn->bev);
     switch (conn->state) {
+    case HTTP_NEW:
     case HTTP_IDLE:
         return begin_request(conn);
     case HTTP_READING:
@@ -208,9 +199,6 @@ static void on_written(struct bufferevent *bev, void *arg) {
     (void)bev;
     struct http_conn *conn = arg;
     if (conn->state == HTTP_FLUSHING) linger(conn);
-    // libevent calls this for a new connection too, which makes no room.
-    bool is_paused = evtimer_pending(conn->server->retry, NULL);
-    if (conn->state == HTTP_IDLE && conn->has_asked && !is_paused) accept_more(conn->server);
 }
 
 // An end of the client's side, a fault of the connection, or a reader that takes nothing.
@@ -249,35 +237,7 @@ static struct bufferevent *make_buffers(struct http_server *server, evutil_socke
     return bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 }
 
-// The one to close for another: its last answer is out, and it waits longest for the next request.
-// New ones, whose first request may be on its way, come last. NULL: none.
-static struct http_conn *oldest_idle(struct http_server *server) {
-    struct http_conn *conn, *oldest_new = NULL;
-    TAILQ_FOREACH(conn, &server->idle, idle_link) {
-        if (http_conn_num_unsent(conn)) continue;
-        if (conn->has_asked) return conn;
-        if (!oldest_new) oldest_new = conn;
-    }
-    return oldest_new;
-}
-
-// `conn` is the newest.
-static void make_room(struct http_server *server, const struct http_conn *conn) {
-    if (server->num_connections < server->limits.connections_max) return;
-    struct http_conn *oldest = oldest_idle(server);
-    while (server->num_connections > server->limits.connections_max && oldest && oldest != conn) {
-        http_conn_close(oldest);
-        oldest = oldest_idle(server);
-    }
-    if (!oldest || oldest == conn) accept_none_at_limit(server);
-}
-
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
-                      int address_len, void *arg) {
-    (void)address;
-    (void)address_len;
-    (void)listener;
-    struct http_server *server = arg;
+void http_conn_begin(struct http_server *server, int fd) {
     struct http_conn *conn = calloc(1, sizeof *conn);
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // fails for a socket that has no TCP
@@ -293,9 +253,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
         return;
     }
     conn->server = server;
-    conn->state = HTTP_IDLE;
+    conn->state = HTTP_NEW;
     TAILQ_INSERT_TAIL(&server->all, conn, link);
-    TAILQ_INSERT_TAIL(&server->idle, conn, idle_link);
     server->num_connections++;
     const struct timeval write_time = {.tv_sec = HTTP_WRITE_SECONDS};
     bufferevent_setcb(conn->bev, on_read, on_written, on_event, conn);
@@ -304,24 +263,6 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     bufferevent_set_timeouts(conn->bev, NULL, &write_time);
     bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
     http_conn_arm(conn, HTTP_HEAD_SECONDS); // a new connection has something to ask
-    make_room(server, conn);
-}
-
-// Mostly that the process has no more descriptors: the listener would report it without end.
-static void on_accept_error(struct evconnlistener *listener, void *arg) {
-    struct http_server *server = arg;
-    const struct timeval pause = {.tv_usec = 100000};
-    struct http_conn *oldest = oldest_idle(server);
-    if (oldest) http_conn_close(oldest);
-    evconnlistener_disable(listener);
-    event_add(server->retry, &pause);
-}
-
-static void on_retry(evutil_socket_t fd, short what, void *arg) {
-    (void)fd;
-    (void)what;
-    struct http_server *server = arg;
-    if (server->listener) evconnlistener_enable(server->listener);
 }
 
 // ---- the server ----
@@ -339,20 +280,16 @@ struct http_server *http_server_create(struct event_base *base, int fd, struct t
     TAILQ_INIT(&server->idle);
     TAILQ_INIT(&server->dead);
     server->reaper = event_new(base, -1, 0, on_reap, server);
-    server->retry = evtimer_new(base, on_retry, server);
-    server->listener =
-        evconnlistener_new(base, on_accept, server,
-                           LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_DISABLED, 0, fd);
-    if (!server->listener || !server->reaper || !server->retry) {
+    server->fd = -1;
+    if (!server->reaper || !http_accept_init(server, fd)) {
         http_server_destroy(server);
         return NULL;
     }
-    evconnlistener_set_error_cb(server->listener, on_accept_error);
     return server;
 }
 
 void http_server_start(struct http_server *server) {
-    evconnlistener_enable(server->listener);
+    http_accept_start(server);
 }
 
 void http_server_drain(struct http_server *server) {
@@ -360,8 +297,6 @@ void http_server_drain(struct http_server *server) {
     struct http_conn *conn, *next;
     for (conn = TAILQ_FIRST(&server->idle); conn; conn = next) {
         next = TAILQ_NEXT(conn, idle_link);
-        // The request of a new connection may be on its way: it gets an answer.
-        if (!conn->has_asked) continue;
         if (evbuffer_get_length(bufferevent_get_output(conn->bev))) {
             http_conn_disarm(conn);
             set_state(conn, HTTP_FLUSHING);
@@ -377,9 +312,8 @@ void http_server_destroy(struct http_server *server) {
     struct http_conn *conn;
     while ((conn = TAILQ_FIRST(&server->all))) http_conn_close(conn);
     free_dead(server);
-    if (server->listener) evconnlistener_free(server->listener);
+    http_accept_fini(server);
     if (server->reaper) event_free(server->reaper);
-    if (server->retry) event_free(server->retry);
     free(server);
 }
 

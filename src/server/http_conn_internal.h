@@ -1,14 +1,14 @@
-/* What http_conn.c (connections) and http_reply.c (answers) share. */
+/* What http_accept.c (new connections), http_conn.c (connections) and http_reply.c (answers) share. */
 #ifndef SERVER_HTTP_CONN_INTERNAL_H
 #define SERVER_HTTP_CONN_INTERNAL_H
 
 #include <event2/bufferevent.h>
-#include <event2/listener.h>
 #include <sys/queue.h>
 
 #include "server/http_conn.h"
 
 enum http_state {
+    HTTP_NEW, // nothing has come yet: its request may be on its way
     HTTP_IDLE, // between requests
     HTTP_READING, // a request has begun
     HTTP_ANSWERING, // it is whole, or refused, and its answer is not
@@ -25,12 +25,11 @@ struct http_conn {
     struct http_reader *reader; // of the request; NULL in HTTP_IDLE and after the last one
     void *data;
     enum http_state state;
-    bool has_asked; // a request has begun on it
     bool is_processing; // http_conn_process is on the stack
     bool is_streaming, is_chunked;
     bool has_no_memory; // for a part of the answer: what was written of it is of no use
     bool close_after; // the answer is the connection's last
-    double body_begin, last_write; // clock_seconds
+    double body_begin, last_write, idle_since; // clock_seconds
     uint64_t body_bytes;
     size_t large_bytes; // of large writes that the reader may not have taken
 };
@@ -39,9 +38,11 @@ TAILQ_HEAD(http_conn_list, http_conn);
 
 struct http_server {
     struct event_base *base;
-    struct evconnlistener *listener;
+    int fd; // the listening socket; -1: not ours yet
+    struct event *acceptor; // somebody waits in the socket's queue
+    struct event *retry; // ends a pause of the acceptor
+    bool others_wait; // at the last try there was no room for who waits
     struct tls *tls; // NULL: none
-    struct event *retry; // accepting again after the process ran out of descriptors
     struct event *reaper; // frees the dead
     struct http_conn_list all, idle, dead;
     uint32_t num_connections, num_unanswered;
@@ -54,11 +55,21 @@ void http_conn_arm(struct http_conn *conn, double seconds); // its deadline
 void http_conn_disarm(struct http_conn *conn);
 // The connection's end, at once.
 void http_conn_close(struct http_conn *conn);
+// A new connection of `fd`, which is closed where there is no memory for one.
+void http_conn_begin(struct http_server *server, int fd);
 // Reads what has come, request by request.
 void http_conn_process(struct http_conn *conn);
 // After the last byte of an answer.
 void http_conn_answered(struct http_conn *conn);
 // After the deadline of a stream passed: says that the stream lives.
 void http_conn_ping(struct http_conn *conn);
+
+// ---- http_accept.c ----
+
+bool http_accept_init(struct http_server *server, int fd); // true: fd is the server's
+void http_accept_start(struct http_server *server);
+// A connection has closed: who waits has room.
+void http_accept_room(struct http_server *server);
+void http_accept_fini(struct http_server *server);
 
 #endif

@@ -84,7 +84,11 @@ static void write_head(struct http_conn *conn, int status, const char *content_t
 }
 
 static bool wants_close(const struct http_conn *conn) {
-    if (conn->close_after || conn->server->is_draining || !conn->reader) return true;
+    // Where others wait for room, a connection serves one request more and no second one.
+    const struct http_server *server = conn->server;
+    if (conn->close_after || server->is_draining || server->others_wait || !conn->reader) {
+        return true;
+    }
     const struct http_request *request = http_reader_request(conn->reader);
     return !request->method || !request->keep_alive;
 }

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -168,6 +169,24 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(body["error"]["param"], param, body)
         if code:
             self.assertEqual(body["error"]["code"], code, body)
+
+
+def run_all(functions):
+    """Runs them at once; what they return, in their order. An exception is one of the results."""
+    results = [None] * len(functions)
+
+    def run(i):
+        try:
+            results[i] = functions[i]()
+        except Exception as fault:  # pylint: disable=broad-except
+            results[i] = fault
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 def main():

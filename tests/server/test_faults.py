@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from server_fixture import Server, ServerTest, main
+from server_fixture import Server, ServerTest, main, run_all
 
 PATH = "/v1/completions"
 GREEDY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
@@ -85,6 +85,9 @@ class Machine(unittest.TestCase):
         for connection in crowd:
             connection.close()
         self.assertEqual(server.post(PATH, GREEDY)[0], 200)
+        # Who asks in a crowd waits for a descriptor; nobody loses his.
+        results = run_all([lambda: server.post(PATH, GREEDY)[0]] * 20)
+        self.assertEqual(results, [200] * 20)
         self.assertIsNone(server.stop())
 
     def test_stopped_for_a_while(self):

@@ -2,10 +2,12 @@
 
 import http.client
 import json
+import os
+import signal
 import socket
 import time
 
-from server_fixture import ServerTest, main
+from server_fixture import ServerTest, main, run_all
 
 HOST = b"Host: localhost\r\n"
 TYPE = b"Content-Type: application/json\r\n"
@@ -123,12 +125,27 @@ class Http(ServerTest):
             self.assertTrue(connection.recv(4096).startswith(b"HTTP/1.1 200 OK"))
 
 
+def ask(server, path=b"/health", method=b"GET", body=b""):
+    """A connection on which a request was sent. It stays open after the answer."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    connection.sendall(method + b" " + path + b" HTTP/1.1\r\n" + HOST + TYPE +
+                       b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    return connection
+
+
+def ask_idle(server):
+    """A connection that has had an answer and is kept."""
+    connection = ask(server)
+    assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK")
+    return connection
+
+
 class Connections(ServerTest):
-    flags = ("--max-connections", "20", "--log", "none")
+    flags = ("--max-connections", "8", "--log", "none")
 
     def test_idle_ones_make_room(self):
-        idle = [socket.create_connection(("127.0.0.1", self.server.port), timeout=20) for _ in range(60)]
-        for _ in range(10):
+        idle = [ask_idle(self.server) for _ in range(20)]
+        for _ in range(3):
             self.assertEqual(self.server.get("/health")[0], 200)
         for connection in idle:
             connection.close()
@@ -143,13 +160,46 @@ class Connections(ServerTest):
             slow.connect(("127.0.0.1", self.server.port))
             slow.sendall(b"POST /tokenize HTTP/1.1\r\n" + HOST + TYPE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             slow.recv(1, socket.MSG_PEEK)
-            idle = [socket.create_connection(("127.0.0.1", self.server.port), timeout=20) for _ in range(60)]
-            self.assertEqual(self.server.get("/health")[0], 200)
+            idle = [ask_idle(self.server) for _ in range(20)]
             answer = http.client.HTTPResponse(slow)
             answer.begin()
             self.assertEqual(json.loads(answer.read())["count"], 700001)
         for connection in idle:
             connection.close()
+
+    def test_nobody_is_sent_away(self):
+        """Four times as many clients as connections: the others wait, new connections that say nothing yet are kept."""
+        body = {"prompt": "a", "max_tokens": 20, "ignore_eos": True}
+        silent = [socket.create_connection(("127.0.0.1", self.server.port), timeout=60) for _ in range(4)]
+        self.server.wait_metric("nanovllm:http_connections", 5)
+
+        def complete(stream):
+            return self.server.request("POST", "/v1/completions", {**body, "stream": stream})[0]
+
+        results = run_all([lambda i=i: complete(i % 2 == 0) for i in range(32)])
+        self.assertEqual(results, [200] * 32)
+        for connection in silent:
+            connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+            self.assertTrue(connection.recv(64).startswith(b"HTTP/1.1 200 OK"))
+            connection.close()
+
+    def test_connections_are_shared(self):
+        """Clients that would keep their connections: each answer ends one while others wait, and says so."""
+        def ask_often():
+            connection = self.server.connect()
+            closed = 0
+            for _ in range(10):
+                connection.request("GET", "/health")
+                answer = connection.getresponse()
+                answer.read()
+                closed += answer.headers["Connection"] == "close"
+                time.sleep(0.02)
+            connection.close()
+            return answer.status, closed
+
+        results = run_all([ask_often] * 24)
+        self.assertEqual([result[0] for result in results], [200] * 24)
+        self.assertGreater(sum(result[1] for result in results), 0)
 
 
 class Limit(ServerTest):
@@ -158,14 +208,27 @@ class Limit(ServerTest):
     def test_idle_one_makes_room_later(self):
         """Who waits because all connections are busy gets in when one becomes idle, not when it ends."""
         body = b'{"prompt": "a", "max_tokens": 200, "ignore_eos": true, "stream": true}'
-        busy = [socket.create_connection(("127.0.0.1", self.server.port), timeout=20) for _ in range(2)]
-        for connection in busy:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\n" + HOST + TYPE +
-                               b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        busy = [ask(self.server, b"/v1/completions", b"POST", body) for _ in range(2)]
         for connection in busy:
             self.assertTrue(connection.recv(64).startswith(b"HTTP/1.1 200 OK"))
         self.assertEqual(self.server.get("/health")[0], 200)
         for connection in busy:
+            connection.close()
+
+    def test_next_request_on_its_way_is_kept(self):
+        """A connection whose next request has come is not idle, also if the server has not read it yet."""
+        body = json.dumps({"prompt": "a", "max_tokens": 2}).encode()
+        kept = [ask_idle(self.server) for _ in range(2)]
+        time.sleep(0.7)  # from now on an idle one makes room
+        os.kill(self.server.pid(), signal.SIGSTOP)
+        newer = socket.create_connection(("127.0.0.1", self.server.port), timeout=60)
+        newer.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+        for connection in kept:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\n" + HOST + TYPE +
+                               b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        os.kill(self.server.pid(), signal.SIGCONT)
+        for connection in [*kept, newer]:
+            self.assertTrue(connection.recv(65536).startswith(b"HTTP/1.1 200 OK"))
             connection.close()
 
 
