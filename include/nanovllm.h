@@ -82,6 +82,17 @@ struct nvllm_interrupt {
     void *user_data;
 };
 
+// ---- progress ----
+
+// Told how much of a model is loaded: before each matrix, and at the end, when num_loaded is
+// num_parameters. Called on the thread that loads, which may be another than the caller's. If the
+// pointer to this struct or the function is NULL, nobody is told.
+typedef void (*nvllm_on_loaded_fn)(uint64_t num_loaded, uint64_t num_parameters, void *user_data);
+struct nvllm_load_progress {
+    nvllm_on_loaded_fn on_loaded;
+    void *user_data;
+};
+
 // ---- sampling parameters ----
 
 // A field left at its UNSET value takes the model's default from generation_config.json. If the
@@ -230,13 +241,15 @@ struct nvllm_engine_options {
     const char *numa;
     // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;
+    // Of nvllm_engine_create; NULL: nobody is told. Not in the parameter table.
+    const struct nvllm_load_progress *load_progress;
 };
 
 #define NVLLM_ENGINE_OPTIONS_INIT                                                                  \
     {                                                                                              \
         sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
             256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            1, 1, "auto", "nanovllm", "auto", "auto", NULL                                         \
+            1, 1, "auto", "nanovllm", "auto", "auto", NULL, NULL                                   \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----

@@ -88,6 +88,10 @@ class Interrupt(Structure):
     _fields_ = [("is_wanted", IsWantedFn), ("user_data", c_void_p)]
 
 
+class LoadProgress(Structure):
+    _fields_ = [("on_loaded", c_void_p), ("user_data", c_void_p)]
+
+
 class OptionsStruct(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -123,6 +127,7 @@ class OptionsStruct(Structure):
         ("comm", c_char_p),
         ("numa", c_char_p),
         ("interrupt", POINTER(Interrupt)),
+        ("load_progress", POINTER(LoadProgress)),
     ]
 
 
@@ -234,6 +239,7 @@ class StatsStruct(Structure):
 STRUCTS: dict[str, type[Structure]] = {
     "nvllm_error": Error,
     "nvllm_interrupt": Interrupt,
+    "nvllm_load_progress": LoadProgress,
     "nvllm_logit_bias": LogitBias,
     "nvllm_sampling_params": SamplingStruct,
     "nvllm_engine_options": OptionsStruct,

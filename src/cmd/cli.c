@@ -14,6 +14,7 @@
 #include "base/secret.h"
 #include "base/sentence.h"
 #include "base/write_whole.h"
+#include "cmd/loading.h"
 #include "cmd/mpirun.h"
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
@@ -46,7 +47,13 @@ enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engi
     }
     if (!own.cache_dir) own.cache_dir = user_cache(path, sizeof path - sizeof "/gemm.txt");
     struct nvllm_error error = {0};
-    return cli_status(nvllm_engine_create(out, &own, &error), &error, err);
+    if (own.load_progress) return cli_status(nvllm_engine_create(out, &own, &error), &error, err);
+    struct loading loading;
+    loading_begin(&loading, own.model);
+    own.load_progress = &loading.callback;
+    enum nvllm_status status = nvllm_engine_create(out, &own, &error);
+    loading_end(&loading);
+    return cli_status(status, &error, err);
 }
 
 static enum status set_engine_option(void *target, const char *name, const char *value,
@@ -121,6 +128,13 @@ int cli_error(const char *format, ...) {
     write_error("", "", format, args);
     va_end(args);
     return CLI_FAILED;
+}
+
+void cli_say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    write_error("", "", format, args);
+    va_end(args);
 }
 
 void cli_note(const char *format, ...) {

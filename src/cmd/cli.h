@@ -41,6 +41,7 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code);
 int cli_usage_error(const struct options *options, const char *format, ...) PRINTF_LIKE(2, 3);
 // "nanovllm: <message>"; returns CLI_FAILED.
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
+void cli_say(const char *format, ...) PRINTF_LIKE(1, 2); // the same for what is no error
 // Prints "nanovllm: <message>" to standard error if that is a terminal, else nothing.
 void cli_note(const char *format, ...) PRINTF_LIKE(1, 2);
 // Writes a help text or version to standard output. CLI_FAILED: writing failed. The reason is
@@ -48,7 +49,8 @@ void cli_note(const char *format, ...) PRINTF_LIKE(1, 2);
 int cli_print(const char *text, size_t len);
 // Calls `print` with a file in memory, then cli_print with its content.
 int cli_print_whole(void (*print)(FILE *out, const void *user_data), const void *user_data);
-// Calls nvllm_engine_create. Without --cache-dir it uses the user's cache folder,
+// Calls nvllm_engine_create, and shows that a load is under way unless the options have a
+// load_progress of their own. Without --cache-dir it uses the user's cache folder,
 // $XDG_CACHE_HOME/nanovllm or ~/.cache/nanovllm.
 MUST_USE enum status cli_engine_create(struct nvllm_engine **out,
                                        const struct nvllm_engine_options *options, struct err *err);

@@ -8,14 +8,17 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cmd/terminal.h"
 
-enum { LINE_MAX_BYTES = 256, BAR_WIDTH = 10, DEFAULT_COLUMNS = 80 };
+enum { LINE_MAX_BYTES = 256, BAR_MAX_BYTES = 160, BAR_WIDTH = 10, DEFAULT_COLUMNS = 80 };
 
 static const double redraw_seconds = 0.1;
 
 void progress_init(struct progress *progress, const char *label, bool enabled, uint64_t total) {
-    *progress = (struct progress){
-        .enabled = enabled && isatty(STDERR_FILENO), .label = label, .total = total};
+    *progress =
+        (struct progress){.enabled = enabled && isatty(STDERR_FILENO) && terminal_has_escapes(),
+                          .label = label,
+                          .total = total};
     progress->started_at = clock_seconds();
 }
 
@@ -30,9 +33,31 @@ static void format_time(char *out, size_t size, double seconds) {
     }
 }
 
+// "Generating:  42%|####      |", and the time that is left as `passed` lets expect.
+static void format_bar(char *out, size_t size, const char *label, uint64_t num_done, uint64_t total,
+                       double elapsed, char left[32]) {
+    double part = num_done >= total ? 1 : (double)num_done / (double)total;
+    snprintf(left, 32, "?");
+    if (num_done) format_time(left, 32, elapsed / part - elapsed);
+    char bar[BAR_WIDTH + 1];
+    int filled = (int)(part * BAR_WIDTH);
+    memset(bar, ' ', BAR_WIDTH);
+    memset(bar, '#', (size_t)filled);
+    bar[BAR_WIDTH] = '\0';
+    snprintf(out, size, "%s: %3d%%|%s|", label, (int)(part * 100), bar);
+}
+
+void progress_format_share(char *out, size_t size, const char *label, uint64_t num_done,
+                           uint64_t total, double elapsed) {
+    char bar[BAR_MAX_BYTES], passed[32], left[32];
+    format_bar(bar, sizeof bar, label, num_done, total, elapsed, left);
+    format_time(passed, sizeof passed, elapsed);
+    snprintf(out, size, "%s [%s<%s]", bar, passed, left);
+}
+
 void progress_format(char *out, size_t size, const char *label, uint64_t num_done, uint64_t total,
                      double elapsed, double prefill_rate, double decode_rate) {
-    char rates[80], passed[32], left[32] = "?";
+    char rates[80], passed[32], left[32], bar[BAR_MAX_BYTES];
     snprintf(rates, sizeof rates, "Prefill=%.0ftok/s, Decode=%.0ftok/s", prefill_rate, decode_rate);
     format_time(passed, sizeof passed, elapsed);
     if (!total) {
@@ -40,15 +65,33 @@ void progress_format(char *out, size_t size, const char *label, uint64_t num_don
                  rates);
         return;
     }
-    double part = num_done >= total ? 1 : (double)num_done / (double)total;
-    if (num_done) format_time(left, sizeof left, elapsed / part - elapsed);
-    char bar[BAR_WIDTH + 1];
-    int filled = (int)(part * BAR_WIDTH);
-    memset(bar, ' ', BAR_WIDTH);
-    memset(bar, '#', (size_t)filled);
-    bar[BAR_WIDTH] = '\0';
-    snprintf(out, size, "%s: %3d%%|%s| %llu/%llu [%s<%s, %s]", label, (int)(part * 100), bar,
-             (unsigned long long)num_done, (unsigned long long)total, passed, left, rates);
+    format_bar(bar, sizeof bar, label, num_done, total, elapsed, left);
+    snprintf(out, size, "%s %llu/%llu [%s<%s, %s]", bar, (unsigned long long)num_done,
+             (unsigned long long)total, passed, left, rates);
+}
+
+static void draw_line(struct progress *progress, const char *line, double now) {
+    struct winsize window;
+    int columns = DEFAULT_COLUMNS;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col) columns = window.ws_col;
+    // Leaves one column free: a full line would wrap, and then could not be erased.
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    fflush(stderr);
+    progress->drawn_at = now;
+    progress->shown = true;
+}
+
+static bool is_due(const struct progress *progress, double now) {
+    return progress->enabled && (!progress->shown || now - progress->drawn_at >= redraw_seconds);
+}
+
+void progress_share(struct progress *progress, uint64_t num_done, uint64_t total) {
+    double now = clock_seconds();
+    if (!is_due(progress, now)) return;
+    char line[LINE_MAX_BYTES];
+    progress_format_share(line, sizeof line, progress->label, num_done, total,
+                          now - progress->started_at);
+    draw_line(progress, line, now);
 }
 
 static void draw(struct progress *progress, uint64_t num_done, double now) {
@@ -63,14 +106,7 @@ static void draw(struct progress *progress, uint64_t num_done, double now) {
     char line[LINE_MAX_BYTES];
     progress_format(line, sizeof line, progress->label, num_done, progress->total,
                     now - progress->started_at, progress->prefill_rate, progress->decode_rate);
-    struct winsize window;
-    int columns = DEFAULT_COLUMNS;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col) columns = window.ws_col;
-    // Leaves one column free: a full line would wrap, and then could not be erased.
-    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
-    fflush(stderr);
-    progress->drawn_at = now;
-    progress->shown = true;
+    draw_line(progress, line, now);
 }
 
 void progress_step(struct progress *progress, uint64_t num_done, uint64_t num_prefill_tokens,
@@ -85,9 +121,7 @@ void progress_step(struct progress *progress, uint64_t num_done, uint64_t num_pr
         progress->decode_seconds += step_seconds;
     }
     double now = clock_seconds();
-    if (!progress->shown || now - progress->drawn_at >= redraw_seconds) {
-        draw(progress, num_done, now);
-    }
+    if (is_due(progress, now)) draw(progress, num_done, now);
 }
 
 void progress_clear(struct progress *progress) {

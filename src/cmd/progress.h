@@ -1,7 +1,8 @@
 /* The progress line on a terminal, in tqdm's form:
  *   Generating:  42%|####      | 108/256 [00:12<00:16, Prefill=5012tok/s, Decode=1434tok/s]
- * The caller chooses the unit: requests in generate, generated tokens in bench. Prints nothing if
- * stderr is not a terminal. */
+ *   Loading Qwen3-0.6B:  42%|####      | [00:12<00:16]
+ * The caller chooses the unit: requests in generate, generated tokens in bench, parameters in a
+ * load. Prints nothing if stderr is not a terminal that can erase a line. */
 #ifndef CMD_PROGRESS_H
 #define CMD_PROGRESS_H
 
@@ -24,11 +25,16 @@ void progress_init(struct progress *progress, const char *label, bool enabled, u
 // Call after each step with its tokens and seconds. Draws at most ten times a second.
 void progress_step(struct progress *progress, uint64_t num_done, uint64_t num_prefill_tokens,
                    uint64_t num_decode_tokens, double step_seconds);
+// The same for a share alone, without a count and rates.
+void progress_share(struct progress *progress, uint64_t num_done, uint64_t total);
 void progress_clear(struct progress *progress); // before something else is written to the terminal
 void progress_finish(struct progress *progress, uint64_t num_done); // draws it a last time
 
 // Writes the line without a newline, cut to `size`. total 0: "Generating: 108 [00:12, ...]".
 void progress_format(char *out, size_t size, const char *label, uint64_t num_done, uint64_t total,
                      double elapsed, double prefill_rate, double decode_rate);
+// "Loading Qwen3-0.6B:  42%|####      | [00:12<00:16]"; total is not 0.
+void progress_format_share(char *out, size_t size, const char *label, uint64_t num_done,
+                           uint64_t total, double elapsed);
 
 #endif

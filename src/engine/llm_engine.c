@@ -88,6 +88,10 @@ static enum status load_weights(struct llm_engine *engine,
     const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = &ends};
     struct model_runner_options runner = engine->plan.runner;
     runner.decoder.interrupt = &interrupt;
+    const struct nvllm_load_progress *progress = options->load_progress;
+    if (progress) {
+        runner.decoder.progress = (struct load_progress){progress->on_loaded, progress->user_data};
+    }
     if (engine->ranks) {
         runner.decoder.comm = rank_group_comm(engine->ranks);
         runner.shared_results = rank_group_results(engine->ranks);

@@ -32,8 +32,8 @@ static enum status init_text(const struct llm_engine *engine, struct request *re
 }
 
 // The most tokens to generate after a prompt of `count`. If max_tokens is all that the context has
-// left, the KV cache may hold less: then that is the bound. A smaller max_tokens is a promise, which
-// scheduler_check refuses where the cache is too small.
+// left, the KV cache may hold less: then that is the bound. A smaller max_tokens is a promise,
+// which scheduler_check refuses where the cache is too small.
 static uint32_t max_new_tokens(const struct llm_engine *engine, uint32_t count,
                                uint32_t max_tokens) {
     uint32_t room = engine->plan.max_model_len - count;

@@ -35,6 +35,12 @@ struct decoder_shape {
     uint32_t head_start, kv_head_start;
 };
 
+// Told how much is loaded: before each matrix and at the end.
+struct load_progress {
+    void (*on_loaded)(uint64_t num_loaded, uint64_t num_parameters, void *user_data); // or NULL
+    void *user_data;
+};
+
 struct decoder_options {
     const struct model_config *config; // borrowed for the decoder's life, like backend and comm
     const struct family_traits *traits; // of the config; copied
@@ -43,6 +49,7 @@ struct decoder_options {
     struct comm *comm;
     struct step_limits limits;
     const struct interrupt *interrupt; // asked before each matrix is loaded; NULL: none
+    struct load_progress progress;
     bool prefers_layers; // as in backend.h's fused_model_spec; for tests
 };
 

@@ -16,6 +16,8 @@ struct loader {
     struct weights *weights;
     const struct interrupt *interrupt; // NULL: none
     struct err *err;
+    struct load_progress progress;
+    uint64_t num_loaded, num_parameters; // of the whole model, also where a rank keeps a part
 };
 
 // Rows [start, start + count) of a tensor [rows][cols] and, where has_bias, of its bias [rows].
@@ -35,11 +37,20 @@ static void layer_name(char *out, uint32_t layer, const char *module, const char
     snprintf(out, NAME_BYTES, "model.layers.%u.%s%s", layer, module, suffix);
 }
 
+static void tell(const struct loader *l, uint64_t num_loaded) {
+    if (l->progress.on_loaded) {
+        l->progress.on_loaded(num_loaded, l->num_parameters, l->progress.user_data);
+    }
+}
+
 static enum status take_matrix(struct loader *l, const char *name, uint32_t rows, uint32_t cols,
                                struct weight *out) {
     const uint64_t shape[2] = {rows, cols};
     enum status status = interrupt_check(l->interrupt, l->err);
-    return status ? status : weights_take(l->weights, name, 2, shape, out, l->err);
+    if (status) return status;
+    tell(l, l->num_loaded);
+    l->num_loaded += (uint64_t)rows * cols;
+    return weights_take(l->weights, name, 2, shape, out, l->err);
 }
 
 static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, uint32_t count) {
@@ -380,7 +391,14 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
         .shape = *options->shape,
         .limits = options->limits,
     };
-    struct loader loader = {d, weights, options->interrupt, err};
+    struct loader loader = {
+        .decoder = d,
+        .weights = weights,
+        .interrupt = options->interrupt,
+        .err = err,
+        .progress = options->progress,
+        .num_parameters = decoder_num_parameters(d->config, &d->traits),
+    };
     enum status status = OK;
     d->layers = calloc(d->config->num_layers, sizeof *d->layers);
     if (!d->layers) {
@@ -397,6 +415,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     if ((status = make_rope(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;
     if ((status = make_fused_model(d, options->prefers_layers, err))) goto fail;
+    tell(&loader, loader.num_parameters);
     *out = d;
     return OK;
 fail:

@@ -204,6 +204,17 @@ static void test_progress_line(void **state) {
     expect_progress("Generating: 7 [00:03, Prefill=5012tok/s, Decode=1434tok/s]", 7, 0, 3.9);
 }
 
+static void test_share_line(void **state) {
+    (void)state;
+    char line[200];
+    progress_format_share(line, sizeof line, "Loading Qwen3-0.6B", 300, 600, 4.2);
+    assert_string_equal(line, "Loading Qwen3-0.6B:  50%|#####     | [00:04<00:04]");
+    progress_format_share(line, sizeof line, "Loading x", 0, 600, 0);
+    assert_string_equal(line, "Loading x:   0%|          | [00:00<?]");
+    progress_format_share(line, sizeof line, "Loading x", 600, 600, 61);
+    assert_string_equal(line, "Loading x: 100%|##########| [01:01<00:00]");
+}
+
 static void test_full_disk_is_reported_once(void **state) {
     (void)state;
     if (access("/dev/full", W_OK) != 0) {
@@ -374,6 +385,7 @@ int main(void) {
         cmocka_unit_test(test_json_strings_replace_what_is_not_utf8),
         cmocka_unit_test(test_json_numbers),
         cmocka_unit_test(test_progress_line),
+        cmocka_unit_test(test_share_line),
         cmocka_unit_test(test_full_disk_is_reported_once),
         cmocka_unit_test(test_old_results_live_until_the_first_new_one),
         cmocka_unit_test(test_output_that_cannot_be_opened),

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -300,6 +301,36 @@ static void test_an_interrupt_ends_loading_at_any_matrix(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+struct told {
+    int num_calls;
+    uint64_t num_loaded, num_parameters;
+    bool is_steady; // it never went back, and the total stayed
+};
+
+static void on_loaded(uint64_t num_loaded, uint64_t num_parameters, void *user_data) {
+    struct told *told = user_data;
+    bool is_first = told->num_calls++ == 0;
+    if (is_first) told->is_steady = num_loaded == 0;
+    told->is_steady &= num_loaded >= told->num_loaded && num_loaded <= num_parameters;
+    told->is_steady &= is_first || num_parameters == told->num_parameters;
+    told->num_loaded = num_loaded;
+    told->num_parameters = num_parameters;
+}
+
+static void test_loading_tells_how_far_it_is(void **state) {
+    (void)state;
+    struct told told = {0};
+    const struct nvllm_load_progress progress = {.on_loaded = on_loaded, .user_data = &told};
+    struct nvllm_engine_options options = small_options();
+    options.load_progress = &progress;
+    struct nvllm_engine *engine = open_engine(&options);
+    assert_true(told.is_steady);
+    assert_true(told.num_calls > 30); // q, k, v, o, gate, up and down of some layers
+    assert_int_equal(told.num_loaded, told.num_parameters);
+    assert_true(told.num_parameters > 6000000); // the bundled model's
+    nvllm_engine_destroy(engine);
+}
+
 static void test_logprobs_have_the_shape_asked_for(void **state) {
     struct nvllm_sampling_params params = greedy_params(10);
     params.logprobs = 3;
@@ -361,6 +392,7 @@ int main(void) {
         cmocka_unit_test(test_interrupt_ends_a_prompt),
         cmocka_unit_test(test_seed_decides_whatever_else_runs),
         cmocka_unit_test(test_an_interrupt_ends_loading_at_any_matrix),
+        cmocka_unit_test(test_loading_tells_how_far_it_is),
         cmocka_unit_test(test_logprobs_have_the_shape_asked_for),
         cmocka_unit_test(test_second_use_of_a_prompt_hits_the_prefix_cache),
     };

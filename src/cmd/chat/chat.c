@@ -14,8 +14,10 @@
 #include "cmd/cli.h"
 #include "cmd/file_uses.h"
 #include "cmd/line_reader.h"
+#include "cmd/loading.h"
 #include "cmd/model_info.h"
 #include "cmd/request_chat.h"
+#include "cmd/terminal.h"
 #include "cmd/trace.h"
 
 struct chat {
@@ -278,17 +280,6 @@ static bool take_turn(struct prompt *prompt) {
     return goes_on;
 }
 
-static const char *model_name(const char *model) {
-    const char *slash = strrchr(model, '/');
-    return slash && slash[1] ? slash + 1 : model;
-}
-
-// True for every terminal of today; false if TERM is `dumb` or not set.
-static bool has_escapes(void) {
-    const char *terminal = getenv("TERM");
-    return terminal && *terminal && strcmp(terminal, "dumb") != 0;
-}
-
 static int run_prompt(struct chat *chat) {
     char path[FILE_PATH_MAX] = "";
     struct prompt prompt = {.chat = chat};
@@ -298,18 +289,18 @@ static int run_prompt(struct chat *chat) {
         status =
             chat_history_path(path, sizeof path, getenv("XDG_STATE_HOME"), getenv("HOME"), &err);
     }
-    if (!status) status = chat_editor_create(&prompt.editor, path, has_escapes(), &err);
+    if (!status) status = chat_editor_create(&prompt.editor, path, terminal_has_escapes(), &err);
     // Without a usable history the chat goes on.
     if (status == ERR_IO || status == ERR_INVALID) {
         cli_error("%s; this chat has no history", err.message);
-        status = chat_editor_create(&prompt.editor, "", has_escapes(), &err);
+        status = chat_editor_create(&prompt.editor, "", terminal_has_escapes(), &err);
     }
     if (!status) {
-        status =
-            chat_output_note(&chat->output, &err,
-                             "%s, %u tokens of context. /help lists the commands, Ctrl-D "
-                             "ends.",
-                             model_name(chat->engine_options.model), chat->session.max_model_len);
+        status = chat_output_note(&chat->output, &err,
+                                  "%s, %u tokens of context. /help lists the commands, Ctrl-D "
+                                  "ends.",
+                                  loading_model_name(chat->engine_options.model),
+                                  chat->session.max_model_len);
     }
     if (status) {
         chat_editor_destroy(prompt.editor);
@@ -370,17 +361,6 @@ static void choose_context(struct nvllm_engine_options *options) {
     json_decref(info);
 }
 
-// Shows on a terminal that loading is under way, because a large model takes a while.
-static void tell_loading(const struct chat *chat, bool begins) {
-    if (!isatty(STDERR_FILENO) || !has_escapes()) return; // a line that could not be erased
-    if (begins) {
-        fprintf(stderr, "Loading %s ...", model_name(chat->engine_options.model));
-    } else {
-        fputs("\r\033[K", stderr);
-    }
-    fflush(stderr);
-}
-
 static enum status load_engine(struct chat *chat, struct err *err) {
     choose_context(&chat->engine_options);
     struct nvllm_error error = {0};
@@ -398,7 +378,8 @@ static enum status load_engine(struct chat *chat, struct err *err) {
 
 static bool wants_color(const struct chat *chat) {
     const char *no_color = getenv("NO_COLOR");
-    return chat->output.terminal && chat->color && has_escapes() && !(no_color && *no_color);
+    return chat->output.terminal && chat->color && terminal_has_escapes() &&
+           !(no_color && *no_color);
 }
 
 static enum status open_trace(struct chat *chat, struct err *err) {
@@ -416,9 +397,7 @@ static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
     if (!status) status = chat_output_init(&chat->output, err);
     if (!status) status = open_trace(chat, err);
     if (status) return status;
-    tell_loading(chat, true);
     status = load_engine(chat, err);
-    tell_loading(chat, false);
     if (status) return status;
     chat->output.talks = at_prompt;
     chat->output.color = wants_color(chat);

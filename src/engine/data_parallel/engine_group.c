@@ -55,6 +55,7 @@ static enum status make_engine(struct member *member) {
     const struct nvllm_interrupt interrupt = {.is_wanted = is_interrupted, .user_data = group};
     struct nvllm_engine_options options = group->options;
     options.interrupt = &interrupt;
+    if (member->index) options.load_progress = NULL; // all load alike, so one is enough
     enum status status = llm_engine_plan(&member->engine, &options, &shared, err);
     if (status) return status;
     set_stage(member, MEMBER_PLANNED);
