@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "base/float_mode.h"
 #include "base/futex.h"
 
 // Longer than the gap between two ops or two steps, too short for a person to notice.
@@ -124,6 +125,7 @@ static void *worker_main(void *arg) {
     struct thread_pool *pool = worker->pool;
     struct futex_patience patience = {.seconds_max = pool->spin_seconds_max};
     unsigned seen = 0;
+    float_mode_enter(); // this thread has that of its creator, and computes for nobody else
     for (;;) {
         seen = wait_epoch(pool, seen, &patience);
         if (atomic_load(&pool->stop)) return NULL;
@@ -157,12 +159,9 @@ static void wait_gate(struct thread_pool *pool) {
     }
 }
 
-void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
-                     void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg) {
-    if (pool->num_started == 0 || num_items <= 1) {
-        for (uint32_t item = 0; item < num_items; item++) fn(arg, item, 0);
-        return;
-    }
+// With the workers' help.
+static void run_shared(struct thread_pool *pool, uint32_t num_items,
+                       void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg) {
     CHECK(atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0,
           "a loop is already running, num_items=%u", num_items);
     pool->fn = fn;
@@ -182,6 +181,17 @@ void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
            fetch_step(&pool->ahead, 0, &fetched))
         continue;
     wait_gate(pool);
+}
+
+void thread_pool_for(struct thread_pool *pool, uint32_t num_items,
+                     void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg) {
+    uint64_t mode = float_mode_enter();
+    if (pool->num_started == 0 || num_items <= 1) {
+        for (uint32_t item = 0; item < num_items; item++) fn(arg, item, 0);
+    } else {
+        run_shared(pool, num_items, fn, arg);
+    }
+    float_mode_leave(mode);
 }
 
 void thread_pool_set_ahead(struct thread_pool *pool, const struct thread_pool_ahead *ahead) {

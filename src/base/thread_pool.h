@@ -6,7 +6,8 @@
  * holds back delays a loop by one item at most. A thread that wakes up late finds the loop closed
  * and delays nobody.
  *
- * An item's result must therefore not depend on the thread that runs it. Waiting threads spin
+ * An item's result must therefore not depend on the thread that runs it. Items compute in the
+ * default floating-point mode (float_mode.h), whatever mode the caller has. Waiting threads spin
  * briefly, because ops follow each other within microseconds, and then sleep in the kernel. A wait
  * that spinning did not end makes the next ones shorter: on a busy machine it only keeps others
  * from running, and the scheduler lets a thread that has slept run sooner. With more threads than

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/ops_util.h"
+#include "support/odd_float_mode.h"
 
 #define ROWS_NMSE 1e-12
 
@@ -163,6 +164,38 @@ static void test_silu_accuracy(void **state) {
     backend_destroy(backend);
 }
 
+// Gates around -95 have subnormal results, and every result is rounded.
+static void test_same_bits_in_any_float_mode(void **state) {
+    enum { ROWS = 40, COLS = 100 };
+    float *gate_up = ops_guard_alloc(2 * ROWS * COLS);
+    float *want = ops_guard_alloc(ROWS * COLS), *got = ops_guard_alloc(ROWS * COLS);
+    struct ops_rng rng = ops_rng_of(3);
+    ops_rng_fill(&rng, gate_up, 2 * ROWS * COLS);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        for (uint32_t j = 0; j < COLS; j += 2) gate_up[i * 2 * COLS + j] -= 95.0f;
+    }
+    for (int threads = 1; threads <= 3; threads += 2) {
+        struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
+        float_mode_set(ODD_FLOAT_MODE);
+        struct backend *odd = ops_backend(*state, threads, DTYPE_BF16);
+        float_mode_set(FLOAT_MODE_DEFAULT);
+        for (uint32_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+            struct silu_mul_args args = {gate_up, want, rows, COLS};
+            backend->ops->silu_mul(backend, &args);
+            args.out = got;
+            float_mode_set(ODD_FLOAT_MODE);
+            odd->ops->silu_mul(odd, &args);
+            float_mode_set(FLOAT_MODE_DEFAULT);
+            ops_assert_same_bits(got, want, rows, COLS, "silu_mul");
+        }
+        backend_destroy(odd);
+        backend_destroy(backend);
+    }
+    ops_guard_free(gate_up, 2 * ROWS * COLS);
+    ops_guard_free(want, ROWS * COLS);
+    ops_guard_free(got, ROWS * COLS);
+}
+
 // NaN, inf and huge values: no crash, and their neighbours do not change.
 static void test_nonfinite(void **state) {
     enum { COLS = 37 };
@@ -219,6 +252,7 @@ int main(void) {
         {"rms_norm: same bits in place, in any batch", test_rms_norm_same_bits},
         {"silu_mul matches double precision and scalar", test_silu_mul},
         {"silu_mul's relative error", test_silu_accuracy},
+        {"silu_mul: same bits in any floating-point mode", test_same_bits_in_any_float_mode},
         {"non-finite values stay alone", test_nonfinite},
         {"gather_rows copies", test_gather_rows},
     };

@@ -13,6 +13,7 @@
 #include "backend/sample_run.h"
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
+#include "support/odd_float_mode.h"
 
 static const struct sample_row plain_row = {
     .temperature = 1, .top_p = 1, .num_top = -1, .repetition_penalty = 1};
@@ -471,6 +472,29 @@ static void test_a_seed_and_draw_decide_the_token(void **state) {
     free(logits);
 }
 
+// A row is shared by all threads, and the calling one combines what they found.
+static void test_same_bits_in_any_float_mode(void **state) {
+    struct backend *backend = *state;
+    enum { SIZE = 4099 };
+    float *logits = sample_random_logits(1, SIZE, 3);
+    for (uint32_t rule = 0; rule < SAMPLE_NUM_RULES; rule++) {
+        struct sample_row row = sample_rules[rule];
+        row.repetition_penalty = 1;
+        row.num_top = 5;
+        struct sample_result want = {0}, got = {0};
+        sample_run(backend, logits, SIZE, &row, 1, NULL, &want);
+        float_mode_set(ODD_FLOAT_MODE);
+        sample_run(backend, logits, SIZE, &row, 1, NULL, &got);
+        uint64_t mode = float_mode_get();
+        float_mode_set(FLOAT_MODE_DEFAULT);
+        assert_int_equal(mode, ODD_FLOAT_MODE);
+        assert_int_equal(got.token_id, want.token_id);
+        assert_memory_equal(&got.logprob, &want.logprob, sizeof got.logprob);
+        assert_memory_equal(got.top_logprob, want.top_logprob, 5 * sizeof *got.top_logprob);
+    }
+    free(logits);
+}
+
 static int open_default(void **state) {
     struct backend *backend = sample_open_backend("auto", 2);
     *state = backend;
@@ -496,6 +520,7 @@ int main(void) {
         cmocka_unit_test(test_odd_logits_give_a_valid_token_or_none),
         cmocka_unit_test(test_same_bits_for_any_threads_batch_and_isa),
         cmocka_unit_test(test_a_seed_and_draw_decide_the_token),
+        cmocka_unit_test(test_same_bits_in_any_float_mode),
     };
     return cmocka_run_group_tests_name("sample", tests, open_default, close_default);
 }

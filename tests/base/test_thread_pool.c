@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/futex.h"
 #include "support/cmocka_all.h"
+#include "support/odd_float_mode.h"
 
 enum { ITEMS = 1000, THREADS_MAX = 9 };
 
@@ -100,6 +101,42 @@ static void test_several_pools(void **state) {
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, run_own_pool, NULL), 0);
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+}
+
+struct modes {
+    uint64_t of_item[ITEMS];
+    atomic_uint num_met; // threads that have come, each to an item of its own
+    uint32_t num_threads;
+};
+
+static void note_mode(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    struct modes *modes = arg;
+    modes->of_item[item] = float_mode_get();
+    atomic_fetch_add(&modes->num_met, 1);
+    if (item >= modes->num_threads) return;
+    while (atomic_load(&modes->num_met) < modes->num_threads) sched_yield();
+}
+
+// Of the caller alone and of all threads. Workers inherit the mode of the thread that starts them.
+static void test_items_compute_in_the_default_mode(void **state) {
+    (void)state;
+    static struct modes modes;
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        float_mode_set(ODD_FLOAT_MODE);
+        struct thread_pool *pool = pool_of(threads);
+        for (uint32_t num_items = 1; num_items < 20; num_items += 9) {
+            modes.num_threads = num_items == 1 ? 1 : threads;
+            atomic_store(&modes.num_met, 0);
+            thread_pool_for(pool, num_items, note_mode, &modes);
+            assert_int_equal(float_mode_get(), ODD_FLOAT_MODE);
+            for (uint32_t i = 0; i < num_items; i++) {
+                assert_int_equal(modes.of_item[i], FLOAT_MODE_DEFAULT);
+            }
+        }
+        thread_pool_destroy(pool);
+        float_mode_set(FLOAT_MODE_DEFAULT);
+    }
 }
 
 enum { SHARE_STEPS = 8 };
@@ -201,6 +238,7 @@ int main(void) {
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_created_and_destroyed_idle),
         cmocka_unit_test(test_several_pools),
+        cmocka_unit_test(test_items_compute_in_the_default_mode),
         cmocka_unit_test(test_fetches_ahead),
         cmocka_unit_test(test_patience),
         cmocka_unit_test(test_grain),

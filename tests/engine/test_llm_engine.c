@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "support/engine_fixture.h"
+#include "support/odd_float_mode.h"
 
 static void test_empty_prompt_is_refused_b2(void **state) {
     struct nvllm_request request = NVLLM_REQUEST_INIT;
@@ -120,6 +121,34 @@ static void test_an_answer_may_fill_a_cache_smaller_than_the_context(void **stat
     request = ids_request(too_many, 65, &params);
     expect_refused(engine, &request, "KV");
     nvllm_engine_destroy(engine);
+}
+
+static struct nvllm_result *answer_in_mode(uint64_t mode) {
+    struct nvllm_engine_options options = small_options();
+    struct nvllm_sampling_params params = greedy_params(12);
+    params.logprobs = 2;
+    struct nvllm_request request = text_request(QUESTION, &params);
+    float_mode_set(mode);
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_result *result = generate_one(engine, &request);
+    nvllm_engine_destroy(engine);
+    uint64_t left = float_mode_get();
+    float_mode_set(FLOAT_MODE_DEFAULT);
+    assert_int_equal(left, mode);
+    return result;
+}
+
+// Loading and steps compute in a mode of their own.
+static void test_the_callers_float_mode_changes_no_bit(void **state) {
+    (void)state;
+    struct nvllm_result *want = answer_in_mode(FLOAT_MODE_DEFAULT);
+    struct nvllm_result *got = answer_in_mode(ODD_FLOAT_MODE);
+    assert_string_equal(got->text, want->text);
+    assert_int_equal(got->num_tokens, want->num_tokens);
+    assert_memory_equal(got->logprobs, want->logprobs,
+                        want->num_tokens * 3 * sizeof *want->logprobs);
+    nvllm_results_free(want, 1);
+    nvllm_results_free(got, 1);
 }
 
 static void test_both_eos_ids_of_generation_config_end_it_b21(void **state) {
@@ -382,6 +411,7 @@ int main(void) {
         cmocka_unit_test(test_answer_stops_at_max_model_len_b3),
         cmocka_unit_test(test_request_larger_than_the_cache_is_refused_b1),
         cmocka_unit_test(test_an_answer_may_fill_a_cache_smaller_than_the_context),
+        cmocka_unit_test(test_the_callers_float_mode_changes_no_bit),
         cmocka_unit_test(test_both_eos_ids_of_generation_config_end_it_b21),
         cmocka_unit_test(test_ignore_eos_runs_to_max_tokens),
         cmocka_unit_test(test_stop_token_id_ends_it_without_its_text),

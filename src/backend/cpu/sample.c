@@ -22,6 +22,7 @@
 #include "backend/cpu/sample_select.h"
 #include "backend/cpu/sample_weigh.h"
 #include "base/check.h"
+#include "base/float_mode.h"
 
 enum {
     CHUNK = 512, // logits that a pass handles at a time
@@ -450,8 +451,7 @@ static void sample_row_item(void *arg, uint32_t item, uint32_t thread) {
     sample_one(work->cpu, work->args, item, scratch, NULL);
 }
 
-void cpu_sample(struct backend *backend, const struct sample_args *args) {
-    const struct cpu_backend *cpu = cpu_backend_of(backend);
+static void sample_rows(const struct cpu_backend *cpu, const struct sample_args *args) {
     if (args->num_rows < thread_pool_num_threads(cpu->pool)) {
         for (uint32_t row = 0; row < args->num_rows; row++) {
             sample_one(cpu, args, row, args->scratch, cpu->pool);
@@ -460,6 +460,12 @@ void cpu_sample(struct backend *backend, const struct sample_args *args) {
     }
     struct rows_work work = {cpu, args, space_floats(args->vocab_size)};
     thread_pool_for(cpu->pool, args->num_rows, sample_row_item, &work);
+}
+
+void cpu_sample(struct backend *backend, const struct sample_args *args) {
+    uint64_t mode = float_mode_enter(); // rows that all threads share are computed here too
+    sample_rows(cpu_backend_of(backend), args);
+    float_mode_leave(mode);
 }
 
 enum status cpu_counts_create(struct backend *backend, uint32_t num_slots, uint32_t vocab_size,

@@ -4,6 +4,7 @@
 
 #include "base/c_locale.h"
 #include "base/clock.h"
+#include "base/float_mode.h"
 #include "base/interrupt.h"
 #include "base/secret.h"
 #include "engine/data_parallel/engine_group_internal.h"
@@ -213,8 +214,8 @@ static enum status create_several(struct engine_group *group,
     return create_router(group, err);
 }
 
-enum status engine_group_create(struct engine_group **out,
-                                const struct nvllm_engine_options *options, struct err *err) {
+static enum status create(struct engine_group **out, const struct nvllm_engine_options *options,
+                          struct err *err) {
     *out = NULL;
     struct engine_group *group = calloc(1, sizeof *group);
     if (!group) return err_nomem(err, "engine");
@@ -235,6 +236,14 @@ enum status engine_group_create(struct engine_group **out,
     }
     *out = group;
     return OK;
+}
+
+enum status engine_group_create(struct engine_group **out,
+                                const struct nvllm_engine_options *options, struct err *err) {
+    uint64_t mode = float_mode_enter(); // weights and tables are computed, and threads inherit it
+    enum status status = create(out, options, err);
+    float_mode_leave(mode);
+    return status;
 }
 
 // Threads that drive an engine no longer do.
