@@ -17,6 +17,8 @@
 #include "server/server.h"
 #include "server/tool_format.h"
 
+#define BLANKS " \t\v\f"
+
 enum { DESCRIPTORS_SPARE = 128 }; // beside connections: the model's files, logs
 
 struct list {
@@ -53,7 +55,7 @@ static const struct nvllm_param *own_option(size_t index) {
         {"ssl_keyfile", NVLLM_PARAM_STRING, offsetof(struct serve, ssl_keyfile), 0, 0, NULL,
          "its key in PEM; default: in the certificate's file"},
         {"api_key_file", NVLLM_PARAM_STRING, offsetof(struct serve, api_key_file), 0, 0, NULL,
-         "file with API keys, one a line; default none"},
+         "file with API keys, one a line, # begins a comment; default none"},
         {"tool_call_parser", NVLLM_PARAM_STRING, offsetof(struct serve, tool_call_parser), 0, 0,
          NULL,
          "format of tool calls: hermes, llama3_json, mistral, mistral_args; none leaves them in "
@@ -165,8 +167,12 @@ static enum status read_keys(struct serve *serve, struct err *err) {
     if (strlen(rest) != serve->key_file_text.len) {
         return err_set(err, ERR_FORMAT, "%s: it has a NUL byte", serve->api_key_file);
     }
+    // Blanks around a key are none of it, and a line that begins with # is a comment.
     while (!status && (line = strtok_r(rest, "\r\n", &rest))) {
-        status = add_item(&serve->api_keys, line, strlen(line), err);
+        line += strspn(line, BLANKS);
+        size_t len = strlen(line);
+        while (len && strchr(BLANKS, line[len - 1])) len--;
+        if (len && line[0] != '#') status = add_item(&serve->api_keys, line, len, err);
     }
     if (!status && serve->api_keys.count == before) {
         status = err_set(err, ERR_FORMAT, "it has no key");

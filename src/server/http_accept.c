@@ -95,8 +95,7 @@ void http_accept_room(struct http_server *server) {
 }
 
 bool http_accept_init(struct http_server *server, int fd) {
-    server->acceptor =
-        event_new(server->base, fd, EV_READ | EV_PERSIST, on_acceptable, server);
+    server->acceptor = event_new(server->base, fd, EV_READ | EV_PERSIST, on_acceptable, server);
     server->retry = evtimer_new(server->base, on_retry, server);
     if (!server->acceptor || !server->retry) return false;
     server->fd = fd;

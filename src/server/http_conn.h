@@ -20,8 +20,7 @@ enum {
     HTTP_BODY_SECONDS = 30, // without a byte of it
     HTTP_BODY_SECONDS_MAX = 300, // altogether
     HTTP_IDLE_SECONDS = 75, // between two requests
-    HTTP_IDLE_MS_MIN =
-        500, // before an idle one is closed for others: its next request may be on its way
+    HTTP_IDLE_MS_MIN = 500, // in which an idle one is not closed for others
     HTTP_WRITE_SECONDS = 30, // without the reader taking a byte
     HTTP_PING_SECONDS = 15, // of silence in a stream
     HTTP_LINGER_SECONDS = 2, // for the client to read a refusal before it is cut off
@@ -58,8 +57,8 @@ struct http_server *http_server_create(struct event_base *base, int fd, struct t
                                        const struct http_limits *limits,
                                        const struct http_handler *handler);
 void http_server_start(struct http_server *server);
-// Each connection ends with its next answer; idle ones are closed. New ones, whose first request may
-// be on its way, get their answer.
+// Each connection ends with its next answer. Idle ones are closed. New ones are not: the first
+// request may be on its way.
 void http_server_drain(struct http_server *server);
 void http_server_destroy(struct http_server *server); // closes all connections; NULL is fine
 uint32_t http_server_num_connections(const struct http_server *server);

@@ -1,4 +1,5 @@
-/* What http_accept.c (new connections), http_conn.c (connections) and http_reply.c (answers) share. */
+/* What http_accept.c (new connections), http_conn.c (connections) and http_reply.c (answers)
+ * share. */
 #ifndef SERVER_HTTP_CONN_INTERNAL_H
 #define SERVER_HTTP_CONN_INTERNAL_H
 

@@ -60,6 +60,7 @@ static int on_value(struct http_parser *parser, const char *at, size_t len) {
     struct http_reader *reader = parser->data;
     struct http_request *request = &reader->request;
     if (reader->has_head) return 0;
+    while (len && (at[len - 1] == ' ' || at[len - 1] == '\t')) len--; // they are none of it
     request->fields[request->num_fields++].value = (uint32_t)request->text.len;
     return add_text(reader, at, len);
 }

@@ -21,7 +21,7 @@
 
 enum { GROWTH = 8, RATIO_MAX = 26, TRIES = 8 };
 
-// A body: head, `count` items, tail. All have ' in place of ", and an item # in place of its number.
+// A body: head, `count` items, tail. All have ' for ", and an item has # for its number.
 struct load {
     const char *head, *item, *comma, *tail;
     uint32_t count;

@@ -185,8 +185,17 @@ class KeyFile(unittest.TestCase):
             self.assertEqual(server.get("/version", {"Authorization": "Bearer " + key})[0], status, key)
         self.assertIsNone(server.stop())
 
+    def test_blanks_and_comments_are_no_keys(self):
+        server = self.start(b"# comment\r\n  \t \none \t\r\n\t two\n #three\n")
+        for key, status in (("one", 200), ("two", 200), ("", 401), ("  \t ", 401), ("# comment", 401), ("#three", 401)):
+            self.assertEqual(server.get("/version", {"Authorization": "Bearer " + key})[0], status, repr(key))
+        # Blanks at a field's end are none of its value.
+        self.assertEqual(server.get("/version", {"Authorization": "Bearer one \t"})[0], 200)
+        self.assertIsNone(server.stop())
+
     def test_files_that_are_refused(self):
         for text, sentence in ((b"", "it has no key"), (b"\n\n", "it has no key"),
+                               (b" \t\n# a comment\n", "it has no key"),
                                (b"one\0two\n", "it has a NUL byte"), (b"\xff\n", "it is not UTF-8")):
             with self.assertRaisesRegex(RuntimeError, sentence):
                 self.start(text)
