@@ -2,12 +2,12 @@
 
 #include "api/convert.h"
 #include "base/log.h"
-#include "engine/ranks/mpi_group.h"
-#include "engine/ranks/mpi_worker.h"
-#include "engine/ranks/rank_worker.h"
+#include "engine/executor/mpi_executor.h"
+#include "engine/executor/mpi_worker.h"
+#include "engine/executor/shm_worker.h"
 
 int api_rank_run(uint32_t rank, const char **message) {
-    return rank_worker_run(rank, message);
+    return shm_worker_run(rank, message);
 }
 
 enum nvllm_status api_rank_join(uint32_t *rank, struct nvllm_error *error) {
@@ -22,7 +22,7 @@ enum nvllm_status api_rank_join(uint32_t *rank, struct nvllm_error *error) {
 void api_rank_leave(void) {
     const struct mpi_wire *wire;
     struct mpi_world world;
-    if (!mpi_wire_open(&wire, &world, NULL)) mpi_group_leave(wire, &world);
+    if (!mpi_wire_open(&wire, &world, NULL)) mpi_executor_leave(wire, &world);
 }
 
 enum nvllm_status api_rank_work(struct nvllm_error *error) {

@@ -7,7 +7,7 @@
 
 #include "nanovllm.h"
 
-// Runs one rank of another process's engine: see rank_worker_run in engine/ranks/rank_worker.h.
+// Runs one rank of another process's engine: see shm_worker_run in engine/executor/shm_worker.h.
 int api_rank_run(uint32_t rank, const char **message);
 
 // ---- under mpirun ----

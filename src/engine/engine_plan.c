@@ -7,10 +7,10 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "comm/mpi_comm.h"
+#include "engine/executor/mpi_executor.h"
+#include "engine/executor/rank_sampling.h"
+#include "engine/executor/rank_segment.h"
 #include "engine/params.h"
-#include "engine/ranks/mpi_group.h"
-#include "engine/ranks/rank_sampling.h"
-#include "engine/ranks/rank_segment.h"
 
 enum {
     DEFAULT_MODEL_LEN_MAX = 4096,
@@ -48,7 +48,7 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
     plan->rank_on_host = first + plan->rank;
     plan->is_one_host = true;
     plan->num_on_host = plan->num_sharing = num_ranks(options);
-    if (!mpi_group_is_wanted(options)) return OK;
+    if (!mpi_executor_is_wanted(options)) return OK;
     const struct mpi_wire *wire;
     struct mpi_world world;
     enum status status = mpi_wire_open(&wire, &world, err);
@@ -293,7 +293,7 @@ static size_t bytes_for_ranks(const struct engine_plan *plan,
     }
     uint32_t max_num_seqs = plan->runner.decoder.limits.max_num_seqs;
     size_t bytes = rank_sampling_bytes(max_num_seqs, plan->config.vocab_size);
-    if (!mpi_group_is_wanted(options)) return bytes + rank_segment_share_bytes(plan);
+    if (!mpi_executor_is_wanted(options)) return bytes + rank_segment_share_bytes(plan);
     const struct shm_comm_shape shape = rank_segment_comm_shape(plan);
     return bytes + mpi_comm_bytes(&shape);
 }

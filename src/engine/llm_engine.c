@@ -10,8 +10,6 @@
 #include "base/file.h"
 #include "base/secret.h"
 #include "engine/llm_engine_internal.h"
-#include "engine/ranks/mpi_group.h"
-#include "engine/warm_up.h"
 
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);
 static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, const char *why);
@@ -67,42 +65,6 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
     return (struct interrupt){.is_wanted = given->is_wanted, .user_data = given->user_data};
 }
 
-// Why the load of the weights may have to end early: a rank was lost, or the caller interrupts.
-struct load_end {
-    struct rank_group *ranks; // NULL: none
-    struct interrupt interrupt; // the caller's
-};
-
-static int is_load_to_end(void *user_data) {
-    const struct load_end *ends = user_data;
-    if (ends->ranks && rank_group_check(ends->ranks, NULL)) return 1;
-    return interrupt_check(&ends->interrupt, NULL) != OK;
-}
-
-static enum status load_weights(struct llm_engine *engine,
-                                const struct nvllm_engine_options *options, struct err *err) {
-    struct weights *weights = NULL;
-    enum status status = engine_plan_open_weights(&engine->plan, options, &weights, err);
-    if (status) return status;
-    struct load_end ends = {engine->ranks, llm_engine_interrupt(options->interrupt)};
-    const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = &ends};
-    struct model_runner_options runner = engine->plan.runner;
-    runner.decoder.interrupt = &interrupt;
-    const struct nvllm_load_progress *progress = options->load_progress;
-    if (progress) {
-        runner.decoder.progress = (struct load_progress){progress->on_loaded, progress->user_data};
-    }
-    if (engine->ranks) {
-        runner.decoder.comm = rank_group_comm(engine->ranks);
-        runner.shared_results = rank_group_results(engine->ranks);
-    }
-    status = model_runner_create(&engine->runner, &runner, weights, err);
-    weights_close(weights);
-    // If a rank was lost, that is why the load ended: report it instead.
-    enum status lost = status && engine->ranks ? rank_group_check(engine->ranks, err) : OK;
-    return lost ? lost : status;
-}
-
 static enum status create_scheduler(struct llm_engine *engine, struct err *err) {
     struct scheduler_config config = engine->plan.scheduler;
     engine->secret = secret_make(); // keys the hashes, so that nobody can forge a cached prefix
@@ -119,7 +81,7 @@ static enum status create_flights(struct llm_engine *engine, struct err *err) {
         flight->slot = i;
         status = schedule_init(&flight->schedule, config.max_num_seqs, err);
         if (status) return status;
-        void *block = engine->ranks ? rank_group_batch(engine->ranks, i) : NULL;
+        void *block = executor_batch(engine->executor, i);
         status =
             batch_init(&flight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
                        engine->plan.config.vocab_size, block, err);
@@ -200,7 +162,7 @@ static enum status load_model(struct llm_engine *engine, const struct nvllm_engi
         status = start_tokenizer_load(load, options->model, err);
     }
     if (!status) {
-        if (!engine->plan.first_process) status = load_weights(engine, options, err);
+        status = executor_load(engine->executor, options, err);
         enum status tokenizer_status =
             finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
         if (!status) status = tokenizer_status;
@@ -213,23 +175,13 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
                             const struct llm_engine *text_of, struct err *err) {
     enum status status = OK;
     engine->text_of = text_of;
-    if (engine->plan.world_size > 1 || engine->plan.first_process) {
-        const char *program = options->worker_program;
-        status = rank_group_start(&engine->ranks, &engine->plan, options, program, err);
-        if (status) return status;
-    }
+    status = executor_create(&engine->executor, &engine->plan, options, err);
+    if (status) return status;
     if ((status = load_model(engine, options, err))) return status;
-    if (engine->ranks && (status = rank_group_wait_ready(engine->ranks, err))) return status;
     if ((status = check_vocabulary(engine, err))) return status;
     if ((status = create_flights(engine, err))) return status;
     double warm_up = clock_seconds();
-    if (engine->ranks) rank_group_warm_up(engine->ranks);
-    if (engine->runner) {
-        status = warm_up_run(&engine->plan, engine->runner, &engine->flights[0].batch, err);
-    } else {
-        rank_group_wait_warm(engine->ranks, &engine->plan);
-    }
-    if (status && engine->ranks) status = rank_group_blame(engine->ranks, status, err);
+    status = executor_warm_up(engine->executor, &engine->flights[0].batch, err);
     if (status) return status;
     double warm_up_seconds = clock_seconds() - warm_up;
     if ((status = create_scheduler(engine, err))) return status;
@@ -265,8 +217,7 @@ bool llm_engine_destroy(struct llm_engine *engine) {
         batch_fini(&engine->flights[i].batch, engine->plan.backend);
         schedule_fini(&engine->flights[i].schedule);
     }
-    model_runner_destroy(engine->runner); // NCCL waits until no recorded step has its operations
-    rank_group_stop(engine->ranks);
+    executor_destroy(engine->executor);
     engine_plan_fini(&engine->plan);
     tokenizer_close(engine->tokenizer);
     chat_template_close(engine->chat_template);
@@ -289,13 +240,8 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
         if (!is_wanted || request->counts_slot) continue;
         CHECK(!seq->has_pending_token, "request %llu", (unsigned long long)seq->id);
         count_slots_take(&engine->count_slots, request);
-        if (engine->ranks) {
-            rank_group_begin_counts(engine->ranks, request->counts_slot, seq->token_ids,
-                                    seq->num_prompt_tokens, seq->num_tokens);
-        }
-        if (!engine->runner) continue;
-        model_runner_begin_counts(engine->runner, request->counts_slot, seq->token_ids,
-                                  seq->num_prompt_tokens, seq->num_tokens);
+        executor_begin_counts(engine->executor, request->counts_slot, seq->token_ids,
+                              seq->num_prompt_tokens, seq->num_tokens);
     }
 }
 
@@ -344,13 +290,8 @@ static enum status launch(struct llm_engine *engine, struct flight *flight, doub
     engine->stats.schedule_seconds += launch_begin - start;
 
     struct model_runner_times times = {0};
-    if (engine->ranks) rank_group_launch(engine->ranks, flight->slot);
-    enum status status = OK;
-    if (engine->runner) {
-        status =
-            model_runner_launch(engine->runner, flight->batch.header, flight->slot, &times, err);
-    }
-    if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
+    enum status status =
+        executor_launch(engine->executor, &flight->batch, flight->slot, &times, err);
     if (status) return status;
     double launch_end = clock_seconds();
     flight->times = (struct nvllm_step_times){.schedule_begin = start,
@@ -429,15 +370,8 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     const struct sample_result *results = NULL, *prompt_results = NULL;
     flight->is_launched = false;
     times->wait_begin = clock_seconds();
-    enum status status = OK;
-    if (engine->runner) {
-        if (engine->ranks) rank_group_wait_step(engine->ranks, engine->runner, flight->slot);
-        status = model_runner_wait(engine->runner, flight->slot, &results, &prompt_results, err);
-    } else {
-        rank_group_wait_results(engine->ranks, flight->slot, &results, &prompt_results);
-    }
-    // Ranks that waited for a lost one went on without its part.
-    if (!status && engine->ranks) status = rank_group_check(engine->ranks, err);
+    enum status status =
+        executor_wait(engine->executor, flight->slot, &results, &prompt_results, err);
     times->output_begin = clock_seconds();
     engine->stats.forward_seconds += times->output_begin - times->wait_begin;
     if (!status) event_gate_enter(engine->shared.gate);
@@ -552,7 +486,7 @@ enum status llm_engine_step(struct llm_engine *engine, struct err *err) {
     if (status) return status;
     take_inbox(engine);
     status = step(engine, &why);
-    if (status && engine->ranks) status = rank_group_blame(engine->ranks, status, &why);
+    if (status) status = executor_blame(engine->executor, status, &why);
     if (status) return err_set(err, status, "%s", why.message);
     llm_engine_tell_ends(engine);
     publish_stats(engine);

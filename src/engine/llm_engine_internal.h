@@ -11,16 +11,16 @@
 #include "engine/count_slots.h"
 #include "engine/data_parallel/event_gate.h"
 #include "engine/engine_plan.h"
+#include "engine/executor/executor.h"
 #include "engine/inbox.h"
 #include "engine/llm_engine.h"
-#include "engine/ranks/rank_group.h"
 #include "engine/step_observer.h"
 
 // A step from its schedule until its results are taken. A request in its schedule that ends
 // meanwhile is freed only after that.
 struct flight {
     bool is_launched;
-    uint32_t slot; // of the runner
+    uint32_t slot; // of the executor
     struct schedule schedule;
     struct batch batch;
     struct nvllm_step_times times;
@@ -41,8 +41,7 @@ struct llm_engine {
     struct inbox inbox;
     atomic_bool is_entered; // a thread is in a function of the engine's thread
 
-    struct rank_group *ranks; // NULL: the engine is one process
-    struct model_runner *runner; // NULL: all ranks are other processes (plan.first_process)
+    struct executor *executor;
     struct scheduler *scheduler; // any thread may call scheduler_check
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
     uint32_t next_slot; // of the next launch

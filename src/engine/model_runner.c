@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/ranks/rank_sampling.h"
+#include "engine/executor/rank_sampling.h"
 
 enum { GRAPH_ROWS_STEP = 16, WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
 

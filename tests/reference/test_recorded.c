@@ -70,7 +70,7 @@ static struct run *run_all(const struct nvllm_engine_options *options, bool pref
     make_requests(run, num_requests, engine.plan.config.vocab_size);
     mini_warm_up(&engine);
     mini_run(&engine, run->requests, num_requests);
-    run->num_replays = model_runner_num_replays(engine.runner);
+    run->num_replays = model_runner_num_replays(executor_runner(engine.executor));
     mini_close(&engine);
     return run;
 }

@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include "engine/warm_up.h"
 #include "support/mini_engine.h"
 #include "support/ranks.h"
 
@@ -53,23 +52,12 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
     struct err err = {0};
     check(engine_plan_make(&e->plan, options, 0, 0, &err), &err);
     e->plan.runner.decoder.prefers_layers = prefers_layers;
-    struct model_runner_options runner = e->plan.runner;
-    if (e->plan.world_size > 1) {
-        check(rank_group_start(&e->ranks, &e->plan, options, options->worker_program, &err), &err);
-        runner.decoder.comm = rank_group_comm(e->ranks);
-        runner.shared_results = rank_group_results(e->ranks);
-    }
-    struct weights *weights = NULL;
-    check(e->plan.dummy_weights ? weights_open_dummy(&weights, &err)
-                                : weights_open(&weights, options->model, &err),
-          &err);
-    check(model_runner_create(&e->runner, &runner, weights, &err), &err);
-    weights_close(weights);
-    if (e->ranks) check(rank_group_wait_ready(e->ranks, &err), &err);
+    check(executor_create(&e->executor, &e->plan, options, &err), &err);
+    check(executor_load(e->executor, options, &err), &err);
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
     const struct step_limits *limits = &e->plan.runner.decoder.limits;
     check(schedule_init(&e->schedule, e->plan.scheduler.max_num_seqs, &err), &err);
-    void *block = e->ranks ? rank_group_batch(e->ranks, 0) : NULL;
+    void *block = executor_batch(e->executor, 0);
     check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, block, &err),
           &err);
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
@@ -93,8 +81,7 @@ void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *o
 void mini_warm_up(struct mini_engine *e) {
     struct engine_plan *plan = &e->plan;
     struct err err = {0};
-    if (e->ranks) rank_group_warm_up(e->ranks);
-    check(warm_up_run(plan, e->runner, &e->batch, &err), &err);
+    check(executor_warm_up(e->executor, &e->batch, &err), &err);
     if (!plan->fills_memory) return;
     scheduler_destroy(e->scheduler);
     check(scheduler_create(&e->scheduler, &plan->scheduler, &err), &err);
@@ -136,13 +123,13 @@ static void step(struct mini_engine *e) {
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, padded_seqs);
     const struct sample_result *results = NULL, *prompt_results = NULL;
     struct model_runner_times times = {0};
-    if (e->ranks) rank_group_launch(e->ranks, 0);
-    check(model_runner_launch(e->runner, e->batch.header, 0, &times, &err), &err);
-    while (!model_runner_is_done(e->runner, 0)) (void)0;
-    check(model_runner_wait(e->runner, 0, &results, &prompt_results, &err), &err);
+    struct model_runner *runner = executor_runner(e->executor);
+    check(executor_launch(e->executor, &e->batch, 0, &times, &err), &err);
+    while (!model_runner_is_done(runner, 0)) (void)0;
+    check(executor_wait(e->executor, 0, &results, &prompt_results, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
     if (num_logits) {
-        check(model_runner_read_logits(e->runner, e->step_logits, num_logits, &err), &err);
+        check(model_runner_read_logits(runner, e->step_logits, num_logits, &err), &err);
     }
     scheduler_advance(e->scheduler);
     uint32_t row = 0;
@@ -178,7 +165,6 @@ void mini_close(struct mini_engine *e) {
     batch_fini(&e->batch, e->plan.backend);
     schedule_fini(&e->schedule);
     scheduler_destroy(e->scheduler);
-    model_runner_destroy(e->runner);
-    rank_group_stop(e->ranks);
+    executor_destroy(e->executor);
     engine_plan_fini(&e->plan);
 }

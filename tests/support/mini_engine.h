@@ -5,15 +5,13 @@
 #define TESTS_SUPPORT_MINI_ENGINE_H
 
 #include "engine/engine_plan.h"
-#include "engine/model_runner.h"
-#include "engine/ranks/rank_group.h"
+#include "engine/executor/executor.h"
 #include "engine/scheduler.h"
 #include "nanovllm.h"
 
 struct mini_engine {
     struct engine_plan plan;
-    struct rank_group *ranks; // NULL: one rank
-    struct model_runner *runner;
+    struct executor *executor;
     struct scheduler *scheduler;
     struct schedule schedule;
     struct batch batch;

@@ -1,4 +1,4 @@
-#include "engine/ranks/rank_sampling.h"
+#include "engine/executor/rank_sampling.h"
 
 #include <stdlib.h>
 

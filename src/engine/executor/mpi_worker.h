@@ -1,7 +1,7 @@
 /* A rank that mpirun has started, beside rank 0: loads its slice of each engine's model that rank 0
  * makes, and runs the steps that it is told. */
-#ifndef ENGINE_RANKS_MPI_WORKER_H
-#define ENGINE_RANKS_MPI_WORKER_H
+#ifndef ENGINE_EXECUTOR_MPI_WORKER_H
+#define ENGINE_EXECUTOR_MPI_WORKER_H
 
 #include "comm/mpi_wire.h"
 

@@ -1,4 +1,4 @@
-#include "engine/ranks/rank_options.h"
+#include "engine/executor/rank_options.h"
 
 #include <string.h>
 

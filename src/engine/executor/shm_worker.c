@@ -1,4 +1,4 @@
-#include "engine/ranks/rank_worker.h"
+#include "engine/executor/shm_worker.h"
 
 #include <signal.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "engine/ranks/rank_segment.h"
+#include "engine/executor/rank_segment.h"
 #include "engine/warm_up.h"
 
 // How often a worker that has nothing to do looks whether its device has failed: another rank may
@@ -130,13 +130,13 @@ static enum status serve(struct worker *worker, struct err *err) {
     }
 }
 
-int rank_worker_run(uint32_t rank, const char **message) {
+int shm_worker_run(uint32_t rank, const char **message) {
     static struct err err; // the message outlives the call
     struct worker worker = {.rank = rank};
     *message = err.message;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     log_set_level(LOG_QUIET); // rank 0 says what there is to say
-    enum status status = rank_segment_open(&worker.segment, RANK_WORKER_FD, &err);
+    enum status status = rank_segment_open(&worker.segment, SHM_WORKER_FD, &err);
     if (status) return 1;
     if (getppid() != worker.segment->parent) return 0; // rank 0 ended before prctl was called
     if (rank < 1 || rank >= worker.segment->world_size) {

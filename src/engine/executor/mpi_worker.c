@@ -1,12 +1,12 @@
-#include "engine/ranks/mpi_worker.h"
+#include "engine/executor/mpi_worker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "engine/ranks/mpi_message.h"
-#include "engine/ranks/rank_options.h"
+#include "engine/executor/mpi_message.h"
+#include "engine/executor/rank_options.h"
 #include "engine/warm_up.h"
 
 // How long a rank that has nothing to do waits before it looks whether its device has failed.

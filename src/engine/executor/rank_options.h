@@ -1,7 +1,7 @@
 /* Engine options as bytes, for processes of the same version of the library: the struct, and behind
  * it its strings. */
-#ifndef ENGINE_RANKS_RANK_OPTIONS_H
-#define ENGINE_RANKS_RANK_OPTIONS_H
+#ifndef ENGINE_EXECUTOR_RANK_OPTIONS_H
+#define ENGINE_EXECUTOR_RANK_OPTIONS_H
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "engine/ranks/rank_segment.h"
+#include "engine/executor/rank_segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/c_locale.h"
-#include "engine/ranks/rank_options.h"
+#include "engine/executor/rank_options.h"
 
 enum { ALIGN = 4096 };
 

@@ -1,4 +1,4 @@
-#include "engine/ranks/mpi_message.h"
+#include "engine/executor/mpi_message.h"
 
 #include <math.h>
 #include <xxhash.h>
@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "comm/device_comm.h"
 #include "comm/mpi_comm.h"
-#include "engine/ranks/rank_segment.h"
+#include "engine/executor/rank_segment.h"
 
 enum status mpi_message_fingerprint(const struct engine_plan *plan,
                                     const struct nvllm_engine_options *options, uint64_t *out,

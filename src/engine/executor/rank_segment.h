@@ -5,8 +5,8 @@
  * make the same plan as rank 0 from the same options, and allocate nothing afterwards.
  *
  * The memory is an anonymous file (memfd): it has no name that could be taken, or be left over. */
-#ifndef ENGINE_RANKS_RANK_SEGMENT_H
-#define ENGINE_RANKS_RANK_SEGMENT_H
+#ifndef ENGINE_EXECUTOR_RANK_SEGMENT_H
+#define ENGINE_EXECUTOR_RANK_SEGMENT_H
 
 #include "base/bell.h"
 #include "comm/device_comm.h"

@@ -1,8 +1,8 @@
-/* What rank 0 and the others say to each other where mpirun has started them (mpi_group.h,
+/* What rank 0 and the others say to each other where mpirun has started them (mpi_executor.h,
  * mpi_worker.h). Commands and reports go between processes of one build on like machines: they are
  * structs as they lie in memory. The first command of an engine says of which version they are. */
-#ifndef ENGINE_RANKS_MPI_MESSAGE_H
-#define ENGINE_RANKS_MPI_MESSAGE_H
+#ifndef ENGINE_EXECUTOR_MPI_MESSAGE_H
+#define ENGINE_EXECUTOR_MPI_MESSAGE_H
 
 #include "comm/comm.h"
 #include "comm/mpi_wire.h"

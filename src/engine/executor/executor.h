@@ -1,0 +1,55 @@
+/* Runs an engine's steps on all its ranks. The engine builds batches and reads results; where ranks
+ * are, and how they hear of a step, is the executor's alone. vLLM has the same seam.
+ *
+ * There are three kinds. Local: one rank, in this process. Shared memory: rank 0 in this process,
+ * the others in processes that the executor starts and watches (shm_executor.h). MPI: the ranks are
+ * processes that mpirun has started (mpi_executor.h). Data parallelism is several engines, each
+ * with its executor.
+ *
+ * All functions but executor_check belong to the engine's thread. */
+#ifndef ENGINE_EXECUTOR_EXECUTOR_H
+#define ENGINE_EXECUTOR_EXECUTOR_H
+
+#include "engine/engine_plan.h"
+#include "engine/model_runner.h"
+
+struct executor;
+
+// Starts the ranks that the plan wants. The plan is borrowed for the executor's life, and
+// executor_warm_up changes it.
+MUST_USE enum status executor_create(struct executor **out, struct engine_plan *plan,
+                                     const struct nvllm_engine_options *options, struct err *err);
+// Waits until all ranks have loaded their weights, and connects them. Ends early when a rank is lost
+// or options->interrupt asks for it. `options`: the same.
+MUST_USE enum status executor_load(struct executor *executor,
+                                   const struct nvllm_engine_options *options, struct err *err);
+// Where the batch of a slot is to be built, for batch_init: memory that other ranks read. NULL: any.
+struct batch_header *executor_batch(struct executor *executor, uint32_t slot);
+// Once, before the first launch: warm_up_run on all ranks. The plan gets the number of KV blocks,
+// where they fill a device's memory. `batch` is overwritten.
+MUST_USE enum status executor_warm_up(struct executor *executor, struct batch *batch,
+                                      struct err *err);
+// As model_runner_begin_counts, on all ranks.
+void executor_begin_counts(struct executor *executor, uint32_t slot, const int32_t *ids,
+                           uint32_t num_prompt, uint32_t num_ids);
+// As model_runner_launch, on all ranks. `batch` was made with executor_batch(slot).
+MUST_USE enum status executor_launch(struct executor *executor, const struct batch *batch,
+                                     uint32_t slot, struct model_runner_times *times,
+                                     struct err *err);
+// As model_runner_wait, on all ranks.
+MUST_USE enum status executor_wait(struct executor *executor, uint32_t slot,
+                                   const struct sample_result **results,
+                                   const struct sample_result **prompt_results, struct err *err);
+// ERR_DEVICE with the reason once a rank has ended, was stopped or has failed. It stays so.
+// Any thread.
+MUST_USE enum status executor_check(struct executor *executor, struct err *err);
+// After an error of load, warm_up, launch or wait: the reason why a rank is lost, if one is, else
+// the error as it was given.
+enum status executor_blame(struct executor *executor, enum status status, struct err *err);
+// Ends all ranks. One that does not end by itself is killed after two seconds. NULL is fine.
+void executor_destroy(struct executor *executor);
+
+// This process's rank. NULL: all ranks are other processes.
+struct model_runner *executor_runner(struct executor *executor);
+
+#endif
