@@ -107,6 +107,7 @@ static void test_sources_that_are_nested_deep(void **state) {
         {"{{ ", "(1 is eq ", "0", ")", " }}"},
         {"{{ ", "('a'|replace(", "'a'", ", 'b'))", " }}"},
         {"{{ ", "(2.5|round(", "1", "|int))", " }}"},
+        {"{{ ", "'%.500f'|format(", "1", "|float)|float", " }}"},
         {"{{ ", "([1]|map('int', ", "1", ")|list|length)", " }}"},
         {"{{ 1", "|abs", "", "", " }}"},
         {"", "{% if 1 %}", "x", "{% endif %}", ""},
@@ -137,6 +138,7 @@ static void test_renders_that_go_deep(void **state) {
         "{% macro m(f) %}{% filter upper %}{{ f(f)|center(9) }}{% endfilter %}{% endmacro %}"
         "{{ m(m) }}",
         "{% macro m() %}{{ m() ~ ','.join([m()]) }}{% endmacro %}{{ m() }}",
+        "{% macro m() %}{{ ('%s' % m()) ~ '{}'.format(m()) }}{% endmacro %}{{ m() }}",
         "{% block a %}{% set x %}{{ self.a() }}{% endset %}{% endblock %}",
         "{% for x in [[[]]] recursive %}{{ loop([[1]]) }}{% endfor %}",
     };
@@ -148,13 +150,10 @@ static void test_values_that_are_nested_deep(void **state) {
     static const char make[] =
         "{% set ns = namespace(x=[], y=[]) %}{% for i in range(2000) %}{% set ns.x = {'a': [ns.x]} "
         "%}{% set ns.y = {'a': [ns.y]} %}{% endfor %}";
-    static const char *const uses[] = {"{{ ns.x }}",
-                                       "{{ ns.x|tojson }}",
-                                       "{{ ns.x|string }}",
-                                       "{{ ns.x == ns.y }}",
-                                       "{{ ns.x in [ns.y] }}",
-                                       "{{ [[ns.x], [ns.y]]|sort }}",
-                                       "{{ ns }}"};
+    static const char *const uses[] = {
+        "{{ ns.x }}",         "{{ ns.x|tojson }}",    "{{ ns.x|string }}",
+        "{{ ns.x == ns.y }}", "{{ ns.x in [ns.y] }}", "{{ [[ns.x], [ns.y]]|sort }}",
+        "{{ ns }}",           "{{ '%r' % ns }}",      "{{ '{!r:{}}'.format(ns.x, 9) }}"};
     for (size_t i = 0; i < ARRAY_LEN(uses); i++) {
         char source[400];
         snprintf(source, sizeof source, "%s%s", make, uses[i]);

@@ -356,8 +356,7 @@ enum status jinja_run_binary(struct jinja_run *run, enum jinja_binary_op op,
     case JINJA_OP_MUL:
         return multiply(run, left, right, out);
     case JINJA_OP_MOD:
-        if (left.type == JINJA_STRING) // this formats in Python
-            return jinja_run_fail(run, "operator '%%' of Python's str is not supported");
+        if (left.type == JINJA_STRING) return jinja_format_percent(run, left.string, right, out);
         break;
     default:
         break;

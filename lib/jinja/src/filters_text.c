@@ -200,6 +200,34 @@ static enum status filter_join(struct jinja_run *run, struct jinja_value value,
     return jinja_str_join(run, separator, items, out);
 }
 
+// value % right, where `right` is a mapping of the keywords or a tuple of the other arguments.
+static enum status filter_format(struct jinja_run *run, struct jinja_value value,
+                                 const struct jinja_call_args *args, struct jinja_value *out) {
+    if (args->num_values && args->num_names)
+        return jinja_run_fail(
+            run, "format takes positional or keyword arguments, not both at the same time");
+    struct jinja_value right;
+    enum status status = OK;
+    if (args->num_names) {
+        struct jinja_dict *dict;
+        status = jinja_dict_create(run, args->num_names, &dict);
+        for (size_t i = 0; i < args->num_names && !status; i++)
+            status =
+                jinja_dict_set(run, dict, jinja_value_of_string(args->names[i]), args->named[i]);
+        if (!status) right = jinja_value_of_dict(dict);
+    } else {
+        struct jinja_list *list;
+        status = jinja_list_create(run, args->num_values, &list);
+        for (size_t i = 0; i < args->num_values && !status; i++)
+            status = jinja_list_append(run, list, args->values[i]);
+        if (!status) right = jinja_value_of_tuple(list);
+    }
+    const struct jinja_string *format;
+    if (!status) status = jinja_value_to_string(run, value, &format);
+    if (status) return status;
+    return jinja_format_percent(run, format, right, out);
+}
+
 static enum status indention_of(struct jinja_run *run, struct jinja_value width_value,
                                 struct jinja_text *out) {
     if (width_value.type == JINJA_STRING)
@@ -340,6 +368,7 @@ static enum status filter_truncate(struct jinja_run *run, struct jinja_value val
 const struct jinja_filter jinja_filters_text[] = {
     {"capitalize", filter_capitalize},
     {"center", filter_center},
+    {"format", filter_format},
     {"indent", filter_indent},
     {"join", filter_join},
     {"lower", filter_lower},

@@ -45,6 +45,9 @@ MUST_USE enum status jinja_library_method(struct jinja_run *run, struct jinja_va
                                           const struct jinja_string *name, bool *found,
                                           struct jinja_value *out);
 
+// `format % right`, of which a tuple has the values in order and a dict those by name.
+MUST_USE enum status jinja_format_percent(struct jinja_run *run, const struct jinja_string *format,
+                                          struct jinja_value right, struct jinja_value *out);
 // A Markup's escaping of & < > ' ".
 MUST_USE enum status jinja_library_escape(struct jinja_run *run, struct jinja_value value,
                                           struct jinja_value *out);

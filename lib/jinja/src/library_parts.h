@@ -29,6 +29,21 @@ MUST_USE enum status jinja_args_positional(struct jinja_run *run, const char *ca
                                            const struct jinja_call_args *args, size_t num_min,
                                            size_t num_max, struct jinja_value *values);
 
+// ---- formatting ----
+
+// format(value, spec), appended. Source: Python's format specification mini-language.
+MUST_USE enum status jinja_format_value(struct jinja_run *run, struct jinja_value value,
+                                        const struct jinja_string *spec, struct jinja_text *text);
+// format.format(*args, **kwargs). `mapping` is format_map's argument, NULL for format: then the
+// keywords of args are meant.
+MUST_USE enum status jinja_format_fields(struct jinja_run *run, const struct jinja_string *format,
+                                         const struct jinja_call_args *args,
+                                         const struct jinja_value *mapping,
+                                         struct jinja_value *out);
+// ascii(value), appended.
+MUST_USE enum status jinja_format_ascii(struct jinja_run *run, struct jinja_value value,
+                                        struct jinja_text *text);
+
 // ---- attributes, for filters that take attribute="a.0.b" ----
 
 // The way from an item to a part of it.

@@ -223,11 +223,27 @@ static enum status method_join(struct jinja_run *run, struct jinja_value self,
     return jinja_str_join(run, self.string, items, out);
 }
 
+static enum status method_format(struct jinja_run *run, struct jinja_value self,
+                                 const struct jinja_call_args *args, struct jinja_value *out) {
+    return jinja_format_fields(run, self.string, args, NULL, out);
+}
+
+static enum status method_format_map(struct jinja_run *run, struct jinja_value self,
+                                     const struct jinja_call_args *args, struct jinja_value *out) {
+    struct jinja_value mapping;
+    enum status status = jinja_args_positional(run, "format_map()", args, 1, 1, &mapping);
+    if (status) return status;
+    const struct jinja_call_args none = {0};
+    return jinja_format_fields(run, self.string, &none, &mapping, out);
+}
+
 const struct jinja_method_row jinja_methods_str[] = {
     {"capitalize", method_capitalize},
     {"casefold", method_casefold},
     {"center", method_center},
     {"expandtabs", method_expandtabs},
+    {"format", method_format},
+    {"format_map", method_format_map},
     {"join", method_join},
     {"ljust", method_ljust},
     {"lower", method_lower},

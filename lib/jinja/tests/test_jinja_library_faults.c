@@ -1,4 +1,4 @@
-// Every allocation of the library's work failing in turn: filters, methods, functions.
+// Every allocation of the library's work failing in turn: filters, methods, formats, functions.
 #include "jinja/jinja.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
@@ -13,6 +13,8 @@ static const char source[] =
     "{{ words|slice(7)|map('length')|list }}{{ words|groupby(0)|map('first')|join }}"
     "{{ words|select('ne', 'x')|list|tojson(indent=2)|length }}{{ words|string|length }}"
     "{{ s.splitlines()|length }}{{ s.partition('d')|length }}{{ s.rsplit('c')|length }}"
+    "{{ ('%s|%50000d|%.30000f' % (s, 5, 1.5))|length }}"
+    "{{ '{!r:>80000}{:50000,}'.format(s, 12345)|length }}{{ ('%d' ~ s)|format(1)|length }}"
     "{{ s.ljust(80000)|length }}{{ strftime_now('%Y' * 500)|length }}"
     "{{ range(3000)|list|reverse|first }}"
     "{{ {}.fromkeys(range(1000))|dictsort|length }}{{ namespace(a=s).a|length }}";

@@ -129,10 +129,13 @@ static void doubling_a_string_is_bounded(void **state) {
 static void padding_is_bounded(void **state) {
     (void)state;
     static const char *const sources[] = {
-        "{{ 'a'.center(10**12) }}",        "{{ 'a'|center(10**12) }}",
-        "{{ 'a\nb'|indent(10**12) }}",     "{{ '1'.zfill(10**12) }}",
-        "{{ '\t'.expandtabs(10**12) }}",   "{{ seq|tojson(indent=10**12) }}",
-        "{{ seq|batch(10**12, 0)|list }}", "{{ seq|slice(10**12)|list }}",
+        "{{ 'a'.center(10**12) }}",         "{{ 'a'|center(10**12) }}",
+        "{{ '%999999999999d' % 1 }}",       "{{ '%.*f' % (10**12, 1) }}",
+        "{{ '%*s'|format(10**12, 1) }}",    "{{ '{:>{}}'.format(1, 10**12) }}",
+        "{{ '{:.999999999f}'.format(1) }}", "{{ '{:0999999999,}'.format(1) }}",
+        "{{ 'a\nb'|indent(10**12) }}",      "{{ '1'.zfill(10**12) }}",
+        "{{ '\t'.expandtabs(10**12) }}",    "{{ seq|tojson(indent=10**12) }}",
+        "{{ seq|batch(10**12, 0)|list }}",  "{{ seq|slice(10**12)|list }}",
     };
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         assert_refused(sources[i], ERR_INVALID, "t: line");
@@ -188,6 +191,10 @@ static void looking_at_a_long_string_is_paid_for(void **state) {
     static const char *const looks[] = {
         "'a'*6000000 %}{% for i in range(100000) %}{% set x = s.removeprefix(s) %}{% endfor %}",
         "'a'*6000000 %}{% for i in range(100000) %}{% set x = s.removesuffix(s) %}{% endfor %}",
+        "'a'*6000000 %}{% for i in range(100000) %}{% set x = s % () %}{% endfor %}",
+        "'a'*6000000 %}{% for i in range(100000) %}{% set x = s.format() %}{% endfor %}",
+        "'{0[' ~ 'a'*6000000 ~ ']}' %}{% for i in range(100000) %}{% set x = s.format(d) %}{% "
+        "endfor %}",
     };
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         char source[256];

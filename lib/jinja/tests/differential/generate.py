@@ -11,6 +11,7 @@ CONSTANTS = [
     "'l'", "'Hello'", "', '", "'role'", "'name'", "'é'", "[]", "{}", "()", "[1, 'a']",
     "{'a': 1, 'b': [2]}", "(1, 2)", "range(3)", "['b', 'A', 'c']",
 ]
+NUMBERS = "zero one seven neg half pi whole negf true 65 233 -1 1234567 0.1 1e16 1e-7 99.995 -0.0".split()
 FILTERS = [
     "abs", "batch(2)|list", "capitalize", "center(9)", "count", "default('D')", "default('D', true)",
     "dictsort", "first", "float", "float(1)", "indent", "indent(2, true)", "int", "int(7)",
@@ -20,7 +21,7 @@ FILTERS = [
     "round(1)", "safe", "select|list", "select('string')|list", "selectattr('role')|list",
     "slice(2)|list", "sort", "sort(reverse=true)", "string", "sum", "title", "tojson",
     "tojson(indent=2)", "trim", "truncate(6)", "unique|list", "upper", "wordcount",
-    "groupby('age')|length",
+    "groupby('age')|length", "format", "format('a')", "format(1, 2)", "format(a='x')",
 ]
 TESTS = [
     "defined", "undefined", "none", "boolean", "true", "false", "integer", "float", "number",
@@ -31,13 +32,51 @@ METHODS = [
     "upper()", "lower()", "strip()", "split()", "split('l')", "split(',', 1)", "rsplit(none, 1)",
     "splitlines()", "startswith('H')", "endswith('o')", "replace('a', 'b')", "title()", "find('l')",
     "count('l')", "join(['x', 'y'])", "items()", "keys()", "values()", "get('a')", "get('zz', 1)",
-    "capitalize()", "swapcase()", "partition(',')", "zfill(5)",
-    "center(8, '*')", "lstrip('H')", "rstrip('o')", "index(1)", "append(1)", "nosuch()",
+    "capitalize()", "swapcase()", "partition(',')", "zfill(5)", "format(1, 'b')",
+    "format_map({'a': 1})", "center(8, '*')", "lstrip('H')", "rstrip('o')", "index(1)", "append(1)", "nosuch()",
 ]
 BINARY = ["+", "-", "*", "/", "//", "%", "~", "~", "and", "or", "==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 UNARY = ["not ", "-", "+"]
 SUBSCRIPTS = ["0", "-1", "1:", ":2", "::-1", "::2", "1:3", "'a'", "'name'", "5", "-2:", "t"]
 ATTRIBUTES = ["name", "a", "role", "content", "x", "nosuch", "age", "0"]
+
+
+def percent_field(rng, name):
+    flags = "".join(rng.sample("-+ #0", rng.randrange(3)))
+    size = rng.choice(["", "", "6", "12"]) + rng.choice(["", "", ".0", ".2", ".5", "."])
+    return "%" + name + flags + size + rng.choice("sssrdddfgexXoacGEiu")
+
+
+def replacement_field(rng, name):
+    conversion = rng.choice(["", "", "", "", "!r", "!s", "!a"])
+    align = rng.choice(["", "", "<", ">", "^", "=", "*^", "é>"])
+    flags = rng.choice(["", "", "", "+", " ", "-", "z"]) + rng.choice(["", "", "#"]) + rng.choice(["", "", "0"])
+    size = rng.choice(["", "", "7", "12"]) + rng.choice(["", "", "", ",", "_"]) + rng.choice(["", "", ".0", ".2", ".9"])
+    kind = rng.choice(["", "", "", "s", "d", "f", "e", "g", "x", "b", "%", "G", "n", "c", "o"])
+    return "{" + name + conversion + rng.choice(["", ":" + align + flags + size + kind]) + "}"
+
+
+def format_expression(rng):
+    """Formatting by %, by the filter or by the method, of one to three fields."""
+    names = rng.choice([["", "", ""], ["", "", ""], ["a", "b", "a"], ["1", "0", "1"], ["a[0]", "b.x", "0"]])
+    num_fields = rng.randrange(1, 4)
+    values = [rng.choice(NUMBERS if rng.random() < 0.7 else VARIABLES + CONSTANTS) for _ in range(num_fields)]
+    is_percent = rng.random() < 0.5
+    if is_percent:
+        names = ["a", "b", "a"] if names[0] else names
+        fields = [percent_field(rng, f"({name})" if name else "") for name in names[:num_fields]]
+    else:
+        fields = [replacement_field(rng, name) for name in names[:num_fields]]
+    text = "'" + rng.choice(["", "<", "%%" if is_percent else "{{"]).join(fields) + "'"
+    if rng.random() < 0.1:
+        text = f"({text}|safe)"
+    given = ", ".join(values)
+    named = f"a={values[0]}, b={values[-1]}"
+    if not is_percent:
+        return f"{text}.format({given if not names[0] else given + ', ' + named})"
+    if names[0]:
+        return f"{text}|format({named})"
+    return f"{text} % ({given},)" if rng.random() < 0.5 else f"{text}|format({given})"
 
 
 def expression(rng, depth):
@@ -117,6 +156,8 @@ def statement(rng, depth):
 
 def sources(seed, num_expressions, num_templates):
     rng = random.Random(seed)
+    for _ in range(num_expressions // 2):
+        yield "{{ " + format_expression(rng) + " }}"
     for _ in range(num_expressions):
         yield "{{ " + expression(rng, rng.randrange(1, 4)) + " }}"
     for _ in range(num_templates):

@@ -1,10 +1,12 @@
-"""Jinja2 set up as transformers sets it up (utils/chat_template_utils.py): what ours must equal.
+"""Both sides of a comparison: Jinja2 set up as transformers sets it up (utils/chat_template_utils.py), and ours.
 
 Importing this ends the program with 77 (skipped) where no Python with jinja2 is found."""
 import copy
 import datetime
+import functools
 import json
 import os
+import subprocess
 import sys
 
 try:
@@ -61,10 +63,26 @@ def make_environment(now=NOW):
     return environment
 
 
+@functools.lru_cache(maxsize=1)  # a template is compiled once for all the variables that it is rendered over
+def compile_source(environment, source):
+    return environment.from_string(source)
+
+
 def render(environment, source, variables):
     """(text, None) or (None, reason)."""
     variables = copy.deepcopy(variables)  # some filters (indent of a list) change what they are given
     try:
-        return environment.from_string(source).render(**variables), None
+        return compile_source(environment, source).render(**variables), None
     except Exception as error:  # every exception is a refusal of the template or of its input
         return None, f"{type(error).__name__}: {error}"
+
+
+def run_ours(program, renders):
+    """The {"text"} or {"error"} that `program`, jinja_lines, answers to each (source, variables)."""
+    lines = "".join(json.dumps({"template": s, "variables": v, "now": NOW}) + "\n" for s, v in renders)
+    done = subprocess.run([program], input=lines.encode(), stdout=subprocess.PIPE, timeout=600)
+    if done.returncode != 0:
+        sys.exit(f"{program} ended with {done.returncode}")
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == len(renders)
+    return results
