@@ -41,8 +41,8 @@ static enum status append_zeros(struct jinja_run *run, struct jinja_text *text, 
     return jinja_str_append_repeated(run, text, &zero, count);
 }
 
-static enum status append_fixed(struct jinja_run *run, double number, int64_t precision, bool keeps_point,
-                                struct jinja_text *text) {
+static enum status append_fixed(struct jinja_run *run, double number, int64_t precision,
+                                bool keeps_point, struct jinja_text *text) {
     char line[LINE_MAX_BYTES];
     int64_t real = precision < FRACTION_MAX ? precision : FRACTION_MAX;
     int len = c_locale_snprintf(line, sizeof line, "%.*f", (int)real, number);
@@ -94,7 +94,8 @@ static enum status append_general(struct jinja_run *run, double number, int64_t 
     enum status status = OK;
     if (exponent < -4 || exponent >= precision - adds_zero) {
         status = jinja_text_append(run, text, digits, 1);
-        if (!status && (num_digits > 1 || keeps_point)) status = jinja_text_append_str(run, text, ".");
+        if (!status && (num_digits > 1 || keeps_point))
+            status = jinja_text_append_str(run, text, ".");
         if (!status) status = jinja_text_append(run, text, digits + 1, num_digits - 1);
         if (!status) status = append_zeros(run, text, num_zeros);
         if (status) return status;
@@ -133,8 +134,8 @@ static enum status append_repr(struct jinja_run *run, double number, bool keeps_
     return jinja_text_append_str(run, text, line + mantissa);
 }
 
-enum status jinja_format_float(struct jinja_run *run, double number, const struct jinja_float_style *style,
-                         struct jinja_text *text) {
+enum status jinja_format_float(struct jinja_run *run, double number,
+                               const struct jinja_float_style *style, struct jinja_text *text) {
     number = fabs(number);
     size_t start = text->len;
     bool upper = style->type == 'E' || style->type == 'F' || style->type == 'G';
@@ -145,8 +146,8 @@ enum status jinja_format_float(struct jinja_run *run, double number, const struc
     enum status status = jinja_run_pay(run, (is_long ? 64 : 8) + (uint64_t)real / 16);
     if (status) return status;
     if (!isfinite(number))
-        return jinja_text_append_str(run, text,
-                               isnan(number) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
+        return jinja_text_append_str(
+            run, text, isnan(number) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
     switch (style->type) {
     case 'e':
     case 'E':

@@ -18,7 +18,8 @@ struct jinja_float_style {
     bool keeps_point; // '#': a point always, and g's zeros
 };
 // |number| appended: "1.50", "1e+16", "inf", "nan".
-MUST_USE enum status jinja_format_float(struct jinja_run *run, double number, const struct jinja_float_style *style,
-                                  struct jinja_text *text);
+MUST_USE enum status jinja_format_float(struct jinja_run *run, double number,
+                                        const struct jinja_float_style *style,
+                                        struct jinja_text *text);
 
 #endif

@@ -29,7 +29,8 @@ struct spec {
     struct jinja_value named; // %(name)
 };
 
-static enum status next_value(struct jinja_run *run, struct percent *percent, struct jinja_value *out) {
+static enum status next_value(struct jinja_run *run, struct percent *percent,
+                              struct jinja_value *out) {
     if (percent->right.type == JINJA_TUPLE) {
         if (percent->next >= percent->right.list->len)
             return jinja_run_fail(run, "not enough arguments for format string");
@@ -55,11 +56,12 @@ static enum status look_up(struct jinja_run *run, struct jinja_value right, stru
     if (right.type == JINJA_UNDEFINED) return jinja_run_fail_undefined(run, right);
     bool found = false;
     if (right.type != JINJA_DICT)
-        return jinja_run_fail(run, "%s indices must be integers, not str", jinja_value_type_name(right));
+        return jinja_run_fail(run, "%s indices must be integers, not str",
+                              jinja_value_type_name(right));
     enum status status = jinja_dict_get(run, right.dict, name, &found, out);
     if (!status && !found)
         return jinja_run_fail(run, "the format's key '%.*s' is missing", (int)name.string->len,
-                        name.string->data);
+                              name.string->data);
     return status;
 }
 
@@ -69,7 +71,8 @@ static enum status read_key(struct jinja_run *run, struct percent *percent, stru
     if (!percent->is_mapping) return jinja_run_fail(run, "format requires a mapping");
     size_t start = percent->at;
     for (int64_t depth = 1; depth > 0; percent->at++) {
-        if (percent->at >= percent->format->len) return jinja_run_fail(run, "incomplete format key");
+        if (percent->at >= percent->format->len)
+            return jinja_run_fail(run, "incomplete format key");
         char c = percent->format->data[percent->at];
         depth += c == '(';
         depth -= c == ')';
@@ -98,7 +101,8 @@ static enum status read_number(struct jinja_run *run, struct percent *percent, i
         char c = percent->format->data[percent->at];
         if (c < '0' || c > '9') break;
         *out = *out * 10 + (c - '0');
-        if (*out > INT32_MAX) return jinja_run_fail(run, "the width or precision of a format is too big");
+        if (*out > INT32_MAX)
+            return jinja_run_fail(run, "the width or precision of a format is too big");
     }
     return OK;
 }
@@ -133,8 +137,9 @@ static enum status read_spec(struct jinja_run *run, struct percent *percent, str
 }
 
 // Sign and prefix stand before zeros, but behind spaces.
-static enum status append_padded(struct jinja_run *run, struct jinja_text *text, const struct spec *spec,
-                                 bool zero, const char *prefix, const struct jinja_string *body) {
+static enum status append_padded(struct jinja_run *run, struct jinja_text *text,
+                                 const struct spec *spec, bool zero, const char *prefix,
+                                 const struct jinja_string *body) {
     static const struct jinja_string space_unit = {.data = " ", .len = 1, .num_chars = 1};
     static const struct jinja_string zero_unit = {.data = "0", .len = 1, .num_chars = 1};
     int64_t pad = spec->width - (int64_t)strlen(prefix) - (int64_t)body->num_chars;
@@ -155,8 +160,8 @@ static const char *sign_of(const struct spec *spec, bool negative) {
     return spec->blank ? " " : "";
 }
 
-static enum status append_text(struct jinja_run *run, struct percent *percent, const struct spec *spec,
-                               struct jinja_value value) {
+static enum status append_text(struct jinja_run *run, struct percent *percent,
+                               const struct spec *spec, struct jinja_value value) {
     struct jinja_text printed = {0};
     const struct jinja_string *string;
     enum status status = OK;
@@ -176,7 +181,8 @@ static enum status append_text(struct jinja_run *run, struct percent *percent, c
     if (status) return status;
     string = part.string;
     if (spec->precision >= 0 && spec->precision < string->num_chars) {
-        status = jinja_str_part(run, string, 0, jinja_string_offset(string, (size_t)spec->precision), &part);
+        status = jinja_str_part(run, string, 0,
+                                jinja_string_offset(string, (size_t)spec->precision), &part);
         if (status) return status;
     }
     return append_padded(run, &percent->text, spec, false, "", part.string);
@@ -210,16 +216,18 @@ static enum status integer_of(struct jinja_run *run, const struct percent *perce
     if (status) return status;
     if (value.type == JINJA_UNDEFINED) return jinja_run_fail_undefined(run, value);
     if (value.type == JINJA_BIG_INT) return jinja_run_fail_big(run);
-    if (is_decimal && value.type == JINJA_FLOAT) return jinja_number_truncate(run, value.number, out);
+    if (is_decimal && value.type == JINJA_FLOAT)
+        return jinja_number_truncate(run, value.number, out);
     if (value.type != JINJA_INT && value.type != JINJA_BOOL)
         return jinja_run_fail(run, "%%%c format: %s is required, not %s", type,
-                        is_decimal ? "a real number" : "an integer", jinja_value_type_name(value));
+                              is_decimal ? "a real number" : "an integer",
+                              jinja_value_type_name(value));
     *out = value.type == JINJA_BOOL ? value.boolean : value.integer;
     return OK;
 }
 
-static enum status append_integer(struct jinja_run *run, struct percent *percent, const struct spec *spec,
-                                  struct jinja_value value) {
+static enum status append_integer(struct jinja_run *run, struct percent *percent,
+                                  const struct spec *spec, struct jinja_value value) {
     int64_t integer = 0;
     enum status status = integer_of(run, percent, spec, value, &integer);
     if (status) return status;
@@ -246,8 +254,8 @@ static enum status append_integer(struct jinja_run *run, struct percent *percent
     return append_padded(run, &percent->text, spec, spec->zero, prefix, shown.string);
 }
 
-static enum status append_float(struct jinja_run *run, struct percent *percent, const struct spec *spec,
-                                struct jinja_value value) {
+static enum status append_float(struct jinja_run *run, struct percent *percent,
+                                const struct spec *spec, struct jinja_value value) {
     double number;
     if (value.type == JINJA_UNDEFINED) return jinja_run_fail_undefined(run, value);
     enum status status = unwrap(run, percent, true, &value);
@@ -256,8 +264,8 @@ static enum status append_float(struct jinja_run *run, struct percent *percent, 
     if (value.type == JINJA_STRING || !jinja_number_of(value, &number))
         return jinja_run_fail(run, "must be real number, not %s", jinja_value_type_name(value));
     struct jinja_float_style style = {.type = (char)spec->type,
-                                .precision = spec->precision < 0 ? 6 : spec->precision,
-                                .keeps_point = spec->alternate};
+                                      .precision = spec->precision < 0 ? 6 : spec->precision,
+                                      .keeps_point = spec->alternate};
     struct jinja_text body = {0};
     struct jinja_value shown;
     status = jinja_format_float(run, number, &style, &body);
@@ -285,7 +293,8 @@ static enum status append_character(struct jinja_run *run, struct percent *perce
     return append_padded(run, &percent->text, spec, false, "", &string);
 }
 
-static enum status append_spec(struct jinja_run *run, struct percent *percent, const struct spec *spec) {
+static enum status append_spec(struct jinja_run *run, struct percent *percent,
+                               const struct spec *spec) {
     struct jinja_value value = spec->named;
     enum status status = OK;
     if (!spec->has_named) status = next_value(run, percent, &value);
@@ -316,8 +325,8 @@ static enum status append_spec(struct jinja_run *run, struct percent *percent, c
     }
 }
 
-enum status jinja_format_percent(struct jinja_run *run, const struct jinja_string *format, struct jinja_value right,
-                           struct jinja_value *out) {
+enum status jinja_format_percent(struct jinja_run *run, const struct jinja_string *format,
+                                 struct jinja_value right, struct jinja_value *out) {
     bool has_items = right.type == JINJA_DICT || right.type == JINJA_LIST ||
                      right.type == JINJA_RANGE || right.type == JINJA_UNDEFINED;
     struct percent percent = {.format = format, .right = right, .is_mapping = has_items};

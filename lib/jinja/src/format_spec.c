@@ -48,14 +48,15 @@ static enum status read_number(struct jinja_run *run, const struct jinja_string 
         char c = spec->data[*at];
         if (c < '0' || c > '9') return OK;
         *out = (*out < 0 ? 0 : *out * 10) + (c - '0');
-        if (*out > INT32_MAX) return jinja_run_fail(run, "Too many decimal digits in format string");
+        if (*out > INT32_MAX)
+            return jinja_run_fail(run, "Too many decimal digits in format string");
         ++*at;
     }
     return OK;
 }
 
-static void read_align(const struct jinja_string *spec, size_t *at, struct layout *layout, bool *has_fill,
-                       bool *has_align) {
+static void read_align(const struct jinja_string *spec, size_t *at, struct layout *layout,
+                       bool *has_fill, bool *has_align) {
     *has_fill = *has_align = false;
     if (*at >= spec->len) return;
     size_t second = *at;
@@ -91,7 +92,7 @@ static enum status read_rest(struct jinja_run *run, const struct jinja_string *s
     if (at < spec->len) layout->type = jinja_str_next(spec, &at);
     if (at < spec->len)
         return jinja_run_fail(run, "Invalid format specifier '%.*s' for object of type '%s'",
-                        (int)spec->len, spec->data, layout->type_name);
+                              (int)spec->len, spec->data, layout->type_name);
     return OK;
 }
 
@@ -127,8 +128,8 @@ static enum status parse(struct jinja_run *run, const struct jinja_string *spec,
 static enum status unknown_code(struct jinja_run *run, const struct layout *layout) {
     char bytes[4];
     size_t len = utf8_write(layout->type, bytes);
-    return jinja_run_fail(run, "Unknown format code '%.*s' for object of type '%s'", (int)len, bytes,
-                    layout->type_name);
+    return jinja_run_fail(run, "Unknown format code '%.*s' for object of type '%s'", (int)len,
+                          bytes, layout->type_name);
 }
 
 // How the free room is shared by both sides.
@@ -139,8 +140,9 @@ static int64_t room_before(const struct layout *layout, int64_t room) {
 
 // Digits in groups, zeros in front until there are `min_width` characters with the separators.
 // Written from the back.
-static enum status group(struct jinja_run *run, const struct layout *layout, const struct jinja_string *digits,
-                         int64_t min_width, struct jinja_string *out) {
+static enum status group(struct jinja_run *run, const struct layout *layout,
+                         const struct jinja_string *digits, int64_t min_width,
+                         struct jinja_string *out) {
     bool by_four =
         layout->type == 'b' || layout->type == 'o' || layout->type == 'x' || layout->type == 'X';
     int64_t size = by_four ? 4 : 3;
@@ -204,12 +206,14 @@ static enum status format_string(struct jinja_run *run, const struct jinja_strin
     if (layout.type && layout.type != 's') return unknown_code(run, &layout);
     if (layout.sign) return jinja_run_fail(run, "Sign not allowed in string format specifier");
     if (layout.no_negative_zero)
-        return jinja_run_fail(run, "Negative zero coercion (z) not allowed in string format specifier");
+        return jinja_run_fail(run,
+                              "Negative zero coercion (z) not allowed in string format specifier");
     if (layout.alternate)
         return jinja_run_fail(run, "Alternate form (#) not allowed in string format specifier");
     if (layout.align == '=')
         return jinja_run_fail(run, "'=' alignment not allowed in string format specifier");
-    if (layout.grouping) return jinja_run_fail(run, "Cannot specify '%c' with 's'.", layout.grouping);
+    if (layout.grouping)
+        return jinja_run_fail(run, "Cannot specify '%c' with 's'.", layout.grouping);
     size_t len = string->len;
     int64_t num_chars = string->num_chars;
     if (layout.precision >= 0 && layout.precision < num_chars) {
@@ -236,7 +240,8 @@ static enum status check_grouping(struct jinja_run *run, const struct layout *la
     if (layout->grouping == '_' && is_binary) return OK;
     char bytes[4];
     size_t len = utf8_write(type, bytes);
-    return jinja_run_fail(run, "Cannot specify '%c' with '%.*s'.", layout->grouping, (int)len, bytes);
+    return jinja_run_fail(run, "Cannot specify '%c' with '%.*s'.", layout->grouping, (int)len,
+                          bytes);
 }
 
 static enum status format_float_value(struct jinja_run *run, double number, struct layout *layout,
@@ -245,9 +250,11 @@ static enum status format_float_value(struct jinja_run *run, double number, stru
 // type c: the character itself.
 static enum status format_character(struct jinja_run *run, int64_t c, const struct layout *layout,
                                     struct jinja_text *text) {
-    if (layout->sign) return jinja_run_fail(run, "Sign not allowed with integer format specifier 'c'");
+    if (layout->sign)
+        return jinja_run_fail(run, "Sign not allowed with integer format specifier 'c'");
     if (layout->alternate)
-        return jinja_run_fail(run, "Alternate form (#) not allowed with integer format specifier 'c'");
+        return jinja_run_fail(run,
+                              "Alternate form (#) not allowed with integer format specifier 'c'");
     char bytes[4];
     size_t len = 0;
     enum status status = jinja_format_character(run, c, bytes, &len);
@@ -257,8 +264,9 @@ static enum status format_character(struct jinja_run *run, int64_t c, const stru
     return append_number(run, layout, &parts, text);
 }
 
-static enum status format_integer(struct jinja_run *run, int64_t integer, const struct jinja_string *spec,
-                                  const char *type_name, struct jinja_text *text) {
+static enum status format_integer(struct jinja_run *run, int64_t integer,
+                                  const struct jinja_string *spec, const char *type_name,
+                                  struct jinja_text *text) {
     struct layout layout;
     enum status status = parse(run, spec, '>', type_name, &layout);
     if (!status) status = check_grouping(run, &layout);
@@ -324,15 +332,16 @@ static enum status format_float_value(struct jinja_run *run, double number, stru
     size_t num_digits = 0;
     while (num_digits < body.len && body.data[num_digits] >= '0' && body.data[num_digits] <= '9')
         num_digits++;
-    struct number_parts parts = {.sign = sign_of(layout, negative),
-                                 .prefix = "",
-                                 .digits = jinja_string_of(body.data, num_digits),
-                                 .rest = jinja_string_of(body.data + num_digits, body.len - num_digits)};
+    struct number_parts parts = {
+        .sign = sign_of(layout, negative),
+        .prefix = "",
+        .digits = jinja_string_of(body.data, num_digits),
+        .rest = jinja_string_of(body.data + num_digits, body.len - num_digits)};
     return append_number(run, layout, &parts, text);
 }
 
-enum status jinja_format_value(struct jinja_run *run, struct jinja_value value, const struct jinja_string *spec,
-                         struct jinja_text *text) {
+enum status jinja_format_value(struct jinja_run *run, struct jinja_value value,
+                               const struct jinja_string *spec, struct jinja_text *text) {
     if (spec->len == 0) return jinja_value_print(run, value, text);
     const char *type_name = jinja_value_type_name(value);
     if (value.type == JINJA_STRING) return format_string(run, value.string, spec, text);

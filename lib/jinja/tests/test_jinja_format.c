@@ -108,6 +108,7 @@ static void specifications_may_hold_fields(void **state) {
     static const struct jinja_case cases[] = {
         {"\"{:{}}\".format(\"a\", 5) ~ \"|\"", "a    |", NULL},
         {"\"{:{w}.{p}f}\".format(2.5, w=6, p=2)", "  2.50", NULL},
+        {"\"{:{:{}}}\".format(1, 2, 3)", NULL, "Max string recursion exceeded"},
         {"\"{:{:{:{}}}}\".format(1, 2, 3, 4)", NULL, "Max string recursion exceeded"},
     };
     jinja_cases_run(cases, ARRAY_LEN(cases));
