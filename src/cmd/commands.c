@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/suggest.h"
+#include "cmd/foreign.h"
 
 static const struct cli_command commands[] = {
     {"generate", "complete prompts with a model", cmd_generate},
@@ -32,8 +33,11 @@ const struct cli_command *command_find(const char *name) {
 int command_unknown(const char *name) {
     const char *names[ARRAY_LEN(commands) + 2] = {"version", "help"};
     for (size_t i = 0; i < ARRAY_LEN(commands); i++) names[i + 2] = commands[i].name;
+    const char *instead = foreign_command(name);
     const char *nearest = suggest_nearest(name, names, ARRAY_LEN(names));
-    if (nearest) {
+    if (instead) {
+        cli_error("unknown command %s: %s", name, instead);
+    } else if (nearest) {
         cli_error("unknown command %s; did you mean %s? Try 'nanovllm help'", name, nearest);
     } else {
         cli_error("unknown command %s; try 'nanovllm help'", name);

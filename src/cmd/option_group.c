@@ -20,8 +20,8 @@ char option_letter(const struct nvllm_param *row) {
         const char *row;
         char letter;
     } letters[] = {
-        {"model", 'm'},      {"prompt", 'p'},     {"input_len", 'p'},
-        {"max_tokens", 'n'}, {"output_len", 'n'}, {"threads", 't'},
+        {"model", 'm'},      {"prompt", 'p'},  {"input_len", 'p'},     {"max_tokens", 'n'},
+        {"output_len", 'n'}, {"threads", 't'}, {"max_model_len", 'c'}, {"seed", 's'},
     };
     for (size_t i = 0; i < ARRAY_LEN(letters); i++) {
         if (strcmp(letters[i].row, row->name) == 0) return letters[i].letter;

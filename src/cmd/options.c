@@ -14,6 +14,7 @@
 #include "base/jread.h"
 #include "base/jwrite.h"
 #include "base/suggest.h"
+#include "cmd/foreign.h"
 
 enum { FLAGS_MAX = 256 };
 
@@ -76,8 +77,26 @@ static struct flag_match find_short_flag(const struct options *options, char let
     return (struct flag_match){0};
 }
 
+// A flag of another program. OK: it is not known, or the command has nothing that does the same.
+static enum status explain_foreign(const struct options *options, const char *arg, size_t len,
+                                   struct err *err) {
+    const struct foreign_flag *foreign = foreign_flag_find(arg, len);
+    if (!foreign) return OK;
+    if (!foreign->row) {
+        return err_set(err, ERR_INVALID, "unknown option %s: %s", foreign->theirs, foreign->note);
+    }
+    struct flag_match match = find_flag(options, foreign->row, strlen(foreign->row));
+    if (!match.group) return OK;
+    char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
+    option_spellings(match.row, flags);
+    return err_set(err, ERR_INVALID, "unknown option %s; here it is %s%s%s", foreign->theirs,
+                   flags[0], foreign->note ? ": " : "", foreign->note ? foreign->note : "");
+}
+
 static enum status unknown_flag(const struct options *options, const char *arg, size_t len,
                                 struct err *err) {
+    enum status status = explain_foreign(options, arg, len, err);
+    if (status) return status;
     char flags[FLAGS_MAX][OPTION_FLAG_BYTES_MAX] = {"--help"};
     const char *candidates[FLAGS_MAX];
     size_t num_flags = 1;

@@ -4,8 +4,8 @@
  * --disable-x) and take no value unless written --x=false. Values are `--flag value` or
  * `--flag=value`; `--` ends the flags. Lists (STRINGS, IDS, BIASES) may be given several times:
  * stop strings are taken literally, ids are "1,2,3", biases "id=bias,...". Ids and biases may also
- * be JSON. Some rows have llama.cpp's short flag too: -m, -p, -n, -t. This code knows no command
- * and no engine. */
+ * be JSON. Some rows have llama.cpp's short flag too: -m, -p, -n, -t, -c, -s. This code knows no
+ * command and no engine. */
 #ifndef CMD_OPTIONS_H
 #define CMD_OPTIONS_H
 

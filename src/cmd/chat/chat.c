@@ -102,6 +102,7 @@ static const char epilogue[] =
     "  \\                 at the end of a line: the message continues in the next one\n"
     "  \"\"\"               before and after lines that are one message\n"
     "  //                at the start: a message that begins with one slash\n"
+    "At the prompt, exit and quit end the chat as /quit does.\n"
     "\n"
     "Ctrl-C stops an answer and keeps the part that was generated. At the prompt it\n"
     "clears the line; twice on an empty line it ends the chat, as Ctrl-D does.\n"
@@ -254,6 +255,12 @@ static bool take_interrupt(struct prompt *prompt, bool empty) {
     return told(chat, chat_output_note(&chat->output, &err, "(Ctrl-C again or Ctrl-D ends)"), &err);
 }
 
+// At a prompt nobody means these for the model.
+static bool is_goodbye(const char *line, size_t len) {
+    while (len && line[len - 1] == ' ') len--;
+    return len == 4 && (memcmp(line, "exit", 4) == 0 || memcmp(line, "quit", 4) == 0);
+}
+
 // Takes one line. False: the chat ends.
 static bool take_turn(struct prompt *prompt) {
     struct chat *chat = prompt->chat;
@@ -265,6 +272,7 @@ static bool take_turn(struct prompt *prompt) {
     if (line.state == CHAT_EDITOR_END) return false;
     if (line.state == CHAT_EDITOR_INTERRUPTED) return take_interrupt(prompt, line.empty);
     prompt->asked = false;
+    if (!chat->entry.open && is_goodbye(line.text, line.len)) return false;
     status = chat_entry_add(&chat->entry, line.text, line.len, &err);
     if (status) {
         chat_entry_clear(&chat->entry);

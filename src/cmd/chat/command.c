@@ -175,7 +175,10 @@ static const struct chat_command commands[] = {
     {"/load", "/load FILE", "continues a saved conversation", run_load, true},
     {"/stats", "/stats", "tokens, speed, context used, seed", run_stats, false},
     {"/quit", "/quit", "ends the chat, as Ctrl-D does", run_quit, false},
+    // Other programs' words.
     {"/exit", "/exit", NULL, run_quit, false},
+    {"/bye", "/bye", NULL, run_quit, false},
+    {"/?", "/?", NULL, run_help, false},
 };
 
 static const struct chat_command *command_at(size_t index) {
