@@ -10,6 +10,14 @@ The names and defaults are those of nano-vllm, whose programs run unchanged; doc
 page about this package.
 """
 
+import sys
+
+if sys.version_info < (3, 9):  # noqa: UP036 - found by PYTHONPATH, where pip did not ask
+    raise ImportError(
+        f"nanovllm needs Python 3.9 or later, but this is Python {sys.version_info[0]}."
+        f"{sys.version_info[1]} ({sys.executable})"
+    )
+
 from ._library import __version__
 from ._prompts import Messages, Prompt
 from .async_llm import AsyncLLM, Stream

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from . import _library, _structs, _values
+from . import _library, _model_place, _structs, _values
 from ._program import find_program
 from .errors import InvalidArgumentError
 
@@ -186,7 +186,10 @@ class NativeOptions:
             if folder:
                 self._set_text(name, known, folder)
         elif known in self._strings:
-            self._set_text(name, known, _values.c_string(name, value))
+            text = _values.c_string(name, value)
+            if name == "model":
+                _model_place.check(text)
+            self._set_text(name, known, text)
         elif value is None:
             raise InvalidArgumentError(f"{name} is None, which is not a value for it")
         elif not self._is_library_default(name, value):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from . import _library, _structs, _values
+from . import _library, _model_place, _structs, _values
 from ._handle import Handle
 from ._interrupt import QUESTION, deferred
 from ._prompts import Messages, native_chat
@@ -27,6 +27,7 @@ class Tokenizer:
 
     def __init__(self, model: PathOrStr, *, chat_template: PathOrStr | None = None) -> None:
         self._model = _values.c_string("model", model)
+        _model_place.check(self._model)
         self._template_path = (
             None if chat_template is None else _values.c_string("chat_template", chat_template)
         )

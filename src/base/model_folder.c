@@ -33,7 +33,7 @@ bool model_folder_is_other_format(const char *name) {
 }
 
 // "organisation/name", as models are called on Hugging Face. A path that begins with . or / is not
-// one, nor is a path inside an existing folder.
+// one, nor is a path inside an existing folder or in one called models.
 static bool is_hub_name(const char *text) {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -46,6 +46,7 @@ static bool is_hub_name(const char *text) {
     size_t second_len = strspn(second, allowed);
     if (!second_len || second[second_len]) return false;
     snprintf(first, sizeof first, "%.*s", (int)first_len, text);
+    if (strcmp(first, "models") == 0) return false;
     return !file_is_folder(first);
 }
 
@@ -86,18 +87,34 @@ bool model_folder_find(const char *folder, const char *suffix, char *name, size_
     return found;
 }
 
-// The path of the only folder in <folder>/snapshots that has a config.json; false: none, or
-// several.
-static bool find_snapshot(const char *folder, char path[FILE_PATH_MAX]) {
-    char snapshots[FILE_PATH_MAX], model[FILE_PATH_MAX], config[FILE_PATH_MAX];
+// "<snapshots>/<name>", where that has a config.json.
+static bool join_model(char model[FILE_PATH_MAX], const char *snapshots, const char *name) {
+    char config[FILE_PATH_MAX];
+    return !file_join(model, FILE_PATH_MAX, snapshots, name, NULL) &&
+           !file_join(config, sizeof config, model, "config.json", NULL) && file_exists(config);
+}
+
+// The commit that `main` of the cached model is.
+static bool read_main(const char *folder, char commit[64]) {
+    char path[FILE_PATH_MAX];
+    if (file_join(path, sizeof path, folder, "refs/main", NULL) || !file_exists(path)) return false;
+    struct file file;
+    if (file_open(&file, path, NULL)) return false;
+    size_t len = file.size < 63 ? (size_t)file.size : 63;
+    bool is_read = !file_read_at(&file, 0, commit, len, NULL);
+    file_close(&file);
+    commit[is_read ? strspn(commit, "0123456789abcdef") : 0] = '\0';
+    return commit[0] != '\0';
+}
+
+bool model_folder_snapshot(const char *folder, char path[FILE_PATH_MAX]) {
+    char snapshots[FILE_PATH_MAX], model[FILE_PATH_MAX], commit[64] = "";
     if (file_join(snapshots, sizeof snapshots, folder, "snapshots", NULL)) return false;
+    if (read_main(folder, commit) && join_model(path, snapshots, commit)) return true;
     size_t num_found = 0;
     DIR *dir = opendir(snapshots);
     for (struct dirent *item; dir && (item = readdir(dir));) {
-        if (item->d_name[0] == '.') continue;
-        if (file_join(model, sizeof model, snapshots, item->d_name, NULL)) continue;
-        if (file_join(config, sizeof config, model, "config.json", NULL)) continue;
-        if (!file_exists(config)) continue;
+        if (item->d_name[0] == '.' || !join_model(model, snapshots, item->d_name)) continue;
         memcpy(path, model, sizeof model);
         num_found++;
     }
@@ -107,11 +124,18 @@ static bool find_snapshot(const char *folder, char path[FILE_PATH_MAX]) {
 
 enum status model_folder_explain(const char *folder, const char *wanted, struct err *err) {
     char found[256], path[FILE_PATH_MAX];
+    if (model_folder_find(folder, "adapter_config.json", found, sizeof found)) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s has no %s; it is a LoRA adapter (adapter_config.json), which is not run "
+                       "beside its model: merge the two (merge_and_unload of peft), save that with "
+                       "its tokenizer, and give the new folder",
+                       folder, wanted);
+    }
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         if (!model_folder_find(folder, others[i].suffix, found, sizeof found)) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s has no %s; it has %s, which is %s: %s", folder,
                        wanted, found, others[i].what, others[i].advice);
     }
-    if (!find_snapshot(folder, path)) return OK;
+    if (!model_folder_snapshot(folder, path)) return OK;
     return err_set(err, ERR_IO, "%s has no %s; the model is in %s", folder, wanted, path);
 }

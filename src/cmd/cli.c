@@ -15,6 +15,7 @@
 #include "base/sentence.h"
 #include "base/write_whole.h"
 #include "cmd/loading.h"
+#include "cmd/model_place.h"
 #include "cmd/mpirun.h"
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
@@ -35,9 +36,48 @@ static const char *user_cache(char *path, size_t size) {
     return len > 0 && (size_t)len < size ? path : NULL;
 }
 
+// Whether the character may stand beside a parameter's name in a sentence, and not in a path.
+static bool is_beside(char c) {
+    return c == '\0' || strchr(" ,:;()", c);
+}
+
+// The library names options as C does; here each becomes the flag. Names of one word stay, but for
+// one that no sentence has in another sense.
+static void name_flags(struct err *err) {
+    const struct nvllm_param *row;
+    for (size_t i = 0; err && (row = nvllm_engine_option(i)); i++) {
+        size_t len = strlen(row->name);
+        if (!strchr(row->name, '_') && strcmp(row->name, "quantization") != 0) continue;
+        char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
+        option_spellings(row, flags);
+        size_t flag_len = strlen(flags[0]);
+        char *at = err->message;
+        while ((at = strstr(at, row->name))) {
+            bool is_word = (at == err->message || is_beside(at[-1])) && is_beside(at[len]);
+            size_t rest = strlen(at + len) + 1;
+            size_t room = sizeof err->message - (size_t)(at - err->message);
+            if (flag_len + rest > room) return;
+            if (is_word) {
+                memmove(at + flag_len, at + len, rest);
+                memcpy(at, flags[0], flag_len);
+            }
+            at += is_word ? flag_len : len;
+        }
+    }
+}
+
+enum status cli_options_status(enum nvllm_status status, const struct nvllm_error *error,
+                               struct err *err) {
+    enum status own = cli_status(status, error, err);
+    if (own) name_flags(err);
+    return own;
+}
+
 enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engine_options *options,
                               struct err *err) {
     char path[FILE_PATH_MAX];
+    enum status status = model_place_check(options->model, err);
+    if (status) return status;
     struct nvllm_engine_options own = *options;
     const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
     if (strcmp(own.worker_program, defaults.worker_program) == 0)
@@ -47,13 +87,15 @@ enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engi
     }
     if (!own.cache_dir) own.cache_dir = user_cache(path, sizeof path - sizeof "/gemm.txt");
     struct nvllm_error error = {0};
-    if (own.load_progress) return cli_status(nvllm_engine_create(out, &own, &error), &error, err);
+    if (own.load_progress) {
+        return cli_options_status(nvllm_engine_create(out, &own, &error), &error, err);
+    }
     struct loading loading;
     loading_begin(&loading, own.model);
     own.load_progress = &loading.callback;
-    enum nvllm_status status = nvllm_engine_create(out, &own, &error);
+    enum nvllm_status created = nvllm_engine_create(out, &own, &error);
     loading_end(&loading);
-    return cli_status(status, &error, err);
+    return cli_options_status(created, &error, err);
 }
 
 static enum status set_engine_option(void *target, const char *name, const char *value,

@@ -56,5 +56,8 @@ MUST_USE enum status cli_engine_create(struct nvllm_engine **out,
                                        const struct nvllm_engine_options *options, struct err *err);
 // Copies the library's error into ours; returns `status`.
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err);
+// The same for an error that is about engine options: they are named as flags are.
+enum status cli_options_status(enum nvllm_status status, const struct nvllm_error *error,
+                               struct err *err);
 
 #endif

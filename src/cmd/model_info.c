@@ -6,13 +6,15 @@
 
 #include "base/jread.h"
 #include "cmd/cli.h"
+#include "cmd/model_place.h"
 
 enum status model_info_open(json_t **info, const struct nvllm_engine_options *options,
                             struct err *err) {
     *info = NULL;
     struct nvllm_error error = {0};
     char *text = NULL;
-    enum status status = cli_status(nvllm_inspect(options, &text, &error), &error, err);
+    enum status status = model_place_check(options->model, err);
+    if (!status) status = cli_options_status(nvllm_inspect(options, &text, &error), &error, err);
     if (status) return status;
     status = jread_text(info, text, strlen(text), "the model's description", err);
     nvllm_free(text);

@@ -7,6 +7,7 @@
 #include "base/json_text.h"
 #include "base/output_file.h"
 #include "cmd/cli.h"
+#include "cmd/model_place.h"
 #include "cmd/read_whole.h"
 
 enum { CHAT_BYTES_MAX = 64 << 20 };
@@ -56,7 +57,9 @@ static enum status render_input(const struct render *render, const struct buf *i
     struct nvllm_chat_template *chat_template = NULL;
     char *text = NULL;
     size_t len = 0;
-    enum status status = cli_status(
+    enum status status = model_place_check(render->model, err);
+    if (status) return status;
+    status = cli_status(
         nvllm_chat_template_open(&chat_template, render->model, render->chat_template, &error),
         &error, err);
     if (!status) {

@@ -101,7 +101,7 @@ static const struct nvllm_param *list_option(size_t index) {
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
-static enum status fill_list(struct list *list, struct err *err) {
+static enum status fill_list(struct list *list, const char *name, struct err *err) {
     list->count = json_array_size(list->json);
     free(list->items);
     list->items = calloc(list->count + 1, sizeof *list->items);
@@ -109,7 +109,7 @@ static enum status fill_list(struct list *list, struct err *err) {
     for (size_t i = 0; i < list->count; i++) {
         list->items[i] = json_string_value(json_array_get(list->json, i));
         if (!list->items[i] || !list->items[i][0]) {
-            return err_set(err, ERR_INVALID, "an item is not a text of at least one character");
+            return err_set(err, ERR_INVALID, "%s is empty, want a text", name);
         }
     }
     return OK;
@@ -124,7 +124,7 @@ static enum status set_list(void *target, const char *name, const char *value, s
         json_decref(list->json);
         list->json = NULL;
         enum status status = jread_text(&list->json, value, strlen(value), "the value", err);
-        return status ? status : fill_list(list, err);
+        return status ? status : fill_list(list, row->name, err);
     }
 }
 
@@ -133,7 +133,7 @@ static enum status add_item(struct list *list, const char *text, size_t len, str
     if (json_array_append_new(list->json, json_stringn(text, len))) {
         return err_set(err, ERR_INVALID, "it is not UTF-8");
     }
-    return fill_list(list, err);
+    return fill_list(list, "it", err);
 }
 
 static const char details[] =

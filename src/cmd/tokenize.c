@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/output_file.h"
 #include "cmd/cli.h"
+#include "cmd/model_place.h"
 #include "cmd/prompt_source.h"
 
 struct tokenize {
@@ -244,8 +245,10 @@ static int run(struct options *options, struct tokenize *t, int argc, char **arg
     struct err err = {0};
     struct nvllm_error error = {0};
     struct output_file file;
-    enum status status =
-        cli_status(nvllm_tokenizer_open(&t->tokenizer, t->model, &error), &error, &err);
+    enum status status = model_place_check(t->model, &err);
+    if (!status) {
+        status = cli_status(nvllm_tokenizer_open(&t->tokenizer, t->model, &error), &error, &err);
+    }
     if (!status) status = convert(t, options, &err);
     if (!status) status = output_file_open(&file, "-", &err);
     if (!status) status = output_file_write(&file, t->out.data, t->out.len, &err);

@@ -19,16 +19,25 @@ static const double busy_seconds = 0.5;
 static const double look_seconds_max = 0.1;
 enum { SLEEP_NS = 20000, IDLE_SLEEP_NS = 1000000 };
 
+// `reason` is dlopen's, which begins with the name of the file that is missing.
+static enum status refuse_plugin(const char *reason, struct err *err) {
+    if (strncmp(reason, PLUGIN, strlen(PLUGIN)) == 0) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "mpirun has started this program, which needs the plug-in " PLUGIN
+                       " beside it: a build makes it where Open MPI's development files are "
+                       "installed (Debian: apt-get install libopenmpi-dev)");
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "mpirun has started this program, but the plug-in for MPI cannot be loaded: "
+                   "install Open MPI (Debian: apt-get install openmpi-bin); %s",
+                   reason);
+}
+
 enum status mpi_wire_open(const struct mpi_wire **out, struct mpi_world *world, struct err *err) {
     *out = NULL;
     // The MPI library finds its own parts by names that the plug-in's library must offer to all.
     void *plugin = dlopen(PLUGIN, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
-    if (!plugin) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "ranks that mpirun starts need the plug-in for MPI, which cannot be loaded: %s",
-            dlerror());
-    }
+    if (!plugin) return refuse_plugin(dlerror(), err);
     mpi_wire_fn get = NULL;
     void *address = dlsym(plugin, MPI_WIRE_FUNCTION);
     memcpy(&get, &address, sizeof get); // object to function pointer, which POSIX allows

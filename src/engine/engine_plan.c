@@ -258,16 +258,34 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     return OK;
 }
 
+// What makes the largest part of the memory smaller.
+static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes) {
+    bool is_gpu = plan->backend->queue != NULL;
+    size_t weights = plan->weights_bytes, workspace = plan->workspace_bytes;
+    if (kv_bytes > weights && kv_bytes > workspace) {
+        return is_gpu ? "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less"
+                      : "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less, "
+                        "and so does kv_cache_dtype int8";
+    }
+    if (workspace > weights) return "a smaller max_num_batched_tokens or max_num_seqs needs less";
+    if (is_gpu) return "tensor_parallel_size shares the weights among several GPUs";
+    if (plan->quantization == QUANTIZATION_INT4) return "only a smaller model needs less";
+    return plan->quantization == QUANTIZATION_INT8
+               ? "quantization int4 makes the weights smaller"
+               : "quantization int8 or int4 makes the weights smaller";
+}
+
 enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err) {
     size_t needed = engine_plan_total_bytes(plan);
     size_t available = plan->memory_available_bytes;
     if (!available || needed <= available) return OK;
-    return err_set(
-        err, ERR_NOMEM,
-        "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), but %.2f are free",
-        (double)needed / gib, (double)plan->weights_bytes / gib,
-        (double)plan->workspace_bytes / gib,
-        (double)(plan->kv_block_bytes * plan->scheduler.num_blocks) / gib, (double)available / gib);
+    size_t kv_bytes = plan->kv_block_bytes * plan->scheduler.num_blocks;
+    return err_set(err, ERR_NOMEM,
+                   "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), but "
+                   "%.2f are free; %s",
+                   (double)needed / gib, (double)plan->weights_bytes / gib,
+                   (double)plan->workspace_bytes / gib, (double)kv_bytes / gib,
+                   (double)available / gib, smaller_part(plan, kv_bytes));
 }
 
 // Finds the memory that this process may take. On a device that is its share, or what is free if
@@ -322,6 +340,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     // it, while its last token is pending.
     bool has_queue = plan->backend->queue != NULL;
     bool is_mixed = strcmp(options->schedule, "mixed") == 0;
+    plan->quantization = quantization_of(options->quantization);
     plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
                                   (has_queue && strcmp(options->async_scheduling, "off") != 0));
     if ((status = choose_lengths(plan, options, err))) goto fail;

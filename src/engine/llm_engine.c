@@ -40,7 +40,9 @@ static enum status start_tokenizer_load(struct tokenizer_load *load, const char 
     if (status) return status;
     if (!present) {
         return err_set(err, ERR_IO,
-                       "%s is missing (skip_tokenizer_init runs token ids without a tokenizer)",
+                       "%s is missing: it is one of the files that a model is published with, so "
+                       "get it again with hf download; skip_tokenizer_init runs token ids without "
+                       "a tokenizer",
                        load->path);
     }
     sigset_t all, before; // the program's signals are for the program's own threads

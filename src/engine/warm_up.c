@@ -53,7 +53,8 @@ static enum status fill(struct engine_plan *plan, struct model_runner *runner, s
     if (num_blocks < one_sequence) {
         return err_set(
             err, ERR_NOMEM,
-            "the KV cache of max_model_len %u needs %.2f GiB, but %.2f of %.2f GiB are left",
+            "the KV cache of max_model_len %u needs %.2f GiB, but %.2f of %.2f GiB are left; a "
+            "smaller max_model_len or a larger gpu_memory_utilization helps",
             plan->max_model_len, (double)(block_bytes * one_sequence) / gib, (double)room / gib,
             (double)plan->memory_available_bytes / gib);
     }

@@ -2,25 +2,49 @@
 
 #include <event2/bufferevent_ssl.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <stdlib.h>
+
+#include "base/file.h"
 
 struct tls {
     SSL_CTX *context;
 };
 
-// OpenSSL keeps what went wrong in a queue of the thread.
+// OpenSSL keeps what went wrong in a queue of the thread, the cause first.
 static enum status refuse(struct err *err, const char *what, const char *path) {
-    unsigned long code = ERR_peek_last_error();
+    unsigned long code = ERR_peek_error();
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
+    bool is_no_pem =
+        ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
+    // What OpenSSL 3 says of a key that no decoder takes.
+    if (is_no_pem || ERR_GET_REASON(code) == ERR_R_UNSUPPORTED) {
+        reason = "the file has none in PEM (-----BEGIN ...)";
+    } else if (ERR_GET_REASON(code) == X509_R_KEY_VALUES_MISMATCH) {
+        reason = "it belongs to another certificate";
+    }
     enum status status = err_set(err, ERR_FORMAT, "%s %s cannot be used: %s", what, path,
                                  reason ? reason : "no reason is given");
     ERR_clear_error();
     return status;
 }
 
+// OpenSSL's words for a file that cannot be opened name neither the file nor the reason.
+static enum status check_file(const char *flag, const char *path, struct err *err) {
+    struct file file;
+    enum status status = file_open(&file, path, err);
+    if (status) return err_prefix(err, status, "%s", flag);
+    file_close(&file);
+    return OK;
+}
+
 static enum status read_files(SSL_CTX *context, const char *cert_path, const char *key_path,
                               struct err *err) {
+    enum status status = check_file("--ssl-certfile", cert_path, err);
+    if (!status) status = check_file("--ssl-keyfile", key_path, err);
+    if (status) return status;
     if (SSL_CTX_use_certificate_chain_file(context, cert_path) != 1) {
         return refuse(err, "the certificate", cert_path);
     }

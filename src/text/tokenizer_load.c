@@ -283,7 +283,7 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
 
 // The name of another form of the tokenizer in the same folder, or NULL.
 static const char *find_other_form(const char *path) {
-    static const char *const names[] = {"tokenizer.model", "tekken.json"};
+    static const char *const names[] = {"tokenizer.model", "tekken.json", "vocab.json"};
     const char *slash = strrchr(path, '/');
     int folder = slash ? (int)(slash - path) + 1 : 0;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

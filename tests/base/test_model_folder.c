@@ -1,5 +1,6 @@
 /* The errors for a path that is not the folder of a model. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,11 @@ static void test_a_name_that_nothing_has_says_how_to_get_a_model(void **state) {
     refused("nowhere/", ERR_IO, any);
     refused("no where/model", ERR_IO, any);
     refused("models/tiny-quen", ERR_IO, any); // models is a folder here: a misspelled path
+    char *here = getcwd(NULL, 0);
+    assert_int_equal(chdir("/"), 0); // where it is none, as outside of the source
+    refused("models/tiny-qwen3", ERR_IO, any);
+    assert_int_equal(chdir(here), 0);
+    free(here);
     refused("missing.gguf", ERR_IO, any);
 }
 
@@ -89,10 +95,32 @@ static void write_config(const char *folder, char path[256]) {
     assert_int_equal(fclose(file), 0);
 }
 
+static void write_main(const struct temp_folder *folder, const char *text) {
+    char path[256];
+    assert_int_equal(file_join(path, sizeof path, folder->path, "refs/main", NULL), OK);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_a_lora_adapter_is_named(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    struct err err = {0};
+    temp_folder_create(&folder);
+    temp_folder_write_text(&folder, "adapter_config.json", "{}");
+    temp_folder_write_text(&folder, "adapter_model.bin", "");
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "has no config.json; it is a LoRA adapter"));
+    temp_folder_remove(&folder);
+}
+
 static void test_the_model_in_a_cache_of_the_hub_is_found(void **state) {
     (void)state;
     struct temp_folder folder;
     char snapshots[256], one[256], other[256], config[256], config_of_other[256];
+    char refs[256], refs_main[256];
     temp_folder_create(&folder);
     make_folder(&folder, "snapshots", snapshots);
     make_folder(&folder, "snapshots/c0ffee", one);
@@ -105,6 +133,17 @@ static void test_the_model_in_a_cache_of_the_hub_is_found(void **state) {
     make_folder(&folder, "snapshots/beef", other); // of two snapshots neither is named
     write_config(other, config_of_other);
     assert_int_equal(model_folder_explain(folder.path, "config.json", &err), OK);
+    make_folder(&folder, "refs", refs); // unless one of them is main
+    write_main(&folder, "beef\n");
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), ERR_IO);
+    assert_non_null(strstr(err.message, "/snapshots/beef"));
+    write_main(&folder, "../../beef");
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), OK);
+    write_main(&folder, "");
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), OK);
+    assert_int_equal(file_join(refs_main, 256, folder.path, "refs/main", NULL), OK);
+    unlink(refs_main);
+    rmdir(refs);
     unlink(config);
     unlink(config_of_other);
     rmdir(one);
@@ -120,6 +159,7 @@ int main(void) {
         cmocka_unit_test(test_a_name_of_the_hub_is_in_the_command),
         cmocka_unit_test(test_a_file_is_named_by_its_format),
         cmocka_unit_test(test_a_folder_without_a_model_is_explained),
+        cmocka_unit_test(test_a_lora_adapter_is_named),
         cmocka_unit_test(test_the_model_in_a_cache_of_the_hub_is_found),
     };
     return cmocka_run_group_tests_name("model_folder", tests, NULL, NULL);

@@ -67,6 +67,38 @@ static void test_describes_the_bundled_model(void **state) {
     json_decref(root);
 }
 
+// The sentence of a plan for which only 1 MiB is free.
+static void expect_less(const struct nvllm_engine_options *options, const char *part) {
+    struct engine_plan plan;
+    struct err err = {0};
+    assert_int_equal(engine_plan_make(&plan, options, 0, 0, &err), OK);
+    plan.memory_available_bytes = 1 << 20;
+    assert_int_equal(engine_plan_check_memory(&plan, &err), ERR_NOMEM);
+    if (!strstr(err.message, part)) fail_msg("\"%s\" lacks \"%s\"", err.message, part);
+    engine_plan_fini(&plan);
+}
+
+static void test_too_little_memory_says_what_needs_less(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    options.device = "cpu";
+    options.kv_cache_gib = 4;
+    expect_less(&options, "are free; a smaller kv_cache_gib, num_kvcache_blocks or max_model_len");
+    options.kv_cache_gib = 0;
+    options.max_model_len = 16;
+    options.num_kvcache_blocks = 1;
+    options.max_num_batched_tokens = 1 << 16;
+    expect_less(&options, "are free; a smaller max_num_batched_tokens or max_num_seqs needs less");
+    options.max_num_batched_tokens = 64;
+    options.max_num_seqs = 1;
+    options.model = "bench/configs/qwen3-8b";
+    expect_less(&options, "are free; quantization int8 or int4 makes the weights smaller");
+    options.quantization = "int8";
+    expect_less(&options, "are free; quantization int4 makes the weights smaller");
+    options.quantization = "int4";
+    expect_less(&options, "are free; only a smaller model needs less");
+}
+
 static void test_default_cache_holds_one_longest_sequence_b20(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
@@ -350,7 +382,7 @@ static void test_tokenizer_that_is_no_file(void **state) {
         const char *link_to; // NULL: nothing has the name
         const char *says;
     } cases[] = {
-        {NULL, "/tokenizer.json is missing (skip_tokenizer_init"},
+        {NULL, "/tokenizer.json is missing: it is one of the files"},
         {"nowhere", "/tokenizer.json is a dangling link"},
         {"/", "/tokenizer.json is not a regular file but a folder"},
         {"/dev/null", "/tokenizer.json is not a regular file"},
@@ -380,6 +412,7 @@ static void test_tokenizer_that_is_no_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_describes_the_bundled_model),
+        cmocka_unit_test(test_too_little_memory_says_what_needs_less),
         cmocka_unit_test(test_default_cache_holds_one_longest_sequence_b20),
         cmocka_unit_test(test_given_blocks_are_taken),
         cmocka_unit_test(test_given_gib_are_filled_and_not_exceeded),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +53,48 @@ def test_an_architecture_that_cannot_run_is_unsupported(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(config.replace("Qwen3ForCausalLM", "GPT2LMHeadModel"))
     with pytest.raises(NotImplementedError, match="GPT2LMHeadModel"):
         LLM(tmp_path)
+
+
+def test_a_model_in_the_hugging_face_cache_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "hub" / "models--Qwen--Qwen3-0.6B"
+    for commit in ("beef", "c0ffee"):
+        (folder / "snapshots" / commit).mkdir(parents=True)
+        for name in ("config.json", "model.safetensors"):
+            (folder / "snapshots" / commit / name).touch()
+    generic = "this gets a model of that name: hf download Qwen/Qwen3-0.6B"
+    for variable in ("HF_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(nanovllm.ReadError, match=generic):  # neither snapshot is main
+        LLM("Qwen/Qwen3-0.6B")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("beef\n")
+    for make in (LLM, nanovllm.Tokenizer):
+        with pytest.raises(nanovllm.ReadError) as caught:
+            make("Qwen/Qwen3-0.6B")
+        sentence = "Qwen/Qwen3-0.6B is not a folder; the Hugging Face cache has the model: use "
+        assert str(caught.value) == sentence + str(folder / "snapshots" / "beef")
+    (folder / "snapshots" / "beef" / "model.safetensors").unlink()
+    with pytest.raises(nanovllm.ReadError, match=generic):
+        LLM("Qwen/Qwen3-0.6B")
+
+
+def test_an_old_python_is_told_so() -> None:
+    """The first file that it reads is one that it can parse."""
+    package = Path(nanovllm.__path__[0])
+    ast.parse((package / "__init__.py").read_text(), feature_version=(3, 6))
+    code = "import sys; sys.version_info = (3, 8, 1); import nanovllm"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: nanovllm needs Python 3.9 or later, but this is Python 3.8")
 
 
 class LostDevice:

@@ -115,12 +115,16 @@ class Tls(unittest.TestCase):
         connection.close()
 
     def test_bad_files(self):
-        fails_with(self, "certificate .* cannot be used", "--ssl-certfile", self.key, "--ssl-keyfile", self.key)
-        fails_with(self, "key .* cannot be used", "--ssl-certfile", self.cert)
-        fails_with(self, "certificate .* cannot be used", "--ssl-certfile", "/nothing")
+        fails_with(self, "certificate .* cannot be used: the file has none in PEM", "--ssl-certfile", self.key,
+                   "--ssl-keyfile", self.key)
+        fails_with(self, "key .* cannot be used: the file has none in PEM", "--ssl-certfile", self.cert)
+        fails_with(self, "--ssl-certfile: .*/nothing.*: No such file", "--ssl-certfile", "/nothing")
+        fails_with(self, "--ssl-keyfile: .*/nothing.*: No such file", "--ssl-certfile", self.cert, "--ssl-keyfile",
+                   "/nothing")
         with tempfile.TemporaryDirectory() as folder:
             other = make_certificate(folder)[1]
-            fails_with(self, "key .* cannot be used", "--ssl-certfile", self.cert, "--ssl-keyfile", other)
+            fails_with(self, "key .* cannot be used: it belongs to another certificate", "--ssl-certfile", self.cert,
+                       "--ssl-keyfile", other)
         fails_with(self, "no --ssl-certfile", "--ssl-keyfile", self.key)
 
 
