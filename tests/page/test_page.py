@@ -8,6 +8,17 @@ from page_fixture import IDLE, PageTest, main
 from scripted_model import Script
 
 
+# Shows a text at once, however long, and returns what `what` says of its element.
+SHOW = """(text, what, holder = document.createElement('div')) => {
+  showMarkdown(holder, text);
+  while (holder.shown.made < holder.shown.pieces.length) {
+    late.left = FRAME_MAX;
+    renderMore(holder);
+  }
+  return what(holder);
+}"""
+
+
 class Chat(PageTest):
     def test_an_answer(self):
         b = self.browser
@@ -130,8 +141,7 @@ class Chat(PageTest):
             "\\*a\\*": "<p>*a*</p>",
         }
         for text, html in cases.items():
-            got = self.browser.run("(holder => (showMarkdown(holder, arguments[0]), holder.innerHTML))"
-                                   "(document.createElement('div'))", text)
+            got = self.browser.run(f"({SHOW})(arguments[0], holder => holder.firstChild.innerHTML)", text)
             self.assertEqual(got, html, text)
 
     def test_text_that_is_all_marks_is_shown(self):
@@ -140,9 +150,72 @@ class Chat(PageTest):
         for text in ("*a " * 100000, "`" * 20000 + "x", "[" * 20000, "> " * 5000, "**" * 10000, "_a" * 20000,
                      f"# a{spaces}b", f"a | b\n-{spaces}x", f"-{spaces}*", "- " * 20000, "1. " * 20000,
                      "\n".join(" " * i + "- a" for i in range(300)), "|" * 20000 + "\n|-|"):
-            length = self.browser.run("(holder => (showMarkdown(holder, arguments[0]), holder.textContent.length))"
-                                      "(document.createElement('div'))", text)
+            length = self.browser.run(f"({SHOW})(arguments[0], holder => holder.textContent.length)", text)
             self.assertGreaterEqual(length, 0)
+
+    def test_a_long_text_comes_over_several_frames(self):
+        """No frame makes much more than FRAME_MAX characters into elements, whatever the text is."""
+        b = self.browser
+        lines = {"paragraphs": "some *words* of text\n\n", "one paragraph": "some *words* of text\n",
+                 "one line": "some *words* of text ", "a list": "- some *words* of text\n",
+                 "a quote": "> some *words* of text\n", "a table": "| some *words* | of text |\n",
+                 "code": "some *words* of text\n"}
+        for name, line in lines.items():
+            head = {"a table": "| a | b |\n|---|---|\n", "code": "```\n"}.get(name, "")
+            b.run("void (window.renderReal ||= renderBlock, rendered = 0, renderBlock = (lines, depth) => "
+                  "(rendered += lines.join(' ').length * !depth, renderReal(lines, depth)))")
+            text = head + line * (200_000 // len(line))
+            most = b.run("""((text, holder) => {
+              const sizes = [];
+              for (showMarkdown(holder, text); holder.shown.made < holder.shown.pieces.length;) {
+                rendered = 0; late.left = FRAME_MAX; renderMore(holder); sizes.push(rendered);
+              }
+              return [Math.max(...sizes), sizes.length, holder.textContent.split('words').length - 1];
+            })(arguments[0], document.createElement('div'))""", text)
+            self.assertLess(most[0], 20_000, name)
+            self.assertGreater(most[1], 10, name)
+            self.assertEqual(most[2], text.count("words"), name)
+
+    def test_a_long_answer_is_shown_to_its_end(self):
+        b = self.browser
+        text = "Some *words*.\n\n" * 5000 + "```\n" + "code\n" * 5000 + "```\n\nThe end."
+        b.run("chats.write({id: 'x', title: 't', updated: 1, messages: [{role: 'user', content: 'Hi'},"
+              "{role: 'assistant', content: arguments[0]}]})", text)
+        b.run("openChat('x')")
+        b.until("late.holders.size === 0")
+        self.assertTrue(b.run("isNearEnd()"))
+        self.assertTrue(b.text(".md").endswith("The end."))
+        self.assertEqual(b.run("codeFrom(document.querySelector('.code'))"), "code\n" * 4999 + "code")
+
+    def test_a_text_that_grows_is_looked_at_once(self):
+        """Its elements are those of the whole text at any time, and the blocks that it is past are left alone."""
+        fault = self.browser.run("""(() => {
+          const lines = ['word', '# head', '- item', '1', '1. one', '  more', '> quote', '| a | b |', '|---|---|', '|--x',
+                         '```', '~~~ c', '---', '', '', '', '    deep', '**bold', 'text**', '\\r', 'a | b'];
+          let seed = 1;
+          const draw = count => (seed = seed * 48271 % 2147483647) % count;
+          const blocks = holder => Array.from(holder.querySelectorAll('.slice > *'), e => e.outerHTML).join('');
+          const finish = holder => { while (holder.shown.made < holder.shown.pieces.length) late.left = 9, renderMore(holder); };
+          for (let i = 0; i < 400; i++) {
+            const whole = Array.from({length: 12}, () => lines[draw(lines.length)]).join('\\n');
+            const grown = document.createElement('div');
+            for (let at = 0; at < whole.length; at += 1 + draw(4)) showMarkdown(grown, whole.slice(0, at));
+            showMarkdown(grown, whole);
+            finish(grown);
+            const fresh = document.createElement('div');
+            showMarkdown(fresh, whole);
+            finish(fresh);
+            if (blocks(grown) !== blocks(fresh)) return [whole, blocks(grown), blocks(fresh)];
+          }
+          let looked = 0;
+          const real = splitBlocks;
+          splitBlocks = text => (looked += text.length, real(text));
+          const holder = document.createElement('div');
+          for (let text = ''; text.length < 20000; showMarkdown(holder, text)) text += 'words\\n\\n';
+          splitBlocks = real;
+          return looked < 20 * 20000 ? null : looked;
+        })()""")
+        self.assertIsNone(fault)
 
     def test_engine_room_is_off_unless_asked_for(self):
         self.browser.click("#engine-button")

@@ -79,7 +79,7 @@ function showAnswer(item, message) {
   const isThinking = isComing && reasoning && !text && !message.calls;
   parts.reasoning.hidden = !reasoning;
   parts.summary.textContent = isThinking ? "Thinking …" : "Reasoning";
-  parts.thought.textContent = reasoning;
+  if (parts.thought.shown !== reasoning) parts.thought.textContent = parts.thought.shown = reasoning;
   showMarkdown(parts.text, text);
   parts.text.classList.toggle("waiting", isComing && !text && !message.calls);
   showCalls(parts.calls, message);
@@ -100,8 +100,12 @@ function showResultsForm(holder, message) {
 
 function showMessages() {
   const {chat} = chatView;
-  byId("messages").replaceChildren(...chat.messages.map((message, i) =>
-    message.role === "user" ? userMessage(message, i) : assistantMessage(message, i)));
+  const items = [];
+  for (let i = chat.messages.length - 1; i >= 0; i--) { // the last one is seen first
+    const message = chat.messages[i];
+    items.unshift(message.role === "user" ? userMessage(message, i) : assistantMessage(message, i));
+  }
+  byId("messages").replaceChildren(...items);
   byId("welcome").hidden = chat.messages.length > 0;
   const {answering} = chatView;
   if (answering && answering.chat === chat) {
@@ -141,10 +145,13 @@ function showChatList() {
   }));
 }
 
-function scrollDown(isForced) {
+function isNearEnd() {
   const scroll = byId("scroll");
-  const isNear = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
-  if (isForced || isNear) scroll.scrollTop = scroll.scrollHeight;
+  return scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
+}
+
+function scrollDown(isForced) {
+  if (isForced || isNearEnd()) byId("scroll").scrollTop = byId("scroll").scrollHeight;
 }
 
 /* How full the context is after the last answer. */
@@ -276,8 +283,14 @@ function showBusy(isBusy) {
   byId("stop").hidden = !isBusy;
 }
 
+const SPOKEN_MAX = 5000; // characters
+
+function beginningOf(text) {
+  return text.length <= SPOKEN_MAX ? text : `${text.slice(0, SPOKEN_MAX)} … The answer goes on in the chat.`;
+}
+
 function spokenAnswer(message) {
-  const {text} = splitThinking(message);
+  const text = beginningOf(splitThinking(message).text);
   if (!waitsForResults(message)) return text || "The answer is empty.";
   const names = message.calls.map(call => call.name).join(" and ");
   return `${text} The model calls ${names}. The fields for the results are before the message field.`.trim();

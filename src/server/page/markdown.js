@@ -126,7 +126,7 @@ const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 /* These two patterns take quadratic time for a line of spaces: a longer line is none of both. */
 const LINE_MAX = 1000;
 const readHeading = line => line.length <= LINE_MAX ? HEADING.exec(line) : null;
-const isTableRule = line => line.length <= LINE_MAX && line.includes("-") && TABLE_RULE.test(line);
+const isTableRule = line => line.length <= LINE_MAX && /-/.test(line) && /\|/.test(line) && TABLE_RULE.test(line);
 
 const isBlank = line => !line.trim();
 
@@ -168,12 +168,15 @@ function listEnd(lines, at) {
   return i;
 }
 
-/* The text's blocks, each as its lines: while an answer grows, only the last one changes. */
+/* The text's blocks: {lines, from}, where `from` is the place of the first line in the text. */
 function splitBlocks(text) {
-  const lines = text.replace(/\r\n?/g, "\n").replace(/\t/g, "    ").split("\n");
+  const raw = text.split("\n");
+  const lines = raw.map(line => line.replace(/\r$/, "").replace(/\t/g, "    "));
   const blocks = [];
+  let from = 0, next = 0; // raw[next] begins at `from`
   for (let at = 0; at < lines.length;) {
     let end = at + 1;
+    for (; next < at; next++) from += raw[next].length + 1;
     const line = lines[at];
     if (isBlank(line)) {
       at++;
@@ -191,10 +194,17 @@ function splitBlocks(text) {
       while (end < lines.length && !isBlank(lines[end]) && !beginsBlock(lines, end) &&
              !ITEM.test(lines[end])) end++;
     }
-    blocks.push(lines.slice(at, end));
+    blocks.push({lines: lines.slice(at, end), from});
     at = end;
   }
   return blocks;
+}
+
+/* The code of a block, with that of the pieces that go on with it. */
+function codeFrom(block) {
+  const next = block.nextElementSibling || block.parentElement.nextElementSibling?.firstElementChild;
+  const code = block.querySelector("code").textContent;
+  return next && next.classList.contains("goes-on") ? `${code}\n${codeFrom(next)}` : code;
 }
 
 function codeBlock(lines) {
@@ -202,7 +212,7 @@ function codeBlock(lines) {
   const last = lines[lines.length - 1].trim();
   const isClosed = lines.length > 1 && last.startsWith(mark) && !last.replaceAll(mark[0], "");
   const code = lines.slice(1, isClosed ? -1 : undefined).join("\n");
-  const copy = button("Copy", {className: "quiet"}, () => copyText(code, copy));
+  const copy = button("Copy", {className: "quiet"}, () => copyText(codeFrom(copy.closest(".code")), copy));
   const pre = make("pre", {tabIndex: 0}, make("code", {textContent: code}));
   pre.setAttribute("aria-label", "Code");
   return make("div", {className: "code"},
@@ -248,7 +258,7 @@ function listBlock(lines, depth) {
     const element = list.appendChild(make("li"));
     const blocks = splitBlocks(item.join("\n"));
     blocks.forEach((block, i) => {
-      const made = renderBlock(block, depth + 1);
+      const made = renderBlock(block.lines, depth + 1);
       // The first paragraph of an item needs none of a paragraph's space.
       if (i === 0 && made.tagName === "P") element.append(...made.childNodes);
       else element.append(made);
@@ -272,7 +282,7 @@ function renderBlock(lines, depth = 0) {
   if (ITEM.test(line)) return listBlock(lines, depth);
   if (/^ {0,3}>/.test(line)) {
     const inner = splitBlocks(lines.map(quoted => quoted.replace(/^ {0,3}> ?/, "")).join("\n"));
-    return make("blockquote", {}, ...inner.map(block => renderBlock(block, depth + 1)));
+    return make("blockquote", {}, ...inner.map(block => renderBlock(block.lines, depth + 1)));
   }
   if (isTable(lines, 0)) return tableBlock(lines);
   const paragraph = make("p");
@@ -280,13 +290,113 @@ function renderBlock(lines, depth = 0) {
   return paragraph;
 }
 
-/* Shows `text` in `holder`, and leaves the elements of blocks that did not change as they are. */
+// ---- a text that may be long ----
+
+const PIECE_MAX = 8192; // characters of a block that become elements at once
+const FRAME_MAX = 8192; // characters of all texts that do so before the next frame
+
+/* Paragraphs of a line that is longer than a piece: cut at a space where there is one. */
+function cutLine(line) {
+  const parts = [];
+  for (let rest = line; rest; rest = rest.slice(parts.at(-1).length)) {
+    const space = rest.length > PIECE_MAX ? rest.lastIndexOf(" ", PIECE_MAX) : -1;
+    parts.push(rest.slice(0, space > 0 ? space : PIECE_MAX));
+  }
+  return parts;
+}
+
+/* A long block as several of its kind, each with what makes it one: a fence, the head of a table. Lists are
+ * cut between items. */
+function cutBlock(lines) {
+  if (lines.reduce((sum, line) => sum + line.length, 0) <= PIECE_MAX) return [lines];
+  const isList = ITEM.test(lines[0]) && !RULE.test(lines[0]);
+  const head = FENCE.test(lines[0]) ? lines.slice(0, 1) : isTable(lines, 0) ? lines.slice(0, 2) : [];
+  const isPlain = !isList && !head.length && !/^ {0,3}>/.test(lines[0]) && !readHeading(lines[0]);
+  const indent = isList ? ITEM.exec(lines[0])[1].length + 1 : 0;
+  const isCut = line => !isList || (ITEM.test(line) && ITEM.exec(line)[1].length <= indent);
+  const pieces = [];
+  let size = PIECE_MAX;
+  for (const line of (isPlain ? lines.flatMap(cutLine) : lines).slice(head.length)) {
+    if (size + line.length > PIECE_MAX && isCut(line)) {
+      pieces.push([...head]);
+      size = 0;
+    }
+    pieces.at(-1).push(line);
+    size += line.length + 1;
+  }
+  return pieces;
+}
+
+/* What is still to be shown: holders of texts, the first ones first. */
+const late = {left: FRAME_MAX, holders: new Set(), frame: 0};
+
+/* A browser lays out and draws only the slices that are seen. */
+function beginSlice(holder, marks) {
+  holder.lastChild?.classList.add("full");
+  const slice = make("div", {className: "slice", size: 0});
+  slice.classList.toggle("goes-on", marks.includes("goes-on"));
+  holder.append(slice);
+}
+
+/* Makes elements until this frame's characters are used up. */
+function renderMore(holder) {
+  const {shown} = holder;
+  while (shown.made < shown.pieces.length && late.left > 0) {
+    const {source, marks} = shown.pieces[shown.made++];
+    const element = renderBlock(source.split("\n"));
+    if (marks.length) element.classList.add(...marks);
+    if (!holder.lastChild || holder.lastChild.size >= PIECE_MAX) beginSlice(holder, marks);
+    holder.lastChild.append(element);
+    holder.lastChild.size += source.length;
+    late.left -= source.length;
+  }
+  if (shown.made < shown.pieces.length) late.holders.add(holder);
+  else late.holders.delete(holder);
+  late.frame ||= requestAnimationFrame(renderLate);
+}
+
+function renderLate() {
+  late.frame = 0;
+  late.left = FRAME_MAX;
+  if (!late.holders.size) return;
+  const isAtEnd = isNearEnd();
+  for (const holder of late.holders) {
+    if (holder.isConnected) renderMore(holder);
+    else late.holders.delete(holder); // another chat is shown
+  }
+  if (isAtEnd) scrollDown(true);
+}
+
+/* Shows `text` in `holder`, a long one over several frames, and leaves the elements of blocks that did not
+ * change as they are. While a text grows, only its last two blocks change: the rest is not looked at again. */
 function showMarkdown(holder, text) {
-  const sources = splitBlocks(text).map(lines => lines.join("\n"));
-  const shown = holder.sources || [];
+  // The first `kept` pieces are those before `from`, and the first `made` ones have their elements.
+  holder.shown ||= {text: "", pieces: [], from: 0, kept: 0, made: 0};
+  const {shown} = holder;
+  if (!text.startsWith(shown.text.slice(0, shown.from))) shown.from = shown.kept = 0;
+  const pieces = shown.pieces.slice(0, shown.kept);
+  const blocks = splitBlocks(text.slice(shown.from));
+  const {from} = shown;
+  blocks.forEach((block, i) => {
+    if (i === blocks.length - 2) {
+      shown.from = from + block.from;
+      shown.kept = pieces.length;
+    }
+    cutBlock(block.lines).forEach((lines, n, all) => {
+      const marks = [...n > 0 ? ["goes-on"] : [], ...n < all.length - 1 ? ["cut"] : []];
+      pieces.push({source: lines.join("\n"), marks});
+    });
+  });
   let same = 0;
-  while (same < sources.length && same < shown.length && sources[same] === shown[same]) same++;
-  while (holder.children.length > same) holder.lastChild.remove();
-  for (const source of sources.slice(same)) holder.append(renderBlock(source.split("\n")));
-  holder.sources = sources;
+  const isSame = (a, b) => a && b && a.source === b.source && String(a.marks) === String(b.marks);
+  while (same < pieces.length && isSame(pieces[same], shown.pieces[same])) same++;
+  while (shown.made > same) {
+    const slice = holder.lastChild;
+    slice.size -= shown.pieces[--shown.made].source.length;
+    slice.lastChild.remove();
+    if (!slice.firstChild) slice.remove();
+  }
+  shown.text = text;
+  shown.pieces = pieces;
+  renderMore(holder);
 }
