@@ -75,6 +75,10 @@ __attribute__((target("avx512f,avx512bf16"))) static void run_avx512_bf16(void) 
     sink = _mm512_reduce_add_ps(acc[0]);
 }
 
+static bool has_avx512_floats(const char *isa) {
+    return strcmp(isa, "avx512") == 0 || strcmp(isa, "avx512-vnni") == 0;
+}
+
 static bool has_avx2_floats(const char *isa) {
     return strcmp(isa, "avx2") == 0 || strcmp(isa, "avx-vnni") == 0;
 }
@@ -84,7 +88,7 @@ void fma_peak_run(const char *isa) {
         run_amx();
     } else if (strcmp(isa, "avx512-bf16") == 0) {
         run_avx512_bf16();
-    } else if (strcmp(isa, "avx512") == 0) {
+    } else if (has_avx512_floats(isa)) {
         run_avx512();
     } else if (has_avx2_floats(isa)) {
         run_avx2();
@@ -96,7 +100,7 @@ void fma_peak_run(const char *isa) {
 double fma_peak_operations(const char *isa) {
     if (strcmp(isa, "amx") == 0) return 2.0 * 16 * 16 * 32 * 4 * AMX_TURNS;
     double lanes = strcmp(isa, "avx512-bf16") == 0 ? 32
-                   : strcmp(isa, "avx512") == 0    ? 16
+                   : has_avx512_floats(isa)        ? 16
                    : has_avx2_floats(isa)          ? 8
                                                    : 4;
     return 2.0 * lanes * TURNS * CHAINS;

@@ -577,7 +577,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     bench.cpu = cpu_backend_of(bench.backend);
-    bench.isa = bench.cpu->kernels->isa;
+    bench.isa = bench.cpu->kernels.isa;
     bench.memory = checked(cpu_memory_alloc(READ_BYTES));
     thread_pool_for(bench.cpu->pool, READ_BYTES / READ_ITEM, touch_item, &bench);
     for (int turn = 0; turn < bench.turns; turn++) measure_machine(&bench);

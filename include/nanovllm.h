@@ -180,8 +180,9 @@ struct nvllm_engine_options {
     const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
     const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
     const char *schedule; // "mixed" (default), "prefill-first"
-    // "auto" (default), "scalar", "avx2", "avx-vnni", "avx512", "avx512-bf16", "amx", "neon",
-    // "neon-dotprod"
+    // Kernels need no newer instruction set: "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni",
+    // "avx512-bf16", "amx", "neon", "neon-dotprod". "auto" (default): the fastest kernels of all
+    // that the processor has.
     const char *cpu_isa;
     int32_t threads; // CPU threads, at most 1024; 0 (default) = one for each core it may use
     // Largest number of sequences that run at once, capped by max_num_batched_tokens; default 256.

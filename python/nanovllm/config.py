@@ -92,8 +92,9 @@ class Config:
     threads: int = 0
     """CPU threads; 0: one for each core that this process may use."""
     cpu_isa: str = "auto"
-    """Instruction set of the CPU kernels: "auto", "scalar", "avx2", "avx-vnni", "avx512",
-    "avx512-bf16", "amx", "neon", "neon-dotprod"."""
+    """Newest instruction set of the CPU kernels: "scalar", "avx2", "avx-vnni", "avx512",
+    "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-dotprod". "auto": the fastest kernels of all
+    that the processor has."""
     kv_cache_gib: float = 0.0
     """Size of the KV cache in GiB. 0: on a GPU the rest of gpu_memory_utilization, on a CPU a
     quarter of the free memory but at most 4."""

@@ -27,47 +27,57 @@ static bool has_bit(unsigned word, int bit) {
     return (word >> bit & 1u) != 0;
 }
 
-// Features that not every compiler's __builtin_cpu_supports knows by name.
-static void detect_dot_products(struct cpu_features *features) {
-    unsigned a = 0, b = 0, c = 0, d = 0, a1 = 0, b1 = 0, c1 = 0, d1 = 0;
-    if (!__get_cpuid_count(CPUID_FEATURES, 0, &a, &b, &c, &d)) return;
-    if (a >= 1) __get_cpuid_count(CPUID_FEATURES, 1, &a1, &b1, &c1, &d1);
-    features->avx_vnni = features->avx2 && has_bit(a1, 4);
-    features->avx512_vnni = features->avx512 && has_bit(c, 11);
-    features->avx512_bf16 = features->avx512 && has_bit(a1, 5);
-    bool tiles = has_bit(d, 22) && has_bit(d, 24) && has_bit(d, 25); // bf16, tile, int8
-    if (!tiles || !features->avx512_vnni || !features->avx512_bf16) return;
-    unsigned xcr0, xcr0_high; // AVX-512 is enabled, so XGETBV exists
+static uint32_t feature_if(bool has, enum cpu_feature feature) {
+    return has ? (uint32_t)feature : 0;
+}
+
+// Whether the operating system keeps the tiles of a thread that it interrupts. XGETBV exists where
+// AVX2 is enabled.
+static bool has_tile_state(void) {
+    unsigned xcr0, xcr0_high;
     __asm__("xgetbv" : "=a"(xcr0), "=d"(xcr0_high) : "c"(0));
-    features->amx = has_bit(xcr0, XSTATE_TILE_CONFIG) && has_bit(xcr0, XSTATE_TILE_DATA);
+    return has_bit(xcr0, XSTATE_TILE_CONFIG) && has_bit(xcr0, XSTATE_TILE_DATA);
+}
+
+uint32_t cpu_features(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0, a1 = 0, b1 = 0, c1 = 0, d1 = 0;
+    __builtin_cpu_init();
+    // GCC's and Clang's run-time library asks XGETBV too, so "supports" includes the OS's consent.
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    uint32_t features = feature_if(avx2, CPU_AVX2) | feature_if(avx512, CPU_AVX512);
+    // The rest are not known by name to every compiler.
+    if (!avx2 || !__get_cpuid_count(CPUID_FEATURES, 0, &a, &b, &c, &d)) return features;
+    if (a >= 1) __get_cpuid_count(CPUID_FEATURES, 1, &a1, &b1, &c1, &d1);
+    bool tiles = has_bit(d, 24) && has_tile_state();
+    features |= feature_if(has_bit(a1, 4), CPU_AVX_VNNI);
+    features |= feature_if(avx512 && has_bit(c, 11), CPU_AVX512_VNNI);
+    features |= feature_if(avx512 && has_bit(a1, 5), CPU_AVX512_BF16);
+    features |= feature_if(__builtin_cpu_is("amd"), CPU_FAST_BF16);
+    features |= feature_if(tiles && has_bit(d, 25), CPU_AMX_INT8);
+    features |= feature_if(tiles && has_bit(d, 22), CPU_AMX_BF16);
+    return features;
 }
 
 bool cpu_amx_request(void) {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XSTATE_TILE_DATA) == 0;
 }
 #else
+uint32_t cpu_features(void) {
+    uint32_t features = 0;
+#if defined(__aarch64__)
+    unsigned long bits = getauxval(AT_HWCAP);
+    if (bits & HWCAP_ASIMD) features |= CPU_NEON;
+    if (bits & HWCAP_ASIMDDP) features |= CPU_NEON_DOTPROD;
+#endif
+    return features;
+}
+
 bool cpu_amx_request(void) {
     return false;
 }
 #endif
-
-struct cpu_features cpu_features(void) {
-    struct cpu_features features = {0};
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    // GCC's and Clang's run-time library asks XGETBV too, so "supports" includes the OS's consent.
-    features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl");
-    detect_dot_products(&features);
-#elif defined(__aarch64__)
-    unsigned long bits = getauxval(AT_HWCAP);
-    features.neon = (bits & HWCAP_ASIMD) != 0;
-    features.neon_dotprod = features.neon && (bits & HWCAP_ASIMDDP) != 0;
-#endif
-    return features;
-}
 
 static int within_quota(long count) {
     uint64_t quota = cgroup_read(CGROUP_OF_PROCESS, CGROUP_ROOT).cores;

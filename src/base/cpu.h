@@ -6,18 +6,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct cpu_features {
-    bool avx2; // AVX2 + FMA, enabled by the operating system
-    bool avx_vnni; // AVX2 and dot products of 8-bit quads in its registers
-    bool avx512; // AVX-512 F, BW, DQ, VL
-    bool avx512_bf16; // AVX-512 dot products of bf16 pairs
-    bool avx512_vnni; // AVX-512 dot products of 8-bit quads
-    bool amx; // tile products of bf16 and int8; implies all of avx512, _bf16 and _vnni
-    bool neon; // 64-bit ARM's vectors of 16 bytes
-    bool neon_dotprod; // dot products of 8-bit quads
+// What the processor has and the operating system has enabled. A feature implies no other one, as
+// virtual machines may hide any.
+enum cpu_feature {
+    CPU_AVX2 = 1 << 0, // AVX2 and FMA
+    CPU_AVX_VNNI = 1 << 1, // dot products of 8-bit quads in AVX2's registers
+    CPU_AVX512 = 1 << 2, // AVX-512 F, BW, DQ, VL
+    CPU_AVX512_VNNI = 1 << 3, // AVX-512 dot products of 8-bit quads
+    CPU_AVX512_BF16 = 1 << 4, // AVX-512 dot products of bf16 pairs
+    CPU_FAST_BF16 = 1 << 5, // those multiply more numbers than float32 does: on AMD's processors
+    CPU_AMX_INT8 = 1 << 6, // tile products of bytes
+    CPU_AMX_BF16 = 1 << 7, // tile products of bf16
+    CPU_NEON = 1 << 8, // 64-bit ARM's vectors of 16 bytes
+    CPU_NEON_DOTPROD = 1 << 9, // dot products of 8-bit quads
 };
 
-struct cpu_features cpu_features(void); // all false on other processors
+uint32_t cpu_features(void); // a set of enum cpu_feature
 // Asks the kernel to let all threads of this process use AMX tiles. False where the kernel refuses
 // or does not know them (Linux before 5.16). May be called from any thread, any number of times.
 bool cpu_amx_request(void);

@@ -102,8 +102,9 @@ static const struct nvllm_param option_table[] = {
      "mixed runs prompts and decodes in one step, prefill-first runs prompts in steps of their own "
      "first; default mixed"},
     {"cpu_isa", NVLLM_PARAM_STRING, OPTION(cpu_isa), 0, 0,
-     "auto|scalar|avx2|avx-vnni|avx512|avx512-bf16|amx|neon|neon-dotprod",
-     "instruction set of the CPU kernels; default auto"},
+     "auto|scalar|avx2|avx-vnni|avx512|avx512-vnni|avx512-bf16|amx|neon|neon-dotprod",
+     "newest instruction set of the CPU kernels, auto takes the fastest kernels of all that the "
+     "processor has; default auto"},
     {"threads", NVLLM_PARAM_INT, OPTION(threads), 0, 1024, NULL,
      "CPU threads, 0 is one for each core this process may use; default 0"},
     {"max_num_seqs", NVLLM_PARAM_INT, OPTION(max_num_seqs), 1, 65536, NULL,

@@ -116,8 +116,8 @@ static double bound_of(const struct inputs *in, const char *isa) {
     if (in->dtype == DTYPE_F32) return ATTENTION_NMSE;
     if (in->dtype == DTYPE_I8) return ATTENTION_NMSE_INT8;
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
-        if (strcmp(table[i].name, isa) || !table[i].kernels) continue;
-        if (table[i].kernels->attention_bf16.queries != QUERIES_F32) return ATTENTION_NMSE_ALL_BF16;
+        if (strcmp(table[i].name, isa) || !table[i].is_here) continue;
+        if (table[i].kernels.attention_bf16.queries != QUERIES_F32) return ATTENTION_NMSE_ALL_BF16;
     }
     return ATTENTION_NMSE_BF16;
 }

@@ -297,7 +297,7 @@ static void check_shapes(const char *isa, enum dtype weight_dtype) {
             oracle_token(&model, call.x + at, call.ids + pair, call.weights + pair, top_k,
                          want + at);
         }
-        bool rounds = weight_dtype == DTYPE_BF16 && cpu_backend_of(backend)->kernels->has_bf16_dots;
+        bool rounds = weight_dtype == DTYPE_BF16 && cpu_backend_of(backend)->kernels.linear_pairs;
         assert_nmse(call.out, want, count, rounds ? EXPERTS_NMSE_BF16 : EXPERTS_NMSE);
         free(want);
         call_free(&call);

@@ -83,8 +83,8 @@ static void run(struct backend *backend, const struct linear *linear, const floa
 
 // The value of x that the backend multiplies by.
 static double seen(const struct backend *backend, float x) {
-    bool rounds = backend->weight_dtype == DTYPE_BF16 &&
-                  cpu_backend_of_const(backend)->kernels->has_bf16_dots;
+    bool rounds =
+        backend->weight_dtype == DTYPE_BF16 && cpu_backend_of_const(backend)->kernels.linear_pairs;
     return (double)(rounds ? bf16_to_f32(f32_to_bf16(x)) : x);
 }
 

@@ -1,11 +1,12 @@
-/* The table of a machine that has every instruction set but AVX2, by emulation. */
-#include "backend/cpu/kernels.h"
+/* A machine that has every instruction set, by emulation. */
+#include "backend/cpu/kernels_arm.h"
+#include "backend/cpu/kernels_x86.h"
 
-void cpu_isa_find(struct cpu_isa table[CPU_ISA_COUNT]) {
-    table[CPU_ISA_AVX_VNNI].kernels = &cpu_kernels_avx_vnni;
-    table[CPU_ISA_AVX512].kernels = &cpu_kernels_avx512;
-    table[CPU_ISA_AVX512_BF16].kernels = &cpu_kernels_avx512_bf16;
-    table[CPU_ISA_AMX].kernels = &cpu_kernels_amx;
-    table[CPU_ISA_NEON].kernels = &cpu_kernels_neon;
-    table[CPU_ISA_NEON_DOTPROD].kernels = &cpu_kernels_neon_dotprod;
+uint32_t cpu_isa_features(void) {
+    return UINT32_MAX;
+}
+
+void cpu_kernels_add(uint32_t features, struct cpu_kernels *out) {
+    cpu_kernels_add_x86(features, out);
+    cpu_kernels_add_arm(features, out);
 }

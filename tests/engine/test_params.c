@@ -279,7 +279,7 @@ static void test_options_have_ranges(void **state) {
     option_refused("device", "auto|cpu", "device is auto|cpu, want auto, cuda, cuda:N or cpu");
     option_refused("cpu_isa", "sse",
                    "cpu_isa is sse, want auto, scalar, avx2, avx-vnni, "
-                   "avx512, avx512-bf16, amx, neon or neon-dotprod");
+                   "avx512, avx512-vnni, avx512-bf16, amx, neon or neon-dotprod");
     option_refused("quantization", "int3", "quantization is int3, want none, int8 or int4");
     option_refused("threads", "-1", "threads is -1, want an integer from 0 to 1024");
     option_refused("threads", "1025", "threads is 1025, want an integer from 0 to 1024");

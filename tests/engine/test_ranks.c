@@ -33,8 +33,8 @@ static struct nvllm_engine_options options_of(int32_t world_size) {
 static const char *exact_isa(void) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
-    if (table[CPU_ISA_AVX2].kernels) return table[CPU_ISA_AVX2].name;
-    return table[table[CPU_ISA_NEON].kernels ? CPU_ISA_NEON : CPU_ISA_SCALAR].name;
+    if (table[CPU_ISA_AVX2].is_here) return table[CPU_ISA_AVX2].name;
+    return table[table[CPU_ISA_NEON].is_here ? CPU_ISA_NEON : CPU_ISA_SCALAR].name;
 }
 
 // Requests that meet every part of sampling that ranks share out.

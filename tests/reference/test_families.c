@@ -49,7 +49,7 @@ static void check_experts(const char *family) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
-        if (!table[i].kernels || table[i].kernels->has_bf16_dots) continue;
+        if (!table[i].is_here || table[i].kernels.linear_pairs) continue;
         check_family(family, table[i].name, "none", "float32", exact_bound);
     }
 }
@@ -58,8 +58,8 @@ static void check_on_every_isa(const char *family) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
-        if (!table[i].kernels) continue;
-        bool rounds = table[i].kernels->has_bf16_dots;
+        if (!table[i].is_here) continue;
+        bool rounds = table[i].kernels.linear_pairs;
         check_family(family, table[i].name, "none", "float32", rounds ? bf16_bound : exact_bound);
         check_family(family, table[i].name, "none", "auto", bf16_bound);
         check_family(family, table[i].name, "none", "int8", int8_cache_bound);

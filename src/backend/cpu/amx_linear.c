@@ -313,10 +313,10 @@ static ALWAYS_INLINE void run_item(const struct linear_item *item, bool bf16) {
     _tile_release();
 }
 
-void amx_linear_narrow(const struct linear_item *item) {
-    if (item->kind == LINEAR_BF16) {
-        run_item(item, true);
-    } else {
-        run_item(item, false);
-    }
+void amx_linear_pairs(const struct linear_item *item) {
+    run_item(item, true);
+}
+
+void amx_linear_bytes(const struct linear_item *item) {
+    run_item(item, false);
 }

@@ -141,7 +141,7 @@ static void put_queries(const struct attention_job *job, const float *q, uint32_
         break;
     case QUERIES_BF16:
         // The last 64 bytes of a row may reach into the next row, which is written later.
-        job->cpu->kernels->narrow_bf16(
+        job->cpu->kernels.narrow_bf16(
             q, scale, head_dim, (unsigned char *)panel + (size_t)row * head_dim * sizeof(uint16_t),
             CHUNK_BYTES);
         break;
@@ -301,7 +301,7 @@ static void finish_rows(const struct attention_job *job, const struct attention_
             unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
                                                (uint32_t)token, &stride);
             packed += at / (CHUNK_BYTES / 2) * stride;
-            job->cpu->kernels->narrow_bf16(acc, scale, (uint32_t)head_dim, packed, stride);
+            job->cpu->kernels.narrow_bf16(acc, scale, (uint32_t)head_dim, packed, stride);
             continue;
         }
         if (row + ROWS_AHEAD < item->num_rows) {
@@ -399,7 +399,7 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
     struct attention_job job = {
         .cpu = cpu,
         .narrow = narrow,
-        .kernels = kernels_of(cpu->kernels, spec->dtype),
+        .kernels = kernels_of(&cpu->kernels, spec->dtype),
         .args = args,
         .group = args->num_heads / args->num_kv_heads,
     };

@@ -1,24 +1,13 @@
-/* The AVX2 + FMA kernels, gathered into cpu_kernels_avx2 and cpu_kernels_avx_vnni by avx2_rows.c. A
- * group of 16 lanes is two registers. Contracts in kernels.h. */
+/* Shared by the AVX2 + FMA kernels (kernels_x86.h). A group of 16 lanes is two registers. */
 #ifndef BACKEND_CPU_AVX2_H
 #define BACKEND_CPU_AVX2_H
 
 #include <immintrin.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernels_x86.h"
 #include "base/compiler.h"
 
 enum { HALF = 8 }; // floats of a register
-
-void avx2_linear_bf16(const struct linear_tile *tile);
-void avx2_linear_f32(const struct linear_tile *tile);
-void avx2_widen_bf16(const void *weights, uint32_t depth, float *out);
-void avx2_linear_narrow(const struct linear_item *item);
-void avx_vnni_linear_narrow(const struct linear_item *item);
-float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
-void avx2_attention_bf16(const struct attention_tile *tile);
-void avx2_attention_f32(const struct attention_tile *tile);
-void avx2_attention_int8(const struct attention_tile *tile);
 
 // A mask of the first `left` of 8 lanes (of all if more), for maskload and maskstore.
 static inline __m256i avx2_tail_mask(uint32_t left) {

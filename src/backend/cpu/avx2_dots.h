@@ -26,17 +26,6 @@ struct avx2_products {
     __m256i (*scaled)(__m256i acc, __m256i scale);
 };
 
-// How far ahead weights are fetched. Each block is a stream from memory, and a single stream needs
-// more than one of several. At its end each of several continues with the block that is `blocks`
-// later.
-static ALWAYS_INLINE size_t bytes_ahead(const struct linear_dots *dots, uint32_t chunk,
-                                        uint32_t blocks, size_t tile_bytes) {
-    uint32_t tiles = blocks > 1 ? 1 : 4;
-    bool is_end = blocks > 1 && chunk + tiles >= dots->chunks;
-    return tiles * tile_bytes +
-           (is_end ? blocks * dots->block_bytes - dots->chunks * tile_bytes : 0);
-}
-
 static ALWAYS_INLINE void avx2_dots_int8(const struct linear_dots *dots, uint32_t block,
                                          uint32_t rows, uint32_t halves,
                                          const struct avx2_products *products) {
@@ -51,7 +40,7 @@ static ALWAYS_INLINE void avx2_dots_int8(const struct linear_dots *dots, uint32_
         }
     }
     for (uint32_t c = 0; c < dots->chunks; c++, x += dots->x_stride - CHUNK_BYTES) {
-        const size_t ahead = bytes_ahead(dots, c, halves / 2, TILE_BYTES);
+        const size_t ahead = linear_dots_ahead(dots, c, halves / 2, TILE_BYTES);
         for (uint32_t quad = 0; quad < CHUNK_BYTES; quad += 4, w += CHUNK_BYTES, x += 4) {
             __m256i weights[2 * AVX2_DOTS_BLOCKS_MAX];
             UNROLL for (uint32_t h = 0; h < halves; h++) {
@@ -143,7 +132,7 @@ static ALWAYS_INLINE void avx2_dots_int4(const struct linear_dots *dots, uint32_
         }
     }
     for (uint32_t c = 0; c < dots->chunks; c++) {
-        const size_t ahead = bytes_ahead(dots, c, halves / 2, INT4_TILE_BYTES);
+        const size_t ahead = linear_dots_ahead(dots, c, halves / 2, INT4_TILE_BYTES);
         const struct int4_group lower = {w, scales, x, ahead};
         const struct int4_group upper = {w, scales + LANES, x + INT4_GROUP, ahead};
         add_int4_group(dots, lower, false, rows, halves, products, total);

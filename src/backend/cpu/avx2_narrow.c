@@ -31,7 +31,7 @@ static void int4_dots(const struct linear_dots *dots) {
     avx2_dots(dots, avx2_dots_int4, &products);
 }
 
-void avx2_linear_narrow(const struct linear_item *item) {
+void avx2_linear_bytes(const struct linear_item *item) {
     static const struct dots_kernels kernels = {.int8 = int8_dots,
                                                 .int4 = int4_dots,
                                                 .rows_max = AVX2_DOTS_ROWS_MAX,

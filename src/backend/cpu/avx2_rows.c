@@ -1,9 +1,7 @@
-/* Row-wise AVX2 kernels (norms, rotary embedding, SiLU), the packing of weights, and the tables. */
+/* Row-wise AVX2 kernels (norms, rotary embedding, SiLU), the packing of weights. */
 #include <math.h>
 
 #include "backend/cpu/avx2.h"
-#include "backend/cpu/sample_weigh.h"
-#include "backend/cpu/scalar.h"
 #include "base/compiler.h"
 
 // The first `left` of 8 floats, or all. Masks are for the tail only: a masked store is many times
@@ -36,8 +34,8 @@ static ALWAYS_INLINE float norm_scale(const float *x, uint32_t cols, float eps) 
     return 1.0f / sqrtf(avx2_reduce_add(total) / (float)cols + eps);
 }
 
-static void avx2_rms_norm(const float *x, float *residual, const float *weight, float *out,
-                          uint32_t cols, float eps) {
+void avx2_rms_norm(const float *x, float *residual, const float *weight, float *out, uint32_t cols,
+                   float eps) {
     if (residual) {
         for (uint32_t i = 0; i < cols; i += HALF) {
             __m256 value = load_left(x + i, cols - i);
@@ -53,8 +51,8 @@ static void avx2_rms_norm(const float *x, float *residual, const float *weight, 
     }
 }
 
-static void avx2_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
-                           float eps) {
+void avx2_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
+                    float eps) {
     if (weight) avx2_rms_norm(head, NULL, weight, head, head_dim, eps);
     uint32_t half = head_dim / 2; // a multiple of 8
     for (uint32_t i = 0; i < half; i += HALF) {
@@ -67,7 +65,7 @@ static void avx2_rope_head(float *head, const float *weight, const float *rope, 
     }
 }
 
-static void avx2_silu_mul(const float *gate, const float *up, float *out, uint32_t count) {
+void avx2_silu_mul(const float *gate, const float *up, float *out, uint32_t count) {
     const __m256 one = _mm256_set1_ps(1.0f);
     for (uint32_t i = 0; i < count; i += HALF) {
         __m256 g = load_left(gate + i, count - i);
@@ -97,7 +95,7 @@ static ALWAYS_INLINE void transpose_8x8(__m256i line[8]) {
     UNROLL for (int i = 0; i < 8; i++) line[i] = t[i];
 }
 
-static void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out) {
+void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out) {
     for (size_t k = 0; k < count; k += 32, out += 32 * LANES) {
         // Quarters of 8 rows x 8 pairs. Both quarters of a line of 64 bytes are stored one after
         // the other, as streaming stores of half lines are slow.
@@ -118,20 +116,3 @@ static void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count,
     }
     _mm_sfence();
 }
-
-// The table of an instruction set, which has its own product with 8-bit and 4-bit weights.
-#define AVX2_KERNELS(name, narrow)                                                                 \
-    {                                                                                              \
-        .isa = name, .panel_rows = 6, .linear_bf16 = avx2_linear_bf16,                             \
-        .linear_f32 = avx2_linear_f32, .widen_bf16 = avx2_widen_bf16, .linear_narrow = narrow,     \
-        .narrow_int8 = avx2_narrow_int8,                                                           \
-        .attention_bf16 = ATTENTION_BY_SPANS(6, avx2_attention_bf16),                              \
-        .attention_f32 = ATTENTION_BY_SPANS(6, avx2_attention_f32),                                \
-        .attention_int8 = ATTENTION_BY_SPANS(6, avx2_attention_int8), .rms_norm = avx2_rms_norm,   \
-        .rope_head = avx2_rope_head, .silu_mul = avx2_silu_mul, .store_key = scalar_store_key,     \
-        .store_value = scalar_store_value, .pack_bf16 = avx2_pack_bf16,                            \
-        .sample_weigh = sample_weigh_avx2, .sample_max = sample_max_avx2,                          \
-    }
-
-const struct cpu_kernels cpu_kernels_avx2 = AVX2_KERNELS("avx2", avx2_linear_narrow);
-const struct cpu_kernels cpu_kernels_avx_vnni = AVX2_KERNELS("avx-vnni", avx_vnni_linear_narrow);

@@ -1,28 +1,10 @@
-/* The AVX-512 kernels (F, BW, DQ, VL), gathered into tables by avx512_tables.c. Contracts in
- * kernels.h. */
+/* Shared by the AVX-512 kernels (kernels_x86.h), which need F, BW, DQ and VL. */
 #ifndef BACKEND_CPU_AVX512_H
 #define BACKEND_CPU_AVX512_H
 
 #include <immintrin.h>
 
-#include "backend/cpu/kernels.h"
-
-void avx512_linear_bf16(const struct linear_tile *tile);
-void avx512_linear_f32(const struct linear_tile *tile);
-void avx512_attention_bf16(const struct attention_tile *tile);
-void avx512_attention_f32(const struct attention_tile *tile);
-void avx512_attention_int8(const struct attention_tile *tile);
-void amx_attention(const struct attention_tile *tile);
-unsigned amx_attention_begin(void);
-void amx_attention_end(unsigned before);
-void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
-                     uint32_t cols, float eps);
-void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
-                      float eps);
-void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
-void avx512_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
-void avx512_store_value(const float *v, uint32_t head_dim, uint16_t *values);
-void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
+#include "backend/cpu/kernels_x86.h"
 
 // The first `count` of 16 lanes; all from 16 on.
 static inline __mmask16 avx512_first_lanes(uint32_t count) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/avx512.h"
+#include "backend/cpu/narrow.h"
 #include "base/compiler.h"
 
 // 1 / sqrt(mean(x^2) + eps); four chains of 16 lanes, added in a fixed tree.
@@ -156,4 +157,8 @@ void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint
         }
     }
     _mm_sfence();
+}
+
+float avx512_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride) {
+    return narrow_row_int8(x, count, out, stride);
 }

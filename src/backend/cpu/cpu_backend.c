@@ -93,29 +93,31 @@ static void list_isas(const struct cpu_isa table[CPU_ISA_COUNT], char *out, size
     size_t len = 0;
     out[0] = 0;
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
-        if (!table[i].kernels) continue;
+        if (!table[i].is_here) continue;
         int written = snprintf(out + len, out_size - len, "%s%s", len ? ", " : "", table[i].name);
         len += (size_t)written; // the names are known to fit
     }
 }
 
-static enum status select_kernels(const char *isa, const struct cpu_kernels **out,
-                                  struct err *err) {
+static enum status select_kernels(const char *isa, struct cpu_kernels *out, struct err *err) {
     struct cpu_isa table[CPU_ISA_COUNT];
     const char *names[CPU_ISA_COUNT + 1] = {"auto"};
-    char available[96];
+    char available[128];
     cpu_isa_table(table);
     list_isas(table, available, sizeof available);
-    bool is_auto = !isa || strcmp(isa, "auto") == 0;
-    bool is_known = is_auto;
-    *out = NULL;
+    if (!isa || strcmp(isa, "auto") == 0) {
+        cpu_kernels_choose(cpu_isa_features(), out);
+        return OK;
+    }
+    bool is_known = false;
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
-        bool wanted = is_auto || strcmp(isa, table[i].name) == 0;
+        bool wanted = strcmp(isa, table[i].name) == 0;
         names[i + 1] = table[i].name;
         is_known = is_known || wanted;
-        if (wanted && table[i].kernels) *out = table[i].kernels; // the last is the fastest
+        if (!wanted || !table[i].is_here) continue;
+        *out = table[i].kernels;
+        return OK;
     }
-    if (*out) return OK;
     if (is_known) {
         return err_set(err, ERR_UNSUPPORTED, "this machine cannot run cpu isa \"%s\" (it has: %s)",
                        isa, available);
@@ -128,7 +130,7 @@ static enum status select_kernels(const char *isa, const struct cpu_kernels **ou
 
 enum status cpu_backend_create(struct backend **out, const struct backend_options *options,
                                struct err *err) {
-    const struct cpu_kernels *kernels;
+    struct cpu_kernels kernels;
     enum status status = select_kernels(options->cpu_isa, &kernels, err);
     if (status != OK) return status;
     int threads = options->threads ? options->threads : cpu_core_count();
@@ -162,7 +164,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
     cpu->kernels = kernels;
     cpu->nodes = options->numa ? cpu_memory_nodes() : 0;
     snprintf(cpu->base.description, sizeof cpu->base.description, "cpu %s, %d thread%s",
-             kernels->isa, threads, threads == 1 ? "" : "s");
+             kernels.isa, threads, threads == 1 ? "" : "s");
     status = thread_pool_create(&cpu->pool, (uint32_t)threads, err);
     if (status != OK) {
         cpu_destroy(&cpu->base);

@@ -5,15 +5,14 @@
 #define BACKEND_CPU_CPU_BACKEND_H
 
 #include "backend/backend.h"
+#include "backend/cpu/kernels.h"
 #include "base/thread_pool.h"
-
-struct cpu_kernels;
 
 struct cpu_backend {
     struct backend base; // first
     struct thread_pool *pool;
     uint64_t nodes; // that weights and KV caches are spread over; 0: the system chooses
-    const struct cpu_kernels *kernels; // of the chosen ISA; static
+    struct cpu_kernels kernels; // chosen for this machine
     void *linear_scratch; // [linear_scratch_in][LINEAR_SCRATCH_BYTES]: rows of x, packed
     float *linear_x_scale; // [LINEAR_SCRATCH_BYTES], one for each row of bytes
     float *linear_sums; // [num_threads][LINEAR_SUMS]

@@ -1,13 +1,12 @@
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernels_x86.h"
 #include "base/cpu.h"
 
-void cpu_isa_find(struct cpu_isa table[CPU_ISA_COUNT]) {
-    struct cpu_features features = cpu_features();
-    if (features.avx2) table[CPU_ISA_AVX2].kernels = &cpu_kernels_avx2;
-    if (features.avx_vnni) table[CPU_ISA_AVX_VNNI].kernels = &cpu_kernels_avx_vnni;
-    if (features.avx512) table[CPU_ISA_AVX512].kernels = &cpu_kernels_avx512;
-    if (features.avx512_bf16 && features.avx512_vnni) {
-        table[CPU_ISA_AVX512_BF16].kernels = &cpu_kernels_avx512_bf16;
-    }
-    if (features.amx && cpu_amx_request()) table[CPU_ISA_AMX].kernels = &cpu_kernels_amx;
+uint32_t cpu_isa_features(void) {
+    const uint32_t tiles = CPU_AMX_INT8 | CPU_AMX_BF16;
+    uint32_t features = cpu_features();
+    return features & tiles && !cpu_amx_request() ? features & ~tiles : features;
+}
+
+void cpu_kernels_add(uint32_t features, struct cpu_kernels *out) {
+    cpu_kernels_add_x86(features, out);
 }

@@ -80,7 +80,7 @@ struct linear_item {
 struct sample_weigh;
 
 struct cpu_kernels {
-    const char *isa;
+    const char *isa; // name of the last instruction set that one of them is from
     uint32_t panel_rows; // rows of a full panel, <= PANEL_ROWS_MAX
 
     void (*linear_bf16)(const struct linear_tile *tile);
@@ -89,11 +89,16 @@ struct cpu_kernels {
     // the faster kernel for any number of rows. Otherwise linear_f32 takes many rows, after this.
     // Both kernels give the same bits.
     void (*widen_bf16)(const void *weights, uint32_t depth, float *out);
-    void (*linear_narrow)(const struct linear_item *item);
-    bool has_bf16_dots; // linear_narrow also takes bf16; linear_bf16 is NULL then
-    // Converts a row of `count` floats, multiplied by `scale`, to bf16, rounding to the nearest
-    // even. A zero becomes +0. Writes 64 bytes into each tile, `stride` bytes apart. The last 64
-    // bytes are padded with zeros.
+    void (*linear_bytes)(const struct linear_item *item); // int8 and int4
+    // The same of int4 for up to int4_few_rows rows, with the same bits. NULL: linear_bytes is the
+    // faster one for them too, and int4_few_rows is 0.
+    void (*linear_int4_few)(const struct linear_item *item);
+    uint32_t int4_few_rows;
+    // bf16 weights times x that is rounded to bf16. NULL: x stays float32 (linear_bf16).
+    void (*linear_pairs)(const struct linear_item *item);
+    // For linear_pairs, NULL with it. Converts a row of `count` floats, multiplied by `scale`, to
+    // bf16, rounding to the nearest even. A zero becomes +0. Writes 64 bytes into each tile,
+    // `stride` bytes apart. The last 64 bytes are padded with zeros.
     void (*narrow_bf16)(const float *x, float scale, uint32_t count, unsigned char *out,
                         size_t stride);
     // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
@@ -123,20 +128,14 @@ struct cpu_kernels {
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;
-// x86-64 builds only. Each table can do what the one before it can, faster where its new
-// instructions help.
-extern const struct cpu_kernels cpu_kernels_avx2;
-extern const struct cpu_kernels cpu_kernels_avx_vnni; // AVX2 with dot products of bytes
-extern const struct cpu_kernels cpu_kernels_avx512;
-extern const struct cpu_kernels cpu_kernels_avx512_bf16; // with VNNI
-extern const struct cpu_kernels cpu_kernels_amx; // with AVX512_BF16 and VNNI
-// Builds for 64-bit ARM only.
-extern const struct cpu_kernels cpu_kernels_neon;
-extern const struct cpu_kernels cpu_kernels_neon_dotprod; // with SDOT
+
+// The fastest kernels that need none but these features (enum cpu_feature).
+void cpu_kernels_choose(uint32_t features, struct cpu_kernels *out);
 
 struct cpu_isa {
     const char *name;
-    const struct cpu_kernels *kernels; // NULL: this build or this machine lacks it
+    bool is_here; // this build and this machine have all of its features
+    struct cpu_kernels kernels; // the fastest that need none but its features; if is_here
 };
 
 // Rows of the table. Those of one processor family are in order, slowest first.
@@ -145,6 +144,7 @@ enum {
     CPU_ISA_AVX2,
     CPU_ISA_AVX_VNNI,
     CPU_ISA_AVX512,
+    CPU_ISA_AVX512_VNNI,
     CPU_ISA_AVX512_BF16,
     CPU_ISA_AMX,
     CPU_ISA_NEON,
@@ -152,11 +152,12 @@ enum {
     CPU_ISA_COUNT,
 };
 
-// Fills in all names and the kernels that can run here. If the processor has AMX, asks the
-// operating system for its use.
 void cpu_isa_table(struct cpu_isa table[CPU_ISA_COUNT]);
-// The part of it that depends on the processor family: adds the kernels that can run here to the
-// scalar ones. Defined in isa_x86.c, isa_arm.c or isa_generic.c, as the build chooses.
-void cpu_isa_find(struct cpu_isa table[CPU_ISA_COUNT]);
+
+// These depend on the processor family: isa_x86.c, isa_arm.c or isa_generic.c, as the build
+// chooses.
+uint32_t cpu_isa_features(void); // of this machine; asks the system for the use of AMX's tiles
+// Replaces the kernels of `out` that the features allow faster ones for.
+void cpu_kernels_add(uint32_t features, struct cpu_kernels *out);
 
 #endif

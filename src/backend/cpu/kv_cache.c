@@ -237,7 +237,7 @@ void cpu_attention_prepare(struct backend *backend, const struct attention_args 
               args->head_dim == spec->head_dim,
           "layer=%u kv_heads=%u head_dim=%u", args->layer, args->num_kv_heads, args->head_dim);
     if (args->layer == 0) kv_cache_touch(cpu, args->cache, args->step);
-    struct prepare_job job = {cpu->kernels, args,
+    struct prepare_job job = {&cpu->kernels, args,
                               thread_pool_grain(cpu->pool, args->step->num_tokens, 1)};
     uint32_t num_items = (args->step->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
     thread_pool_for(cpu->pool, num_items, prepare_item, &job);

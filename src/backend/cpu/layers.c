@@ -96,7 +96,7 @@ struct gated_sink {
 static void take_gated(void *arg, const struct linear_part *part) {
     const struct gated_sink *gated = arg;
     const struct pass *pass = gated->pass;
-    const struct cpu_kernels *kernels = pass->cpu->kernels;
+    const struct cpu_kernels *kernels = &pass->cpu->kernels;
     size_t intermediate = pass->spec->intermediate, depth = pass->layer->down->depth;
     for (uint32_t i = 0; i < part->num_rows; i++) {
         float *sums = part->sums + i * part->stride;
@@ -127,7 +127,7 @@ static void take_head(void *arg, const struct linear_part *part) {
     const struct pass *pass = heads->pass;
     const struct attention_args *a = &pass->attention;
     const struct step *step = a->step;
-    const struct cpu_kernels *kernels = pass->cpu->kernels;
+    const struct cpu_kernels *kernels = &pass->cpu->kernels;
     uint32_t head_dim = a->head_dim, group = a->num_heads / a->num_kv_heads;
     uint32_t head = part->col / head_dim;
     uint16_t *queries = a->qkv;
@@ -258,7 +258,7 @@ bool cpu_layers(struct backend *backend, struct fused_model *model,
     const struct fused_model_spec *spec = &model->spec;
     bool is_bytes = model->layers[0].qkv->kind != LINEAR_BF16;
     bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
-                            cpu->kernels->attention_bf16.queries == QUERIES_BF16;
+                            cpu->kernels.attention_bf16.queries == QUERIES_BF16;
     kv_cache_touch(cpu, args->cache, args->step);
     for (uint32_t i = 0; i < spec->num_layers; i++) {
         const struct fused_layer *layer = &model->layers[i];

@@ -105,7 +105,7 @@ struct piece {
 static struct piece piece_of(const struct linear_job *job, const struct linear_group *group,
                              uint32_t begin, uint32_t end, uint32_t k) {
     const struct linear *linear = group->linear;
-    const struct cpu_kernels *kernels = job->cpu->kernels;
+    const struct cpu_kernels *kernels = &job->cpu->kernels;
     uint32_t left = linear->depth - k;
     return (struct piece){
         .begin = begin,
@@ -123,7 +123,7 @@ static struct piece piece_of(const struct linear_job *job, const struct linear_g
 static void widen_piece(const struct linear_job *job, struct piece *piece, float *memory) {
     CHECK(piece->end - piece->begin <= WIDE_BLOCKS && piece->depth <= DEPTH_STEP, "%u blocks, %u",
           piece->end - piece->begin, piece->depth);
-    const struct cpu_kernels *kernels = job->cpu->kernels;
+    const struct cpu_kernels *kernels = &job->cpu->kernels;
     const char *weights = piece->weights;
     size_t block_floats = (size_t)piece->depth * LANES;
     for (uint32_t i = 0; i < piece->end - piece->begin; i++, weights += piece->block_bytes) {
@@ -205,8 +205,7 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
     struct panel last = panel_of(group, panel_end - 1);
     uint32_t rows = last.first + last.num_rows - panel_of(group, panel_begin).first;
-    bool is_wide =
-        job->cpu->kernels->widen_bf16 && linear->kind == LINEAR_BF16 && rows >= WIDE_ROWS;
+    bool is_wide = job->cpu->kernels.widen_bf16 && linear->kind == LINEAR_BF16 && rows >= WIDE_ROWS;
     uint32_t step = is_wide ? (uint32_t)WIDE_BLOCKS : group->blocks_per_item;
     for (; block < end; block += step) {
         uint32_t stop = end - block < step ? end : block + step;
@@ -227,7 +226,7 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
 static void plan_group(const struct cpu_backend *cpu, struct linear_group *group,
                        uint32_t num_groups) {
     const struct linear *linear = group->linear;
-    group->num_panels = (group->num_rows + cpu->kernels->panel_rows - 1) / cpu->kernels->panel_rows;
+    group->num_panels = (group->num_rows + cpu->kernels.panel_rows - 1) / cpu->kernels.panel_rows;
     if (group->num_panels == 1) {
         uint32_t least = (uint32_t)(STREAM_BYTES / linear->block_bytes) + 1;
         uint32_t grain = thread_pool_grain(cpu->pool, linear->num_blocks, least);

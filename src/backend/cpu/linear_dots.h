@@ -42,6 +42,17 @@ struct dots_kernels {
     uint32_t num_blocks[DOTS_ROWS_MAX + 1]; // of a group, by its number of rows; <= DOTS_BLOCKS_MAX
 };
 
+// How far ahead weights are fetched. Each block is a stream from memory, and a single stream needs
+// more than one of several. At its end each of several continues with the block that is `blocks`
+// later.
+static inline size_t linear_dots_ahead(const struct linear_dots *dots, uint32_t chunk,
+                                       uint32_t blocks, size_t tile_bytes) {
+    uint32_t tiles = blocks > 1 ? 1 : 4;
+    bool is_end = blocks > 1 && chunk + tiles >= dots->chunks;
+    return tiles * tile_bytes +
+           (is_end ? blocks * dots->block_bytes - dots->chunks * tile_bytes : 0);
+}
+
 // Some blocks of an item, over all its rows.
 struct dots_group {
     const struct linear_item *item;

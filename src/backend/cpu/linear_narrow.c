@@ -46,7 +46,7 @@ static float *sums_of(const struct cpu_backend *cpu, uint32_t thread) {
 // One item converts some rows of one tile.
 static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
     const struct narrow_job *job = arg;
-    const struct cpu_kernels *kernels = job->cpu->kernels;
+    const struct cpu_kernels *kernels = &job->cpu->kernels;
     const struct linear_run *run = job->run;
     const struct linear_group *group = linear_find_group(run, item, true);
     uint32_t in = group->linear->in;
@@ -91,6 +91,17 @@ static uint32_t strip_cols(const struct strip *strip) {
     return left < strip->num_blocks * LANES ? left : strip->num_blocks * LANES;
 }
 
+// Few rows may have a kernel of their own, whose results have the same bits.
+static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item) {
+    if (item->kind == LINEAR_BF16) {
+        kernels->linear_pairs(item);
+    } else if (item->kind == LINEAR_INT4 && item->rows <= kernels->int4_few_rows) {
+        kernels->linear_int4_few(item);
+    } else {
+        kernels->linear_bytes(item);
+    }
+}
+
 static void multiply_strip(const struct narrow_job *job, const struct strip *strip, float *out,
                            size_t out_stride) {
     const struct linear_run *run = job->run;
@@ -116,7 +127,7 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
         .num_blocks = strip->num_blocks,
         .cols = strip_cols(strip),
     };
-    job->cpu->kernels->linear_narrow(&item);
+    multiply_by(&job->cpu->kernels, &item);
 }
 
 static void copy_out(const struct linear_run *run, const struct linear_part *part) {

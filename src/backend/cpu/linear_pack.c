@@ -185,7 +185,7 @@ static void pack_item(void *arg, uint32_t item, uint32_t thread) {
 static enum status pack_weights(struct cpu_backend *cpu, const struct linear_spec *spec,
                                 struct linear *linear, struct err *err) {
     struct pack_job job = {
-        .kernels = cpu->kernels,
+        .kernels = &cpu->kernels,
         .spec = spec,
         .linear = linear,
         .blocks_per_item = thread_pool_grain(cpu->pool, linear->num_blocks, 1),

@@ -1,5 +1,5 @@
-/* The NEON kernels of 64-bit ARM, gathered into tables by neon_tables.c. A group of 16 lanes is
- * four registers, here called quads. Contracts in kernels.h. */
+/* Shared by the NEON kernels (kernels_arm.h). A group of 16 lanes is four registers, here called
+ * quads. */
 #ifndef BACKEND_CPU_NEON_H
 #define BACKEND_CPU_NEON_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernels_arm.h"
 #include "base/compiler.h"
 
 enum {
@@ -15,20 +15,6 @@ enum {
     NEON_ROWS_MAX = 6, // `rows` x `quads` accumulators take at most 24 of the 32 registers
     NEON_QUADS_MAX = 16,
 };
-
-void neon_linear_bf16(const struct linear_tile *tile);
-void neon_linear_f32(const struct linear_tile *tile);
-void neon_linear_narrow(const struct linear_item *item);
-void neon_dotprod_linear_narrow(const struct linear_item *item);
-void neon_attention_bf16(const struct attention_tile *tile);
-void neon_attention_f32(const struct attention_tile *tile);
-void neon_attention_int8(const struct attention_tile *tile);
-void neon_rms_norm(const float *x, float *residual, const float *weight, float *out, uint32_t cols,
-                   float eps);
-void neon_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
-                    float eps);
-void neon_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
-void neon_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 
 // Which number an array of weights, keys or values holds at a place: its own, or one of a pair of
 // bf16 that are neighbours along the summed index. Shifted left a pair is the first one's float,

@@ -12,7 +12,7 @@ static void int8_dots(const struct linear_dots *dots) {
     neon_dots(dots, multiply);
 }
 
-void neon_linear_narrow(const struct linear_item *item) {
+void neon_linear_bytes(const struct linear_item *item) {
     static const struct dots_kernels kernels = {.int8 = int8_dots,
                                                 .unpack_int4 = neon_unpack_int4,
                                                 .rows_max = NEON_DOTS_ROWS_MAX,

@@ -95,8 +95,7 @@ void linear_narrow_run(struct cpu_backend *cpu,
 
 // Whether x is converted to bf16 or bytes for this linear. Otherwise it stays float32.
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
-    return linear->kind != LINEAR_F32 &&
-           (linear->kind != LINEAR_BF16 || cpu->kernels->has_bf16_dots);
+    return linear->kind != LINEAR_F32 && (linear->kind != LINEAR_BF16 || cpu->kernels.linear_pairs);
 }
 
 static inline const float *linear_source_row(const struct linear_run *run, uint32_t row) {

@@ -43,7 +43,7 @@ static void rms_norm_item(void *arg, uint32_t item, uint32_t thread) {
 
 void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    struct rms_norm_job job = {cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
+    struct rms_norm_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, rms_norm_item, &job);
 }
 
@@ -67,7 +67,7 @@ static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
 
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    struct silu_mul_job job = {cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
+    struct silu_mul_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, silu_mul_item, &job);
 }
 

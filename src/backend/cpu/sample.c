@@ -415,7 +415,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
         .counts = counts_of(args, &args->rows[row]),
         .mask = mask_of(args, &args->rows[row]),
         .pool = pool,
-        .kernels = cpu->kernels,
+        .kernels = &cpu->kernels,
     };
     double log_sum = 0;
     float raw_max = 0;

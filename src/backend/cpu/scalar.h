@@ -4,7 +4,7 @@
 
 #include "backend/cpu/kernels.h"
 
-void scalar_linear_narrow(const struct linear_item *item);
+void scalar_linear_bytes(const struct linear_item *item);
 void scalar_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
 void scalar_store_value(const float *v, uint32_t head_dim, uint16_t *values);
 float scalar_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);

@@ -30,7 +30,7 @@ static void unpack_int4(const unsigned char *quads, const unsigned char *scales,
     }
 }
 
-void scalar_linear_narrow(const struct linear_item *item) {
+void scalar_linear_bytes(const struct linear_item *item) {
     static const struct dots_kernels kernels = {.int8 = int8_dots,
                                                 .unpack_int4 = unpack_int4,
                                                 .rows_max = 4,

@@ -1,0 +1,59 @@
+/* The kernels of x86-64, which kernels_x86.c chooses from. Contracts in kernels.h. A file of kernels
+ * is compiled for the features that it needs. */
+#ifndef BACKEND_CPU_KERNELS_X86_H
+#define BACKEND_CPU_KERNELS_X86_H
+
+#include "backend/cpu/kernels.h"
+
+// AVX2 and FMA.
+void avx2_linear_bf16(const struct linear_tile *tile);
+void avx2_linear_f32(const struct linear_tile *tile);
+void avx2_widen_bf16(const void *weights, uint32_t depth, float *out);
+void avx2_linear_bytes(const struct linear_item *item);
+float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
+void avx2_attention_bf16(const struct attention_tile *tile);
+void avx2_attention_f32(const struct attention_tile *tile);
+void avx2_attention_int8(const struct attention_tile *tile);
+void avx2_rms_norm(const float *x, float *residual, const float *weight, float *out, uint32_t cols,
+                   float eps);
+void avx2_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
+                    float eps);
+void avx2_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
+void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
+// AVX-VNNI too.
+void avx_vnni_linear_bytes(const struct linear_item *item);
+
+// AVX-512 F, BW, DQ and VL.
+void avx512_linear_bf16(const struct linear_tile *tile);
+void avx512_linear_f32(const struct linear_tile *tile);
+float avx512_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
+void avx512_attention_bf16(const struct attention_tile *tile);
+void avx512_attention_f32(const struct attention_tile *tile);
+void avx512_attention_int8(const struct attention_tile *tile);
+void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
+                     uint32_t cols, float eps);
+void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
+                      float eps);
+void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
+void avx512_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
+void avx512_store_value(const float *v, uint32_t head_dim, uint16_t *values);
+void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
+// AVX512_VNNI too.
+void avx512_vnni_linear_bytes(const struct linear_item *item);
+void avx512_vnni_linear_int4_few(const struct linear_item *item);
+// AVX512_BF16 too.
+void avx512_bf16_linear_pairs(const struct linear_item *item);
+void avx512_bf16_narrow(const float *x, float scale, uint32_t count, unsigned char *out,
+                        size_t stride);
+
+// Tiles, and AVX-512. Attention needs AVX512_BF16 too.
+void amx_linear_bytes(const struct linear_item *item);
+void amx_linear_pairs(const struct linear_item *item);
+void amx_attention(const struct attention_tile *tile);
+unsigned amx_attention_begin(void);
+void amx_attention_end(unsigned before);
+
+// cpu_kernels_add of x86-64.
+void cpu_kernels_add_x86(uint32_t features, struct cpu_kernels *out);
+
+#endif
