@@ -132,6 +132,7 @@ int ops_run(const char *group, const struct ops_case *cases, size_t num_cases) {
         for (size_t c = 0; c < num_cases; c++) {
             snprintf(names[count], NAME_MAX_BYTES, "%s/%s", cases[c].name, table[i].name);
             if (skipped && fnmatch(skipped, names[count], FNM_EXTMATCH) == 0) continue;
+            if (isa_repeats(table, (int)i, cases[c].ops)) continue;
             const void *isa = table[i].name;
             tests[count] = (struct CMUnitTest){.name = names[count],
                                                .test_func = cases[c].function,

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "support/cmocka_all.h"
+#include "support/isa_repeats.h"
 
 // The CPU backend for an ISA. Fails the running test where it cannot be made.
 struct backend *ops_backend(const char *isa, int threads, enum dtype weight_dtype);
@@ -45,6 +46,7 @@ void ops_assert_same_bits(const float *got, const float *want, size_t rows, size
 struct ops_case {
     const char *name;
     CMUnitTestFunction function; // *state is the ISA's name
+    unsigned ops; // enum isa_ops: all that it runs; an ISA that only repeats them is left out
 };
 
 // Runs every case once per ISA, as "name/isa". Names the ISAs that the machine lacks and skips

@@ -544,15 +544,18 @@ static void test_skipped_slot(void **state) {
 
 int main(void) {
     static const struct ops_case cases[] = {
-        {"matches double precision and scalar, float32 cache", test_matches_f32},
-        {"matches double precision and scalar, bf16 cache", test_matches_bf16},
-        {"matches double precision and scalar, int8 cache", test_matches_int8},
-        {"same bits for any schedule and block size, float32 cache", test_same_bits_f32},
-        {"same bits for any schedule and block size, bf16 cache", test_same_bits_bf16},
-        {"same bits for any schedule and block size, int8 cache", test_same_bits_int8},
-        {"non-finite tokens leave earlier ones alone", test_nonfinite_tokens},
-        {"large scores", test_large_scores},
-        {"slot -1 writes nothing", test_skipped_slot},
+        {"matches double precision and scalar, float32 cache", test_matches_f32, ISA_ATTENTION},
+        {"matches double precision and scalar, bf16 cache", test_matches_bf16, ISA_ATTENTION},
+        {"matches double precision and scalar, int8 cache", test_matches_int8, ISA_ATTENTION},
+        {"same bits for any schedule and block size, float32 cache", test_same_bits_f32,
+         ISA_ATTENTION},
+        {"same bits for any schedule and block size, bf16 cache", test_same_bits_bf16,
+         ISA_ATTENTION},
+        {"same bits for any schedule and block size, int8 cache", test_same_bits_int8,
+         ISA_ATTENTION},
+        {"non-finite tokens leave earlier ones alone", test_nonfinite_tokens, ISA_ATTENTION},
+        {"large scores", test_large_scores, ISA_ATTENTION},
+        {"slot -1 writes nothing", test_skipped_slot, ISA_ATTENTION},
     };
     return ops_run("attention", cases, ARRAY_LEN(cases));
 }

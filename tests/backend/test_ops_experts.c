@@ -436,15 +436,16 @@ static void test_bad_specs(void **state) {
 
 int main(void) {
     static const struct ops_case cases[] = {
-        {"routing matches double precision", test_route_matches},
-        {"ties take the smaller id", test_ties_take_the_smaller_id},
-        {"routing of non-numbers", test_route_of_non_numbers},
-        {"bf16 experts match double precision", test_bf16_matches},
-        {"f32 experts match double precision", test_f32_matches},
-        {"same bits in any batch, any thread count", test_same_bits},
-        {"other experts and tokens do not matter", test_other_experts_and_tokens_do_not_matter},
-        {"parts of experts add up", test_parts_of_experts_add_up},
-        {"bad specs", test_bad_specs},
+        {"routing matches double precision", test_route_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"ties take the smaller id", test_ties_take_the_smaller_id, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"routing of non-numbers", test_route_of_non_numbers, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"bf16 experts match double precision", test_bf16_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"f32 experts match double precision", test_f32_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"same bits in any batch, any thread count", test_same_bits, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"other experts and tokens do not matter", test_other_experts_and_tokens_do_not_matter,
+         ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"parts of experts add up", test_parts_of_experts_add_up, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"bad specs", test_bad_specs, ISA_FLOAT_WEIGHTS | ISA_ROWS},
     };
     return ops_run("experts", cases, ARRAY_LEN(cases));
 }

@@ -73,6 +73,6 @@ static void test_last_slot_of_a_large_cache_b25(void **state) {
 
 int main(void) {
     const struct ops_case cases[] = {
-        {"last_slot_of_a_large_cache_b25", test_last_slot_of_a_large_cache_b25}};
+        {"last_slot_of_a_large_cache_b25", test_last_slot_of_a_large_cache_b25, ISA_ATTENTION}};
     return ops_run("large_cache", cases, ARRAY_LEN(cases));
 }

@@ -464,18 +464,18 @@ static void test_quantized_nonfinite(void **state) {
 
 int main(void) {
     static const struct ops_case cases[] = {
-        {"bf16 weights match double precision", test_bf16_matches},
-        {"f32 weights match double precision", test_f32_matches},
-        {"bf16: same bits in any batch, any thread count", test_same_bits_bf16},
-        {"f32: same bits in any batch, any thread count", test_same_bits_f32},
-        {"more rows than a pass takes", test_many_rows},
-        {"so many rows that weights become floats", test_wide_rows},
-        {"stacked parts and table rows", test_parts_and_embed},
-        {"every f16 number", test_every_f16},
-        {"non-finite rows stay alone", test_nonfinite_rows},
-        {"int8 weights are exact sums of rounded numbers", test_int8},
-        {"int4 weights are exact sums of rounded numbers", test_int4},
-        {"int8: zeros and non-finite rows", test_quantized_nonfinite},
+        {"bf16 weights match double precision", test_bf16_matches, ISA_FLOAT_WEIGHTS},
+        {"f32 weights match double precision", test_f32_matches, ISA_FLOAT_WEIGHTS},
+        {"bf16: same bits in any batch, any thread count", test_same_bits_bf16, ISA_FLOAT_WEIGHTS},
+        {"f32: same bits in any batch, any thread count", test_same_bits_f32, ISA_FLOAT_WEIGHTS},
+        {"more rows than a pass takes", test_many_rows, ISA_FLOAT_WEIGHTS},
+        {"so many rows that weights become floats", test_wide_rows, ISA_FLOAT_WEIGHTS},
+        {"stacked parts and table rows", test_parts_and_embed, ISA_FLOAT_WEIGHTS},
+        {"every f16 number", test_every_f16, ISA_FLOAT_WEIGHTS},
+        {"non-finite rows stay alone", test_nonfinite_rows, ISA_FLOAT_WEIGHTS},
+        {"int8 weights are exact sums of rounded numbers", test_int8, ISA_BYTE_WEIGHTS},
+        {"int4 weights are exact sums of rounded numbers", test_int4, ISA_BYTE_WEIGHTS},
+        {"int8: zeros and non-finite rows", test_quantized_nonfinite, ISA_BYTE_WEIGHTS},
     };
     return ops_run("linear", cases, ARRAY_LEN(cases));
 }

@@ -123,6 +123,7 @@ static void test_parts(void **state) {
 
 int main(void) {
     static const struct ops_case cases[] = {
-        {"parts are whole, once, as plain linears", test_parts}};
+        {"parts are whole, once, as plain linears", test_parts,
+         ISA_ATTENTION | ISA_FLOAT_WEIGHTS | ISA_BYTE_WEIGHTS | ISA_ROWS}};
     return ops_run("parts", cases, ARRAY_LEN(cases));
 }

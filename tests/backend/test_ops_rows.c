@@ -248,13 +248,14 @@ static void test_gather_rows(void **state) {
 
 int main(void) {
     static const struct ops_case cases[] = {
-        {"rms_norm matches double precision and scalar", test_rms_norm},
-        {"rms_norm: same bits in place, in any batch", test_rms_norm_same_bits},
-        {"silu_mul matches double precision and scalar", test_silu_mul},
-        {"silu_mul's relative error", test_silu_accuracy},
-        {"silu_mul: same bits in any floating-point mode", test_same_bits_in_any_float_mode},
-        {"non-finite values stay alone", test_nonfinite},
-        {"gather_rows copies", test_gather_rows},
+        {"rms_norm matches double precision and scalar", test_rms_norm, ISA_ROWS},
+        {"rms_norm: same bits in place, in any batch", test_rms_norm_same_bits, ISA_ROWS},
+        {"silu_mul matches double precision and scalar", test_silu_mul, ISA_ROWS},
+        {"silu_mul's relative error", test_silu_accuracy, ISA_ROWS},
+        {"silu_mul: same bits in any floating-point mode", test_same_bits_in_any_float_mode,
+         ISA_ROWS},
+        {"non-finite values stay alone", test_nonfinite, ISA_ROWS},
+        {"gather_rows copies", test_gather_rows, ISA_ROWS},
     };
     return ops_run("rows", cases, ARRAY_LEN(cases));
 }

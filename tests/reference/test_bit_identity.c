@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "backend/cpu/kernels.h"
+#include "support/isa_repeats.h"
 #include "support/mini_engine.h"
 
 enum { NUM_PROMPT = 150, NUM_NEW = 12, NUM_OTHERS = 64, OTHER_TOKENS_MAX = 48 };
@@ -199,9 +199,13 @@ static void check_model(const char *model, const char *isa, const char *kv_cache
     free(f);
 }
 
-static void check_isa(const char *isa) {
+static void check_byte_weights(const char *isa) {
     check_quantized("tests/reference/data/qwen3", isa, "int8");
     check_quantized("tests/reference/data/llama-bias", isa, "int4");
+}
+
+static void check_isa(const char *isa) {
+    check_byte_weights(isa);
     check_model("models/tiny-qwen3", isa, "auto");
     check_model("models/tiny-qwen3", isa, "int8");
     check_model("tests/reference/data/qwen3", isa, "auto"); // head_dim 128
@@ -225,13 +229,16 @@ static void check_scalar(void) {
 static void test_isa(void **state) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
-    const struct cpu_isa *isa = &table[*(const int *)*state];
+    int number = *(const int *)*state;
+    const struct cpu_isa *isa = &table[number];
     if (!isa->is_here) {
         print_message("skipped: this machine has no %s\n", isa->name);
         skip();
     }
     if (strcmp(isa->name, "scalar") == 0) {
         check_scalar();
+    } else if (isa_repeats(table, number, ISA_ALL_BUT_BYTES)) {
+        check_byte_weights(isa->name);
     } else {
         check_isa(isa->name);
     }

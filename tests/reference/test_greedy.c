@@ -13,10 +13,10 @@
 
 #include <cmocka.h>
 
-#include "backend/cpu/kernels.h"
 #include "base/jread.h"
 #include "checkpoint/safetensors.h"
 #include "reference/expected.h"
+#include "support/isa_repeats.h"
 #include "support/mini_engine.h"
 
 static float log_probability(const float *logits, uint32_t vocab, int32_t token) {
@@ -98,6 +98,11 @@ static void test_isa(void **state) {
     const struct cpu_isa *isa = &table[index];
     if (!isa->is_here) {
         print_message("skipped: this machine has no %s\n", isa->name);
+        skip();
+    }
+    const char *same = isa_repeats(table, index, ISA_ALL_BUT_BYTES);
+    if (same) {
+        print_message("skipped: %s runs the same kernels\n", same);
         skip();
     }
     if (getenv("NANOVLLM_TEST_RANKS") && index != CPU_ISA_AVX2 && index != CPU_ISA_NEON) {

@@ -1,5 +1,5 @@
-/* The kernels of x86-64, which kernels_x86.c chooses from. Contracts in kernels.h. A file of kernels
- * is compiled for the features that it needs. */
+/* The kernels of x86-64, which kernels_x86.c chooses from. Contracts in kernels.h. A file of
+ * kernels is compiled for the features that it needs. */
 #ifndef BACKEND_CPU_KERNELS_X86_H
 #define BACKEND_CPU_KERNELS_X86_H
 
