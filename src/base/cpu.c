@@ -80,7 +80,7 @@ bool cpu_amx_request(void) {
 #endif
 
 static int within_quota(long count) {
-    uint64_t quota = cgroup_read(CGROUP_OF_PROCESS, CGROUP_ROOT).cores;
+    uint64_t quota = cgroup_read(CGROUP_OF_PROCESS, CGROUP_MOUNTS).cores;
     if (count > 0 && quota < (uint64_t)count) count = (long)quota;
     return count > 0 ? (int)count : 1;
 }
@@ -134,7 +134,7 @@ size_t cpu_memory_available_bytes(void) {
         }
     }
     fclose(file);
-    uint64_t group = cgroup_read(CGROUP_OF_PROCESS, CGROUP_ROOT).memory_bytes;
+    uint64_t group = cgroup_read(CGROUP_OF_PROCESS, CGROUP_MOUNTS).memory_bytes;
     uint64_t space = address_space_left();
     if (group < available) available = group;
     if (space < available) available = space;

@@ -11,10 +11,11 @@
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 
-// A service of systemd: the root, a slice in it, the service in that. `process` has membership.
+// A service of systemd: the root, a slice in it, the service in that. `process` has membership and
+// mounts.
 struct groups {
     struct temp_folder process, root, slice, service;
-    char membership[160];
+    char membership[160], mounts[160];
 };
 
 static void add_group(struct temp_folder *group, const struct temp_folder *above,
@@ -24,13 +25,30 @@ static void add_group(struct temp_folder *group, const struct temp_folder *above
     assert_int_equal(mkdir(group->path, 0700), 0);
 }
 
-static void groups_create(struct groups *groups, const char *membership) {
+// What /proc/self/mountinfo says of the root: its topmost group, then all behind "rw,relatime".
+static void groups_create_on(struct groups *groups, const char *membership, const char *top,
+                             const char *mount) {
     temp_folder_create(&groups->process);
     temp_folder_create(&groups->root);
     add_group(&groups->slice, &groups->root, "a.slice");
     add_group(&groups->service, &groups->slice, "b.service");
     temp_folder_write_text(&groups->process, "cgroup", membership);
     snprintf(groups->membership, sizeof groups->membership, "%s/cgroup", groups->process.path);
+    char lines[12000]; // the first one is longer than any that counts, and its end looks like one
+    const char *root = groups->root.path;
+    int len =
+        snprintf(lines, sizeof lines,
+                 "20 1 8:1 / / rw - overlay overlay rw,lowerdir=%08000d a b / %s c - cgroup2\n"
+                 "21 1 0:5 / /proc rw,nosuid shared:12 - proc proc rw\n"
+                 "31 23 0:28 %s %s rw,relatime %s\n",
+                 0, root, top, root, mount);
+    assert_in_range(len, 1, sizeof lines - 1);
+    temp_folder_write_text(&groups->process, "mountinfo", lines);
+    snprintf(groups->mounts, sizeof groups->mounts, "%s/mountinfo", groups->process.path);
+}
+
+static void groups_create(struct groups *groups, const char *membership) {
+    groups_create_on(groups, membership, "/", "- cgroup2 cgroup2 rw,nsdelegate");
 }
 
 static void groups_remove(struct groups *groups) {
@@ -46,7 +64,7 @@ static void limit_memory(const struct temp_folder *group, const char *max, const
 }
 
 static struct cgroup_room read_room(const struct groups *groups) {
-    return cgroup_read(groups->membership, groups->root.path);
+    return cgroup_read(groups->membership, groups->mounts);
 }
 
 static void test_a_service_has_its_own_limits(void **state) {
@@ -94,9 +112,76 @@ static void test_the_root_counts_where_the_group_is_not_seen(void **state) {
     }
 }
 
+static void limit_memory_1(const struct temp_folder *group, const char *limit, const char *used) {
+    temp_folder_write_text(group, "memory.limit_in_bytes", limit);
+    temp_folder_write_text(group, "memory.usage_in_bytes", used);
+}
+
+static void limit_cores_1(const struct temp_folder *group, const char *quota) {
+    temp_folder_write_text(group, "cpu.cfs_quota_us", quota);
+    temp_folder_write_text(group, "cpu.cfs_period_us", "100000\n");
+}
+
+// Of version 1: two controllers on one mount, others beside it, and version 2 without limits.
+static void test_version_1_has_a_quota_and_a_period(void **state) {
+    (void)state;
+    struct groups groups;
+    groups_create_on(&groups,
+                     "9:memory:/a.slice\n4:cpuset:/other\n3:cpu,cpuacct:/a.slice/b.service\n"
+                     "1:name=systemd:/other\n0::/other\n",
+                     "/", "shared:9 master:1 - cgroup cgroup rw,cpu,cpuacct");
+    limit_cores_1(&groups.service, "250000\n");
+    limit_cores_1(&groups.slice, "-1\n"); // none
+    limit_cores_1(&groups.root, "800000\n");
+    // Nobody's: this mount has no such controller, and is not of version 2.
+    limit_memory_1(&groups.service, "1000\n", "0\n");
+    temp_folder_write_text(&groups.root, "cpu.max", "100000 100000\n");
+    struct cgroup_room room = read_room(&groups);
+    assert_int_equal(room.cores, 3);
+    assert_true(room.memory_bytes == UINT64_MAX);
+    limit_cores_1(&groups.root, "150000\n");
+    assert_int_equal(read_room(&groups).cores, 2);
+    groups_remove(&groups);
+}
+
+static void test_version_1_counts_the_cache_of_groups_below(void **state) {
+    (void)state;
+    struct groups groups;
+    groups_create_on(&groups, "7:cpu:/\n2:memory:/a.slice/b.service\n", "/",
+                     "shared:9 - cgroup cgroup rw,memory");
+    limit_memory_1(&groups.service, "1000\n", "700\n");
+    temp_folder_write_text(&groups.service, "memory.stat",
+                           "inactive_file 1\ntotal_inactive_file 120\ntotal_active_file 80\n");
+    limit_memory_1(&groups.slice, "9223372036854771712\n", "700\n"); // none
+    limit_cores_1(&groups.service, "100000\n"); // nobody's
+    struct cgroup_room room = read_room(&groups);
+    assert_int_equal(room.memory_bytes, 500);
+    assert_true(room.cores == UINT64_MAX);
+    limit_memory_1(&groups.service, "9223372036854771712\n", "700\n");
+    assert_true(read_room(&groups).memory_bytes == UINT64_MAX);
+    groups_remove(&groups);
+}
+
+// A container without a name space of its own sees its full name, and its group is mounted at the
+// top.
+static void test_a_container_of_version_1_is_the_topmost_group(void **state) {
+    (void)state;
+    struct groups groups;
+    groups_create_on(&groups, "2:cpuacct,cpu:/docker/1234/a.slice\n", "/docker/1234",
+                     "- cgroup cgroup rw,cpuacct,cpu");
+    limit_cores_1(&groups.root, "400000\n");
+    limit_cores_1(&groups.slice, "200000\n");
+    assert_int_equal(read_room(&groups).cores, 2);
+    temp_folder_write_text(&groups.process, "cgroup", "2:cpuacct,cpu:/docker/1234\n");
+    assert_int_equal(read_room(&groups).cores, 4);
+    temp_folder_write_text(&groups.process, "cgroup", "2:cpuacct,cpu:/docker/12345/a.slice\n");
+    assert_int_equal(read_room(&groups).cores, 4); // another one's
+    groups_remove(&groups);
+}
+
 static void test_what_is_absent_sets_no_limit(void **state) {
     (void)state;
-    struct cgroup_room room = cgroup_read("/nonexistent/cgroup", "/nonexistent");
+    struct cgroup_room room = cgroup_read("/nonexistent/cgroup", "/nonexistent/mountinfo");
     assert_true(room.memory_bytes == UINT64_MAX);
     assert_true(room.cores == UINT64_MAX);
 }
@@ -127,6 +212,9 @@ int main(void) {
         cmocka_unit_test(test_a_service_has_its_own_limits),
         cmocka_unit_test(test_the_tightest_group_counts),
         cmocka_unit_test(test_the_root_counts_where_the_group_is_not_seen),
+        cmocka_unit_test(test_version_1_has_a_quota_and_a_period),
+        cmocka_unit_test(test_version_1_counts_the_cache_of_groups_below),
+        cmocka_unit_test(test_a_container_of_version_1_is_the_topmost_group),
         cmocka_unit_test(test_what_is_absent_sets_no_limit),
         cmocka_unit_test(test_available_memory_is_within_the_address_space),
     };
