@@ -483,10 +483,19 @@ struct nvllm_request {
     // Ends nvllm_engine_add_request while it renders or encodes the prompt; NULL: cannot be
     // interrupted.
     const struct nvllm_interrupt *interrupt;
+    // [num_call_prefixes] Forces each output to be a tool call: behind its reasoning, if the model
+    // reasons, come the tokens of one of these texts, then a JSON object. EOS and stop tokens are
+    // banned until the object is closed. At most 1024 texts of 1 to 2048 bytes, without white space
+    // at their end. None (default): the output is the model's. Copied.
+    const char *const *call_prefixes;
+    size_t num_call_prefixes;
 };
 
 #define NVLLM_REQUEST_INIT                                                                         \
-    { sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL }
+    {                                                                                              \
+        sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, 0,     \
+            NULL, NULL, 0                                                                          \
+    }
 
 // ---- engine ----
 

@@ -201,6 +201,8 @@ class RequestStruct(Structure):
         ("finish_event_only", c_int32),
         ("keep_stop_token", c_int32),
         ("interrupt", POINTER(Interrupt)),
+        ("call_prefixes", POINTER(c_char_p)),
+        ("num_call_prefixes", c_size_t),
     ]
 
 

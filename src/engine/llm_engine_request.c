@@ -100,6 +100,10 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
     enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
                                        &engine->plan.config, engine->tokenizer, err);
     if (status) return status;
+    status = token_mask_force_call(&request->sampling.mask, &request->sampling.params,
+                                   &engine->plan.config, engine->tokenizer, in->call_prefixes,
+                                   in->num_call_prefixes, ids, count, err);
+    if (status) return status;
     if (request->sampling.params.num_stop && !engine->tokenizer) {
         return err_set(err, ERR_INVALID,
                        "stop strings need the tokenizer, which skip_tokenizer_init left out");

@@ -39,7 +39,9 @@ struct sequence {
     // known.
     bool has_pending_token;
     uint32_t pending_row; // the row of that step's results that will have the id
-    bool waits_for_token; // not scheduled while its last token is pending; set before scheduler_add
+    // Not scheduled while its last token is pending; set before scheduler_add, and cleared when a
+    // token has come.
+    bool waits_for_token;
     uint32_t num_cached_tokens; // found in the prefix cache at its first admission
     bool was_scheduled; // num_cached_tokens is set
     bool is_prefilled; // all tokens were computed since its admission: it decodes

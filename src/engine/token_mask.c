@@ -6,9 +6,9 @@
 static enum status init_ending(struct token_mask *mask, const struct nvllm_sampling_params *params,
                                const struct model_config *config, struct err *err) {
     size_t num_ids = config->num_eos_token_ids + params->num_stop_token_ids;
-    if (!params->min_tokens || !num_ids) return OK;
+    if (!num_ids) return OK;
     mask->ending = malloc(num_ids * sizeof *mask->ending);
-    if (!mask->ending) return err_nomem(err, "min_tokens");
+    if (!mask->ending) return err_nomem(err, "tokens that end the output");
     for (uint32_t i = 0; i < config->num_eos_token_ids; i++) {
         int32_t id = config->eos_token_ids[i];
         // A model may name an id that it cannot generate.
@@ -69,7 +69,7 @@ enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling
                             struct err *err) {
     *mask = (struct token_mask){.num_words = (config->vocab_size + 31) / 32,
                                 .min_tokens = (uint32_t)params->min_tokens};
-    enum status status = init_ending(mask, params, config, err);
+    enum status status = params->min_tokens ? init_ending(mask, params, config, err) : OK;
     if (!status) status = init_always(mask, params, tokenizer, err);
     if (!status && !allows_any(mask, config->vocab_size)) {
         status =
@@ -80,20 +80,38 @@ enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling
     return status;
 }
 
+enum status token_mask_force_call(struct token_mask *mask,
+                                  const struct nvllm_sampling_params *params,
+                                  const struct model_config *config,
+                                  const struct tokenizer *tokenizer, const char *const *prefixes,
+                                  size_t num_prefixes, const int32_t *prompt, uint32_t num_prompt,
+                                  struct err *err) {
+    enum status status =
+        forced_call_init(&mask->forced, &mask->forced_state, prefixes, num_prefixes, tokenizer,
+                         prompt, num_prompt, config->vocab_size, err);
+    bool lacks_ending = num_prefixes && !mask->ending;
+    if (!status && lacks_ending) status = init_ending(mask, params, config, err);
+    if (status) token_mask_fini(mask);
+    return status;
+}
+
 void token_mask_fini(struct token_mask *mask) {
     free(mask->always);
     free(mask->ending);
     bad_words_fini(&mask->bad_words);
+    forced_call_fini(&mask->forced);
     *mask = (struct token_mask){0};
 }
 
 static bool bans_ending(const struct token_mask *mask, uint32_t num_generated) {
-    return mask->num_ending && num_generated < mask->min_tokens;
+    return mask->num_ending &&
+           (num_generated < mask->min_tokens || forced_call_bans_ending(&mask->forced_state));
 }
 
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
                           uint32_t num_generated) {
     return mask->always || bans_ending(mask, num_generated) ||
+           forced_call_restricts(&mask->forced_state) ||
            bad_words_ban(&mask->bad_words, generated, num_generated, NULL);
 }
 
@@ -106,6 +124,9 @@ void token_mask_write(const struct token_mask *mask, const int32_t *generated,
         memset(out, 0xff, bytes);
     }
     bad_words_ban(&mask->bad_words, generated, num_generated, out);
-    if (!bans_ending(mask, num_generated)) return;
-    for (size_t i = 0; i < mask->num_ending; i++) token_mask_ban(out, mask->ending[i]);
+    bool bans = bans_ending(mask, num_generated);
+    for (size_t i = 0; bans && i < mask->num_ending; i++) token_mask_ban(out, mask->ending[i]);
+    if (forced_call_restricts(&mask->forced_state)) {
+        forced_call_restrict(&mask->forced, &mask->forced_state, out);
+    }
 }

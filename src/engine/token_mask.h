@@ -1,9 +1,10 @@
 /* Which tokens a request may generate next, as the mask that the sampling op reads (backend.h).
  *
- * Four reasons ban a token:
+ * Five reasons ban a token:
  * - it is not in allowed_token_ids;
  * - it is a bad word;
  * - it would complete a bad word;
+ * - the output is forced to be a call, and it is not (forced_call.h);
  * - it is an EOS or stop token, and the output has fewer than min_tokens tokens. As in vLLM, EOS is
  *   banned there even with ignore_eos.
  * Allocates only in init. */
@@ -16,6 +17,7 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 #include "engine/bad_words.h"
+#include "engine/forced_call.h"
 #include "nanovllm.h"
 
 // Bit id % 32 of word id / 32 is 1 where a token is allowed.
@@ -26,6 +28,8 @@ struct token_mask {
     int32_t *ending; // [num_ending] EOS and stop tokens, banned among the first min_tokens
     size_t num_ending;
     uint32_t min_tokens;
+    struct forced_call forced;
+    struct forced_state forced_state; // of one output
 };
 
 static inline void token_mask_ban(uint32_t *words, int32_t id) {
@@ -39,12 +43,25 @@ MUST_USE enum status token_mask_init(struct token_mask *mask,
                                      const struct nvllm_sampling_params *params,
                                      const struct model_config *config,
                                      const struct tokenizer *tokenizer, struct err *err);
+// After init: forces outputs of `prompt` [num_prompt] to be calls that begin with one of the
+// prefixes. On failure *mask is empty.
+MUST_USE enum status token_mask_force_call(struct token_mask *mask,
+                                           const struct nvllm_sampling_params *params,
+                                           const struct model_config *config,
+                                           const struct tokenizer *tokenizer,
+                                           const char *const *prefixes, size_t num_prefixes,
+                                           const int32_t *prompt, uint32_t num_prompt,
+                                           struct err *err);
 void token_mask_fini(struct token_mask *mask); // all-zero is fine
+// The output has one more token, on which the mask may depend.
+static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
+    forced_call_take(&mask->forced, &mask->forced_state, token_id);
+}
 
 // Whether the mask depends on the generated ids, and not only on their number. Else it can be made
 // while a token is pending.
 static inline bool token_mask_reads_ids(const struct token_mask *mask) {
-    return mask->bad_words.num_words > 0;
+    return mask->bad_words.num_words > 0 || mask->forced_state.phase != FORCED_DONE;
 }
 // Whether any token is banned after `generated` [num_generated].
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,

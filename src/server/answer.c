@@ -88,6 +88,9 @@ static enum status split(struct choice *choice, const struct piece *piece, chat_
     bool thinks = was_thinking || chat_split_is_thinking(choice->split);
     if (thinks && piece->token_id >= 0) choice->num_reasoning_tokens++;
     if (status || !piece->finish) return status;
+    // A stop string can end a forced call early. Its answer was cut, and does not say stop.
+    bool is_cut = choice->call->chat.forces_call && !chat_split_has_ended_call(choice->split);
+    if (is_cut && choice->finish == NVLLM_FINISH_STOP) choice->finish = NVLLM_FINISH_LENGTH;
     return chat_split_finish(choice->split, emit, user_data, NULL);
 }
 

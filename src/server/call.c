@@ -53,6 +53,8 @@ void call_free(struct call *call) {
     json_decref(call->root);
     buf_fini(&call->body);
     buf_fini(&call->chat.echo);
+    for (uint32_t i = 0; i < call->chat.num_call_prefixes; i++) free(call->chat.call_prefixes[i]);
+    free(call->chat.call_prefixes);
     json_out_fini(&call->result);
     nvllm_sampling_params_fini(&call->sampling);
     TAILQ_REMOVE(&api->calls, call, link);

@@ -100,10 +100,11 @@ struct answer_options {
 struct chat_plan {
     struct chat_split_options split;
     bool hides_tools; // tool_choice none: the template does not see them
-    bool forces_call;
+    bool forces_call; // then the answer begins with one of:
+    char **call_prefixes; // [num_call_prefixes]
+    uint32_t num_call_prefixes;
     const char *role; // of the answer; borrowed from the body
     struct buf echo; // what its content begins with
-    const char *forced_name; // borrowed from the body; NULL: any function
 };
 
 // Functions over a call; `out` is JSON, or events of a stream.

@@ -26,7 +26,10 @@ static enum status begin_block(struct chat_blocks *blocks, const struct chat_eve
 
 enum status chat_blocks_add(void *user_data, const struct chat_event *event, struct err *err) {
     struct chat_blocks *blocks = user_data;
-    if (event->part == CHAT_CALL_END) return OK;
+    if (event->part == CHAT_CALL_END) {
+        if (blocks->count) blocks->items[blocks->count - 1].is_unfinished = event->is_unfinished;
+        return OK;
+    }
     const struct chat_block *last = blocks->count ? &blocks->items[blocks->count - 1] : NULL;
     bool goes_on = event->part == CHAT_ARGUMENTS || (last && last->part == event->part);
     enum status status = OK;

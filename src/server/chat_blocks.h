@@ -10,6 +10,7 @@ struct chat_block {
     enum chat_part part; // CHAT_REASONING, CHAT_CONTENT or CHAT_CALL
     char id[TOOL_CALL_ID_MAX + 1], name[TOOL_CALL_NAME_MAX + 1]; // of a call
     struct buf text; // a call's: its arguments
+    bool is_unfinished; // a call: the answer ended before its arguments did
 };
 
 // All-zero is empty.

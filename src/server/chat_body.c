@@ -231,15 +231,14 @@ static size_t begun_len(struct call *call, const char *prompt, size_t prompt_len
 
 // What divides the answers to the prompt. Its last `begun` bytes are the beginning of each answer.
 static bool make_splits(struct call *call, struct prompt *prompt, const struct buf *text,
-                        size_t begun, bool is_call) {
+                        size_t begun) {
     struct chat_split_options options = call->chat.split;
     size_t before = text->len - begun;
     for (uint32_t i = 0; i < (uint32_t)call->sampling.n; i++) {
         options.seed = secret_make();
         struct chat_split *split = chat_split_create(&options, text->data, before);
         prompt->choices[i].split = split;
-        if (!split ||
-            (begun && chat_split_begin(split, text->data + before, begun, is_call, NULL))) {
+        if (!split || (begun && chat_split_begin(split, text->data + before, begun, NULL))) {
             return api_error_nomem(&call->error);
         }
     }
@@ -248,13 +247,12 @@ static bool make_splits(struct call *call, struct prompt *prompt, const struct b
 
 bool chat_body_encode(struct call *call, struct prompt *prompt) {
     struct buf text = {0};
-    size_t begun = 0;
-    bool is_good = chat_body_render(call, &text) && chat_tools_force(call, &text, &begun);
-    bool is_call = begun > 0;
-    if (is_good && !is_call) begun = begun_len(call, text.data, text.len);
-    // The template writes its own BOS and the like.
-    is_good = is_good && submit_encode(call, prompt, text.data, text.len, false, "messages") &&
-              make_splits(call, prompt, &text, begun, is_call);
+    bool add_special_tokens = false; // the template writes its own BOS and the like
+    if (!body_bool(call, "add_special_tokens", &add_special_tokens)) return false;
+    bool is_good =
+        chat_body_render(call, &text) &&
+        submit_encode(call, prompt, text.data, text.len, add_special_tokens, "messages") &&
+        make_splits(call, prompt, &text, begun_len(call, text.data, text.len));
     buf_fini(&text);
     if (!is_good || prompt->num_ids) return is_good;
     return api_error_invalid(&call->error, "messages", "the chat has an empty prompt");

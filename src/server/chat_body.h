@@ -11,8 +11,7 @@ bool chat_body_check(struct call *call);
 bool chat_body_echo(struct call *call, struct buf *out);
 // Appends the prompt's text.
 bool chat_body_render(struct call *call, struct buf *out);
-// The prompt's token ids, into the prompt, and what divides its answers. A call that is to be
-// forced is begun in the prompt.
+// The prompt's token ids, into the prompt, and what divides its answers.
 bool chat_body_encode(struct call *call, struct prompt *prompt);
 
 #endif

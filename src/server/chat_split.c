@@ -10,7 +10,7 @@ struct chat_split {
     struct reasoning reasoning;
     struct tool_calls calls; // where options.format is given
     struct buf thought, content; // of the push under way
-    bool has_call;
+    bool has_call, has_ended_call;
     chat_event_fn emit; // of the push under way
     void *user_data;
 };
@@ -29,12 +29,15 @@ static enum status take_tool_event(void *user_data, const struct tool_event *eve
     bool is_text = event->kind == TOOL_EVENT_TEXT;
     if (!is_text && event->index > 0 && split->options.one_call) return OK;
     if (!is_text) split->has_call = true;
+    if (event->kind == TOOL_EVENT_END) split->has_ended_call = true;
     const struct chat_event out = {.part = parts[event->kind],
                                    .index = event->index,
                                    .id = event->id,
                                    .name = event->name,
                                    .text = event->text,
-                                   .len = event->len};
+                                   .len = event->len,
+                                   .is_unfinished = event->kind == TOOL_EVENT_END &&
+                                                    event->end == TOOL_END_UNFINISHED};
     return send(split, &out, err);
 }
 
@@ -60,9 +63,8 @@ void chat_split_destroy(struct chat_split *split) {
     free(split);
 }
 
-enum status chat_split_begin(struct chat_split *split, const char *text, size_t len, bool is_call,
+enum status chat_split_begin(struct chat_split *split, const char *text, size_t len,
                              struct err *err) {
-    if (is_call) return tool_calls_push(&split->calls, text, len, err);
     const struct reasoning_delta delta = {&split->thought, &split->content};
     enum status status = reasoning_push(&split->reasoning, text, len, &delta, err);
     buf_clear(&split->thought);
@@ -117,4 +119,8 @@ bool chat_split_is_thinking(const struct chat_split *split) {
 
 bool chat_split_has_call(const struct chat_split *split) {
     return split->has_call;
+}
+
+bool chat_split_has_ended_call(const struct chat_split *split) {
+    return split->has_ended_call;
 }

@@ -24,6 +24,7 @@ struct chat_event {
     const char *id, *name; // CHAT_CALL: valid during the callback, as is the text
     const char *text; // [len], never empty where the part is text
     size_t len;
+    bool is_unfinished; // CHAT_CALL_END: the answer ended before its arguments did
 };
 
 typedef enum status (*chat_event_fn)(void *user_data, const struct chat_event *event,
@@ -43,10 +44,10 @@ struct chat_split;
 struct chat_split *chat_split_create(const struct chat_split_options *options, const char *prompt,
                                      size_t prompt_len);
 void chat_split_destroy(struct chat_split *split); // NULL is fine
-// The prompt ends with the beginning of the answer: of a tool call that was forced, or (is_call
-// false) of text. That beginning is not emitted again. Before the first push.
+// The prompt ends with the beginning of the answer, which is not emitted again. Before the first
+// push.
 MUST_USE enum status chat_split_begin(struct chat_split *split, const char *text, size_t len,
-                                      bool is_call, struct err *err);
+                                      struct err *err);
 // Emits all that is certain after `text`. After an error nothing may be pushed.
 MUST_USE enum status chat_split_push(struct chat_split *split, const char *text, size_t len,
                                      chat_event_fn emit, void *user_data, struct err *err);
@@ -57,5 +58,7 @@ MUST_USE enum status chat_split_finish(struct chat_split *split, chat_event_fn e
 bool chat_split_is_thinking(const struct chat_split *split);
 // Whether a call has begun.
 bool chat_split_has_call(const struct chat_split *split);
+// Whether a call has ended. Before chat_split_finish: by itself, and not with the answer.
+bool chat_split_has_ended_call(const struct chat_split *split);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "base/jread.h"
 #include "server/body.h"
-#include "text/think.h"
 
 enum { NAME_BYTES_MAX = 256 };
 
@@ -64,6 +63,19 @@ static bool has_tool(const json_t *tools, const char *name) {
     return false;
 }
 
+// The beginning of a call of this tool.
+static bool add_prefix(struct call *call, const char *name) {
+    struct chat_plan *chat = &call->chat;
+    struct buf text = {0};
+    struct err err = {0};
+    enum status status = tool_format_begin_call(call->api->tool_format, name, &text, &err);
+    if (!status) chat->call_prefixes[chat->num_call_prefixes++] = text.data;
+    if (!status) return true;
+    buf_fini(&text);
+    if (status != ERR_INVALID) return api_error_nomem(&call->error);
+    return api_error_invalid(&call->error, "tool_choice", "%s", err.message);
+}
+
 // A call of any tool, or of the one with this name.
 static bool read_forced(struct call *call, const json_t *tools, const char *name) {
     if (name && !has_tool(tools, name)) {
@@ -75,10 +87,13 @@ static bool read_forced(struct call *call, const json_t *tools, const char *name
                              "the format in which this model writes tool calls is not known, so no "
                              "call can be forced: want tool_choice auto or none");
     }
+    size_t num_tools = name ? 1 : json_array_size(tools);
     call->chat.forces_call = true;
-    // Of one tool the name is known too.
-    bool is_only = json_array_size(tools) == 1;
-    call->chat.forced_name = name || !is_only ? name : tool_name(json_array_get(tools, 0));
+    call->chat.call_prefixes = calloc(num_tools, sizeof *call->chat.call_prefixes);
+    if (!call->chat.call_prefixes) return api_error_nomem(&call->error);
+    for (size_t i = 0; i < num_tools; i++) {
+        if (!add_prefix(call, name ? name : tool_name(json_array_get(tools, i)))) return false;
+    }
     return true;
 }
 
@@ -175,29 +190,4 @@ bool chat_tools_check_message(struct call *call, const json_t *message, const ch
         if (!check_history_call(call, json_array_get(calls, i))) return false;
     }
     return true;
-}
-
-// Where the prompt has opened the thinking, it is closed: a call inside it would be none.
-static enum status close_thinking(struct buf *prompt) {
-    struct think think;
-    think_begin(&think, prompt->data, prompt->len);
-    if (think.state != THINK_INSIDE) return OK;
-    enum status status = buf_append_str(prompt, think.tag->close, NULL);
-    return status ? status : buf_append_str(prompt, "\n\n", NULL);
-}
-
-bool chat_tools_force(struct call *call, struct buf *prompt, size_t *len) {
-    *len = 0;
-    if (!call->chat.forces_call) return true;
-    struct err err = {0};
-    enum status status = close_thinking(prompt);
-    size_t start = prompt->len;
-    if (!status) {
-        status = tool_format_force(call->chat.split.format, call->chat.forced_name, prompt, &err);
-    }
-    *len = prompt->len - start;
-    if (status == ERR_INVALID) {
-        return api_error_invalid(&call->error, "tool_choice", "%s", err.message);
-    }
-    return status ? api_error_nomem(&call->error) : true;
 }

@@ -9,8 +9,5 @@
 bool chat_tools_check(struct call *call);
 // Checks an assistant's tool_calls, and that a tool's message says which call it answers.
 bool chat_tools_check_message(struct call *call, const json_t *message, const char *role);
-// Appends what forces a call to `prompt`: nothing, or the beginning of a call, whose length is
-// *len.
-bool chat_tools_force(struct call *call, struct buf *prompt, size_t *len);
 
 #endif

@@ -77,8 +77,10 @@ static void write_item(const struct call *call, const struct chat_block *block, 
     json_out_raw(out, "]}");
 }
 
-// The last item is as complete as the answer.
+// The last item is as complete as the answer, but a call knows it by itself.
 static const char *item_status(const struct choice *choice, size_t index) {
+    const struct chat_block *block = &choice->blocks.items[index];
+    if (block->part == CHAT_CALL) return block->is_unfinished ? "incomplete" : "completed";
     return is_cut(choice) && index + 1 == choice->blocks.count ? "incomplete" : "completed";
 }
 
@@ -248,8 +250,9 @@ static enum status write_event(void *user_data, const struct chat_event *event, 
     const struct answer_target *target = user_data;
     struct choice *choice = target->choice;
     if (event->part == CHAT_CALL_END) {
-        end_item(choice, "completed", target->out);
-        return target->out->status;
+        enum status status = chat_blocks_add(&choice->blocks, event, err);
+        end_item(choice, item_status(choice, choice->blocks.count - 1), target->out);
+        return status ? status : target->out->status;
     }
     bool begins = answer_begins_block(choice, event);
     if (begins) end_item(choice, "completed", target->out);

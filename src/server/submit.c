@@ -105,6 +105,8 @@ static bool submit_one(struct call *call, struct prompt *prompt) {
     request.on_event = on_event;
     request.user_data = prompt;
     request.interrupt = &call->interrupt;
+    request.call_prefixes = (const char *const *)call->chat.call_prefixes;
+    request.num_call_prefixes = call->chat.num_call_prefixes;
     enum nvllm_status status =
         nvllm_engine_add_request(call->api->engine, &request, &prompt->engine_id, &fault);
     return api_error_library(&call->error, status, &fault, NULL);

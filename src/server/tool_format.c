@@ -87,17 +87,17 @@ static bool fits_format(const struct tool_format *format, const char *name) {
     return *name != '\0';
 }
 
-enum status tool_format_force(const struct tool_format *format, const char *name, struct buf *out,
-                              struct err *err) {
-    if (name && !fits_format(format, name)) {
+enum status tool_format_begin_call(const struct tool_format *format, const char *name,
+                                   struct buf *out, struct err *err) {
+    if (!fits_format(format, name)) {
         return err_set(err, ERR_INVALID,
                        "the function name \"%s\" cannot be forced in the tool call format %s", name,
                        format->name);
     }
     size_t old_len = out->len;
     enum status status = buf_append_str(out, format->before_name, err);
-    if (!status && name) status = buf_append_str(out, name, err);
-    if (!status && name) status = buf_append_str(out, format->after_name, err);
+    if (!status) status = buf_append_str(out, name, err);
+    if (!status) status = buf_append_str(out, format->after_name, err);
     if (status && out->data) {
         out->len = old_len;
         out->data[old_len] = '\0';

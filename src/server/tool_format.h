@@ -28,11 +28,10 @@ const char *tool_format_name(size_t index);
 // The format that the template with this source teaches; NULL: none that is known here.
 const struct tool_format *tool_format_of_template(const char *source, size_t len);
 
-// Appends the beginning of an answer that forces a call: of the function `name`, up to its
-// arguments, or with NULL of any function, up to its name. The caller appends it to the prompt and
-// pushes it to tool_calls first. ERR_INVALID: `name` cannot stand in this format.
-MUST_USE enum status tool_format_force(const struct tool_format *format, const char *name,
-                                       struct buf *out, struct err *err);
+// Appends the beginning of a call of the function `name`, up to its arguments: what an answer
+// begins with that is forced to be this call. ERR_INVALID: `name` cannot stand in this format.
+MUST_USE enum status tool_format_begin_call(const struct tool_format *format, const char *name,
+                                            struct buf *out, struct err *err);
 
 // A byte that may stand in a name outside of JSON.
 bool tool_format_is_name_byte(char c);

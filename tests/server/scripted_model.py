@@ -43,10 +43,14 @@ def _byte_letters():
 
 
 class Script:
-    def __init__(self):
+    def __init__(self, thinks=True):
+        """Without `thinks` the vocabulary has no tag of reasoning."""
         with open(os.path.join(BUNDLED, "tokenizer.json"), encoding="utf-8") as file:
             self.tokenizer = json.load(file)
         self.vocab = self.tokenizer["model"]["vocab"]
+        for token in self.tokenizer["added_tokens"]:
+            if not thinks:
+                token["content"] = token["content"].replace("think>", "other>")
         self.special = {token["content"]: token["id"] for token in self.tokenizer["added_tokens"]}
         self.vocab.update(self.special)  # else new ids would stand before theirs
         self.letters = _byte_letters()
@@ -65,10 +69,13 @@ class Script:
         self.next_id += 1
 
     def last_token(self, text):
-        """The last token of a text, by the program's own tokenizer."""
+        return self.tokens(text)[-1]
+
+    def tokens(self, text):
+        """By the program's own tokenizer."""
         out = subprocess.run([PROGRAM, "tokenize", "-m", BUNDLED, text], cwd=ROOT, capture_output=True, text=True,
                              check=True)
-        return int(out.stdout.split()[-1])
+        return [int(token) for token in out.stdout.split()]
 
     def _cut(self, answer):
         """The answer in pieces of some bytes that are no token yet, characters cut too."""
@@ -97,6 +104,12 @@ class Script:
             self.chain[at] = at = self.next_id
             self.next_id += 1
         self.chain[at] = self.special[end]
+
+    def leads(self, text, word):
+        """After the text the model begins the word, unless it has to say something else."""
+        tokens = self.tokens(text + word)
+        (at,) = {number for number in range(len(tokens)) if tokens[:number] == self.tokens(text)}
+        self.chain[tokens[at - 1]] = tokens[at]
 
     def write(self, folder, template=TEMPLATE):
         assert len(self.chain) <= HIDDEN and self.next_id <= VOCAB, (len(self.chain), self.next_id)

@@ -10,7 +10,6 @@ enum { LINE_MAX_BYTES = 512 };
 struct answer {
     struct chat_split_options options;
     const char *prompt, *begun; // NULL begun: the answer begins by itself
-    bool begun_is_call;
     const char *text, *wanted; // "R(...) C(...) f(...)": reasoning, content, a call by its name
 };
 
@@ -39,9 +38,7 @@ static void run(const struct answer *answer, size_t first, size_t second) {
         chat_split_create(&answer->options, answer->prompt, strlen(answer->prompt));
     assert_non_null(split);
     if (answer->begun) {
-        assert_int_equal(chat_split_begin(split, answer->begun, strlen(answer->begun),
-                                          answer->begun_is_call, NULL),
-                         OK);
+        assert_int_equal(chat_split_begin(split, answer->begun, strlen(answer->begun), NULL), OK);
     }
     struct chat_blocks blocks = {0};
     take(split, &blocks, answer->text, first);
@@ -104,13 +101,6 @@ static void test_options(void **state) {
 // What the prompt's end has of the answer is not handed out again.
 static void test_begun(void **state) {
     (void)state;
-    expect((struct answer){.options = {.splits_reasoning = true},
-                           .prompt = "x",
-                           .begun = "<tool_call>\n{\"name\": \"f\", \"arguments\":",
-                           .begun_is_call = true,
-                           .text = " {\"a\": 1}}</tool_call> <think>",
-                           .wanted = "f({\"a\": 1}) C(<think>)"},
-           "hermes");
     expect((struct answer){.options = {.splits_reasoning = true},
                            .prompt = "x",
                            .begun = "<think>I th",

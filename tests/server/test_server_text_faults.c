@@ -50,12 +50,12 @@ static enum status split_reasoning(void *context, struct err *err) {
     return status;
 }
 
-static enum status force_call(void *context, struct err *err) {
+static enum status begin_call(void *context, struct err *err) {
     (void)context;
     struct buf out = {0};
     enum status status = OK;
     for (int i = 0; i < 4 && !status; i++) {
-        status = tool_format_force(tool_format_find("hermes"), "get_time", &out, err);
+        status = tool_format_begin_call(tool_format_find("hermes"), "get_time", &out, err);
     }
     if (status && out.data) assert_int_equal(out.data[out.len], '\0');
     const size_t len = strlen("<tool_call>\n{\"name\": \"get_time\", \"arguments\":");
@@ -100,7 +100,7 @@ static void test_reasoning(void **state) {
 
 static void test_forced_call(void **state) {
     (void)state;
-    assert_true(alloc_sweep_run(&(struct alloc_sweep){force_call, NULL, 0, false}) > 1);
+    assert_true(alloc_sweep_run(&(struct alloc_sweep){begin_call, NULL, 0, false}) > 1);
 }
 
 // A push whose own memory fails can be made again.

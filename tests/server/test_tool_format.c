@@ -125,14 +125,11 @@ static enum status count_begun(void *user_data, const struct tool_event *event, 
 }
 
 // The beginning is the format's own: with the model's part behind it, it is a call.
-static void expect_forced(const char *name, const char *any, const char *named, const char *rest) {
+static void expect_forced(const char *name, const char *named, const char *rest) {
     const struct tool_format *format = tool_format_find(name);
     struct buf out = {0};
     assert_int_equal(buf_append_str(&out, "> ", NULL), OK);
-    assert_int_equal(tool_format_force(format, NULL, &out, NULL), OK);
-    assert_string_equal(out.data + 2, any);
-    out.len = 2;
-    assert_int_equal(tool_format_force(format, "get_time", &out, NULL), OK);
+    assert_int_equal(tool_format_begin_call(format, "get_time", &out, NULL), OK);
     assert_string_equal(out.data + 2, named);
 
     int num_begun = 0;
@@ -150,13 +147,11 @@ static void expect_forced(const char *name, const char *any, const char *named, 
 
 static void test_forced_calls(void **state) {
     (void)state;
-    expect_forced("hermes", "<tool_call>\n{\"name\": \"",
+    expect_forced("hermes",
                   "<tool_call>\n{\"name\": \"get_time\", \"arguments\":", "{}}\n</tool_call>");
-    expect_forced("llama3_json", "{\"name\": \"",
-                  "{\"name\": \"get_time\", \"parameters\":", "{}}");
-    expect_forced("mistral", "[TOOL_CALLS][{\"name\": \"",
-                  "[TOOL_CALLS][{\"name\": \"get_time\", \"arguments\":", "{}}]");
-    expect_forced("mistral_args", "[TOOL_CALLS]", "[TOOL_CALLS]get_time[ARGS]", "{}");
+    expect_forced("llama3_json", "{\"name\": \"get_time\", \"parameters\":", "{}}");
+    expect_forced("mistral", "[TOOL_CALLS][{\"name\": \"get_time\", \"arguments\":", "{}}]");
+    expect_forced("mistral_args", "[TOOL_CALLS]get_time[ARGS]", "{}");
 }
 
 static void test_names_that_cannot_be_forced(void **state) {
@@ -168,11 +163,11 @@ static void test_names_that_cannot_be_forced(void **state) {
     for (size_t i = 0; tool_format_name(i); i++) {
         const struct tool_format *format = tool_format_find(tool_format_name(i));
         for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
-            assert_int_equal(tool_format_force(format, bad[k], &out, &err), ERR_INVALID);
+            assert_int_equal(tool_format_begin_call(format, bad[k], &out, &err), ERR_INVALID);
             assert_string_equal(out.data, "prompt");
         }
         bool in_json = strcmp(format->name, "mistral_args") != 0;
-        assert_int_equal(tool_format_force(format, "caf\xc3\xa9", &out, &err),
+        assert_int_equal(tool_format_begin_call(format, "caf\xc3\xa9", &out, &err),
                          in_json ? OK : ERR_INVALID);
         out.len = 6;
         out.data[6] = '\0';

@@ -23,13 +23,15 @@ def published(name):
 
 class Format:
     """The tests of a format. `answers` are by their start; `after_mark` is what follows `mark`, a special token;
-    `named` and `any_name` are what follows a forced beginning, by that beginning."""
+    `forced` is what a call of add is forced to begin with, and what the model says then. Of two functions it
+    would rather call `likes`."""
 
     template = None
+    likes = "get_time"
 
     @classmethod
     def write_model(cls, folder):
-        script = Script()
+        script = Script(thinks=False)
         for start, answer in cls.answers.items():
             script.start(start)
             script.answer(start, answer)
@@ -37,10 +39,11 @@ class Format:
         script.start(cls.mark)
         script.answer("<|special|>", "I ask. ", end=cls.mark)
         script.answer(cls.mark, cls.after_mark)
-        for beginning, rest in (cls.named, cls.any_name):
-            if beginning in script.special:
-                continue  # it is the mark, after which the same comes
-            script.answer(script.last_token(beginning), rest)
+        beginning, rest = cls.forced
+        script.answer(script.last_token(beginning), rest)
+        before_name = beginning[:beginning.index("add")]
+        if before_name not in script.special:
+            script.leads(before_name, cls.likes)
         script.write(folder, cls.template)
 
     def calls_of(self, start, **members):
@@ -91,11 +94,17 @@ class Format:
     def test_required(self):
         choice = self.ask_chat("", tools=[TOOL, OTHER], tool_choice="required")
         (call,) = choice["message"]["tool_calls"]
-        self.assertEqual(call["function"], {"name": "get_time", "arguments": '{"zone": "UTC"}'})
+        self.assertEqual(call["function"], {"name": self.likes, "arguments": '{"a": 1, "b": 99}'})
         blocks, _ = self.ask_messages("", tools=ANTHROPIC_TOOLS, tool_choice={"type": "any"})
-        self.assertEqual([(block["name"], block["input"]) for block in blocks], [("get_time", {"zone": "UTC"})])
+        self.assertEqual([(block["name"], block["input"]) for block in blocks], [(self.likes, {"a": 1, "b": 99})])
         (item,) = self.ask_responses("", tools=FLAT_TOOLS, tool_choice="required")["output"]
-        self.assertEqual(item["name"], "get_time")
+        self.assertEqual(item["name"], self.likes)
+
+    def test_forced_where_the_model_says_something_else(self):
+        for choice in ("required", NAMED):
+            answer = self.ask_chat("<|plain|>", tools=[TOOL], tool_choice=choice)
+            self.assertEqual((answer["message"]["content"], answer["finish_reason"]), (None, "tool_calls"))
+            self.assertEqual(answer["message"]["tool_calls"][0]["function"]["name"], "add")
 
     def test_result(self):
         """The template takes the answer's own call back, with its id, and the result."""
@@ -111,8 +120,7 @@ class Hermes(Format, Scripted):
     template = published("chatml-tools")
     mark, before = "<tool_call>", "Let me see."
     after_mark = '{"name": "get_time", "arguments": {"zone": "UTC"}}</tool_call>'
-    named = ('<tool_call>\n{"name": "add", "arguments":', ' {"a": 1, "b": 99}}\n</tool_call>')
-    any_name = ('<tool_call>\n{"name": "', 'get_time", "arguments": {"zone": "UTC"}}</tool_call>')
+    forced = ('<tool_call>\n{"name": "add", "arguments":', ' {"a": 1, "b": 99}}\n</tool_call>')
     answers = {
         "<|plain|>": "Ninety-five it is.",
         "<|call|>": 'Let me see.\n<tool_call>\n{"name": "add", "arguments": {"a": 37, "b": 58}}\n</tool_call>',
@@ -126,8 +134,7 @@ class Llama(Format, Scripted):
     template = published("llama-headers")
     mark, before = "<|python_tag|>", ""  # without the mark nothing may stand before a call
     after_mark = '{"name": "get_time", "parameters": {"zone": "UTC"}}'
-    named = ('{"name": "add", "parameters":', ' {"a": 1, "b": 99}}')
-    any_name = ('{"name": "', 'get_time", "parameters": {"zone": "UTC"}}')
+    forced = ('{"name": "add", "parameters":', ' {"a": 1, "b": 99}}')
     answers = {
         "<|plain|>": "Ninety-five it is.",
         "<|call|>": '{"name": "add", "parameters": {"a": 37, "b": 58}}',
@@ -141,8 +148,7 @@ class Mistral(Format, Scripted):
     call_id = "^[A-Za-z0-9]{9}$"
     mark, before = "[TOOL_CALLS]", "Let me see."
     after_mark = '[{"name": "get_time", "arguments": {"zone": "UTC"}}]'
-    named = ('[TOOL_CALLS][{"name": "add", "arguments":', ' {"a": 1, "b": 99}}]')
-    any_name = ('[TOOL_CALLS][{"name": "', 'get_time", "arguments": {"zone": "UTC"}}]')
+    forced = ('[TOOL_CALLS][{"name": "add", "arguments":', ' {"a": 1, "b": 99}}]')
     answers = {
         "<|plain|>": "Ninety-five it is.",
         "<|call|>": 'Let me see. [TOOL_CALLS] [{"name": "add", "arguments": {"a": 37, "b": 58}}]',
@@ -156,8 +162,8 @@ class MistralArgs(Format, Scripted):
     call_id = Mistral.call_id
     mark, before = "[TOOL_CALLS]", "Let me see."
     after_mark = 'get_time[ARGS]{"zone": "UTC"}'
-    named = ("[TOOL_CALLS]add[ARGS]", '{"a": 1, "b": 99}')
-    any_name = (mark, after_mark)
+    likes = "add"  # no tokens of its own lead to a name behind the mark
+    forced = ("[TOOL_CALLS]add[ARGS]", '{"a": 1, "b": 99}')
     answers = {
         "<|plain|>": "Ninety-five it is.",
         "<|call|>": 'Let me see. [TOOL_CALLS]add[ARGS]{"a": 37, "b": 58}',
@@ -173,7 +179,7 @@ class ByName(Scripted):
 
     @classmethod
     def write_model(cls, folder):
-        script = Script()
+        script = Script(thinks=False)
         for name, of in cls.formats.items():
             script.start(f"<|{name}|>")
             script.answer(f"<|{name}|>", of.answers["<|call|>"])

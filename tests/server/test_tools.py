@@ -7,7 +7,7 @@ from server_fixture import Server, main
 from tool_answers import CHAT, MESSAGES, OTHER, RESPONSES, TOOL, Scripted
 
 FORCED_NAME = '<tool_call>\n{"name": "add", "arguments":'
-FORCED_ANY = '<tool_call>\n{"name": "'
+BEFORE_NAME = '<tool_call>\n{"name": "'
 ANSWERS = {
     "<|plain|>": "Ninety-five it is.",
     "<|call|>": 'Let me see.\n<tool_call>\n{"name": "add", "arguments": {"a": 37, "b": 58}}\n</tool_call>',
@@ -31,7 +31,9 @@ class Tools(Scripted):
                 script.start(start)
             script.answer(start, answer)
         script.answer(script.last_token(FORCED_NAME), ' {"a": 1, "b": 99}}\n</tool_call>')
-        script.answer(script.last_token(FORCED_ANY), 'get_time", "arguments": {"zone": "UTC"}}</tool_call>')
+        script.leads(BEFORE_NAME, "get_time")  # of two functions it would rather call this one
+        script.start("<|calls|>")
+        script.chain[script.special["<|calls|>"]] = script.special["<tool_call>"]
         script.write(folder)
 
     def refuse(self, param, start, members, code=None):
@@ -89,16 +91,47 @@ class Chat(Tools):
     def test_forced(self):
         named = {"type": "function", "function": {"name": "add"}}
         want = {"name": "add", "arguments": '{"a": 1, "b": 99}'}
-        for members in ({"tools": [TOOL, OTHER], "tool_choice": named}, {"tools": [TOOL], "tool_choice": "required"}):
-            choice = self.ask("", **members)
-            self.assertEqual(choice["message"]["tool_calls"][0]["function"], want)
-            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (None, "tool_calls"))
-        choice = self.ask("", tools=[TOOL, OTHER], tool_choice="required")
-        self.assertEqual(choice["message"]["tool_calls"][0]["function"],
-                         {"name": "get_time", "arguments": '{"zone": "UTC"}'})
-        # Where the template has opened the thinking, the call comes behind it.
-        choice = self.ask("<think>", tools=[TOOL], tool_choice=named)
-        self.assertEqual(choice["message"]["tool_calls"][0]["function"], want)
+        for start in ("<|calls|>", "<|plain|>", "<|fake|>"):
+            for members in ({"tools": [TOOL, OTHER], "tool_choice": named},
+                            {"tools": [TOOL], "tool_choice": "required"}):
+                choice = self.ask(start, **members)
+                self.assertEqual(choice["message"]["tool_calls"][0]["function"], want)
+                self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (None, "tool_calls"))
+        choice = self.ask("<|calls|>", tools=[TOOL, OTHER], tool_choice="required")
+        self.assertEqual(choice["message"]["tool_calls"][0]["function"], {**want, "name": "get_time"})
+
+    def test_forced_behind_the_reasoning(self):
+        """Whether the model opens its reasoning or the template did: the call comes behind it."""
+        for start in ("", "<think>"):
+            choice = self.ask(start, tools=[TOOL], tool_choice="required")
+            self.assertEqual((choice["message"]["reasoning"], choice["message"]["content"]), ("I am inside.", None))
+            self.assertEqual((choice["message"]["tool_calls"][0]["function"]["name"], choice["finish_reason"]),
+                             ("add", "tool_calls"))
+        # A template that has closed it leaves no room for more.
+        choice = self.ask("<think></think>\n\n", tools=[TOOL], tool_choice="required")
+        self.assertIsNone(choice["message"]["reasoning"])
+        self.assertEqual(choice["finish_reason"], "tool_calls")
+
+    def test_forced_call_that_does_not_end(self):
+        """Never stop: an answer that is no whole call was cut."""
+        ask = lambda **members: self.ask("<|calls|>", tools=[TOOL], tool_choice="required", **members)
+        for num_tokens in (1, 5, 12, 16):
+            self.assertEqual(ask(max_tokens=num_tokens)["finish_reason"], "length", num_tokens)
+        for stop in ("name", '"a"', "99"):
+            self.assertEqual(ask(stop=stop)["finish_reason"], "length", stop)
+        self.assertEqual(ask(stop="}}")["finish_reason"], "length")
+        self.assertEqual(ask(stop="</tool_call>")["finish_reason"], "tool_calls")
+        body = self.body("<|calls|>", tools=[TOOL], tool_choice="required", allowed_token_ids=[5])
+        self.assertEqual(self.server.post(CHAT, body)[0], 500)
+
+    def test_forced_outputs_choose_for_themselves(self):
+        body = self.body("<|calls|>", tools=[TOOL, OTHER], tool_choice="required", n=3, temperature=1.0, seed=1,
+                         return_token_ids=True)
+        status, body = self.server.post(CHAT, body)
+        self.assertEqual(status, 200, body)
+        for choice in body["choices"]:
+            self.assertIn(choice["message"]["tool_calls"][0]["function"]["name"], ("add", "get_time"))
+            self.assertGreater(len(choice["token_ids"]), 12)
 
     def test_several_outputs(self):
         status, body = self.server.post(CHAT, self.body("<|call|>", tools=[TOOL], n=3))
@@ -227,10 +260,13 @@ class Messages(Tools):
         self.assertEqual(blocks[0]["input"], {"INVALID_JSON": '{"a": twelve}}'})
 
     def test_forced(self):
-        blocks, reason = self.ask("", tools=self.TOOLS, tool_choice={"type": "tool", "name": "add"})
+        blocks, reason = self.ask("<|calls|>", tools=self.TOOLS, tool_choice={"type": "tool", "name": "add"})
         self.assertEqual((blocks[0]["input"], reason), ({"a": 1, "b": 99}, "tool_use"))
         blocks, _ = self.ask("", tools=self.TOOLS, tool_choice={"type": "any"})
-        self.assertEqual((blocks[0]["name"], blocks[0]["input"]), ("get_time", {"zone": "UTC"}))
+        self.assertEqual([block["type"] for block in blocks], ["thinking", "tool_use"])
+        self.assertEqual((blocks[1]["name"], blocks[1]["input"]), ("get_time", {"a": 1, "b": 99}))
+        _, reason = self.ask("<|calls|>", tools=self.TOOLS, tool_choice={"type": "any"}, stop_sequences=["99"])
+        self.assertEqual(reason, "max_tokens")
 
     def test_thinking(self):
         blocks, reason = self.ask("<|thought|>")
@@ -291,11 +327,14 @@ class Responses(Tools):
         self.assertEqual([item["name"] for item in body["output"]], ["add"])
 
     def test_forced(self):
-        body = self.ask("", tools=self.TOOLS, tool_choice={"type": "function", "name": "add"})
+        body = self.ask("<|calls|>", tools=self.TOOLS, tool_choice={"type": "function", "name": "add"})
         self.assertEqual(body["output"][0]["arguments"], '{"a": 1, "b": 99}')
         self.assertEqual(body["tool_choice"], {"type": "function", "name": "add"})
         body = self.ask("", tools=self.TOOLS, tool_choice="required")
-        self.assertEqual(body["output"][0]["name"], "get_time")
+        self.assertEqual([item["type"] for item in body["output"]], ["reasoning", "function_call"])
+        self.assertEqual(body["output"][1]["name"], "get_time")
+        body = self.ask("<|calls|>", tools=self.TOOLS, tool_choice="required", stop="99")
+        self.assertEqual((body["status"], body["output"][0]["status"]), ("incomplete", "incomplete"))
 
     def test_reasoning(self):
         body = self.ask("<|thought|>")
