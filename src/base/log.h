@@ -1,5 +1,6 @@
 /* One line to stderr, "nanovllm: <level>: <text>", for facts that the user should know unasked.
- * The level is the program's only mutable global. A library never logs errors: it returns them. */
+ * Level and writer are the program's only mutable globals. A library never logs errors: it returns
+ * them. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -23,6 +24,14 @@ struct log_progress {
 void log_progress(struct log_progress *progress, uint32_t done, uint32_t total, const char *format,
                   ...) PRINTF_LIKE(4, 5);
 void log_progress_end(struct log_progress *progress); // ends the line, where there is one
+
+// Gets the lines in place of stderr: "warning: <text>", without a newline; what log_progress says
+// once, without how far it is. Any thread.
+struct log_writer {
+    void (*write)(const char *sentence, void *user_data);
+    void *user_data;
+};
+void log_set_writer(const struct log_writer *writer); // borrowed; NULL: stderr, the default
 
 #define log_warning(...) log_write(LOG_WARNING, __VA_ARGS__)
 #define log_info(...) log_write(LOG_INFO, __VA_ARGS__)

@@ -12,9 +12,9 @@ const char *loading_model_name(const char *model) {
     return slash && slash[1] ? slash + 1 : model;
 }
 
-void loading_sentence(char *out, size_t size, const char *model, uint64_t num_parameters) {
+void loading_sentence(char *out, size_t size, const char *name, uint64_t num_parameters) {
     bool is_large = num_parameters >= 1000000000;
-    snprintf(out, size, "loading %s, %.*f %s parameters", loading_model_name(model), is_large,
+    snprintf(out, size, "loading %s, %.*f %s parameters", name, is_large,
              (double)num_parameters / (is_large ? 1e9 : 1e6), is_large ? "billion" : "million");
 }
 
@@ -25,7 +25,7 @@ static void on_loaded(uint64_t num_loaded, uint64_t num_parameters, void *user_d
     loading->is_told = true;
     if (loading->progress.enabled || num_parameters < line_parameters_min) return;
     char line[256];
-    loading_sentence(line, sizeof line, loading->model, num_parameters);
+    loading_sentence(line, sizeof line, loading_model_name(loading->model), num_parameters);
     cli_say("%s", line);
 }
 

@@ -1,5 +1,5 @@
-/* Says that a model is being loaded: a bar on a terminal, erased at the end; elsewhere one line, for
- * models that take longer than a moment. */
+/* Says that a model is being loaded: a bar on a terminal, erased at the end; elsewhere one line,
+ * for models that take longer than a moment. */
 #ifndef CMD_LOADING_H
 #define CMD_LOADING_H
 
@@ -21,6 +21,6 @@ void loading_end(struct loading *loading);
 // The last part of a folder's path.
 const char *loading_model_name(const char *model);
 // "loading Qwen3-0.6B, 596 million parameters"
-void loading_sentence(char *out, size_t size, const char *model, uint64_t num_parameters);
+void loading_sentence(char *out, size_t size, const char *name, uint64_t num_parameters);
 
 #endif

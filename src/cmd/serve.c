@@ -11,10 +11,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/log.h"
 #include "base/write_whole.h"
 #include "cmd/cli.h"
+#include "cmd/loading.h"
 #include "cmd/trace.h"
 #include "server/server.h"
+#include "server/server_log.h"
 #include "server/tool_format.h"
 
 #define BLANKS " \t\v\f"
@@ -38,7 +41,10 @@ struct serve {
     struct list api_keys, model_names, allowed_hosts;
     struct trace trace;
     struct nvllm_engine *engine;
+    struct server_options server_options;
     struct server *server;
+    struct log_writer log_writer; // of the library's lines
+    bool is_loading, is_ready;
     double start;
 };
 
@@ -207,18 +213,32 @@ static void write_log(const char *line, size_t len, void *user_data) {
 }
 
 static void on_ready(const char *url, void *user_data) {
-    const struct serve *serve = user_data;
+    struct serve *serve = user_data;
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     nvllm_engine_stats(serve->engine, &stats);
-    char line[512];
-    int len =
-        snprintf(line, sizeof line,
-                 "nanovllm: serving %s at %s after %d ms: context %u tokens, KV cache %llu tokens, "
-                 "seed %lld\n",
-                 serve->model_names.items[0], url, (int)((clock_seconds() - serve->start) * 1e3),
-                 stats.max_model_len, (unsigned long long)stats.num_kv_blocks * stats.block_size,
-                 (long long)serve->engine_options.seed);
-    if (len > 0 && (size_t)len < sizeof line) write_log(line, (size_t)len, NULL);
+    serve->is_ready = true;
+    server_log_say(&serve->server_options,
+                   "serving %s at %s after %d ms: context %u tokens, KV cache %llu tokens, seed "
+                   "%lld",
+                   serve->model_names.items[0], url, (int)((clock_seconds() - serve->start) * 1e3),
+                   stats.max_model_len, (unsigned long long)stats.num_kv_blocks * stats.block_size,
+                   (long long)serve->engine_options.seed);
+}
+
+static void on_loaded(uint64_t num_loaded, uint64_t num_parameters, void *user_data) {
+    (void)num_loaded;
+    struct serve *serve = user_data;
+    if (serve->is_loading) return;
+    serve->is_loading = true;
+    char sentence[256];
+    loading_sentence(sentence, sizeof sentence, serve->model_names.items[0], num_parameters);
+    server_log_say(&serve->server_options, "%s", sentence);
+}
+
+// What the library has to say.
+static void on_library_line(const char *sentence, void *user_data) {
+    const struct serve *serve = user_data;
+    server_log_say(&serve->server_options, "%s", sentence);
 }
 
 // ---- the run ----
@@ -232,8 +252,18 @@ static void raise_descriptors(const struct serve *serve) {
     setrlimit(RLIMIT_NOFILE, &limit); // if it fails, accepting waits for descriptors
 }
 
+static void set_log(struct serve *serve) {
+    struct server_options *options = &serve->server_options;
+    options->log = strcmp(serve->log, "json") == 0   ? SERVER_LOG_JSON
+                   : strcmp(serve->log, "none") == 0 ? SERVER_LOG_NONE
+                                                     : SERVER_LOG_TEXT;
+    options->write_log = write_log;
+    options->user_data = serve;
+}
+
 static enum status make_server(struct serve *serve, struct err *err) {
-    const struct server_options options = {
+    enum server_log log = serve->server_options.log;
+    serve->server_options = (struct server_options){
         .host = serve->host,
         .port = (uint16_t)serve->port,
         .unix_path = serve->uds,
@@ -255,9 +285,7 @@ static enum status make_server(struct serve *serve, struct err *err) {
         .outputs_max = (uint32_t)serve->engine_options.max_num_seqs,
         .request_seconds = serve->request_timeout,
         .shutdown_seconds = serve->shutdown_timeout,
-        .log = strcmp(serve->log, "json") == 0   ? SERVER_LOG_JSON
-               : strcmp(serve->log, "none") == 0 ? SERVER_LOG_NONE
-                                                 : SERVER_LOG_TEXT,
+        .log = log,
         .has_page = serve->page,
         .engine_room = strcmp(serve->engine_room, "control") == 0 ? SERVER_ROOM_CONTROL
                        : strcmp(serve->engine_room, "view") == 0  ? SERVER_ROOM_VIEW
@@ -265,7 +293,7 @@ static enum status make_server(struct serve *serve, struct err *err) {
         .write_log = write_log,
         .on_ready = on_ready,
         .user_data = serve};
-    return server_create(&serve->server, &options, err);
+    return server_create(&serve->server, &serve->server_options, err);
 }
 
 // Refuses an engine room that others could open without a key, since it shows what everybody wrote.
@@ -290,6 +318,20 @@ static enum status check_room(const struct serve *serve, struct err *err) {
                    serve->host);
 }
 
+// Makes the engine. A load shows as a bar where there is a terminal to draw on, else as a line of
+// the log, and so does what the library has to say.
+static enum status make_engine(struct serve *serve, struct err *err) {
+    struct nvllm_engine_options options = serve->engine_options;
+    const struct nvllm_load_progress progress = {.on_loaded = on_loaded, .user_data = serve};
+    serve->log_writer = (struct log_writer){.write = on_library_line, .user_data = serve};
+    bool draws = serve->server_options.log != SERVER_LOG_JSON && isatty(STDERR_FILENO);
+    if (!draws) {
+        options.load_progress = &progress;
+        log_set_writer(&serve->log_writer);
+    }
+    return cli_engine_create(&serve->engine, &options, err);
+}
+
 static enum status run(struct serve *serve, struct err *err) {
     enum status status = read_keys(serve, err);
     if (!status) status = check_room(serve, err);
@@ -298,12 +340,11 @@ static enum status run(struct serve *serve, struct err *err) {
     if (!status) status = trace_open(&serve->trace, serve->engine_options.model, err);
     if (status) return status;
     if (!serve->uds && !is_own_address(serve->host) && !serve->api_keys.count) {
-        static const char warning[] =
-            "nanovllm: warning: everybody who reaches this machine may use the model: no API key\n";
-        write_log(warning, sizeof warning - 1, NULL);
+        server_log_say(&serve->server_options,
+                       "warning: everybody who reaches this machine may use the model: no API key");
     }
     raise_descriptors(serve);
-    status = cli_engine_create(&serve->engine, &serve->engine_options, err);
+    status = make_engine(serve, err);
     if (!status) status = trace_begin(&serve->trace, serve->engine, err);
     if (!status) status = server_run(serve->server, serve->engine, err);
     struct err close_err = {0};
@@ -334,7 +375,12 @@ static int serve_model(struct serve *serve, const struct options *options) {
         return cli_usage_error(options, "--ssl-keyfile: there is no --ssl-certfile");
     }
     struct err err = {0};
-    return run(serve, &err) ? cli_error("%s", err.message) : CLI_OK;
+    set_log(serve);
+    if (!run(serve, &err)) return CLI_OK;
+    bool is_log_line = serve->is_ready || serve->server_options.log == SERVER_LOG_JSON;
+    if (!is_log_line) return cli_error("%s", err.message);
+    server_log_say(&serve->server_options, "%s", err.message);
+    return CLI_FAILED;
 }
 
 static void free_list(struct list *list) {
@@ -374,6 +420,7 @@ int cmd_serve(int argc, char **argv) {
     if (cli_parse(&options, argc, argv, &exit_code)) exit_code = serve_model(&serve, &options);
     server_destroy(serve.server);
     nvllm_engine_destroy(serve.engine);
+    log_set_writer(NULL);
     trace_abandon(&serve.trace);
     buf_fini(&serve.key_file_text);
     free_list(&serve.api_keys);

@@ -8,6 +8,7 @@
 #include "base/secret.h"
 #include "base/sentence.h"
 #include "server/origin.h"
+#include "server/server_log.h"
 
 uint64_t api_unix_time(void) {
     return (uint64_t)time(NULL);
@@ -116,6 +117,7 @@ static double milliseconds(double from, double to) {
 
 static void write_text(struct json_out *out, const struct exchange *exchange, int status,
                        double now) {
+    server_log_begin(out, SERVER_LOG_TEXT);
     json_out_rawf(out, "%s %s %s %d", exchange->request_id,
                   exchange->method[0] ? exchange->method : "-",
                   exchange->path[0] ? exchange->path : "-", status);
@@ -134,7 +136,8 @@ static void write_text(struct json_out *out, const struct exchange *exchange, in
 
 static void write_json(struct json_out *out, const struct exchange *exchange, int status,
                        double now) {
-    json_out_raw(out, "{\"id\":");
+    server_log_begin(out, SERVER_LOG_JSON);
+    json_out_raw(out, ",\"id\":");
     json_out_cstring(out, exchange->request_id);
     json_out_raw(out, ",\"method\":");
     json_out_cstring(out, exchange->method);

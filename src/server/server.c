@@ -15,6 +15,7 @@
 #include "server/engine_room.h"
 #include "server/listen.h"
 #include "server/route.h"
+#include "server/server_log.h"
 #include "server/tls.h"
 #include "server/tokenizer_info.h"
 
@@ -86,6 +87,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
         return;
     }
     struct call *call;
+    server_log_say(&server->options, "the time is over: %u request%s aborted",
+                   (unsigned)api->num_calls, api->num_calls == 1 ? " is" : "s are");
     TAILQ_FOREACH(call, &api->calls, link) call_cancel(call);
     server->flush_until = clock_seconds() + ABORT_SECONDS;
     arm(server, 0.02);
@@ -100,9 +103,17 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg) {
 
 // The first one. From now on signals have their default effect.
 static void on_signal(evutil_socket_t number, short what, void *arg) {
-    (void)number;
     (void)what;
     struct server *server = arg;
+    unsigned num_calls = (unsigned)server->api.num_calls;
+    if (num_calls) {
+        const char *name = number == SIGINT ? "Ctrl-C" : "signal";
+        server_log_say(&server->options,
+                       "stopping: waiting up to %g seconds for %u request%s; a second %s ends at "
+                       "once",
+                       server->options.shutdown_seconds, num_calls, num_calls == 1 ? "" : "s",
+                       name);
+    }
     for (size_t i = 0; i < ARRAY_LEN(server->signals); i++) event_del(server->signals[i]);
     begin_drain(server, server->options.shutdown_seconds);
 }

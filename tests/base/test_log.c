@@ -66,11 +66,35 @@ static void test_progress_that_nobody_began_or_wants(void **state) {
     assert_string_equal(c.text, "");
 }
 
+static void append_line(const char *sentence, void *user_data) {
+    char *lines = user_data;
+    strcat(lines, sentence);
+    strcat(lines, "|");
+}
+
+static void test_a_writer_gets_the_lines(void **state) {
+    (void)state;
+    char lines[200] = "";
+    const struct log_writer writer = {.write = append_line, .user_data = lines};
+    struct captured c;
+    captured_begin(&c, true);
+    log_set_writer(&writer);
+    log_warning("a");
+    log_info("silent");
+    run_progress(3, 40);
+    log_set_writer(NULL);
+    log_warning("b");
+    captured_end(&c);
+    assert_string_equal(lines, "warning: a|timing x\\u001b|");
+    assert_string_equal(c.text, "nanovllm: warning: b\r\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels),
         cmocka_unit_test(test_progress_is_one_line_in_a_file),
         cmocka_unit_test(test_progress_is_drawn_on_a_terminal),
+        cmocka_unit_test(test_a_writer_gets_the_lines),
         cmocka_unit_test(test_progress_that_nobody_began_or_wants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

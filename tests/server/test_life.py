@@ -1,5 +1,6 @@
 """Clients that go away or do not read, full queues, the end of the server."""
 
+import datetime
 import json
 import os
 import signal
@@ -227,6 +228,40 @@ class End(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "cannot listen on 127.0.0.1 port .*in use"):
                 Server("--port", str(other.getsockname()[1]))
 
+    def check_time(self, text):
+        """It is a time of the last hour, in UTC."""
+        time_of = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=datetime.timezone.utc)
+        age = datetime.datetime.now(datetime.timezone.utc) - time_of
+        self.assertTrue(-1 < age.total_seconds() < 3600, text)
+
+    def test_busy(self):
+        """Who stops a server that works is told what it waits for, and how to stop that too."""
+        for number, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "signal")):
+            server = Server("--shutdown-timeout", "0.1", "--log", "none")
+            connection = begin(server, {**LONG, "prompt": ["a"] * 20})
+            server.wait_metric("vllm:num_requests_running", 20)
+            os.kill(server.pid(), number)
+            read_all(connection)
+            self.assertEqual(server.wait(), 0)
+            lines = server.output().splitlines()
+            stopping = f"stopping: waiting up to 0.1 seconds for 1 request; a second {name} ends at once"
+            self.assertEqual([line.split("nanovllm: ")[1] for line in lines[2:]],
+                             [stopping, "the time is over: 1 request is aborted"])
+            server.log.close()
+
+    def test_text_log(self):
+        server = Server()
+        server.get("/health")
+        server.terminate()
+        self.assertEqual(server.wait(), 0)
+        lines = [line.split(" ", 1) for line in server.output().splitlines()]
+        for time_of, _ in lines:
+            self.check_time(time_of)
+        self.assertEqual([rest.split(" ")[:2] for _, rest in lines[:2]],
+                         [["nanovllm:", "loading"], ["nanovllm:", "serving"]])
+        self.assertRegex(lines[2][1], r"^\S+ GET /health 200 total=[\d.]+ms$")
+        server.log.close()
+
     def test_json_log(self):
         server = Server("--log", "json")
         server.post(PATH, {**LONG, "max_tokens": 2}, {"Content-Type": "application/json", "X-Request-Id": "mine"})
@@ -234,7 +269,12 @@ class End(unittest.TestCase):
         server.get("/health")
         server.terminate()
         server.wait()
-        lines = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in server.output().splitlines()]
+        self.assertRegex(lines[0]["message"], "^loading tiny-qwen3, 7 million parameters$")
+        self.assertRegex(lines[1]["message"], r"^serving tiny-qwen3 at http://127.0.0.1:\d+ .*, seed \d+$")
+        for line in lines:
+            self.check_time(line["time"])
+        lines = lines[2:]
         self.assertEqual([(line["path"], line["status"]) for line in lines],
                          [(PATH, 200), ("/nothing", 404), ("/health", 200)])
         self.assertEqual((lines[0]["id"], lines[0]["completion_tokens"], lines[0]["finish"]), ("mine", 2, "length"))
