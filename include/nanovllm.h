@@ -542,6 +542,9 @@ NVLLM_API void nvllm_engine_drain(struct nvllm_engine *engine);
 NVLLM_API void nvllm_engine_wake(struct nvllm_engine *engine);
 // The engine's tokenizer, borrowed; NULL with skip_tokenizer_init.
 NVLLM_API const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *engine);
+// What a request gets that sets no sampling parameter. `params` is overwritten; it owns no lists.
+NVLLM_API void nvllm_engine_default_sampling(const struct nvllm_engine *engine,
+                                             struct nvllm_sampling_params *params);
 // The engine's chat template, borrowed: options.chat_template or the model's. NULL if the model has
 // none or a broken one; `error` then has the reason.
 NVLLM_API const struct nvllm_chat_template *nvllm_engine_chat_template(

@@ -339,6 +339,12 @@ const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *
     return (const struct nvllm_tokenizer *)llm_engine_tokenizer(first_of(engine));
 }
 
+void nvllm_engine_default_sampling(const struct nvllm_engine *engine,
+                                   struct nvllm_sampling_params *params) {
+    if (params->struct_size != sizeof *params) return;
+    llm_engine_default_sampling(first_of(engine), params);
+}
+
 const struct nvllm_chat_template *nvllm_engine_chat_template(const struct nvllm_engine *engine,
                                                              struct nvllm_error *error) {
     struct err err = {0};

@@ -510,6 +510,12 @@ void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats) {
     stats->peak_rss_bytes = cpu_peak_rss_bytes();
 }
 
+void llm_engine_default_sampling(const struct llm_engine *engine,
+                                 struct nvllm_sampling_params *params) {
+    *params = (struct nvllm_sampling_params)NVLLM_SAMPLING_PARAMS_INIT;
+    sampling_fill_defaults(params, &engine->plan.generation);
+}
+
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {
     return engine->text_of ? engine->text_of->tokenizer : engine->tokenizer;
 }

@@ -80,6 +80,8 @@ uint64_t llm_engine_num_tokens(struct llm_engine *engine); // of unfinished requ
 bool llm_engine_is_unfinished(struct llm_engine *engine, uint64_t request_id);
 void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats);
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine);
+void llm_engine_default_sampling(const struct llm_engine *engine,
+                                 struct nvllm_sampling_params *params);
 // *out is borrowed, and NULL on failure.
 MUST_USE enum status llm_engine_chat_template(const struct llm_engine *engine,
                                               const struct chat_template **out, struct err *err);

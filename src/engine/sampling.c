@@ -14,16 +14,21 @@ static void resolve_float(float *field, bool has_default, float model_default, f
     if (*field == NVLLM_UNSET_FLOAT) *field = has_default ? model_default : fallback;
 }
 
-static enum status resolve(struct nvllm_sampling_params *params,
-                           const struct generation_config *defaults, struct err *err) {
-    enum status status = params_check_sampling(params, err);
-    if (status) return status;
+void sampling_fill_defaults(struct nvllm_sampling_params *params,
+                            const struct generation_config *defaults) {
     resolve_float(&params->temperature, defaults->has_temperature, defaults->temperature, 1.0f);
     resolve_float(&params->top_p, defaults->has_top_p, defaults->top_p, 1.0f);
     resolve_float(&params->min_p, defaults->has_min_p, defaults->min_p, 0.0f);
     resolve_float(&params->repetition_penalty, defaults->has_repetition_penalty,
                   defaults->repetition_penalty, 1.0f);
     if (params->top_k == NVLLM_UNSET_INT) params->top_k = defaults->has_top_k ? defaults->top_k : 0;
+}
+
+static enum status resolve(struct nvllm_sampling_params *params,
+                           const struct generation_config *defaults, struct err *err) {
+    enum status status = params_check_sampling(params, err);
+    if (status) return status;
+    sampling_fill_defaults(params, defaults);
     // The user's values have passed above, so a fault now is in the model's defaults.
     status = params_check_sampling(params, err);
     if (status) return err_prefix(err, status, "default of the model");

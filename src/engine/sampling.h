@@ -34,7 +34,10 @@ MUST_USE enum status sampling_init(struct sampling *out, const struct nvllm_samp
                                    const struct generation_config *model_defaults,
                                    const struct model_config *config,
                                    const struct tokenizer *tokenizer, struct err *err);
-// The same for another output of the request. Borrows from `first`, which must live as long.
+// Sets the fields that are unset, and looks at no other.
+void sampling_fill_defaults(struct nvllm_sampling_params *params,
+                            const struct generation_config *model_defaults);
+// init for another output of the request. Borrows from `first`, which must live as long.
 void sampling_init_borrowed(struct sampling *out, const struct sampling *first);
 // Sets the seed of the output with this index: the request's own seed + index, as in vLLM, or
 // `seed` where the request has none.

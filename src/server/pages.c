@@ -76,13 +76,36 @@ void page_models(struct api *api, const struct exchange *exchange, struct http_c
     exchange_reply_json(api, exchange, conn, 200, out);
 }
 
+// What a request gets that says nothing, under llama-server's names.
+static void write_default_sampling(const struct api *api, struct json_out *out) {
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    nvllm_engine_default_sampling(api->engine, &params);
+    const struct {
+        const char *name;
+        float value;
+    } members[] = {
+        {"temperature", params.temperature},
+        {"top_p", params.top_p},
+        {"min_p", params.min_p},
+        {"repeat_penalty", params.repetition_penalty},
+        {"presence_penalty", params.presence_penalty},
+        {"frequency_penalty", params.frequency_penalty},
+    };
+    json_out_rawf(out, "\"params\":{\"top_k\":%d", params.top_k);
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        json_out_rawf(out, ",\"%s\":%.7g", members[i].name, (double)members[i].value);
+    }
+    json_out_raw(out, "}");
+}
+
 // llama-server's, as far as it has a meaning here.
 void page_props(struct api *api, const struct exchange *exchange, struct http_conn *conn,
                 const char *name) {
     (void)name;
     struct json_out *out = begin(api);
-    json_out_rawf(out, "{\"default_generation_settings\":{\"n_ctx\":%u},\"total_slots\":%u",
-                  api->max_model_len, api->options->outputs_max);
+    json_out_rawf(out, "{\"default_generation_settings\":{\"n_ctx\":%u,", api->max_model_len);
+    write_default_sampling(api, out);
+    json_out_rawf(out, "},\"total_slots\":%u", api->options->outputs_max);
     json_out_raw(out, ",\"model_alias\":");
     json_out_cstring(out, api_model_name(api));
     json_out_raw(out, ",\"chat_template\":");

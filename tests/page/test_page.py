@@ -81,6 +81,15 @@ class Chat(PageTest):
         self.answer("Tell me a story.")
         self.assertRegex(b.text(".facts"), "^3 tokens .*cut at max tokens$")
 
+    def test_settings_show_the_defaults(self):
+        b = self.browser
+        b.until("document.querySelector('[name=temperature]').placeholder")
+        b.click("#settings-button")
+        shown = b.run("Array.from(document.querySelectorAll('#settings input'), e => [e.name, e.placeholder])")
+        self.assertEqual(dict(shown), {
+            "temperature": "0.6", "top_p": "0.95", "top_k": "20", "min_p": "0", "max_tokens": "the rest",
+            "seed": "drawn", "repetition_penalty": "1", "presence_penalty": "0", "frequency_penalty": "0"})
+
     def test_a_refusal_is_shown_in_the_servers_words(self):
         b = self.browser
         b.run("settings.write({max_tokens: '5000'})")

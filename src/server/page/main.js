@@ -28,9 +28,22 @@ async function readModel() {
     byId("welcome-text").textContent =
       `${model.id} on this server answers. Nothing else is contacted.`;
     showContext();
+    readDefaults();
   } catch (error) {
     if (error.status !== 401) byId("welcome-text").textContent = error.message;
   }
+}
+
+/* What the server takes where a field of the settings is empty stands in it, grey. */
+async function readDefaults() {
+  let values = {};
+  try {
+    values = (await askJson("props")).default_generation_settings.params;
+  } catch {
+    return; // an older server: the fields stay empty
+  }
+  const texts = {...values, repetition_penalty: values.repeat_penalty, max_tokens: "the rest", seed: "drawn"};
+  for (const name of NUMBERS) byId("settings-form").elements[name].placeholder = String(texts[name] ?? "");
 }
 
 function initDialogs() {
