@@ -35,7 +35,11 @@ enum {
 static const size_t beyond_caches = (size_t)256 << 20; // bytes
 
 static struct matrix_slice noise_matrix(const struct bench *bench, uint32_t rows, uint32_t cols) {
-    return (struct matrix_slice){{.data = bench->noise}, DTYPE_BF16, rows, cols, cols};
+    return (struct matrix_slice){.source = {.data = bench->noise},
+                                 .dtype = DTYPE_BF16,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .row_stride = cols};
 }
 
 static uint32_t copies_of(size_t bytes) {

@@ -165,7 +165,8 @@ static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_
     float *x = bench_alloc(bench, (size_t)rows * in * sizeof *x);
     float *y = bench_alloc(bench, (size_t)rows * out * sizeof *y);
     for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
-    struct matrix_slice part = {{.data = source}, DTYPE_BF16, out, in, in};
+    struct matrix_slice part = {
+        .source = {.data = source}, .dtype = DTYPE_BF16, .rows = out, .cols = in, .row_stride = in};
     struct linear_bench linear = {.spec = {&part, NULL, 1, LINEAR_OF_LAYER}};
     linear.num_copies = rows > 64 ? 1 : (uint32_t)((200u << 20) / (weights * 2)) + 1;
     if (linear.num_copies > 24) linear.num_copies = 24;
@@ -222,10 +223,16 @@ static struct experts *make_experts(struct bench *bench) {
     for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
     struct matrix_slice in[EXPERTS], out[EXPERTS];
     for (int i = 0; i < EXPERTS; i++) {
-        in[i] = (struct matrix_slice){
-            {.data = source}, DTYPE_BF16, EXPERT_SIZE, EXPERT_HIDDEN, EXPERT_HIDDEN};
-        out[i] = (struct matrix_slice){
-            {.data = source}, DTYPE_BF16, EXPERT_HIDDEN, EXPERT_SIZE, EXPERT_SIZE};
+        in[i] = (struct matrix_slice){.source = {.data = source},
+                                      .dtype = DTYPE_BF16,
+                                      .rows = EXPERT_SIZE,
+                                      .cols = EXPERT_HIDDEN,
+                                      .row_stride = EXPERT_HIDDEN};
+        out[i] = (struct matrix_slice){.source = {.data = source},
+                                       .dtype = DTYPE_BF16,
+                                       .rows = EXPERT_HIDDEN,
+                                       .cols = EXPERT_SIZE,
+                                       .row_stride = EXPERT_SIZE};
     }
     const struct experts_spec spec = {{EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out};
     struct experts *experts = NULL;

@@ -29,6 +29,7 @@
 #include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/matrix_reader.h"
 
 struct backend;
 struct linear; // packed weights of y = x W^T + b; made and owned through the backend
@@ -61,12 +62,17 @@ struct backend_options {
     uint32_t rank_on_host; // cuda: decides which of the GPUs that `device` names it takes
 };
 
-// A rectangle of a checkpoint tensor, in host memory or in a file; borrowed during the call.
+// A rectangle of a checkpoint's matrix; borrowed during the call.
 struct matrix_slice {
-    struct byte_source source; // begins at element [0][0] of the slice
-    enum dtype dtype; // DTYPE_BF16, DTYPE_F16 or DTYPE_F32
     uint32_t rows, cols;
+    enum dtype dtype; // DTYPE_BF16, DTYPE_F16 or DTYPE_F32
+    // In host memory or in a file, elements of `dtype`.
+    struct byte_source source; // begins at element [0][0] of the slice
     size_t row_stride; // elements between rows
+    // Or, where not NULL, in a format that gives floats (`dtype` is DTYPE_F32) and has the slice's
+    // element [0][0] at [first_row][first_col].
+    const struct matrix_reader *reader;
+    uint64_t first_row, first_col;
 };
 
 // W is the parts stacked along the outputs: [sum of rows][in]. The slices select a rank's share.

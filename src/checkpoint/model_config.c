@@ -107,17 +107,6 @@ static enum status check_unsupported(const json_t *root, const char *what, struc
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s, which is not supported, want it %s",
                        what, neutral_keys[i].key, found, wants[neutral_keys[i].neutral]);
     }
-    static const char *const quantized[] = {"quantization_config", "compression_config",
-                                            "quantization"};
-    for (size_t i = 0; i < ARRAY_LEN(quantized); i++) {
-        const json_t *value = jread_get(root, quantized[i]);
-        if (!value) continue;
-        const char *method = json_string_value(json_object_get(value, "quant_method"));
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"%s\" says that the weights are quantized (%.60s), which is not "
-                       "supported; want BF16, F16 or F32 weights",
-                       what, quantized[i], method ? method : "no \"quant_method\"");
-    }
     return OK;
 }
 
@@ -314,6 +303,7 @@ static enum status read_config(struct model_config *config, const json_t *root, 
     if (!status) status = read_flags(config, root, what, err);
     if (!status) status = window_config_read(config, root, what, err);
     if (!status) status = moe_config_read(config, root, what, err);
+    if (!status) status = quantization_config_read(&config->quantization, root, what, err);
     if (!status) status = read_rope(config, root, what, err);
     if (!status) status = read_tokens(config, root, what, err);
     return status;

@@ -25,6 +25,7 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "checkpoint/quantization_config.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
@@ -73,6 +74,7 @@ struct model_config {
     uint32_t sliding_window; // tokens a query sees, itself included; 0: all
     struct rope_config rope;
     struct moe_config moe;
+    struct quantization_config quantization;
     int32_t bos_token_id; // -1: none
     // [num_eos_token_ids]: those of config.json, then others of generation_config.json
     int32_t *eos_token_ids;

@@ -9,18 +9,20 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/file.h"
 #include "base/jread.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/model_folder.h"
+#include "checkpoint/fp8_matrix.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights_dummy.h"
 
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
 
-enum { SHAPE_TEXT_MAX = 200, SAMPLES = 8, SAMPLE_BYTES = 64 };
+enum { SHAPE_TEXT_MAX = 200, NAME_MAX_BYTES = 256, SAMPLES = 8, SAMPLE_BYTES = 64 };
 
 struct entry {
     const struct safetensors_tensor *tensor;
@@ -36,6 +38,9 @@ struct weights {
     size_t num_entries;
     struct strmap by_name; // -> index into entries
     struct weights_dummy *dummy; // NULL: a real checkpoint
+    struct quantization_config quantization;
+    struct matrix_reader **readers; // [num_entries], NULL: none was needed
+    size_t num_readers;
 };
 
 // The index file while the shards are opened.
@@ -259,12 +264,18 @@ enum status weights_open_dummy(struct weights **out, struct err *err) {
 void weights_close(struct weights *weights) {
     if (!weights) return;
     strmap_fini(&weights->by_name);
+    for (size_t i = 0; i < weights->num_readers; i++) free(weights->readers[i]);
+    free(weights->readers);
     free(weights->entries);
     for (size_t i = 0; i < weights->num_files; i++) safetensors_close(weights->files[i]);
     free(weights->files);
     weights_dummy_destroy(weights->dummy);
     free(weights->folder);
     free(weights);
+}
+
+void weights_set_quantization(struct weights *weights, const struct quantization_config *config) {
+    weights->quantization = *config;
 }
 
 static struct entry *find_entry(const struct weights *weights, const char *name) {
@@ -313,6 +324,46 @@ static enum status take_dummy(struct weights *weights, const char *name, struct 
     return weights_dummy_matrix(weights->dummy, name, count, &out->source.data, err);
 }
 
+// The tensor of a linear that lies beside its ".weight": "..." + suffix. NULL: there is none.
+static struct entry *find_beside(const struct weights *weights, const char *name,
+                                 const char *suffix) {
+    char beside[NAME_MAX_BYTES];
+    if (!file_name_ends(name, ".weight")) return NULL;
+    int len = (int)(strlen(name) - strlen(".weight"));
+    int used = snprintf(beside, sizeof beside, "%.*s%s", len, name, suffix);
+    return used < (int)sizeof beside ? find_entry(weights, beside) : NULL;
+}
+
+// A matrix in 8-bit floating point, with its scales. The scales of its inputs are not needed.
+static enum status take_fp8(struct weights *weights, const struct entry *entry, struct weight *out,
+                            struct err *err) {
+    const char *name = entry->tensor->name, *path = safetensors_path(entry->file);
+    struct entry *scales = find_beside(weights, name, ".weight_scale_inv");
+    if (!scales) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" is F8_E4M3 without \"%.150s%s\"",
+                       path, name, name, "_scale_inv");
+    }
+    enum status status = mark_used(scales, err);
+    static const char *const unneeded[] = {".activation_scale", ".input_scale"};
+    for (size_t i = 0; i < ARRAY_LEN(unneeded) && !status; i++) {
+        struct entry *input = find_beside(weights, name, unneeded[i]);
+        if (input) status = mark_used(input, err);
+    }
+    if (!status && !weights->readers) {
+        weights->readers = calloc(weights->num_entries, sizeof(struct matrix_reader *));
+        if (!weights->readers) status = err_nomem(err, "quantized weights");
+    }
+    if (status) return status;
+    struct matrix_reader **reader = &weights->readers[weights->num_readers];
+    status =
+        fp8_matrix_open(reader, entry->tensor, scales->tensor, &weights->quantization, path, err);
+    if (status) return status;
+    weights->num_readers++;
+    out->reader = *reader;
+    out->dtype = DTYPE_F32;
+    return OK;
+}
+
 enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
                          const uint64_t *shape, struct weight *out, struct err *err) {
     CHECK(rank == 1 || rank == 2, "rank=%u", rank);
@@ -328,13 +379,15 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     }
     const struct safetensors_tensor *tensor = entry->tensor;
     enum dtype dtype = tensor->dtype;
-    if (dtype != DTYPE_BF16 && dtype != DTYPE_F16 && dtype != DTYPE_F32) {
+    bool is_fp8 =
+        dtype == DTYPE_F8_E4M3 && rank == 2 && weights->quantization.method == QUANTIZED_FP8;
+    if (dtype != DTYPE_BF16 && dtype != DTYPE_F16 && dtype != DTYPE_F32 && !is_fp8) {
         return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
                        safetensors_path(entry->file), name, dtype_name(dtype));
     }
     enum status status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
-    if (status) return status;
+    if (status || is_fp8) return status ? status : take_fp8(weights, entry, out, err);
     out->source = tensor->source;
     out->dtype = dtype;
     return OK;

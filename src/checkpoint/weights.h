@@ -21,12 +21,16 @@
 #include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/matrix_reader.h"
+#include "checkpoint/quantization_config.h"
 
 struct weights; // not thread-safe; the weights it hands out may be read from any thread
 
-struct weight {
-    struct byte_source source; // borrowed until weights_close; row-major, any alignment
+struct weight { // what it points to is borrowed until weights_close
+    struct byte_source source; // row-major, any alignment
     enum dtype dtype; // BF16, F16 or F32
+    // Of a matrix in another format: gives its elements, `dtype` is F32, and `source` is empty.
+    const struct matrix_reader *reader;
     uint32_t rank; // 1 or 2
     uint64_t shape[2];
 };
@@ -34,6 +38,8 @@ struct weight {
 MUST_USE enum status weights_open(struct weights **out, const char *folder, struct err *err);
 MUST_USE enum status weights_open_dummy(struct weights **out, struct err *err);
 void weights_close(struct weights *weights); // NULL is fine
+// The format in which config.json says that linears are stored. Without this call: none.
+void weights_set_quantization(struct weights *weights, const struct quantization_config *config);
 
 // Hands out a tensor and marks it used. One that is missing, has another shape or type, or was
 // taken before is an error that names file, tensor and the expected value. Dummy: any name and

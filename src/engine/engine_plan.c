@@ -367,8 +367,10 @@ fail:
 enum status engine_plan_open_weights(const struct engine_plan *plan,
                                      const struct nvllm_engine_options *options,
                                      struct weights **out, struct err *err) {
-    return plan->dummy_weights ? weights_open_dummy(out, err)
-                               : weights_open(out, options->model, err);
+    if (plan->dummy_weights) return weights_open_dummy(out, err);
+    enum status status = weights_open(out, options->model, err);
+    if (!status) weights_set_quantization(*out, &plan->config.quantization);
+    return status;
 }
 
 void engine_plan_fini(struct engine_plan *plan) {

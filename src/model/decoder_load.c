@@ -61,6 +61,8 @@ static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, 
         .rows = count,
         .cols = (uint32_t)cols,
         .row_stride = cols,
+        .reader = weight->reader,
+        .first_row = start,
     };
 }
 
@@ -71,6 +73,8 @@ static struct matrix_slice cols_of(const struct weight *weight, uint32_t start, 
         .rows = (uint32_t)weight->shape[0],
         .cols = count,
         .row_stride = weight->shape[1],
+        .reader = weight->reader,
+        .first_col = start,
     };
 }
 

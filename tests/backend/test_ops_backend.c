@@ -133,7 +133,12 @@ static void test_bad_linears(void **state) {
     (void)state;
     struct backend *backend = ops_backend("auto", 1, DTYPE_BF16);
     static const uint16_t data[64];
-    struct matrix_slice good = {{.data = data}, DTYPE_BF16, 4, 8, 8}, other = good, bias = good;
+    struct matrix_slice good = {.source = {.data = data},
+                                .dtype = DTYPE_BF16,
+                                .rows = 4,
+                                .cols = 8,
+                                .row_stride = 8},
+                        other = good, bias = good;
     struct linear *linear = NULL;
     struct err err = {0};
     other.cols = 6;

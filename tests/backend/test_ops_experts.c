@@ -162,17 +162,17 @@ static struct experts *slice_of(struct backend *backend, const struct model *mod
         parts[part] = slices + (size_t)part * model->shape.num_experts;
         for (uint32_t i = 0; i < model->shape.num_experts; i++) {
             const uint16_t *bits = model->bits[part] + (size_t)i * hidden * size;
-            parts[part][i] = part == 2
-                                 ? (struct matrix_slice){{.data = bits + begin},
-                                                         DTYPE_BF16,
-                                                         hidden,
-                                                         end - begin,
-                                                         size}
-                                 : (struct matrix_slice){{.data = bits + (size_t)begin * hidden},
-                                                         DTYPE_BF16,
-                                                         end - begin,
-                                                         hidden,
-                                                         hidden};
+            parts[part][i] =
+                part == 2 ? (struct matrix_slice){.source = {.data = bits + begin},
+                                                  .dtype = DTYPE_BF16,
+                                                  .rows = hidden,
+                                                  .cols = end - begin,
+                                                  .row_stride = size}
+                          : (struct matrix_slice){.source = {.data = bits + (size_t)begin * hidden},
+                                                  .dtype = DTYPE_BF16,
+                                                  .rows = end - begin,
+                                                  .cols = hidden,
+                                                  .row_stride = hidden};
         }
     }
     const struct experts_shape shape = {model->shape.num_experts, hidden, end - begin};
@@ -405,10 +405,18 @@ static void test_parts_of_experts_add_up(void **state) {
 static void test_bad_specs(void **state) {
     struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
     static const uint16_t data[64 * 64];
-    const struct matrix_slice gate = {{.data = data}, DTYPE_BF16, 8, 16, 16}, up = gate;
-    const struct matrix_slice down = {{.data = data}, DTYPE_BF16, 16, 8, 8};
-    const struct matrix_slice narrow = {{.data = data}, DTYPE_BF16, 8, 12, 12};
-    const struct matrix_slice integers = {{.data = data}, DTYPE_I8, 16, 8, 8};
+    const struct matrix_slice gate = {.source = {.data = data},
+                                      .dtype = DTYPE_BF16,
+                                      .rows = 8,
+                                      .cols = 16,
+                                      .row_stride = 16},
+                              up = gate;
+    const struct matrix_slice down = {
+        .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 16, .cols = 8, .row_stride = 8};
+    const struct matrix_slice narrow = {
+        .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 8, .cols = 12, .row_stride = 12};
+    const struct matrix_slice integers = {
+        .source = {.data = data}, .dtype = DTYPE_I8, .rows = 16, .cols = 8, .row_stride = 8};
     const struct experts_shape shape = {1, 16, 8};
     const struct {
         struct experts_spec spec;

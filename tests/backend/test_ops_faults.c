@@ -39,8 +39,16 @@ static enum status make_experts(struct objects *objects, struct err *err) {
     struct backend *backend = objects->backend;
     struct matrix_slice in[EXPERTS], out[EXPERTS];
     for (int i = 0; i < EXPERTS; i++) {
-        in[i] = (struct matrix_slice){{.data = weights}, DTYPE_BF16, EXPERT_SIZE, IN, IN};
-        out[i] = (struct matrix_slice){{.data = weights}, DTYPE_BF16, IN, EXPERT_SIZE, EXPERT_SIZE};
+        in[i] = (struct matrix_slice){.source = {.data = weights},
+                                      .dtype = DTYPE_BF16,
+                                      .rows = EXPERT_SIZE,
+                                      .cols = IN,
+                                      .row_stride = IN};
+        out[i] = (struct matrix_slice){.source = {.data = weights},
+                                       .dtype = DTYPE_BF16,
+                                       .rows = IN,
+                                       .cols = EXPERT_SIZE,
+                                       .row_stride = EXPERT_SIZE};
     }
     const struct experts_spec spec = {experts_shape, in, in, out};
     enum status status = backend->moe->experts_create(backend, &spec, &objects->experts, err);
@@ -52,7 +60,11 @@ static enum status make_experts(struct objects *objects, struct err *err) {
 static enum status objects_init(struct objects *objects, int threads, struct err *err) {
     struct backend_options options = {
         .device = "cpu", .cpu_isa = "auto", .threads = threads, .weight_dtype = DTYPE_BF16};
-    struct matrix_slice part = {{.data = weights}, DTYPE_BF16, OUT, IN, IN};
+    struct matrix_slice part = {.source = {.data = weights},
+                                .dtype = DTYPE_BF16,
+                                .rows = OUT,
+                                .cols = IN,
+                                .row_stride = IN};
     struct linear_spec linear = {&part, NULL, 1, LINEAR_OF_LAYER};
     struct kv_cache_spec cache = {2,        40,    BLOCK_SIZE,          KV_HEADS,
                                   HEAD_DIM, HEADS, {100, 100, 640, 40}, DTYPE_NONE};

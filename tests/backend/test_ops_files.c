@@ -36,14 +36,24 @@ static enum status create(struct backend *backend, const struct file *file, unsi
     for (uint32_t i = 0; i < PARTS; i++) {
         struct byte_source source = {.data = in_file >> i & 1 ? NULL : bytes, .file = file};
         size_t element = dtype_size(part_types[i]), stride = i ? WIDE : IN, skipped = i ? 2 : 0;
-        parts[i] = (struct matrix_slice){byte_source_skip(source, at + skipped * element),
-                                         part_types[i], part_rows[i], IN, stride};
+        parts[i] = (struct matrix_slice){
+            .source = byte_source_skip(source, at + skipped * element),
+            .dtype = part_types[i],
+            .rows = part_rows[i],
+            .cols = IN,
+            .row_stride = stride,
+        };
         at += part_rows[i] * stride * element;
     }
     for (uint32_t i = 0; i < PARTS; i++) {
         struct byte_source source = {.data = in_file >> i & 1 ? NULL : bytes, .file = file};
-        biases[i] = (struct matrix_slice){byte_source_skip(source, at), part_types[i], 1,
-                                          part_rows[i], part_rows[i]};
+        biases[i] = (struct matrix_slice){
+            .source = byte_source_skip(source, at),
+            .dtype = part_types[i],
+            .rows = 1,
+            .cols = part_rows[i],
+            .row_stride = part_rows[i],
+        };
         at += part_rows[i] * dtype_size(part_types[i]);
     }
     const struct linear_spec spec = {parts, biases, PARTS, LINEAR_OF_LAYER};

@@ -60,7 +60,11 @@ static void matrix_free(struct matrix *m) {
 }
 
 static struct matrix_slice slice_of(const struct matrix *m) {
-    return (struct matrix_slice){{.data = m->bytes}, m->dtype, m->rows, m->cols, m->cols};
+    return (struct matrix_slice){.source = {.data = m->bytes},
+                                 .dtype = m->dtype,
+                                 .rows = m->rows,
+                                 .cols = m->cols,
+                                 .row_stride = m->cols};
 }
 
 static struct linear *linear_of(struct backend *backend, const struct matrix *weights,
@@ -297,7 +301,8 @@ static void test_every_f16(void **state) {
     struct backend *backend = ops_backend(*state, 1, DTYPE_F32);
     static uint16_t source[OUT * IN];
     for (uint32_t i = 0; i < OUT * IN; i++) source[i] = (uint16_t)i;
-    struct matrix_slice part = {{.data = source}, DTYPE_F16, OUT, IN, IN};
+    struct matrix_slice part = {
+        .source = {.data = source}, .dtype = DTYPE_F16, .rows = OUT, .cols = IN, .row_stride = IN};
     struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     struct linear *linear = NULL;
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);

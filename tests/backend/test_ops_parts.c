@@ -55,7 +55,11 @@ static struct linear *make_linear(struct backend *backend, uint32_t out, uint32_
     uint16_t *weights = malloc(count * sizeof *weights);
     struct ops_rng rng = ops_rng_of(5);
     for (size_t i = 0; i < count; i++) weights[i] = f32_to_bf16(ops_rng_float(&rng));
-    struct matrix_slice part = {{.data = weights}, DTYPE_BF16, out, in, in};
+    struct matrix_slice part = {.source = {.data = weights},
+                                .dtype = DTYPE_BF16,
+                                .rows = out,
+                                .cols = in,
+                                .row_stride = in};
     struct linear *linear = NULL;
     struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);

@@ -220,6 +220,34 @@ static void test_wrong_types(void **state) {
     REFUSE_ALL(cases);
 }
 
+static void test_fp8(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"quantization_config", "{\"quant_method\": \"fp8\", \"activation_scheme\": "
+                                         "\"dynamic\", \"weight_block_size\": [128, 64]}"});
+    assert_int_equal(config.quantization.method, QUANTIZED_FP8);
+    assert_int_equal(config.quantization.block_rows, 128);
+    assert_int_equal(config.quantization.block_cols, 64);
+    model_config_fini(&config);
+    config = PARSE_OK(
+        {"quantization_config", "{\"quant_method\": \"fp8\", \"weight_block_size\": null}"});
+    assert_int_equal(config.quantization.method, QUANTIZED_FP8);
+    assert_int_equal(config.quantization.block_rows, 0);
+    model_config_fini(&config);
+    static const struct refusal cases[] = {
+        {{{"quantization_config", "{\"quant_method\": \"fp8\", \"weight_block_size\": [128]}"}},
+         ERR_FORMAT,
+         "weight_block_size"},
+        {{{"quantization_config", "{\"quant_method\": \"fp8\", \"weight_block_size\": [0, 1]}"}},
+         ERR_FORMAT,
+         "weight_block_size"},
+        {{{"quantization_config", "{\"quant_method\": \"fp8\", \"weight_block_size\": 128}"}},
+         ERR_FORMAT,
+         "weight_block_size"},
+    };
+    REFUSE_ALL(cases);
+}
+
 // Unsupported keys are refused by name, not ignored.
 static void test_unsupported(void **state) {
     (void)state;
@@ -525,6 +553,7 @@ int main(void) {
         cmocka_unit_test(test_bad_sizes),
         cmocka_unit_test(test_bad_heads),
         cmocka_unit_test(test_wrong_types),
+        cmocka_unit_test(test_fp8),
         cmocka_unit_test(test_unsupported),
         cmocka_unit_test(test_sliding_window),
         cmocka_unit_test(test_bad_sliding_window),

@@ -32,8 +32,8 @@ static enum status value_of_key(struct jinja_run *run, const struct fields *fiel
         if (fields->mapping->type != JINJA_DICT)
             return jinja_run_fail(run, "format_map() wants a dict, not %s",
                                   jinja_value_type_name(*fields->mapping));
-        enum status status = jinja_dict_get(run, fields->mapping->dict, jinja_value_of_string(key),
-                                            &found, out);
+        enum status status =
+            jinja_dict_get(run, fields->mapping->dict, jinja_value_of_string(key), &found, out);
         if (status) return status;
     }
     for (size_t i = 0; i < fields->args->num_names && !found; i++) {
@@ -48,7 +48,7 @@ static enum status value_at(struct jinja_run *run, const struct fields *fields, 
                             struct jinja_value *out) {
     if (index < 0 || (uint64_t)index >= fields->args->num_values)
         return jinja_run_fail(run, "Replacement index %lld out of range for positional args tuple",
-                        (long long)index);
+                              (long long)index);
     *out = fields->args->values[index];
     return OK;
 }
@@ -95,8 +95,8 @@ static enum status follow(struct jinja_run *run, const struct jinja_string *name
     return status;
 }
 
-static enum status field_value(struct jinja_run *run, struct fields *fields, const struct jinja_string *name,
-                               struct jinja_value *out) {
+static enum status field_value(struct jinja_run *run, struct fields *fields,
+                               const struct jinja_string *name, struct jinja_value *out) {
     size_t end = 0;
     while (end < name->len && name->data[end] != '.' && name->data[end] != '[') end++;
     int64_t index;
@@ -106,13 +106,14 @@ static enum status field_value(struct jinja_run *run, struct fields *fields, con
     if (name->len == 0) {
         if (fields->is_manual)
             return jinja_run_fail(run, "cannot switch from manual field specification to automatic "
-                                 "field numbering");
+                                       "field numbering");
         status = value_at(run, fields, fields->num_automatic++, out);
     } else if (is_index(first.string, &index)) {
         if (end == name->len) {
             if (fields->num_automatic)
-                return jinja_run_fail(run, "cannot switch from manual field specification to automatic "
-                                     "field numbering");
+                return jinja_run_fail(run,
+                                      "cannot switch from manual field specification to automatic "
+                                      "field numbering");
             fields->is_manual = true;
         }
         status = value_at(run, fields, index, out);
@@ -123,7 +124,8 @@ static enum status field_value(struct jinja_run *run, struct fields *fields, con
     return follow(run, name, end, out);
 }
 
-enum status jinja_format_ascii(struct jinja_run *run, struct jinja_value value, struct jinja_text *text) {
+enum status jinja_format_ascii(struct jinja_run *run, struct jinja_value value,
+                               struct jinja_text *text) {
     struct jinja_text shown = {0};
     enum status status = jinja_value_repr(run, value, &shown);
     if (!status) status = jinja_str_pay_chars(run, shown.len);
@@ -159,8 +161,8 @@ static enum status convert(struct jinja_run *run, uint32_t conversion, struct ji
         return jinja_run_fail(run, "Unknown conversion specifier '%.*s'", (int)len, bytes);
     }
     struct jinja_text text = {0};
-    enum status status =
-        conversion == 'r' ? jinja_value_repr(run, *value, &text) : jinja_format_ascii(run, *value, &text);
+    enum status status = conversion == 'r' ? jinja_value_repr(run, *value, &text)
+                                           : jinja_format_ascii(run, *value, &text);
     if (status) return status;
     return jinja_text_finish(run, &text, value);
 }
@@ -179,7 +181,8 @@ static enum status read_field(struct jinja_run *run, const struct jinja_string *
             break;
         }
     }
-    if (c != '}' && c != ':' && c != '!') return jinja_run_fail(run, "expected '}' before end of string");
+    if (c != '}' && c != ':' && c != '!')
+        return jinja_run_fail(run, "expected '}' before end of string");
     *out = (struct field){.name = jinja_string_of(format->data + start, *at - 1 - start),
                           .spec = jinja_string_of("", 0)};
     if (c == '}') return OK;
@@ -222,10 +225,11 @@ static enum status append_formatted(struct jinja_run *run, const struct fields *
 }
 
 static enum status append_format(struct jinja_run *run, struct fields *fields,
-                                 const struct jinja_string *format, int depth, struct jinja_text *text);
+                                 const struct jinja_string *format, int depth,
+                                 struct jinja_text *text);
 
-static enum status append_field(struct jinja_run *run, struct fields *fields, const struct field *field,
-                                int depth, struct jinja_text *text) {
+static enum status append_field(struct jinja_run *run, struct fields *fields,
+                                const struct field *field, int depth, struct jinja_text *text) {
     struct jinja_value value = {0}, spec = {0};
     struct jinja_text expanded = {0};
     enum status status = field_value(run, fields, &field->name, &value);
@@ -237,7 +241,8 @@ static enum status append_field(struct jinja_run *run, struct fields *fields, co
 }
 
 static enum status append_format(struct jinja_run *run, struct fields *fields,
-                                 const struct jinja_string *format, int depth, struct jinja_text *text) {
+                                 const struct jinja_string *format, int depth,
+                                 struct jinja_text *text) {
     if (depth > NESTED_MAX) return jinja_run_fail(run, "Max string recursion exceeded");
     enum status status = jinja_str_pay_chars(run, format->len);
     for (size_t at = 0; at < format->len && !status;) {
@@ -262,8 +267,8 @@ static enum status append_format(struct jinja_run *run, struct fields *fields,
 }
 
 enum status jinja_format_fields(struct jinja_run *run, const struct jinja_string *format,
-                          const struct jinja_call_args *args, const struct jinja_value *mapping,
-                          struct jinja_value *out) {
+                                const struct jinja_call_args *args,
+                                const struct jinja_value *mapping, struct jinja_value *out) {
     struct fields fields = {.args = args, .mapping = mapping, .escapes = format->is_markup};
     struct jinja_text text = {0};
     enum status status = append_format(run, &fields, format, 0, &text);

@@ -65,9 +65,23 @@ static void load_bf16(const struct source_row *row, size_t begin, size_t count, 
     for (size_t i = 0; i < count; i++) out[i] = f32_to_bf16(wide[i]);
 }
 
+// Decodes rows [first, first + count) of a part into `room`.
+static enum status decode_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
+                               unsigned char *room, struct source_row *rows, struct err *err) {
+    for (uint32_t i = 0; i < count; i++) {
+        float *out = (float *)(void *)room + (size_t)i * part->cols;
+        enum status status = part->reader->read(part->reader, part->first_row + first + i,
+                                                part->first_col, part->cols, out, err);
+        if (status) return status;
+        rows[i] = (struct source_row){(const unsigned char *)out, DTYPE_F32};
+    }
+    return OK;
+}
+
 // Finds rows [first, first + count) of a part; reads them into `room` if the part is in a file.
 static enum status get_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
                             unsigned char *room, struct source_row *rows, struct err *err) {
+    if (part->reader) return decode_rows(part, first, count, room, rows, err);
     size_t row_bytes = part->cols * dtype_size(part->dtype);
     size_t stride = part->row_stride * dtype_size(part->dtype);
     uint32_t together = stride == row_bytes ? count : 1; // rows read in one piece

@@ -50,6 +50,21 @@ static void convert(uint16_t *out, const char *from, enum dtype dtype, size_t co
     }
 }
 
+static enum status fill_decoded_row(const struct matrix_slice *s, uint32_t row, uint16_t *out,
+                                    char *room, struct err *err) {
+    float *floats = (float *)(void *)room;
+    for (uint32_t col = 0; col < s->cols;) {
+        uint32_t count = s->cols - col, most = ROOM_BYTES / sizeof *floats;
+        if (count > most) count = most;
+        enum status status =
+            s->reader->read(s->reader, s->first_row + row, s->first_col + col, count, floats, err);
+        if (status) return status;
+        convert(out + col, room, DTYPE_F32, count);
+        col += count;
+    }
+    return OK;
+}
+
 // Fills `host` with `count` contiguous elements of the slice, starting with element `first`, as
 // bf16.
 static enum status fill_run(const struct matrix_slice *s, size_t first, size_t count, char *host,
@@ -79,7 +94,11 @@ static enum status fill(const struct matrix_slice *s, uint32_t first, uint32_t r
     bool is_dense = s->row_stride == s->cols;
     uint32_t together = is_dense ? rows : 1;
     enum status status = OK;
-    for (uint32_t r = 0; r < rows && !status; r += together) {
+    for (uint32_t r = 0; s->reader && r < rows && !status; r++) {
+        uint16_t *out = (uint16_t *)(void *)host + (size_t)r * s->cols;
+        status = fill_decoded_row(s, first + r, out, room, err);
+    }
+    for (uint32_t r = 0; !s->reader && r < rows && !status; r += together) {
         status = fill_run(s, (first + r) * s->row_stride, (size_t)together * s->cols,
                           host + (size_t)r * s->cols * sizeof(uint16_t), room, err);
     }

@@ -50,8 +50,16 @@ static struct matrix matrix_make(const struct shape *s, uint32_t layer, int prod
 }
 
 static struct linear *matrix_on(struct backend *backend, const struct matrix *m) {
-    const struct matrix_slice part = {{.data = m->weight}, DTYPE_F32, m->out, m->in, m->in};
-    const struct matrix_slice bias = {{.data = m->bias}, DTYPE_F32, 1, m->out, m->out};
+    const struct matrix_slice part = {.source = {.data = m->weight},
+                                      .dtype = DTYPE_F32,
+                                      .rows = m->out,
+                                      .cols = m->in,
+                                      .row_stride = m->in};
+    const struct matrix_slice bias = {.source = {.data = m->bias},
+                                      .dtype = DTYPE_F32,
+                                      .rows = 1,
+                                      .cols = m->out,
+                                      .row_stride = m->out};
     return linear_of(backend,
                      &(struct linear_spec){&part, m->bias ? &bias : NULL, 1, LINEAR_OF_LAYER});
 }

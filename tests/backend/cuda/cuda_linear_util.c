@@ -77,8 +77,16 @@ void fused_inputs_free(struct fused_inputs *v) {
 
 static struct linear *matrix_on(struct backend *backend, const struct fused_case *c,
                                 const struct fused_inputs *v) {
-    const struct matrix_slice part = {{.data = v->weight}, DTYPE_F32, c->out, c->in, c->in};
-    const struct matrix_slice bias = {{.data = v->bias}, DTYPE_F32, 1, c->out, c->out};
+    const struct matrix_slice part = {.source = {.data = v->weight},
+                                      .dtype = DTYPE_F32,
+                                      .rows = c->out,
+                                      .cols = c->in,
+                                      .row_stride = c->in};
+    const struct matrix_slice bias = {.source = {.data = v->bias},
+                                      .dtype = DTYPE_F32,
+                                      .rows = 1,
+                                      .cols = c->out,
+                                      .row_stride = c->out};
     return linear_of(backend,
                      &(struct linear_spec){&part, c->has_bias ? &bias : NULL, 1, LINEAR_OF_LAYER});
 }

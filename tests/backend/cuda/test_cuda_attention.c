@@ -376,7 +376,11 @@ struct small_model {
 static struct small_model small_model_make(struct backend *device) {
     enum { SIZE = 64 };
     float values[SIZE * SIZE] = {0};
-    const struct matrix_slice part = {{.data = values}, DTYPE_F32, SIZE, SIZE, SIZE};
+    const struct matrix_slice part = {.source = {.data = values},
+                                      .dtype = DTYPE_F32,
+                                      .rows = SIZE,
+                                      .cols = SIZE,
+                                      .row_stride = SIZE};
     struct small_model small = {
         .device = device,
         .qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}),

@@ -210,12 +210,21 @@ static struct experts *experts_of(struct backend *backend, const struct model *m
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
     for (uint32_t i = 0; i < count; i++) {
         size_t at = (size_t)i * hidden * size;
-        slices[i] =
-            (struct matrix_slice){{.data = model->gate + at}, DTYPE_BF16, size, hidden, hidden};
-        slices[count + i] =
-            (struct matrix_slice){{.data = model->up + at}, DTYPE_BF16, size, hidden, hidden};
-        slices[2 * count + i] =
-            (struct matrix_slice){{.data = model->down + at}, DTYPE_BF16, hidden, size, size};
+        slices[i] = (struct matrix_slice){.source = {.data = model->gate + at},
+                                          .dtype = DTYPE_BF16,
+                                          .rows = size,
+                                          .cols = hidden,
+                                          .row_stride = hidden};
+        slices[count + i] = (struct matrix_slice){.source = {.data = model->up + at},
+                                                  .dtype = DTYPE_BF16,
+                                                  .rows = size,
+                                                  .cols = hidden,
+                                                  .row_stride = hidden};
+        slices[2 * count + i] = (struct matrix_slice){.source = {.data = model->down + at},
+                                                      .dtype = DTYPE_BF16,
+                                                      .rows = hidden,
+                                                      .cols = size,
+                                                      .row_stride = size};
     }
     const struct experts_spec spec = {model->shape, slices, slices + count, slices + 2 * count};
     struct experts *experts = NULL;
@@ -521,10 +530,18 @@ static void test_recorded_calls(void **state) {
 static void test_bad_specs(void **state) {
     (void)state;
     static const uint16_t data[64 * 64];
-    const struct matrix_slice gate = {{.data = data}, DTYPE_BF16, 8, 16, 16}, up = gate;
-    const struct matrix_slice down = {{.data = data}, DTYPE_BF16, 16, 8, 8};
-    const struct matrix_slice narrow = {{.data = data}, DTYPE_BF16, 8, 12, 12};
-    const struct matrix_slice integers = {{.data = data}, DTYPE_I8, 16, 8, 8};
+    const struct matrix_slice gate = {.source = {.data = data},
+                                      .dtype = DTYPE_BF16,
+                                      .rows = 8,
+                                      .cols = 16,
+                                      .row_stride = 16},
+                              up = gate;
+    const struct matrix_slice down = {
+        .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 16, .cols = 8, .row_stride = 8};
+    const struct matrix_slice narrow = {
+        .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 8, .cols = 12, .row_stride = 12};
+    const struct matrix_slice integers = {
+        .source = {.data = data}, .dtype = DTYPE_I8, .rows = 16, .cols = 8, .row_stride = 8};
     const struct experts_shape shape = {1, 16, 8}, odd = {1, 12, 8}, many = {5000, 16, 8};
     const struct {
         struct experts_spec spec;

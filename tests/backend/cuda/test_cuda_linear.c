@@ -76,8 +76,16 @@ static void test_linear(void **state) {
         float *weight = bf16_values(&rng, (size_t)out * in, 1);
         float *bias = bf16_values(&rng, out, 20);
         float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
-        const struct matrix_slice part = {{.data = weight}, DTYPE_F32, out, in, in};
-        const struct matrix_slice bias_part = {{.data = bias}, DTYPE_F32, 1, out, out};
+        const struct matrix_slice part = {.source = {.data = weight},
+                                          .dtype = DTYPE_F32,
+                                          .rows = out,
+                                          .cols = in,
+                                          .row_stride = in};
+        const struct matrix_slice bias_part = {.source = {.data = bias},
+                                               .dtype = DTYPE_F32,
+                                               .rows = 1,
+                                               .cols = out,
+                                               .row_stride = out};
         for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
             check(pair, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}, x, row_counts[r]);
             check(pair, &(struct linear_spec){&part, &bias_part, 1, LINEAR_OF_LAYER}, x,
@@ -103,13 +111,36 @@ static void test_stacked_parts(void **state) {
     }
     float *bias = bf16_values(&rng, FIRST + SECOND + THIRD, 3);
     float *x = bf16_values(&rng, (size_t)ROWS_MAX * IN, 1);
-    const struct matrix_slice parts[] = {{{.data = first}, DTYPE_F32, FIRST, IN, IN},
-                                         {{.data = second + 5}, DTYPE_BF16, SECOND, IN, WIDE},
-                                         {{.data = halves}, DTYPE_F16, THIRD, IN, IN}};
-    const struct matrix_slice biases[] = {
-        {{.data = bias}, DTYPE_F32, 1, FIRST, FIRST},
-        {{.data = bias + FIRST}, DTYPE_F32, 1, SECOND, SECOND},
-        {{.data = bias + FIRST + SECOND}, DTYPE_F32, 1, THIRD, THIRD}};
+    const struct matrix_slice parts[] = {{.source = {.data = first},
+                                          .dtype = DTYPE_F32,
+                                          .rows = FIRST,
+                                          .cols = IN,
+                                          .row_stride = IN},
+                                         {.source = {.data = second + 5},
+                                          .dtype = DTYPE_BF16,
+                                          .rows = SECOND,
+                                          .cols = IN,
+                                          .row_stride = WIDE},
+                                         {.source = {.data = halves},
+                                          .dtype = DTYPE_F16,
+                                          .rows = THIRD,
+                                          .cols = IN,
+                                          .row_stride = IN}};
+    const struct matrix_slice biases[] = {{.source = {.data = bias},
+                                           .dtype = DTYPE_F32,
+                                           .rows = 1,
+                                           .cols = FIRST,
+                                           .row_stride = FIRST},
+                                          {.source = {.data = bias + FIRST},
+                                           .dtype = DTYPE_F32,
+                                           .rows = 1,
+                                           .cols = SECOND,
+                                           .row_stride = SECOND},
+                                          {.source = {.data = bias + FIRST + SECOND},
+                                           .dtype = DTYPE_F32,
+                                           .rows = 1,
+                                           .cols = THIRD,
+                                           .row_stride = THIRD}};
     for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
         check(pair, &(struct linear_spec){parts, NULL, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
         check(pair, &(struct linear_spec){parts, biases, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
@@ -127,7 +158,8 @@ static void check_logits(const struct device_pair *pair, uint32_t out, uint32_t 
     struct ops_rng rng = ops_rng_of(out);
     float *weight = bf16_values(&rng, (size_t)out * in, 1);
     float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
-    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, out, in, in};
+    const struct matrix_slice part = {
+        .source = {.data = weight}, .dtype = DTYPE_F32, .rows = out, .cols = in, .row_stride = in};
     const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     for (size_t r = 0; r < num_counts; r++) {
         float *want = logits_on(pair->scalar, &spec, x, counts[r]);
@@ -199,7 +231,8 @@ static void test_few_rows_are_independent(void **state) {
     enum { OUT = 264, IN = 1160, ROWS = 4 };
     struct ops_rng rng = ops_rng_of(11);
     float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS * IN, 1);
-    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, OUT, IN, IN};
+    const struct matrix_slice part = {
+        .source = {.data = weight}, .dtype = DTYPE_F32, .rows = OUT, .cols = IN, .row_stride = IN};
     const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     float *all = logits_on(pair->device, &spec, x, ROWS);
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -218,7 +251,8 @@ static void test_same_call_twice_has_the_same_bits(void **state) {
     enum { OUT = 1024, IN = 512 };
     struct ops_rng rng = ops_rng_of(12);
     float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS_MAX * IN, 1);
-    const struct matrix_slice part = {{.data = weight}, DTYPE_F32, OUT, IN, IN};
+    const struct matrix_slice part = {
+        .source = {.data = weight}, .dtype = DTYPE_F32, .rows = OUT, .cols = IN, .row_stride = IN};
     const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
         float *first = logits_on(pair->device, &spec, x, row_counts[r]);

@@ -25,8 +25,16 @@ static const struct fused_case cases[] = {
 static struct buffers buffers_make(struct backend *backend, const struct fused_case *c,
                                    const struct fused_inputs *v, uint32_t rows) {
     size_t num_results = (size_t)rows * fused_columns(c);
-    const struct matrix_slice part = {{.data = v->weight}, DTYPE_F32, c->out, c->in, c->in};
-    const struct matrix_slice bias = {{.data = v->bias}, DTYPE_F32, 1, c->out, c->out};
+    const struct matrix_slice part = {.source = {.data = v->weight},
+                                      .dtype = DTYPE_F32,
+                                      .rows = c->out,
+                                      .cols = c->in,
+                                      .row_stride = c->in};
+    const struct matrix_slice bias = {.source = {.data = v->bias},
+                                      .dtype = DTYPE_F32,
+                                      .rows = 1,
+                                      .cols = c->out,
+                                      .row_stride = c->out};
     const struct linear_spec spec = {&part, c->has_bias ? &bias : NULL, 1, LINEAR_OF_LAYER};
     return (struct buffers){.linear = linear_of(backend, &spec),
                             .x = tensor_of(backend, v->x, (size_t)rows * c->in),

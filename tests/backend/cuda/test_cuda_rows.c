@@ -72,7 +72,11 @@ static void test_embed(void **state) {
         struct ops_rng rng = ops_rng_of(w);
         uint32_t hidden = widths[w];
         float *table = bf16_values(&rng, (size_t)VOCAB * hidden, 1);
-        const struct matrix_slice part = {{.data = table}, DTYPE_F32, VOCAB, hidden, hidden};
+        const struct matrix_slice part = {.source = {.data = table},
+                                          .dtype = DTYPE_F32,
+                                          .rows = VOCAB,
+                                          .cols = hidden,
+                                          .row_stride = hidden};
         int32_t tokens[TOKENS];
         struct sample_result previous[PREVIOUS] = {0};
         for (size_t i = 0; i < PREVIOUS; i++) previous[i].token_id = (int32_t)(START + 20 * i);

@@ -43,7 +43,11 @@ static struct fixture fixture_make(struct backend *device) {
     f.ones = tensor_raw(device, ones, sizeof ones);
     f.starts = tensor_raw(device, starts, sizeof starts);
     f.norm = tensor_raw(device, weights, SIZE * sizeof *weights);
-    const struct matrix_slice part = {{.data = weights}, DTYPE_F32, SIZE, SIZE, SIZE};
+    const struct matrix_slice part = {.source = {.data = weights},
+                                      .dtype = DTYPE_F32,
+                                      .rows = SIZE,
+                                      .cols = SIZE,
+                                      .row_stride = SIZE};
     f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER});
     const struct fused_layer layer = {.qkv = f.qkv, .input_norm = f.norm.dev};
     const struct fused_model_spec model = {

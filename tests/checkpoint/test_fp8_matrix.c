@@ -1,0 +1,160 @@
+// Matrices in 8-bit floating point: every code, blocks at every edge, and what is refused.
+#include "checkpoint/fp8_matrix.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "support/cmocka_all.h"
+
+static struct safetensors_tensor tensor_of(const char *name, enum dtype dtype, uint64_t rows,
+                                           uint64_t cols, const void *data) {
+    return (struct safetensors_tensor){
+        .name = name,
+        .dtype = dtype,
+        .rank = 2,
+        .shape = {rows, cols},
+        .size_bytes = (size_t)(rows * cols) * dtype_size(dtype),
+        .source = {.data = data},
+    };
+}
+
+static enum status open_with(struct matrix_reader **out, const struct safetensors_tensor *elements,
+                             const struct safetensors_tensor *scales, uint32_t block_rows,
+                             uint32_t block_cols, struct err *err) {
+    const struct quantization_config config = {QUANTIZED_FP8, block_rows, block_cols};
+    return fp8_matrix_open(out, elements, scales, &config, "file", err);
+}
+
+// By the definition: (-1)^s * 2^(e - 7) * (1 + m / 8), or 2^-6 * m / 8 where e is 0.
+static float value_of(unsigned code) {
+    int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
+    float value = exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7)
+                           : ldexpf((float)mantissa / 8, -6);
+    return code & 128 ? -value : value;
+}
+
+static void test_every_code(void **state) {
+    (void)state;
+    uint8_t codes[2][127];
+    const float one = 1;
+    for (unsigned i = 0; i < 127; i++) {
+        codes[0][i] = (uint8_t)i;
+        codes[1][i] = (uint8_t)(128 + i);
+    }
+    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 2, 127, codes);
+    struct safetensors_tensor scales = tensor_of("s", DTYPE_F32, 1, 1, &one);
+    struct matrix_reader *reader = NULL;
+    assert_int_equal(open_with(&reader, &elements, &scales, 0, 0, NULL), OK);
+    for (unsigned sign = 0; sign < 2; sign++) {
+        float out[127];
+        assert_int_equal(reader->read(reader, sign, 0, 127, out, NULL), OK);
+        for (unsigned i = 0; i < 127; i++) {
+            float want = value_of(sign * 128 + i);
+            assert_memory_equal(&out[i], &want, sizeof want);
+        }
+    }
+    free(reader);
+}
+
+static void test_nan_is_refused(void **state) {
+    (void)state;
+    for (int sign = 0; sign < 2; sign++) {
+        uint8_t codes[3] = {1, sign ? 0xff : 0x7f, 2};
+        const float one = 1;
+        float out[3];
+        struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 1, 3, codes);
+        struct safetensors_tensor scales = tensor_of("s", DTYPE_F32, 1, 1, &one);
+        struct matrix_reader *reader = NULL;
+        struct err err = {0};
+        assert_int_equal(open_with(&reader, &elements, &scales, 0, 0, NULL), OK);
+        assert_int_equal(reader->read(reader, 0, 0, 3, out, &err), ERR_FORMAT);
+        assert_non_null(strstr(err.message, "NaN"));
+        assert_int_equal(reader->read(reader, 0, 2, 1, out, NULL), OK); // not of what is not read
+        free(reader);
+    }
+}
+
+// Every piece of every row of a 5 x 7 matrix with blocks of 2 x 3 has the scales of its blocks.
+static void test_blocks(void **state) {
+    (void)state;
+    enum { ROWS = 5, COLS = 7 };
+    uint8_t codes[ROWS][COLS];
+    float factors[3][3];
+    memset(codes, 0x38, sizeof codes); // 1.0
+    for (int i = 0; i < 9; i++) factors[i / 3][i % 3] = (float)(i + 1);
+    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, ROWS, COLS, codes);
+    struct safetensors_tensor scales = tensor_of("s", DTYPE_F32, 3, 3, factors);
+    struct matrix_reader *reader = NULL;
+    assert_int_equal(open_with(&reader, &elements, &scales, 2, 3, NULL), OK);
+    for (uint64_t row = 0; row < ROWS; row++) {
+        for (uint64_t col = 0; col < COLS; col++) {
+            float out[COLS];
+            size_t count = COLS - (size_t)col;
+            assert_int_equal(reader->read(reader, row, col, count, out, NULL), OK);
+            for (size_t i = 0; i < count; i++) {
+                assert_true(out[i] == factors[row / 2][(col + i) / 3]);
+            }
+        }
+    }
+    free(reader);
+}
+
+static void test_types_of_scales(void **state) {
+    (void)state;
+    const uint8_t code = 0x40; // 2.0
+    const uint16_t bf16 = f32_to_bf16(0.5f), f16 = 0x3800;
+    const uint8_t power = 126;
+    const struct {
+        enum dtype dtype;
+        const void *data;
+    } cases[] = {{DTYPE_BF16, &bf16}, {DTYPE_F16, &f16}, {DTYPE_F8_E8M0, &power}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 1, 1, &code);
+        struct safetensors_tensor scales = tensor_of("s", cases[i].dtype, 1, 1, cases[i].data);
+        struct matrix_reader *reader = NULL;
+        float out;
+        assert_int_equal(open_with(&reader, &elements, &scales, 128, 128, NULL), OK);
+        assert_int_equal(reader->read(reader, 0, 0, 1, &out, NULL), OK);
+        assert_true(out == 1);
+        free(reader);
+    }
+}
+
+static void test_refused_scales(void **state) {
+    (void)state;
+    const uint8_t codes[4] = {0};
+    const float values[4] = {1, 1, NAN, INFINITY};
+    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 2, 2, codes);
+    const struct {
+        struct safetensors_tensor scales;
+        uint32_t block;
+        enum status status;
+    } cases[] = {
+        {tensor_of("s", DTYPE_F32, 1, 1, values), 1, ERR_FORMAT}, // too few
+        {tensor_of("s", DTYPE_F32, 1, 2, values), 0, ERR_FORMAT}, // more than one
+        {tensor_of("s", DTYPE_I8, 1, 1, values), 2, ERR_UNSUPPORTED},
+        {tensor_of("s", DTYPE_F32, 1, 1, values + 2), 2, ERR_FORMAT},
+        {tensor_of("s", DTYPE_F32, 1, 1, values + 3), 2, ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct matrix_reader *reader = NULL;
+        struct err err = {0};
+        assert_int_equal(
+            open_with(&reader, &elements, &cases[i].scales, cases[i].block, cases[i].block, &err),
+            cases[i].status);
+        assert_null(reader);
+        assert_non_null(strstr(err.message, "\"s\""));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_code),      cmocka_unit_test(test_nan_is_refused),
+        cmocka_unit_test(test_blocks),          cmocka_unit_test(test_types_of_scales),
+        cmocka_unit_test(test_refused_scales),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
