@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/convert.h"
+#include "api/step_tokens.h"
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/model_folder.h"
@@ -355,6 +356,10 @@ const struct nvllm_chat_template *nvllm_engine_chat_template(const struct nvllm_
 
 void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats) {
     if (stats->struct_size == sizeof *stats) engine_group_stats(group_of(engine), stats);
+}
+
+uint64_t api_num_step_tokens(struct nvllm_engine *engine) {
+    return engine_group_num_step_tokens(group_of(engine));
 }
 
 enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char **json,

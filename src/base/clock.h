@@ -2,7 +2,11 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
-// Seconds of a monotonic clock with an arbitrary zero.
+#include <time.h>
+
+// Seconds of CLOCK_MONOTONIC, whose zero is arbitrary.
 double clock_seconds(void);
+// The same in the system's form, of a time or of a duration; seconds >= 0.
+struct timespec clock_timespec(double seconds);
 
 #endif

@@ -1,9 +1,7 @@
 #include "base/futex.h"
 
 #include <linux/futex.h>
-#include <math.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,8 +14,7 @@ static int operation(int op, enum futex_scope scope) {
 }
 
 void futex_wait(atomic_uint *word, unsigned expected, double seconds, enum futex_scope scope) {
-    double whole = seconds > 0 ? floor(seconds) : 0;
-    const struct timespec limit = {(time_t)whole, (long)((seconds - whole) * 1e9)};
+    const struct timespec limit = clock_timespec(seconds > 0 ? seconds : 0);
     syscall(SYS_futex, word, operation(FUTEX_WAIT, scope), expected, seconds < 0 ? NULL : &limit,
             NULL, 0);
 }

@@ -1,7 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/float_mode.h"
 #include "base/futex.h"
+#include "base/thread_start.h"
 
 // Longer than the gap between two ops or two steps, too short for a person to notice.
 #define SPIN_SECONDS_MAX 200e-6
@@ -210,19 +210,14 @@ uint32_t thread_pool_grain(const struct thread_pool *pool, uint32_t count, uint3
     return grain ? grain : 1;
 }
 
-// Workers take no signals: the program's handlers run on the program's own threads.
 static enum status start_workers(struct thread_pool *pool, struct err *err) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = 0;
     while (!failed && pool->num_started + 1 < pool->num_threads) {
         struct worker *worker = &pool->workers[pool->num_started];
         *worker = (struct worker){.pool = pool, .thread = pool->num_started + 1};
-        failed = pthread_create(&worker->handle, NULL, worker_main, worker);
+        failed = thread_start(&worker->handle, NULL, worker_main, worker);
         if (!failed) pool->num_started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed) return OK;
     return err_set(err, ERR_NOMEM, "thread %u of %u could not be started", pool->num_started + 1,
                    pool->num_threads);

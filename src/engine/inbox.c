@@ -1,9 +1,9 @@
 #include "engine/inbox.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 // A longer wait counts as endless, because time_t may not hold its end.
 static const double wait_seconds_max = 1e9;
@@ -197,22 +197,9 @@ struct inbox_news inbox_take(struct inbox *inbox) {
     return news;
 }
 
-static struct timespec deadline_after(double seconds) {
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    time_t whole = (time_t)seconds;
-    deadline.tv_sec += whole;
-    deadline.tv_nsec += (long)((seconds - (double)whole) * 1e9);
-    if (deadline.tv_nsec >= 1000000000) {
-        deadline.tv_nsec -= 1000000000;
-        deadline.tv_sec++;
-    }
-    return deadline;
-}
-
 void inbox_wait(struct inbox *inbox, double seconds) {
     bool has_end = seconds >= 0 && seconds < wait_seconds_max;
-    const struct timespec deadline = deadline_after(has_end ? seconds : 0);
+    const struct timespec deadline = clock_timespec(has_end ? clock_seconds() + seconds : 0);
     lock(inbox);
     int error = 0;
     while (!inbox->is_woken && !num_unfinished(inbox) && error != ETIMEDOUT) {

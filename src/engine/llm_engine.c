@@ -1,5 +1,4 @@
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -9,6 +8,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/secret.h"
+#include "base/thread_start.h"
 #include "engine/llm_engine_internal.h"
 
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);
@@ -45,11 +45,7 @@ static enum status start_tokenizer_load(struct tokenizer_load *load, const char 
                        "a tokenizer",
                        load->path);
     }
-    sigset_t all, before; // the program's signals are for the program's own threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    load->started = pthread_create(&load->thread, NULL, run_tokenizer_load, load) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    load->started = thread_start(&load->thread, NULL, run_tokenizer_load, load) == 0;
     if (!load->started) run_tokenizer_load(load); // no thread could be started: load it here
     return OK;
 }
@@ -383,6 +379,7 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
+        atomic_fetch_add(&engine->num_step_tokens, schedule->num_tokens);
         take_results(engine, flight, results, prompt_results);
     }
     times->output_end = clock_seconds();
@@ -514,6 +511,10 @@ void llm_engine_default_sampling(const struct llm_engine *engine,
                                  struct nvllm_sampling_params *params) {
     *params = (struct nvllm_sampling_params)NVLLM_SAMPLING_PARAMS_INIT;
     sampling_fill_defaults(params, &engine->plan.generation);
+}
+
+uint64_t llm_engine_num_step_tokens(const struct llm_engine *engine) {
+    return atomic_load(&engine->num_step_tokens);
 }
 
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {

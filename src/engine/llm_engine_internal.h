@@ -49,6 +49,7 @@ struct llm_engine {
     struct step_observer observer;
     bool failed; // a step failed: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
+    atomic_ullong num_step_tokens; // of `stats`, prefill and decode; any thread reads it
 };
 
 // Finds the prompt's ids and checks them: the caller's, or those of its text or chat in *encoded.

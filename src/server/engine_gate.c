@@ -3,7 +3,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 struct engine_gate {
     pthread_mutex_t lock;
@@ -55,23 +56,12 @@ bool engine_gate_is_paused(struct engine_gate *gate) {
     return atomic_load(&gate->is_paused);
 }
 
-static struct timespec soon(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    time.tv_nsec += ENGINE_GATE_MS * 1000000L;
-    if (time.tv_nsec >= 1000000000L) {
-        time.tv_nsec -= 1000000000L;
-        time.tv_sec++;
-    }
-    return time;
-}
-
 bool engine_gate_may_step(struct engine_gate *gate, bool has_work) {
     // Without work the engine waits for some, and no step is counted.
     if (!has_work || !atomic_load(&gate->is_paused)) return true;
     pthread_mutex_lock(&gate->lock);
     if (gate->is_paused && !gate->num_allowed) {
-        struct timespec until = soon();
+        struct timespec until = clock_timespec(clock_seconds() + ENGINE_GATE_MS * 1e-3);
         pthread_cond_timedwait(&gate->changed, &gate->lock, &until);
     }
     bool may_step = !gate->is_paused || gate->num_allowed;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "api/step_tokens.h"
 #include "base/c_locale.h"
 
 struct engine_thread {
@@ -17,9 +18,7 @@ struct engine_thread {
 };
 
 static void count_step(struct engine_thread *thread, uint64_t *num_tokens) {
-    struct nvllm_stats stats = NVLLM_STATS_INIT;
-    nvllm_engine_stats(thread->options.engine, &stats);
-    uint64_t total = stats.num_prefill_tokens + stats.num_decode_tokens;
+    uint64_t total = api_num_step_tokens(thread->options.engine);
     if (total > *num_tokens)
         thread->options.on_step(total - *num_tokens, thread->options.user_data);
     *num_tokens = total;

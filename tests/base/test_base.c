@@ -1,5 +1,6 @@
 // The base module: errors, buffers, arena and hash maps against simple models. Numbers and JSON are
 // in test_base_values.c, failing allocations in test_base_faults.c.
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,12 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/map.h"
+#include "base/thread_start.h"
 #include "support/cmocka_all.h"
 
 static uint64_t random_state;
@@ -378,6 +381,42 @@ static void test_presence_of_files(void **state) {
     unlink(link);
 }
 
+static void test_times_in_the_systems_form(void **state) {
+    (void)state;
+    struct timespec time = clock_timespec(0.25);
+    assert_int_equal(time.tv_sec, 0);
+    assert_int_equal(time.tv_nsec, 250000000);
+    time = clock_timespec(86400.75);
+    assert_int_equal(time.tv_sec, 86400);
+    assert_int_equal(time.tv_nsec, 750000000);
+    time = clock_timespec(clock_seconds());
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    assert_in_range(time.tv_nsec, 0, 999999999);
+    assert_in_range(time.tv_sec, now.tv_sec - 600, now.tv_sec); // the same clock
+}
+
+static void *read_mask(void *mask) {
+    pthread_sigmask(SIG_SETMASK, NULL, mask);
+    return NULL;
+}
+
+static void test_threads_take_no_signals(void **state) {
+    (void)state;
+    pthread_t thread;
+    sigset_t before, inside, after;
+    read_mask(&before);
+    assert_int_equal(thread_start(&thread, NULL, read_mask, &inside), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    read_mask(&after);
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGPIPE};
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+        assert_int_equal(sigismember(&inside, signals[i]), 1);
+        assert_int_equal(sigismember(&after, signals[i]), sigismember(&before, signals[i]));
+    }
+    assert_int_equal(sigismember(&after, SIGINT), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_err_writes_the_sentence),
@@ -395,6 +434,8 @@ int main(void) {
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_folders_that_are_made),
         cmocka_unit_test(test_presence_of_files),
+        cmocka_unit_test(test_times_in_the_systems_form),
+        cmocka_unit_test(test_threads_take_no_signals),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/step_tokens.h"
 #include "base/clock.h"
 #include "support/children.h"
 #include "support/cmocka_all.h"
@@ -168,6 +169,8 @@ static void test_statistics_are_sums(void **state) {
     nvllm_engine_stats(engine, &stats);
     assert_int_equal(stats.num_requests_finished, 4);
     assert_int_equal(stats.num_generated_tokens, 20);
+    assert_int_equal(api_num_step_tokens(engine),
+                     stats.num_prefill_tokens + stats.num_decode_tokens);
     assert_int_equal(stats.num_kv_blocks, 2 * 64);
     assert_int_equal(stats.num_running + stats.num_waiting, 0);
     assert_int_equal(stats.num_kv_blocks_used, 0);

@@ -1,5 +1,4 @@
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/c_locale.h"
@@ -7,6 +6,7 @@
 #include "base/float_mode.h"
 #include "base/interrupt.h"
 #include "base/secret.h"
+#include "base/thread_start.h"
 #include "engine/data_parallel/engine_group_internal.h"
 
 // How often the caller's interrupt is asked while engines load.
@@ -139,19 +139,15 @@ static void *member_main(void *arg) {
 // ---- life ----
 
 static enum status start_members(struct engine_group *group, struct err *err) {
-    sigset_t all, before; // the program's signals are for the program's own threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
     for (uint32_t i = 0; i < group->num_engines; i++) {
         group->members[i] = (struct member){.group = group, .index = i};
     }
     for (uint32_t i = 0; i < group->num_engines && !error; i++) {
         struct member *member = &group->members[i];
-        error = pthread_create(&member->thread, NULL, member_main, member);
+        error = thread_start(&member->thread, NULL, member_main, member);
         member->is_started = !error;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!error) return OK;
     return err_set(err, ERR_NOMEM, "no threads for %u engines: %s", group->num_engines,
                    c_locale_strerror(error));

@@ -55,6 +55,8 @@ bool engine_group_is_unfinished(struct engine_group *group, uint64_t request_id)
 // Sums over the engines. load_seconds and warm_up_seconds are the longest ones; peak_rss_bytes is
 // the process's.
 void engine_group_stats(struct engine_group *group, struct nvllm_stats *stats);
+// The stats' num_prefill_tokens + num_decode_tokens, without a lock.
+uint64_t engine_group_num_step_tokens(const struct engine_group *group);
 // The one whose tokenizer and chat template all use.
 const struct llm_engine *engine_group_first(const struct engine_group *group);
 

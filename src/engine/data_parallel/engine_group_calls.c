@@ -212,6 +212,14 @@ void engine_group_stats(struct engine_group *group, struct nvllm_stats *stats) {
     }
 }
 
+uint64_t engine_group_num_step_tokens(const struct engine_group *group) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < group->num_engines; i++) {
+        sum += llm_engine_num_step_tokens(group->engines[i]);
+    }
+    return sum;
+}
+
 const struct llm_engine *engine_group_first(const struct engine_group *group) {
     return group->engines[0];
 }

@@ -1,7 +1,8 @@
 #include "engine/data_parallel/event_gate.h"
 
 #include <errno.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 // Later deadlines do not exist: a time_t could not hold their seconds.
 static const double deadline_max = 1e9;
@@ -57,9 +58,7 @@ void event_gate_ring(struct event_gate *gate) {
 
 void event_gate_wait(struct event_gate *gate, unsigned *num_rings, double deadline) {
     bool has_end = deadline >= 0 && deadline < deadline_max;
-    double seconds = has_end ? deadline : 0;
-    time_t whole = (time_t)seconds;
-    const struct timespec until = {whole, (long)((seconds - (double)whole) * 1e9)};
+    const struct timespec until = clock_timespec(has_end ? deadline : 0);
     int error = 0;
     pthread_mutex_lock(&gate->mutex);
     gate->is_open = true;

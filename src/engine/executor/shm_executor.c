@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/thread_start.h"
 #include "engine/executor/executor_internal.h"
 #include "engine/executor/rank_segment.h"
 #include "engine/executor/shm_worker.h"
@@ -247,11 +248,7 @@ static void wait_started(struct shm_executor *shm) {
 }
 
 static enum status start_watch(struct shm_executor *shm, struct err *err) {
-    sigset_t all, before; // the program's signals are for the program's own threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&shm->watch, NULL, watch_main, shm);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_start(&shm->watch, NULL, watch_main, shm);
     if (error)
         return err_set(err, ERR_NOMEM, "cannot start a thread for the ranks: %s",
                        c_locale_strerror(error));

@@ -2,12 +2,12 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
 #include "base/c_locale.h"
+#include "base/thread_start.h"
 
 enum {
     CALLS_END_MS = 1000, // most time that calls have to return before their communicator is freed
@@ -57,14 +57,10 @@ static void *start_main(void *arg) {
 static int create_thread(struct start *start) {
     pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before; // the program's signals are for the program's own threads
     int error = pthread_attr_init(&attributes);
     if (error) return error;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = pthread_create(&thread, &attributes, start_main, start);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = thread_start(&thread, &attributes, start_main, start);
     pthread_attr_destroy(&attributes);
     return error;
 }
