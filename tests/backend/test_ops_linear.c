@@ -116,7 +116,7 @@ static const struct {
     {1, 1, 1},      {1, 2, 3},     {16, 2, 1},     {17, 3, 5},     {15, 31, 4},  {1007, 64, 1},
     {1007, 33, 7},  {100, 33, 12}, {256, 512, 1},  {130, 771, 25}, {64, 514, 2}, {48, 257, 13},
     {16, 1024, 11}, {33, 40, 70},  {200, 300, 6},  {129, 96, 3},   {97, 64, 8},  {80, 64, 10},
-    {20, 34, 1100}, {272, 32, 9},  {4096, 16, 40}, {8, 700, 29},
+    {20, 34, 1100}, {272, 32, 9},  {4096, 16, 40}, {8, 700, 29},   {48, 96, 31}, {40, 130, 63},
 };
 
 static void check_shapes(const char *isa, enum dtype weight_dtype) {
@@ -356,8 +356,9 @@ static void test_nonfinite_rows(void **state) {
 
 static const struct {
     uint32_t out, in, rows;
-} narrow_shapes[] = {{1, 1, 1},    {17, 65, 3},   {48, 64, 1},  {33, 700, 20}, {160, 129, 40},
-                     {130, 96, 8}, {64, 1100, 5}, {20, 33, 70}, {272, 513, 17}};
+} narrow_shapes[] = {{1, 1, 1},      {17, 65, 3},  {48, 64, 1},   {33, 700, 20},
+                     {160, 129, 40}, {130, 96, 8}, {64, 1100, 5}, {20, 33, 70},
+                     {272, 513, 17}, {48, 96, 31}, {40, 130, 63}};
 
 // The weights as the backend keeps them, read back as embeddings.
 static float *kept_weights(struct backend *backend, const struct linear *linear, uint32_t out,

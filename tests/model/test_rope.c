@@ -88,6 +88,28 @@ static void test_yarn_ramp_is_cut_at_the_first_and_last_dimension(void **state) 
     near((double)inv_freq[1], pow(10, -0.25) * (0.25 / 4 + 0.75)); // from 0 to 4, not from -2
 }
 
+// The factor of the scores: given, or from the two mscales, or from `factor` alone.
+static void test_yarn_scales_by_its_mscales(void **state) {
+    (void)state;
+    struct rope_config rope = {.type = ROPE_YARN,
+                               .theta = 10000,
+                               .factor = 40,
+                               .original_max_position_embeddings = 4096,
+                               .beta_fast = 32,
+                               .beta_slow = 1,
+                               .mscale = 0.7,
+                               .mscale_all_dim = 0.4,
+                               .truncate = true};
+    float inv_freq[32];
+    near((double)rope_frequencies(&rope, 64, inv_freq),
+         (0.1 * 0.7 * log(40) + 1) / (0.1 * 0.4 * log(40) + 1));
+    rope.mscale_all_dim = 0; // one alone counts for nothing
+    near((double)rope_frequencies(&rope, 64, inv_freq), 0.1 * log(40) + 1);
+    rope.mscale_all_dim = 0.4;
+    rope.attention_factor = 1.25;
+    near((double)rope_frequencies(&rope, 64, inv_freq), 1.25);
+}
+
 static void test_table_holds_cosines_then_sines(void **state) {
     (void)state;
     const struct rope_config rope = {.type = ROPE_DEFAULT, .theta = 10000};
@@ -108,6 +130,7 @@ int main(void) {
         cmocka_unit_test(test_llama3_keeps_short_and_stretches_long_wavelengths),
         cmocka_unit_test(test_yarn_interpolates_only_slow_dimensions),
         cmocka_unit_test(test_yarn_ramp_is_cut_at_the_first_and_last_dimension),
+        cmocka_unit_test(test_yarn_scales_by_its_mscales),
         cmocka_unit_test(test_table_holds_cosines_then_sines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
