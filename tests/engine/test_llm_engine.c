@@ -236,18 +236,37 @@ static int read_flag(void *user_data) {
     return *(const int *)user_data;
 }
 
+static void count_event(const struct nvllm_event *event, void *user_data) {
+    (void)event;
+    ++*(int *)user_data;
+}
+
+// Wants an end once the long request has ten tokens.
+static int has_ten(void *user_data) {
+    return *(const int *)user_data >= 10;
+}
+
 static void test_interrupted_generate_returns_what_is_done(void **state) {
-    struct nvllm_sampling_params params = greedy_params(100);
-    params.ignore_eos = 1;
-    struct nvllm_request request = text_request(QUESTION, &params);
-    struct nvllm_result *results = NULL;
-    int wanted = 1;
-    const struct nvllm_interrupt interrupt = {.is_wanted = read_flag, .user_data = &wanted};
-    assert_int_equal(nvllm_engine_generate(*state, &request, 1, &results, &interrupt, NULL),
+    struct nvllm_sampling_params params = greedy_params(100), few = greedy_params(3);
+    params.ignore_eos = few.ignore_eos = 1;
+    struct nvllm_request requests[2] = {text_request(QUESTION, &params),
+                                        text_request("Once upon a time", &few)};
+    struct nvllm_result *whole = generate_one(*state, &requests[0]), *results = NULL;
+    int num_events = 0;
+    requests[0].on_event = count_event;
+    requests[0].user_data = &num_events;
+    const struct nvllm_interrupt interrupt = {.is_wanted = has_ten, .user_data = &num_events};
+    assert_int_equal(nvllm_engine_generate(*state, requests, 2, &results, &interrupt, NULL),
                      NVLLM_OK);
     assert_int_equal(results[0].finish_reason, NVLLM_FINISH_ABORT);
+    assert_in_range(results[0].num_tokens, 10, 99);
+    assert_memory_equal(results[0].token_ids, whole->token_ids,
+                        results[0].num_tokens * sizeof *whole->token_ids);
+    assert_int_equal(results[1].finish_reason, NVLLM_FINISH_LENGTH);
+    assert_int_equal(results[1].num_tokens, 3);
     assert_false(nvllm_engine_has_unfinished(*state));
-    nvllm_results_free(results, 1);
+    nvllm_results_free(whole, 1);
+    nvllm_results_free(results, 2);
 }
 
 // A prompt that is long to encode is not added once the caller wants an end.

@@ -34,6 +34,16 @@ class Http(ServerTest):
         chunks = (b"80000\r\n" + b" " * 0x80000 + b"\r\n") * 3
         self.check_refused(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks, 413)
 
+    def test_largest_body(self):
+        """One of exactly the limit is read, however its length is given."""
+        body = b'{"prompt": "a"}'.ljust(1 << 20)
+        head = b"POST /tokenize HTTP/1.1\r\n" + HOST + TYPE + b"Connection: close\r\n"
+        chunks = b"".join(b"80000\r\n" + body[at : at + 0x80000] + b"\r\n" for at in (0, 0x80000))
+        for data in (b"Content-Length: 1048576\r\n\r\n" + body,
+                     b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"):
+            answer = self.server.raw(head + data)
+            self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer[:200])
+
     def test_no_http(self):
         for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\x00\x01\x02", b"hello\r\n\r\n",
                      b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET  /health HTTP/1.1\r\n\r\n",
