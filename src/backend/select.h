@@ -12,5 +12,8 @@ MUST_USE enum status select_cuda_available(struct err *err);
 // Creates it on the GPU that gpu_choice.h gives to options->rank_on_host.
 MUST_USE enum status select_cuda_create(struct backend **out, const struct backend_options *options,
                                         struct err *err);
+enum { SELECT_GPU_BYTES = 160 };
+// A GPU for people: "NVIDIA H100, 80 GiB, compute capability 9.0". False: there is no such GPU.
+bool select_cuda_describe(uint32_t gpu, char text[SELECT_GPU_BYTES]);
 
 #endif

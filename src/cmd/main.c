@@ -26,7 +26,7 @@ static enum status format_overview(struct buf *out, struct err *err) {
                        "  hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B\n"
                        "  nanovllm chat -m Qwen3-0.6B\n"
                        "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n",
-                       "version", "print the version", "help",
+                       "version", "print version, devices and build options", "help",
                        "help on a command: nanovllm help COMMAND");
 }
 
@@ -44,12 +44,6 @@ static int print_overview(bool is_asked_for) {
     }
     buf_fini(&out);
     return exit_code;
-}
-
-static int print_version(void) {
-    char text[64];
-    int len = snprintf(text, sizeof text, "nanovllm %s\n", nvllm_version());
-    return cli_print(text, (size_t)len);
 }
 
 // If a standard descriptor is closed, the next opened file would get its number, and messages or
@@ -81,9 +75,8 @@ static int run(int argc, char **argv) {
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         return print_help(argc - 2, argv + 2);
     }
-    if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        return print_version();
-    }
+    bool is_short = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0;
+    if (is_short || strcmp(name, "version") == 0) return version_print(is_short);
     if (strcmp(name, "rank") == 0) return cmd_rank(argc - 2, argv + 2);
     const struct cli_command *command = command_find(name);
     return command ? command->run(argc - 2, argv + 2) : command_unknown(name);

@@ -38,17 +38,16 @@ static bool find_cached(const char *model, char path[FILE_PATH_MAX]) {
            model_folder_find(path, ".safetensors", weights, sizeof weights);
 }
 
-// The models that lie beside this program: installed with it, or in the source that it was built
-// from.
-static bool find_bundled(const char *model, char path[FILE_PATH_MAX]) {
-    static const char *const places[] = {"../share/nanovllm/models", "../../models"};
+// What lies beside this program under this name: installed with it, or in the source that it was
+// built from.
+static bool find_beside(const char *name, char path[FILE_PATH_MAX]) {
+    static const char *const places[] = {"../share/nanovllm", "../.."};
     char own[FILE_PATH_MAX], candidate[FILE_PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", own, sizeof own - 1);
     if (len <= 0) return false;
     own[len] = '\0';
     *strrchr(own, '/') = '\0';
-    const char *slash = strrchr(model, '/'), *name = slash ? slash + 1 : model;
-    for (size_t i = 0; *name && i < ARRAY_LEN(places); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         len = snprintf(candidate, sizeof candidate, "%s/%s/%s", own, places[i], name);
         if (len > 0 && (size_t)len < sizeof candidate && file_is_folder(candidate) &&
             realpath(candidate, path)) {
@@ -58,17 +57,31 @@ static bool find_bundled(const char *model, char path[FILE_PATH_MAX]) {
     return false;
 }
 
+bool model_place_bundled(char path[FILE_PATH_MAX]) {
+    return find_beside("models", path);
+}
+
+// "tiny-qwen3", "models/tiny-qwen3" in any folder, and "bench/configs/NAME".
+static bool find_bundled(const char *model, char path[FILE_PATH_MAX]) {
+    char name[FILE_PATH_MAX];
+    const char *slash = strrchr(model, '/');
+    int len = snprintf(name, sizeof name, "models/%s", slash ? slash + 1 : model);
+    if (len <= (int)strlen("models/") || (size_t)len >= sizeof name) return false;
+    bool is_config = strncmp(model, "bench/configs/", strlen("bench/configs/")) == 0;
+    return find_beside(is_config ? model : name, path);
+}
+
 enum status model_place_check(const char *model, struct err *err) {
     char path[FILE_PATH_MAX];
     if (!model || access(model, F_OK) == 0) return OK;
     if (find_cached(model, path)) {
         return err_set(err, ERR_IO,
-                       "%s is not a folder; the Hugging Face cache has the model: use -m %s",
-                       model, path);
+                       "%s is not a folder; the Hugging Face cache has the model: use -m %s", model,
+                       path);
     }
     if (find_bundled(model, path)) {
         return err_set(err, ERR_IO,
-                       "%s is not a folder here; the bundled model is elsewhere: use -m %s", model,
+                       "%s is not a folder here; nanovllm's own lies elsewhere: use -m %s", model,
                        path);
     }
     return OK;

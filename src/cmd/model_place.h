@@ -4,9 +4,12 @@
 #define CMD_MODEL_PLACE_H
 
 #include "base/err.h"
+#include "base/file.h"
 
 // OK: something has that name, or nothing is known of it, and the library says what is wrong.
 // ERR_IO, with the folder to give: the model is in one of those places. NULL is fine.
 MUST_USE enum status model_place_check(const char *model, struct err *err);
+// The folder of the models that lie beside this program; false: there is none.
+bool model_place_bundled(char path[FILE_PATH_MAX]);
 
 #endif

@@ -1,5 +1,7 @@
 #include "backend/select.h"
 
+#include <stdio.h>
+
 #include "backend/cuda/cuda_backend.h"
 
 enum { CAPABILITY_MAJOR_MIN = 8 }; // for bf16 matrix products and cp.async
@@ -37,6 +39,19 @@ enum status select_cuda_available(struct err *err) {
                        major, CAPABILITY_MAJOR_MIN);
     }
     return OK;
+}
+
+// Reading the properties does not initialise the device either.
+bool select_cuda_describe(uint32_t gpu, char text[SELECT_GPU_BYTES]) {
+    int count = 0;
+    struct cudaDeviceProp properties;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (!error && gpu < (uint32_t)count) error = cudaGetDeviceProperties(&properties, (int)gpu);
+    cudaGetLastError(); // otherwise the next call would report this error
+    if (error || gpu >= (uint32_t)count) return false;
+    snprintf(text, SELECT_GPU_BYTES, "%.100s, %zu GiB, compute capability %d.%d", properties.name,
+             properties.totalGlobalMem >> 30, properties.major, properties.minor);
+    return true;
 }
 
 enum status select_cuda_create(struct backend **out, const struct backend_options *options,

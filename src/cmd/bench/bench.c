@@ -23,6 +23,7 @@ struct bench {
     struct trace trace;
     struct nvllm_engine *engine;
     struct workload workload;
+    char device[128], weight_dtype[16], kv_cache_dtype[16]; // for people
     struct bench_result *runs; // [repeat]
     int32_t num_finished; // finished runs; if fewer than `repeat`, the next one was interrupted
 };
@@ -93,12 +94,20 @@ static enum status check_lengths(const struct bench *b, struct err *err) {
     return OK;
 }
 
+static void copy_text(char *out, size_t size, const json_t *info, const char *key) {
+    const char *text = json_string_value(json_object_get(info, key));
+    snprintf(out, size, "%s", text ? text : "");
+}
+
 static enum status prepare(struct bench *b, struct err *err) {
     json_t *info = NULL;
     enum status status = model_info_open(&info, &b->engine_options, err);
     if (status) return status;
     b->options.vocab_size = (uint32_t)model_info_int(info, "vocab_size");
     b->max_model_len = (uint32_t)model_info_int(info, "max_model_len");
+    copy_text(b->device, sizeof b->device, info, "device");
+    copy_text(b->weight_dtype, sizeof b->weight_dtype, info, "weight_dtype");
+    copy_text(b->kv_cache_dtype, sizeof b->kv_cache_dtype, info, "kv_cache_dtype");
     json_decref(info);
     status = workload_create(&b->workload, &b->options, err);
     if (!status) status = check_lengths(b, err);
@@ -173,15 +182,22 @@ static enum status print_workload(const struct bench *b, struct buf *out, struct
         b->workload.num_requests == 1 ? "" : "s", (unsigned long long)b->workload.num_input_tokens,
         (unsigned long long)b->workload.num_output_tokens);
     bool reduced = b->options.vocab_size < (uint32_t)b->workload.ids_limit;
-    if (status || !reduced) return status;
-    return buf_appendf(out, err, "Token ids are taken modulo the vocabulary's %u\n",
-                       b->options.vocab_size);
+    if (!status && reduced) {
+        status = buf_appendf(out, err, "Token ids are taken modulo the vocabulary's %u\n",
+                             b->options.vocab_size);
+    }
+    if (status) return status;
+    return buf_appendf(out, err, "Device: %s; weights %s, KV cache %s\n", b->device,
+                       b->weight_dtype, b->kv_cache_dtype);
 }
 
 static enum status print_report(const struct bench *b, struct err *err) {
     struct nvllm_stats stats = {.struct_size = sizeof stats};
     nvllm_engine_stats(b->engine, &stats);
     struct bench_report report = {.model = b->engine_options.model,
+                                  .device = b->device,
+                                  .weight_dtype = b->weight_dtype,
+                                  .kv_cache_dtype = b->kv_cache_dtype,
                                   .workload = workload_name(b->options.kind),
                                   .num_requests = b->workload.num_requests,
                                   .num_input_tokens = b->workload.num_input_tokens,

@@ -132,6 +132,9 @@ static enum status append_head(struct buf *out, const struct bench_report *repor
     enum status status = append_string(out, "version", nvllm_version(), err);
     if (!status) status = append_string(out, "model", report->model, err);
     if (!status) status = append_string(out, "workload", report->workload, err);
+    if (!status) status = append_string(out, "device", report->device, err);
+    if (!status) status = append_string(out, "weight_dtype", report->weight_dtype, err);
+    if (!status) status = append_string(out, "kv_cache_dtype", report->kv_cache_dtype, err);
     if (status) return status;
     return buf_appendf(out, err,
                        "  \"num_requests\": %zu,\n  \"temperature\": %g,\n"

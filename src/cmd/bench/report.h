@@ -8,6 +8,8 @@
 struct bench_report {
     const char *model; // path
     const char *workload; // name
+    const char *device; // for people: "cpu avx512, 2 threads"
+    const char *weight_dtype, *kv_cache_dtype;
     size_t num_requests;
     uint64_t num_input_tokens, num_output_tokens; // of one whole run
     float temperature;

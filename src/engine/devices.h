@@ -1,0 +1,11 @@
+/* What this program can run models on, for people: no model is needed. */
+#ifndef ENGINE_DEVICES_H
+#define ENGINE_DEVICES_H
+
+#include "base/buf.h"
+
+// Appends lines of "<title padded>text": the CPU with its instruction set, and each GPU, or why
+// there is none. `width` is the title's column.
+MUST_USE enum status devices_describe(struct buf *out, int width, struct err *err);
+
+#endif
