@@ -82,8 +82,7 @@ static enum status check_scales(const struct safetensors_tensor *scales, uint64_
                        scales->name, dtype_name(dtype));
     }
     bool is_scalar = scales->size_bytes == dtype_size(dtype);
-    bool is_grid =
-        scales->rank == 2 && scales->shape[0] == rows && scales->shape[1] == cols;
+    bool is_grid = scales->rank == 2 && scales->shape[0] == rows && scales->shape[1] == cols;
     if (is_one ? is_scalar : is_grid) return OK;
     return err_set(err, ERR_FORMAT,
                    "%s: tensor \"%.150s\" has %zu bytes of rank %u, want scales [%llu][%llu]", path,

@@ -16,7 +16,8 @@ static void print_head(FILE *out, const char *command, const char *summary) {
     fprintf(out, ".\\\" Made by \"nanovllm manual %s\".\n", command);
     fprintf(out, ".TH NANOVLLM%s", dash);
     for (const char *c = command; *c; c++) fputc(*c - 'a' + 'A', out); // names are a to z
-    fprintf(out, " 1 \"\" \"nanovllm %s\" \"nanovllm\"\n.SH NAME\nnanovllm%s%s \\- ",
+    // Left-aligned: lists of choices have no spaces that could be stretched.
+    fprintf(out, " 1 \"\" \"nanovllm %s\" \"nanovllm\"\n.ad l\n.SH NAME\nnanovllm%s%s \\- ",
             nvllm_version(), command[0] ? "\\-" : "", command);
     roff_text(out, summary, strlen(summary));
     fputc('\n', out);
@@ -51,7 +52,7 @@ static void print_main_page(FILE *out) {
     for (size_t i = 0; (command = command_at(i)); i++) {
         fprintf(out, ".TP\n\\fB%s\\fR\n%s\n", command->name, command->summary);
     }
-    fputs(".TP\n\\fBversion\\fR\nprint the version\n"
+    fputs(".TP\n\\fBversion\\fR\nprint version, devices and build options\n"
           ".TP\n\\fBhelp\\fR \\fICOMMAND\\fR\nlist a command's flags\n"
           ".SH EXIT STATUS\n"
           "0 success, 1 the run failed, 2 the command line is wrong.\n"

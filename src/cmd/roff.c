@@ -26,6 +26,9 @@ void roff_text(FILE *out, const char *text, size_t len) {
         case '~':
             fputs("\\(ti", out);
             break;
+        case '|':
+            fputs("|\\:", out); // a line may end between the choices of a list
+            break;
         default:
             fputc(text[i], out);
         }

@@ -31,8 +31,8 @@ static enum status format(struct buf *out, bool is_short, struct err *err) {
 int version_print(bool is_short) {
     struct buf out = {0};
     struct err err = {0};
-    int exit_code = format(&out, is_short, &err) ? cli_error("%s", err.message)
-                                                 : cli_print(out.data, out.len);
+    int exit_code =
+        format(&out, is_short, &err) ? cli_error("%s", err.message) : cli_print(out.data, out.len);
     buf_fini(&out);
     return exit_code;
 }

@@ -31,8 +31,8 @@ static enum status open_with(struct matrix_reader **out, const struct safetensor
 // By the definition: (-1)^s * 2^(e - 7) * (1 + m / 8), or 2^-6 * m / 8 where e is 0.
 static float value_of(unsigned code) {
     int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
-    float value = exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7)
-                           : ldexpf((float)mantissa / 8, -6);
+    float value =
+        exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
     return code & 128 ? -value : value;
 }
 
@@ -152,8 +152,8 @@ static void test_refused_scales(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_code),      cmocka_unit_test(test_nan_is_refused),
-        cmocka_unit_test(test_blocks),          cmocka_unit_test(test_types_of_scales),
+        cmocka_unit_test(test_every_code),     cmocka_unit_test(test_nan_is_refused),
+        cmocka_unit_test(test_blocks),         cmocka_unit_test(test_types_of_scales),
         cmocka_unit_test(test_refused_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,8 +57,8 @@ static void finish(struct writer *w, const struct temp_folder *folder) {
 
 static float e4m3_value(unsigned code) {
     int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
-    float value = exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7)
-                           : ldexpf((float)mantissa / 8, -6);
+    float value =
+        exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
     return code & 128 ? -value : value;
 }
 
@@ -67,15 +67,18 @@ static uint8_t e4m3_nearest(float value) {
     float magnitude = fabsf(value);
     while (low < high) {
         unsigned middle = (low + high + 1) / 2;
-        if (e4m3_value(middle) <= magnitude) low = middle;
-        else high = middle - 1;
+        if (e4m3_value(middle) <= magnitude)
+            low = middle;
+        else
+            high = middle - 1;
     }
     if (low < 126 && e4m3_value(low + 1) - magnitude < magnitude - e4m3_value(low)) low++;
     return (uint8_t)(low | (value < 0 ? 128u : 0));
 }
 
 // Adds a matrix to both checkpoints.
-static void add_matrix(struct writer *fp8, struct writer *bf16, const struct safetensors_tensor *t) {
+static void add_matrix(struct writer *fp8, struct writer *bf16,
+                       const struct safetensors_tensor *t) {
     uint32_t rows = (uint32_t)t->shape[0], cols = (uint32_t)t->shape[1];
     uint32_t scale_cols = (cols + BLOCK_COLS - 1) / BLOCK_COLS;
     uint32_t scale_rows = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
@@ -133,9 +136,9 @@ static void write_config(const struct temp_folder *folder, const char *family, b
     snprintf(path, sizeof path, "tests/reference/data/%s/config.json", family);
     if (jread_file(&config, path, &err)) fail_msg("%s", err.message);
     if (is_fp8) {
-        json_t *format = json_pack("{s:s, s:s, s:[i, i]}", "quant_method", "fp8",
-                                   "activation_scheme", "dynamic", "weight_block_size", BLOCK_ROWS,
-                                   BLOCK_COLS);
+        json_t *format =
+            json_pack("{s:s, s:s, s:[i, i]}", "quant_method", "fp8", "activation_scheme", "dynamic",
+                      "weight_block_size", BLOCK_ROWS, BLOCK_COLS);
         assert_int_equal(json_object_set_new(config, "quantization_config", format), 0);
     }
     char *text = json_dumps(config, 0);
