@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/blank.h"
+
 // What jansson 2.14 allocates on a 64-bit machine, glibc's headers and rounding included.
 static const size_t object_bytes = 224; // with 8 buckets
 static const size_t array_bytes = 128; // with 8 places
@@ -19,7 +21,7 @@ static bool is_digit(char c) {
 // Ends a token that is not a string.
 static bool is_delimiter(char c) {
     return c == ',' || c == ':' || c == '[' || c == ']' || c == '{' || c == '}' || c == '"' ||
-           c == ' ' || c == '\t' || c == '\n' || c == '\r';
+           is_blank(c);
 }
 
 static void count_token(struct jread_scan *scan, size_t len) {

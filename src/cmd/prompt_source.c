@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/blank.h"
 #include "cmd/read_whole.h"
 
 enum { LINE_BYTES_MAX = 64 << 20 };
@@ -23,9 +24,9 @@ enum status prompt_source_from_stdin(struct prompt_source *source, struct err *e
     return read_whole(&source->text, STDIN_FILENO, "standard input", LINE_BYTES_MAX, err);
 }
 
-static bool is_blank(const char *text, size_t len) {
+static bool is_blank_line(const char *text, size_t len) {
     for (size_t i = 0; i < len; i++) {
-        if (!strchr(" \t\r\n", text[i]) || !text[i]) return false;
+        if (!is_blank(text[i])) return false;
     }
     return true;
 }
@@ -42,7 +43,7 @@ static enum status count_requests(struct prompt_source *source, struct err *err)
     enum status status;
     while (!(status = line_reader_next(&reader, true, &state, err)) && state != LINE_END) {
         if (state == LINE_WAIT) continue;
-        if (state == LINE_TOO_LONG || !is_blank(reader.text, reader.len)) source->total++;
+        if (state == LINE_TOO_LONG || !is_blank_line(reader.text, reader.len)) source->total++;
     }
     line_reader_fini(&reader);
     if (!status && lseek(source->fd, start, SEEK_SET) < 0) {
@@ -118,7 +119,7 @@ enum status prompt_source_next(struct prompt_source *source, bool may_wait,
             *state = SOURCE_REFUSED;
             return OK;
         case LINE_READY:
-            if (is_blank(reader->text, reader->len)) continue;
+            if (is_blank_line(reader->text, reader->len)) continue;
             return parse_line(source, state, line, err);
         }
     }

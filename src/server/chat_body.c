@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/blank.h"
 #include "base/jread.h"
 #include "base/jwrite.h"
 #include "base/secret.h"
@@ -218,13 +219,13 @@ static size_t begun_len(struct call *call, const char *prompt, size_t prompt_len
     const json_t *begun = begun_text(call);
     const char *text = json_string_value(begun);
     size_t len = json_string_length(begun), lead = 0;
-    while (lead < len && strchr(" \t\r\n", text[lead])) lead++;
+    while (lead < len && is_blank(text[lead])) lead++;
     for (; len > lead; len--) {
         size_t rest = len - lead;
         if (rest <= prompt_len && memcmp(prompt + prompt_len - rest, text + lead, rest) == 0) {
             return rest;
         }
-        if (!strchr(" \t\r\n", text[len - 1])) break;
+        if (!is_blank(text[len - 1])) break;
     }
     return 0;
 }

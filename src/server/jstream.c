@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/blank.h"
+
 _Static_assert(JREAD_DEPTH_MAX <= 64, "`objects` has a bit for each level");
 
 enum {
@@ -26,10 +28,6 @@ enum {
     AFTER_EXPONENT_SIGN,
     IN_EXPONENT,
 };
-
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -142,7 +140,7 @@ static enum jstream_event push_between(struct jstream *json, char byte) {
 // A number may end before any byte, which then belongs to what follows it.
 static enum jstream_event end_number(struct jstream *json, char byte) {
     json->state = AFTER_VALUE;
-    return is_space(byte) ? JSTREAM_MORE : push_between(json, byte);
+    return is_blank(byte) ? JSTREAM_MORE : push_between(json, byte);
 }
 
 static enum jstream_event push_number(struct jstream *json, char byte) {
@@ -190,6 +188,6 @@ enum jstream_event jstream_push(struct jstream *json, char byte) {
     default:
         break;
     }
-    if (is_space(byte) && json->state != AFTER_ROOT) return JSTREAM_MORE;
+    if (is_blank(byte) && json->state != AFTER_ROOT) return JSTREAM_MORE;
     return push_between(json, byte);
 }

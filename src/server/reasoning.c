@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/blank.h"
 #include "base/check.h"
 
 // What a push works on. `out` has room for all that a push can add, so appending cannot fail.
@@ -9,10 +10,6 @@ struct work {
     struct reasoning *reasoning;
     const struct reasoning_delta *out;
 };
-
-static bool is_blank(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 
 static void append(const struct work *work, const char *text, size_t len) {
     bool thought = work->reasoning->field == THINK_THOUGHT;

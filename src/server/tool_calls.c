@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "base/blank.h"
 #include "base/check.h"
 
 enum { TEXT_BLANKS_MAX = 64 }; // white space that is held because a call may follow
@@ -33,10 +34,6 @@ enum {
 };
 
 enum { MEMBER_NAME, MEMBER_ARGUMENTS, MEMBER_KNOWN, MEMBER_OTHER };
-
-static bool is_blank(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 
 static bool is_undecided(const struct tool_calls *calls) {
     return calls->state >= MARKED && calls->state < ARGUMENTS;

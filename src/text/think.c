@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/blank.h"
+
 static const struct think_tag tags[] = {
     {"<think>", "</think>"},         {"<thinking>", "</thinking>"},     {"<thought>", "</thought>"},
     {"<reasoning>", "</reasoning>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"},
@@ -17,10 +19,6 @@ struct sink {
 
 const struct think_tag *think_tag(size_t index) {
     return index < ARRAY_LEN(tags) ? &tags[index] : NULL;
-}
-
-static bool is_blank(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
 void think_begin(struct think *think, const char *prompt, size_t prompt_len) {

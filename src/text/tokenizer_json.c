@@ -5,15 +5,12 @@
 
 #include <string.h>
 
+#include "base/blank.h"
 #include "base/jread.h"
 #include "text/unicode.h"
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 static const char *skip_spaces(const char *p, const char *end) {
-    while (p < end && is_space(*p)) p++;
+    while (p < end && is_blank(*p)) p++;
     return p;
 }
 
@@ -40,7 +37,7 @@ static const char *skip_value(const char *p, const char *end) {
             if (depth == 0) return p;
             depth--;
             p++;
-        } else if (depth == 0 && (*p == ',' || is_space(*p))) {
+        } else if (depth == 0 && (*p == ',' || is_blank(*p))) {
             return p;
         } else {
             p++;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/blank.h"
 #include "base/file.h"
 #include "base/jread.h"
 #include "text/tokenizer_json.h"
@@ -50,7 +51,7 @@ static size_t count_merges(struct json_span span) {
     bool pairs = false;
     for (; p < end && (p = memchr(p, '"', (size_t)(end - p))); p++) quotes++;
     p = span.text + 1;
-    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
+    while (p < end && is_blank(*p)) p++;
     pairs = p < end && *p == '[';
     return pairs ? quotes / 4 + 1 : quotes / 2 + 1;
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/blank.h"
 #include "base/suggest.h"
 #include "cmd/file_uses.h"
 
@@ -202,10 +203,6 @@ static enum status unknown_command(const char *name, size_t len, struct err *err
                    "unknown command %s; /help lists them; to send a message that begins with a "
                    "slash, type two",
                    shown);
-}
-
-static bool is_blank(char c) {
-    return c == ' ' || c == '\t' || c == '\n';
 }
 
 enum status chat_command_run(struct chat_command_context *context, const char *text, size_t len,
