@@ -34,7 +34,7 @@ struct serve {
     struct nvllm_engine_options engine_options;
     const char *host, *log, *engine_room, *unknown_members, *tool_call_parser, *reasoning_parser;
     int32_t page;
-    int32_t port, max_connections, max_body_mib;
+    int32_t port, max_connections, max_body_mib, max_bodies_mib;
     double request_timeout, shutdown_timeout;
     const char *api_key_file, *uds, *ssl_certfile, *ssl_keyfile; // NULL: none
     struct buf key_file_text;
@@ -76,6 +76,11 @@ static const struct nvllm_param *own_option(size_t index) {
          "warn|refuse",
          "members of a request that are not known, such as temprature: warn names them in the log "
          "and in the header X-Ignored-Members, refuse answers 400; default warn"},
+        {"max_bodies_mib", NVLLM_PARAM_INT, offsetof(struct serve, max_bodies_mib), 1, 1 << 20,
+         NULL,
+         "largest size of the bodies of all requests that are being read, in MiB, --max-body-mib "
+         "at "
+         "least; others get 503; default 256"},
         {"request_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, request_timeout), 0, 1e6,
          NULL, "seconds that a request may take altogether, 0 is no limit; default 0"},
         {"shutdown_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, shutdown_timeout), 0, 86400,
@@ -281,6 +286,7 @@ static enum status make_server(struct serve *serve, struct err *err) {
         .reasoning_parser = serve->reasoning_parser,
         .connections_max = (uint32_t)serve->max_connections,
         .body_bytes_max = (size_t)serve->max_body_mib << 20,
+        .bodies_bytes_max = (size_t)serve->max_bodies_mib << 20,
         .refuses_unknown = strcmp(serve->unknown_members, "refuse") == 0,
         .outputs_max = (uint32_t)serve->engine_options.max_num_seqs,
         .request_seconds = serve->request_timeout,
@@ -400,6 +406,7 @@ int cmd_serve(int argc, char **argv) {
                           .port = 8000,
                           .max_connections = 2048,
                           .max_body_mib = 32,
+                          .max_bodies_mib = 256,
                           .shutdown_timeout = 30,
                           .start = clock_seconds()};
     const struct option_group groups[] = {

@@ -83,6 +83,7 @@ enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                                   const int32_t **ids, size_t *count, struct buf *echo,
                                   struct err *err) {
     enum status status = check_given(engine, request, err);
+    encoded->len_max = engine->plan.max_model_len; // not all of a text that cannot fit is encoded
     const struct interrupt interrupt = llm_engine_interrupt(request->interrupt);
     if (!status && request->prompt) {
         status = tokenizer_encode(engine->tokenizer, request->prompt, request->prompt_len, true,
@@ -90,6 +91,12 @@ enum status llm_engine_prompt_ids(const struct llm_engine *engine,
         if (!status && echo) status = echo_text(echo, request->prompt, request->prompt_len, err);
     } else if (!status && request->chat) {
         status = encode_chat(engine, request, &interrupt, encoded, echo, err);
+    }
+    if (status == ERR_CAPACITY) {
+        return err_set(err, ERR_INVALID,
+                       "the prompt has more than %zu tokens; max_model_len %u leaves no room for "
+                       "an answer",
+                       encoded->len_max, engine->plan.max_model_len);
     }
     if (status) return status;
     *ids = request->prompt_token_ids ? request->prompt_token_ids : encoded->ids;

@@ -45,6 +45,7 @@ bool body_parse(struct call *call) {
     struct err err = {0};
     const char *text = call->body.len ? call->body.data : "";
     enum status status = jread_request(&call->root, text, call->body.len, "the body", &err);
+    buf_fini(&call->body);
     if (status == ERR_NOMEM) return api_error_nomem(&call->error);
     if (status) {
         return api_error_set(&call->error, 400, "invalid_json", NULL, "%s", err.message);
@@ -55,6 +56,23 @@ bool body_parse(struct call *call) {
     }
     return api_error_set(&call->error, 400, "invalid_json", NULL,
                          "the body is %s, want a JSON object", jread_type_name(call->root));
+}
+
+void body_forget(struct call *call) {
+    // The first two are borrowed from here, the others are in the answers of /v1/responses.
+    static const char *const kept[] = {"model", "cache_salt", "tool_choice", "tools", "metadata"};
+    json_t *root = call->root ? json_object() : NULL;
+    for (size_t i = 0; root && i < ARRAY_LEN(kept); i++) {
+        json_t *value = json_object_get(call->root, kept[i]);
+        if (value && json_object_set(root, kept[i], value)) {
+            json_decref(root);
+            root = NULL;
+        }
+        call->keeps_members |= value && i > 1;
+    }
+    if (!root) return; // nothing was read, or no memory: it stays as it is
+    json_decref(call->root);
+    call->root = root;
 }
 
 json_t *body_get(struct call *call, const char *key) {

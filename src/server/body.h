@@ -6,8 +6,10 @@
 
 #include "server/call.h"
 
-// Parses call->body into call->root, an object.
+// Parses call->body, which it frees, into call->root, an object.
 bool body_parse(struct call *call);
+// Frees the members that no answer needs.
+void body_forget(struct call *call);
 // NULL: absent or null. `key` is a literal, as in all functions below.
 json_t *body_get(struct call *call, const char *key);
 bool body_bool(struct call *call, const char *key, bool *out);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/secret.h"
+#include "server/body.h"
 #include "server/call_internal.h"
 #include "server/submit.h"
 #include "server/unknown_members.h"
@@ -43,14 +44,22 @@ static void free_prompt(struct prompt *prompt) {
     free(prompt->logprobs);
 }
 
+// What the body was read into counts, too.
+static void uncount_body(struct call *call) {
+    if (call->api->http) http_server_body_freed(call->api->http, call->body_len);
+    call->body_len = 0;
+}
+
 void call_free(struct call *call) {
     struct api *api = call->api;
+    uncount_body(call);
     free_held(call);
     for (uint32_t i = 0; i < call->num_choices; i++) free_choice(&call->choices[i]);
     free(call->choices);
     for (uint32_t i = 0; i < call->num_prompts; i++) free_prompt(&call->prompts[i]);
     free(call->prompts);
     json_decref(call->root);
+    json_decref(call->chat.last_role);
     buf_fini(&call->body);
     buf_fini(&call->chat.echo);
     for (uint32_t i = 0; i < call->chat.num_call_prefixes; i++) free(call->chat.call_prefixes[i]);
@@ -153,6 +162,8 @@ static void take_held(struct call *call) {
 static void handle_prepared(struct mail *mail) {
     struct call *call = (struct call *)(void *)mail;
     call->is_prepared = true;
+    // All that is left of it otherwise is in a few short members.
+    if (!call->keeps_members) uncount_body(call);
     call->is_busy = true;
     memcpy(call->exchange.ignored, call->ignored, sizeof call->ignored);
     if (call->conn && call->error.status) {
@@ -175,6 +186,7 @@ static void run_job(struct work *work) {
     // What does not generate is often given a whole request of what does: nothing is unknown there.
     if (is_good && call->endpoint->collect) is_good = unknown_members_check(call);
     if (is_good && !call->answers_at_once) submit_prompts(call);
+    body_forget(call);
     mailbox_send_one(call->api->mailbox, &call->mail);
 }
 
@@ -220,6 +232,8 @@ void call_start(struct api *api, struct http_conn *conn, const struct endpoint *
         return;
     }
     call->body = http_conn_take_body(conn);
+    call->body_len = call->body.len;
+    call->work.is_large = call->body_len > HTTP_SMALL_BODY_BYTES;
     work_pool_add(api->pool, &call->work);
 }
 

@@ -103,7 +103,8 @@ struct chat_plan {
     bool forces_call; // then the answer begins with one of:
     char **call_prefixes; // [num_call_prefixes]
     uint32_t num_call_prefixes;
-    const char *role; // of the answer; borrowed from the body
+    const char *role; // of the answer; it may borrow from last_role
+    json_t *last_role; // of the last message, a reference of its own; NULL: not needed
     struct buf echo; // what its content begins with
 };
 
@@ -142,8 +143,9 @@ struct call {
     atomic_bool is_cancelled;
     struct nvllm_interrupt interrupt; // asks is_cancelled
     // The pool's until the job is done.
-    struct buf body; // JSON
-    json_t *root;
+    struct buf body; // JSON, until it is parsed
+    json_t *root; // after the job what body_forget leaves
+    bool keeps_members; // that may be as large as the body was
     const char *read_members[CALL_MEMBERS_MAX]; // [num_read_members] those that root has
     size_t num_read_members;
     char ignored[EXCHANGE_IGNORED_BYTES]; // names of members that nobody read: "a, b"; "": none
@@ -160,6 +162,7 @@ struct call {
     struct api_error error;
     atomic_uint num_added; // prompts that the engine has had
     // The loop's.
+    size_t body_len; // of the body, while it counts among all; 0: not any more
     bool is_prepared; // the job is done
     bool is_streaming; // the head was sent
     bool is_answered;

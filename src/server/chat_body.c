@@ -64,7 +64,8 @@ static bool check_template_members(struct call *call) {
                                  "continue_final_message and add_generation_prompt exclude each "
                                  "other");
     }
-    call->chat.role = add ? "assistant" : json_string_value(json_object_get(last, "role"));
+    if (!add) call->chat.last_role = json_incref(json_object_get(last, "role"));
+    call->chat.role = add ? "assistant" : json_string_value(call->chat.last_role);
     const json_t *kwargs = body_get(call, "chat_template_kwargs");
     if (kwargs && !jread_is_object(kwargs)) {
         return body_wrong_type(call, "chat_template_kwargs", kwargs, "an object");

@@ -54,11 +54,27 @@ void http_conn_close(struct http_conn *conn) {
     if (is_answering) server->handler.on_gone(conn, server->handler.user_data);
 }
 
+static size_t counted_bytes(size_t len) {
+    return len > HTTP_SMALL_BODY_BYTES ? len : 0;
+}
+
+void http_conn_count_body(struct http_conn *conn) {
+    size_t now = conn->reader ? counted_bytes(http_reader_request(conn->reader)->body.len) : 0;
+    conn->server->bodies_bytes += now - conn->counted_bytes; // modulo 2^64, as it may shrink
+    conn->counted_bytes = now;
+}
+
+static void drop_reader(struct http_conn *conn) {
+    http_reader_destroy(conn->reader);
+    conn->reader = NULL;
+    http_conn_count_body(conn);
+}
+
 static void free_dead(struct http_server *server) {
     struct http_conn *conn;
     while ((conn = TAILQ_FIRST(&server->dead))) {
         TAILQ_REMOVE(&server->dead, conn, link);
-        http_reader_destroy(conn->reader);
+        drop_reader(conn);
         free(conn);
     }
 }
@@ -75,6 +91,17 @@ static void refuse(struct http_conn *conn, int status, const char *sentence) {
     conn->close_after = true;
     if (conn->state != HTTP_ANSWERING) set_state(conn, HTTP_ANSWERING);
     conn->server->handler.on_fault(conn, status, sentence, conn->server->handler.user_data);
+}
+
+// Whether a body of so many bytes more has room beside those that are here.
+static bool has_room(const struct http_server *server, size_t more) {
+    return server->bodies_bytes + counted_bytes(more) <= server->limits.bodies_bytes_max;
+}
+
+static void refuse_full(struct http_conn *conn) {
+    conn->close_after = true;
+    if (conn->state != HTTP_ANSWERING) set_state(conn, HTTP_ANSWERING);
+    conn->server->handler.on_full(conn, conn->server->handler.user_data);
 }
 
 static void arm_body(struct http_conn *conn) {
@@ -108,6 +135,10 @@ static void take_head(struct http_conn *conn) {
     set_state(conn, HTTP_READING);
     conn->close_after = close_before;
     if (!request->has_body) return;
+    if (!has_room(conn->server, http_reader_length(conn->reader))) {
+        refuse_full(conn);
+        return;
+    }
     arm_body(conn);
     if (http_request_field(request, "expect") && !request->is_1_0) {
         if (bufferevent_write(conn->bev, go_on, sizeof go_on - 1)) http_conn_close(conn);
@@ -116,7 +147,13 @@ static void take_head(struct http_conn *conn) {
 
 static bool continue_request(struct http_conn *conn) {
     const char *sentence;
-    switch (http_reader_feed(conn->reader, bufferevent_get_input(conn->bev))) {
+    enum http_reading reading = http_reader_feed(conn->reader, bufferevent_get_input(conn->bev));
+    http_conn_count_body(conn);
+    if (conn->counted_bytes && !has_room(conn->server, 0)) {
+        refuse_full(conn);
+        return true;
+    }
+    switch (reading) {
     case HTTP_READ_MORE:
         if (http_reader_has_head(conn->reader)) arm_body(conn);
         return false;
@@ -173,8 +210,7 @@ static void linger(struct http_conn *conn) {
 
 void http_conn_answered(struct http_conn *conn) {
     bool close_after = conn->close_after || conn->server->is_draining;
-    http_reader_destroy(conn->reader);
-    conn->reader = NULL;
+    drop_reader(conn);
     conn->data = NULL;
     conn->is_streaming = false;
     if (!close_after) {
@@ -319,6 +355,14 @@ void http_server_destroy(struct http_server *server) {
 
 uint32_t http_server_num_connections(const struct http_server *server) {
     return server->num_connections;
+}
+
+void http_server_body_freed(struct http_server *server, size_t len) {
+    server->bodies_bytes -= counted_bytes(len);
+}
+
+size_t http_server_bodies_bytes(const struct http_server *server) {
+    return server->bodies_bytes;
 }
 
 uint32_t http_server_num_unanswered(const struct http_server *server) {

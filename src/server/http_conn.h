@@ -27,6 +27,7 @@ enum {
     HTTP_OUTPUT_BYTES_MAX =
         1 << 20, // of a stream, not yet taken by the kernel, when more is written
     HTTP_LARGE_BYTES_MIN = 64 << 10, // a write beyond is large, and may exceed that
+    HTTP_SMALL_BODY_BYTES = 64 << 10, // a request's body up to here has always room
 };
 
 struct http_conn;
@@ -38,6 +39,8 @@ struct http_handler {
     void (*on_request)(struct http_conn *conn, void *user_data);
     // The connection ends before the answer did. `conn` is not to be used any more.
     void (*on_gone)(struct http_conn *conn, void *user_data);
+    // The body has no room beside those of others (bodies_bytes_max): the reply, as on_head's.
+    void (*on_full)(struct http_conn *conn, void *user_data);
     // A request that is no HTTP: the reply, as on_head's.
     void (*on_fault)(struct http_conn *conn, int status, const char *sentence, void *user_data);
     void *user_data;
@@ -46,6 +49,7 @@ struct http_handler {
 struct http_limits {
     uint32_t connections_max;
     size_t body_bytes_max;
+    size_t bodies_bytes_max; // of all bodies together, without small ones
 };
 
 struct http_server;
@@ -63,10 +67,13 @@ void http_server_drain(struct http_server *server);
 void http_server_destroy(struct http_server *server); // closes all connections; NULL is fine
 uint32_t http_server_num_connections(const struct http_server *server);
 uint32_t http_server_num_unanswered(const struct http_server *server);
+size_t http_server_bodies_bytes(const struct http_server *server); // of all bodies but small ones
 
 const struct http_request *http_conn_request(struct http_conn *conn);
-// The body, which is the caller's from now on.
+// The body, which is the caller's from now on. It counts among all bodies until the caller says
+// that its bytes are not in memory any more.
 struct buf http_conn_take_body(struct http_conn *conn);
+void http_server_body_freed(struct http_server *server, size_t len);
 // What the handler knows the request by; NULL at first.
 void *http_conn_data(const struct http_conn *conn);
 void http_conn_set_data(struct http_conn *conn, void *data);

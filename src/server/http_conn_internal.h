@@ -31,7 +31,8 @@ struct http_conn {
     bool has_no_memory; // for a part of the answer: what was written of it is of no use
     bool close_after; // the answer is the connection's last
     double body_begin, last_write, idle_since; // clock_seconds
-    uint64_t body_bytes;
+    uint64_t body_bytes; // of the answer
+    size_t counted_bytes; // of the request's body, in the server's bodies_bytes
     size_t large_bytes; // of large writes that the reader may not have taken
 };
 
@@ -47,6 +48,7 @@ struct http_server {
     struct event *reaper; // frees the dead
     struct http_conn_list all, idle, dead;
     uint32_t num_connections, num_unanswered;
+    size_t bodies_bytes;
     bool is_draining;
     struct http_limits limits;
     struct http_handler handler;
@@ -64,6 +66,9 @@ void http_conn_process(struct http_conn *conn);
 void http_conn_answered(struct http_conn *conn);
 // After the deadline of a stream passed: says that the stream lives.
 void http_conn_ping(struct http_conn *conn);
+
+// After the reader's body has grown, or is somebody else's.
+void http_conn_count_body(struct http_conn *conn);
 
 // ---- http_accept.c ----
 

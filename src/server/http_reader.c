@@ -8,6 +8,7 @@ struct http_reader {
     struct http_parser parser;
     struct http_request request;
     size_t body_bytes_max;
+    size_t length; // Content-Length; 0: none
     size_t scanned; // bytes of the head that scan_head has seen
     bool line_ended; // the request line is whole
     bool has_head, head_told, complete;
@@ -134,10 +135,11 @@ static int check_head(struct http_reader *reader) {
         return refuse(reader, 400, "both Content-Length and Transfer-Encoding are given");
     }
     uint64_t length = reader->parser.content_length; // all ones where none was given
-    if (http_request_field(request, "content-length") && length != UINT64_MAX &&
-        length > reader->body_bytes_max) {
+    if (!http_request_field(request, "content-length") || length == UINT64_MAX) return 0;
+    if (length > reader->body_bytes_max) {
         return refuse(reader, 413, "the body is larger than this server takes");
     }
+    reader->length = (size_t)length;
     return 0;
 }
 
@@ -239,6 +241,10 @@ enum http_reading http_reader_feed(struct http_reader *reader, struct evbuffer *
 
 struct http_request *http_reader_request(struct http_reader *reader) {
     return &reader->request;
+}
+
+size_t http_reader_length(const struct http_reader *reader) {
+    return reader->length;
 }
 
 bool http_reader_has_head(const struct http_reader *reader) {

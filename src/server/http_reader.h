@@ -50,6 +50,7 @@ void http_reader_destroy(struct http_reader *reader); // NULL is fine
 // Takes what belongs to the request off `input`; what follows it stays there.
 enum http_reading http_reader_feed(struct http_reader *reader, struct evbuffer *input);
 struct http_request *http_reader_request(struct http_reader *reader);
+size_t http_reader_length(const struct http_reader *reader); // Content-Length; 0: none
 bool http_reader_has_head(const struct http_reader *reader);
 // The answer to a request that is refused: an HTTP status and a sentence.
 int http_reader_fault(const struct http_reader *reader, const char **sentence);

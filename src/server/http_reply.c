@@ -201,6 +201,7 @@ struct buf http_conn_take_body(struct http_conn *conn) {
     struct http_request *request = http_reader_request(conn->reader);
     struct buf body = request->body;
     request->body = (struct buf){0};
+    conn->counted_bytes = 0; // the caller tells when they are gone
     return body;
 }
 

@@ -290,6 +290,8 @@ void metrics_write(const struct metrics *metrics, const struct metrics_now *now,
                  "Open connections");
     write_number(&page, "nanovllm:http_requests_in_flight", "gauge", now->num_unanswered,
                  "HTTP requests without an answer, this one among them");
+    write_number(&page, "nanovllm:request_bodies_bytes", "gauge", (double)now->bodies_bytes,
+                 "Bytes of requests' bodies in memory, small ones not counted");
     write_number(&page, "nanovllm:calls_in_flight", "gauge", now->num_calls,
                  "Requests of the API in work, also those whose client went away");
 }

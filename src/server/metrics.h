@@ -29,6 +29,7 @@ struct metrics_now {
     struct nvllm_stats stats;
     const char *model_name;
     uint32_t num_connections, num_unanswered, num_calls;
+    size_t bodies_bytes;
 };
 // Prometheus' text format.
 void metrics_write(const struct metrics *metrics, const struct metrics_now *now,

@@ -184,7 +184,8 @@ void page_metrics(struct api *api, const struct exchange *exchange, struct http_
                               .model_name = api_model_name(api),
                               .num_connections = http_server_num_connections(api->http),
                               .num_unanswered = http_server_num_unanswered(api->http),
-                              .num_calls = api->num_calls};
+                              .num_calls = api->num_calls,
+                              .bodies_bytes = http_server_bodies_bytes(api->http)};
     nvllm_engine_stats(api->engine, &now.stats);
     metrics_write(api->metrics, &now, out);
     exchange_reply(api, exchange, conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL,

@@ -194,6 +194,14 @@ void route_on_gone(struct http_conn *conn, void *user_data) {
     }
 }
 
+void route_on_full(struct http_conn *conn, void *user_data) {
+    struct api_error error = {.retry_after = 1};
+    api_error_set(&error, 503, "bodies_full", NULL,
+                  "the server has no room for this body beside those of others "
+                  "(--max-bodies-mib)");
+    refuse(user_data, conn, &error, NULL);
+}
+
 void route_on_fault(struct http_conn *conn, int status, const char *sentence, void *user_data) {
     struct api *api = user_data;
     struct api_error error = {0};

@@ -223,10 +223,15 @@ static enum status make_loop(struct server *server, struct err *err) {
 }
 
 static enum status make_http(struct server *server, struct err *err) {
-    const struct http_limits limits = {.connections_max = server->options.connections_max,
-                                       .body_bytes_max = server->options.body_bytes_max};
+    const struct server_options *options = &server->options;
+    size_t body_bytes = options->body_bytes_max, bodies_bytes = options->bodies_bytes_max;
+    const struct http_limits limits = {.connections_max = options->connections_max,
+                                       .body_bytes_max = body_bytes,
+                                       .bodies_bytes_max =
+                                           bodies_bytes > body_bytes ? bodies_bytes : body_bytes};
     const struct http_handler handler = {.on_head = route_on_head,
                                          .on_request = route_on_request,
+                                         .on_full = route_on_full,
                                          .on_gone = route_on_gone,
                                          .on_fault = route_on_fault,
                                          .user_data = &server->api};
@@ -275,6 +280,7 @@ static void stop(struct server *server) {
     server->flush_until = clock_seconds();
     engine_room_close(api->room);
     http_server_destroy(api->http);
+    api->http = NULL;
     work_pool_destroy(api->pool);
     if (api->engine_thread) engine_thread_stop(api->engine_thread);
     mailbox_destroy(api->mailbox);

@@ -38,6 +38,7 @@ struct server_options {
     const char *reasoning_parser; // "auto", or "none": reasoning stays in the text
     uint32_t connections_max;
     size_t body_bytes_max;
+    size_t bodies_bytes_max; // of all requests together; body_bytes_max at least
     bool refuses_unknown; // members of a request: 400; else they are named and ignored
     uint32_t outputs_max; // of one request: prompts times n
     double request_seconds; // a request's whole time at most; 0: any

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/encode.h"
+
 static char *put(char **at, const void *bytes, size_t len) {
     char *start = *at;
     if (len) memcpy(start, bytes, len);
@@ -129,9 +131,17 @@ void submit_prompts(struct call *call) {
 bool submit_encode(struct call *call, struct prompt *prompt, const char *text, size_t len,
                    bool add_special_tokens, const char *param) {
     struct nvllm_error fault = {0};
+    // What generates has no use for all ids of a text that cannot fit.
+    uint32_t len_max = call->endpoint->collect ? call->api->max_model_len : 0;
     enum nvllm_status status =
-        nvllm_tokenizer_encode(call->api->tokenizer, text, len, add_special_tokens,
-                               &call->interrupt, &prompt->ids, &prompt->num_ids, &fault);
+        api_encode(call->api->tokenizer, text, len, add_special_tokens, len_max, &call->interrupt,
+                   &prompt->ids, &prompt->num_ids, &fault);
+    if (status == NVLLM_ERR_CAPACITY) {
+        return api_error_set(&call->error, 400, "context_length_exceeded", param,
+                             "the prompt has more than %u tokens and the context holds %u, with at "
+                             "least one to generate",
+                             len_max, len_max);
+    }
     return api_error_library(&call->error, status, &fault, param);
 }
 

@@ -26,6 +26,7 @@ struct tokenizer;
 struct token_list {
     int32_t *ids; // [len]
     size_t len, capacity;
+    size_t len_max; // an encode ends once it has more ids; 0: any number
 };
 void token_list_fini(struct token_list *list);
 
@@ -42,7 +43,8 @@ void tokenizer_close(struct tokenizer *tokenizer); // NULL is fine
 
 // Appends the ids of `text` to `out`; an error leaves `out` as it was. Invalid UTF-8 is read as
 // U+FFFD. Thread-safe. `interrupt` may be NULL. ERR_INVALID: the text is too long, or spends a
-// budget of effort.h.
+// budget of effort.h. ERR_CAPACITY: `out` would have more than len_max ids. The encode ends early
+// then, and does not find every such text: the caller compares `len` too.
 MUST_USE enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
                                       size_t len, bool add_special_tokens,
                                       const struct interrupt *interrupt, struct token_list *out,

@@ -17,8 +17,14 @@ void token_list_fini(struct token_list *list) {
     *list = (struct token_list){0};
 }
 
+static enum status token_list_full(const struct token_list *list, struct err *err) {
+    return err_set(err, ERR_CAPACITY, "the text has more than %zu tokens", list->len_max);
+}
+
 enum status token_list_reserve(struct token_list *list, size_t extra, struct err *err) {
     if (list->capacity - list->len >= extra) return OK;
+    // Only where it grows, not for each word: an encode ends at about twice the limit.
+    if (list->len_max && list->len > list->len_max) return token_list_full(list, err);
     size_t capacity = list->capacity ? list->capacity : 64;
     while (capacity - list->len < extra) capacity *= 2;
     int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
@@ -130,6 +136,12 @@ static enum status find_whole(const struct bpe *bpe, struct bpe_scratch *scratch
     return OK;
 }
 
+// Whether a word of so many bytes is too much for the list however it is joined.
+static bool is_beyond(const struct bpe *bpe, const struct token_list *out, size_t num_bytes) {
+    if (!out->len_max || bpe->char_ids || bpe->unk_id >= 0) return false;
+    return out->len + num_bytes / bpe->vocab.max_token_bytes > out->len_max;
+}
+
 // Appends the ids without looking at the cache.
 static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *scratch,
                                    const unsigned char *word, size_t len, struct token_list *out,
@@ -151,6 +163,8 @@ static enum status encode_uncached(const struct bpe *bpe, struct bpe_scratch *sc
                                              : spell_bytes(bpe, word, len, ids);
     if (num_ids <= SHORT_WORD_IDS) {
         num_ids = join_short(bpe, ids, num_ids);
+    } else if (is_beyond(bpe, out, num_ids)) {
+        return token_list_full(out, err);
     } else {
         status = bpe_join_long(bpe, scratch, ids, &num_ids, err);
         if (status) return status;

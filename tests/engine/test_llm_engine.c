@@ -75,6 +75,19 @@ static void test_prompt_of_max_model_len_is_refused_b3(void **state) {
     expect_refused(*state, &request, "max_model_len 256");
 }
 
+// Not all of such a text is encoded.
+static void test_prompt_far_beyond_max_model_len_is_refused(void **state) {
+    enum { LEN = 1 << 20 };
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    for (size_t i = 0; i < LEN; i++) text[i] = "a word "[i % 7];
+    struct nvllm_request request = NVLLM_REQUEST_INIT;
+    request.prompt = text;
+    request.prompt_len = LEN;
+    expect_refused(*state, &request, "more than 256 tokens");
+    free(text);
+}
+
 static void test_answer_stops_at_max_model_len_b3(void **state) {
     int32_t ids[250] = {0};
     struct nvllm_sampling_params params = greedy_params(100);
@@ -427,6 +440,7 @@ int main(void) {
         cmocka_unit_test(test_bad_parameters_name_the_field),
         cmocka_unit_test(test_ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(test_prompt_of_max_model_len_is_refused_b3),
+        cmocka_unit_test(test_prompt_far_beyond_max_model_len_is_refused),
         cmocka_unit_test(test_answer_stops_at_max_model_len_b3),
         cmocka_unit_test(test_request_larger_than_the_cache_is_refused_b1),
         cmocka_unit_test(test_an_answer_may_fill_a_cache_smaller_than_the_context),

@@ -207,6 +207,17 @@ class Completions(ServerTest):
         self.refuse(None, {"prompt": [999999]})
         self.refuse("prompt", {"prompt": ["a"] * 257})
 
+    def test_far_beyond_the_context(self):
+        """Such a text is not encoded to its end, and what is said of it is true."""
+        for path, body in (("/v1/completions", {"prompt": "word " * 200000}),
+                           ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 200000}]})):
+            answer = self.server.post(path, body)
+            param = "prompt" if "prompt" in body else "messages"
+            self.check_error(answer, 400, param, "context_length_exceeded")
+            self.assertIn("more than 4096 tokens", answer[1]["error"]["message"])
+        status, body = self.server.post("/tokenize", {"prompt": "word " * 200000})
+        self.assertEqual((status, body["count"]), (200, 200002))
+
     def test_context(self):
         self.refuse("max_tokens", {"max_tokens": 4096}, code="context_length_exceeded")
         answer = self.server.post(PATH, {**GREEDY, "prompt": "word " * 5000, "stream": True})

@@ -212,6 +212,59 @@ class Connections(ServerTest):
         self.assertGreater(sum(result[1] for result in results), 0)
 
 
+class AllBodies(ServerTest):
+    flags = ("--max-body-mib", "1", "--max-bodies-mib", "2", "--log", "none")
+    METRIC = "nanovllm:request_bodies_bytes"
+
+    def head(self, length, path=b"/tokenize"):
+        return b"POST " + path + b" HTTP/1.1\r\n" + HOST + TYPE + length + b"\r\n\r\n"
+
+    def check_full(self, data):
+        answer = self.server.raw(data)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 503 "), answer[:100])
+        self.assertIn(b"\r\nRetry-After: 1\r\n", answer)
+        self.assertIn(b'"code":"bodies_full"', answer)
+
+    def test_all_bodies_have_a_bound(self):
+        half = b'{"prompt": "' + b"a" * 1040000
+        held = [socket.create_connection(("127.0.0.1", self.server.port), timeout=60) for _ in range(2)]
+        for connection in held:
+            connection.sendall(self.head(b"Content-Length: 1048576") + half)
+        self.server.wait_metric(self.METRIC, 2 * len(half))
+        self.check_full(self.head(b"Content-Length: 500000"))
+        self.check_full(self.head(b"Transfer-Encoding: chunked") + b"4c4b40\r\n" + half)
+        self.server.wait_metric(self.METRIC, 2 * len(half))
+        for size in (1, 60000):  # small ones have always room
+            self.assertEqual(self.server.post("/tokenize", {"prompt": "a" * size})[0], 200)
+        for connection in held:
+            connection.close()
+        self.server.wait_metric(self.METRIC, 0)
+
+    def test_all_bodies_count_until_they_are_read(self):
+        for _ in range(4):
+            self.assertEqual(self.server.post("/tokenize", {"prompt": "a " * 400000})[0], 200)
+            self.assertEqual(self.server.post("/v1/completions", {"prompt": "a " * 400000})[0], 400)
+            self.assertEqual(self.server.post("/nothing", {"prompt": "a " * 400000})[0], 404)
+        self.server.wait_metric(self.METRIC, 0)
+
+    def test_all_bodies_whose_members_are_kept(self):
+        """What the answer repeats is in memory to its end, all else is not."""
+        fields = {"ignore_eos": True, "metadata": {"a": "b" * 100000}}
+        for path, body, kept in (("/v1/completions", {"prompt": ["a"] * 8, "user": "u" * 100000, "max_tokens": 4000}, False),
+                                 ("/v1/responses", {"input": "a", "max_output_tokens": 3000, **fields}, True)):
+            text = json.dumps({**body, "ignore_eos": True}).encode()
+            connection = ask(self.server, path.encode(), b"POST", text)
+            self.server.wait_metric("vllm:num_requests_running", 1 if kept else 8)
+            if kept:
+                self.assertEqual(self.server.metric(self.METRIC), len(text))
+            else:
+                self.server.wait_metric(self.METRIC, 0)
+                self.assertGreater(self.server.metric("vllm:num_requests_running"), 0)
+            connection.close()
+            self.server.wait_metric("nanovllm:calls_in_flight", 0)
+            self.server.wait_metric(self.METRIC, 0)
+
+
 class Limit(ServerTest):
     flags = ("--max-connections", "2", "--log", "none")
 

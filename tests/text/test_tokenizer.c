@@ -152,6 +152,40 @@ static void test_interrupt_ends_an_encode(void **state) {
     tokenizer_close(tokenizer);
 }
 
+static int count_asks(void *user_data) {
+    int *num_asks = user_data;
+    ++*num_asks;
+    return 0;
+}
+
+// Texts of the test above: they are not encoded to their ends, nor is the long word joined.
+static void test_limit_ends_an_encode(void **state) {
+    (void)state;
+    enum { LEN = 16 << 20, LEN_MAX = 1000 };
+    struct tokenizer *tokenizer = fixture_open(TINY_TOKENIZER);
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    static const char *const fills[] = {"a word ", "abcabd"};
+    for (size_t i = 0; i < ARRAY_LEN(fills); i++) {
+        size_t period = strlen(fills[i]);
+        for (size_t at = 0; at < LEN; at++) text[at] = fills[i][at % period];
+        int num_asks = 0;
+        struct token_list ids = {.len_max = LEN_MAX};
+        struct interrupt interrupt = {.is_wanted = count_asks, .user_data = &num_asks};
+        struct err err = {0};
+        assert_int_equal(tokenizer_encode(tokenizer, text, LEN, false, &interrupt, &ids, &err),
+                         ERR_CAPACITY);
+        assert_in_range(num_asks, 0, 1); // the word's length is asked for before it is joined
+        assert_int_equal(ids.len, 0);
+        // One that fits, and one that has a few more: the caller is to count.
+        assert_int_equal(tokenizer_encode(tokenizer, text, 900, false, NULL, &ids, &err), OK);
+        assert_in_range(ids.len, 1, LEN_MAX);
+        token_list_fini(&ids);
+    }
+    free(text);
+    tokenizer_close(tokenizer);
+}
+
 static void test_encode_appends(void **state) {
     (void)state;
     struct tokenizer *tokenizer = fixture_open(TINY_TOKENIZER);
@@ -309,6 +343,7 @@ int main(void) {
         cmocka_unit_test(test_invalid_utf8_is_replaced),
         cmocka_unit_test(test_text_may_hold_nul),
         cmocka_unit_test(test_interrupt_ends_an_encode),
+        cmocka_unit_test(test_limit_ends_an_encode),
         cmocka_unit_test(test_encode_appends),
         cmocka_unit_test(test_token_lookups),
         cmocka_unit_test(test_decode_refuses_an_unknown_id),
