@@ -83,6 +83,11 @@ bool jinja_char_is_decimal(uint32_t c) {
     return category(c) == UTF8PROC_CATEGORY_ND;
 }
 
+bool jinja_char_is_digit(uint32_t c) {
+    return jinja_char_is_decimal(c) ||
+           (c >= 0x80 && in_ranges(jinja_chars_digit, jinja_chars_digit_len, c));
+}
+
 bool jinja_char_is_alnum(uint32_t c) {
     if (c < 0x80) return is_alpha(c) || jinja_char_is_decimal(c);
     utf8proc_category_t cat = category(c);

@@ -15,6 +15,7 @@ bool jinja_char_is_title(uint32_t c); // category Lt
 bool jinja_char_is_cased(uint32_t c); // lower, upper or title
 bool jinja_char_is_case_ignorable(uint32_t c); // skipped when a final sigma is looked for
 bool jinja_char_is_decimal(uint32_t c);
+bool jinja_char_is_digit(uint32_t c); // str.isdigit: also superscripts and circled ones
 bool jinja_char_is_alnum(uint32_t c); // \w is this or '_'
 bool jinja_char_is_printable(uint32_t c);
 bool jinja_char_is_identifier(uint32_t c, bool is_first);

@@ -1,5 +1,5 @@
 /* Tables of Unicode that utf8proc does not have: SpecialCasing.txt's unconditional mappings,
- * Other_Lowercase and Other_Uppercase (PropList.txt). Unicode 14, as CPython 3.11 has it. */
+ * Other_Lowercase and Other_Uppercase (PropList.txt), and the numeric type digit (UnicodeData.txt). Unicode 14, as CPython 3.11 has it. */
 #include "jinja/src/chars_table.h"
 
 #include "base/compiler.h"
@@ -20,6 +20,16 @@ const struct jinja_char_range jinja_chars_other_upper[] = {
     {0x2160, 0x216f}, {0x24b6, 0x24cf}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189},
 };
 const size_t jinja_chars_other_upper_len = ARRAY_LEN(jinja_chars_other_upper);
+
+// Digits, but not of category Nd.
+const struct jinja_char_range jinja_chars_digit[] = {
+    {0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},
+    {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+    {0x2474, 0x247c},   {0x2488, 0x2490},   {0x24ea, 0x24ea},   {0x24f5, 0x24fd},
+    {0x24ff, 0x24ff},   {0x2776, 0x277e},   {0x2780, 0x2788},   {0x278a, 0x2792},
+    {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a},
+};
+const size_t jinja_chars_digit_len = ARRAY_LEN(jinja_chars_digit);
 
 // Characters that become several.
 const struct jinja_char_special jinja_chars_special[] = {

@@ -16,6 +16,8 @@ struct jinja_char_special {
 
 // Each ascending.
 extern const struct jinja_char_range jinja_chars_other_lower[], jinja_chars_other_upper[];
+extern const struct jinja_char_range jinja_chars_digit[];
+extern const size_t jinja_chars_digit_len;
 extern const size_t jinja_chars_other_lower_len, jinja_chars_other_upper_len;
 extern const struct jinja_char_special jinja_chars_special[];
 extern const size_t jinja_chars_special_len;

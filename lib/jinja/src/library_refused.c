@@ -12,8 +12,9 @@ const struct jinja_function jinja_functions_refused[] = {
     {"cycler", NULL}, {"joiner", NULL}, {"lipsum", NULL}, {0}};
 
 const struct jinja_method_row jinja_methods_str_refused[] = {
-    {"encode", NULL},    {"isalnum", NULL},     {"isalpha", NULL},      {"isascii", NULL},
-    {"isdecimal", NULL}, {"isdigit", NULL},     {"isidentifier", NULL}, {"islower", NULL},
-    {"isnumeric", NULL}, {"isprintable", NULL}, {"isspace", NULL},      {"istitle", NULL},
-    {"isupper", NULL},   {"maketrans", NULL},   {"translate", NULL},    {0},
+    {"encode", NULL},    {"isalnum", NULL},   {"isalpha", NULL},
+    {"isascii", NULL},   {"isdecimal", NULL}, {"isidentifier", NULL},
+    {"islower", NULL},   {"isnumeric", NULL}, {"isprintable", NULL},
+    {"isspace", NULL},   {"istitle", NULL},   {"isupper", NULL},
+    {"maketrans", NULL}, {"translate", NULL}, {0},
 };

@@ -1,9 +1,11 @@
-/* str methods that look for a part: find, index, count, startswith and their kin.
+/* str methods that look for a part: find, index, count, startswith and their kin;
+ * and isdigit.
  *
  * Searches are over bytes: in UTF-8 no character begins inside of another. Only bounds and results
  * are counted in characters, which costs a walk unless the string is ASCII. */
 #include <string.h>
 
+#include "jinja/src/chars.h"
 #include "jinja/src/library_parts.h"
 #include "jinja/src/str_ops.h"
 
@@ -173,13 +175,20 @@ static enum status method_endswith(struct jinja_run *run, struct jinja_value sel
     return has_affix(run, "endswith()", self, args, false, out);
 }
 
+static enum status method_isdigit(struct jinja_run *run, struct jinja_value self,
+                                  const struct jinja_call_args *args, struct jinja_value *out) {
+    enum status status = jinja_args_positional(run, "isdigit()", args, 0, 0, NULL);
+    if (!status) status = jinja_str_pay_chars(run, self.string->len);
+    if (status) return status;
+    bool is_digit = self.string->len > 0;
+    for (size_t at = 0; at < self.string->len && is_digit;)
+        is_digit = jinja_char_is_digit(jinja_str_next(self.string, &at));
+    *out = jinja_value_bool(is_digit);
+    return OK;
+}
+
 const struct jinja_method_row jinja_methods_str_find[] = {
-    {"count", method_count},
-    {"endswith", method_endswith},
-    {"find", method_find},
-    {"index", method_index},
-    {"rfind", method_rfind},
-    {"rindex", method_rindex},
-    {"startswith", method_startswith},
-    {0},
+    {"count", method_count},   {"endswith", method_endswith},     {"find", method_find},
+    {"index", method_index},   {"isdigit", method_isdigit},       {"rfind", method_rfind},
+    {"rindex", method_rindex}, {"startswith", method_startswith}, {0},
 };

@@ -167,6 +167,17 @@ static void numbers(void **state) {
     jinja_cases_run(cases, ARRAY_LEN(cases));
 }
 
+static void digits_are_asked(void **state) {
+    (void)state;
+    static const struct jinja_case cases[] = {
+        {"\"0\".isdigit(), \"42\".isdigit(), \"٣²①\".isdigit()", "(True, True, True)", NULL},
+        {"\"\".isdigit(), \"4 \".isdigit(), \"-4\".isdigit(), \"½\".isdigit(), \"a1\".isdigit()",
+         "(False, False, False, False, False)", NULL},
+        {"\"1\".isdigit(2)", NULL, "isdigit() takes 0 arguments, not 1"},
+    };
+    jinja_cases_run(cases, ARRAY_LEN(cases));
+}
+
 static void what_is_missing_is_undefined(void **state) {
     (void)state;
     static const struct jinja_case cases[] = {
@@ -180,9 +191,8 @@ static void what_is_missing_is_undefined(void **state) {
 static void methods_without_a_use_are_refused_by_name(void **state) {
     (void)state;
     static const char *const names[] = {
-        "encode",  "isalnum",      "isalpha", "isascii",   "isdecimal",
-        "isdigit", "isidentifier", "islower", "isnumeric", "isprintable",
-        "isspace", "istitle",      "isupper", "maketrans", "translate",
+        "encode",    "isalnum",     "isalpha", "isascii", "isdecimal", "isidentifier", "islower",
+        "isnumeric", "isprintable", "isspace", "istitle", "isupper",   "maketrans",    "translate",
     };
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         char expression[64], reason[96];
@@ -191,9 +201,9 @@ static void methods_without_a_use_are_refused_by_name(void **state) {
         jinja_cases_run(&(struct jinja_case){expression, NULL, reason}, 1);
     }
     static const struct jinja_case cases[] = {
-        {"\"a\".isdigit is callable", "True", NULL},
-        {"{\"isdigit\": 1}.isdigit", "1", NULL},
-        {"{}.isdigit()", NULL, "'dict object' has no attribute 'isdigit'"},
+        {"\"a\".isalpha is callable", "True", NULL},
+        {"{\"isalpha\": 1}.isalpha", "1", NULL},
+        {"{}.isalpha()", NULL, "'dict object' has no attribute 'isalpha'"},
     };
     jinja_cases_run(cases, ARRAY_LEN(cases));
 }
@@ -210,6 +220,7 @@ int main(void) {
         cmocka_unit_test(lists_and_tuples),
         cmocka_unit_test(dicts),
         cmocka_unit_test(numbers),
+        cmocka_unit_test(digits_are_asked),
         cmocka_unit_test(what_is_missing_is_undefined),
         cmocka_unit_test(methods_without_a_use_are_refused_by_name),
     };

@@ -32,7 +32,7 @@ METHODS = [
     "upper()", "lower()", "strip()", "split()", "split('l')", "split(',', 1)", "rsplit(none, 1)",
     "splitlines()", "startswith('H')", "endswith('o')", "replace('a', 'b')", "title()", "find('l')",
     "count('l')", "join(['x', 'y'])", "items()", "keys()", "values()", "get('a')", "get('zz', 1)",
-    "capitalize()", "swapcase()", "partition(',')", "zfill(5)", "format(1, 'b')",
+    "capitalize()", "swapcase()", "partition(',')", "isdigit()", "zfill(5)", "format(1, 'b')",
     "format_map({'a': 1})", "center(8, '*')", "lstrip('H')", "rstrip('o')", "index(1)", "append(1)", "nosuch()",
 ]
 BINARY = ["+", "-", "*", "/", "//", "%", "~", "~", "and", "or", "==", "!=", "<", "<=", ">", ">=", "in", "not in"]
