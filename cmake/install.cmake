@@ -1,5 +1,5 @@
 # What `cmake --install` brings beside the library, its header and the program: the CMake package, man
-# pages and completions, licence, documents and examples. The target `product` builds all of it and no
+# pages and completions, the bundled model, licence, documents and examples. The target `product` builds all of it and no
 # test, so that an install needs no more.
 
 # ---- man pages and completions, by the program itself from the tables of its options ----
@@ -43,9 +43,24 @@ write_basic_package_version_file(nanovllm-config-version.cmake COMPATIBILITY Sam
 install(FILES ${CMAKE_BINARY_DIR}/nanovllm-config.cmake ${CMAKE_BINARY_DIR}/nanovllm-config-version.cmake
   DESTINATION ${PACKAGE_DIR})
 
+# ---- the bundled model and the published shapes, which examples name ----
+set(DATA_DIR ${CMAKE_INSTALL_DATADIR}/nanovllm) # src/cmd/model_place.c looks there
+install(DIRECTORY models DESTINATION ${DATA_DIR})
+install(DIRECTORY bench/configs DESTINATION ${DATA_DIR}/bench)
+
 # ---- documents, beside each other as in the repository, so that their links hold ----
 install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY deploy doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
+foreach(folder models/tiny-qwen3 lib/jinja)
+  install(FILES ${folder}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()
+install(CODE "set(DOCUMENTS ${CMAKE_INSTALL_DOCDIR})
+set(DATA ${DATA_DIR})")
+install(SCRIPT cmake/installed_documents.cmake)
+
+# ---- removing all of it: cmake -P build/release/uninstall.cmake, or the target ----
+configure_file(cmake/uninstall.cmake.in uninstall.cmake @ONLY)
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -P ${CMAKE_BINARY_DIR}/uninstall.cmake VERBATIM)
 
 # ---- header and pkg-config file, which finds the prefix from its own place: `cmake --install --prefix` works ----
 install(FILES include/nanovllm.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
