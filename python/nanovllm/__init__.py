@@ -2,7 +2,7 @@
 
     from nanovllm import LLM, SamplingParams
 
-    llm = LLM("models/tiny-qwen3")
+    llm = LLM("Qwen3-0.6B")  # the folder of a model
     outputs = llm.generate(["Once upon a time"], SamplingParams(temperature=0.6, max_tokens=64))
     print(outputs[0]["text"])
 

@@ -158,7 +158,7 @@ static const char epilogue[] =
     "ones are refused. A second signal ends it at once.\n"
     "\n"
     "Example:\n"
-    "  nanovllm serve -m models/tiny-qwen3\n"
+    "  nanovllm serve -m Qwen3-0.6B\n"
     "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
     "    -H 'Content-Type: application/json' \\\n"
     "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'\n";
