@@ -11,21 +11,24 @@
 
 struct inspect {
     struct nvllm_engine_options engine_options;
-    int32_t json;
+    int32_t json, check;
+    json_t *info; // the library's description
 };
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
         {"json", NVLLM_PARAM_BOOL, offsetof(struct inspect, json), 0, 1, NULL,
          "print the whole description as one JSON object"},
+        {"check", NVLLM_PARAM_BOOL, offsetof(struct inspect, check), 0, 1, NULL,
+         "exit with 1 unless --max-num-seqs sequences of full length fit at once; default false"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
 
 static const char details[] =
     "Shows a model's architecture, number of parameters and the memory that an engine\n"
-    "with these options would take. Reads config.json and generation_config.json;\n"
-    "loads no weights.\n";
+    "with these options would take, and how many sequences of --max-model-len tokens\n"
+    "fit. Reads config.json and generation_config.json; loads no weights.\n";
 
 // "1.23 GiB", in the largest unit that gives a number of at least 1.
 static void format_bytes(char *out, size_t size, json_int_t bytes) {
@@ -170,30 +173,91 @@ static enum status add_rows(struct buf *out, const json_t *object, const struct 
     return status;
 }
 
+static bool all_fit(const json_t *plan) {
+    return json_is_true(json_object_get(json_object_get(plan, "full_length"), "fits"));
+}
+
+// Writes what is missing for all sequences to fit at full length.
+static void format_lack(char *out, size_t size, const json_t *plan) {
+    const json_t *users = json_object_get(plan, "full_length");
+    json_int_t wanted = model_info_int(users, "max_num_seqs");
+    json_int_t total = model_info_int(users, "total_bytes");
+    json_int_t planned = model_info_int(plan, "total_bytes");
+    json_int_t available = model_info_int(plan, "memory_available_bytes");
+    char bytes[64];
+    if (available && total > available) {
+        format_bytes(bytes, sizeof bytes, total - available);
+        snprintf(out, size, "they need %s more than is free", bytes);
+    } else if (available && planned > available) {
+        format_bytes(bytes, sizeof bytes, planned - available);
+        snprintf(out, size, "this KV cache needs %s more than is free", bytes);
+    } else {
+        double each = (double)model_info_int(users, "kv_bytes_each");
+        double gib = each * (double)wanted / (1024.0 * 1024.0 * 1024.0);
+        snprintf(out, size, "this KV cache is too small, --kv-cache-gib %.3f is enough",
+                 gib + 0.0005); // rounded up
+    }
+}
+
+static enum status add_count(struct buf *out, const char *label, const json_t *object,
+                             const char *key, struct err *err) {
+    return add_value(out, label, json_object_get(object, key), err);
+}
+
+static enum status add_users(struct buf *out, const json_t *info, struct err *err) {
+    const json_t *plan = json_object_get(info, "plan");
+    const json_t *users = json_object_get(plan, "full_length");
+    bool is_known = model_info_int(plan, "memory_available_bytes") != 0;
+    char text[160], lack[128];
+    format_count(text, sizeof text, model_info_int(info, "max_model_len"));
+    enum status status = buf_appendf(out, err, "\nSequences of %s tokens\n", text);
+    if (!status) {
+        status = add_bytes(out, "KV cache of each", json_object_get(users, "kv_bytes_each"), err);
+    }
+    if (!status) status = add_count(out, "Fit in this KV cache", users, "num_in_kv_cache", err);
+    if (!status && is_known) {
+        status = add_count(out, "Fit in the free memory", users, "num_in_memory", err);
+    }
+    if (!status) status = add_count(out, "Wanted, --max-num-seqs", users, "max_num_seqs", err);
+    if (!status) {
+        status = add_bytes(out, "Total for these", json_object_get(users, "total_bytes"), err);
+    }
+    if (status) return status;
+    if (all_fit(plan)) return add_row(out, "Do they fit", "yes", err);
+    format_lack(lack, sizeof lack, plan);
+    snprintf(text, sizeof text, "no: %s", lack);
+    return add_row(out, "Do they fit", text, err);
+}
+
 static enum status describe(struct buf *out, const json_t *info, struct err *err) {
     enum status status = add_rows(out, info, model_rows, ARRAY_LEN(model_rows), err);
     if (!status) status = buf_append_str(out, "\nMemory plan\n", err);
-    if (status) return status;
-    return add_rows(out, json_object_get(info, "plan"), plan_rows, ARRAY_LEN(plan_rows), err);
+    const json_t *plan = json_object_get(info, "plan");
+    if (!status) status = add_rows(out, plan, plan_rows, ARRAY_LEN(plan_rows), err);
+    return status ? status : add_users(out, info, err);
 }
 
 // --json prints the library's text as it is, so that no member is lost.
-static enum status print_json(const struct inspect *inspect, struct buf *out, struct err *err) {
-    struct nvllm_error error = {0};
-    char *text = NULL;
-    enum status status =
-        cli_status(nvllm_inspect(&inspect->engine_options, &text, &error), &error, err);
-    if (!status) status = buf_appendf(out, err, "%s\n", text);
+static enum status print_description(struct inspect *inspect, struct buf *out, struct err *err) {
+    char *text;
+    enum status status = model_info_read(&text, &inspect->info, &inspect->engine_options, err);
+    if (!status) {
+        status =
+            inspect->json ? buf_appendf(out, err, "%s\n", text) : describe(out, inspect->info, err);
+    }
     nvllm_free(text);
     return status;
 }
 
-static enum status print_text(const struct inspect *inspect, struct buf *out, struct err *err) {
-    json_t *info = NULL;
-    enum status status = model_info_open(&info, &inspect->engine_options, err);
-    if (!status) status = describe(out, info, err);
-    json_decref(info);
-    return status;
+static int check(const struct inspect *inspect) {
+    const json_t *plan = json_object_get(inspect->info, "plan");
+    if (!inspect->check || all_fit(plan)) return CLI_OK;
+    char lack[128];
+    format_lack(lack, sizeof lack, plan);
+    const json_t *users = json_object_get(plan, "full_length");
+    return cli_error("%lld sequences of %lld tokens do not fit: %s",
+                     (long long)model_info_int(users, "max_num_seqs"),
+                     (long long)model_info_int(inspect->info, "max_model_len"), lack);
 }
 
 int cmd_inspect(int argc, char **argv) {
@@ -218,10 +282,11 @@ int cmd_inspect(int argc, char **argv) {
     struct err err = {0};
     struct buf out = {0};
     struct output_file file;
-    enum status status =
-        inspect.json ? print_json(&inspect, &out, &err) : print_text(&inspect, &out, &err);
+    enum status status = print_description(&inspect, &out, &err);
     if (!status) status = output_file_open(&file, "-", &err);
     if (!status) status = output_file_write(&file, out.data, out.len, &err);
     buf_fini(&out);
-    return status ? cli_error("%s", err.message) : CLI_OK;
+    exit_code = status ? cli_error("%s", err.message) : check(&inspect);
+    json_decref(inspect.info);
+    return exit_code;
 }

@@ -8,15 +8,25 @@
 #include "cmd/cli.h"
 #include "cmd/model_place.h"
 
-enum status model_info_open(json_t **info, const struct nvllm_engine_options *options,
+enum status model_info_read(char **text, json_t **info, const struct nvllm_engine_options *options,
                             struct err *err) {
+    *text = NULL;
     *info = NULL;
     struct nvllm_error error = {0};
-    char *text = NULL;
     enum status status = model_place_check(options->model, err);
-    if (!status) status = cli_options_status(nvllm_inspect(options, &text, &error), &error, err);
+    if (!status) status = cli_options_status(nvllm_inspect(options, text, &error), &error, err);
     if (status) return status;
-    status = jread_text(info, text, strlen(text), "the model's description", err);
+    status = jread_text(info, *text, strlen(*text), "the model's description", err);
+    if (!status) return OK;
+    nvllm_free(*text);
+    *text = NULL;
+    return status;
+}
+
+enum status model_info_open(json_t **info, const struct nvllm_engine_options *options,
+                            struct err *err) {
+    char *text;
+    enum status status = model_info_read(&text, info, options, err);
     nvllm_free(text);
     return status;
 }

@@ -7,7 +7,11 @@
 #include "base/err.h"
 #include "nanovllm.h"
 
-// The library's JSON, parsed; the caller's (json_decref).
+// The library's JSON, as text (nvllm_free) and parsed (json_decref); both the caller's, NULL on
+// failure.
+MUST_USE enum status model_info_read(char **text, json_t **info,
+                                     const struct nvllm_engine_options *options, struct err *err);
+// The same without the text.
 MUST_USE enum status model_info_open(json_t **info, const struct nvllm_engine_options *options,
                                      struct err *err);
 json_int_t model_info_int(const json_t *info, const char *key); // 0 when absent

@@ -43,9 +43,25 @@ static json_t *eos_json(const struct model_config *config) {
     return list;
 }
 
+// How many sequences of max_model_len fit, and what max_num_seqs of them would need.
+static json_t *users_json(const struct engine_plan *plan) {
+    uint64_t blocks_each = plan->runner.decoder.limits.max_blocks_per_seq;
+    uint64_t wanted = plan->scheduler.max_num_seqs;
+    size_t bytes_each = plan->kv_block_bytes * blocks_each;
+    size_t fixed = plan->weights_bytes + plan->workspace_bytes;
+    size_t available = plan->memory_available_bytes;
+    uint64_t in_cache = plan->scheduler.num_blocks / blocks_each;
+    uint64_t in_memory = available > fixed ? (available - fixed) / bytes_each : 0;
+    bool fits = in_cache >= wanted && (!available || engine_plan_total_bytes(plan) <= available);
+    return json_pack("{s:I s:I s:I s:I s:I s:b}", "max_num_seqs", (json_int_t)wanted,
+                     "kv_bytes_each", (json_int_t)bytes_each, "num_in_kv_cache",
+                     (json_int_t)in_cache, "num_in_memory", (json_int_t)in_memory, "total_bytes",
+                     (json_int_t)(fixed + bytes_each * wanted), "fits", (int)fits);
+}
+
 static json_t *memory_json(const struct engine_plan *plan) {
     uint64_t blocks = plan->scheduler.num_blocks;
-    return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "weights_bytes",
+    return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "weights_bytes",
                      (json_int_t)plan->weights_bytes, "workspace_bytes",
                      (json_int_t)plan->workspace_bytes, "kv_block_bytes",
                      (json_int_t)plan->kv_block_bytes, "num_kv_blocks", (json_int_t)blocks,
@@ -53,7 +69,7 @@ static json_t *memory_json(const struct engine_plan *plan) {
                      (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens",
                      (json_int_t)(blocks * plan->scheduler.block_size), "total_bytes",
                      (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
-                     (json_int_t)plan->memory_available_bytes);
+                     (json_int_t)plan->memory_available_bytes, "full_length", users_json(plan));
 }
 
 // Adds what only a mixture of experts has. 0: done.
