@@ -1,7 +1,7 @@
 /* Forces an output to be a tool call: it begins with one of some texts, such as
- * <tool_call>\n{"name": "add", "arguments": and then has a JSON object. A model that reasons does so
- * first. Nothing checks the object against a schema; it only cannot be left open: tokens that end
- * the output are banned until its last brace.
+ * <tool_call>\n{"name": "add", "arguments": and then has a JSON object. A model that reasons does
+ * so first. Nothing checks the object against a schema; it only cannot be left open: tokens that
+ * end the output are banned until its last brace.
  *
  *     START ---- an opening tag ----> REASONING
  *       | \                             | the closing tag

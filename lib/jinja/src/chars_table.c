@@ -1,5 +1,6 @@
 /* Tables of Unicode that utf8proc does not have: SpecialCasing.txt's unconditional mappings,
- * Other_Lowercase and Other_Uppercase (PropList.txt), and the numeric type digit (UnicodeData.txt). Unicode 14, as CPython 3.11 has it. */
+ * Other_Lowercase and Other_Uppercase (PropList.txt), and the numeric type digit
+ * (UnicodeData.txt). Unicode 14, as CPython 3.11 has it. */
 #include "jinja/src/chars_table.h"
 
 #include "base/compiler.h"

@@ -19,11 +19,12 @@ struct executor;
 // executor_warm_up changes it.
 MUST_USE enum status executor_create(struct executor **out, struct engine_plan *plan,
                                      const struct nvllm_engine_options *options, struct err *err);
-// Waits until all ranks have loaded their weights, and connects them. Ends early when a rank is lost
-// or options->interrupt asks for it. `options`: the same.
+// Waits until all ranks have loaded their weights, and connects them. Ends early when a rank is
+// lost or options->interrupt asks for it. `options`: the same.
 MUST_USE enum status executor_load(struct executor *executor,
                                    const struct nvllm_engine_options *options, struct err *err);
-// Where the batch of a slot is to be built, for batch_init: memory that other ranks read. NULL: any.
+// Where the batch of a slot is to be built, for batch_init: memory that other ranks read. NULL:
+// any.
 struct batch_header *executor_batch(struct executor *executor, uint32_t slot);
 // Once, before the first launch: warm_up_run on all ranks. The plan gets the number of KV blocks,
 // where they fill a device's memory. `batch` is overwritten.

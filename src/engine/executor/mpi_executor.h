@@ -1,5 +1,5 @@
-/* The executor whose ranks are processes that mpirun has started. This is process 0's side. The other
- * processes wait in mpi_worker_run for engines and their steps.
+/* The executor whose ranks are processes that mpirun has started. This is process 0's side. The
+ * other processes wait in mpi_worker_run for engines and their steps.
  *
  * Of the first engine process 0 is rank 0. Of further engines (data_parallel_size) all ranks are
  * other processes, and their rank 0 sends the results of each step.

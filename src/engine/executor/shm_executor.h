@@ -3,9 +3,9 @@
  *
  * The workers run the program `nanovllm`, which finds the shared memory at an inherited descriptor.
  * A thread that lives as long as the executor starts and watches them. The kernel kills a worker
- * when the thread that started it ends (PR_SET_PDEATHSIG), so no worker outlives its engine, however
- * that ends. A process that forks may go on using the engine in the parent; the child must not touch
- * it. */
+ * when the thread that started it ends (PR_SET_PDEATHSIG), so no worker outlives its engine,
+ * however that ends. A process that forks may go on using the engine in the parent; the child must
+ * not touch it. */
 #ifndef ENGINE_EXECUTOR_SHM_EXECUTOR_H
 #define ENGINE_EXECUTOR_SHM_EXECUTOR_H
 
