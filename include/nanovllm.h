@@ -155,6 +155,10 @@ struct nvllm_sampling_params {
     // tokens bans its last token, in places where the output ends with all the others.
     const char *const *bad_words;
     size_t num_bad_words; // at most 1024
+    // [num_logprob_token_ids] with logprobs: these tokens are reported in place of the best ones,
+    // in this order; borrowed
+    const int32_t *logprob_token_ids;
+    size_t num_logprob_token_ids; // at most 20
     // Memory of the lists that nvllm_sampling_params_set made. It moves with the struct. Set it to
     // NULL in a copy: the copy then borrows the lists, and may set its own.
     void *owned;
@@ -164,7 +168,7 @@ struct nvllm_sampling_params {
     {                                                                                              \
         sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
             NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0, 1, \
-            -1, -1, 0, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL                    \
+            -1, -1, 0, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL           \
     }
 
 // ---- engine options ----
@@ -432,7 +436,7 @@ struct nvllm_event {
     const char *text;
     size_t text_len; // bytes
     const struct nvllm_logprob *chosen; // the token's own logprob; NULL when not asked for
-    const struct nvllm_logprob *top; // [num_top] best first
+    const struct nvllm_logprob *top; // [num_top] best first, or those of logprob_token_ids
     size_t num_top;
     // [num_prompt_tokens - 1][1 + num_prompt_top]: row i has prompt token i + 1, then the best ones
     // in its place. Token 0 has no row, because nothing predicts it. NULL: not asked for, or not
@@ -449,6 +453,7 @@ struct nvllm_event {
     // which share the prompt.
     uint32_t num_cached_tokens;
     uint32_t num_generated_tokens; // of this output
+    uint32_t num_preemptions; // how often it lost its KV blocks so far
     const int32_t *token_ids; // [num_generated_tokens] all of them so far
     struct nvllm_times times;
 };
@@ -632,6 +637,9 @@ struct nvllm_stats {
     // Most tokens of a request, prompt and generated together: the option, or what the KV cache of
     // one engine holds if that is less.
     uint32_t max_model_len;
+    uint32_t vocab_size; // token ids are below it
+    // Requests that nvllm_engine_check_open or nvllm_engine_add_request refused, by the limit.
+    uint64_t num_refused_max_num_waiting, num_refused_max_waiting_tokens;
     double load_seconds; // of the engine's creation
     double warm_up_seconds; // of load_seconds: kernels are timed and loaded, steps recorded
     double schedule_seconds; // scheduling and batch building
@@ -647,7 +655,7 @@ struct nvllm_stats {
 #define NVLLM_STATS_INIT                                                                           \
     {                                                                                              \
         sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, 0                                                                             \
+            0, 0, 0, 0, 0, 0, 0                                                                    \
     }
 NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats);
 

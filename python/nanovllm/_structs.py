@@ -77,6 +77,8 @@ class SamplingStruct(Structure):
         ("num_allowed_token_ids", c_size_t),
         ("bad_words", POINTER(c_char_p)),
         ("num_bad_words", c_size_t),
+        ("logprob_token_ids", POINTER(c_int32)),
+        ("num_logprob_token_ids", c_size_t),
         ("owned", c_void_p),
     ]
 
@@ -177,6 +179,7 @@ class Event(Structure):
         ("num_prompt_tokens", c_uint32),
         ("num_cached_tokens", c_uint32),
         ("num_generated_tokens", c_uint32),
+        ("num_preemptions", c_uint32),
         ("token_ids", POINTER(c_int32)),
         ("times", Times),
     ]
@@ -224,6 +227,9 @@ class StatsStruct(Structure):
         ("num_kv_blocks_peak", c_uint32),
         ("block_size", c_uint32),
         ("max_model_len", c_uint32),
+        ("vocab_size", c_uint32),
+        ("num_refused_max_num_waiting", c_uint64),
+        ("num_refused_max_waiting_tokens", c_uint64),
         ("load_seconds", c_double),
         ("warm_up_seconds", c_double),
         ("schedule_seconds", c_double),

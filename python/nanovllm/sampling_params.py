@@ -64,6 +64,8 @@ class SamplingParams:
     """Words that are never generated, each encoded alone or after a space."""
     logprobs: int | None = None
     """Log-probabilities of the chosen token and of this many best ones, 0 to 20. None: none."""
+    logprob_token_ids: Sequence[int] | None = None
+    """With logprobs: at most 20 tokens that are reported in place of the best ones."""
     min_tokens: int = 0
     """Among the first so many tokens, EOS and stop tokens are banned and stop strings ignored."""
     skip_special_tokens: bool | None = None

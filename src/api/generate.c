@@ -175,7 +175,10 @@ static enum status build(const struct engine_group *group, struct collector *c,
     enum status made = make_outputs(c, first, c->built ? c->built->num_outputs : 1, err);
     if (made) return made;
     if (status) return refuse(c, status, &why, err);
-    if (request.sampling) set_num_top(c, request.sampling->logprobs);
+    if (request.sampling) {
+        size_t num_given = request.sampling->num_logprob_token_ids;
+        set_num_top(c, num_given ? (int32_t)num_given : request.sampling->logprobs);
+    }
     return OK;
 }
 

@@ -259,6 +259,9 @@ struct sample_row {
     float presence_penalty; // subtracted from the logits of tokens generated before
     float frequency_penalty; // subtracted once for each time that the token was generated
     uint32_t bias_start, bias_count; // this row's part of `biases`
+    // Tokens behind these, whose biases are not read: they are reported in place of the best ones.
+    // num_top is the same number then; 0: none.
+    uint32_t num_given;
     uint32_t mask; // 1 ..: this row's place in `masks`; 0: every token is allowed
 };
 
@@ -272,7 +275,8 @@ struct sample_bias {
 struct sample_result {
     int32_t token_id; // -1: no logit was a number above -inf
     float logprob; // of token_id; 0 when num_top < 0
-    int32_t top_id[SAMPLE_TOP_MAX]; // [num_top] best first; ties: the smaller id first
+    // [num_top] best first, ties: the smaller id first; or the given ones in their order
+    int32_t top_id[SAMPLE_TOP_MAX];
     float top_logprob[SAMPLE_TOP_MAX];
 };
 

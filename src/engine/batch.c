@@ -70,7 +70,9 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
         .num_tokens = limits->max_num_tokens,
         .num_seqs = limits->max_num_seqs,
         .num_logits = limits->max_num_seqs,
-        .num_biases = limits->max_num_seqs * PARAMS_LOGIT_BIAS_MAX + limits->max_num_tokens,
+        .num_biases =
+            limits->max_num_seqs * (PARAMS_LOGIT_BIAS_MAX + PARAMS_LOGPROB_TOKEN_IDS_MAX) +
+            limits->max_num_tokens,
         .num_masks = limits->max_num_seqs,
         .num_prompt_logits = limits->max_num_tokens,
         .block_table_stride = limits->max_blocks_per_seq,
@@ -120,7 +122,7 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         if (!item->needs_token) continue;
         h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
-        h.num_biases += sampling->row.bias_count;
+        h.num_biases += sampling->row.bias_count + sampling->row.num_given;
         h.num_masks += needs_mask(sampling, item->seq);
     }
     return h;
@@ -187,9 +189,10 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
     out->draw = sequence_num_generated(seq);
     out->counts_slot = how.counts_slot;
     out->bias_start = tail->bias;
-    if (out->bias_count) {
-        memcpy(a->biases + tail->bias, sampling->biases, out->bias_count * sizeof *a->biases);
-        tail->bias += out->bias_count;
+    uint32_t num_biases = out->bias_count + out->num_given;
+    if (num_biases) {
+        memcpy(a->biases + tail->bias, sampling->biases, num_biases * sizeof *a->biases);
+        tail->bias += num_biases;
     }
     if (!needs_mask(sampling, seq)) return;
     token_mask_write(&sampling->mask, sequence_generated(seq), sequence_num_generated(seq),

@@ -45,7 +45,7 @@ static void unlock(struct inbox *inbox) {
     pthread_mutex_unlock(&inbox->mutex);
 }
 
-static enum status check_open(const struct inbox *inbox, uint32_t num_outputs, uint64_t num_tokens,
+static enum status check_open(struct inbox *inbox, uint32_t num_outputs, uint64_t num_tokens,
                               struct err *err) {
     if (inbox->has_failed) {
         return err_set(err, ERR_DEVICE, "the engine has failed and must be destroyed");
@@ -57,12 +57,14 @@ static enum status check_open(const struct inbox *inbox, uint32_t num_outputs, u
     if (!inbox->num_waiting) return OK;
     const struct inbox_bounds *bounds = &inbox->bounds;
     if (bounds->max_num_waiting && inbox->num_waiting >= bounds->max_num_waiting) {
+        inbox->num_refused_max_num_waiting++;
         return err_set(err, ERR_CAPACITY,
                        "%u requests are waiting, as many as max_num_waiting allows: try again "
                        "later",
                        inbox->num_waiting);
     }
     if (bounds->max_num_waiting && num_outputs > bounds->max_num_waiting - inbox->num_waiting) {
+        inbox->num_refused_max_num_waiting++;
         return err_set(err, ERR_CAPACITY,
                        "%u requests are waiting, and with %u more they would exceed "
                        "max_num_waiting %u: try again later",
@@ -70,6 +72,7 @@ static enum status check_open(const struct inbox *inbox, uint32_t num_outputs, u
     }
     uint64_t num_waiting_tokens = inbox->num_waiting_tokens + num_tokens;
     if (bounds->max_waiting_tokens && num_waiting_tokens > bounds->max_waiting_tokens) {
+        inbox->num_refused_max_waiting_tokens++;
         return err_set(
             err, ERR_CAPACITY,
             "the waiting requests have %llu prompt tokens, and with %llu more they would "
@@ -184,6 +187,8 @@ void inbox_read_stats(struct inbox *inbox, struct nvllm_stats *stats) {
     lock(inbox);
     *stats = inbox->stats;
     stats->num_requests_added = inbox->num_added;
+    stats->num_refused_max_num_waiting = inbox->num_refused_max_num_waiting;
+    stats->num_refused_max_waiting_tokens = inbox->num_refused_max_waiting_tokens;
     unlock(inbox);
     uint64_t unfinished = stats->num_requests_added - stats->num_requests_finished;
     stats->num_waiting = (uint32_t)(unfinished - stats->num_running);

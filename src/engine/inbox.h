@@ -33,6 +33,7 @@ struct inbox {
     uint64_t first_id; // what next_id points to where the inbox counts by itself
     uint64_t *next_id; // ids are in order of submission; borrowed where engines count together
     uint64_t num_added; // outputs
+    uint64_t num_refused_max_num_waiting, num_refused_max_waiting_tokens; // requests, by the bound
     uint32_t num_waiting; // outputs of submitted requests, never scheduled
     uint64_t num_waiting_tokens; // of their prompts
     uint64_t num_tokens; // most that the unfinished outputs can have, prompts included

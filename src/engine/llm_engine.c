@@ -122,6 +122,7 @@ static void init_stats(struct llm_engine *engine, double load_seconds, double wa
         .num_kv_blocks = plan->scheduler.num_blocks,
         .block_size = plan->scheduler.block_size,
         .max_model_len = engine_plan_context_len(plan),
+        .vocab_size = plan->config.vocab_size,
         .load_seconds = load_seconds,
         .warm_up_seconds = warm_up_seconds,
         .weights_bytes = plan->weights_bytes,

@@ -28,6 +28,7 @@ static struct nvllm_event event_of(const struct request *request) {
         .num_prompt_tokens = seq->num_prompt_tokens,
         .num_cached_tokens = request->first->seq->num_cached_tokens,
         .num_generated_tokens = sequence_num_known(seq) - seq->num_prompt_tokens,
+        .num_preemptions = seq->num_preemptions,
         .token_ids = seq->token_ids + seq->num_prompt_tokens,
         .times = request->times,
     };

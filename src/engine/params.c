@@ -80,6 +80,8 @@ static const struct nvllm_param sampling_table[] = {
     {"bad_words", NVLLM_PARAM_STRINGS, SAMPLING(bad_words), 0, 0, NULL,
      "string or list of at most 1024 strings of at most 256 bytes that are never generated, "
      "encoded alone or after a space; default none"},
+    {"logprob_token_ids", NVLLM_PARAM_IDS, SAMPLING(logprob_token_ids), 0, INT32_MAX, NULL,
+     "list of at most 20 token ids that logprobs reports in place of the best ones; default none"},
     {"logit_bias", NVLLM_PARAM_BIASES, SAMPLING(logit_bias), -100, 100, NULL,
      "map of at most 1024 token ids to numbers added to their logits, \"-inf\" bans; default none"},
 };

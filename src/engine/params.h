@@ -20,6 +20,7 @@ enum {
     PARAMS_STOP_TOKEN_IDS_MAX = 1024,
     PARAMS_LOGIT_BIAS_MAX = 1024,
     PARAMS_ALLOWED_TOKEN_IDS_MAX = 1 << 18, // more than any vocabulary in use
+    PARAMS_LOGPROB_TOKEN_IDS_MAX = NVLLM_LOGPROBS_MAX,
     PARAMS_BAD_WORDS_MAX = 1024,
     PARAMS_BAD_WORD_BYTES_MAX = 256, // of each
     // Longest value as JSON text. The second is for allowed_token_ids and bad_words.

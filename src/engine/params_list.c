@@ -35,6 +35,7 @@ static const struct list lists[] = {
     LIST(bad_words, PARAMS_BAD_WORDS_MAX, PARAMS_BAD_WORD_BYTES_MAX, PARAMS_LONG_TEXT_BYTES_MAX,
          false),
     LIST(logit_bias, PARAMS_LOGIT_BIAS_MAX, 0, PARAMS_TEXT_BYTES_MAX, false),
+    LIST(logprob_token_ids, PARAMS_LOGPROB_TOKEN_IDS_MAX, 0, PARAMS_TEXT_BYTES_MAX, true),
 };
 
 // What params->owned points to: one allocation for each list, NULL where the list is not ours. A

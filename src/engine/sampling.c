@@ -58,6 +58,12 @@ static enum status check_ids(const struct nvllm_sampling_params *params, uint32_
     for (size_t i = 0; !status && i < params->num_logit_bias; i++) {
         status = check_id(params->logit_bias[i].token_id, vocab_size, "logit_bias", err);
     }
+    for (size_t i = 0; !status && i < params->num_logprob_token_ids; i++) {
+        status = check_id(params->logprob_token_ids[i], vocab_size, "logprob_token_ids", err);
+    }
+    if (!status && params->num_logprob_token_ids && params->logprobs < 0) {
+        status = err_set(err, ERR_INVALID, "logprob_token_ids is given, but logprobs is not");
+    }
     return status;
 }
 
@@ -105,9 +111,9 @@ static enum status copy_lists(struct sampling *out, struct err *err) {
     params->stop_token_ids = out->stop_token_ids;
     params->logit_bias = out->logit_bias;
     params->stop = (const char *const *)out->stops;
-    params->allowed_token_ids = NULL;
+    params->allowed_token_ids = params->logprob_token_ids = NULL;
     params->bad_words = NULL;
-    params->num_allowed_token_ids = params->num_bad_words = 0;
+    params->num_allowed_token_ids = params->num_bad_words = params->num_logprob_token_ids = 0;
     params->owned = NULL;
     return status;
 }
@@ -152,11 +158,19 @@ static int compare_ids(const void *a, const void *b) {
     return (left->token_id > right->token_id) - (left->token_id < right->token_id);
 }
 
-static enum status init_biases(struct sampling *out, struct err *err) {
+// The logits that are biased, and behind them the tokens whose log-probabilities are wanted.
+static enum status init_biases(struct sampling *out, const struct nvllm_sampling_params *given,
+                               struct err *err) {
     const struct nvllm_sampling_params *params = &out->params;
-    if (!params->num_logit_bias) return OK;
-    out->biases = calloc(params->num_logit_bias, sizeof *out->biases);
+    size_t count = params->num_logit_bias + given->num_logprob_token_ids;
+    if (!count) return OK;
+    out->biases = calloc(count, sizeof *out->biases);
     if (!out->biases) return err_nomem(err, "logit_bias");
+    for (size_t i = 0; i < given->num_logprob_token_ids; i++) {
+        out->biases[params->num_logit_bias + i].token_id = given->logprob_token_ids[i];
+    }
+    out->row.num_given = (uint32_t)given->num_logprob_token_ids;
+    if (out->row.num_given) out->row.num_top = (int32_t)out->row.num_given;
     for (size_t i = 0; i < params->num_logit_bias; i++) {
         out->biases[i] =
             (struct sample_bias){params->logit_bias[i].token_id, params->logit_bias[i].bias};
@@ -191,7 +205,7 @@ enum status sampling_init(struct sampling *out, const struct nvllm_sampling_para
     out->has_penalties = out->params.repetition_penalty != 1.0f ||
                          out->params.presence_penalty != 0.0f ||
                          out->params.frequency_penalty != 0.0f;
-    status = init_biases(out, err);
+    status = init_biases(out, &resolved, err);
     if (status) goto fail;
     return OK;
 

@@ -20,7 +20,8 @@ struct sampling {
     int32_t *stop_token_ids; // [params.num_stop_token_ids]
     char **stops; // [params.num_stop], their bytes behind the pointers
     struct nvllm_logit_bias *logit_bias; // [params.num_logit_bias]
-    struct sample_bias *biases; // [row.bias_count] the same, as the sampling op reads them
+    // [row.bias_count + row.num_given] the same, then logprob_token_ids, for the sampling op
+    struct sample_bias *biases;
     struct token_mask mask;
     bool has_penalties; // its rows need token counts
     bool is_borrowed; // its pointers lead to output 0's memory

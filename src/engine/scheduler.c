@@ -176,6 +176,7 @@ static void preempt(struct scheduler *s, struct sequence *seq) {
     seq->status = SEQUENCE_WAITING;
     sequence_queue_insert(&s->waiting, seq);
     s->num_preemptions++;
+    seq->num_preemptions++;
     // There is room, because no sequence is preempted twice between two schedules with items.
     struct schedule *schedule = s->schedule;
     CHECK(schedule->num_preempted < schedule->max_items, "%u preempted", schedule->num_preempted);

@@ -43,6 +43,7 @@ struct sequence {
     // token has come.
     bool waits_for_token;
     uint32_t num_cached_tokens; // found in the prefix cache at its first admission
+    uint32_t num_preemptions;
     bool was_scheduled; // num_cached_tokens is set
     bool is_prefilled; // all tokens were computed since its admission: it decodes
     uint32_t schedule_index; // of its item in the current schedule, or SEQUENCE_UNSCHEDULED

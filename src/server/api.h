@@ -36,6 +36,7 @@ struct api {
     bool thinks_in_special; // the tags of reasoning are special tokens
     json_t *tokenizer_config; // tokenizer_config.json; NULL: it cannot be read
     uint32_t max_model_len;
+    uint32_t vocab_size;
     uint64_t started; // seconds since 1970: "created" of the models
     struct mailbox *mailbox;
     struct work_pool *pool;

@@ -248,7 +248,8 @@ bool body_outputs(struct call *call) {
 }
 
 bool body_one_output(struct call *call) {
-    static const char *const refused[] = {"echo", "prompt_logprobs", "return_token_ids"};
+    static const char *const refused[] = {"echo", "prompt_logprobs", "return_token_ids",
+                                          "logprob_token_ids"};
     if (!unsupported_refuse_keys(call, refused, ARRAY_LEN(refused)) || !body_outputs(call)) {
         return false;
     }

@@ -28,7 +28,7 @@ struct piece {
     int32_t token_id; // -1: none
     enum nvllm_finish_reason finish;
     int32_t stop_token_id; // -1: none
-    uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens;
+    uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens, num_preemptions;
     struct nvllm_times times;
     const char *text; // [text_len], in the same allocation, as are the next three
     size_t text_len;

@@ -130,7 +130,7 @@ static void count_piece(struct choice *choice, const struct piece *piece) {
     metrics_finished(metrics, piece->finish, piece->num_prompt_tokens, piece->num_generated_tokens,
                      choice->prompt->sampling.max_tokens,
                      choice == choice->prompt->choices ? choice->prompt->sampling.n : 0,
-                     &piece->times);
+                     piece->num_preemptions, &piece->times);
 }
 
 // max_tokens is 0: of the one token that the engine had to generate nothing is to be seen.

@@ -24,7 +24,7 @@ static bool read_logprobs(struct call *call) {
     }
     if (logprobs) call->answer.num_logprobs = has_top ? (int32_t)num_top : 0;
     call->sampling.logprobs = call->answer.num_logprobs;
-    return true;
+    return logprobs_check_given(call);
 }
 
 // max_completion_tokens, else max_tokens, else what the context has left.

@@ -27,7 +27,7 @@ static bool read_ids(struct call *call, struct prompt *prompt, const json_t *lis
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_array_get(list, i);
         bool fits = json_is_integer(id) && json_integer_value(id) >= 0 &&
-                    json_integer_value(id) <= INT32_MAX;
+                    json_integer_value(id) < call->api->vocab_size;
         if (!fits) {
             return api_error_invalid(&call->error, "prompt",
                                      "prompt has an item that is no token id of the vocabulary");
@@ -106,7 +106,7 @@ static bool read_logprobs(struct call *call) {
     if (call->answer.echo && logprobs > call->sampling.prompt_logprobs) {
         call->sampling.prompt_logprobs = (int32_t)logprobs;
     }
-    return true;
+    return logprobs_check_given(call);
 }
 
 static bool prepare(struct call *call) {

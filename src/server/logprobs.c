@@ -6,6 +6,17 @@
 // In choice->logprobs_more: completions' other lists.
 enum { TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSETS };
 
+bool logprobs_check_given(struct call *call) {
+    size_t num_given = call->sampling.num_logprob_token_ids;
+    if (!num_given) return true;
+    if (call->answer.num_logprobs < 0) {
+        return api_error_invalid(&call->error, "logprob_token_ids",
+                                 "logprob_token_ids is given, but logprobs is not");
+    }
+    call->answer.num_logprobs = (int32_t)num_given;
+    return true;
+}
+
 void logprobs_get_token(const struct call *call, int32_t token_id, struct logprobs_token *token,
                         struct json_out *out) {
     *token = (struct logprobs_token){0};

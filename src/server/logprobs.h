@@ -15,6 +15,9 @@ struct logprobs_token {
     size_t shown_len;
 };
 
+// With logprob_token_ids these are shown in place of the best tokens. False: the request asks for
+// no log-probabilities, and call->error is set.
+bool logprobs_check_given(struct call *call);
 // `out` is where it will be written: without memory that has a fault.
 void logprobs_get_token(const struct call *call, int32_t token_id, struct logprobs_token *token,
                         struct json_out *out);

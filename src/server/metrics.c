@@ -26,6 +26,7 @@ static const double request_bounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10, 
 static const double step_bounds[] = {1,   8,    16,   32,   64,   128,  256,
                                      512, 1024, 2048, 4096, 8192, 16384};
 static const double n_bounds[] = {1, 2, 5, 10, 20};
+static const double preemption_bounds[] = {1, 2, 3, 4, 5, 10, 20};
 
 enum histogram_id {
     FIRST_TOKEN,
@@ -42,6 +43,7 @@ enum histogram_id {
     MAX_GENERATION_TOKENS,
     PARAM_MAX_TOKENS,
     PARAM_N,
+    PREEMPTIONS,
     NUM_HISTOGRAMS,
 };
 
@@ -111,6 +113,8 @@ struct metrics *metrics_create(uint32_t max_model_len) {
                                    "Most tokens generated for a sequence of a request", LENGTHS},
         [PARAM_MAX_TOKENS] = {"request_params_max_tokens", "max_tokens of a request", LENGTHS},
         [PARAM_N] = {"request_params_n", "n of a request", BOUNDS(n_bounds)},
+        [PREEMPTIONS] = {"request_num_preemptions", "Times that a request lost its blocks",
+                         BOUNDS(preemption_bounds)},
     };
     for (size_t i = 0; i < NUM_HISTOGRAMS; i++) metrics->histograms[i] = histograms[i];
     return metrics;
@@ -144,13 +148,14 @@ void metrics_next_token(struct metrics *metrics, double seconds) {
 
 void metrics_finished(struct metrics *metrics, enum nvllm_finish_reason reason,
                       uint32_t num_prompt_tokens, uint32_t num_generated_tokens, int32_t max_tokens,
-                      int32_t n, const struct nvllm_times *times) {
+                      int32_t n, uint32_t num_preemptions, const struct nvllm_times *times) {
     metrics->num_finished[reason - NVLLM_FINISH_STOP]++;
     observe(metrics, PROMPT_TOKENS, num_prompt_tokens);
     observe(metrics, GENERATION_TOKENS, num_generated_tokens);
     observe(metrics, MAX_GENERATION_TOKENS, num_generated_tokens);
     observe(metrics, PARAM_MAX_TOKENS, max_tokens);
     if (n) observe(metrics, PARAM_N, n);
+    observe(metrics, PREEMPTIONS, num_preemptions);
     if (!num_generated_tokens) return;
     observe(metrics, END_TO_END, times->last_token - times->arrival);
     observe(metrics, INFERENCE, times->last_token - times->first_scheduled);
@@ -244,6 +249,37 @@ static void write_answered(struct page *page, const struct metrics *metrics) {
     }
 }
 
+static void write_reason(struct page *page, const char *name, const char *reason, uint64_t value) {
+    json_out_raw(page->out, name);
+    write_labels(page);
+    json_out_rawf(page->out, ",reason=\"%s\"} %llu\n", reason, (unsigned long long)value);
+}
+
+// vLLM defers requests whose cache or grammar is not there yet; here none is.
+static void write_waiting(struct page *page, const struct nvllm_stats *stats) {
+    static const char waiting[] = "vllm:num_requests_waiting_by_reason";
+    static const char rejections[] = "vllm:admission_rejections_total";
+    write_head(page, waiting, "gauge", "The same by the reason");
+    write_reason(page, waiting, "capacity", stats->num_waiting);
+    write_reason(page, waiting, "deferred", 0);
+    write_head(page, rejections, "counter", "Requests refused because too many waited");
+    write_reason(page, rejections, "max_num_queued_reqs", stats->num_refused_max_num_waiting);
+    write_reason(page, rejections, "max_num_queued_tokens", stats->num_refused_max_waiting_tokens);
+}
+
+static void write_cache(struct page *page, const struct nvllm_stats *stats) {
+    uint64_t num_tokens = (uint64_t)stats->num_kv_blocks * stats->block_size;
+    double concurrency = stats->max_model_len ? (double)num_tokens / stats->max_model_len : 0;
+    write_head(page, "vllm:cache_config_info", "gauge", "How the KV cache is made");
+    json_out_raw(page->out, "vllm:cache_config_info");
+    write_labels(page);
+    json_out_rawf(page->out,
+                  ",block_size=\"%u\",num_gpu_blocks=\"%u\",kv_cache_size_tokens=\"%llu\","
+                  "kv_cache_max_concurrency=\"%.6g\"} 1\n",
+                  stats->block_size, stats->num_kv_blocks, (unsigned long long)num_tokens,
+                  concurrency);
+}
+
 static void write_engine(struct page *page, const struct nvllm_stats *stats) {
     double blocks = stats->num_kv_blocks ? stats->num_kv_blocks : 1;
     const char *usage = "Share of the KV cache's blocks in use, 1 is all";
@@ -251,6 +287,7 @@ static void write_engine(struct page *page, const struct nvllm_stats *stats) {
                  "Requests in the engine's batches");
     write_number(page, "vllm:num_requests_waiting", "gauge", stats->num_waiting,
                  "Requests that wait for their first step, or were preempted");
+    write_waiting(page, stats);
     write_number(page, "vllm:kv_cache_usage_perc", "gauge", stats->num_kv_blocks_used / blocks,
                  usage);
     write_number(page, "vllm:gpu_cache_usage_perc", "gauge", stats->num_kv_blocks_used / blocks,
@@ -263,11 +300,7 @@ static void write_engine(struct page *page, const struct nvllm_stats *stats) {
                  (double)stats->num_requests_added, "Requests that the engine took");
     write_number(page, "nanovllm:requests_finished_total", "counter",
                  (double)stats->num_requests_finished, "Requests that the engine ended");
-    write_head(page, "vllm:cache_config_info", "gauge", "How the KV cache is made");
-    json_out_raw(page->out, "vllm:cache_config_info");
-    write_labels(page);
-    json_out_rawf(page->out, ",block_size=\"%u\",num_gpu_blocks=\"%u\"} 1\n", stats->block_size,
-                  stats->num_kv_blocks);
+    write_cache(page, stats);
 }
 
 void metrics_write(const struct metrics *metrics, const struct metrics_now *now,

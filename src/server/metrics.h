@@ -21,7 +21,7 @@ void metrics_next_token(struct metrics *metrics, double seconds);
 // `n` of the request; 0: another of its outputs counts it.
 void metrics_finished(struct metrics *metrics, enum nvllm_finish_reason reason,
                       uint32_t num_prompt_tokens, uint32_t num_generated_tokens, int32_t max_tokens,
-                      int32_t n, const struct nvllm_times *times);
+                      int32_t n, uint32_t num_preemptions, const struct nvllm_times *times);
 void metrics_answered(struct metrics *metrics, int status); // an HTTP request
 
 // What the server knows beside.

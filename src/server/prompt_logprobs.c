@@ -54,6 +54,8 @@ void prompt_logprobs_collect(struct choice *choice) {
     const struct prompt *prompt = choice->prompt;
     int32_t num_top = choice->call->answer.num_logprobs;
     if (num_top < 0 || !prompt->logprobs) return;
+    // logprob_token_ids are not the prompt's.
+    if (num_top > prompt->sampling.prompt_logprobs) num_top = prompt->sampling.prompt_logprobs;
     logprobs_add_first(choice, prompt->ids[0]);
     for (size_t i = 0; i + 1 < prompt->num_ids; i++) {
         logprobs_add_completion(choice, prompt->logprobs + i * num_columns(prompt),

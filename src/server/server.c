@@ -247,6 +247,7 @@ static enum status start(struct server *server, struct nvllm_engine *engine, str
     nvllm_engine_stats(engine, &stats);
     api->engine = engine;
     api->tokenizer = nvllm_engine_tokenizer(engine);
+    api->vocab_size = stats.vocab_size;
     api->max_model_len = stats.max_model_len;
     api->started = api_unix_time();
     api->on_calls_ended = on_calls_ended;

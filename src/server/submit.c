@@ -28,6 +28,7 @@ static struct piece *make_piece(const struct nvllm_event *event) {
                             .num_prompt_tokens = event->num_prompt_tokens,
                             .num_cached_tokens = event->num_cached_tokens,
                             .num_generated_tokens = event->num_generated_tokens,
+                            .num_preemptions = event->num_preemptions,
                             .times = event->times,
                             .text_len = event->text_len,
                             .num_logprobs = num_logprobs};

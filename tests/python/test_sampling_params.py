@@ -26,7 +26,7 @@ def test_ranges_are_the_librarys(name: str) -> None:
     for beyond in (param.min - 1, param.max + 1):
         # A bool's next integer, an integer's, a number's.
         value: Any = beyond if name in ("temperature", "top_p", "min_p") else int(beyond)
-        if name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
+        if name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids", "logprob_token_ids"):
             value = [beyond]
         elif name == "logit_bias":
             value = {1: beyond}

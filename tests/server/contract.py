@@ -55,6 +55,7 @@ def narrow(document):
         own["properties"][length] = {"enum": [1, 2]}
         own["required"] = sorted({*own.get("required", []), length})
         for name in ("best_of", "top_logprobs", "prompt_logprobs", "max_completion_tokens", "tool_choice",
+                     "logprob_token_ids", "n_predict",
                      "add_generation_prompt", "continue_final_message"):
             if name in own["properties"]:
                 own["properties"][name] = {"type": "null"}

@@ -126,6 +126,14 @@ class Chat(ServerTest):
                          (None, None, None))
         self.assertNotIn("token_ids", self.server.stream(PATH, QUESTION)[1]["choices"][0])
 
+    def test_logprob_token_ids(self):
+        content = self.ask(logprobs=True, top_logprobs=2, logprob_token_ids=[5, 9, 7], max_tokens=3,
+                           return_tokens_as_token_ids=True)["choices"][0]["logprobs"]["content"]
+        for token in content:
+            self.assertEqual([top["token"] for top in token["top_logprobs"]],
+                             ["token_id:5", "token_id:9", "token_id:7"])
+        self.refuse("logprob_token_ids", {"logprob_token_ids": [5]})
+
     def test_timings(self):
         body = self.ask()
         timings, usage = body["timings"], body["usage"]

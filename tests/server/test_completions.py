@@ -137,6 +137,24 @@ class Completions(ServerTest):
         tokens = self.complete(logprobs=0, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]["tokens"]
         self.assertTrue(all(token.startswith("token_id:") for token in tokens), tokens)
 
+    def test_logprob_token_ids(self):
+        asked = [17, 300, 17, 4]
+        plain = self.complete(logprobs=0)["choices"][0]["logprobs"]
+        got = self.complete(logprobs=0, logprob_token_ids=asked, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]
+        self.assertEqual(got["token_logprobs"], plain["token_logprobs"])
+        for token, top in zip(got["tokens"], got["top_logprobs"]):
+            self.assertEqual(set(top), {token, "token_id:17", "token_id:300", "token_id:4"})
+        # The sum over the vocabulary is 1, in pieces that are asked for one by one.
+        best = self.complete(logprobs=20, max_tokens=1, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]
+        ids = [int(token.split(":")[1]) for token in best["top_logprobs"][0]]
+        same = self.complete(logprobs=0, logprob_token_ids=ids[:20], max_tokens=1, return_tokens_as_token_ids=True)
+        self.assertEqual(same["choices"][0]["logprobs"]["top_logprobs"], best["top_logprobs"])
+        self.complete(logprobs=0, logprob_token_ids=asked, echo=True)
+        self.refuse("logprob_token_ids", {"logprob_token_ids": asked})
+        for ids in ([], ["a"], 5, [-1], [5] * 21):
+            self.refuse("logprob_token_ids", {"logprobs": 0, "logprob_token_ids": ids})
+        self.refuse(None, {"logprobs": 0, "logprob_token_ids": [4096]})
+
     def test_cached_tokens(self):
         prompt = "word " * 200
         self.complete(prompt=prompt, cache_salt="one")
@@ -204,7 +222,8 @@ class Completions(ServerTest):
         for prompt in ("", [], [[]], [""], None, 5, {"a": 1}, [["a"]], [1, "a"], [1.5], [True], [-1], [2**31],
                        [[1], ["a"]], ["a", 1], [None]):
             self.refuse("prompt", {"prompt": prompt})
-        self.refuse(None, {"prompt": [999999]})
+        for prompt in ([4096], [999999], [[5], [4096]]):
+            self.refuse("prompt", {"prompt": prompt})
         self.refuse("prompt", {"prompt": ["a"] * 257})
 
     def test_far_beyond_the_context(self):

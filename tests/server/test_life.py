@@ -145,10 +145,30 @@ class Queue(ServerTest):
         self.assertEqual((status, json.loads(text)["error"]["code"]), (503, "queue_full"))
         status, _, text = self.server.request("POST", "/v1/messages", {})
         self.assertEqual((status, json.loads(text)["error"]["type"]), (503, "overloaded_error"))
+        _, _, text = self.server.request("GET", "/metrics", None, {})
+        rows = dict(line.rsplit(" ", 1) for line in text.decode().splitlines() if "reason=" in line)
+        reason = lambda name, value: next(float(rows[row]) for row in rows
+                                          if row.startswith("vllm:" + name) and f'reason="{value}"' in row)
+        self.assertEqual([reason("admission_rejections_total", "max_num_queued_reqs"),
+                          reason("admission_rejections_total", "max_num_queued_tokens"),
+                          reason("num_requests_waiting_by_reason", "capacity"),
+                          reason("num_requests_waiting_by_reason", "deferred")], [4, 0, 2, 0])
         for connection in connections:
             connection.close()
         self.server.wait_metric("nanovllm:calls_in_flight", 0)
         self.assertEqual(self.server.post(PATH, {**LONG, "max_tokens": 2})[0], 200)
+
+
+class Preempted(ServerTest):
+    flags = ("--log", "none", "--num-kvcache-blocks", "12", "--max-model-len", "128")
+
+    def test_each_request_knows(self):
+        body = {"prompt": "a", "n": 3, "max_tokens": 100, "ignore_eos": True}
+        self.assertEqual(self.server.post(PATH, body)[0], 200)
+        total = self.server.metric("vllm:num_preemptions_total")
+        self.assertGreater(total, 0)
+        self.assertEqual(self.server.metric("vllm:request_num_preemptions_sum"), total)
+        self.assertEqual(self.server.metric("vllm:request_num_preemptions_count"), 3)
 
 
 class Deadline(ServerTest):

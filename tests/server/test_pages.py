@@ -74,18 +74,24 @@ class Pages(ServerTest):
                 _, _, name, kind = line.split(" ")
                 self.assertNotIn(name, kinds)
                 kinds[name] = kind
-        for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
+        for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+                     "vllm:num_requests_waiting_by_reason"):
             self.assertEqual(kinds[name], "gauge")
         for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_preemptions_total",
                      "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
-                     "vllm:request_success_total"):
+                     "vllm:request_success_total", "vllm:admission_rejections_total"):
             self.assertEqual(kinds[name], "counter")
         for name in ("time_to_first_token_seconds", "time_per_output_token_seconds",
                      "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
                      "request_inference_time_seconds", "request_prefill_time_seconds",
                      "request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens",
-                     "request_params_max_tokens", "request_params_n", "iteration_tokens_total"):
+                     "request_params_max_tokens", "request_params_n", "iteration_tokens_total", "request_num_preemptions"):
             self.assertEqual(kinds["vllm:" + name], "histogram")
+        labels = re.search(rb"vllm:cache_config_info{(.*)} 1\n", text).group(1).decode()
+        values = dict(pair.split("=") for pair in labels.replace('"', "").split(","))
+        num_tokens = int(values["num_gpu_blocks"]) * int(values["block_size"])
+        self.assertEqual(int(values["kv_cache_size_tokens"]), num_tokens)
+        self.assertAlmostEqual(float(values["kv_cache_max_concurrency"]), num_tokens / 4096, 1)
 
     def test_metrics_count(self):
         before = {name: self.server.metric("vllm:" + name)

@@ -166,6 +166,10 @@ static double weigh_all(struct work *work) {
     return sum;
 }
 
+static float logprob_of(float logit, float max, double log_sum) {
+    return logit > -INFINITY ? (float)((double)logit - (double)max - log_sum) : -INFINITY;
+}
+
 // Lists the best tokens, best first; needs chunk_max. Once the list is full, a chunk or logit that
 // only equals its worst entry is skipped: its ids are larger.
 static void list_top(const struct work *work, uint32_t num_top, double log_sum,
@@ -186,20 +190,35 @@ static void list_top(const struct work *work, uint32_t num_top, double log_sum,
     }
     for (uint32_t i = 0; i < num_top; i++) {
         bool there = i < count;
-        double logit = there ? (double)sample_key_logit(best[i]) : -(double)INFINITY;
+        float logit = there ? sample_key_logit(best[i]) : -INFINITY;
         result->top_id[i] = there ? (int32_t)sample_key_id(best[i]) : -1;
-        result->top_logprob[i] =
-            logit > -(double)INFINITY ? (float)(logit - (double)work->max - log_sum) : -INFINITY;
+        result->top_logprob[i] = logprob_of(logit, work->max, log_sum);
     }
 }
 
-// Fills in the best tokens by the raw logits. Leaves log(sum of exp(logit - max)) in *log_sum, and
-// the raw logits' chunk maxima and max in work.
-static void raw_logprobs(struct work *work, double *log_sum, struct sample_result *result) {
+static void list_given(const struct work *work, const struct sample_bias *given, double log_sum,
+                       struct sample_result *result) {
+    for (uint32_t i = 0; i < work->row->num_given && i < SAMPLE_TOP_MAX; i++) {
+        uint32_t id = (uint32_t)given[i].token_id;
+        CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
+        result->top_id[i] = given[i].token_id;
+        result->top_logprob[i] = logprob_of(sample_clean(work->logits[id]), work->max, log_sum);
+    }
+}
+
+// Fills in the best or the given tokens by the raw logits. Leaves log(sum of exp(logit - max)) in
+// *log_sum, and the raw logits' chunk maxima and max in work.
+static void raw_logprobs(struct work *work, const struct sample_bias *biases, double *log_sum,
+                         struct sample_result *result) {
+    const struct sample_row *row = work->row;
     find_max(work);
     work->how = (struct sample_weigh){work->max, 1.0f, SAMPLE_WEIGHT_MIN};
     *log_sum = log(weigh_all(work));
-    uint32_t num_top = (uint32_t)work->row->num_top;
+    if (row->num_given) {
+        list_given(work, biases + row->bias_start + row->bias_count, *log_sum, result);
+        return;
+    }
+    uint32_t num_top = (uint32_t)row->num_top;
     list_top(work, num_top < SAMPLE_TOP_MAX ? num_top : SAMPLE_TOP_MAX, *log_sum, result);
 }
 
@@ -421,7 +440,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
     float raw_max = 0;
     bool logprobs = work.row->num_top >= 0;
     if (logprobs) {
-        raw_logprobs(&work, &log_sum, result);
+        raw_logprobs(&work, args->biases, &log_sum, result);
         raw_max = work.max;
     }
     if (is_adjusted(&work)) adjust(&work, args->biases);
@@ -433,9 +452,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
     result->token_id = (int32_t)token;
     if (work.counts) work.counts[token]++;
     if (logprobs) {
-        float logit = sample_clean(raw[token]);
-        result->logprob =
-            logit > -INFINITY ? (float)((double)logit - (double)raw_max - log_sum) : -INFINITY;
+        result->logprob = logprob_of(sample_clean(raw[token]), raw_max, log_sum);
     }
 }
 

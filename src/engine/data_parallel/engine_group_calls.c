@@ -192,6 +192,8 @@ static void add_stats(struct nvllm_stats *sum, const struct nvllm_stats *more) {
     sum->num_kv_blocks += more->num_kv_blocks;
     sum->num_kv_blocks_used += more->num_kv_blocks_used;
     sum->num_kv_blocks_peak += more->num_kv_blocks_peak;
+    sum->num_refused_max_num_waiting += more->num_refused_max_num_waiting;
+    sum->num_refused_max_waiting_tokens += more->num_refused_max_waiting_tokens;
     if (more->load_seconds > sum->load_seconds) sum->load_seconds = more->load_seconds;
     if (more->warm_up_seconds > sum->warm_up_seconds) sum->warm_up_seconds = more->warm_up_seconds;
     sum->schedule_seconds += more->schedule_seconds;

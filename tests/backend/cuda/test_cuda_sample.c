@@ -166,6 +166,13 @@ static void add_changes(struct batch *batch, uint32_t index, uint32_t count) {
     row->bias_count = batch->num_biases - row->bias_start;
 }
 
+// One more token whose log-probability is reported.
+static void add_given(struct batch *batch, struct sample_row *row) {
+    if (!row->bias_count && !row->num_given) row->bias_start = batch->num_biases;
+    batch->biases[batch->num_biases++].token_id = (int32_t)random_below(batch->vocab_size);
+    row->num_top = (int32_t)++row->num_given;
+}
+
 // Allows half of the vocabulary, almost all, one token, or nothing. Bits past the vocabulary are
 // random.
 static void add_mask(struct batch *batch, uint32_t index) {
@@ -194,7 +201,7 @@ static struct batch make_batch(const struct fixture *f, uint32_t num_rows, uint3
     size_t num_changed = (size_t)num_rows * CHANGED_MAX;
     batch.logits = take((size_t)num_rows * vocab_size, sizeof *batch.logits);
     batch.rows = take(num_rows, sizeof *batch.rows);
-    batch.biases = take(num_changed, sizeof *batch.biases);
+    batch.biases = take(num_changed + num_rows * SAMPLE_TOP_MAX, sizeof *batch.biases);
     batch.masks = take((size_t)num_rows * mask_words(&batch), sizeof *batch.masks);
     batch.histories = take(num_rows, sizeof *batch.histories);
     batch.ids = take(2 * num_changed, sizeof *batch.ids); // one and a half on average
@@ -208,6 +215,7 @@ static struct batch make_batch(const struct fixture *f, uint32_t num_rows, uint3
         row->draw = i;
         row->num_top = top_counts[i / 2 % ARRAY_LEN(top_counts)];
         add_changes(&batch, i, change_counts[i % ARRAY_LEN(change_counts)]);
+        for (uint32_t k = 0; i % 7 == 2 && k < SAMPLE_TOP_MAX; k++) add_given(&batch, row);
         if (i % 5 == 1 || i % 5 == 3) add_mask(&batch, i);
         // Every second row has ordinary logits, of two kinds.
         enum logits_kind kind = i % 2 ? i / 2 % 2 : i / 2 % NUM_KINDS;

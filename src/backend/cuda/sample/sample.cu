@@ -390,6 +390,15 @@ __device__ void list_top(const row_view &raw, row_team &alone, block_space &s, i
     }
 }
 
+__device__ void list_given(const sample_params &p, const row_view &raw, const sample_row &how,
+                           double log_sum, sample_result *result) {
+    int i = threadIdx.x;
+    if (i >= min(static_cast<int>(how.num_given), static_cast<int>(SAMPLE_TOP_MAX))) return;
+    int id = of_step(p.biases)[how.bias_start + how.bias_count + i].token_id;
+    result->top_id[i] = id;
+    result->top_logprob[i] = logprob_of(raw, clean(raw_logit(raw, id)), log_sum);
+}
+
 __global__ void __launch_bounds__(THREADS, 2)
     finish_kernel(const __grid_constant__ sample_params p) {
     __shared__ block_space s;
@@ -422,7 +431,11 @@ __global__ void __launch_bounds__(THREADS, 2)
     if (logprobs && rank == 0) {
         log_sum = raw_log_sum(raw, s, parts);
         int num_top = min(static_cast<int>(how.num_top), static_cast<int>(SAMPLE_TOP_MAX));
-        if (num_top > 0) list_top(raw, alone, s, num_top, log_sum, result);
+        if (how.num_given) {
+            list_given(p, raw, how, log_sum, result);
+        } else if (num_top > 0) {
+            list_top(raw, alone, s, num_top, log_sum, result);
+        }
     }
     int token = max > -INFINITY ? choose(v, team, s, how, parts) : -1;
     if (rank != 0 || threadIdx.x != 0) return;
