@@ -36,6 +36,7 @@ static const char *const harmless[] = {
     "media_io_kwargs",
     "length_penalty", // of beam search, which is refused
     "cache_prompt",
+    "backend_sampling", // where it samples
     "id_slot",
     "n_keep", // of a context that is full: here the answer ends
     "n_discard",
