@@ -181,7 +181,7 @@ class Chat(PageTest):
               }
               return [Math.max(...sizes), sizes.length, holder.textContent.split('words').length - 1];
             })(arguments[0], document.createElement('div'))""", text)
-            self.assertLess(most[0], 20_000, name)
+            self.assertLess(most[0], 10_000, name)
             self.assertGreater(most[1], 10, name)
             self.assertEqual(most[2], text.count("words"), name)
 
@@ -204,7 +204,7 @@ class Chat(PageTest):
           let seed = 1;
           const draw = count => (seed = seed * 48271 % 2147483647) % count;
           const blocks = holder => Array.from(holder.querySelectorAll('.slice > *'), e => e.outerHTML).join('');
-          const finish = holder => { while (holder.shown.made < holder.shown.pieces.length) late.left = 9, renderMore(holder); };
+          const finish = holder => { while (holder.shown.made < holder.shown.pieces.length) late.left = FRAME_MAX, renderMore(holder); };
           for (let i = 0; i < 400; i++) {
             const whole = Array.from({length: 12}, () => lines[draw(lines.length)]).join('\\n');
             const grown = document.createElement('div');

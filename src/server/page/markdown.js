@@ -341,8 +341,10 @@ function beginSlice(holder, marks) {
 /* Makes elements until this frame's characters are used up. */
 function renderMore(holder) {
   const {shown} = holder;
-  while (shown.made < shown.pieces.length && late.left > 0) {
-    const {source, marks} = shown.pieces[shown.made++];
+  while (shown.made < shown.pieces.length) {
+    const {source, marks} = shown.pieces[shown.made];
+    if (source.length > late.left && late.left < FRAME_MAX) break;
+    shown.made++;
     const element = renderBlock(source.split("\n"));
     if (marks.length) element.classList.add(...marks);
     if (!holder.lastChild || holder.lastChild.size >= PIECE_MAX) beginSlice(holder, marks);
