@@ -35,7 +35,7 @@ struct serve {
     const char *host, *log, *engine_room, *unknown_members, *tool_call_parser, *reasoning_parser;
     int32_t page;
     int32_t port, max_connections, max_body_mib, max_bodies_mib;
-    double request_timeout, shutdown_timeout;
+    double request_timeout, shutdown_timeout, ping_interval;
     const char *api_key_file, *uds, *ssl_certfile, *ssl_keyfile; // NULL: none
     struct buf key_file_text;
     struct list api_keys, model_names, allowed_hosts;
@@ -83,6 +83,8 @@ static const struct nvllm_param *own_option(size_t index) {
          "least; others get 503; default 256"},
         {"request_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, request_timeout), 0, 1e6,
          NULL, "seconds that a request may take altogether, 0 is no limit; default 0"},
+        {"ping_interval", NVLLM_PARAM_DOUBLE, offsetof(struct serve, ping_interval), 0.1, 3600,
+         NULL, "seconds of silence after which a stream has a comment, : ping; default 15"},
         {"shutdown_timeout", NVLLM_PARAM_DOUBLE, offsetof(struct serve, shutdown_timeout), 0, 86400,
          NULL,
          "seconds that requests have to end after SIGTERM before they are aborted; default 30"},
@@ -291,6 +293,7 @@ static enum status make_server(struct serve *serve, struct err *err) {
         .outputs_max = (uint32_t)serve->engine_options.max_num_seqs,
         .request_seconds = serve->request_timeout,
         .shutdown_seconds = serve->shutdown_timeout,
+        .ping_seconds = serve->ping_interval,
         .log = log,
         .has_page = serve->page,
         .engine_room = strcmp(serve->engine_room, "control") == 0 ? SERVER_ROOM_CONTROL
@@ -408,6 +411,7 @@ int cmd_serve(int argc, char **argv) {
                           .max_body_mib = 32,
                           .max_bodies_mib = 256,
                           .shutdown_timeout = 30,
+                          .ping_interval = 15,
                           .start = clock_seconds()};
     const struct option_group groups[] = {
         {.title = "Server", .row = own_option, .target = &serve},

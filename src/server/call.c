@@ -170,6 +170,8 @@ static void handle_prepared(struct mail *mail) {
         call_reply_error(call, &call->error);
     } else if (call->conn && (call->result.buf.len || call->result.status)) {
         call_reply_result(call, &call->result);
+    } else if (call->conn && call->answer.stream) {
+        call_begin_stream(call);
     }
     call->is_busy = false;
     if (call->held) {

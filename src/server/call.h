@@ -165,6 +165,7 @@ struct call {
     size_t body_len; // of the body, while it counts among all; 0: not any more
     bool is_prepared; // the job is done
     bool is_streaming; // the head was sent
+    bool has_written; // of a stream: its beginning
     bool is_answered;
     uint32_t num_events; // of a stream that numbers them
     bool is_busy; // a function on the stack has the call: it is not freed

@@ -153,19 +153,17 @@ static void take_prompt_logprobs(struct prompt *prompt, struct piece *piece) {
     piece->prompt_logprobs = NULL;
 }
 
-static bool begin_stream(struct call *call) {
-    if (call->is_streaming) return true;
+void call_begin_stream(struct call *call) {
     call->is_streaming = true;
-    return exchange_stream_begin(&call->exchange, call->conn);
+    exchange_stream_begin(&call->exchange, call->conn);
 }
 
 static void write_piece(struct choice *choice, const struct piece *piece) {
     struct call *call = choice->call;
     struct json_out *out = &call->api->scratch;
     json_out_clear(out);
-    bool is_first = !call->is_streaming;
-    if (!begin_stream(call)) return;
-    if (is_first && call->endpoint->write_begin) call->endpoint->write_begin(call, out);
+    if (!call->has_written && call->endpoint->write_begin) call->endpoint->write_begin(call, out);
+    call->has_written = true;
     call->endpoint->write_piece(choice, piece, out);
     write_stream(call, out);
 }

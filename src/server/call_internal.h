@@ -10,6 +10,8 @@ void call_free_piece(struct piece *piece);
 
 // What the log says of the call.
 void call_fill_counts(struct call *call);
+// The head of a stream, before its first token, so that proxies see that the request lives.
+void call_begin_stream(struct call *call);
 void call_reply_error(struct call *call, const struct api_error *error);
 void call_reply_result(struct call *call, const struct json_out *out);
 // The call fails after some of it has run; what still runs is aborted.

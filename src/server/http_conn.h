@@ -22,7 +22,6 @@ enum {
     HTTP_IDLE_SECONDS = 75, // between two requests
     HTTP_IDLE_MS_MIN = 500, // in which an idle one is not closed for others
     HTTP_WRITE_SECONDS = 30, // without the reader taking a byte
-    HTTP_PING_SECONDS = 15, // of silence in a stream
     HTTP_LINGER_SECONDS = 2, // for the client to read a refusal before it is cut off
     HTTP_OUTPUT_BYTES_MAX =
         1 << 20, // of a stream, not yet taken by the kernel, when more is written
@@ -50,6 +49,7 @@ struct http_limits {
     uint32_t connections_max;
     size_t body_bytes_max;
     size_t bodies_bytes_max; // of all bodies together, without small ones
+    double ping_seconds; // of silence in a stream
 };
 
 struct http_server;

@@ -135,7 +135,7 @@ bool http_conn_stream_begin(struct http_conn *conn, const char *head) {
     write_format(conn, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",
                  conn->is_chunked ? "Transfer-Encoding: chunked\r\n" : "");
     conn->last_write = clock_seconds();
-    http_conn_arm(conn, HTTP_PING_SECONDS);
+    http_conn_arm(conn, conn->server->limits.ping_seconds);
     if (!conn->has_no_memory) return true;
     http_conn_close(conn);
     return false;
@@ -184,11 +184,12 @@ void http_conn_ping(struct http_conn *conn) {
     static const char ping[] = ": ping\n\n";
     if (!conn->is_streaming) return;
     double silent = clock_seconds() - conn->last_write;
-    if (silent + 0.01 < HTTP_PING_SECONDS) {
-        http_conn_arm(conn, HTTP_PING_SECONDS - silent);
+    double period = conn->server->limits.ping_seconds;
+    if (silent + 0.01 < period) {
+        http_conn_arm(conn, period - silent);
         return;
     }
-    if (http_conn_stream_write(conn, ping, sizeof ping - 1)) http_conn_arm(conn, HTTP_PING_SECONDS);
+    if (http_conn_stream_write(conn, ping, sizeof ping - 1)) http_conn_arm(conn, period);
 }
 
 // ---- what the handler asks ----

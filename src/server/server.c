@@ -228,7 +228,8 @@ static enum status make_http(struct server *server, struct err *err) {
     const struct http_limits limits = {.connections_max = options->connections_max,
                                        .body_bytes_max = body_bytes,
                                        .bodies_bytes_max =
-                                           bodies_bytes > body_bytes ? bodies_bytes : body_bytes};
+                                           bodies_bytes > body_bytes ? bodies_bytes : body_bytes,
+                                       .ping_seconds = options->ping_seconds};
     const struct http_handler handler = {.on_head = route_on_head,
                                          .on_request = route_on_request,
                                          .on_full = route_on_full,

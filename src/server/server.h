@@ -42,6 +42,7 @@ struct server_options {
     bool refuses_unknown; // members of a request: 400; else they are named and ignored
     uint32_t outputs_max; // of one request: prompts times n
     double request_seconds; // a request's whole time at most; 0: any
+    double ping_seconds; // of silence, after which a stream has a comment
     double shutdown_seconds; // for requests to end after the first signal
     enum server_log log;
     bool has_page; // at /

@@ -171,6 +171,55 @@ class Preempted(ServerTest):
         self.assertEqual(self.server.metric("vllm:request_num_preemptions_count"), 3)
 
 
+class Waiting(ServerTest):
+    """Streams that wait for their first token."""
+
+    flags = ("--log", "none", "--max-num-seqs", "1", "--ping-interval", "0.1")
+
+    def setUp(self):
+        self.first = begin(self.server, LONG)
+        self.server.wait_metric("vllm:num_requests_running", 1)
+
+    def tearDown(self):
+        self.first.close()
+        self.server.wait_metric("nanovllm:calls_in_flight", 0)
+
+    def check_waiting(self, path, body, event):
+        connection = begin(self.server, body, path)
+        answer = b""
+        while answer.count(b": ping\n\n") < 2:
+            answer += connection.recv(65536)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 200 OK\r\n"))
+        self.assertIn(b"\r\nContent-Type: text/event-stream", answer)
+        self.assertNotIn(b"data:", answer)  # the role's chunk comes with the first token
+        self.first.close()
+        while event not in answer:
+            answer += connection.recv(65536)
+        connection.close()
+
+    def test_completion(self):
+        self.check_waiting(PATH, {**LONG, "stream": True}, b'data: {"id":"cmpl-')
+
+    def test_other_apis(self):
+        chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100, "stream": True}
+        self.check_waiting("/v1/chat/completions", chat, b'"role":"assistant"')
+        self.setUp()
+        self.check_waiting("/v1/messages", chat, b"event: message_start")
+        self.setUp()
+        self.check_waiting("/v1/responses", {"input": "Hi", "stream": True}, b"event: response.created")
+
+    def test_what_is_refused_has_its_status(self):
+        for body in ({**LONG, "temperature": -1}, {**LONG, "max_tokens": 5000}, {}):
+            self.assertEqual(self.server.post(PATH, {**body, "stream": True})[0], 400)
+
+    def test_gone(self):
+        connection = begin(self.server, {**LONG, "stream": True})
+        self.assertTrue(connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n"))
+        self.server.wait_metric("vllm:num_requests_waiting", 1)
+        connection.close()
+        self.server.wait_metric("vllm:num_requests_waiting", 0)
+
+
 class Deadline(ServerTest):
     flags = ("--log", "none", "--request-timeout", "0.2")
 
@@ -181,7 +230,7 @@ class Deadline(ServerTest):
         self.server.wait_metric("vllm:kv_cache_usage_perc", 0)
 
     def test_stream(self):
-        """After the first token the error is an event."""
+        """After the head the error is an event."""
         *events, error = self.server.stream(PATH, {**LONG, "prompt": ["a"] * 20})
         self.assertTrue(events)
         self.assertEqual(error["error"]["code"], "request_timeout")

@@ -63,6 +63,7 @@ static int start(void **state) {
                                             .connections_max = 16,
                                             .body_bytes_max = 1 << 20,
                                             .outputs_max = 16,
+                                            .ping_seconds = 15,
                                             .log = SERVER_LOG_JSON,
                                             .write_log = ignore_line,
                                             .on_ready = note_port,
