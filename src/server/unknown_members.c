@@ -73,7 +73,7 @@ void unknown_members_note_read(struct call *call, const char *key) {
 static void add_name(char *list, size_t size, const char *name) {
     size_t len = strlen(list), room = size - len;
     char safe[NAME_BYTES_MAX + 1] = "";
-    for (size_t i = 0; name[i] && i < NAME_BYTES_MAX; i++) {
+    for (size_t i = 0; i < NAME_BYTES_MAX && name[i]; i++) {
         bool is_plain = name[i] > ' ' && name[i] <= '~' && name[i] != ',';
         safe[i] = is_plain ? name[i] : '?';
     }
