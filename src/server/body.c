@@ -4,6 +4,7 @@
 
 #include "base/jread.h"
 #include "base/jwrite.h"
+#include "server/logprobs.h"
 #include "server/unknown_members.h"
 #include "server/unsupported.h"
 
@@ -228,7 +229,7 @@ static bool read_cache_salt(struct call *call) {
 bool body_outputs(struct call *call) {
     int64_t n = 1, prompt_logprobs = -1;
     if (!body_int(call, "n", 1, 128, &n) || !refuse_best_of(call, n) ||
-        !body_int(call, "prompt_logprobs", 0, NVLLM_LOGPROBS_MAX, &prompt_logprobs)) {
+        !logprobs_read_count(call, "prompt_logprobs", &prompt_logprobs)) {
         return false;
     }
     if (n > call->api->options->outputs_max) {

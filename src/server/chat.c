@@ -10,19 +10,16 @@
 
 static bool read_logprobs(struct call *call) {
     bool logprobs = false;
-    int64_t num_top = -1;
-    // -1: all that there may be.
+    int64_t num_top = 0;
     if (!body_bool(call, "logprobs", &logprobs) ||
-        !body_int(call, "top_logprobs", -1, NVLLM_LOGPROBS_MAX, &num_top)) {
+        !logprobs_read_count(call, "top_logprobs", &num_top)) {
         return false;
     }
-    bool has_top = body_get(call, "top_logprobs") != NULL;
-    if (has_top && num_top < 0) num_top = NVLLM_LOGPROBS_MAX;
-    if (has_top && num_top > 0 && !logprobs) {
+    if (num_top > 0 && !logprobs) {
         return api_error_invalid(&call->error, "top_logprobs",
                                  "top_logprobs is given, but logprobs is not true");
     }
-    if (logprobs) call->answer.num_logprobs = has_top ? (int32_t)num_top : 0;
+    if (logprobs) call->answer.num_logprobs = (int32_t)num_top;
     call->sampling.logprobs = call->answer.num_logprobs;
     return logprobs_check_given(call);
 }

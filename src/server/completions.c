@@ -97,7 +97,7 @@ static bool read_prompts(struct call *call) {
 // With an echo the log-probabilities are the prompt's too.
 static bool read_logprobs(struct call *call) {
     int64_t logprobs = -1;
-    if (!body_int(call, "logprobs", 0, NVLLM_LOGPROBS_MAX, &logprobs) ||
+    if (!logprobs_read_count(call, "logprobs", &logprobs) ||
         !body_bool(call, "echo", &call->answer.echo)) {
         return false;
     }

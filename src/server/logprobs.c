@@ -3,8 +3,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/body.h"
+
 // In choice->logprobs_more: completions' other lists.
 enum { TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSETS };
+
+bool logprobs_read_count(struct call *call, const char *key, int64_t *count) {
+    const json_t *value = body_get(call, key);
+    if (json_is_integer(value) && json_integer_value(value) == -1) {
+        return api_error_set(&call->error, 400, "unsupported", key,
+                             "%s is -1, the whole vocabulary, which is not supported: want 0 to %d",
+                             key, NVLLM_LOGPROBS_MAX);
+    }
+    return body_int(call, key, 0, NVLLM_LOGPROBS_MAX, count);
+}
 
 bool logprobs_check_given(struct call *call) {
     size_t num_given = call->sampling.num_logprob_token_ids;

@@ -15,6 +15,9 @@ struct logprobs_token {
     size_t shown_len;
 };
 
+// A number of best tokens, 0 to 20; absent leaves *count as it is. vLLM's -1, the whole vocabulary,
+// is refused: a step's result has room for 20. False: call->error is set.
+bool logprobs_read_count(struct call *call, const char *key, int64_t *count);
 // With logprob_token_ids these are shown in place of the best tokens. False: the request asks for
 // no log-probabilities, and call->error is set.
 bool logprobs_check_given(struct call *call);

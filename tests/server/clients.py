@@ -80,6 +80,24 @@ class OpenAi(ServerTest):
                                           extra_body=NO_THINKING) as stream:
             self.assertEqual(stream.get_final_response().output_text, answer.output_text)
 
+        count = self.client.responses.input_tokens.count(model="tiny-qwen3", input="What is 37 + 58?")
+        self.assertGreater(count.input_tokens, 8)
+        with self.assertRaises(self.openai.BadRequestError) as caught:
+            self.client.responses.create(model="tiny-qwen3", input="a", top_logprobs=3)
+        self.assertEqual((caught.exception.param, caught.exception.code), ("top_logprobs", "unsupported"))
+
+    def test_token_ids_and_timings(self):
+        answer = self.client.chat.completions.create(model="tiny-qwen3", messages=QUESTION, max_tokens=4,
+                                                     extra_body={**NO_THINKING, "return_token_ids": True})
+        self.assertEqual(len(answer.choices[0].token_ids), answer.timings["predicted_n"])
+        self.assertEqual(len(answer.prompt_token_ids), answer.usage.prompt_tokens)
+
+    def test_short_paths(self):
+        client = self.openai.OpenAI(base_url=url(self.server, ""), api_key="secret", max_retries=0)
+        answer = client.chat.completions.create(model="tiny-qwen3", messages=QUESTION, max_tokens=2)
+        self.assertEqual(answer.object, "chat.completion")
+        self.assertEqual([model.id for model in client.models.list()], ["tiny-qwen3"])
+
     def test_models(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["tiny-qwen3"])
         self.assertEqual(self.client.models.retrieve("tiny-qwen3").id, "tiny-qwen3")
@@ -161,7 +179,7 @@ class OpenAiTools(Tools):
         last = self.client.chat.completions.create(**self.ask("<|plain|>", messages=history, tools=[TOOL]))
         self.assertEqual(last.choices[0].message.content, ANSWERS["<|plain|>"])
         named = {"type": "function", "function": {"name": "add"}}
-        forced = self.client.chat.completions.create(**self.ask("", tools=[TOOL], tool_choice=named))
+        forced = self.client.chat.completions.create(**self.ask("<|calls|>", tools=[TOOL], tool_choice=named))
         self.assertEqual(json.loads(forced.choices[0].message.tool_calls[0].function.arguments), {"a": 1, "b": 99})
 
     def test_responses(self):
@@ -207,8 +225,12 @@ class Anthropic(Tools):
             {"type": "tool_result", "tool_use_id": answer.content[1].id, "content": "95"}]}]
         last = self.client.messages.create(**self.ask("<|plain|>", messages=history, tools=tools))
         self.assertEqual(last.content[0].text, ANSWERS["<|plain|>"])
-        forced = self.client.messages.create(**self.ask("", tools=tools, tool_choice={"type": "tool", "name": "add"}))
-        self.assertEqual(forced.content[0].input, {"a": 1, "b": 99})
+        for choice in ({"type": "tool", "name": "add"}, {"type": "any"}):
+            forced = self.client.messages.create(**self.ask("<|calls|>", tools=tools, tool_choice=choice))
+            self.assertEqual((forced.content[0].input, forced.stop_reason), ({"a": 1, "b": 99}, "tool_use"))
+        with self.client.messages.stream(**{**self.ask("<|calls|>", tools=tools, tool_choice=choice),
+                                            "max_tokens": 12}) as stream:
+            self.assertEqual(stream.get_final_message().stop_reason, "max_tokens")
 
     def test_thinking(self):
         answer = self.client.messages.create(**self.ask("<|thought|>"))

@@ -67,6 +67,7 @@ class Chat(ServerTest):
         self.assertEqual(self.ask(logprobs=True)["choices"][0]["logprobs"]["content"][0]["top_logprobs"], [])
         self.refuse("top_logprobs", {"top_logprobs": 3})
         self.refuse("top_logprobs", {"logprobs": True, "top_logprobs": 21})
+        self.refuse("top_logprobs", {"logprobs": True, "top_logprobs": -1}, "unsupported")
         self.refuse("logprobs", {"logprobs": 1})
 
     def test_rest_of_context(self):

@@ -273,6 +273,10 @@ class Completions(ServerTest):
         self.refuse("repeat_last_n", {"repeat_last_n": 64, "frequency_penalty": 0.5}, code="unsupported")
         self.refuse("repeat_last_n", {"repeat_last_n": 64, "presence_penalty": 0.5}, code="unsupported")
 
+    def test_whole_vocabulary(self):
+        for name in ("logprobs", "prompt_logprobs"):
+            self.refuse(name, {name: -1}, code="unsupported")
+
     def test_n_predict(self):
         self.assertEqual(self.complete(n_predict=3, max_tokens=8)["usage"]["completion_tokens"], 3)
         left = self.complete(n_predict=-1, ignore_eos=True, prompt=[5] * 4090)["usage"]["completion_tokens"]
